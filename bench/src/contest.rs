@@ -1,0 +1,214 @@
+//! Who is measured, and the order: every round measures all contestants in turn, each on a fresh server.
+//! Never runs two contestants at once, and never carries data from one measurement into the next.
+//! Called by `main`; the rows go to `report`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::fence::{self, Batches, Cycles, Numbers, Replays, claim_template};
+use crate::keys::Numbering;
+use crate::library::{self, Extent};
+use crate::load::{self, Shape};
+use crate::machine;
+use crate::noop::Posts;
+use crate::rivals::{Postgres, Redis};
+use crate::server::{self, Server};
+use crate::stats::{PERCENTILES, Sample, median};
+
+/// Sealed keys that the replays are spread over.
+const REPLAY_KEYS: u64 = 50_000;
+
+/// What a row is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Durable claim and seal over a socket.
+    Durable,
+    /// Requests over HTTP that write nothing.
+    Http,
+    /// Synced writes without a socket.
+    InProcess,
+}
+
+/// One thing that is measured.
+#[derive(Debug)]
+pub struct Contestant {
+    /// For `--only` and the results file.
+    pub name: &'static str,
+    /// For people.
+    pub label: &'static str,
+    /// What it is compared with.
+    pub group: Group,
+    /// Cycles (or requests, or keys) in one timed step.
+    pub per_step: u64,
+    /// What the latencies are of.
+    pub step: &'static str,
+}
+
+macro_rules! contestants {
+    ($($name:literal, $label:literal, $group:ident, $per_step:expr, $step:literal;)*) => {
+        /// Everyone, in the order of a round.
+        pub const ALL: &[Contestant] = &[$(Contestant {
+            name: $name, label: $label, group: Group::$group, per_step: $per_step as u64, step: $step,
+        }),*];
+    };
+}
+
+contestants! {
+    "redis", "Redis, appendfsync always", Durable, 1, "claim + seal";
+    "postgres", "PostgreSQL, synchronous_commit on", Durable, 1, "claim + seal";
+    "fencepost", "fencepost, one request per operation", Durable, 1, "claim + seal";
+    "fencepost-batch", "fencepost, 100 commands a request", Durable, fence::BATCH, "100 claims + 100 seals";
+    "noop", "no-op axum server", Http, 1, "request";
+    "fencepost-replay", "fencepost, duplicates", Http, 1, "request";
+    "fjall", "raw fjall, 256 keys a synced batch", InProcess, library::BATCH, "256 keys, synced";
+    "library", "fencepost library, claims", InProcess, 1, "claim";
+    "library-cycle", "fencepost library, claim + seal", InProcess, 1, "claim + seal";
+}
+
+impl Contestant {
+    /// Whether the fencepost server takes part.
+    pub fn is_fencepost(&self) -> bool {
+        self.name.starts_with("fencepost")
+    }
+
+    /// Other programs that must be installed, with the Debian package that has them.
+    fn programs(&self) -> &'static [(&'static str, &'static str)] {
+        match self.name {
+            "redis" => &[("redis-server", "redis-server")],
+            "postgres" => &[("postgres", "postgresql"), ("initdb", "postgresql")],
+            _ => &[],
+        }
+    }
+}
+
+/// Where and how a run measures.
+pub struct Ground {
+    /// Size and length of each measurement.
+    pub shape: Shape,
+    /// How long to wait for others to be quiet before each measurement.
+    pub patience: Duration,
+    /// Empty folder for all data.
+    pub work: PathBuf,
+    /// The server under test; `None` where only others are measured.
+    pub fencepost: Option<PathBuf>,
+}
+
+/// One contestant's rounds.
+pub struct Row {
+    /// Who.
+    pub contestant: &'static Contestant,
+    /// Cycles, requests or keys a second, by round.
+    pub rates: Vec<f64>,
+    /// Percentiles of a step in milliseconds, by round.
+    pub percentiles_ms: Vec<[f64; 4]>,
+}
+
+impl Row {
+    /// The figure that counts.
+    pub fn rate(&self) -> f64 {
+        median(&self.rates)
+    }
+
+    /// The median over the rounds of one of `PERCENTILES`.
+    pub fn percentile_ms(&self, index: usize) -> f64 {
+        median(&self.percentiles_ms.iter().map(|round| round[index]).collect::<Vec<_>>())
+    }
+}
+
+/// All rounds.
+pub struct Outcome {
+    /// In the order of `ALL`.
+    pub rows: Vec<Row>,
+    /// 4 KiB append and sync, over all rounds.
+    pub sync: Sample,
+    /// Highest share of the cores that others used between measurements.
+    pub others_busy: f64,
+}
+
+/// Fails at once, and says how to get on, where a program is missing.
+pub fn require_programs(chosen: &[&'static Contestant]) -> Result<()> {
+    for (program, package) in chosen.iter().flat_map(|contestant| contestant.programs()) {
+        if server::find(program).is_none() {
+            bail!("{program} is not on this machine: apt-get install {package}, or choose others with --only");
+        }
+    }
+    Ok(())
+}
+
+/// Measures everyone `rounds` times.
+pub fn run(ground: &Ground, chosen: &[&'static Contestant], rounds: u32) -> Result<Outcome> {
+    let cluster = ground.work.join("postgres");
+    if chosen.iter().any(|contestant| contestant.name == "postgres") {
+        server::postgres_cluster(&cluster)?;
+    }
+    let mut rows: Vec<Row> =
+        chosen.iter().map(|contestant| Row { contestant, rates: Vec::new(), percentiles_ms: Vec::new() }).collect();
+    let mut sync = Sample::new(Duration::ZERO);
+    let mut others_busy: f64 = 0.0;
+    for round in 1..=rounds {
+        sync.add(&machine::sync_latency(&ground.work, ground.shape.measure.min(Duration::from_secs(1)))?)?;
+        for row in &mut rows {
+            others_busy = others_busy.max(machine::settle(ground.patience)?);
+            let name = row.contestant.name;
+            let dir = ground.work.join(name);
+            let salt = u64::from(round);
+            let sample =
+                measure(ground, row.contestant, &dir, salt).with_context(|| format!("{name}, round {round}"))?;
+            if let Some(error) = &sample.first_error {
+                bail!("{name}, round {round}: {} connections met an unexpected reply, first: {error}", sample.errors);
+            }
+            let rate = sample.rate() * row.contestant.per_step as f64;
+            eprintln!("round {round}/{rounds}  {name:<17} {rate:>9.0}/s");
+            row.rates.push(rate);
+            row.percentiles_ms.push(PERCENTILES.map(|(_, percentile)| sample.percentile_ms(percentile)));
+        }
+    }
+    Ok(Outcome { rows, sync, others_busy })
+}
+
+fn measure(ground: &Ground, contestant: &Contestant, dir: &Path, salt: u64) -> Result<Sample> {
+    let Shape { connections, warm_up, measure, .. } = ground.shape;
+    let numbering = Numbering::new(salt);
+    if contestant.name == "postgres" {
+        // The cluster stays, the table is made anew.
+        let server = Server::postgres(dir, connections)?;
+        return load::run(ground.shape, Postgres { port: server.port, numbering });
+    }
+    std::fs::create_dir_all(dir)?;
+    let fencepost = || Server::fencepost(ground.fencepost.as_deref().context("no fencepost binary")?, dir);
+    let sample = match contestant.name {
+        "redis" => {
+            let server = Server::redis(dir)?;
+            load::run(ground.shape, Redis { port: server.port, numbering })
+        }
+        "fencepost" => {
+            let server = fencepost()?;
+            load::run(ground.shape, Cycles { port: server.port, numbering })
+        }
+        "fencepost-batch" => {
+            let server = fencepost()?;
+            let port = server.port;
+            load::run(ground.shape, Batches { port, numbering, numbers: Numbers::PerConnection })
+        }
+        "noop" => {
+            let server = Server::noop(dir)?;
+            load::run(ground.shape, Posts { port: server.port, request: claim_template() })
+        }
+        "fencepost-replay" => {
+            let server = fencepost()?;
+            let next = Arc::new(AtomicU64::new(0));
+            fence::fill(server.port, numbering, &next, REPLAY_KEYS, connections)?;
+            load::run(ground.shape, Replays { port: server.port, numbering, sealed: REPLAY_KEYS })
+        }
+        "fjall" => library::raw_fjall(dir, warm_up, measure, salt),
+        "library" => library::fencepost(dir, ground.shape, salt, Extent::Claim),
+        "library-cycle" => library::fencepost(dir, ground.shape, salt, Extent::Cycle),
+        other => bail!("nobody knows how to measure {other}"),
+    };
+    std::fs::remove_dir_all(dir)?;
+    sample
+}

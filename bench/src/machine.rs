@@ -1,0 +1,177 @@
+//! What the figures depend on: cores, kernel, filesystem, the latency of a sync, and who else is busy.
+//! Never changes a setting of the machine.
+//! Called by `contest`, `scale` and `report`.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::stats::Sample;
+use crate::stop;
+
+/// The machine at the start of a run.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// As /proc/cpuinfo names it.
+    pub cpu: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Filesystem under the servers' folders.
+    pub filesystem: String,
+    /// Load average of the last minute, before anything was started.
+    pub load: f64,
+}
+
+impl Machine {
+    /// Looks around; `work` is where the servers will write.
+    pub fn look(work: &Path) -> Machine {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split(':').nth(1)).unwrap_or("?").trim().to_owned()
+        };
+        let memory = field(&read("/proc/meminfo"), "MemTotal");
+        let memory_kib: u64 = memory.trim_end_matches(" kB").parse().unwrap_or(0);
+        Machine {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cpu: field(&read("/proc/cpuinfo"), "model name"),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            memory_mib: memory_kib / 1024,
+            filesystem: filesystem_of(work).unwrap_or_else(|| "?".to_owned()),
+            load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
+        }
+    }
+
+    /// Reasons to doubt the figures.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if cfg!(debug_assertions) {
+            warnings.push("this is a debug build: the figures mean nothing, run with --release".to_owned());
+        }
+        if self.load > 0.25 * self.cores as f64 {
+            warnings.push(format!("load average is {} on {} cores: others are busy here", self.load, self.cores));
+        }
+        if ["tmpfs", "ramfs", "overlay"].contains(&self.filesystem.as_str()) {
+            warnings.push(format!(
+                "the data is on {}: a sync may cost nothing there; choose a real disk with --work",
+                self.filesystem
+            ));
+        }
+        warnings
+    }
+
+    /// For the results file.
+    pub fn json(&self) -> Value {
+        json!({
+            "cores": self.cores, "cpu": self.cpu, "kernel": self.kernel, "memory_mib": self.memory_mib,
+            "filesystem": self.filesystem, "load_average_before": self.load,
+        })
+    }
+}
+
+fn filesystem_of(work: &Path) -> Option<String> {
+    let work = fs::canonicalize(work).ok()?;
+    let mounts = fs::read_to_string("/proc/mounts").ok()?;
+    let mounted = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        Some((words.next()?, words.next()?))
+    });
+    let (_, kind) = mounted.filter(|(at, _)| work.starts_with(at)).max_by_key(|(at, _)| at.len())?;
+    Some(kind.to_owned())
+}
+
+/// Appends 4 KiB and syncs, again and again, on the disk that the servers use.
+pub fn sync_latency(dir: &Path, length: Duration) -> Result<Sample> {
+    let path = dir.join("sync-latency");
+    let mut file = File::create(&path)?;
+    let block = [0x5a; 4096];
+    let end = Instant::now() + length;
+    let mut sample = Sample::new(length);
+    while Instant::now() < end {
+        stop::check()?;
+        let began = Instant::now();
+        file.write_all(&block)?;
+        file.sync_data()?;
+        sample.record(began.elapsed())?;
+    }
+    drop(file);
+    fs::remove_file(path)?;
+    Ok(sample)
+}
+
+/// Share of the cores in use by others, above which figures are doubtful.
+pub const OTHERS_BUSY_MAX: f64 = 0.1;
+
+/// Writes everything back, then waits until others are quiet or patience ends; the share of all cores that they used last.
+pub fn settle(patience: Duration) -> Result<f64> {
+    let patience_ends = Instant::now() + patience;
+    Command::new("sync").status()?;
+    loop {
+        stop::check()?;
+        let before = cpu_ticks();
+        std::thread::sleep(Duration::from_millis(300));
+        let after = cpu_ticks();
+        let total = after.1.saturating_sub(before.1).max(1);
+        let busy = after.0.saturating_sub(before.0) as f64 / total as f64;
+        if busy <= OTHERS_BUSY_MAX || Instant::now() >= patience_ends {
+            return Ok(busy);
+        }
+    }
+}
+
+/// Busy and total ticks of all cores.
+fn cpu_ticks() -> (u64, u64) {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks: Vec<u64> = stat
+        .lines()
+        .next()
+        .map(|line| line.split_whitespace().skip(1).take(8).filter_map(|word| word.parse().ok()).collect())
+        .unwrap_or_default();
+    let total = ticks.iter().sum();
+    // Fields 4 and 5 are idle and waiting for a disk.
+    let idle: u64 = ticks.iter().skip(3).take(2).sum();
+    (total - idle, total)
+}
+
+/// First line of what a program says about its version.
+pub fn version_of(program: &Path) -> String {
+    let output = Command::new(program).arg("--version").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().next().unwrap_or("?").to_owned()
+}
+
+/// Resident memory of a process now and at its highest, in bytes.
+pub fn resident(pid: u32) -> Result<(u64, u64)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name));
+        let words = line.and_then(|line| line.split_whitespace().nth(1));
+        words.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) * 1024
+    };
+    Ok((field("VmRSS:"), field("VmHWM:")))
+}
+
+/// Bytes that a folder occupies on disk, whole blocks counted.
+pub fn disk_bytes(dir: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let mut sum = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        // A server may remove a file while we count.
+        let Ok(metadata) = entry.metadata() else { continue };
+        sum += metadata.blocks() * 512;
+        if metadata.is_dir() {
+            sum += disk_bytes(&entry.path()).unwrap_or(0);
+        }
+    }
+    Ok(sum)
+}

@@ -1,0 +1,212 @@
+//! Starts the servers that are measured, each on a free port with a folder of its own, and stops them on drop.
+//! Never leaves a process behind on an error, a panic or Ctrl-C, and never reuses data of an earlier measurement.
+//! Called by `contest` and `scale`.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+
+use crate::http;
+use crate::rivals::Postgres;
+use crate::stop;
+
+const START_WAIT_MAX: Duration = Duration::from_secs(30);
+const STOP_WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// A running server; dropping it stops the process.
+pub struct Server {
+    name: &'static str,
+    child: Child,
+    polite: Signal,
+    log: PathBuf,
+    /// The port on 127.0.0.1.
+    pub port: u16,
+}
+
+impl Server {
+    fn spawn(name: &'static str, mut command: Command, polite: Signal, port: u16, dir: &Path) -> Result<Server> {
+        stop::check()?;
+        let log = dir.join(format!("{name}.log"));
+        let output = File::create(&log)?;
+        // A group of its own: a Ctrl-C on the terminal reaches only us, and we stop the servers in order.
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
+        let child = command.spawn().with_context(|| format!("starting {name}"))?;
+        Ok(Server { name, child, polite, log, port })
+    }
+
+    /// Redis that syncs its append-only file before every reply.
+    pub fn redis(dir: &Path) -> Result<Server> {
+        let port = free_port()?;
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]);
+        // No rewrite in the middle of a measurement: this favours Redis.
+        command.args(["--auto-aof-rewrite-percentage", "0"]);
+        command.arg("--port").arg(port.to_string()).arg("--dir").arg(dir);
+        let mut server = Server::spawn("redis", command, Signal::TERM, port, dir)?;
+        server.wait_ready(async |port| {
+            use tokio::io::{AsyncReadExt, AsyncWriteExt};
+            let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+            stream.write_all(b"PING\r\n").await?;
+            let mut reply = [0; 7];
+            stream.read_exact(&mut reply).await?;
+            anyhow::ensure!(&reply == b"+PONG\r\n");
+            Ok(())
+        })?;
+        Ok(server)
+    }
+
+    /// PostgreSQL as it comes, with an empty table, on a cluster made by `postgres_cluster`.
+    pub fn postgres(cluster: &Path, connections: usize) -> Result<Server> {
+        let port = free_port()?;
+        let mut command = as_postgres("postgres");
+        command.arg("-D").arg(cluster.join("data")).arg("-k").arg(cluster).arg("-p").arg(port.to_string());
+        for setting in ["listen_addresses=127.0.0.1", "fsync=on", "synchronous_commit=on"] {
+            command.arg("-c").arg(setting);
+        }
+        command.arg("-c").arg(format!("max_connections={}", connections + 16)).current_dir("/");
+        let mut server = Server::spawn("postgres", command, Signal::INT, port, cluster)?;
+        server.wait_ready(Postgres::prepare)?;
+        Ok(server)
+    }
+
+    /// The no-op server: this very binary, in another process.
+    pub fn noop(dir: &Path) -> Result<Server> {
+        let port = free_port()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("noop-server").arg(port.to_string());
+        let mut server = Server::spawn("noop", command, Signal::TERM, port, dir)?;
+        server.wait_ready(ready)?;
+        Ok(server)
+    }
+
+    /// Fencepost with its default settings for development.
+    pub fn fencepost(binary: &Path, dir: &Path) -> Result<Server> {
+        let port = free_port()?;
+        let mut command = Command::new(binary);
+        command.args(["serve", "--dev", "--listen"]).arg(format!("127.0.0.1:{port}"));
+        command.arg("--data").arg(data_of(dir)).current_dir(dir);
+        let mut server = Server::spawn("fencepost", command, Signal::TERM, port, dir)?;
+        server.wait_ready(ready)?;
+        Ok(server)
+    }
+
+    /// The process, for its figures under /proc.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn wait_ready(&mut self, probe: impl AsyncFn(u16) -> Result<()>) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let deadline = Instant::now() + START_WAIT_MAX;
+        loop {
+            stop::check()?;
+            let attempt =
+                runtime.block_on(async { tokio::time::timeout(Duration::from_secs(5), probe(self.port)).await });
+            let error = match attempt {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => format!("{error:#}"),
+                Err(_) => "no answer".to_owned(),
+            };
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended before it was ready ({status}): {}", self.name, self.last_words());
+            }
+            if Instant::now() > deadline {
+                bail!("{} was not ready in {START_WAIT_MAX:?} ({error}): {}", self.name, self.last_words());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn last_words(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).trim().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended by itself, which is as good.
+            let _ = kill_process(pid, self.polite);
+        }
+        let deadline = Instant::now() + STOP_WAIT_MAX;
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where fencepost keeps its store inside the folder it was given.
+pub fn data_of(dir: &Path) -> PathBuf {
+    dir.join("data")
+}
+
+async fn ready(port: u16) -> Result<()> {
+    let mut connection = http::Connection::open(port).await?;
+    let reply = connection.exchange(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").await?;
+    match reply.status {
+        200 => Ok(()),
+        _ => Err(reply.unexpected("200 from /readyz")),
+    }
+}
+
+/// Makes a PostgreSQL cluster, once a run.
+pub fn postgres_cluster(dir: &Path) -> Result<()> {
+    if geteuid().is_root() {
+        // PostgreSQL refuses root, so its folder belongs to its own user.
+        let status = Command::new("install")
+            .args(["-d", "-o", "postgres", "-g", "postgres", "-m", "700"])
+            .arg(dir)
+            .status()
+            .context("running install")?;
+        anyhow::ensure!(status.success(), "could not make a folder for the user postgres");
+    } else {
+        std::fs::create_dir_all(dir)?;
+    }
+    let output = as_postgres("initdb")
+        .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-D"])
+        .arg(dir.join("data"))
+        .current_dir("/")
+        .output()
+        .context("running initdb")?;
+    anyhow::ensure!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
+}
+
+/// A program of PostgreSQL, as the user postgres where we are root.
+fn as_postgres(program: &str) -> Command {
+    let program = find(program).unwrap_or_else(|| program.into());
+    if !geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--reset-env"]).arg(program);
+    command
+}
+
+/// A program on PATH, or where Debian keeps PostgreSQL's.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    std::env::split_paths(&path)
+        .chain(debian.map(|version| version.path().join("bin")))
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

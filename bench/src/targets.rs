@@ -1,0 +1,67 @@
+//! The ratios that the project promises, and whether this run kept them.
+//! Never compares rows of different runs.
+//! Called by `report`.
+
+use crate::contest::{Outcome, Row};
+use crate::stats::spread;
+
+/// A promise: one row over another is at least so much.
+pub struct Target {
+    /// Name of the row that is judged.
+    pub of: &'static str,
+    /// Name of the row it is divided by.
+    pub over: &'static str,
+    /// The least acceptable ratio.
+    pub least: f64,
+    /// What we would like, where it is more.
+    pub aim: Option<f64>,
+}
+
+/// All promises.
+pub const TARGETS: &[Target] = &[
+    Target { of: "fencepost", over: "redis", least: 0.8, aim: Some(1.2) },
+    Target { of: "fencepost", over: "postgres", least: 2.0, aim: None },
+    Target { of: "fencepost-batch", over: "redis", least: 2.0, aim: None },
+    Target { of: "fencepost-replay", over: "noop", least: 0.7, aim: None },
+    Target { of: "library", over: "fjall", least: 0.5, aim: None },
+];
+
+/// A ratio of medians, with the spread of the rounds' own ratios.
+#[derive(Clone, Copy, Debug)]
+pub struct Ratio {
+    /// Median over median.
+    pub value: f64,
+    /// The lowest round.
+    pub low: f64,
+    /// The highest round.
+    pub high: f64,
+}
+
+/// `of` divided by `over`, where both were measured.
+pub fn ratio(outcome: &Outcome, of: &str, over: &str) -> Option<Ratio> {
+    let row = |name: &str| -> Option<&Row> { outcome.rows.iter().find(|row| row.contestant.name == name) };
+    let (of, over) = (row(of)?, row(over)?);
+    let by_round: Vec<f64> = of.rates.iter().zip(&over.rates).map(|(of, over)| of / over).collect();
+    let (low, high) = spread(&by_round);
+    Some(Ratio { value: of.rate() / over.rate(), low, high })
+}
+
+/// Each promise with the ratio of this run; `None` where a row was not measured.
+pub fn judge(outcome: &Outcome) -> Vec<(&'static Target, Option<Ratio>)> {
+    TARGETS.iter().map(|target| (target, ratio(outcome, target.of, target.over))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contest::ALL;
+
+    #[test]
+    fn every_target_names_contestants_that_exist() {
+        for target in TARGETS {
+            for name in [target.of, target.over] {
+                assert!(ALL.iter().any(|contestant| contestant.name == name), "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `fencepost credential`: makes, rotates, revokes and lists the tokens that clients show.
+//! A token is printed once and kept nowhere; a running server follows the file within a second.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::bail;
+use clap::Subcommand;
+use fencepost::policy::{
+    Policy,
+    credentials::{Credentials, Issued},
+    duration, instant_text,
+    identity::{Identity, Role, Warehouses},
+};
+
+/// Make, rotate, revoke or list credentials.
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+    /// Directory of the store, which holds the credentials too
+    #[arg(long, value_name = "DIR", global = true)]
+    data: Option<PathBuf>,
+}
+
+const AFTER: &str = "\
+Examples:
+  fencepost credential create acme --role partner --expires 90d
+  fencepost credential rotate acme --overlap 24h     both tokens count for a day
+  fencepost credential revoke acme                   at once, all of its tokens";
+
+#[derive(Subcommand)]
+enum Action {
+    /// Make a token for an identity, which comes into being with its first
+    Create {
+        /// The identity; for partners, planners and executors also the tenant
+        id: String,
+        /// What it may do: admin, viewer, planner, executor, partner
+        #[arg(long = "role", value_name = "ROLE")]
+        roles: Vec<String>,
+        /// Warehouses it may act in [default: all]
+        #[arg(long = "warehouse", value_name = "ID")]
+        warehouses: Vec<String>,
+        /// How long the token counts, such as 90d [default: until revoked]
+        #[arg(long, value_name = "SPAN")]
+        expires: Option<String>,
+    },
+    /// Make a new token; the old ones count for the overlap and then no more
+    Rotate {
+        /// The identity
+        id: String,
+        /// How long the old tokens still count
+        #[arg(long, value_name = "SPAN", default_value = "24h")]
+        overlap: String,
+        /// How long the new token counts [default: until revoked]
+        #[arg(long, value_name = "SPAN")]
+        expires: Option<String>,
+    },
+    /// Take away one credential, or an identity with all of its own
+    Revoke {
+        /// An identity, or a credential's id from `list`
+        name: String,
+    },
+    /// Show who may come in; tokens are not kept and cannot be shown
+    List,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let data = args.data.unwrap_or_else(|| Policy::builtin().server.data);
+    let file = Credentials::in_dir(&data);
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
+    match args.action {
+        Action::Create { id, roles, warehouses, expires } => {
+            let roles: Vec<Role> = roles.iter().map(|name| role(name)).collect::<anyhow::Result<_>>()?;
+            let warehouses = if warehouses.is_empty() { Warehouses::All } else { Warehouses::Named(warehouses.into_iter().collect()) };
+            std::fs::create_dir_all(&data)?;
+            let issued = file.create(Identity::new(id, roles, warehouses), until(expires, now_ms)?, now_ms)?;
+            show(&issued, file.path());
+        }
+        Action::Rotate { id, overlap, expires } => {
+            let issued = file.rotate(&id, span(&overlap)?, until(expires, now_ms)?, now_ms)?;
+            show(&issued, file.path());
+        }
+        Action::Revoke { name } => {
+            for id in file.revoke(&name, now_ms)? {
+                println!("revoked {id}");
+            }
+        }
+        Action::List => {
+            for holder in file.list()? {
+                let roles: Vec<_> = holder.identity.roles.iter().map(|role| role.name()).collect();
+                println!("{}  {}", holder.identity.id, roles.join(","));
+                for credential in holder.tokens.iter().chain(&holder.certificates) {
+                    let state = if credential.live(now_ms) { "" } else { "  (expired)" };
+                    let until = credential.expires_ms.map_or("until revoked".to_owned(), |ms| format!("until {}", instant_text(ms)));
+                    println!("  {}  {until}{state}", credential.id());
+                }
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn role(name: &str) -> anyhow::Result<Role> {
+    match Role::from_name(name) {
+        Some(role) => Ok(role),
+        None => bail!("unknown role {name:?}: admin, viewer, planner, executor or partner"),
+    }
+}
+
+fn span(text: &str) -> anyhow::Result<Duration> {
+    duration::parse(text).map(Duration::from_millis).map_err(|why| anyhow::anyhow!("{text:?}: {why}"))
+}
+
+fn until(expires: Option<String>, now_ms: u64) -> anyhow::Result<Option<u64>> {
+    expires.map(|text| Ok(now_ms.saturating_add(span(&text)?.as_millis() as u64))).transpose()
+}
+
+// The token alone on standard output, so that a script can take it; the rest is for the person.
+fn show(issued: &Issued, path: &Path) {
+    println!("{}", issued.token);
+    eprintln!("This token is shown once. Its hash ({}) is kept in {}.", issued.credential.id(), path.display());
+}

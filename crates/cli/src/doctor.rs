@@ -1,0 +1,149 @@
+//! `fencepost doctor`: is this machine fit to hold fences? Disk, sync latency, clock, limits, and a running server.
+//! Writes only a small file of its own in the data directory, and removes it.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant, SystemTime},
+};
+
+use fencepost::policy::Policy;
+
+use crate::client::Server;
+
+/// Look at disk, sync latency, clock and limits. Exits 1 where something must be mended.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  fencepost doctor --data /var/lib/fencepost")]
+pub struct Args {
+    /// Directory of the store [default: ./fencepost-data]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    server: Server,
+}
+
+enum Health {
+    Good,
+    Look,
+    Bad,
+}
+
+struct Report {
+    bad: usize,
+}
+
+impl Report {
+    fn say(&mut self, health: Health, what: &str, found: impl std::fmt::Display) {
+        let mark = match health {
+            Health::Good => "ok  ",
+            Health::Look => "look",
+            Health::Bad => {
+                self.bad += 1;
+                "BAD "
+            }
+        };
+        println!("{mark}  {what:<14} {found}");
+    }
+}
+
+const SYNCS: usize = 50;
+const FREE_BYTES_MIN: u64 = 1 << 30;
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let data = args.data.unwrap_or_else(|| Policy::builtin().server.data);
+    let mut report = Report { bad: 0 };
+    let here = existing(&data);
+    disk(&mut report, &here);
+    sync(&mut report, &here);
+    clock(&mut report, &here);
+    limits(&mut report);
+    running(&mut report, &args.server);
+    Ok(if report.bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+// The directory itself, or the nearest above it that is there: the store would be made on that disk.
+fn existing(data: &Path) -> PathBuf {
+    let absolute = std::path::absolute(data).unwrap_or_else(|_| data.to_owned());
+    absolute.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/")).to_owned()
+}
+
+fn disk(report: &mut Report, dir: &Path) {
+    match rustix::fs::statvfs(dir) {
+        Ok(stat) => {
+            let (free, total) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
+            let health = if free < FREE_BYTES_MIN { Health::Bad } else { Health::Good };
+            report.say(health, "disk", format!("{} MiB free of {} MiB under {}", free >> 20, total >> 20, dir.display()));
+        }
+        Err(error) => report.say(Health::Bad, "disk", format!("{}: {error}", dir.display())),
+    }
+}
+
+fn sync(report: &mut Report, dir: &Path) {
+    match syncs(dir) {
+        Ok(mut took) => {
+            took.sort();
+            let (middle, worst) = (took[SYNCS / 2], took[SYNCS - 1]);
+            // A disk that syncs in no time at all usually does not sync.
+            let (health, word) = if middle < Duration::from_micros(20) {
+                (Health::Look, "; suspiciously fast: does this disk honour fdatasync?")
+            } else if middle > Duration::from_millis(20) {
+                (Health::Look, "; slow: group commit helps under load, but each lone request waits this long")
+            } else {
+                (Health::Good, "")
+            };
+            report.say(health, "sync", format!("fdatasync of 4 KiB: p50 {middle:.1?}, worst of {SYNCS} {worst:.1?}{word}"));
+        }
+        Err(error) => report.say(Health::Bad, "sync", format!("{}: {error}", dir.display())),
+    }
+}
+
+fn syncs(dir: &Path) -> std::io::Result<Vec<Duration>> {
+    let path = dir.join(format!(".fencepost-doctor-{}", std::process::id()));
+    let mut file = File::options().write(true).create_new(true).open(&path)?;
+    let took = (0..SYNCS)
+        .map(|_| {
+            file.write_all(&[0; 4096])?;
+            let start = Instant::now();
+            file.sync_data()?;
+            Ok(start.elapsed())
+        })
+        .collect();
+    fs::remove_file(&path)?;
+    took
+}
+
+fn clock(report: &mut Report, dir: &Path) {
+    let now = SystemTime::now();
+    // The newest file of the store tells whether the wall has gone back since it was written.
+    let newest = fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok()?.modified().ok()).max();
+    match newest.and_then(|newest| newest.duration_since(now).ok()) {
+        Some(ahead) if ahead > Duration::from_secs(2) => report.say(
+            Health::Look,
+            "clock",
+            format!("the wall is {ahead:.0?} behind files in the store: store time will not go back, but check the clock"),
+        ),
+        _ => report.say(Health::Good, "clock", "not behind the store's files"),
+    }
+}
+
+fn limits(report: &mut Report) {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let wanted = Policy::builtin().server.limits.connections_max as u64 + 256;
+    match files {
+        Some(files) if files < wanted => {
+            report.say(Health::Look, "open files", format!("{files}: raise `ulimit -n` to {wanted} for the default connection limit"));
+        }
+        Some(files) => report.say(Health::Good, "open files", files),
+        None => report.say(Health::Good, "open files", "unlimited"),
+    }
+}
+
+fn running(report: &mut Report, server: &Server) {
+    match server.get("/readyz") {
+        Ok((200, _)) => report.say(Health::Good, "server", format!("{} is ready", server.url)),
+        Ok((status, _)) => report.say(Health::Bad, "server", format!("{} answers {status}: its store does not acknowledge; see its log", server.url)),
+        Err(_) => report.say(Health::Look, "server", format!("none on {}", server.url)),
+    }
+}

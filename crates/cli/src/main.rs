@@ -1,0 +1,58 @@
+//! The `fencepost` binary: parses the command line and hands over. Holds no rules.
+
+mod check;
+mod client;
+mod credential;
+mod doctor;
+mod serve;
+mod why;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Makes every retry safe: the same request, item, webhook or message has its effect once, and the second sender gets
+/// the first one's answer.
+#[derive(Parser)]
+#[command(name = "fencepost", version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  fencepost serve --dev                          try it on this machine, no other software needed
+  fencepost check idempotency.yml                lint a policy before it is deployed
+  fencepost why BOOKING caseUrn=urn:case:7 waveUrn=urn:wave:1 groupId=G-42
+                                                 why did this not run again?
+  fencepost credential create acme --role partner
+  fencepost doctor                               is this machine fit to hold fences?
+
+Start with:
+  fencepost serve --dev &
+  curl -s http://127.0.0.1:7411/v1/fences/claim -H 'Authorization: Bearer dev-partner' \\
+       -H 'Content-Type: application/json' -d '{\"scope\":\"INDEX_BUILD\",\"key\":{\"index_hash\":\"9f2c\"}}'";
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(serve::Args),
+    Why(why::Args),
+    Check(check::Args),
+    Credential(credential::Args),
+    Doctor(doctor::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(args) => serve::run(args),
+        Command::Why(args) => why::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Credential(args) => credential::run(args),
+        Command::Doctor(args) => doctor::run(args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("fencepost: {error:#}");
+        ExitCode::FAILURE
+    })
+}

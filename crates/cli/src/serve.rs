@@ -1,0 +1,241 @@
+//! `fencepost serve`: opens the store, lets clients in, and leaves in order when told to.
+//! Never starts with nobody to let in, and never with public tokens on a public address.
+
+use std::{
+    io::{IsTerminal, stdout},
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use fencepost::{
+    Fencepost,
+    engine::Limits as EngineLimits,
+    policy::{
+        Policy,
+        credentials::Credentials,
+        finding,
+        identity::{Directory, Refresh},
+        server::Level as PolicyLevel,
+    },
+    store::embedded,
+};
+use fencepost_wire::{
+    http::{App, router},
+    log::{Level, Log},
+    metrics::Metrics,
+    server::{self, ClientAuth, Drained, Limits, Tls},
+};
+use tokio::{net::TcpListener, signal::unix::SignalKind};
+
+/// Serve fences over HTTP.
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub struct Args {
+    /// Work at once on loopback, with the public tokens dev-admin, dev-planner, dev-executor, dev-partner, dev-partner-2
+    #[arg(long)]
+    dev: bool,
+    /// Address and port [default: server.listen of the configuration, 127.0.0.1:7411]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Directory of the embedded store [default: server.data of the configuration, ./fencepost-data]
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    data: Option<PathBuf>,
+    /// Where fences are kept; this release serves a directory
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Policy and settings; see docs/guides/policy.md, and --print-defaults for every key
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print every setting with its default and its meaning, and exit
+    #[arg(long)]
+    print_defaults: bool,
+}
+
+const AFTER: &str = "\
+Settings come from the built-in defaults, then --config FILE, then variables such as
+FENCEPOST_SERVER__LOG__LEVEL=warn, then these flags.
+
+SIGTERM or SIGINT: takes no new connection, finishes what is in flight, then ends.
+Credentials made or revoked with `fencepost credential` count within a second, without a restart.
+
+Examples:
+  fencepost serve --dev
+  fencepost serve --config fencepost.yml --data /var/lib/fencepost --listen 0.0.0.0:7411";
+
+/// How often the credentials file and the engine's health are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.print_defaults {
+        print!("{}", fencepost::policy::DEFAULTS);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let policy = policy(&args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    let code = runtime.block_on(serve(args.dev, policy))?;
+    // A client that never reads must not keep a finished server alive.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(code)
+}
+
+fn policy(args: &Args) -> anyhow::Result<Policy> {
+    let file = args
+        .config
+        .as_ref()
+        .map(|path| {
+            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            anyhow::Ok((path.display().to_string(), text))
+        })
+        .transpose()?;
+    let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
+    let mut policy = match Policy::load(file, std::env::vars()) {
+        Ok(policy) => policy,
+        Err(findings) => bail!("the configuration was refused\n{}", finding::human(&findings).trim_end()),
+    };
+    eprint!("{}", finding::human(&policy.findings));
+    if !policy.unserved.is_empty() {
+        bail!("not started: the configuration asks for what this release does not serve (see the notes above)");
+    }
+    if let Some(store) = &args.store {
+        if store.contains("://") {
+            bail!("--store {store}: this release keeps fences in a directory; give --data DIR");
+        }
+        policy.server.data = store.into();
+    }
+    if let Some(data) = &args.data {
+        policy.server.data = data.clone();
+    }
+    if let Some(listen) = args.listen {
+        policy.server.listen = listen;
+    }
+    Ok(policy)
+}
+
+async fn serve(dev: bool, policy: Policy) -> anyhow::Result<ExitCode> {
+    let settings = policy.server.clone();
+    let directory = directory(dev, &policy)?;
+    let tls = settings.tls.as_ref().map(|tls| {
+        let clients = tls.client_ca.clone().map_or(ClientAuth::Off, ClientAuth::Optional);
+        Tls::load(&tls.cert, &tls.key, &clients)
+    });
+    let tls = tls.transpose()?;
+    let listener = TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let address = listener.local_addr()?;
+    let store = embedded::Embedded::open(&settings.data, embedded::Options::default())
+        .with_context(|| format!("cannot open the store in {}", settings.data.display()))?;
+    let metrics = Metrics::default();
+    let limits = EngineLimits { waiters_max: settings.limits.waiters_max, ..EngineLimits::default() };
+    let fencepost = Fencepost::over(Arc::new(store), policy, limits, Box::new(metrics.clone())).await?;
+    let log = Log::new(level(settings.log.level), stdout());
+    let app = Arc::new(App { fencepost: fencepost.clone(), directory, metrics, log: log.clone() });
+
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let now = || fencepost.engine().now().0;
+    log.line(Level::Info, now(), "serving").text("address", &address.to_string()).text("data", &settings.data.display().to_string());
+    welcome(dev, scheme, address);
+    let watch = tokio::spawn(watch(app.clone()));
+    let limits = Limits {
+        connections_max: settings.limits.connections_max,
+        head_bytes_max: settings.limits.header_bytes_max,
+        body_bytes_max: settings.limits.request_bytes_max as u64,
+        head_ms_max: settings.limits.header_timeout.as_millis() as u64,
+        body_wait_ms_max: settings.limits.body_timeout.as_millis() as u64,
+        idle_ms_max: settings.limits.idle_timeout.as_millis() as u64,
+        grace_ms_max: settings.shutdown_grace.as_millis() as u64,
+        ..Limits::default()
+    };
+    let drained = server::serve(listener, router(app.clone()), limits, tls, stop(log.clone(), now())).await;
+    watch.abort();
+    let _ = watch.await;
+    let cut = match drained {
+        Drained::Whole => 0,
+        Drained::Cut(connections) => connections,
+    };
+    log.line(Level::Info, now(), "stopped").number("cut", cut as u64);
+    drop(app);
+    fencepost.close().await;
+    log.flush();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn directory(dev: bool, policy: &Policy) -> anyhow::Result<Directory> {
+    let settings = &policy.server;
+    if dev {
+        if !settings.listen.ip().is_loopback() {
+            bail!("--dev has public tokens and is for loopback only, not for {}", settings.listen);
+        }
+        return Ok(Directory::dev());
+    }
+    let file = Credentials::in_dir(&settings.data);
+    let directory = Directory::load(policy, Some(file.path()));
+    let directory = directory.map_err(|findings| anyhow::anyhow!("{}", finding::human(&findings).trim_end()))?;
+    if directory.is_empty() {
+        bail!(
+            "not started: nobody could come in. Make a credential first:\n  \
+             fencepost credential create acme --role partner --data {}\n\
+             or try it on this machine with `fencepost serve --dev`",
+            settings.data.display()
+        );
+    }
+    Ok(directory)
+}
+
+fn level(level: PolicyLevel) -> Level {
+    match level {
+        PolicyLevel::Error => Level::Error,
+        PolicyLevel::Warn => Level::Warn,
+        PolicyLevel::Info => Level::Info,
+        PolicyLevel::Debug => Level::Debug,
+    }
+}
+
+fn welcome(dev: bool, scheme: &str, address: SocketAddr) {
+    eprintln!("fencepost: serving on {scheme}://{address}");
+    if dev && std::io::stderr().is_terminal() {
+        eprintln!(
+            "\nTry this twice; the second answer is the first one's (after a seal):\n  \
+             curl -s {scheme}://{address}/v1/fences/claim -H 'Authorization: Bearer dev-partner' \\\n       \
+             -H 'Content-Type: application/json' \\\n       \
+             -d '{{\"scope\":\"INDEX_BUILD\",\"key\":{{\"index_hash\":\"9f2c\"}}}}'\n"
+        );
+    }
+}
+
+// Follows the credentials file, and says loudly when the store has stopped.
+async fn watch(app: Arc<App>) {
+    let mut told = false;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let now = app.fencepost.engine().now().0;
+        match app.directory.refresh() {
+            Ok(Refresh::Same) => {}
+            Ok(Refresh::Read) => drop(app.log.line(Level::Info, now, "credentials read again")),
+            Err(findings) => drop(app.log.line(Level::Error, now, "credentials not read; the known ones stay").text("why", finding::human(&findings).trim_end())),
+        }
+        if let Some(why) = app.fencepost.engine().stopped().filter(|_| !told) {
+            told = true;
+            app.log.line(Level::Error, now, "the store has stopped; nothing is acknowledged any more").text("why", why);
+        }
+    }
+}
+
+async fn stop(log: Log, now_ms: u64) {
+    let signal = |kind| tokio::signal::unix::signal(kind).map_err(|error| error.to_string());
+    match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+        (Ok(mut terminate), Ok(mut interrupt)) => {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        }
+        // Without signals there is no orderly end; kill -9 loses nothing that was acknowledged.
+        _ => {
+            log.line(Level::Warn, now_ms, "signals cannot be watched; only a kill will end this process");
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The clock port, and the store's time made from it.
+//! Store time never goes back: it starts at the larger of the stored floor and the wall, then follows the
+//! monotonic clock, so a wall that jumps while we run ends no lease and no retention early.
+
+use std::{
+    sync::Arc,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use fencepost_kernel::Millis;
+
+/// Where time comes from. The simulator has its own.
+pub trait Clock: Send + Sync + 'static {
+    /// Milliseconds since the Unix epoch, as far as the machine knows. May jump either way.
+    fn wall_ms(&self) -> u64;
+    /// Milliseconds since some fixed moment. Never goes back.
+    fn monotonic_ms(&self) -> u64;
+}
+
+/// The machine's clocks.
+pub struct SystemClock(Instant);
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for SystemClock {
+    fn wall_ms(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    }
+
+    fn monotonic_ms(&self) -> u64 {
+        self.0.elapsed().as_millis() as u64
+    }
+}
+
+/// The time that decisions are made at.
+pub(crate) struct StoreTime {
+    clock: Arc<dyn Clock>,
+    start: Millis,
+    start_monotonic_ms: u64,
+}
+
+impl StoreTime {
+    /// Starts past the floor: no millisecond of an earlier run is lived twice.
+    pub(crate) fn new(clock: Arc<dyn Clock>, floor: Millis) -> Self {
+        let start = Millis(clock.wall_ms()).max(floor.plus(1));
+        let start_monotonic_ms = clock.monotonic_ms();
+        Self { clock, start, start_monotonic_ms }
+    }
+
+    pub(crate) fn now(&self) -> Millis {
+        self.start.plus(self.clock.monotonic_ms().saturating_sub(self.start_monotonic_ms))
+    }
+
+    /// How far the wall is ahead of store time; negative where it is behind.
+    pub(crate) fn wall_ahead_ms(&self) -> i64 {
+        self.clock.wall_ms() as i64 - self.now().0 as i64
+    }
+}

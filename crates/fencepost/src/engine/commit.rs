@@ -1,0 +1,195 @@
+//! The commit loop: commands that arrive while a commit is being synced are decided and committed together in the
+//! next one. Never releases a reply before the commit it depends on is durable, and never runs two commits at once.
+//! Runs on a thread of its own, or under the simulator.
+
+use std::{sync::Arc, time::Instant};
+
+use fencepost_kernel::{
+    Command, FenceKey, Millis, Reply, Row, RowKey, decide,
+    decide::{follow, footprint},
+    fence::{Record, State},
+};
+use fencepost_store::{Verdict, WriteSet};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Error, Shared, World};
+
+/// Commands that are decided side by side and answered together.
+pub(super) struct Job {
+    pub(super) commands: Vec<Command>,
+    pub(super) reply: oneshot::Sender<Result<Vec<Reply>, Error>>,
+}
+
+/// How often a command is decided again because others keep moving its rows.
+const ROUNDS_MAX: usize = 16;
+/// How often a commit with an unknown outcome is repeated under its own ids.
+const REPEATS_MAX: usize = 3;
+
+pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>) {
+    let mut jobs = Vec::new();
+    while queue.recv_many(&mut jobs, shared.limits.batch_max).await > 0 {
+        let started = Instant::now();
+        let count = jobs.iter().map(|job| job.commands.len()).sum();
+        let outcome = commit(&shared, &jobs).await;
+        shared.observer.committed(count, started.elapsed());
+        release(&shared, jobs.drain(..), outcome);
+    }
+}
+
+fn release(shared: &Shared, jobs: impl Iterator<Item = Job>, outcome: Result<Vec<Reply>, Error>) {
+    match outcome {
+        Ok(replies) => {
+            let mut replies = replies.into_iter();
+            for job in jobs {
+                let own = replies.by_ref().take(job.commands.len()).collect();
+                // An asker that went away is not an error: what it asked for is recorded all the same.
+                let _ = job.reply.send(Ok(own));
+            }
+        }
+        Err(error) => {
+            if let Error::Stopped(why) = &error {
+                // INVARIANT fail-stop: after a failed sync nothing is acknowledged any more.
+                let _ = shared.stopped.set(why.clone());
+            }
+            for job in jobs {
+                let _ = job.reply.send(Err(error.clone()));
+            }
+        }
+    }
+}
+
+/// One command's share of a batch.
+struct Decided {
+    reply: Reply,
+    set: Option<usize>,
+}
+
+async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Reply>, Error> {
+    if let Some(why) = shared.stopped.get() {
+        return Err(Error::Stopped(why.clone()));
+    }
+    let commands: Vec<&Command> = jobs.iter().flat_map(|job| &job.commands).collect();
+    let mut replies: Vec<Option<Reply>> = Vec::new();
+    replies.resize_with(commands.len(), || None);
+    let mut open: Vec<usize> = (0..commands.len()).collect();
+    // The first round is everybody together; later rounds are those whose rows were moved by another engine, alone.
+    for round in 0..ROUNDS_MAX {
+        let mut again = Vec::new();
+        let batches: Vec<&[usize]> = if round == 0 { vec![&open] } else { open.chunks(1).collect() };
+        for batch in batches {
+            let part: Vec<&Command> = batch.iter().map(|index| commands[*index]).collect();
+            for (index, reply) in batch.iter().zip(attempt(shared, &part).await?) {
+                match reply {
+                    Some(reply) => replies[*index] = Some(reply),
+                    None => again.push(*index),
+                }
+            }
+        }
+        if again.is_empty() {
+            break;
+        }
+        open = again;
+    }
+    replies
+        .into_iter()
+        .map(|reply| reply.ok_or_else(|| Error::Unavailable("too many writers on one key".to_owned())))
+        .collect()
+}
+
+// Decides and commits once. No reply where the rows it stands on have moved.
+async fn attempt(shared: &Shared, commands: &[&Command]) -> Result<Vec<Option<Reply>>, Error> {
+    let now = shared.time.now();
+    let mut world = load(shared, commands).await?;
+    let mut sets = Vec::with_capacity(commands.len());
+    let mut decided = Vec::with_capacity(commands.len());
+    for command in commands {
+        let decision = decide(command, &world, now);
+        if decision.writes.is_empty()
+            && let Some(target) = command.target()
+        {
+            shared.note(target.key, &decision.reply, now);
+        }
+        let set = (!decision.writes.is_empty()).then(|| {
+            let set = WriteSet { id: shared.next_id(), writes: decision.writes };
+            world.apply(&set);
+            sets.push(set);
+            sets.len() - 1
+        });
+        decided.push(Decided { reply: decision.reply, set });
+    }
+    if sets.is_empty() {
+        return Ok(decided.into_iter().map(|one| Some(one.reply)).collect());
+    }
+    let verdicts = persist(shared, &sets, now).await?;
+    let moved: Vec<RowKey> = verdicts
+        .iter()
+        .zip(&sets)
+        .filter(|(verdict, _)| **verdict == Verdict::Moved)
+        .flat_map(|(_, set)| set.writes.iter().map(|write| write.key))
+        .collect();
+    shared.waiters.wake(freed(&sets));
+    Ok(decided
+        .into_iter()
+        .zip(commands)
+        .map(|(one, command)| {
+            let stands = match one.set {
+                Some(set) => verdicts[set] == Verdict::Applied,
+                // A refusal that was decided over a write which then did not happen must be decided again.
+                None => moved.is_empty() || !touches(command, &moved),
+            };
+            stands.then_some(one.reply)
+        })
+        .collect())
+}
+
+async fn persist(shared: &Shared, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
+    for _ in 1..REPEATS_MAX {
+        match shared.store.commit(sets, now).await {
+            Err(fencepost_store::Error::Unknown(_)) => {}
+            outcome => return Ok(outcome?),
+        }
+    }
+    Ok(shared.store.commit(sets, now).await?)
+}
+
+async fn load(shared: &Shared, commands: &[&Command]) -> Result<World, Error> {
+    let mut world = World::default();
+    let mut keys = Vec::with_capacity(commands.len());
+    for command in commands {
+        footprint(command, &mut |key| keys.push(key));
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    world.0.extend(keys.iter().copied().zip(shared.store.load(&keys).await?));
+    let mut more: Vec<RowKey> = commands.iter().filter_map(|command| follow(command, &world)).collect();
+    more.retain(|key| !world.0.contains_key(key));
+    if !more.is_empty() {
+        more.sort_unstable();
+        more.dedup();
+        world.0.extend(more.iter().copied().zip(shared.store.load(&more).await?));
+    }
+    Ok(world)
+}
+
+fn touches(command: &Command, keys: &[RowKey]) -> bool {
+    let mut hit = false;
+    footprint(command, &mut |key| hit |= keys.contains(&key));
+    hit
+}
+
+// Keys that somebody may be waiting for.
+fn freed(sets: &[WriteSet]) -> impl Iterator<Item = FenceKey> {
+    sets.iter().flat_map(|set| &set.writes).filter_map(|write| match &write.put {
+        Some(Record::Fence(fence)) if !matches!(fence.state, State::Pending { .. }) => Some(FenceKey(write.key.id)),
+        _ => None,
+    })
+}
+
+impl World {
+    fn apply(&mut self, set: &WriteSet) {
+        for write in &set.writes {
+            let row = write.put.clone().map(|record| Arc::new(Row { record, revision: set.id }));
+            self.0.insert(write.key, row);
+        }
+    }
+}

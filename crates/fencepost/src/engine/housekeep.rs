@@ -1,0 +1,71 @@
+//! Background work in bounded steps: flushing counts, and dropping rows whose time is over.
+//! Never scans on the request path. Called once a second by the housekeeping thread, or by the simulator.
+
+use std::sync::PoisonError;
+
+use fencepost_kernel::{Command, RowKey, key::Kind};
+
+use super::{Engine, Error};
+
+/// Rows looked at in one page.
+const PAGE_ROWS: usize = 1_000;
+/// Pages looked at in one step, while there is something to drop.
+const PAGES_MAX: usize = 10;
+/// Counts flushed in one step.
+const FLUSH_MAX: usize = 1_000;
+
+/// Where the sweep stands.
+#[derive(Default)]
+pub(super) struct Sweep {
+    kind: usize,
+    after: Option<RowKey>,
+}
+
+const SWEPT: [Kind; 3] = [Kind::Fence, Kind::Trace, Kind::AgainHead];
+
+impl Engine {
+    /// One bounded step of background work.
+    pub async fn housekeep(&self) -> Result<(), Error> {
+        self.flush_sightings().await?;
+        for _ in 0..PAGES_MAX {
+            if self.sweep_page().await? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down the counts that are only in memory.
+    pub async fn flush_sightings(&self) -> Result<(), Error> {
+        let seen = self.shared.sightings.drain(FLUSH_MAX);
+        if !seen.is_empty() {
+            self.submit(seen.into_iter().map(Command::Observe).collect()).await?;
+        }
+        Ok(())
+    }
+
+    async fn sweep_page(&self) -> Result<usize, Error> {
+        let (kind, after) = {
+            let sweep = self.shared.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+            (sweep.kind, sweep.after)
+        };
+        let now = self.now();
+        let page = self.shared.store.scan(SWEPT[kind], after, PAGE_ROWS).await?;
+        let next = page.last().filter(|_| page.len() == PAGE_ROWS).map(|(key, _)| *key);
+        let over: Vec<Command> = page
+            .iter()
+            .filter(|(_, row)| row.record.expires_at().is_some_and(|expires| expires <= now))
+            .map(|(key, _)| Command::Sweep(*key))
+            .collect();
+        let count = over.len();
+        if count > 0 {
+            self.submit(over).await?;
+        }
+        let mut sweep = self.shared.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        sweep.after = next;
+        if next.is_none() {
+            sweep.kind = (kind + 1) % SWEPT.len();
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,343 @@
+//! The engine: takes commands, answers at once what a synced snapshot can answer, and sends the rest through the
+//! commit loop. Never replies before the commit a reply depends on is durable.
+//! Called by the library's `Fencepost` and by the wire.
+
+mod commit;
+mod explain;
+mod housekeep;
+mod sightings;
+mod waiters;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use fencepost_kernel::{
+    Command, FenceKey, Millis, Reply, Row, RowKey, Rows, Tenant, command::Claim, decide, decide::footprint, fence::Alias,
+    fence::Record, fence::Sighting,
+};
+use fencepost_store::{Store, contract::Loaded};
+use tokio::sync::{mpsc, oneshot};
+
+pub use explain::{Explanation, Moment};
+
+use crate::clock::{Clock, StoreTime};
+
+/// Bounds that keep one engine from being asked for more than it has.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Commands that may queue for the commit loop.
+    pub queue_max: usize,
+    /// Callers that may wait for somebody else's seal at one time.
+    pub waiters_max: usize,
+    /// Commands in one commit.
+    pub batch_max: usize,
+    /// Fences whose unflushed counts are remembered.
+    pub sightings_max: usize,
+    /// How long a commit may take before its asker is told that the store does not answer.
+    pub patience: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            queue_max: 16_384,
+            waiters_max: 10_000,
+            batch_max: 4_096,
+            sightings_max: 50_000,
+            patience: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Why there is no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Nothing happened; the store cannot be reached or is overloaded. Try again.
+    Unavailable(String),
+    /// It may have happened. Ask again with the same command: a fence makes that safe.
+    Unknown(String),
+    /// The store has stopped for good, or the engine was closed. Nothing more will happen.
+    Stopped(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable(why) => write!(f, "store unavailable, nothing happened: {why}"),
+            Self::Unknown(why) => write!(f, "outcome unknown, ask again: {why}"),
+            Self::Stopped(why) => write!(f, "stopped: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<fencepost_store::Error> for Error {
+    fn from(error: fencepost_store::Error) -> Self {
+        match error {
+            fencepost_store::Error::NotApplied(why) => Self::Unavailable(why),
+            fencepost_store::Error::Unknown(why) => Self::Unknown(why),
+            fencepost_store::Error::Broken(why) => Self::Stopped(why),
+        }
+    }
+}
+
+/// Told about every commit; for metrics.
+pub trait Observer: Send + Sync + 'static {
+    /// A commit of `commands` commands took this long from load to sync.
+    fn committed(&self, commands: usize, took: Duration);
+}
+
+impl Observer for () {
+    fn committed(&self, _: usize, _: Duration) {}
+}
+
+pub(crate) struct Shared {
+    store: Arc<dyn Store>,
+    time: StoreTime,
+    limits: Limits,
+    waiters: waiters::Waiters,
+    sightings: sightings::Sightings,
+    sweep: std::sync::Mutex<housekeep::Sweep>,
+    next_id: AtomicU64,
+    stopped: std::sync::OnceLock<String>,
+    observer: Box<dyn Observer>,
+}
+
+/// A handle to one engine; clones share it.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    jobs: mpsc::Sender<commit::Job>,
+}
+
+/// A handle that does not keep the engine alive.
+pub struct WeakEngine {
+    shared: std::sync::Weak<Shared>,
+    jobs: mpsc::WeakSender<commit::Job>,
+}
+
+impl WeakEngine {
+    /// The engine, while somebody else still has it.
+    pub fn upgrade(&self) -> Option<Engine> {
+        Some(Engine { shared: self.shared.upgrade()?, jobs: self.jobs.upgrade()? })
+    }
+}
+
+/// Rows peeked for one command.
+struct Snapshot(Vec<(RowKey, Loaded)>);
+
+impl Rows for Snapshot {
+    fn row(&self, key: &RowKey) -> Option<&Row> {
+        self.0.iter().find(|(known, _)| known == key).and_then(|(_, row)| row.as_deref())
+    }
+}
+
+impl Engine {
+    /// An engine over a store, and the commit loop that must be run for it: on a thread of its own in production,
+    /// under virtual time in the simulator. The loop ends when the last handle is gone.
+    pub async fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        limits: Limits,
+        observer: Box<dyn Observer>,
+    ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), Error> {
+        let time = StoreTime::new(clock, store.time_floor().await?);
+        // Unique for ever: store time never repeats a millisecond across runs, and no run commits 2^20 sets in one.
+        let next_id = AtomicU64::new(time.now().0 << 20);
+        let (jobs, queue) = mpsc::channel(limits.queue_max);
+        let shared = Arc::new(Shared {
+            store,
+            time,
+            waiters: waiters::Waiters::new(limits.waiters_max),
+            sightings: sightings::Sightings::new(limits.sightings_max),
+            sweep: std::sync::Mutex::default(),
+            limits,
+            next_id,
+            stopped: std::sync::OnceLock::new(),
+            observer,
+        });
+        let commit_loop = commit::run(shared.clone(), queue);
+        Ok((Self { shared, jobs }, commit_loop))
+    }
+
+    /// A handle that does not keep the engine alive.
+    pub fn downgrade(&self) -> WeakEngine {
+        WeakEngine { shared: Arc::downgrade(&self.shared), jobs: self.jobs.downgrade() }
+    }
+
+    /// The store's time.
+    pub fn now(&self) -> Millis {
+        self.shared.time.now()
+    }
+
+    /// How far the wall clock is ahead of the store's time.
+    pub fn wall_ahead_ms(&self) -> i64 {
+        self.shared.time.wall_ahead_ms()
+    }
+
+    /// Why the engine no longer serves, if so.
+    pub fn stopped(&self) -> Option<&str> {
+        self.shared.stopped.get().map(String::as_str)
+    }
+
+    /// Whether the store answers.
+    pub async fn ready(&self) -> Result<(), Error> {
+        if let Some(why) = self.stopped() {
+            return Err(Error::Stopped(why.to_owned()));
+        }
+        let probe = self.shared.store.time_floor();
+        match tokio::time::timeout(self.shared.limits.patience, probe).await {
+            Ok(answer) => answer.map(drop).map_err(Error::from),
+            Err(_) => Err(Error::Unavailable("the store does not answer".to_owned())),
+        }
+    }
+
+    /// How many callers are waiting for somebody else's seal.
+    pub fn waiting(&self) -> usize {
+        self.shared.waiters.len()
+    }
+
+    /// The reply to one command, once everything it depends on is durable.
+    pub async fn ask(&self, command: Command) -> Result<Reply, Error> {
+        if let Command::Claim(_) = command
+            && let Some(reply) = self.glance(&command).await?
+        {
+            return Ok(reply);
+        }
+        let mut replies = self.submit(vec![command]).await?;
+        replies.pop().ok_or_else(|| Error::Unknown("no reply".to_owned()))
+    }
+
+    /// The replies to several commands, decided in order and made durable in one commit.
+    pub async fn ask_all(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.submit(commands).await
+    }
+
+    /// A claim that waits up to `wait` for somebody else's claim to end. Woken by the seal, not by polling; where
+    /// the other's lease runs out, it gets what a fresh claim would get.
+    pub async fn claim(&self, claim: Claim, wait: Duration) -> Result<Reply, Error> {
+        let key = claim.target.key;
+        let command = Command::Claim(claim);
+        let mut reply = self.ask(command.clone()).await?;
+        if wait.is_zero() || !matches!(reply, Reply::InFlight { .. }) {
+            return Ok(reply);
+        }
+        let Some(seat) = self.shared.waiters.sit(key) else { return Ok(reply) };
+        let deadline = tokio::time::Instant::now() + wait;
+        while let Reply::InFlight { lease_expires } = reply {
+            let woken = seat.woken();
+            tokio::pin!(woken);
+            // Listening begins before the second look: a seal in between is not missed.
+            woken.as_mut().enable();
+            reply = self.ask(command.clone()).await?;
+            let Reply::InFlight { .. } = reply else { break };
+            let lapse = tokio::time::Instant::now() + Duration::from_millis(lease_expires.since(self.now()) + 1);
+            if tokio::time::timeout_at(deadline.min(lapse), woken).await.is_err() && tokio::time::Instant::now() >= deadline {
+                return self.ask(command).await;
+            }
+            reply = self.ask(command.clone()).await?;
+        }
+        Ok(reply)
+    }
+
+    /// What a name stands for, if it is known.
+    pub async fn alias(&self, tenant: &Tenant, name: &str) -> Result<Option<Alias>, Error> {
+        let row = self.load(&[RowKey::alias(tenant, name)]).await?.pop().flatten();
+        Ok(row.and_then(|row| match &row.record {
+            Record::Alias(alias) => Some(alias.clone()),
+            _ => None,
+        }))
+    }
+
+    // A decision over synced rows that writes nothing is final and needs no commit.
+    async fn glance(&self, command: &Command) -> Result<Option<Reply>, Error> {
+        let mut keys = Vec::with_capacity(1);
+        footprint(command, &mut |key| keys.push(key));
+        let mut rows = Vec::with_capacity(keys.len());
+        for key in &keys {
+            match self.shared.store.peek(key) {
+                Some(row) => rows.push((*key, row?)),
+                None => {
+                    rows = keys.iter().copied().zip(self.load(&keys).await?).collect();
+                    break;
+                }
+            }
+        }
+        let now = self.now();
+        let decision = decide(command, &Snapshot(rows), now);
+        if !decision.writes.is_empty() {
+            return Ok(None);
+        }
+        if let Some(target) = command.target() {
+            self.shared.note(target.key, &decision.reply, now);
+        }
+        Ok(Some(decision.reply))
+    }
+
+    async fn load(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
+        match tokio::time::timeout(self.shared.limits.patience, self.shared.store.load(keys)).await {
+            Ok(rows) => Ok(rows?),
+            Err(_) => Err(Error::Unavailable("the store does not answer".to_owned())),
+        }
+    }
+
+    async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
+        if let Some(why) = self.stopped() {
+            return Err(Error::Stopped(why.to_owned()));
+        }
+        let (reply, answer) = oneshot::channel();
+        let patience = self.shared.limits.patience;
+        let job = commit::Job { commands, reply };
+        // Never accepted is never applied; a queue that stays full is an overload, not a reason to wait for ever.
+        if let Err(refused) = self.jobs.try_send(job) {
+            let job = match refused {
+                mpsc::error::TrySendError::Full(job) | mpsc::error::TrySendError::Closed(job) => job,
+            };
+            self.jobs.send_timeout(job, patience).await.map_err(|_| Error::Unavailable("the commit queue is full".to_owned()))?;
+        }
+        match tokio::time::timeout(patience, answer).await {
+            Ok(Ok(replies)) => replies,
+            Ok(Err(_)) => Err(Error::Unknown("the commit loop ended".to_owned())),
+            Err(_) => Err(Error::Unknown("the store does not answer".to_owned())),
+        }
+    }
+}
+
+impl Shared {
+    fn note(&self, key: FenceKey, reply: &Reply, now: Millis) {
+        let sighting = match reply {
+            Reply::Duplicate { .. } => Sighting::Duplicate,
+            Reply::Conflict(_) => Sighting::Conflict,
+            Reply::InFlight { .. } => Sighting::InFlight,
+            Reply::Stale { .. } => Sighting::Stale,
+            Reply::InDoubt { .. } => Sighting::InDoubt,
+            _ => return,
+        };
+        self.sightings.note(key, sighting, now);
+    }
+
+    fn next_id(&self) -> fencepost_kernel::command::CommitId {
+        fencepost_kernel::command::CommitId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// The rows of one commit, with what its earlier commands wrote.
+#[derive(Default)]
+struct World(BTreeMap<RowKey, Loaded>);
+
+impl Rows for World {
+    fn row(&self, key: &RowKey) -> Option<&Row> {
+        self.0.get(key).and_then(Option::as_deref)
+    }
+}

@@ -1,0 +1,299 @@
+//! A tower layer that makes the writes of any HTTP service safe to retry.
+//! Requests with an `Idempotency-Key` have their effect once; a retry gets the first answer, byte for byte.
+//! Never lets a request run because something is unclear: a store that is down is a 503.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fencepost_kernel::{body::Body, command, json};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::{
+    Claimed, Error, Fencepost,
+    answer::{Answer, Meaning, meaning},
+};
+
+/// Bodies, asked and answered, are held in memory up to this size.
+const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Fences every request that carries an `Idempotency-Key`, under the scope `API_WRITE`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let once = fencepost::Fencepost::open(dir.path()).await?;
+/// use axum::{Router, routing::post};
+/// use fencepost::layer::FenceLayer;
+///
+/// let app: Router = Router::new()
+///     .route("/charges", post(|| async { "charged" }))
+///     // Whose key it is comes from your own authentication, never from the body.
+///     .layer(FenceLayer::new(once, |request| {
+///         request.headers().get("x-account")?.to_str().ok().map(str::to_owned)
+///     }));
+/// # drop(app);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct FenceLayer<T> {
+    fencepost: Fencepost,
+    tenant: T,
+}
+
+impl<T> FenceLayer<T>
+where
+    T: Fn(&Request<()>) -> Option<String>,
+{
+    /// A layer; `tenant` says whose request it is, and a request that is nobody's is a 401.
+    pub fn new(fencepost: Fencepost, tenant: T) -> Self {
+        Self { fencepost, tenant }
+    }
+}
+
+impl<S, T: Clone> Layer<S> for FenceLayer<T> {
+    type Service = Fenced<S, T>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Fenced { inner, fencepost: self.fencepost.clone(), tenant: self.tenant.clone() }
+    }
+}
+
+/// A service behind a [`FenceLayer`].
+#[derive(Clone)]
+pub struct Fenced<S, T> {
+    inner: S,
+    fencepost: Fencepost,
+    tenant: T,
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body that could not be read to its end.
+#[derive(Debug)]
+pub struct Broken(BoxError);
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+/// The bodies that the layer passes on, both ways.
+pub type Passed = http_body_util::combinators::UnsyncBoxBody<Bytes, Broken>;
+
+fn pass<B>(body: B) -> Passed
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(|error| Broken(error.into())).boxed_unsync()
+}
+
+impl<S, T, B, R> Service<Request<B>> for Fenced<S, T>
+where
+    S: Service<Request<Passed>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError> + Send + 'static,
+    T: Fn(&Request<()>) -> Option<String> + Clone + Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    type Response = Response<Passed>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let ready = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, ready);
+        let (fencepost, tenant) = (self.fencepost.clone(), self.tenant.clone());
+        Box::pin(async move { serve(inner, fencepost, tenant, request).await })
+    }
+}
+
+async fn serve<S, T, B, R>(mut inner: S, fencepost: Fencepost, tenant: T, request: Request<B>) -> Result<Response<Passed>, S::Error>
+where
+    S: Service<Request<Passed>, Response = Response<R>> + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError> + Send + 'static,
+    T: Fn(&Request<()>) -> Option<String>,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let (parts, body) = request.into_parts();
+    let safe = matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE);
+    if safe || !parts.headers.contains_key("idempotency-key") {
+        let request = Request::from_parts(parts, pass(body));
+        return inner.call(request).await.map(|response| response.map(|body| pass(body)));
+    }
+    let Some(key) = idempotency_key(&parts.headers) else {
+        return Ok(problem(400, "malformed-request", "Idempotency-Key must be one value of 1 to 255 bytes"));
+    };
+    let Some(tenant) = tenant(&Request::from_parts(parts.clone(), ())) else {
+        return Ok(problem(401, "unauthorized", "the request is nobody's"));
+    };
+    let asked = match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => return Ok(problem(413, "too-large", "the request body is too large")),
+        Err(_) => return Ok(problem(400, "malformed-request", "the request body could not be read")),
+    };
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let fields = [("method", parts.method.as_str()), ("path", parts.uri.path()), ("idempotency_key", &key)]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let fencepost = fencepost.tenant(&tenant);
+    let claimed = claim(&fencepost, fields.into(), &asked, parts.method.as_str(), path).await;
+    let claim = match claimed {
+        Ok(Claimed::New(claim)) => claim,
+        Ok(Claimed::Duplicate(outcome)) => return Ok(replay(&outcome.receipt)),
+        Err(refusal) => return Ok(refused(refusal)),
+    };
+    // A task of its own: a client that goes away must not leave the effect half done and unsealed.
+    let work = tokio::spawn(async move {
+        let mut request = Request::from_parts(parts, full(asked));
+        if let Ok(value) = HeaderValue::from_str(&claim.token().0.to_string()) {
+            request.headers_mut().insert("fencepost-token", value);
+        }
+        let response = claim.keep(inner.call(request)).await?;
+        Ok::<_, S::Error>(settle(&claim, response).await)
+    });
+    match work.await {
+        Ok(answer) => answer,
+        Err(_) => Ok(problem(500, "effect-failed", "the service did not answer; the outcome is unknown")),
+    }
+}
+
+async fn claim(fencepost: &Fencepost, fields: Vec<(String, String)>, asked: &Bytes, method: &str, path: &str) -> Result<Claimed, Error> {
+    let target = fencepost.target("API_WRITE", fields, None)?;
+    let body = match json::parse(asked) {
+        Ok(node) => Body::json(&node, &target.scope.mask),
+        Err(_) => Body::opaque(asked),
+    };
+    let (body, lease_ms) = (Some(body.asked_of(method, path)), target.scope.lease_ms);
+    fencepost.enter(command::Claim { target, body, version: None, source: None, lease_ms }, Duration::ZERO).await
+}
+
+async fn settle<R>(claim: &crate::Claim, response: Response<R>) -> Response<Passed>
+where
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let (parts, body) = response.into_parts();
+    match meaning(parts.status) {
+        Meaning::Seal => {}
+        Meaning::Release => {
+            let _ = claim.release().await;
+            return Response::from_parts(parts, pass(body));
+        }
+        Meaning::Unknown => return Response::from_parts(parts, pass(body)),
+    }
+    let answer = match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(body) => Answer::new(parts.status, &parts.headers, Some(body.to_bytes())),
+        // Too large to keep: the fence is sealed all the same, without the body, so that no retry runs again.
+        Err(error) if error.is::<LengthLimitError>() => Answer::new(parts.status, &parts.headers, None),
+        Err(_) => return problem(502, "effect-failed", "the service broke off its answer; the outcome is unknown"),
+    };
+    match claim.seal(parts.status.as_str(), answer.encode()).await {
+        Ok(()) => {
+            let mut response = Response::from_parts(parts, full(answer.body.clone().unwrap_or_default()));
+            if answer.body.is_none() {
+                omit(response.headers_mut());
+            }
+            response
+        }
+        Err(refusal) => refused(refusal),
+    }
+}
+
+fn replay(receipt: &Bytes) -> Response<Passed> {
+    let Some(answer) = Answer::decode(receipt) else {
+        return problem(500, "store-damaged", "the stored answer cannot be read");
+    };
+    let mut response = Response::new(full(answer.body.clone().unwrap_or_default()));
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
+    if answer.body.is_none() {
+        omit(response.headers_mut());
+    }
+    response
+}
+
+fn omit(headers: &mut HeaderMap) {
+    headers.insert("fencepost-body", HeaderValue::from_static("omitted"));
+    headers.remove(header::CONTENT_LENGTH);
+}
+
+fn refused(refusal: Error) -> Response<Passed> {
+    match refusal {
+        Error::Conflict { .. } => problem(409, "conflict", "this key was first used with another request"),
+        Error::InFlight { .. } => {
+            let mut response = problem(409, "in-flight", "the first request is still being worked on");
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        }
+        Error::InDoubt => problem(409, "in-doubt", "the outcome of an earlier attempt must be resolved by a person"),
+        Error::FencedOff => problem(409, "fenced-off", "the lease ran out and another attempt was let in"),
+        Error::WrongKey(_) | Error::WrongBody(_) => problem(400, "malformed-request", "the request cannot be fenced"),
+        _ => problem(503, "store-unavailable", "the fence store does not answer; nothing was done"),
+    }
+}
+
+/// The one value of `Idempotency-Key`, as an sf-string or bare; none where it is repeated, empty or too long.
+pub fn idempotency_key(headers: &HeaderMap) -> Option<String> {
+    let mut values = headers.get_all("idempotency-key").iter();
+    let value = values.next()?.to_str().ok()?.trim();
+    if values.next().is_some() {
+        return None;
+    }
+    let key = match value.strip_prefix('"') {
+        None => value.to_owned(),
+        Some(rest) => {
+            let inner = rest.strip_suffix('"')?;
+            let mut key = String::new();
+            let mut letters = inner.chars();
+            while let Some(letter) = letters.next() {
+                match letter {
+                    '\\' => key.push(letters.next().filter(|escaped| matches!(escaped, '"' | '\\'))?),
+                    '"' => return None,
+                    plain => key.push(plain),
+                }
+            }
+            key
+        }
+    };
+    ((1..=255).contains(&key.len()) && key.bytes().all(|byte| (0x20..0x7f).contains(&byte))).then_some(key)
+}
+
+fn problem(status: u16, code: &str, detail: &str) -> Response<Passed> {
+    let text = format!(
+        r#"{{"type":"https://fencepost.dev/errors/{code}","title":"{code}","status":{status},"detail":"{detail}","code":"{code}"}}"#
+    );
+    let mut response = Response::new(full(text.into()));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    response
+}
+
+fn full(bytes: Bytes) -> Passed {
+    pass(Full::new(bytes))
+}

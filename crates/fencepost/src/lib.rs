@@ -1,0 +1,166 @@
+//! Make every retry safe.
+//!
+//! Distributed systems retry: feeds replay, operators double-click, queues redeliver, workers crash between the
+//! effect and the acknowledgement. Under a fence the first caller has the effect, and everyone else gets the
+//! first one's receipt:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! use fencepost::{Done, Fencepost};
+//!
+//! let once = Fencepost::open(dir.path()).await?;
+//! let booking = [("caseUrn", "urn:case:7"), ("waveUrn", "urn:wave:1"), ("groupId", "G-42")];
+//! for _ in 0..3 {
+//!     let outcome = once
+//!         .scope("BOOKING")
+//!         .key(booking)
+//!         .run(|_claim| async { Ok(Done::new("RSV-1", r#"{"hotel":"Astoria"}"#)) })
+//!         .await?;
+//!     assert_eq!(outcome.effect_id, "RSV-1"); // booked once, answered three times
+//! }
+//! # once.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What is promised: only one of any number of callers is let in; what was sealed is durable before anyone hears of
+//! it, and is answered byte for byte for the scope's retention. What is not: an effect outside this store can still
+//! happen twice if its holder dies between the effect and the seal; the next holder is told so ([`Claim::earlier`])
+//! and can ask the target first, or the scope can say `hold`, and then a person decides.
+
+pub mod answer;
+pub mod clock;
+pub mod engine;
+pub mod layer;
+mod once;
+pub mod policy;
+
+use std::{path::Path, sync::Arc, thread, time::Duration};
+
+use fencepost_kernel::{Tenant, key::Target};
+use fencepost_store::{Store, embedded};
+
+pub use engine::{Engine, Explanation};
+pub use fencepost_kernel::{self as kernel, Scope};
+pub use fencepost_store as store;
+pub use once::{Claim, Claimed, Done, Effect, Error, Failure, Outcome};
+
+use clock::SystemClock;
+use engine::{Limits, Observer};
+use policy::Policy;
+
+/// How often background work gets its turn.
+const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(1);
+
+/// An open Fencepost: a store, its engine, and the scopes it knows. Clones share it.
+#[derive(Clone)]
+pub struct Fencepost {
+    engine: Engine,
+    policy: Arc<Policy>,
+    tenant: Tenant,
+    threads: Arc<Threads>,
+}
+
+struct Threads {
+    commit: std::sync::Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+impl Fencepost {
+    /// Opens the embedded store in a directory, with the built-in scopes.
+    pub async fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(dir, Policy::builtin()).await
+    }
+
+    /// Opens the embedded store in a directory, with the scopes of a policy.
+    pub async fn open_with(dir: impl AsRef<Path>, policy: Policy) -> Result<Self, Error> {
+        let store = embedded::Embedded::open(dir.as_ref(), embedded::Options::default())
+            .map_err(|error| Error::Open(error.to_string()))?;
+        Self::over(Arc::new(store), policy, Limits::default(), Box::new(())).await
+    }
+
+    /// Serves any store.
+    pub async fn over(
+        store: Arc<dyn Store>,
+        policy: Policy,
+        limits: Limits,
+        observer: Box<dyn Observer>,
+    ) -> Result<Self, Error> {
+        let (engine, commit_loop) =
+            Engine::new(store, Arc::new(SystemClock::default()), limits, observer).await.map_err(Error::Engine)?;
+        // A thread of its own: a sync blocks, and must never block an executor that others share.
+        let commit = thread::Builder::new()
+            .name("fencepost-commit".to_owned())
+            .spawn(move || futures::executor::block_on(commit_loop))
+            .map_err(|error| Error::Open(error.to_string()))?;
+        let threads = Arc::new(Threads { commit: Some(commit).into() });
+        let housekeeping = housekeeping(engine.clone(), Arc::downgrade(&threads));
+        thread::Builder::new()
+            .name("fencepost-housekeeping".to_owned())
+            .spawn(housekeeping)
+            .map_err(|error| Error::Open(error.to_string()))?;
+        Ok(Self { engine, policy: Arc::new(policy), tenant: Tenant::new("local"), threads })
+    }
+
+    /// The same Fencepost for another tenant: no key or receipt is shared between tenants.
+    pub fn tenant(&self, name: &str) -> Self {
+        Self { tenant: Tenant::new(name), ..self.clone() }
+    }
+
+    /// Starts a claim under a scope.
+    pub fn scope(&self, name: &str) -> Effect<'_> {
+        Effect::new(self, name)
+    }
+
+    /// What happened under a key, for someone who asks why it did not happen again.
+    pub async fn lookup(&self, scope: &str, key: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Result<Option<Explanation>, Error> {
+        let target = self.target(scope, key.into_iter().map(|(name, value)| (name.into(), value.into())).collect(), None)?;
+        self.engine.explain(target.key).await.map_err(Error::Engine)
+    }
+
+    /// The engine below, for those who bring their own commands.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The scopes and settings in force.
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    /// Finishes what is queued and closes the store. Other clones keep it open until they are gone.
+    pub async fn close(self) {
+        let _ = self.engine.flush_sightings().await;
+        let Self { engine, threads, .. } = self;
+        drop(engine);
+        if let Some(threads) = Arc::into_inner(threads) {
+            let commit = threads.commit.into_inner().ok().flatten();
+            if let Some(commit) = commit {
+                let _ = tokio::task::spawn_blocking(move || commit.join()).await;
+            }
+        }
+    }
+
+    fn target(&self, scope: &str, fields: Vec<(String, String)>, seq: Option<u64>) -> Result<Target, Error> {
+        let scope = self.policy.scopes.get(scope).ok_or_else(|| Error::UnknownScope(scope.to_owned()))?;
+        Target::new(self.tenant.clone(), scope.clone(), fields, seq).map_err(|wrong| Error::WrongKey(wrong.to_string()))
+    }
+}
+
+// Holds only a weak reference between steps, so that the last user's drop ends it. The engine handle is taken
+// anew at each step: a handle kept here would keep the commit loop alive for ever.
+fn housekeeping(engine: Engine, alive: std::sync::Weak<Threads>) -> impl FnOnce() {
+    let engine = engine.downgrade();
+    move || {
+        loop {
+            thread::park_timeout(HOUSEKEEPING_EVERY);
+            if alive.strong_count() == 0 {
+                return;
+            }
+            let Some(engine) = engine.upgrade() else { return };
+            // A failure here is the store's, which every caller hears about; the next step tries again.
+            let _ = futures::executor::block_on(engine.housekeep());
+        }
+    }
+}

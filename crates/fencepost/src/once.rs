@@ -1,0 +1,387 @@
+//! The library's few lines: `once.scope(..).key(..).run(..)`, and the explicit claim behind it.
+//! A dropped future is not a release: nobody knows whether its effect happened, so the claim keeps its lease.
+
+use std::{fmt, future::Future, time::Duration};
+
+use bytes::Bytes;
+use fencepost_kernel::{
+    Command, Millis, Reply, Version,
+    body::Body,
+    command::{self, Earlier, Granted, Mismatch, Release, Renew, Seal},
+    diff,
+    fence::{Fence, Source, State, Token},
+    json,
+    key::{Field, Target},
+};
+
+use crate::{Engine, Fencepost, engine};
+
+/// What a holder did: the id of the effect, and the bytes that every duplicate gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The id of the effect.
+    pub effect_id: String,
+    /// What duplicates get, byte for byte.
+    pub receipt: Bytes,
+}
+
+impl Done {
+    /// An effect and its receipt.
+    pub fn new(effect_id: impl Into<String>, receipt: impl Into<Bytes>) -> Self {
+        Self { effect_id: effect_id.into(), receipt: receipt.into() }
+    }
+}
+
+/// Why an effect did not come to its end, in the words that matter to the next caller.
+#[derive(Debug)]
+pub enum Failure<E> {
+    /// Nothing happened: the key is free again at once.
+    NotApplied(E),
+    /// It may have happened: the claim keeps its lease, and the next holder is told.
+    Unknown(E),
+}
+
+/// What `run` gives to every caller, first or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The id of the effect.
+    pub effect_id: String,
+    /// The first one's receipt.
+    pub receipt: Bytes,
+    /// Whether somebody, perhaps this caller before a crash, had the effect earlier.
+    pub replayed: bool,
+}
+
+/// Why there is no outcome.
+#[derive(Debug)]
+pub enum Error<E = std::convert::Infallible> {
+    /// The store did not open.
+    Open(String),
+    /// No scope of that name.
+    UnknownScope(String),
+    /// The key is not what the scope asks for.
+    WrongKey(String),
+    /// The body is not strict JSON.
+    WrongBody(String),
+    /// Somebody else is acting, and still was when the wait was over.
+    InFlight {
+        /// When their lease runs out.
+        lease_expires: Millis,
+    },
+    /// The key was first used with another body.
+    Conflict {
+        /// From the first body to this one, where both are JSON.
+        diff: Option<String>,
+    },
+    /// A newer version of the source is already sealed.
+    Stale {
+        /// That version.
+        sealed_version: Version,
+    },
+    /// The outcome of an earlier attempt is unknown and a person must decide.
+    InDoubt,
+    /// Not the next repetition.
+    SequenceGap {
+        /// The last one.
+        last: u64,
+    },
+    /// The lease ran out and somebody else was let in; this holder's outcome was refused.
+    FencedOff,
+    /// The effect itself failed.
+    Effect(E),
+    /// The store or its engine.
+    Engine(engine::Error),
+}
+
+impl<E: fmt::Display> fmt::Display for Error<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(why) => write!(f, "the store did not open: {why}"),
+            Self::UnknownScope(name) => write!(f, "unknown scope {name}"),
+            Self::WrongKey(why) => write!(f, "wrong key fields: {why}"),
+            Self::WrongBody(why) => write!(f, "wrong body: {why}"),
+            Self::InFlight { .. } => write!(f, "somebody else is acting under this key"),
+            Self::Conflict { .. } => write!(f, "the key was first used with another body"),
+            Self::Stale { .. } => write!(f, "a newer version is already sealed"),
+            Self::InDoubt => write!(f, "in doubt: a person must resolve this key"),
+            Self::SequenceGap { last } => write!(f, "not the next repetition: the last was {last}"),
+            Self::FencedOff => write!(f, "fenced off: the lease ran out and somebody else was let in"),
+            Self::Effect(error) => write!(f, "the effect failed: {error}"),
+            Self::Engine(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: fmt::Display + fmt::Debug> std::error::Error for Error<E> {}
+
+impl Error {
+    fn widen<E>(self) -> Error<E> {
+        match self {
+            Self::Open(why) => Error::Open(why),
+            Self::UnknownScope(name) => Error::UnknownScope(name),
+            Self::WrongKey(why) => Error::WrongKey(why),
+            Self::WrongBody(why) => Error::WrongBody(why),
+            Self::InFlight { lease_expires } => Error::InFlight { lease_expires },
+            Self::Conflict { diff } => Error::Conflict { diff },
+            Self::Stale { sealed_version } => Error::Stale { sealed_version },
+            Self::InDoubt => Error::InDoubt,
+            Self::SequenceGap { last } => Error::SequenceGap { last },
+            Self::FencedOff => Error::FencedOff,
+            Self::Effect(never) => match never {},
+            Self::Engine(error) => Error::Engine(error),
+        }
+    }
+}
+
+/// One effect to be had once: a scope, a key, and how to claim it.
+#[derive(Clone)]
+pub struct Effect<'a> {
+    fencepost: &'a Fencepost,
+    scope: String,
+    fields: Vec<Field>,
+    seq: Option<u64>,
+    body: Option<Bytes>,
+    version: Option<Version>,
+    source: Option<Source>,
+    lease: Option<Duration>,
+    wait: Duration,
+}
+
+impl<'a> Effect<'a> {
+    pub(crate) fn new(fencepost: &'a Fencepost, scope: &str) -> Self {
+        Self {
+            fencepost,
+            scope: scope.to_owned(),
+            fields: Vec::new(),
+            seq: None,
+            body: None,
+            version: None,
+            source: None,
+            lease: None,
+            wait: Duration::ZERO,
+        }
+    }
+
+    /// The key fields, in any order; exactly those of the scope.
+    pub fn key(mut self, fields: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
+        self.fields = fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        self
+    }
+
+    /// The JSON the effect is asked with; another body under the same key is a conflict.
+    pub fn body(mut self, json: impl Into<Bytes>) -> Self {
+        self.body = Some(json.into());
+        self
+    }
+
+    /// The version of the source; one below the last sealed is stale.
+    pub fn version(mut self, version: Version) -> Self {
+        self.version = Some(version);
+        self
+    }
+
+    /// What the effect comes from.
+    pub fn source(mut self, kind: &str, id: &str) -> Self {
+        self.source = Some(Source { kind: kind.to_owned(), id: id.to_owned() });
+        self
+    }
+
+    /// The `seq`th deliberate repetition of the effect, from 1.
+    pub fn again(mut self, seq: u64) -> Self {
+        self.seq = Some(seq);
+        self
+    }
+
+    /// How long a holder may be silent; `run` renews while it runs.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// How long to wait for somebody else's outcome before giving up.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Asks for the right to act.
+    pub async fn claim(self) -> Result<Claimed, Error> {
+        let target = self.fencepost.target(&self.scope, self.fields, self.seq)?;
+        let lease_ms = match self.lease {
+            Some(lease) => (lease.as_millis() as u64).clamp(1, target.scope.lease_ms_max),
+            None => target.scope.lease_ms,
+        };
+        let body = match &self.body {
+            Some(bytes) => {
+                let node = json::parse(bytes).map_err(|bad| Error::WrongBody(bad.to_string()))?;
+                Some(Body::json(&node, &target.scope.mask))
+            }
+            None => None,
+        };
+        let claim = command::Claim { target, body, version: self.version, source: self.source, lease_ms };
+        self.fencepost.enter(claim, self.wait).await
+    }
+
+    /// Has the effect once: the first caller runs it, everyone else gets the receipt. Renews the lease while the
+    /// effect runs. If this future is dropped half-way, the claim stays until its lease runs out.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let once = fencepost::Fencepost::open(dir.path()).await?;
+    /// use fencepost::{Done, Failure};
+    /// let index = once.scope("INDEX_BUILD").key([("index_hash", "9f2c")]);
+    /// // A failure that is known to have changed nothing frees the key at once...
+    /// let failed = index.clone().run(|_| async { Err(Failure::NotApplied("disk busy")) }).await;
+    /// assert!(failed.is_err());
+    /// // ...so the next attempt may run.
+    /// let built = index.run(|claim| async move { Ok::<_, Failure<&str>>(Done::new(format!("attempt {}", claim.attempt()), "{}")) }).await?;
+    /// assert_eq!(built.effect_id, "attempt 2");
+    /// # once.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<F, Fut, E>(self, effect: F) -> Result<Outcome, Error<E>>
+    where
+        F: FnOnce(Claim) -> Fut,
+        Fut: Future<Output = Result<Done, Failure<E>>>,
+    {
+        let claim = match self.claim().await.map_err(Error::widen)? {
+            Claimed::Duplicate(outcome) => return Ok(outcome),
+            Claimed::New(claim) => claim,
+        };
+        match claim.keep(effect(claim.clone())).await {
+            Ok(Done { effect_id, receipt }) => {
+                claim.seal(effect_id.clone(), receipt.clone()).await.map_err(Error::widen)?;
+                Ok(Outcome { effect_id, receipt, replayed: false })
+            }
+            Err(Failure::NotApplied(error)) => {
+                // If even the release fails, the lease ends the claim; the caller hears of its own failure.
+                let _ = claim.release().await;
+                Err(Error::Effect(error))
+            }
+            Err(Failure::Unknown(error)) => Err(Error::Effect(error)),
+        }
+    }
+}
+
+fn outcome(fence: &Fence) -> Outcome {
+    match &fence.state {
+        State::Sealed { receipt, .. } => {
+            Outcome { effect_id: receipt.effect_id.clone(), receipt: receipt.body.clone(), replayed: true }
+        }
+        _ => Outcome { effect_id: String::new(), receipt: Bytes::new(), replayed: true },
+    }
+}
+
+fn conflict(mismatch: &Mismatch, target: &Target) -> Error {
+    Error::Conflict { diff: diff::between(mismatch, &target.scope.mask).patch }
+}
+
+impl Fencepost {
+    /// A claim in kernel words, answered in the library's.
+    pub(crate) async fn enter(&self, claim: command::Claim, wait: Duration) -> Result<Claimed, Error> {
+        let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
+        match self.engine().claim(claim, wait).await.map_err(Error::Engine)? {
+            Reply::New(granted) => Ok(Claimed::New(Claim { engine: self.engine().clone(), target, granted, lease_ms })),
+            Reply::Duplicate { fence, .. } => Ok(Claimed::Duplicate(outcome(&fence))),
+            Reply::InFlight { lease_expires } => Err(Error::InFlight { lease_expires }),
+            Reply::Conflict(mismatch) => Err(conflict(&mismatch, &target)),
+            Reply::Stale { sealed_version } | Reply::Incomparable { sealed_version } => Err(Error::Stale { sealed_version }),
+            Reply::SequenceGap { last, .. } => Err(Error::SequenceGap { last }),
+            Reply::InDoubt { .. } => Err(Error::InDoubt),
+            _ => Err(Error::FencedOff),
+        }
+    }
+}
+
+/// The answer to a claim that was not refused.
+#[derive(Clone)]
+pub enum Claimed {
+    /// The caller may act.
+    New(Claim),
+    /// Somebody did.
+    Duplicate(Outcome),
+}
+
+/// The right to act under a fence, until its lease runs out.
+#[derive(Clone)]
+pub struct Claim {
+    engine: Engine,
+    target: Target,
+    granted: Granted,
+    lease_ms: u64,
+}
+
+impl Claim {
+    /// The token; hand it to targets that can compare, so that an old holder's write is refused there too.
+    pub fn token(&self) -> Token {
+        self.granted.token
+    }
+
+    /// Which attempt this is, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.granted.attempt
+    }
+
+    /// An earlier attempt whose outcome nobody knows: ask the target before acting.
+    pub fn earlier(&self) -> Option<&Earlier> {
+        self.granted.recovering.as_ref()
+    }
+
+    /// A stable key for a target that is idempotent itself: the same for every attempt.
+    pub fn idempotency_key(&self) -> String {
+        self.target.key.to_string()
+    }
+
+    /// Asks for more time, counted from now.
+    pub async fn renew(&self) -> Result<Millis, Error> {
+        let renew = Renew { target: self.target.clone(), token: self.token(), lease_ms: self.lease_ms };
+        match self.engine.ask(Command::Renew(renew)).await.map_err(Error::Engine)? {
+            Reply::Renewed { lease_expires } => Ok(lease_expires),
+            Reply::InDoubt { .. } => Err(Error::InDoubt),
+            _ => Err(Error::FencedOff),
+        }
+    }
+
+    /// Records the outcome. Safe to repeat.
+    pub async fn seal(&self, effect_id: impl Into<String>, receipt: impl Into<Bytes>) -> Result<(), Error> {
+        let seal = Seal {
+            target: self.target.clone(),
+            token: self.token(),
+            effect_id: effect_id.into(),
+            receipt: receipt.into(),
+        };
+        match self.engine.ask(Command::Seal(seal)).await.map_err(Error::Engine)? {
+            Reply::Sealed { .. } => Ok(()),
+            Reply::SealConflict => Err(Error::Conflict { diff: None }),
+            _ => Err(Error::FencedOff),
+        }
+    }
+
+    /// Gives the key back: nothing happened.
+    pub async fn release(&self) -> Result<(), Error> {
+        let release = Release { target: self.target.clone(), token: self.token() };
+        match self.engine.ask(Command::Release(release)).await.map_err(Error::Engine)? {
+            Reply::Released { .. } => Ok(()),
+            _ => Err(Error::FencedOff),
+        }
+    }
+
+    /// Runs a future while renewing the lease at a third of its length. Stops renewing when it is dropped.
+    pub async fn keep<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut beat = tokio::time::interval(Duration::from_millis((self.lease_ms / 3).max(1)));
+        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        beat.tick().await;
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                // A refused renewal is not an error yet: the seal will say what became of the claim.
+                _ = async { beat.tick().await; self.renew().await } => {}
+            }
+        }
+    }
+}

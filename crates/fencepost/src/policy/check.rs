@@ -1,0 +1,224 @@
+//! Lints: what is well-formed and would still let an effect happen twice, or never.
+//! Never reads text itself: it judges what the section readers understood.
+//! Called while a policy is read, so that nothing is served which `fencepost check` refuses.
+
+use super::duration;
+use super::finding::{Finding, Severity};
+use super::identity::{Holder, Role, Warehouses};
+use super::names::{self, Looks};
+use super::read::nearest;
+use super::routes::{Route, is_pointer};
+use super::scopes::{Marked, Read};
+use super::settings::{FenceStore, Settings};
+use super::yaml::{Layer, Mark};
+
+use fencepost_kernel::scope::Durability;
+
+mod routes;
+
+/// Everything there is to say about a policy file. It passes where none is an error.
+pub fn check(file: &str, text: &str) -> Vec<Finding> {
+    super::read_layers(Some((file, text)), []).1
+}
+
+/// Findings on their way out.
+struct Lints<'a>(&'a mut Vec<Finding>);
+
+impl Lints<'_> {
+    fn say(&mut self, severity: Severity, mark: &Mark, rule: &'static str, message: String, fix: impl Into<String>) {
+        // A user cannot act on a warning about a built-in scope; our own tests see these.
+        if severity == Severity::Error || mark.source.layer > Layer::Contracts {
+            self.0.push(mark.finding(severity, rule, message, Some(fix.into())));
+        }
+    }
+
+    fn error(&mut self, mark: &Mark, rule: &'static str, message: String, fix: impl Into<String>) {
+        self.say(Severity::Error, mark, rule, message, fix);
+    }
+
+    fn warning(&mut self, mark: &Mark, rule: &'static str, message: String, fix: impl Into<String>) {
+        self.say(Severity::Warning, mark, rule, message, fix);
+    }
+}
+
+/// Runs every lint.
+pub(super) fn lint(
+    findings: &mut Vec<Finding>,
+    settings: &Settings,
+    scopes: &[Read],
+    routes: &[Route],
+    identities: &[(Holder, Mark)],
+) {
+    let mut lints = Lints(findings);
+    store(&mut lints, settings);
+    for scope in scopes {
+        key_fields(&mut lints, scope);
+        retention(&mut lints, scope);
+        rules(&mut lints, scope, settings);
+    }
+    routes::lint(&mut lints, routes, scopes);
+    for (holder, mark) in identities {
+        identity(&mut lints, holder, mark);
+    }
+}
+
+fn store(lints: &mut Lints<'_>, settings: &Settings) {
+    let stores = &settings.stores;
+    let scheme = match stores.fence {
+        FenceStore::Embedded => return,
+        FenceStore::Postgres => "postgres",
+        FenceStore::Redis => "redis",
+    };
+    if stores.url.is_none() {
+        let message = format!("`fence: {scheme}` names no address");
+        let fix = format!("start with `fencepost serve --store {scheme}://host:port`, or add `url` beside `fence`");
+        lints.say(Severity::Note, &stores.fence_mark, "store-url", message, fix);
+    }
+}
+
+fn key_fields(lints: &mut Lints<'_>, read: &Read) {
+    let name = &read.scope.name;
+    let allowed = |field: &str| read.allowed.iter().any(|(allowed, _)| allowed.text == field);
+    for field in &read.key {
+        // The lookup spells a key as a query: these two names already mean something there.
+        if ["tenant", "scope"].contains(&field.text.as_str()) {
+            let message = format!("`{}` cannot be a key field: tenant and scope are part of every key", field.text);
+            lints.error(&field.mark, "reserved-field", message, "remove it, or give it another name");
+        }
+        if !allowed(&field.text) {
+            suspicious(lints, &field.text, &field.text, name, &field.mark);
+        }
+    }
+    for (field, _) in &read.allowed {
+        if !read.key.iter().any(|key| key.text == field.text) {
+            let message = format!("`allow_fields` allows `{}`, which is no key field of {name}", field.text);
+            lints.warning(&field.mark, "allow-unused", message, "remove it, or correct its name");
+        }
+    }
+    if let (Some(seq), Some(mark)) = (&read.scope.again, &read.again_mark)
+        && (read.scope.key.contains(seq) || ["tenant", "scope"].contains(&seq.as_str()))
+    {
+        let message = format!("the sequence `{seq}` of {name} is also a name in its key");
+        lints.error(
+            mark,
+            "again-in-key",
+            message,
+            "remove it from `key`: Fencepost adds it for deliberate repetitions",
+        );
+    }
+}
+
+fn suspicious(lints: &mut Lints<'_>, name: &str, field: &str, scope: &str, mark: &Mark) {
+    let allow = format!("or say why it is stable: `allow_fields: {{ {field}: reason }}` in scope {scope}");
+    match names::look(name) {
+        Looks::Fine => {}
+        Looks::Time => {
+            let message = format!("`{name}` looks like a time: a retry would carry another, and run again");
+            lints.error(mark, "time-in-key", message, format!("use what the sender keeps over its retries, {allow}"));
+        }
+        Looks::Random => {
+            let message = format!("`{name}` looks like a value made anew for each try: no retry would be recognised");
+            lints.error(
+                mark,
+                "random-in-key",
+                message,
+                format!("use an id that the sender keeps over its retries, {allow}"),
+            );
+        }
+        Looks::Bucket => {
+            let message = format!("`{name}` looks like a rounded time: a retry past its boundary runs again");
+            lints.warning(mark, "bucket-in-key", message, format!("use an id that the sender keeps, {allow}"));
+        }
+    }
+}
+
+fn retention(lints: &mut Lints<'_>, read: &Read) {
+    let scope = &read.scope;
+    let (name, retain) = (&scope.name, duration::display(scope.retain_ms));
+    if let Some(horizon_ms) = scope.horizon_ms {
+        let least = read.margin.retain_ms_min(horizon_ms);
+        if scope.retain_ms < least {
+            let horizon = duration::display(horizon_ms);
+            let least = duration::display(least);
+            let message =
+                format!("{name} forgets after {retain}, but its senders retry for {horizon}: {least} is the least");
+            let fix = format!("set `retain: {least}` or more, or state a smaller `margin` (default 2x the horizon)");
+            lints.error(&read.retain_mark, "short-retention", message, fix);
+        }
+    }
+    let day = 24 * 3_600_000;
+    let usual = match name.as_str() {
+        "WEBHOOK" => Some((7 * day, "webhook providers retry for days: 7 to 14 days are usual")),
+        "API_WRITE" => Some((day, "clients retry for a day or more: 24 to 72 hours are usual")),
+        "BATCH_JOB" => Some((day + 1, "a batch is run again within a day of its end: its run plus one day is usual")),
+        _ => None,
+    };
+    // A declared horizon is better knowledge than what is usual.
+    if let Some((least, why)) = usual.filter(|(least, _)| scope.horizon_ms.is_none() && scope.retain_ms < *least) {
+        let message = format!("{name} forgets after {retain}; {why}");
+        let fix =
+            format!("keep it for at least {}, or declare `horizon`", duration::display(least.next_multiple_of(day)));
+        lints.warning(&read.retain_mark, "unusual-retention", message, fix);
+    }
+    if let Some(ttl) = &read.ttl_overruled {
+        let other = duration::display(ttl.ms);
+        let message = format!("`stores.ttl` keeps {name} for {other}, but the scope says {retain}: the scope counts");
+        lints.warning(&ttl.mark, "two-retentions", message, "say it in one place");
+    }
+}
+
+fn rules(lints: &mut Lints<'_>, read: &Read, settings: &Settings) {
+    let scope = &read.scope;
+    let name = &scope.name;
+    if scope.lease_ms > scope.lease_ms_max {
+        let (lease, most) = (duration::display(scope.lease_ms), duration::display(scope.lease_ms_max));
+        let message = format!("{name} leases for {lease} by default, over its own `lease_max` of {most}");
+        lints.error(&read.lease_mark, "lease-over-max", message, "lower `lease`, or raise `lease_max`");
+    }
+    if let Some((field, per)) = &read.version {
+        for (marked, role) in per.iter().map(|marked| (marked, "per")).chain([(field, "field")]) {
+            if !scope.key.contains(&marked.text) {
+                let message = format!("version `{role}` names `{}`, which is no key field of {name}", marked.text);
+                lints.error(&marked.mark, "version-not-in-key", message, near(&marked.text, &scope.key));
+            }
+        }
+        if let Some(Marked { mark, text }) = per.iter().find(|per| per.text == field.text) {
+            let message =
+                format!("`{text}` is the version itself: with it in `per`, no two versions would be compared");
+            lints.error(mark, "version-per-itself", message, "remove it from `per`");
+        }
+    }
+    for pointer in read.mask.iter().filter(|pointer| !is_pointer(&pointer.text) || pointer.text.is_empty()) {
+        let message = format!("`{}` is not a JSON pointer", pointer.text);
+        lints.error(&pointer.mark, "mask-pointer", message, "write it with a slash for each step: /card/number");
+    }
+    if let Some(mark) = &read.durability_mark
+        && settings.stores.fence == FenceStore::Redis
+        && scope.durability == Durability::Synced
+    {
+        let message = format!("{name} asks for `durability: synced`, which Redis does not offer");
+        lints.error(mark, "durability", message, "set `durability: store`, or keep fences in another store");
+    }
+}
+
+fn near(name: &str, known: &[String]) -> String {
+    let names: Vec<&str> = known.iter().map(String::as_str).collect();
+    match nearest(name, &names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("known here: {}", names.join(", ")),
+    }
+}
+
+fn identity(lints: &mut Lints<'_>, holder: &Holder, mark: &Mark) {
+    let identity = &holder.identity;
+    if holder.tokens.is_empty() && holder.certificates.is_empty() {
+        let message = format!("{} has no credential here", identity.id);
+        let fix = format!("run `fencepost credential create {}`, or add the hash of a token", identity.id);
+        lints.say(Severity::Note, mark, "no-credential", message, fix);
+    }
+    let nowhere = matches!(&identity.warehouses, Warehouses::Named(named) if named.is_empty());
+    if nowhere && (identity.has(Role::Planner) || identity.has(Role::Executor)) {
+        let message = format!("{} is a planner or executor without a warehouse, and can act in none", identity.id);
+        lints.warning(mark, "no-warehouse", message, "list its `warehouses`, or write `warehouses: all`");
+    }
+}

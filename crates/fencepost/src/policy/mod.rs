@@ -1,0 +1,223 @@
+//! The policy: one file that says which effects there are, who may call, and what the server bears.
+//! Never serves what `check` refuses: reading and linting are one step, and an error yields no policy.
+//! Called by the command line, and by programs that embed the library.
+//!
+//! Layers, later over earlier: `defaults.yml` and `contracts/` (both built in), the user's file,
+//! `FENCEPOST_` variables. They are laid over each other as trees and read once.
+
+pub mod check;
+pub mod credentials;
+pub mod duration;
+pub mod finding;
+pub mod identity;
+pub mod pattern;
+pub mod routes;
+pub mod server;
+pub mod settings;
+
+mod holders;
+mod layers;
+mod names;
+mod read;
+mod scopes;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fencepost_kernel::Scope;
+
+pub use finding::{Finding, Severity};
+pub use holders::{instant, instant_text};
+pub use layers::CLIENT_VARIABLES;
+pub use server::Server;
+pub use yaml::{Layer, Mark, Source};
+
+use identity::Holder;
+use read::Reader;
+use routes::Route;
+use settings::{FenceStore, Settings};
+use yaml::Node;
+
+/// The default configuration: every key, with a comment each.
+pub const DEFAULTS: &str = include_str!("defaults.yml");
+
+/// The contracts whose scopes are built in, by file name.
+pub const CONTRACTS: [(&str, &str); 2] = [
+    ("contracts/nexa.yml", include_str!("../../../../contracts/nexa.yml")),
+    ("contracts/opsdeploy.yml", include_str!("../../../../contracts/opsdeploy.yml")),
+];
+
+/// Every section of a policy file.
+const SECTIONS: [&str; 12] = [
+    "require_headers",
+    "reject_on_body_mismatch",
+    "stores",
+    "logging",
+    "on_conflict",
+    "scopes",
+    "routes",
+    "identities",
+    "collections",
+    "warehouses",
+    "retention",
+    "server",
+];
+
+/// Sections that are part of the format, and that no part of this release serves.
+const UNSERVED: [&str; 3] = ["collections", "warehouses", "retention"];
+
+/// A policy that passed every check.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Headers that a write through the gateway must carry.
+    pub require_headers: Vec<String>,
+    /// Whether another body under a known key is refused, where a scope does not say.
+    pub reject_on_body_mismatch: bool,
+    /// Where fences are kept, and how long.
+    pub stores: settings::Stores,
+    /// What is logged of a decision.
+    pub logging: settings::Logging,
+    /// What the gateway answers to a conflict.
+    pub on_conflict: settings::OnConflict,
+    /// Every scope by its name: the user's, and the built-in ones that it did not replace.
+    pub scopes: BTreeMap<String, Arc<Scope>>,
+    /// What the gateway passes on.
+    pub routes: Vec<Route>,
+    /// Who may call, with the hashes of what they show.
+    pub identities: Vec<Holder>,
+    /// Where the server listens and what it bears.
+    pub server: Server,
+    /// Warnings and notes; never an error.
+    pub findings: Vec<Finding>,
+    /// What the file asks for and this release does not serve: a server must refuse to start on any.
+    pub unserved: Vec<Finding>,
+}
+
+impl Policy {
+    /// The built-in scopes and defaults; no identities, no routes.
+    pub fn builtin() -> Self {
+        Self::load(None, []).unwrap_or_else(|findings| {
+            // INVARIANT builtin-passes: what is built in is tested to pass its own check.
+            panic!("the built-in policy is broken:\n{}", finding::human(&findings))
+        })
+    }
+
+    /// A file laid over what is built in.
+    pub fn parse(file_name: &str, text: &str) -> Result<Self, Vec<Finding>> {
+        Self::load(Some((file_name, text)), [])
+    }
+
+    /// A file, where there is one, and then the `FENCEPOST_` variables among those given, laid over
+    /// what is built in. Every error found is returned, not only the first.
+    pub fn load(
+        file: Option<(&str, &str)>,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, Vec<Finding>> {
+        let (policy, findings) = read_layers(file, variables);
+        match policy {
+            Some(policy) if !finding::has_errors(&findings) => Ok(Self { findings, ..policy }),
+            _ => Err(findings),
+        }
+    }
+}
+
+/// Reads and lints all layers. The policy is there where its shape could be understood.
+fn read_layers(
+    file: Option<(&str, &str)>,
+    variables: impl IntoIterator<Item = (String, String)>,
+) -> (Option<Policy>, Vec<Finding>) {
+    let mut reader = Reader::default();
+    let Some(mut tree) = parse_layer(&mut reader, Layer::Defaults, "defaults.yml", DEFAULTS) else {
+        return (None, reader.findings);
+    };
+    for (name, text) in CONTRACTS {
+        // Only scopes are built in: a contract's other sections count when a user names its file.
+        let contract = parse_layer(&mut reader, Layer::Contracts, name, text);
+        let scopes = contract.as_ref().and_then(|contract| contract.get("scopes"));
+        if let Some(scopes) = scopes {
+            let entry = yaml::Entry { key: "scopes".into(), mark: scopes.mark.clone(), value: scopes.clone() };
+            layers::overlay(&mut tree, Node { mark: scopes.mark.clone(), value: yaml::Value::Map(vec![entry]) });
+        }
+    }
+    if let Some((name, text)) = file {
+        match parse_layer(&mut reader, Layer::File, name, text) {
+            Some(over) if reader.entries(&over, "a policy").is_some() => layers::overlay(&mut tree, over),
+            _ => return (None, reader.findings),
+        }
+    }
+    let (nodes, unknown) = layers::environment(variables);
+    reader.findings.extend(unknown);
+    nodes.into_iter().for_each(|node| layers::overlay(&mut tree, node));
+    let policy = read_tree(&mut reader, &tree);
+    let mut findings = reader.findings;
+    // In the order of the file, errors before notes on one line; what has no line comes last.
+    findings.sort_by_key(|f| (f.line == 0, f.line, f.col, f.severity));
+    findings.dedup();
+    (policy, findings)
+}
+
+fn parse_layer(reader: &mut Reader, layer: Layer, name: &str, text: &str) -> Option<Node> {
+    let source = Arc::new(Source { name: name.into(), layer });
+    let (tree, findings) = yaml::parse(&source, text);
+    reader.findings.extend(findings);
+    tree
+}
+
+fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
+    let root = reader.fields(tree, "a policy", &SECTIONS)?;
+    let server = root.get("server").and_then(|node| server::read(reader, node));
+    let routes = routes::read(reader, root.get("routes"));
+    let identities = root.get("identities").map(|node| holders::read(reader, node)).unwrap_or_default();
+    let understood = settings::read(reader, &root);
+    // Where the settings are wrong, scopes are still read under the defaults: one run shows every mistake.
+    let settings = understood.clone().or_else(default_settings)?;
+    let scopes = scopes::read(reader, root.get("scopes"), &settings);
+    check::lint(&mut reader.findings, &settings, &scopes, &routes, &identities);
+    let unserved = unserved(&root, &routes, &settings);
+    reader.findings.extend(unserved.iter().cloned());
+    let settings = understood?;
+    Some(Policy {
+        require_headers: settings.require_headers,
+        reject_on_body_mismatch: settings.reject_on_body_mismatch,
+        stores: settings.stores,
+        logging: settings.logging,
+        on_conflict: settings.on_conflict,
+        scopes: scopes.into_iter().map(|read| (read.scope.name.clone(), Arc::new(read.scope))).collect(),
+        routes,
+        identities: identities.into_iter().map(|(holder, _)| holder).collect(),
+        server: server?,
+        findings: Vec::new(),
+        unserved,
+    })
+}
+
+fn default_settings() -> Option<Settings> {
+    let mut reader = Reader::default();
+    let tree = parse_layer(&mut reader, Layer::Defaults, "defaults.yml", DEFAULTS)?;
+    let root = reader.fields(&tree, "a policy", &SECTIONS)?;
+    settings::read(&mut reader, &root)
+}
+
+fn unserved(root: &read::Fields<'_>, routes: &[Route], settings: &Settings) -> Vec<Finding> {
+    let note = |section: &str| {
+        let message = format!("`{section}` is not served by this release; `serve` refuses to start with it");
+        let fix = format!("keep `{section}` in a file of its own until a release serves it");
+        root.mark_of(section).finding(Severity::Note, "unserved", message, Some(fix))
+    };
+    let mut notes: Vec<Finding> =
+        UNSERVED.iter().filter(|name| root.get(name).is_some()).map(|name| note(name)).collect();
+    if !routes.is_empty() {
+        notes.push(note("routes"));
+    }
+    if settings.stores.fence != FenceStore::Embedded {
+        let message = "this release keeps fences in the embedded store alone; `serve` refuses to start with another";
+        let fix = Some("set `fence: embedded` to serve it".into());
+        notes.push(settings.stores.fence_mark.finding(Severity::Note, "unserved", message, fix));
+    }
+    notes
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,268 @@
+//! Reads the `routes` section: what the gateway passes on, and where each key field comes from.
+//! Never compares routes with scopes or with each other: that is for `check`.
+//! Called by `Policy::load`.
+
+use std::time::Duration;
+
+use super::pattern::{self, Pattern};
+use super::read::{Fields, Reader};
+use super::yaml::{Mark, Node};
+
+/// Where a key field's value is found in a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// `header:NAME`.
+    Header(String),
+    /// `path:NAME`, a `{NAME}` of the pattern.
+    Path(String),
+    /// `query:NAME`.
+    Query(String),
+    /// `body:/json/pointer`.
+    Body(String),
+    /// `const:TEXT`, the same for every request: a provider's name.
+    Const(String),
+    /// `request:method` or `request:path`, of the request line.
+    Request(String),
+}
+
+/// What a 5xx, a timeout or a reset means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnError {
+    /// The effect may have happened: the claim keeps its lease, and then lapses.
+    #[default]
+    Unknown,
+    /// It did not happen: the key is free again.
+    Release,
+    /// It is the answer.
+    Seal,
+}
+
+/// Whose signature an incoming webhook carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheme {
+    /// `Stripe-Signature`.
+    Stripe,
+    /// `X-Hub-Signature-256`.
+    Github,
+    /// `webhook-signature`, as Standard Webhooks has it.
+    StandardWebhooks,
+    /// `X-FGAI-Signature`.
+    Fgai,
+}
+
+/// How an incoming webhook is verified.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Verify {
+    /// Whose form.
+    pub scheme: Scheme,
+    /// The secrets that count, so that one can be rotated.
+    pub secrets: Vec<String>,
+    /// How old a signed time may be.
+    pub tolerance: Duration,
+}
+
+// Secrets stay out of logs, where a policy may be shown for debugging.
+impl std::fmt::Debug for Verify {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Verify({:?}, {} secrets)", self.scheme, self.secrets.len())
+    }
+}
+
+/// How a replay differs from the first answer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Replay {
+    /// The status in place of the first one's.
+    pub status: Option<u16>,
+    /// A header more: name and value.
+    pub header: Option<(String, String)>,
+}
+
+/// One route.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// Which requests.
+    pub pattern: Pattern,
+    /// Where they go.
+    pub upstream: String,
+    /// Under which scope.
+    pub scope: String,
+    /// Where each key field comes from, with its place in the file.
+    pub key: Vec<(String, Origin, Mark)>,
+    /// How a replay differs.
+    pub replay: Replay,
+    /// The signature asked for, on an incoming webhook.
+    pub verify: Option<Verify>,
+    /// What a failure of the upstream means.
+    pub on_error: OnError,
+    /// Whose keys they are, where no credential says.
+    pub tenant: Option<String>,
+    /// What events of one source are ordered by.
+    pub order: Option<Origin>,
+    /// How long the upstream may take.
+    pub timeout: Option<Duration>,
+    /// Where `match` stands.
+    pub mark: Mark,
+    /// Where `scope` stands.
+    pub scope_mark: Mark,
+    /// Where `key` stands.
+    pub key_mark: Mark,
+}
+
+const KEYS: [&str; 10] =
+    ["match", "upstream", "scope", "key", "replay", "verify", "on_error", "tenant", "order", "timeout"];
+
+/// Every route that can be understood, in the order of the file.
+pub fn read(reader: &mut Reader, node: Option<&Node>) -> Vec<Route> {
+    let Some(node) = node else { return Vec::new() };
+    let items = reader.items(node, "`routes`").unwrap_or_default();
+    items.iter().filter_map(|item| route(reader, item)).collect()
+}
+
+fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
+    let fields = reader.fields(node, "a route", &KEYS)?;
+    for name in ["match", "upstream", "scope", "key"] {
+        if fields.get(name).is_none() {
+            let fix = "a route needs `match`, `upstream`, `scope` and `key`";
+            reader.error(&node.mark, "route-incomplete", format!("this route has no `{name}`"), fix);
+        }
+    }
+    let pattern = fields.get("match").and_then(|node| {
+        let parsed = pattern::parse(&reader.text(node, "`match`")?);
+        reader.accept(node, "`match`", parsed, "write a method and a path: \"POST /orders/{id}\"")
+    });
+    let upstream = fields.get("upstream").and_then(|node| {
+        let parsed = upstream(reader.text(node, "`upstream`")?);
+        reader.accept(node, "`upstream`", parsed, "write scheme, host and port: http://127.0.0.1:9000")
+    });
+    let scope = fields.get("scope").and_then(|node| reader.text(node, "`scope`"));
+    let key = fields.get("key").and_then(|node| key(reader, node));
+    let replay = fields.get("replay").and_then(|node| replay(reader, node)).unwrap_or_default();
+    let verify = fields.get("verify").and_then(|node| verify(reader, node));
+    let on_error = fields.get("on_error").and_then(|node| {
+        let words = [("unknown", OnError::Unknown), ("release", OnError::Release), ("seal", OnError::Seal)];
+        reader.word(node, "`on_error`", &words)
+    });
+    let tenant = fields.get("tenant").and_then(|node| reader.text(node, "`tenant`"));
+    let order = fields.get("order").and_then(|node| from(reader, node, "`order`"));
+    let timeout = fields.get("timeout").and_then(|node| reader.duration(node, "`timeout`"));
+    Some(Route {
+        pattern: pattern?,
+        upstream: upstream?,
+        scope: scope?,
+        key: key?,
+        replay,
+        verify,
+        on_error: on_error.unwrap_or_default(),
+        tenant,
+        order,
+        timeout: timeout.map(Duration::from_millis),
+        mark: fields.mark_of("match").clone(),
+        scope_mark: fields.mark_of("scope").clone(),
+        key_mark: fields.mark_of("key").clone(),
+    })
+}
+
+fn upstream(text: String) -> Result<String, String> {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let authority = rest.map(|rest| rest.split('/').next().unwrap_or_default());
+    match authority {
+        Some(authority) if authority.contains('@') => Err("credentials in an address end in logs".into()),
+        Some(authority) if authority.parse::<http::uri::Authority>().is_ok_and(|a| !a.host().is_empty()) => Ok(text),
+        _ => Err(format!("`{text}` is not an http or https address")),
+    }
+}
+
+fn key(reader: &mut Reader, node: &Node) -> Option<Vec<(String, Origin, Mark)>> {
+    let entries = reader.entries(node, "`key`")?;
+    let read = entries.iter().filter_map(|entry| {
+        let from = from(reader, &entry.value, &format!("`{}`", entry.key))?;
+        Some((entry.key.clone(), from, entry.mark.clone()))
+    });
+    Some(read.collect())
+}
+
+fn from(reader: &mut Reader, node: &Node, what: &str) -> Option<Origin> {
+    let parsed = parse_from(&reader.text(node, what)?);
+    let fix =
+        "write header:NAME, path:NAME, query:NAME, body:/json/pointer, const:TEXT, request:method or request:path";
+    reader.accept(node, what, parsed, fix)
+}
+
+fn parse_from(text: &str) -> Result<Origin, String> {
+    let wrong = || format!("`{text}` names no place in a request");
+    let (kind, name) = text.split_once(':').ok_or_else(wrong)?;
+    match (kind, name) {
+        (_, "") if kind != "body" => Err(wrong()),
+        ("header", name) if http::HeaderName::try_from(name).is_err() => {
+            Err(format!("`{name}` cannot be a header's name"))
+        }
+        ("header", name) => Ok(Origin::Header(name.into())),
+        ("path", name) => Ok(Origin::Path(name.into())),
+        ("query", name) => Ok(Origin::Query(name.into())),
+        ("body", pointer) if !is_pointer(pointer) => {
+            Err(format!("`{pointer}` is not a JSON pointer such as /order/id"))
+        }
+        ("body", pointer) => Ok(Origin::Body(pointer.into())),
+        ("const", text) => Ok(Origin::Const(text.into())),
+        ("request", part @ ("method" | "path")) => Ok(Origin::Request(part.into())),
+        _ => Err(wrong()),
+    }
+}
+
+/// RFC 6901: empty, or `/`-led parts in which `~` is written `~0` and `/` is written `~1`.
+pub fn is_pointer(text: &str) -> bool {
+    let led = text.is_empty() || text.starts_with('/');
+    led && text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']))
+}
+
+fn replay(reader: &mut Reader, node: &Node) -> Option<Replay> {
+    let fields = reader.fields(node, "`replay`", &["status", "header"])?;
+    let status = fields.get("status").and_then(|node| reader.integer(node, "`status`", 200..=499));
+    let header = fields.get("header").and_then(|node| {
+        let text = reader.text(node, "`header`")?;
+        let pair = text.split_once(':').map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
+        let fits = |(name, value): &(String, String)| {
+            http::HeaderName::try_from(name.as_str()).is_ok() && http::HeaderValue::try_from(value.as_str()).is_ok()
+        };
+        let parsed = pair.filter(fits).ok_or_else(|| format!("`{text}` is not a header"));
+        reader.accept(node, "`header`", parsed, "write name and value: \"X-Replayed: true\"")
+    });
+    Some(Replay { status: status.and_then(|status| u16::try_from(status).ok()), header })
+}
+
+fn verify(reader: &mut Reader, node: &Node) -> Option<Verify> {
+    let fields = reader.fields(node, "`verify`", &["scheme", "secrets", "tolerance"])?;
+    let words = [
+        ("stripe", Scheme::Stripe),
+        ("github", Scheme::Github),
+        ("standard-webhooks", Scheme::StandardWebhooks),
+        ("fgai", Scheme::Fgai),
+    ];
+    let scheme = need(reader, &fields, "scheme").and_then(|node| reader.word(node, "`scheme`", &words));
+    let secrets = need(reader, &fields, "secrets").and_then(|node| {
+        // Read one by one: a complaint about a list of texts would show them.
+        let items = reader.items(node, "`secrets`")?;
+        let secrets: Vec<String> = items.iter().filter_map(|item| reader.text(item, "each of `secrets`")).collect();
+        if secrets.is_empty() {
+            reader.error(
+                &node.mark,
+                "no-secret",
+                "`secrets` is empty: every delivery would be refused",
+                "name one or two",
+            );
+        }
+        Some(secrets)
+    });
+    let tolerance = fields.get("tolerance").and_then(|node| reader.duration(node, "`tolerance`"));
+    let tolerance = Duration::from_millis(tolerance.unwrap_or(5 * 60_000));
+    Some(Verify { scheme: scheme?, secrets: secrets?, tolerance })
+}
+
+fn need<'a>(reader: &mut Reader, fields: &Fields<'a>, name: &str) -> Option<&'a Node> {
+    let found = fields.get(name);
+    if found.is_none() {
+        let message = format!("{} has no `{name}`", fields.what);
+        reader.error(fields.mark, "incomplete", message, "write `verify: { scheme: github, secrets: [\"…\"] }`");
+    }
+    found
+}

@@ -1,0 +1,252 @@
+//! Reads the `scopes` section into the kernel's scopes, and keeps the places that the lints point at.
+//! Never judges a rule: what is well-formed but unwise is for `check`.
+//! Called by `Policy::load`.
+
+use fencepost_kernel::scope::{self, BodyMismatch, Durability, OnLapse, Scope, VersionRule};
+
+use super::duration;
+use super::read::Reader;
+use super::settings::{FenceStore, Settings, Span};
+use super::yaml::{Layer, Mark, Node};
+
+const KEYS: [&str; 14] = [
+    "key",
+    "retain",
+    "lease",
+    "lease_max",
+    "on_lapse",
+    "again",
+    "horizon",
+    "margin",
+    "version",
+    "source",
+    "mask",
+    "durability",
+    "reject_on_body_mismatch",
+    "allow_fields",
+];
+
+/// Messages wait on queues longer than requests are retried.
+const QUEUE_RETAIN_MS: u64 = 14 * 24 * 3_600_000;
+
+/// How much longer than its senders retry a scope must remember.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Margin {
+    /// So many horizons more.
+    Times(u64),
+    /// So much time more.
+    Span(u64),
+}
+
+impl Margin {
+    /// The shortest retention that is safe under this horizon.
+    pub fn retain_ms_min(self, horizon_ms: u64) -> u64 {
+        match self {
+            Self::Times(times) => horizon_ms.saturating_mul(times.saturating_add(1)),
+            Self::Span(span) => horizon_ms.saturating_add(span),
+        }
+    }
+}
+
+/// A text and where it stands.
+#[derive(Clone, Debug)]
+pub struct Marked {
+    /// The text.
+    pub text: String,
+    /// Its place.
+    pub mark: Mark,
+}
+
+/// A scope as read, with the places of what it says.
+#[derive(Debug)]
+pub struct Read {
+    /// The kernel's rules.
+    pub scope: Scope,
+    /// Its key fields.
+    pub key: Vec<Marked>,
+    /// Where its retention was decided: its own `retain`, `stores.ttl`, or the scope.
+    pub retain_mark: Mark,
+    /// Set where `stores.ttl` of the same layer says another retention.
+    pub ttl_overruled: Option<Span>,
+    /// Where its lease stands.
+    pub lease_mark: Mark,
+    /// How much longer than the horizon it must remember.
+    pub margin: Margin,
+    /// Where `again.seq` stands.
+    pub again_mark: Option<Mark>,
+    /// The version's field and then its `per` fields.
+    pub version: Option<(Marked, Vec<Marked>)>,
+    /// Where `durability` was asked for.
+    pub durability_mark: Option<Mark>,
+    /// Pointers under `mask`.
+    pub mask: Vec<Marked>,
+    /// Key fields that may look like a time or a random value, and why.
+    pub allowed: Vec<(Marked, String)>,
+}
+
+/// Every scope of the merged tree.
+pub fn read(reader: &mut Reader, node: Option<&Node>, settings: &Settings) -> Vec<Read> {
+    let Some(node) = node else { return Vec::new() };
+    let entries = reader.entries(node, "`scopes`").unwrap_or_default();
+    entries
+        .iter()
+        .filter_map(|entry| {
+            if !name_fits(&entry.key) {
+                let message = format!("`{}` cannot name a scope", entry.key);
+                reader.error(&entry.mark, "scope-name", message, "use up to 64 letters, digits, `_`, `-` and `.`");
+            }
+            scope(reader, &entry.key, &entry.mark, &entry.value, settings)
+        })
+        .collect()
+}
+
+/// Names go into metrics, logs and query strings: no blanks, no quotes, no surprises.
+fn name_fits(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+}
+
+fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &Node, settings: &Settings) -> Option<Read> {
+    let fields = reader.fields(node, format!("scope {name}"), &KEYS)?;
+    let key = match fields.get("key") {
+        Some(node) => marked_texts(reader, node, "`key`"),
+        None => Vec::new(),
+    };
+    if key.is_empty() {
+        let message = format!("scope {name} has no key fields");
+        reader.error(mark, "no-key", message, "list what makes the effect unique: `key: [caseUrn, groupId]`");
+    }
+    let mut scope = Scope::new(name, key.iter().map(|field| field.text.clone()));
+
+    let own = fields
+        .get("retain")
+        .and_then(|node| Some(Span { ms: reader.duration(node, "`retain`")?, mark: node.mark.clone() }));
+    let (retain, ttl_overruled) = retention(name, own, settings);
+    scope.retain_ms = retain.as_ref().map_or_else(
+        || if name == "QUEUE_MESSAGE" { QUEUE_RETAIN_MS } else { scope::RETAIN_MS_DEFAULT },
+        |span| span.ms,
+    );
+
+    if let Some(ms) = fields.get("lease_max").and_then(|node| reader.duration(node, "`lease_max`")) {
+        scope.lease_ms_max = ms;
+        // A scope that only lowers the maximum means its default lease too.
+        scope.lease_ms = scope.lease_ms.min(ms);
+    }
+    if let Some(ms) = fields.get("lease").and_then(|node| reader.duration(node, "`lease`")) {
+        scope.lease_ms = ms;
+    }
+    if let Some(node) = fields.get("on_lapse") {
+        let words = [("recover", OnLapse::Recover), ("hold", OnLapse::Hold)];
+        scope.on_lapse = reader.word(node, "`on_lapse`", &words).unwrap_or_default();
+    }
+    let again_mark = fields.get("again").and_then(|node| {
+        let again = reader.fields(node, "`again`", &["seq"])?;
+        let Some(seq) = again.get("seq") else {
+            reader.error(&node.mark, "no-sequence", "`again` names no sequence", "write `again: { seq: resendSeq }`");
+            return None;
+        };
+        scope.again = Some(reader.text(seq, "`seq`")?);
+        Some(seq.mark.clone())
+    });
+    scope.horizon_ms = fields.get("horizon").and_then(|node| reader.duration(node, "`horizon`"));
+    let margin = fields.get("margin").and_then(|node| read_margin(reader, node)).unwrap_or(Margin::Times(2));
+    let version = fields.get("version").and_then(|node| read_version(reader, node));
+    scope.version = version.as_ref().map(|(field, per)| VersionRule {
+        field: field.text.clone(),
+        per: per.iter().map(|field| field.text.clone()).collect(),
+    });
+    scope.source = fields.get("source").and_then(|node| reader.text(node, "`source`"));
+    let mask = fields.get("mask").map(|node| marked_texts(reader, node, "`mask`")).unwrap_or_default();
+    scope.mask = mask.iter().map(|pointer| pointer.text.clone()).collect();
+
+    // Where the policy itself puts the fences in Redis, only a scope that says `synced` demands more.
+    scope.durability = match settings.stores.fence {
+        FenceStore::Redis => Durability::Store,
+        FenceStore::Embedded | FenceStore::Postgres => Durability::Synced,
+    };
+    let durability_mark = fields.get("durability").and_then(|node| {
+        let words = [("synced", Durability::Synced), ("store", Durability::Store)];
+        scope.durability = reader.word(node, "`durability`", &words)?;
+        Some(node.mark.clone())
+    });
+    let reject = fields
+        .get("reject_on_body_mismatch")
+        .and_then(|node| reader.boolean(node, "`reject_on_body_mismatch`"))
+        .unwrap_or(settings.reject_on_body_mismatch);
+    scope.body_mismatch = if reject { BodyMismatch::Refuse } else { BodyMismatch::Replay };
+
+    let allowed = fields.get("allow_fields").map(|node| read_allowed(reader, node)).unwrap_or_default();
+    Some(Read {
+        retain_mark: retain.map_or_else(|| mark.clone(), |span| span.mark),
+        lease_mark: fields.mark_of("lease").clone(),
+        scope,
+        key,
+        ttl_overruled,
+        margin,
+        again_mark,
+        version,
+        durability_mark,
+        mask,
+        allowed,
+    })
+}
+
+/// A later layer wins; within one layer the scope's own word is nearer than the store's.
+fn retention(name: &str, own: Option<Span>, settings: &Settings) -> (Option<Span>, Option<Span>) {
+    let ttl = match name {
+        "WEBHOOK" => settings.stores.ttl.webhook.clone(),
+        "API_WRITE" => settings.stores.ttl.api.clone(),
+        "BATCH_JOB" => settings.stores.ttl.batch.clone(),
+        _ => return (own, None),
+    };
+    match own {
+        Some(own) if own.mark.source.layer >= ttl.mark.source.layer => {
+            let same_layer = own.mark.source.layer == ttl.mark.source.layer && ttl.mark.source.layer == Layer::File;
+            let overruled = (same_layer && ttl.ms != own.ms).then_some(ttl);
+            (Some(own), overruled)
+        }
+        _ => (Some(ttl), None),
+    }
+}
+
+fn marked_texts(reader: &mut Reader, node: &Node, what: &str) -> Vec<Marked> {
+    let mut texts: Vec<Marked> = Vec::new();
+    for item in reader.items(node, what).unwrap_or_default() {
+        let Some(text) = reader.text(item, &format!("each of {what}")) else { continue };
+        if texts.iter().any(|earlier| earlier.text == text) {
+            reader.error(&item.mark, "duplicate", format!("`{text}` stands twice in {what}"), "keep one");
+        } else {
+            texts.push(Marked { text, mark: item.mark.clone() });
+        }
+    }
+    texts
+}
+
+fn read_margin(reader: &mut Reader, node: &Node) -> Option<Margin> {
+    let text = reader.text(node, "`margin`")?;
+    let times = text.strip_suffix('x').and_then(|times| times.parse().ok()).map(Margin::Times);
+    let parsed = times.map_or_else(|| duration::parse(&text).map(Margin::Span), Ok);
+    reader.accept(node, "`margin`", parsed, "write horizons, as in 2x, or a span, as in 12h")
+}
+
+fn read_version(reader: &mut Reader, node: &Node) -> Option<(Marked, Vec<Marked>)> {
+    let fields = reader.fields(node, "`version`", &["field", "per"])?;
+    let per = fields.get("per").map(|node| marked_texts(reader, node, "`per`")).unwrap_or_default();
+    let Some(field) = fields.get("field") else {
+        let fix = "write `version: { field: event_version, per: [provider] }`";
+        reader.error(&node.mark, "no-version-field", "`version` names no field", fix);
+        return None;
+    };
+    let text = reader.text(field, "`field`")?;
+    Some((Marked { text, mark: field.mark.clone() }, per))
+}
+
+fn read_allowed(reader: &mut Reader, node: &Node) -> Vec<(Marked, String)> {
+    let entries = reader.entries(node, "`allow_fields`").unwrap_or_default();
+    entries
+        .iter()
+        .filter_map(|entry| {
+            let reason = reader.text(&entry.value, &format!("the reason to allow `{}`", entry.key))?;
+            Some((Marked { text: entry.key.clone(), mark: entry.mark.clone() }, reason))
+        })
+        .collect()
+}

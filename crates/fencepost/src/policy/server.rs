@@ -1,0 +1,180 @@
+//! The `server` section: where it listens, where it keeps things, what it bears.
+//! Never opens or binds anything: these are plain values.
+//! Called by `Policy::load`; read by the command line and the HTTP server.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::read::{Fields, Reader};
+use super::yaml::Node;
+
+/// The `server` section.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Server {
+    /// The address it listens on.
+    pub listen: SocketAddr,
+    /// The directory of the embedded store and of the credentials.
+    pub data: PathBuf,
+    /// What a client may ask of it.
+    pub limits: Limits,
+    /// How long requests in flight may take to finish after SIGTERM.
+    pub shutdown_grace: Duration,
+    /// What it logs.
+    pub log: Log,
+    /// Its certificate, where it speaks TLS.
+    pub tls: Option<Tls>,
+}
+
+/// Bounds on what clients may ask.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The largest request body.
+    pub request_bytes_max: usize,
+    /// The largest request head: request line and headers.
+    pub header_bytes_max: usize,
+    /// Connections held at once.
+    pub connections_max: usize,
+    /// From connection or last answer to the end of the request's head.
+    pub header_timeout: Duration,
+    /// From the end of the head to the end of the body.
+    pub body_timeout: Duration,
+    /// How long a connection may stay without a request.
+    pub idle_timeout: Duration,
+    /// Claims that wait for another's seal, all connections together.
+    pub waiters_max: usize,
+    /// The longest `wait_ms` that a claim may ask for.
+    pub wait_max: Duration,
+    /// Commands in one batch.
+    pub batch_commands_max: usize,
+}
+
+/// What the server logs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Log {
+    /// The least important level that is written.
+    pub level: Level,
+    /// Whether every decision has its line.
+    pub decisions: bool,
+}
+
+/// Log levels, the most important first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Level {
+    /// Something failed.
+    Error,
+    /// Something will fail, or looks wrong.
+    Warn,
+    /// What an operator wants to know.
+    Info,
+    /// What a developer wants to know.
+    Debug,
+}
+
+/// Files of the server's TLS identity.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tls {
+    /// The certificate chain, PEM.
+    pub cert: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// The authorities whose client certificates are accepted, PEM.
+    pub client_ca: Option<PathBuf>,
+}
+
+const LIMITS: [&str; 9] = [
+    "request_bytes_max",
+    "header_bytes_max",
+    "connections_max",
+    "header_timeout",
+    "body_timeout",
+    "idle_timeout",
+    "waiters_max",
+    "wait_max",
+    "batch_commands_max",
+];
+
+/// Reads the section. `None` only beside at least one error.
+pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
+    let known = ["listen", "data", "limits", "shutdown_grace", "log", "tls"];
+    let fields = reader.fields(node, "`server`", &known)?;
+    let listen = fields.get("listen").and_then(|node| {
+        let parsed = reader.text(node, "`listen`")?.parse().map_err(|_| "not an address and a port".to_owned());
+        reader.accept(node, "`listen`", parsed, "write an IP address and a port: 127.0.0.1:7411 or [::1]:7411")
+    });
+    let data = fields.get("data").and_then(|node| reader.text(node, "`data`"));
+    let limits = fields.get("limits").and_then(|node| limits(reader, node));
+    let grace = span(reader, &fields, "shutdown_grace");
+    let log = fields.get("log").and_then(|node| log(reader, node));
+    // `Some(None)` is a server without TLS; `None` one whose TLS was wrong.
+    let tls = match fields.get("tls").filter(|node| !matches!(node.value, super::yaml::Value::Null)) {
+        Some(node) => tls(reader, node).map(Some),
+        None => Some(None),
+    };
+    Some(Server {
+        listen: listen?,
+        data: PathBuf::from(data?),
+        limits: limits?,
+        shutdown_grace: grace?,
+        log: log?,
+        tls: tls?,
+    })
+}
+
+fn limits(reader: &mut Reader, node: &Node) -> Option<Limits> {
+    let fields = reader.fields(node, "`limits`", &LIMITS)?;
+    // All are read before any is missed, so that one run shows every mistake.
+    let request_bytes_max = bytes(reader, &fields, "request_bytes_max");
+    let header_bytes_max = bytes(reader, &fields, "header_bytes_max");
+    let connections_max = count(reader, &fields, "connections_max", 1..=1_000_000);
+    let header_timeout = span(reader, &fields, "header_timeout");
+    let body_timeout = span(reader, &fields, "body_timeout");
+    let idle_timeout = span(reader, &fields, "idle_timeout");
+    let waiters_max = count(reader, &fields, "waiters_max", 0..=10_000_000);
+    let wait_max = span(reader, &fields, "wait_max");
+    let batch_commands_max = count(reader, &fields, "batch_commands_max", 1..=1_000);
+    Some(Limits {
+        request_bytes_max: request_bytes_max?,
+        header_bytes_max: header_bytes_max?,
+        connections_max: connections_max?,
+        header_timeout: header_timeout?,
+        body_timeout: body_timeout?,
+        idle_timeout: idle_timeout?,
+        waiters_max: waiters_max?,
+        wait_max: wait_max?,
+        batch_commands_max: batch_commands_max?,
+    })
+}
+
+fn bytes(reader: &mut Reader, fields: &Fields<'_>, name: &str) -> Option<usize> {
+    usize::try_from(reader.size(fields.get(name)?, &format!("`{name}`"))?).ok()
+}
+
+fn span(reader: &mut Reader, fields: &Fields<'_>, name: &str) -> Option<Duration> {
+    reader.duration(fields.get(name)?, &format!("`{name}`")).map(Duration::from_millis)
+}
+
+fn count(reader: &mut Reader, fields: &Fields<'_>, name: &str, bounds: std::ops::RangeInclusive<u64>) -> Option<usize> {
+    usize::try_from(reader.integer(fields.get(name)?, &format!("`{name}`"), bounds)?).ok()
+}
+
+fn log(reader: &mut Reader, node: &Node) -> Option<Log> {
+    let fields = reader.fields(node, "`log`", &["level", "decisions"])?;
+    let words = [("error", Level::Error), ("warn", Level::Warn), ("info", Level::Info), ("debug", Level::Debug)];
+    let level = reader.word(fields.get("level")?, "`level`", &words);
+    let decisions = reader.boolean(fields.get("decisions")?, "`decisions`");
+    Some(Log { level: level?, decisions: decisions? })
+}
+
+fn tls(reader: &mut Reader, node: &Node) -> Option<Tls> {
+    let fields = reader.fields(node, "`tls`", &["cert", "key", "client_ca"])?;
+    for name in ["cert", "key"] {
+        if fields.get(name).is_none() {
+            let message = format!("`tls` names no `{name}`");
+            reader.error(fields.mark, "tls", message, "name both `cert` and `key`, or remove `tls`");
+        }
+    }
+    let mut path = |name: &str| Some(PathBuf::from(reader.text(fields.get(name)?, &format!("`{name}`"))?));
+    let (cert, key, client_ca) = (path("cert"), path("key"), path("client_ca"));
+    Some(Tls { cert: cert?, key: key?, client_ca })
+}

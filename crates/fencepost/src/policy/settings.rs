@@ -1,0 +1,186 @@
+//! The parts of the policy that apply to every scope: headers, stores, logging, conflicts.
+//! Never fills in a value of its own: defaults.yml is laid under every file, so each is there.
+//! Called by `Policy::load`.
+
+use super::read::{Fields, Reader};
+use super::yaml::{Mark, Node};
+
+/// Where fences are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FenceStore {
+    /// A directory on this machine.
+    Embedded,
+    /// A PostgreSQL database.
+    Postgres,
+    /// A Redis server or cluster.
+    Redis,
+}
+
+/// A span of time and where it was decided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Its length in milliseconds.
+    pub ms: u64,
+    /// Its place.
+    pub mark: Mark,
+}
+
+/// How long the three kinds of fences that the policy file has always known are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ttl {
+    /// `webhook_days`: scope WEBHOOK.
+    pub webhook: Span,
+    /// `api_hours`: scope API_WRITE.
+    pub api: Span,
+    /// `batch_days`: scope BATCH_JOB.
+    pub batch: Span,
+}
+
+/// The `stores` section.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Stores {
+    /// Where fences are kept.
+    pub fence: FenceStore,
+    /// Where `fence` was chosen.
+    pub fence_mark: Mark,
+    /// Its address, for the stores that have one.
+    pub url: Option<String>,
+    /// Retention of the three classic scopes.
+    pub ttl: Ttl,
+}
+
+// An address may carry a password, and a policy may be shown for debugging.
+impl std::fmt::Debug for Stores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stores({:?}, {:?})", self.fence, self.ttl)
+    }
+}
+
+/// The `on_conflict` section: what the gateway answers to another body under a known key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OnConflict {
+    /// 409, or 422 for those who follow the IETF draft.
+    pub status: u16,
+    /// Whether the answer carries the diff.
+    pub include_diff: bool,
+}
+
+/// The `logging` section.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Logging {
+    /// The fields that every decision's log line carries.
+    pub include_fields: Vec<String>,
+}
+
+/// Everything that applies to all scopes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Headers that a gateway's write must carry.
+    pub require_headers: Vec<String>,
+    /// Whether another body under a known key is refused, where the scope does not say.
+    pub reject_on_body_mismatch: bool,
+    /// Where fences are kept, and how long.
+    pub stores: Stores,
+    /// What is logged of a decision.
+    pub logging: Logging,
+    /// What a conflict is answered with.
+    pub on_conflict: OnConflict,
+}
+
+/// What a decision's log line can carry.
+pub const LOG_FIELDS: [&str; 10] = [
+    "idempotency_key",
+    "decision",
+    "effect_id",
+    "source_type",
+    "source_id",
+    "tenant",
+    "trace_id",
+    "scope",
+    "attempt",
+    "token",
+];
+
+const DAY_MS: u64 = 24 * 3_600_000;
+
+/// Reads the settings of the merged tree. `None` only beside at least one error.
+pub fn read(reader: &mut Reader, root: &Fields<'_>) -> Option<Settings> {
+    let stores = stores(reader, root.get("stores")?);
+    let headers = headers(reader, root.get("require_headers")?);
+    let logging = logging(reader, root.get("logging")?);
+    let on_conflict = on_conflict(reader, root.get("on_conflict")?);
+    let reject = reader.boolean(root.get("reject_on_body_mismatch")?, "`reject_on_body_mismatch`");
+    Some(Settings {
+        require_headers: headers?,
+        reject_on_body_mismatch: reject?,
+        stores: stores?,
+        logging: logging?,
+        on_conflict: on_conflict?,
+    })
+}
+
+fn headers(reader: &mut Reader, node: &Node) -> Option<Vec<String>> {
+    let names = reader.texts(node, "`require_headers`")?;
+    for name in names.iter().filter(|name| http::HeaderName::try_from(name.as_str()).is_err()) {
+        let message = format!("`{name}` cannot be a header's name");
+        reader.error(&node.mark, "header-name", message, "write a name such as Idempotency-Key");
+    }
+    Some(names)
+}
+
+fn stores(reader: &mut Reader, node: &Node) -> Option<Stores> {
+    let fields = reader.fields(node, "`stores`", &["fence", "url", "ttl"])?;
+    let fence = fields.get("fence")?;
+    let words = [("embedded", FenceStore::Embedded), ("postgres", FenceStore::Postgres), ("redis", FenceStore::Redis)];
+    let chosen = reader.word(fence, "`fence`", &words);
+    let url = fields.get("url").and_then(|node| Some((node, reader.text(node, "`url`")?)));
+    if let (Some(chosen), Some((node, url))) = (chosen, &url) {
+        let schemes: &[&str] = match chosen {
+            FenceStore::Embedded => &[],
+            FenceStore::Postgres => &["postgres://", "postgresql://"],
+            FenceStore::Redis => &["redis://", "rediss://"],
+        };
+        if !schemes.iter().any(|scheme| url.starts_with(scheme)) {
+            let fix = match schemes.first() {
+                Some(scheme) => format!("write {scheme}host:port"),
+                None => "remove it; the embedded store is the directory in `server.data`".into(),
+            };
+            reader.error(&node.mark, "store-url", "`url` does not fit the store in `fence`", fix);
+        }
+    }
+    let ttl = reader.fields(fields.get("ttl")?, "`ttl`", &["webhook_days", "api_hours", "batch_days"])?;
+    let webhook = whole(reader, &ttl, "webhook_days", DAY_MS);
+    let api = whole(reader, &ttl, "api_hours", 3_600_000);
+    let batch = whole(reader, &ttl, "batch_days", DAY_MS);
+    Some(Stores {
+        fence: chosen?,
+        fence_mark: fence.mark.clone(),
+        url: url.map(|(_, url)| url),
+        ttl: Ttl { webhook: webhook?, api: api?, batch: batch? },
+    })
+}
+
+fn whole(reader: &mut Reader, ttl: &Fields<'_>, name: &str, unit_ms: u64) -> Option<Span> {
+    let node = ttl.get(name)?;
+    let count = reader.integer(node, &format!("`{name}`"), 1..=36_500)?;
+    Some(Span { ms: count * unit_ms, mark: node.mark.clone() })
+}
+
+fn logging(reader: &mut Reader, node: &Node) -> Option<Logging> {
+    let fields = reader.fields(node, "`logging`", &["include_fields"])?;
+    let node = fields.get("include_fields")?;
+    let include_fields = reader.texts(node, "`include_fields`")?;
+    for (name, item) in include_fields.iter().zip(reader.items(node, "")?) {
+        if !LOG_FIELDS.contains(&name.as_str()) {
+            reader.value_unknown(&item.mark, &format!("no log line has a field `{name}`"), name, &LOG_FIELDS);
+        }
+    }
+    Some(Logging { include_fields })
+}
+
+fn on_conflict(reader: &mut Reader, node: &Node) -> Option<OnConflict> {
+    let fields = reader.fields(node, "`on_conflict`", &["status", "include_diff"])?;
+    let status = reader.word(fields.get("status")?, "`status`", &[("409", 409), ("422", 422)]);
+    let include_diff = reader.boolean(fields.get("include_diff")?, "`include_diff`");
+    Some(OnConflict { status: status?, include_diff: include_diff? })
+}

@@ -1,0 +1,264 @@
+use super::*;
+
+/// Rules of a text, without the notes on what is not served yet.
+fn found(text: &str) -> Vec<String> {
+    let findings: Vec<Finding> = check::check("p.yml", text).into_iter().filter(|f| f.rule != "unserved").collect();
+    assert!(findings.iter().all(|f| f.fix.is_some()), "{findings:?}");
+    findings.iter().map(|f| format!("{} {}", f.severity, f.rule)).collect()
+}
+
+/// Each rule has a policy that breaks it, and one next to it that does not.
+#[track_caller]
+fn rule(finding: &str, breaks: &str, keeps: &str) {
+    assert_eq!(found(breaks), [finding], "{breaks}");
+    assert_eq!(found(keeps), [""; 0], "{keeps}");
+}
+
+#[test]
+fn a_time_in_a_key_is_an_error_unless_allowed() {
+    rule(
+        "error time-in-key",
+        "scopes: {A: {key: [orderId, sent_at]}}",
+        "scopes: {A: {key: [orderId, sent_at], allow_fields: {sent_at: \"set once by the device\"}}}",
+    );
+}
+
+#[test]
+fn a_random_value_in_a_key_is_an_error_unless_allowed() {
+    rule(
+        "error random-in-key",
+        "scopes: {A: {key: [nonce]}}",
+        "scopes: {A: {key: [nonce], allow_fields: {nonce: \"signed by the wallet, kept over retries\"}}}",
+    );
+}
+
+#[test]
+fn a_bucketed_time_is_a_warning() {
+    rule(
+        "warning bucket-in-key",
+        "scopes: {A: {key: [orderId, requestedAtBucket]}}",
+        "scopes: {A: {key: [orderId, externalEventId]}}",
+    );
+    assert!(!finding::has_errors(&check::check("p.yml", "scopes: {A: {key: [requestedAtBucket]}}")));
+}
+
+#[test]
+fn an_allowance_needs_a_reason_and_a_field() {
+    rule(
+        "warning allow-unused",
+        "scopes: {A: {key: [a], allow_fields: {b: \"why\"}}}",
+        "scopes: {A: {key: [a], allow_fields: {a: \"why\"}}}",
+    );
+    rule("error wrong-type", "scopes: {A: {key: [a], allow_fields: {a: \"\"}}}", "scopes: {A: {key: [a]}}");
+}
+
+#[test]
+fn a_scope_needs_key_fields_each_once_and_none_reserved() {
+    rule("error no-key", "scopes: {A: {retain: 1d}}", "scopes: {A: {key: [a]}}");
+    rule("error no-key", "scopes: {A: {key: []}}", "scopes: {A: {key: [a]}}");
+    rule("error duplicate", "scopes: {A: {key: [a, a]}}", "scopes: {A: {key: [a, b]}}");
+    rule("error reserved-field", "scopes: {A: {key: [a, tenant]}}", "scopes: {A: {key: [a, tenants]}}");
+    rule("error scope-name", "scopes: {\"A B\": {key: [a]}}", "scopes: {A_B: {key: [a]}}");
+}
+
+#[test]
+fn retention_covers_the_horizon_three_times() {
+    rule(
+        "error short-retention",
+        "scopes: {A: {key: [a], retain: 5d, horizon: 2d}}",
+        "scopes: {A: {key: [a], retain: 6d, horizon: 2d}}",
+    );
+}
+
+#[test]
+fn a_margin_says_otherwise() {
+    rule(
+        "error short-retention",
+        "scopes: {A: {key: [a], retain: 3d, horizon: 3d, margin: 12h}}",
+        "scopes: {A: {key: [a], retain: 84h, horizon: 3d, margin: 12h}}",
+    );
+    rule(
+        "error short-retention",
+        "scopes: {A: {key: [a], retain: 3d, horizon: 2d, margin: 1x}}",
+        "scopes: {A: {key: [a], retain: 4d, horizon: 2d, margin: 1x}}",
+    );
+    rule("error wrong-value", "scopes: {A: {key: [a], margin: some}}", "scopes: {A: {key: [a], margin: 0x}}");
+}
+
+#[test]
+fn a_ttl_that_is_too_short_for_its_scope_is_found_where_it_stands() {
+    let text = "stores:\n  ttl: {webhook_days: 8}\nscopes: {WEBHOOK: {key: [event_id], horizon: 3d}}\n";
+    let findings = check::check("p.yml", text);
+    assert_eq!(rules(&findings), ["2 error short-retention"]);
+}
+
+#[test]
+fn retentions_under_what_is_usual_are_warned_about() {
+    rule("warning unusual-retention", "stores: {ttl: {webhook_days: 6}}", "stores: {ttl: {webhook_days: 7}}");
+    rule("warning unusual-retention", "stores: {ttl: {api_hours: 23}}", "stores: {ttl: {api_hours: 24}}");
+    rule("warning unusual-retention", "stores: {ttl: {batch_days: 1}}", "stores: {ttl: {batch_days: 2}}");
+    rule(
+        "warning unusual-retention",
+        "scopes: {API_WRITE: {key: [a], retain: 2h}}",
+        "scopes: {API_WRITE: {key: [a], retain: 2h, horizon: 30m}}",
+    );
+}
+
+#[test]
+fn one_retention_said_in_two_places_is_warned_about() {
+    rule(
+        "warning two-retentions",
+        "{stores: {ttl: {api_hours: 48}}, scopes: {API_WRITE: {key: [a], retain: 72h}}}",
+        "{stores: {ttl: {api_hours: 48}}, scopes: {API_WRITE: {key: [a], retain: 2d}}}",
+    );
+}
+
+#[test]
+fn a_lease_stays_within_its_maximum() {
+    rule(
+        "error lease-over-max",
+        "scopes: {A: {key: [a], lease: 2m, lease_max: 1m}}",
+        "scopes: {A: {key: [a], lease: 1m, lease_max: 1m}}",
+    );
+    rule("error lease-over-max", "scopes: {A: {key: [a], lease: 48h}}", "scopes: {A: {key: [a], lease_max: 5s}}");
+}
+
+#[test]
+fn a_version_is_made_of_key_fields() {
+    rule(
+        "error version-not-in-key",
+        "scopes: {A: {key: [id, version], version: {field: revision, per: [id]}}}",
+        "scopes: {A: {key: [id, version], version: {field: version, per: [id]}}}",
+    );
+    rule(
+        "error version-not-in-key",
+        "scopes: {A: {key: [id, version], version: {field: version, per: [shop]}}}",
+        "scopes: {A: {key: [id, version], version: {field: version}}}",
+    );
+    rule(
+        "error version-per-itself",
+        "scopes: {A: {key: [id, version], version: {field: version, per: [version]}}}",
+        "scopes: {A: {key: [id, version], version: {field: version, per: []}}}",
+    );
+    rule("error no-version-field", "scopes: {A: {key: [id], version: {per: [id]}}}", "scopes: {A: {key: [id]}}");
+}
+
+#[test]
+fn a_sequence_is_not_part_of_the_key() {
+    rule(
+        "error again-in-key",
+        "scopes: {A: {key: [id, resendSeq], again: {seq: resendSeq}}}",
+        "scopes: {A: {key: [id], again: {seq: resendSeq}}}",
+    );
+    rule("error no-sequence", "scopes: {A: {key: [id], again: {}}}", "scopes: {A: {key: [id], again: {seq: n}}}");
+}
+
+#[test]
+fn masks_are_pointers() {
+    rule("error mask-pointer", "scopes: {A: {key: [id], mask: [card]}}", "scopes: {A: {key: [id], mask: [/card]}}");
+    rule("error mask-pointer", "scopes: {A: {key: [id], mask: [/a~2]}}", "scopes: {A: {key: [id], mask: [/a~1b]}}");
+}
+
+#[test]
+fn redis_is_refused_where_a_scope_demands_more() {
+    rule(
+        "error durability",
+        "{stores: {fence: redis, url: \"redis://h\"}, scopes: {A: {key: [id], durability: synced}}}",
+        "{stores: {fence: redis, url: \"redis://h\"}, scopes: {A: {key: [id], durability: store}}}",
+    );
+}
+
+#[test]
+fn a_store_without_an_address_is_a_note() {
+    rule("note store-url", "stores: {fence: redis}", "stores: {fence: redis, url: \"redis://h:6379\"}");
+    rule("note store-url", "stores: {fence: postgres}", "stores: {fence: embedded}");
+}
+
+#[test]
+fn a_planner_needs_a_warehouse_and_everyone_a_credential() {
+    let hash = "a".repeat(64);
+    let holder = |more: &str| format!("identities: [{{id: p, roles: [planner]{more}}}]");
+    rule(
+        "warning no-warehouse",
+        &holder(&format!(", credentials: [{hash}]")),
+        &holder(&format!(", warehouses: all, credentials: [{hash}]")),
+    );
+    rule(
+        "note no-credential",
+        &holder(", warehouses: [w1]"),
+        &holder(&format!(", warehouses: [w1], certificates: [{hash}]")),
+    );
+}
+
+/// A file of routes under a scope with the key fields `id` and `kind`.
+fn routes(rows: &[(&str, &str)]) -> String {
+    let mut text = "scopes: {S: {key: [id, kind]}}\nroutes:\n".to_owned();
+    for (pattern, rest) in rows {
+        text += &format!("  - {{match: \"{pattern}\", upstream: \"http://h:1\", {rest}}}\n");
+    }
+    text
+}
+
+const KEY: &str = "scope: S, key: {id: \"body:/id\", kind: \"const:x\"}";
+
+#[test]
+fn a_route_names_a_scope_and_gives_exactly_its_fields() {
+    let good = routes(&[("POST /a", KEY)]);
+    let wrong = |rest: &str| routes(&[("POST /a", rest)]);
+    rule("error unknown-scope", &wrong("scope: T, key: {id: \"body:/id\"}"), &good);
+    rule("error key-incomplete", &wrong("scope: S, key: {id: \"body:/id\"}"), &good);
+    rule(
+        "error key-too-much",
+        &wrong("scope: S, key: {id: \"body:/id\", kind: \"const:x\", more: \"query:m\"}"),
+        &good,
+    );
+}
+
+#[test]
+fn what_a_route_puts_into_a_key_is_judged_by_its_name_too() {
+    let put = |from: &str| routes(&[("POST /a", &format!("scope: S, key: {{id: \"{from}\", kind: \"const:x\"}}"))]);
+    rule("error random-in-key", &put("header:X-Request-Id"), &put("header:Idempotency-Key"));
+    rule("error time-in-key", &put("body:/meta/createdAt"), &put("body:/meta/id"));
+    rule("error time-in-key", &put("header:Date"), &put("header:X-Order"));
+    rule("warning bucket-in-key", &put("query:hour"), &put("query:order"));
+}
+
+#[test]
+fn a_path_field_is_bound_by_the_match() {
+    let rest = "scope: S, key: {id: \"path:id\", kind: \"const:x\"}";
+    rule("error path-name", &routes(&[("POST /a/{di}", rest)]), &routes(&[("POST /a/{id}", rest)]));
+}
+
+#[test]
+fn a_route_that_is_never_reached_is_an_error_and_an_overlap_a_warning() {
+    let two = |first: &str, second: &str| routes(&[(first, KEY), (second, KEY)]);
+    rule("error unreachable-route", &two("POST /{any}", "POST /a"), &two("POST /a", "POST /{any}"));
+    rule("error unreachable-route", &two("POST /a", "POST /a"), &two("POST /a", "PUT /a"));
+    rule("warning overlapping-routes", &two("POST /a/{x}", "POST /{y}/b"), &two("POST /a/{x}", "POST /c/b"));
+}
+
+#[test]
+fn a_route_on_a_reading_method_is_a_warning() {
+    rule("warning read-route", &routes(&[("GET /a", KEY)]), &routes(&[("DELETE /a", KEY)]));
+}
+
+#[test]
+fn a_webhook_has_a_tenant_and_a_plain_route_none() {
+    let verify = format!("{KEY}, verify: {{scheme: stripe, secrets: [s]}}");
+    let named = format!("{verify}, tenant: stripe");
+    rule("note no-tenant", &routes(&[("POST /a", &verify)]), &routes(&[("POST /a", &named)]));
+    let plain = format!("{KEY}, tenant: stripe");
+    rule("error tenant-without-verify", &routes(&[("POST /a", &plain)]), &routes(&[("POST /a", KEY)]));
+}
+
+#[test]
+fn an_upstream_slower_than_the_lease_is_a_warning() {
+    let slow = |timeout: &str| routes(&[("POST /a", &format!("{KEY}, timeout: {timeout}"))]);
+    rule("warning lease-under-timeout", &slow("31s"), &slow("30s"));
+}
+
+#[test]
+fn findings_come_in_the_order_of_the_file() {
+    let findings = check::check("p.yml", "scopes:\n  B: {key: [now]}\n  A: {key: [ts], lease: 0s}\n");
+    assert_eq!(rules(&findings), ["2 error time-in-key", "3 error time-in-key", "3 error wrong-value"]);
+}

@@ -1,0 +1,156 @@
+use super::identity::{Role, Warehouses};
+use super::routes::{OnError, Origin, Scheme};
+use super::server::Level;
+use super::*;
+
+#[test]
+fn a_route_is_read_with_all_it_says() {
+    let policy = policy(
+        r#"
+routes:
+  - match: "POST /cases/{region}"
+    upstream: "http://127.0.0.1:9000"
+    scope: CASE_CREATION
+    key: { externalEventId: "body:/externalEventId" }
+    replay: { status: 200, header: "X-Nexa-Replayed: true" }
+    on_error: release
+    timeout: 10s
+  - match: "POST /hooks/github"
+    upstream: "https://app.internal"
+    scope: WEBHOOK
+    tenant: github
+    key:
+      provider: const:github
+      event_id: header:X-GitHub-Delivery
+      event_version: body:/pull_request/version
+      action: query:action
+    verify: { scheme: github, secrets: [old, new], tolerance: 1m }
+    order: body:/number
+"#,
+    );
+    assert_eq!(rules(&policy.findings), ["2 note unserved"]);
+    let [cases, hook] = policy.routes.as_slice() else { panic!("two routes") };
+    assert_eq!(cases.pattern.method.as_deref(), Some("POST"));
+    assert_eq!(cases.key[0].1, Origin::Body("/externalEventId".into()));
+    assert_eq!(cases.replay.status, Some(200));
+    assert_eq!(cases.replay.header, Some(("X-Nexa-Replayed".into(), "true".into())));
+    assert_eq!((cases.on_error, hook.on_error), (OnError::Release, OnError::Unknown));
+    let verify = hook.verify.as_ref().unwrap();
+    assert_eq!((verify.scheme, verify.secrets.len(), verify.tolerance.as_secs()), (Scheme::Github, 2, 60));
+    assert_eq!(hook.tenant.as_deref(), Some("github"));
+    assert!(!format!("{verify:?}").contains("old"), "secrets stay out of logs");
+}
+
+#[test]
+fn a_malformed_route_is_refused_where_it_is_wrong() {
+    for (field, rule) in [
+        ("upstream: ftp://x", "wrong-value"),
+        ("upstream: \"http://\"", "wrong-value"),
+        ("upstream: \"http://user:pw@host\"", "wrong-value"),
+        ("match: /cases", "wrong-value"),
+        ("key: {externalEventId: \"body:id\"}", "wrong-value"),
+        ("key: {externalEventId: \"cookie:id\"}", "wrong-value"),
+        ("key: {externalEventId: \"header:a b\"}", "wrong-value"),
+        ("key: {externalEventId: \"header:\"}", "wrong-value"),
+        ("on_error: ignore", "unknown-value"),
+        ("replay: {header: nothing}", "wrong-value"),
+        ("replay: {status: 999}", "wrong-type"),
+        ("verify: {scheme: github}", "incomplete"),
+        ("verify: {scheme: github, secrets: []}", "no-secret"),
+        ("verify: {scheme: gitlab, secrets: [a]}", "unknown-value"),
+        ("retries: 3", "unknown-key"),
+    ] {
+        let mut lines = vec![
+            "match: POST /cases",
+            "upstream: http://h:1",
+            "scope: CASE_CREATION",
+            "key: {externalEventId: body:/id}",
+        ];
+        let name = field.split(':').next().unwrap();
+        lines.retain(|line| !line.starts_with(name));
+        lines.push(field);
+        let text = format!("routes:\n  - {}\n", lines.join("\n    "));
+        let findings = Policy::parse("p.yml", &text).unwrap_err();
+        assert!(findings.iter().any(|f| f.rule == rule), "{field}: {findings:?}");
+    }
+    let findings = Policy::parse("p.yml", "routes: [{match: POST /a}]\n").unwrap_err();
+    assert_eq!(findings.iter().filter(|f| f.rule == "route-incomplete").count(), 3);
+}
+
+const HASH: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+#[test]
+fn identities_are_read_with_hashes_and_expiry() {
+    let policy = policy(&format!(
+        "identities:\n  - {{id: acme, roles: [partner, executor], warehouses: [w1], credentials: [{{sha256: {HASH}, expires: \"1970-01-01T00:00:02Z\"}}]}}\n  - {{id: ops, roles: [admin], warehouses: all, certificates: [\"{}\"]}}\n",
+        "BB:".repeat(31) + "BB"
+    ));
+    assert_eq!(policy.findings, []);
+    let [acme, ops] = policy.identities.as_slice() else { panic!("two identities") };
+    assert!(acme.identity.has(Role::Executor) && !acme.identity.has(Role::Admin));
+    assert!(acme.identity.warehouses.allow("w1") && !acme.identity.warehouses.allow("w2"));
+    assert_eq!(acme.tokens[0].expires_ms, Some(2_000));
+    assert_eq!(ops.identity.warehouses, Warehouses::All);
+    assert_eq!(ops.certificates[0].sha.0, [0xbb; 32]);
+}
+
+#[test]
+fn a_malformed_identity_is_refused_and_a_token_is_never_echoed() {
+    let good = format!("credentials: [{HASH}]");
+    for (entry, rule) in [
+        ("{roles: [partner]}".to_owned(), "no-id"),
+        ("{id: \"a b\", roles: [partner]}".into(), "identity-name"),
+        (format!("{{id: a, {good}}}"), "no-roles"),
+        ("{id: a, roles: [root]}".into(), "unknown-value"),
+        ("{id: a, roles: [partner], credentials: [fp_secret]}".into(), "not-a-hash"),
+        ("{id: a, roles: [partner], credentials: [{expires: \"2027-01-01T00:00:00Z\"}]}".into(), "no-hash"),
+        (format!("{{id: a, roles: [partner], credentials: [{{sha256: {HASH}, expires: tomorrow}}]}}"), "wrong-value"),
+        (format!("{{id: a, roles: [partner], {good}}}, {{id: b, roles: [partner], {good}}}"), "shared-credential"),
+        ("{id: a, roles: [partner]}, {id: a, roles: [admin]}".into(), "duplicate"),
+    ] {
+        let findings = Policy::parse("p.yml", &format!("identities: [{entry}]\n")).unwrap_err();
+        assert!(findings.iter().any(|f| f.rule == rule), "{entry}: {findings:?}");
+        assert!(!finding::human(&findings).contains("fp_secret"));
+    }
+}
+
+#[test]
+fn no_finding_shows_a_secret() {
+    for text in [
+        "routes: [{verify: {scheme: github, secrets: hunter2}}]",
+        "routes: [{verify: {scheme: github, secrets: [hunter2, hunter2, []]}}]",
+        "routes: [{verify: hunter2}]",
+        "identities: [{id: a, roles: [partner], credentials: hunter2}]",
+        "identities: [{id: a, roles: [partner], credentials: [{sha256: hunter2}]}]",
+        "stores: {fence: redis, url: \"hunter2\"}",
+    ] {
+        let findings = Policy::parse("p.yml", text).unwrap_err();
+        assert!(!finding::human(&findings).contains("hunter2"), "{findings:?}");
+    }
+    let policy = policy("stores: {fence: redis, url: \"redis://:hunter2@h\"}");
+    assert!(!format!("{policy:?}").contains("hunter2"));
+}
+
+#[test]
+fn server_settings_are_read_and_bounded() {
+    let policy = policy("server:\n  log: {level: debug, decisions: false}\n  tls: {cert: c.pem, key: k.pem}\n");
+    assert_eq!((policy.server.log.level, policy.server.log.decisions), (Level::Debug, false));
+    assert_eq!(policy.server.tls.unwrap().client_ca, None);
+    for (text, rule) in [
+        ("server: {tls: {cert: c.pem}}", "tls"),
+        ("server: {log: {level: loud}}", "unknown-value"),
+        ("server: {limits: {batch_commands_max: 1001}}", "wrong-type"),
+        ("server: {limits: {header_timeout: 10}}", "wrong-value"),
+        ("server: {limits: {request_bytes_max: 0}}", "wrong-value"),
+        ("server: {listen: \"localhost\"}", "wrong-value"),
+        ("stores: {url: \"redis://h\"}", "store-url"),
+        ("stores: {ttl: {api_hours: 0}}", "wrong-type"),
+        ("on_conflict: {status: 400}", "unknown-value"),
+        ("logging: {include_fields: [effectid]}", "unknown-value"),
+        ("require_headers: [\"a b\"]", "header-name"),
+        ("- a\n- b", "wrong-type"),
+    ] {
+        let findings = Policy::parse("p.yml", text).unwrap_err();
+        assert!(findings.iter().any(|f| f.rule == rule), "{text}: {findings:?}");
+    }
+}

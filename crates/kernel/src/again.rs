@@ -1,0 +1,67 @@
+//! Deliberate repetitions: resend, rebook. Each has the next number of its effect's sequence, so that a
+//! double-clicked resend sends once. Called only from `claim` and `seal`.
+
+use crate::{
+    command::{Reply, Rows, Write},
+    decide::{fence_of, write},
+    fence::{AgainHead, Fence, Phase, Record, State},
+    key::{RowKey, Target},
+    time::Millis,
+};
+
+/// The rows that a repetition needs beside its own fence.
+pub(crate) fn footprint(target: &Target, add: &mut impl FnMut(RowKey)) {
+    if let Some(seq) = target.seq {
+        add(target.again_head());
+        if seq == 1 {
+            add(RowKey::fence(target.base()));
+        }
+    }
+}
+
+/// Whether a claim that nothing else stops may run as this repetition, and the head it leaves behind.
+/// INVARIANT no-gap: number n+1 runs only when n is sealed, and no number below the last runs again.
+pub(crate) fn admit(
+    target: &Target,
+    live: Option<&Fence>,
+    rows: &impl Rows,
+    now: Millis,
+) -> Result<Option<Write>, Reply> {
+    let Some(seq) = target.seq else { return Ok(None) };
+    let (last, sealed) = head(target, rows, now).map_or((0, true), |head| (head.last, head.sealed));
+    if seq < last || (seq == last && live.is_none() && sealed) {
+        // Its receipt has expired but its number was used: it must not run again.
+        return Err(Reply::Stale { sealed_version: crate::Version::Integer(last.into()) });
+    }
+    if seq > last && (seq != last + 1 || !sealed) {
+        return Err(Reply::SequenceGap { last, sealed });
+    }
+    // The first repetition follows the effect itself, which must not be under way or in doubt.
+    if seq == 1
+        && let Some(base) = fence_of(rows, RowKey::fence(target.base()))
+        && let State::Pending { lease_expires, .. } = base.state
+    {
+        match base.phase(now) {
+            Phase::Pending => return Err(Reply::InFlight { lease_expires }),
+            Phase::InDoubt => return Err(Reply::InDoubt { since: lease_expires }),
+            _ => {}
+        }
+    }
+    let head = AgainHead { last: seq, sealed: false, expires: None };
+    Ok(Some(write(rows, target.again_head(), Some(Record::AgainHead(head)))))
+}
+
+/// The head after a repetition was sealed.
+pub(crate) fn sealed(target: &Target, rows: &impl Rows, expires: Millis, now: Millis) -> Option<Write> {
+    let seq = target.seq?;
+    let head = head(target, rows, now).filter(|head| head.last == seq)?;
+    let head = AgainHead { last: head.last, sealed: true, expires: Some(expires) };
+    Some(write(rows, target.again_head(), Some(Record::AgainHead(head))))
+}
+
+fn head<'r>(target: &Target, rows: &'r impl Rows, now: Millis) -> Option<&'r AgainHead> {
+    match &rows.row(&target.again_head())?.record {
+        Record::AgainHead(head) if head.expires.is_none_or(|expires| expires > now) => Some(head),
+        _ => None,
+    }
+}

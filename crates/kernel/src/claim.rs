@@ -1,0 +1,193 @@
+//! Decides who may act under a fence.
+//! Never reads a clock: leases and expiry are judged against the caller's `now`.
+//! Called only from `decide`.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use crate::{
+    again,
+    command::{Claim, Decision, Earlier, Granted, Mismatch, Reply, Rows},
+    decide::{fence_of, write},
+    fence::{Event, Fence, Phase, Record, State, Token, What, forgotten_at},
+    key::RowKey,
+    scope::{BodyMismatch, OnLapse, Scope},
+    time::Millis,
+    version::Version,
+};
+
+/// The version a claim carries and the head it is judged by; none where it carries none.
+pub(crate) fn version(claim: &Claim) -> Option<(Version, RowKey)> {
+    let target = &claim.target;
+    let rule = target.scope.version.as_ref();
+    let version = match (&claim.version, rule) {
+        (Some(given), _) => given.clone(),
+        // A field alone orders nothing: without a source, each key would be its own head.
+        (None, Some(rule)) if claim.source.is_some() || !rule.per.is_empty() => {
+            Version::from_field(target.field(&rule.field)?)
+        }
+        (None, _) => return None,
+    };
+    let field = rule.map(|rule| rule.field.as_str());
+    let per = rule.map_or(&[][..], |rule| &rule.per);
+    // Without any named source, a key is its own: its version field aside, which differs within it.
+    let own = claim.source.is_none() && per.is_empty();
+    // Names go with the values, in the order of the key's fields: the order in a policy file does not matter.
+    let mut names: Vec<&str> = Vec::new();
+    for (name, value) in target.fields.iter() {
+        if per.contains(name) || (own && Some(name.as_str()) != field) {
+            names.extend([name.as_str(), value.as_str()]);
+        }
+    }
+    // An odd number of parts: no pair of a key field can be mistaken for a source.
+    if let Some(source) = &claim.source {
+        names.extend(["source", source.kind.as_str(), source.id.as_str()]);
+    }
+    Some((version, RowKey::version_head(&target.tenant, &target.scope.name, &names)))
+}
+
+/// See [`crate::Command::Claim`].
+pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
+    let key = RowKey::fence(claim.target.key);
+    let known = fence_of(rows, key);
+    // A row that is past its expiry is as good as absent, but its token still counts.
+    let live = known.filter(|fence| fence.phase(now) != Phase::Expired);
+    // A retry that does not repeat its version is still an attempt at that version.
+    let version = version(claim).or_else(|| live.and_then(|fence| fence.version.clone()));
+
+    // The body is compared before the state: a wrong request must not wait for, or hide behind, a right one.
+    let differs =
+        live.and_then(|fence| fence.body.as_ref()).zip(claim.body.as_ref()).is_some_and(|(a, b)| a.digest != b.digest);
+    if differs && claim.target.scope.body_mismatch == BodyMismatch::Refuse {
+        return Decision::reply(conflict(live, claim));
+    }
+    if let Some(refusal) = out_of_order(live, version.as_ref(), rows) {
+        return Decision::reply(refusal);
+    }
+    match live.map(|fence| (fence, fence.phase(now), &fence.state)) {
+        Some((fence, Phase::Sealed, _)) => {
+            Decision::reply(Reply::Duplicate { fence: Arc::new(fence.clone()), body_differs: differs })
+        }
+        Some((_, Phase::Pending, State::Pending { lease_expires, .. })) => {
+            Decision::reply(Reply::InFlight { lease_expires: *lease_expires })
+        }
+        Some((_, Phase::InDoubt, State::Pending { lease_expires, .. })) => {
+            Decision::reply(Reply::InDoubt { since: *lease_expires })
+        }
+        _ => match again::admit(&claim.target, live, rows, now) {
+            Err(refusal) => Decision::reply(refusal),
+            Ok(head) => {
+                let (fence, granted) = grant(claim, live, known.map(|fence| fence.token), version, now);
+                let mut writes = vec![write(rows, key, Some(Record::Fence(fence)))];
+                writes.extend(head);
+                Decision { writes, reply: Reply::New(granted) }
+            }
+        },
+    }
+}
+
+fn conflict(live: Option<&Fence>, claim: &Claim) -> Reply {
+    let first = live.and_then(|fence| fence.body.clone());
+    match first.zip(claim.body.clone()) {
+        Some((first, second)) => Reply::Conflict(Box::new(Mismatch { first, second })),
+        None => Reply::SealConflict,
+    }
+}
+
+// INVARIANT version-order: nothing runs for a version below the last sealed one of its source. A duplicate of a
+// sealed key at its own version is still answered: its effect happened when it was in order.
+fn out_of_order(live: Option<&Fence>, version: Option<&(Version, RowKey)>, rows: &impl Rows) -> Option<Reply> {
+    let (version, head) = version?;
+    let Some(Record::VersionHead(head)) = rows.row(head).map(|row| &row.record) else { return None };
+    let own = live.filter(|fence| matches!(fence.state, State::Sealed { .. })).and_then(|fence| fence.version.as_ref());
+    if own.is_some_and(|(own, _)| own == version) {
+        return None;
+    }
+    match version.order(&head.version) {
+        Some(Ordering::Less) => Some(Reply::Stale { sealed_version: head.version.clone() }),
+        Some(_) => None,
+        None => Some(Reply::Incomparable { sealed_version: head.version.clone() }),
+    }
+}
+
+// INVARIANT growing-token: a token is higher than any given before for the key, also across expiry, when only the
+// clock remembers. A zombie from an earlier life can never seal.
+fn grant(
+    claim: &Claim,
+    live: Option<&Fence>,
+    last: Option<Token>,
+    version: Option<(Version, RowKey)>,
+    now: Millis,
+) -> (Fence, Granted) {
+    let token = Token(last.map_or(0, |token| token.0.saturating_add(1)).max(now.0));
+    let recovering = live.and_then(|fence| unsettled(fence, now));
+    let mut fence = match live {
+        Some(earlier) => {
+            let mut fence = earlier.clone();
+            fence.attempt = fence.attempt.saturating_add(1);
+            match &recovering {
+                Some(earlier) => fence.record(now, earlier.token, What::Recovered),
+                None => fence.record(now, token, What::Retried),
+            }
+            // The first body stands for the whole life of the key: a released attempt still names the request.
+            fence.body = fence.body.or_else(|| claim.body.clone());
+            fence
+        }
+        None => Fence {
+            tenant: claim.target.tenant.clone(),
+            scope: claim.target.scope.name.clone(),
+            fields: claim.target.fields.to_vec(),
+            seq: claim.target.seq,
+            first_seen: now,
+            token,
+            attempt: 1,
+            body: claim.body.clone(),
+            source: None,
+            version: None,
+            state: pending(&claim.target.scope, token, claim.lease_ms, now),
+            events: Vec::new(),
+        },
+    };
+    fence.token = token;
+    fence.source = claim.source.clone().or(fence.source);
+    fence.version = version;
+    fence.state = pending(&claim.target.scope, token, claim.lease_ms, now);
+    let granted = Granted {
+        token,
+        attempt: fence.attempt,
+        recovering,
+        lease_expires: now.plus(claim.lease_ms),
+        first_seen: fence.first_seen,
+    };
+    (fence, granted)
+}
+
+// The latest attempt that lapsed, unless somebody has said since what became of it. Who recovered and then gave up
+// spoke for itself only; the holder's own release and a person's resolution settle it.
+fn unsettled(fence: &Fence, now: Millis) -> Option<Earlier> {
+    match fence.state {
+        State::Pending { lease_expires, .. } if fence.phase(now) == Phase::Lapsed => {
+            Some(Earlier { token: fence.token, attempt: fence.attempt, lease_expired: lease_expires })
+        }
+        State::Released { .. } => {
+            let told = |event: &&Event| matches!(event.what, What::Recovered | What::Retried | What::Resolved { .. });
+            let last = fence.events.iter().rev().find(told).filter(|event| event.what == What::Recovered)?;
+            let since =
+                || fence.events.iter().filter(|event| event.what == What::Recovered && event.token == last.token);
+            let attempts = u32::try_from(since().count()).unwrap_or(u32::MAX);
+            let noticed = since().next().map_or(last.at, |event| event.at);
+            let attempt = fence.attempt.saturating_sub(attempts);
+            Some(Earlier { token: last.token, attempt, lease_expired: noticed })
+        }
+        _ => None,
+    }
+}
+
+/// A claim that runs until `lease_ms` from now.
+pub(crate) fn pending(scope: &Scope, token: Token, lease_ms: u64, now: Millis) -> State {
+    let lease_expires = now.plus(lease_ms);
+    let forget_at = match scope.on_lapse {
+        OnLapse::Recover => Some(forgotten_at(token, lease_expires, scope.retain_ms)),
+        OnLapse::Hold => None,
+    };
+    State::Pending { lease_expires, on_lapse: scope.on_lapse, forget_at }
+}

@@ -1,0 +1,345 @@
+//! What may be asked of the kernel, and what it answers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{
+    body::Body,
+    fence::{Alias, Fence, Record, Sighting, Source, Token},
+    key::{RowKey, Target, Tenant},
+    time::Millis,
+    version::Version,
+};
+
+/// One request for a decision.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Asks for the right to act.
+    Claim(Claim),
+    /// Records the outcome.
+    Seal(Seal),
+    /// Asks for more time.
+    Renew(Renew),
+    /// Gives the right back: nothing happened.
+    Release(Release),
+    /// A person's word on a doubt.
+    Resolve(Resolve),
+    /// Points a name at a sealed effect.
+    PutAlias(PutAlias),
+    /// Adds lazily kept counts to a fence.
+    Observe(Observe),
+    /// Drops a row whose time is over.
+    Sweep(RowKey),
+}
+
+/// See [`Command::Claim`].
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The fence.
+    pub target: Target,
+    /// What the effect is asked with, for comparing.
+    pub body: Option<Body>,
+    /// The version of the source, where given.
+    pub version: Option<Version>,
+    /// What the effect comes from.
+    pub source: Option<Source>,
+    /// The lease asked for, already within the scope's bounds.
+    pub lease_ms: u64,
+}
+
+/// See [`Command::Seal`].
+#[derive(Clone, Debug)]
+pub struct Seal {
+    /// The fence.
+    pub target: Target,
+    /// The right to act.
+    pub token: Token,
+    /// The id of the effect.
+    pub effect_id: String,
+    /// The bytes that duplicates get.
+    pub receipt: Bytes,
+}
+
+/// See [`Command::Renew`].
+#[derive(Clone, Debug)]
+pub struct Renew {
+    /// The fence.
+    pub target: Target,
+    /// The right to act.
+    pub token: Token,
+    /// The new lease, counted from now.
+    pub lease_ms: u64,
+}
+
+/// See [`Command::Release`].
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// The fence.
+    pub target: Target,
+    /// The right to act.
+    pub token: Token,
+}
+
+/// See [`Command::Resolve`].
+#[derive(Clone, Debug)]
+pub struct Resolve {
+    /// The fence.
+    pub target: Target,
+    /// What the person found.
+    pub outcome: Outcome,
+    /// Who says so.
+    pub by: String,
+    /// Their reason.
+    pub why: String,
+}
+
+/// What a person found out about a doubt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The effect happened.
+    Sealed {
+        /// Its id.
+        effect_id: String,
+        /// What duplicates get.
+        receipt: Bytes,
+    },
+    /// It did not; the next claimant may run.
+    Released,
+}
+
+/// See [`Command::PutAlias`].
+#[derive(Clone, Debug)]
+pub struct PutAlias {
+    /// The name.
+    pub name: String,
+    /// The fence it shall stand for.
+    pub target: Target,
+}
+
+/// See [`Command::Observe`].
+#[derive(Clone, Debug)]
+pub struct Observe {
+    /// The fence.
+    pub key: crate::FenceKey,
+    /// Duplicates since the last flush.
+    pub replays: u64,
+    /// Conflicts since the last flush.
+    pub conflicts: u64,
+    /// The latest of both, oldest first.
+    pub recent: Vec<(Millis, Sighting)>,
+}
+
+/// Which write gave a row its present content: chosen by the writer, never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct CommitId(pub u64);
+
+/// A record with the write that made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The content.
+    pub record: Record,
+    /// The write that made it.
+    pub revision: CommitId,
+}
+
+/// What a decision may look at: the rows of its footprint, loaded before.
+pub trait Rows {
+    /// The row under a key, if there is one.
+    fn row(&self, key: &RowKey) -> Option<&Row>;
+}
+
+/// One change, valid only while the row is as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Which row.
+    pub key: RowKey,
+    /// The revision it was read at; none where it was absent.
+    pub expect: Option<CommitId>,
+    /// The new content; none removes the row.
+    pub put: Option<Record>,
+}
+
+/// What follows from a command: first the writes, and only then the reply.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// All or nothing.
+    pub writes: Vec<Write>,
+    /// For the asker, once the writes are durable.
+    pub reply: Reply,
+}
+
+impl Decision {
+    pub(crate) fn reply(reply: Reply) -> Self {
+        Self { writes: Vec::new(), reply }
+    }
+}
+
+/// What the asker hears. A refusal is a reply, not an error.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// The right to act.
+    New(Granted),
+    /// The first one's answer.
+    Duplicate {
+        /// The sealed fence.
+        fence: Arc<Fence>,
+        /// Whether the body differs and the scope lets that pass.
+        body_differs: bool,
+    },
+    /// Somebody else is acting.
+    InFlight {
+        /// When their lease runs out.
+        lease_expires: Millis,
+    },
+    /// Same key, other body.
+    Conflict(Box<Mismatch>),
+    /// A newer version of the source is already sealed.
+    Stale {
+        /// That version.
+        sealed_version: Version,
+    },
+    /// The version does not compare with the sealed one.
+    Incomparable {
+        /// That version.
+        sealed_version: Version,
+    },
+    /// A person must decide first.
+    InDoubt {
+        /// When the doubt began.
+        since: Millis,
+    },
+    /// Not the next repetition.
+    SequenceGap {
+        /// The last one claimed.
+        last: u64,
+        /// Whether it is sealed.
+        sealed: bool,
+    },
+    /// The outcome is recorded.
+    Sealed {
+        /// Whether it already was.
+        replay: bool,
+        /// When.
+        at: Millis,
+        /// Until when duplicates get it.
+        expires: Millis,
+        /// When the key was first claimed.
+        first_seen: Millis,
+    },
+    /// The same holder sealed something else before.
+    SealConflict,
+    /// The token is not the one that may act.
+    FencedOff {
+        /// The token that may, if any.
+        current: Option<Token>,
+    },
+    /// More time.
+    Renewed {
+        /// Until when.
+        lease_expires: Millis,
+    },
+    /// The key is free.
+    Released {
+        /// Whether it already was.
+        replay: bool,
+    },
+    /// The doubt is gone.
+    Resolved {
+        /// Whether it already was.
+        replay: bool,
+    },
+    /// There is no doubt to resolve.
+    NotInDoubt,
+    /// The name stands for the effect.
+    Aliased {
+        /// Whether it already did.
+        replay: bool,
+        /// The name and its receipt.
+        alias: Arc<Alias>,
+    },
+    /// A name may stand for a sealed effect only.
+    NotSealed,
+    /// Housekeeping; nobody listens.
+    Done,
+}
+
+/// See [`Reply::New`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Must be shown at seal, renew and release.
+    pub token: Token,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// What is known of an earlier attempt whose outcome nobody knows.
+    pub recovering: Option<Earlier>,
+    /// When the right runs out.
+    pub lease_expires: Millis,
+    /// When the key was first claimed.
+    pub first_seen: Millis,
+}
+
+/// The latest attempt that lapsed. Still told after others gave up in between: they said nothing of its outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Earlier {
+    /// Its token.
+    pub token: Token,
+    /// Which attempt it was, as far back as the fence's events reach.
+    pub attempt: u32,
+    /// When its lease ran out; where others gave up in between, when that was first noticed.
+    pub lease_expired: Millis,
+}
+
+/// Both sides of a conflict; `diff::between` explains them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// What the key was first used with.
+    pub first: Body,
+    /// What it was used with now.
+    pub second: Body,
+}
+
+impl Reply {
+    /// The word for the decision, in logs, metrics and answers.
+    pub fn decision(&self) -> &'static str {
+        match self {
+            Self::New(_) => "new",
+            Self::Duplicate { .. } => "duplicate",
+            Self::InFlight { .. } => "in_flight",
+            Self::Conflict(_) | Self::SealConflict => "conflict",
+            Self::Stale { .. } => "stale",
+            Self::Incomparable { .. } => "incomparable",
+            Self::InDoubt { .. } => "in_doubt",
+            Self::SequenceGap { .. } => "sequence_gap",
+            Self::Sealed { .. } => "sealed",
+            Self::FencedOff { .. } => "fenced_off",
+            Self::Renewed { .. } => "renewed",
+            Self::Released { .. } => "released",
+            Self::Resolved { .. } => "resolved",
+            Self::NotInDoubt => "not_in_doubt",
+            Self::Aliased { .. } => "aliased",
+            Self::NotSealed => "not_sealed",
+            Self::Done => "done",
+        }
+    }
+}
+
+impl Command {
+    /// Whose fence the command is about; none for housekeeping.
+    pub fn tenant(&self) -> Option<&Tenant> {
+        self.target().map(|target| &target.tenant)
+    }
+
+    /// The fence that the command is about; none for housekeeping.
+    pub fn target(&self) -> Option<&Target> {
+        match self {
+            Self::Claim(Claim { target, .. })
+            | Self::Seal(Seal { target, .. })
+            | Self::Renew(Renew { target, .. })
+            | Self::Release(Release { target, .. })
+            | Self::Resolve(Resolve { target, .. })
+            | Self::PutAlias(PutAlias { target, .. }) => Some(target),
+            Self::Observe(_) | Self::Sweep(_) => None,
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The rows a fence is made of, and what can be read off them at a given time.
+//! Never decides: `claim`, `seal` and `again` do.
+
+use bytes::Bytes;
+
+use crate::{
+    body::Body,
+    key::{FenceKey, Field, RowKey, Tenant},
+    scope::OnLapse,
+    time::Millis,
+    version::Version,
+};
+
+/// The right to act under a fence. Grows with every claim of a key, across expiry, release and restore.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Token(pub u64);
+
+/// What an effect came from, as its claimant names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// The kind of source.
+    pub kind: String,
+    /// Which one.
+    pub id: String,
+}
+
+/// The recorded outcome: what every later duplicate gets back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Receipt {
+    /// The id of the effect.
+    pub effect_id: String,
+    /// The exact bytes that were sealed.
+    pub body: Bytes,
+}
+
+/// Where a fence stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Somebody holds a claim, or held one that lapsed.
+    Pending {
+        /// When the holder's lease runs out.
+        lease_expires: Millis,
+        /// What a lapse means for this claim.
+        on_lapse: OnLapse,
+        /// When a lapsed claim is forgotten; never, where a lapse is a doubt.
+        forget_at: Option<Millis>,
+    },
+    /// The effect is done.
+    Sealed {
+        /// What duplicates get.
+        receipt: Receipt,
+        /// When it was sealed.
+        at: Millis,
+        /// When the key becomes free again.
+        expires: Millis,
+    },
+    /// The holder gave the key back.
+    Released {
+        /// When.
+        at: Millis,
+        /// When its attempts are forgotten.
+        expires: Millis,
+    },
+}
+
+/// What was done to a fence, beyond its first claim and its seal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// When.
+    pub at: Millis,
+    /// By which token; for [`What::Recovered`], the token of the attempt that lapsed.
+    pub token: Token,
+    /// What.
+    pub what: What,
+}
+
+/// The kinds of [`Event`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What {
+    /// The holder gave the key back.
+    Released,
+    /// A new attempt began after a release.
+    Retried,
+    /// A new attempt began although nobody knows what became of an earlier one.
+    Recovered,
+    /// The current holder sealed although its lease had run out.
+    SealedLate,
+    /// An old holder tried to seal, and was refused.
+    SealRefused,
+    /// A person resolved a doubt.
+    Resolved {
+        /// Who.
+        by: String,
+        /// Their reason.
+        why: String,
+        /// Whether the effect was declared done.
+        sealed: bool,
+    },
+}
+
+/// How many events a fence keeps.
+pub const EVENTS_MAX: usize = 24;
+/// How many refused seals a fence records; a hostile holder cannot make it write for ever.
+pub const REFUSALS_MAX: usize = 4;
+
+/// The record under a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fence {
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// Its scope's name.
+    pub scope: String,
+    /// Its key fields, sorted by name.
+    pub fields: Vec<Field>,
+    /// Which repetition it is.
+    pub seq: Option<u64>,
+    /// When this life of the key began.
+    pub first_seen: Millis,
+    /// The token of the latest claim.
+    pub token: Token,
+    /// How many claims this life has seen.
+    pub attempt: u32,
+    /// The first body, where one was sent.
+    pub body: Option<Body>,
+    /// What the effect comes from.
+    pub source: Option<Source>,
+    /// The version it carries, and where that is kept once sealed.
+    pub version: Option<(Version, RowKey)>,
+    /// Where it stands.
+    pub state: State,
+    /// What was done to it, oldest first.
+    pub events: Vec<Event>,
+}
+
+/// Where a fence stands at a given time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Claimed, within its lease.
+    Pending,
+    /// The lease ran out; the next claimant may run.
+    Lapsed,
+    /// The lease ran out; a person must decide.
+    InDoubt,
+    /// Done.
+    Sealed,
+    /// Given back.
+    Released,
+    /// As if it had never been.
+    Expired,
+}
+
+impl Phase {
+    /// The word for it on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Lapsed => "lapsed",
+            Self::InDoubt => "in_doubt",
+            Self::Sealed => "sealed",
+            Self::Released => "released",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+impl Fence {
+    /// Where the fence stands at `now`.
+    pub fn phase(&self, now: Millis) -> Phase {
+        if self.expires_at().is_some_and(|expires| expires <= now) {
+            return Phase::Expired;
+        }
+        match &self.state {
+            State::Pending { lease_expires, .. } if now < *lease_expires => Phase::Pending,
+            State::Pending { on_lapse: OnLapse::Recover, .. } => Phase::Lapsed,
+            State::Pending { on_lapse: OnLapse::Hold, .. } => Phase::InDoubt,
+            State::Sealed { .. } => Phase::Sealed,
+            State::Released { .. } => Phase::Released,
+        }
+    }
+
+    /// When the fence vanishes by itself. A claim that may become a doubt never does.
+    pub fn expires_at(&self) -> Option<Millis> {
+        match &self.state {
+            State::Pending { forget_at, .. } => *forget_at,
+            State::Sealed { expires, .. } | State::Released { expires, .. } => Some(*expires),
+        }
+    }
+
+    /// When somebody should look at the fence: a claim that becomes a doubt at the end of its lease.
+    pub fn due_at(&self) -> Option<Millis> {
+        match &self.state {
+            State::Pending { lease_expires, on_lapse: OnLapse::Hold, .. } => Some(*lease_expires),
+            _ => None,
+        }
+    }
+
+    /// Adds an event; the oldest leave when there are too many, a person's word last of all.
+    pub(crate) fn record(&mut self, at: Millis, token: Token, what: What) {
+        if self.events.len() >= EVENTS_MAX {
+            let oldest = self.events.iter().position(|event| !matches!(event.what, What::Resolved { .. }));
+            self.events.remove(oldest.unwrap_or(0));
+        }
+        self.events.push(Event { at, token, what });
+    }
+}
+
+/// When a fence that rests from `at` on is forgotten: one retention later, but never before the clock has passed its
+/// token. Only so is the time alone a token higher than all before it once the row is gone.
+pub(crate) fn forgotten_at(token: Token, at: Millis, retain_ms: u64) -> Millis {
+    at.plus(retain_ms).max(Millis(token.0.saturating_add(1)))
+}
+
+/// The last sealed version of a source. Outlives its fences.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VersionHead {
+    /// The highest version sealed so far.
+    pub version: Version,
+}
+
+/// The last deliberate repetition of an effect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AgainHead {
+    /// The highest sequence number claimed.
+    pub last: u64,
+    /// Whether that one is sealed.
+    pub sealed: bool,
+    /// When the sequence is forgotten; never while its last repetition is under way.
+    pub expires: Option<Millis>,
+}
+
+/// A name that stands for a sealed fence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Alias {
+    /// Whose name it is.
+    pub tenant: Tenant,
+    /// The name.
+    pub name: String,
+    /// The scope of the effect it stands for.
+    pub scope: String,
+    /// The fence it stands for.
+    pub target: FenceKey,
+    /// What was sealed there. Kept here too: a name outlives the fence's retention.
+    pub receipt: Receipt,
+    /// When the name last moved.
+    pub at: Millis,
+}
+
+/// Approximate counts of decisions that wrote nothing. Flushed lazily: a duplicate never costs a sync.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Trace {
+    /// The life of the key that this belongs to.
+    pub first_seen: Millis,
+    /// Duplicates answered.
+    pub replays: u64,
+    /// Conflicts refused.
+    pub conflicts: u64,
+    /// The latest sightings, oldest first.
+    pub recent: Vec<(Millis, Sighting)>,
+    /// When it goes, with its fence.
+    pub expires: Option<Millis>,
+}
+
+/// A decision that only read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Sighting {
+    /// The receipt was replayed.
+    Duplicate = 1,
+    /// Another body was refused.
+    Conflict = 2,
+    /// Somebody else held the claim.
+    InFlight = 3,
+    /// An older version was refused.
+    Stale = 4,
+    /// A person must decide first.
+    InDoubt = 5,
+}
+
+/// How many sightings a trace keeps.
+pub const SIGHTINGS_MAX: usize = 16;
+
+/// Anything a store holds.
+// Nearly every record is a fence: a box would cost an allocation on each read and save nothing.
+#[allow(clippy::large_enum_variant)]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Record {
+    /// See [`Fence`].
+    Fence(Fence),
+    /// See [`VersionHead`].
+    VersionHead(VersionHead),
+    /// See [`AgainHead`].
+    AgainHead(AgainHead),
+    /// See [`Alias`].
+    Alias(Alias),
+    /// See [`Trace`].
+    Trace(Trace),
+}
+
+impl Record {
+    /// From when on a store may drop the row by itself. Before that it never may.
+    pub fn expires_at(&self) -> Option<Millis> {
+        match self {
+            Self::Fence(fence) => fence.expires_at(),
+            Self::AgainHead(head) => head.expires,
+            Self::Trace(trace) => trace.expires,
+            Self::VersionHead(_) | Self::Alias(_) => None,
+        }
+    }
+
+    /// When somebody should look at the row.
+    pub fn due_at(&self) -> Option<Millis> {
+        match self {
+            Self::Fence(fence) => fence.due_at(),
+            _ => None,
+        }
+    }
+}

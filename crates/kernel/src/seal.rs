@@ -1,0 +1,171 @@
+//! Decides what the holder of a token may still do: seal, renew, release; and what a person may do for it.
+//! Never trusts a token but the latest, and never changes what was sealed. Called only from `decide`.
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+
+use crate::{
+    again, claim,
+    command::{Decision, Outcome, Release, Renew, Reply, Resolve, Rows, Seal, Write},
+    decide::{fence_of, write},
+    fence::{Fence, Phase, REFUSALS_MAX, Receipt, Record, State, Token, VersionHead, What, forgotten_at},
+    key::{RowKey, Target},
+    time::Millis,
+};
+
+/// See [`crate::Command::Seal`].
+/// INVARIANT one-seal: whatever is asked, a sealed receipt never changes within its retention.
+pub(crate) fn seal(seal: &Seal, rows: &impl Rows, now: Millis) -> Decision {
+    let Some(fence) = live(&seal.target, rows, now) else {
+        return Decision::reply(Reply::FencedOff { current: None });
+    };
+    if fence.token != seal.token {
+        return refuse(&seal.target, fence, seal.token, rows, now);
+    }
+    match &fence.state {
+        State::Sealed { receipt, at, expires } => {
+            let same = receipt.effect_id == seal.effect_id && receipt.body == seal.receipt;
+            Decision::reply(if same {
+                Reply::Sealed { replay: true, at: *at, expires: *expires, first_seen: fence.first_seen }
+            } else {
+                Reply::SealConflict
+            })
+        }
+        // Giving up a claim is final for its token, also where a person gave it up in the holder's name.
+        State::Released { .. } => refuse(&seal.target, fence, seal.token, rows, now),
+        State::Pending { .. } => {
+            let mut fence = fence.clone();
+            // Late, but nobody else has been let in since: the holder's word is the best there is.
+            if fence.phase(now) != Phase::Pending {
+                fence.record(now, seal.token, What::SealedLate);
+            }
+            settle(&seal.target, fence, &seal.effect_id, seal.receipt.clone(), rows, now)
+        }
+    }
+}
+
+/// See [`crate::Command::Renew`].
+pub(crate) fn renew(renew: &Renew, rows: &impl Rows, now: Millis) -> Decision {
+    let Some(fence) = live(&renew.target, rows, now).filter(|fence| fence.token == renew.token) else {
+        return Decision::reply(fenced_off(&renew.target, rows, now));
+    };
+    match (fence.phase(now), &fence.state) {
+        (Phase::Pending | Phase::Lapsed, _) => {
+            let mut fence = fence.clone();
+            fence.state = claim::pending(&renew.target.scope, renew.token, renew.lease_ms, now);
+            let writes = vec![write(rows, RowKey::fence(renew.target.key), Some(Record::Fence(fence)))];
+            Decision { writes, reply: Reply::Renewed { lease_expires: now.plus(renew.lease_ms) } }
+        }
+        // Somebody may already be looking at this doubt: only an outcome ends it.
+        (_, State::Pending { lease_expires, .. }) => Decision::reply(Reply::InDoubt { since: *lease_expires }),
+        _ => Decision::reply(Reply::FencedOff { current: None }),
+    }
+}
+
+/// See [`crate::Command::Release`].
+pub(crate) fn release(release: &Release, rows: &impl Rows, now: Millis) -> Decision {
+    let Some(fence) = live(&release.target, rows, now).filter(|fence| fence.token == release.token) else {
+        return Decision::reply(fenced_off(&release.target, rows, now));
+    };
+    match &fence.state {
+        State::Released { .. } => Decision::reply(Reply::Released { replay: true }),
+        State::Sealed { .. } => Decision::reply(Reply::FencedOff { current: None }),
+        State::Pending { .. } => {
+            let mut fence = fence.clone();
+            fence.record(now, release.token, What::Released);
+            Decision { writes: vec![free(&release.target, fence, rows, now)], reply: Reply::Released { replay: false } }
+        }
+    }
+}
+
+/// See [`crate::Command::Resolve`].
+pub(crate) fn resolve(resolve: &Resolve, rows: &impl Rows, now: Millis) -> Decision {
+    let Some(fence) = live(&resolve.target, rows, now) else {
+        return Decision::reply(Reply::NotInDoubt);
+    };
+    let sealed = matches!(resolve.outcome, Outcome::Sealed { .. });
+    if fence.phase(now) != Phase::InDoubt {
+        return Decision::reply(if repeats(fence, &resolve.outcome) {
+            Reply::Resolved { replay: true }
+        } else {
+            Reply::NotInDoubt
+        });
+    }
+    let mut fence = fence.clone();
+    let token = fence.token;
+    fence.record(now, token, What::Resolved { by: resolve.by.clone(), why: resolve.why.clone(), sealed });
+    let writes = match &resolve.outcome {
+        Outcome::Sealed { effect_id, receipt } => {
+            settle(&resolve.target, fence, effect_id, receipt.clone(), rows, now).writes
+        }
+        Outcome::Released => vec![free(&resolve.target, fence, rows, now)],
+    };
+    Decision { writes, reply: Reply::Resolved { replay: false } }
+}
+
+// A repeat of the word that ended the doubt is answered as done; another receipt is another word.
+fn repeats(fence: &Fence, outcome: &Outcome) -> bool {
+    let last = fence.events.iter().rev().find_map(|event| match event.what {
+        What::Resolved { sealed, .. } => Some(sealed),
+        _ => None,
+    });
+    match (last, outcome, &fence.state) {
+        (Some(true), Outcome::Sealed { effect_id, receipt: body }, State::Sealed { receipt, .. }) => {
+            receipt.effect_id == *effect_id && receipt.body == *body
+        }
+        (Some(false), Outcome::Released, _) => true,
+        _ => false,
+    }
+}
+
+fn live<'r>(target: &Target, rows: &'r impl Rows, now: Millis) -> Option<&'r Fence> {
+    fence_of(rows, RowKey::fence(target.key)).filter(|fence| fence.phase(now) != Phase::Expired)
+}
+
+fn fenced_off(target: &Target, rows: &impl Rows, now: Millis) -> Reply {
+    Reply::FencedOff { current: live(target, rows, now).and_then(holder) }
+}
+
+fn holder(fence: &Fence) -> Option<Token> {
+    matches!(fence.state, State::Pending { .. }).then_some(fence.token)
+}
+
+// A refused seal is worth a line in the history: somebody may have had an effect that nobody recorded.
+fn refuse(target: &Target, fence: &Fence, token: Token, rows: &impl Rows, now: Millis) -> Decision {
+    let reply = Reply::FencedOff { current: holder(fence) };
+    let refused = fence.events.iter().filter(|event| event.what == What::SealRefused).collect::<Vec<_>>();
+    if refused.len() >= REFUSALS_MAX || refused.iter().any(|event| event.token == token) {
+        return Decision::reply(reply);
+    }
+    let mut fence = fence.clone();
+    fence.record(now, token, What::SealRefused);
+    Decision { writes: vec![write(rows, RowKey::fence(target.key), Some(Record::Fence(fence)))], reply }
+}
+
+fn settle(target: &Target, mut fence: Fence, effect_id: &str, body: Bytes, rows: &impl Rows, now: Millis) -> Decision {
+    let expires = forgotten_at(fence.token, now, target.scope.retain_ms);
+    fence.state = State::Sealed { receipt: Receipt { effect_id: effect_id.to_owned(), body }, at: now, expires };
+    let first_seen = fence.first_seen;
+    let head = raise_head(&fence, rows);
+    let mut writes = vec![write(rows, RowKey::fence(target.key), Some(Record::Fence(fence)))];
+    writes.extend(head);
+    writes.extend(again::sealed(target, rows, expires, now));
+    Decision { writes, reply: Reply::Sealed { replay: false, at: now, expires, first_seen } }
+}
+
+fn raise_head(fence: &Fence, rows: &impl Rows) -> Option<Write> {
+    let (version, key) = fence.version.as_ref()?;
+    if let Some(Record::VersionHead(head)) = rows.row(key).map(|row| &row.record)
+        && version.order(&head.version) != Some(Ordering::Greater)
+    {
+        return None;
+    }
+    Some(write(rows, *key, Some(Record::VersionHead(VersionHead { version: version.clone() }))))
+}
+
+fn free(target: &Target, mut fence: Fence, rows: &impl Rows, now: Millis) -> Write {
+    let expires = forgotten_at(fence.token, now, target.scope.retain_ms);
+    fence.state = State::Released { at: now, expires };
+    write(rows, RowKey::fence(target.key), Some(Record::Fence(fence)))
+}

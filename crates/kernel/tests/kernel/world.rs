@@ -1,0 +1,242 @@
+//! A store in a map: loads exactly a command's footprint, decides, and commits with every expectation checked.
+//! Panics where a decision reads a row that it did not ask for.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use fencepost_kernel::{
+    Command, Decision, Millis, Reply, Row, RowKey, Rows, Scope, Tenant, Version, Write,
+    body::Body,
+    command::{Claim, CommitId, Granted, Outcome, PutAlias, Release, Renew, Resolve, Seal},
+    decide,
+    decide::{follow, footprint},
+    fence::{AgainHead, Fence, Phase, Record, Source, Token, VersionHead},
+    json,
+    key::Target,
+    scope::OnLapse,
+};
+
+pub const START: Millis = Millis(1_700_000_000_000);
+pub const LEASE_MS: u64 = 30_000;
+pub const RETAIN_MS: u64 = 3_600_000;
+
+/// The rows and the time of one store.
+#[derive(Clone)]
+pub struct World {
+    pub now: Millis,
+    rows: BTreeMap<RowKey, Row>,
+    commits: u64,
+}
+
+struct View<'w> {
+    world: &'w World,
+    loaded: BTreeSet<RowKey>,
+}
+
+impl Rows for View<'_> {
+    fn row(&self, key: &RowKey) -> Option<&Row> {
+        assert!(self.loaded.contains(key), "{key:?} was read but is not in the footprint");
+        self.world.rows.get(key)
+    }
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self { now: START, rows: BTreeMap::new(), commits: 0 }
+    }
+
+    pub fn pass(&mut self, span_ms: u64) {
+        self.now = self.now.plus(span_ms);
+    }
+
+    /// What would follow from a command; nothing is written.
+    pub fn decide(&self, command: &Command) -> Decision {
+        let mut loaded = BTreeSet::new();
+        footprint(command, &mut |key| {
+            loaded.insert(key);
+        });
+        let mut view = View { world: self, loaded };
+        if let Some(more) = follow(command, &view) {
+            view.loaded.insert(more);
+        }
+        decide(command, &view, self.now)
+    }
+
+    /// All of the writes, or none where a row has moved since it was read.
+    pub fn commit(&mut self, writes: &[Write]) -> bool {
+        let moved = |write: &Write| self.rows.get(&write.key).map(|row| row.revision) != write.expect;
+        if writes.iter().any(moved) {
+            return false;
+        }
+        self.commits += 1;
+        for write in writes {
+            match write.put.clone() {
+                Some(record) => {
+                    self.rows.insert(write.key, Row { record, revision: CommitId(self.commits) });
+                }
+                None => {
+                    self.rows.remove(&write.key);
+                }
+            }
+        }
+        true
+    }
+
+    /// Decides and commits.
+    pub fn run(&mut self, command: &Command) -> Reply {
+        let decision = self.decide(command);
+        assert!(self.commit(&decision.writes), "a decision over the present rows cannot be moved");
+        decision.reply
+    }
+
+    /// The word for the decision, after its commit.
+    pub fn say(&mut self, command: &Command) -> &'static str {
+        self.run(command).decision()
+    }
+
+    /// Claims and must be let in.
+    pub fn granted(&mut self, command: &Command) -> Granted {
+        match self.run(command) {
+            Reply::New(granted) => granted,
+            other => panic!("expected a new claim, got {other:?}"),
+        }
+    }
+
+    /// Claims and seals, under a receipt of the given text.
+    pub fn done(&mut self, command: &Command, receipt: &str) -> Token {
+        let token = self.granted(command).token;
+        assert_eq!(self.say(&seal(command.target().unwrap(), token, receipt)), "sealed");
+        token
+    }
+
+    /// Drops every row whose time is over, as a store may.
+    pub fn sweep(&mut self) {
+        for key in self.rows.keys().copied().collect::<Vec<_>>() {
+            self.run(&Command::Sweep(key));
+        }
+    }
+
+    pub fn record(&self, key: RowKey) -> Option<&Record> {
+        self.rows.get(&key).map(|row| &row.record)
+    }
+
+    pub fn fence(&self, target: &Target) -> Option<&Fence> {
+        match self.record(RowKey::fence(target.key))? {
+            Record::Fence(fence) => Some(fence),
+            other => panic!("a fence's row holds {other:?}"),
+        }
+    }
+
+    pub fn again_head(&self, target: &Target) -> Option<&AgainHead> {
+        match self.record(target.again_head())? {
+            Record::AgainHead(head) => Some(head),
+            other => panic!("an again head's row holds {other:?}"),
+        }
+    }
+
+    pub fn version_heads(&self) -> Vec<&VersionHead> {
+        let heads = self.rows.values().filter_map(|row| match &row.record {
+            Record::VersionHead(head) => Some(head),
+            _ => None,
+        });
+        heads.collect()
+    }
+
+    /// Where a fence stands, in one word.
+    pub fn phase(&self, target: &Target) -> &'static str {
+        self.fence(target).map_or("absent", |fence| fence.phase(self.now).name())
+    }
+
+    /// The receipt of a sealed fence, as duplicates get it.
+    pub fn receipt(&self, target: &Target) -> Option<String> {
+        let reply = self.decide(&claim(target)).reply;
+        let Reply::Duplicate { fence, .. } = reply else { return None };
+        assert_eq!(fence.phase(self.now), Phase::Sealed);
+        match &fence.state {
+            fencepost_kernel::fence::State::Sealed { receipt, .. } => {
+                Some(String::from_utf8(receipt.body.to_vec()).unwrap())
+            }
+            other => panic!("a duplicate of {other:?}"),
+        }
+    }
+}
+
+/// A scope with one key field and short times.
+pub fn scope(on_lapse: OnLapse) -> Scope {
+    Scope { retain_ms: RETAIN_MS, lease_ms: LEASE_MS, on_lapse, ..Scope::new("BOOKING", ["id"]) }
+}
+
+pub fn target_in(scope: Scope, id: &str) -> Target {
+    target_of(scope, &[("id", id)], None)
+}
+
+pub fn target_of(scope: Scope, fields: &[(&str, &str)], seq: Option<u64>) -> Target {
+    let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Target::new(Tenant::new("acme"), Arc::new(scope), fields, seq).unwrap()
+}
+
+/// The fence most tests are about.
+pub fn target() -> Target {
+    target_in(scope(OnLapse::Recover), "1")
+}
+
+pub fn body(text: &str) -> Option<Body> {
+    Some(Body::json(&json::parse(text.as_bytes()).unwrap(), &[]))
+}
+
+pub fn claim(target: &Target) -> Command {
+    claim_with(target, |_| {})
+}
+
+/// A plain claim with something added.
+pub fn claim_with(target: &Target, add: impl FnOnce(&mut Claim)) -> Command {
+    let mut claim =
+        Claim { target: target.clone(), body: None, version: None, source: None, lease_ms: target.scope.lease_ms };
+    add(&mut claim);
+    Command::Claim(claim)
+}
+
+pub fn claim_body(target: &Target, text: &str) -> Command {
+    claim_with(target, |claim| claim.body = body(text))
+}
+
+pub fn claim_version(target: &Target, version: i128, source: Option<&str>) -> Command {
+    claim_with(target, |claim| {
+        claim.version = Some(Version::Integer(version));
+        claim.source = source.map(|id| Source { kind: "order".into(), id: id.into() });
+    })
+}
+
+pub fn seal(target: &Target, token: Token, receipt: &str) -> Command {
+    let receipt = Bytes::copy_from_slice(receipt.as_bytes());
+    Command::Seal(Seal { target: target.clone(), token, effect_id: "effect".into(), receipt })
+}
+
+pub fn renew(target: &Target, token: Token) -> Command {
+    Command::Renew(Renew { target: target.clone(), token, lease_ms: LEASE_MS })
+}
+
+pub fn release(target: &Target, token: Token) -> Command {
+    Command::Release(Release { target: target.clone(), token })
+}
+
+pub fn resolve(target: &Target, outcome: Outcome) -> Command {
+    Command::Resolve(Resolve { target: target.clone(), outcome, by: "ada".into(), why: "asked the bank".into() })
+}
+
+pub fn resolve_sealed(target: &Target, receipt: &str) -> Command {
+    let receipt = Bytes::copy_from_slice(receipt.as_bytes());
+    resolve(target, Outcome::Sealed { effect_id: "effect".into(), receipt })
+}
+
+pub fn alias(target: &Target, name: &str) -> Command {
+    Command::PutAlias(PutAlias { name: name.into(), target: target.clone() })
+}
+
+/// So many cases, and no file of failures beside the sources: a failing case that matters becomes a named test.
+pub fn cases(count: u32) -> proptest::test_runner::Config {
+    proptest::test_runner::Config { cases: count, failure_persistence: None, ..Default::default() }
+}

@@ -1,0 +1,115 @@
+//! The stored forms of the rows beside a fence: version head, again head, alias and trace.
+//! Never needs more than its own bytes. Called only by the codec.
+
+use bytes::Bytes;
+use fencepost_kernel::{
+    FenceKey, Millis, Tenant, Version,
+    fence::{AgainHead, Alias, Sighting, Trace, VersionHead},
+};
+
+use super::{
+    fence::{put_receipt, put_version, take_i128, take_receipt},
+    wire::{Damage, Reader, put_since, put_str, put_uint},
+};
+
+pub(super) fn put_version_head(out: &mut Vec<u8>, head: &VersionHead) {
+    out.push(u8::from(matches!(head.version, Version::Text(_))));
+    put_version(out, &head.version);
+}
+
+pub(super) fn take_version_head(reader: &mut Reader<'_>) -> Result<VersionHead, Damage> {
+    let version = match reader.byte()? {
+        0 => Version::Integer(take_i128(reader)?),
+        1 => Version::Text(reader.string()?),
+        _ => return Err(Damage("a version is neither a number nor a text")),
+    };
+    Ok(VersionHead { version })
+}
+
+pub(super) fn put_again_head(out: &mut Vec<u8>, head: &AgainHead) {
+    out.push(u8::from(head.sealed) | u8::from(head.expires.is_some()) << 1);
+    put_uint(out, head.last);
+    if let Some(expires) = head.expires {
+        put_uint(out, expires.0);
+    }
+}
+
+pub(super) fn take_again_head(reader: &mut Reader<'_>) -> Result<AgainHead, Damage> {
+    let flags = reader.byte()?;
+    if flags > 3 {
+        return Err(Damage("it has flags that this release does not know"));
+    }
+    let last = reader.uint()?;
+    let expires = (flags & 2 != 0).then(|| reader.uint()).transpose()?.map(Millis);
+    Ok(AgainHead { last, sealed: flags & 1 != 0, expires })
+}
+
+pub(super) fn put_alias(out: &mut Vec<u8>, alias: &Alias) {
+    put_uint(out, alias.at.0);
+    put_str(out, alias.tenant.as_str());
+    put_str(out, &alias.scope);
+    put_str(out, &alias.name);
+    out.extend_from_slice(&alias.target.0);
+    put_receipt(out, &alias.receipt);
+}
+
+pub(super) fn take_alias(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Alias, Damage> {
+    let at = Millis(reader.uint()?);
+    let tenant = Tenant::new(reader.str()?);
+    let scope = reader.string()?;
+    let name = reader.string()?;
+    let target = FenceKey(reader.array()?);
+    Ok(Alias { tenant, name, scope, target, receipt: take_receipt(reader, whole)?, at })
+}
+
+pub(super) fn put_trace(out: &mut Vec<u8>, trace: &Trace) {
+    let first = trace.first_seen.0;
+    out.push(u8::from(trace.expires.is_some()));
+    put_uint(out, first);
+    if let Some(expires) = trace.expires {
+        put_since(out, first, expires.0);
+    }
+    put_uint(out, trace.replays);
+    put_uint(out, trace.conflicts);
+    put_uint(out, trace.recent.len() as u64);
+    for (at, sighting) in &trace.recent {
+        out.push(*sighting as u8);
+        put_since(out, first, at.0);
+    }
+}
+
+fn take_trace_times(reader: &mut Reader<'_>) -> Result<(u64, Option<Millis>), Damage> {
+    let expires = match reader.byte()? {
+        0 => false,
+        1 => true,
+        _ => return Err(Damage("it has flags that this release does not know")),
+    };
+    let first = reader.uint()?;
+    let expires = expires.then(|| reader.since(first)).transpose()?.map(Millis);
+    Ok((first, expires))
+}
+
+/// When the trace expires, from its first few bytes.
+pub(super) fn take_trace_expiry(reader: &mut Reader<'_>) -> Result<Option<Millis>, Damage> {
+    take_trace_times(reader).map(|(_, expires)| expires)
+}
+
+pub(super) fn take_trace(reader: &mut Reader<'_>) -> Result<Trace, Damage> {
+    let (first, expires) = take_trace_times(reader)?;
+    let replays = reader.uint()?;
+    let conflicts = reader.uint()?;
+    let count = reader.count()?;
+    let mut recent = Vec::with_capacity(count);
+    for _ in 0..count {
+        let sighting = sighting(reader.byte()?)?;
+        recent.push((Millis(reader.since(first)?), sighting));
+    }
+    Ok(Trace { first_seen: Millis(first), replays, conflicts, recent, expires })
+}
+
+fn sighting(number: u8) -> Result<Sighting, Damage> {
+    [Sighting::Duplicate, Sighting::Conflict, Sighting::InFlight, Sighting::Stale, Sighting::InDoubt]
+        .into_iter()
+        .find(|sighting| *sighting as u8 == number)
+        .ok_or(Damage("a sighting is unknown"))
+}

@@ -1,0 +1,92 @@
+//! Law 1: a write set is applied whole or not at all, also across a crash.
+//! Never looks at a single row: only at whether rows that were written together are seen together.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use fencepost_kernel::{RowKey, key::Kind};
+
+use super::{
+    Harness, Violation, holds, same,
+    rows::{self, NOW, commit, fence_key, key, put, read, record, remove, set},
+};
+use crate::{Store, Verdict, WriteSet};
+
+const ROUNDS: u64 = 60;
+
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+    rows_of_every_kind_are_written_together(&*harness.open()).await?;
+    let store = harness.open();
+    a_reader_never_sees_half_of_a_set(harness, store)?;
+    a_crash_leaves_all_of_a_set_or_none(harness).await
+}
+
+async fn rows_of_every_kind_are_written_together(store: &dyn Store) -> Result<(), Violation> {
+    let kinds = [Kind::Fence, Kind::VersionHead, Kind::AgainHead, Kind::Alias, Kind::Trace];
+    let writes: Vec<_> = kinds.map(|kind| put(key(kind, 1), None, record(kind, 9))).into();
+    same("the verdict on a set of every kind", commit(store, set(1, writes)).await?, Verdict::Applied)?;
+    for kind in kinds {
+        let wanted = Some((1, record(kind, 9)));
+        same(&format!("the {kind:?} row as it was written"), read(store, key(kind, 1)).await?, wanted)?;
+    }
+    let exchange = [remove(fence_key(1), Some(1)), put(fence_key(2), None, record(Kind::Fence, 2))];
+    same("the verdict on an exchange", commit(store, set(2, exchange)).await?, Verdict::Applied)?;
+    same("the removed row", read(store, fence_key(1)).await?, None)?;
+    same("the row in its place", read(store, fence_key(2)).await?, Some((2, record(Kind::Fence, 2))))
+}
+
+// A fence and a row of another kind: a store may keep them in different places.
+fn pair() -> [RowKey; 2] {
+    [fence_key(10), key(Kind::VersionHead, 10)]
+}
+
+fn generation(number: u64) -> WriteSet {
+    let expect = number.checked_sub(1).filter(|earlier| *earlier > 0);
+    set(number, pair().map(|key| put(key, expect, record(key.kind, number))))
+}
+
+fn a_reader_never_sees_half_of_a_set(harness: &mut dyn Harness, store: Arc<dyn Store>) -> Result<(), Violation> {
+    let done = Arc::new(AtomicBool::new(false));
+    let (reading, reader_done) = (store.clone(), done.clone());
+    harness.together(vec![
+        Box::pin(async move {
+            let mut outcome = Ok(());
+            for number in 1..=ROUNDS {
+                outcome = rows::commit(&*store, generation(number))
+                    .await
+                    .and_then(|verdict| same("the verdict on a pair", verdict, Verdict::Applied));
+                if outcome.is_err() {
+                    break;
+                }
+            }
+            done.store(true, Ordering::Release);
+            outcome
+        }),
+        Box::pin(async move {
+            while !reader_done.load(Ordering::Acquire) {
+                let [one, other] = revisions(&*reading).await?;
+                same("the revisions of two rows that are always written together", one, other)?;
+            }
+            Ok(())
+        }),
+    ])
+}
+
+async fn revisions(store: &dyn Store) -> Result<[Option<u64>; 2], Violation> {
+    let rows = store.load(&pair()).await?;
+    let revision = |at: usize| rows.get(at).cloned().flatten().map(|row| row.revision.0);
+    Ok([revision(0), revision(1)])
+}
+
+async fn a_crash_leaves_all_of_a_set_or_none(harness: &mut dyn Harness) -> Result<(), Violation> {
+    let store = harness.open();
+    commit(&*store, generation(1)).await?;
+    for found in harness.interrupt(store, &[generation(2)], NOW) {
+        let [one, other] = revisions(&*found).await?;
+        same("the revisions of a pair after a crash within its commit", one, other)?;
+        holds("what was there before the crash is there, or what was being written", matches!(one, Some(1 | 2)))?;
+    }
+    Ok(())
+}

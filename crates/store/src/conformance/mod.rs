@@ -1,0 +1,101 @@
+//! One suite that every store must pass: a file per law of the contract, and two for the ordered reads.
+//! Never asks how a store works, only what it answers, also after a crash.
+//! Called by the tests of every backend: implement [`Harness`], then run every law of [`laws`].
+
+use std::{fmt, sync::Arc};
+
+use fencepost_kernel::Millis;
+use futures::{executor::block_on, future::BoxFuture};
+
+use crate::{Error, Store, WriteSet};
+
+mod atomic;
+mod due;
+mod durable;
+mod fresh;
+mod moved;
+mod patient;
+mod repeatable;
+mod rows;
+mod scan;
+
+/// What the suite needs of a backend beside the store itself.
+pub trait Harness: Send {
+    /// A store with nothing in it.
+    fn open(&mut self) -> Arc<dyn Store>;
+
+    /// Ends the store as a crash does, and opens what survived; none where the store promises nothing.
+    fn crash(&mut self, store: Arc<dyn Store>) -> Option<Arc<dyn Store>>;
+
+    /// What may be found after a crash in the middle of this commit: one store for each place it may hit.
+    /// Empty where the store promises nothing.
+    fn interrupt(&mut self, store: Arc<dyn Store>, sets: &[WriteSet], now: Millis) -> Vec<Arc<dyn Store>>;
+
+    /// Makes the store drop what it may drop by itself.
+    fn sweep(&mut self, store: &Arc<dyn Store>);
+
+    /// Runs jobs at the same time and waits for them. A store with a runtime of its own runs them there.
+    fn together(&mut self, jobs: Vec<BoxFuture<'static, Result<(), Violation>>>) -> Result<(), Violation> {
+        let threads: Vec<_> = jobs.into_iter().map(|job| std::thread::spawn(move || block_on(job))).collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|_| Err(Violation("a job of the suite panicked".to_owned())))
+        })
+    }
+}
+
+/// How a store broke a law.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation(pub String);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<Error> for Violation {
+    fn from(error: Error) -> Self {
+        Self(format!("an operation failed: {error}"))
+    }
+}
+
+type Check = for<'a> fn(&'a mut dyn Harness) -> BoxFuture<'a, Result<(), Violation>>;
+
+/// One law.
+#[derive(Clone, Copy)]
+pub struct Law {
+    /// Its word in the contract.
+    pub name: &'static str,
+    check: Check,
+}
+
+impl Law {
+    /// Holds a fresh store against the law.
+    pub async fn check(&self, harness: &mut dyn Harness) -> Result<(), Violation> {
+        (self.check)(harness).await
+    }
+}
+
+/// Every law, in the order of the contract.
+pub fn laws() -> [Law; 8] {
+    [
+        Law { name: "atomic", check: |harness| Box::pin(atomic::check(harness)) },
+        Law { name: "moved", check: |harness| Box::pin(moved::check(harness)) },
+        Law { name: "fresh", check: |harness| Box::pin(fresh::check(harness)) },
+        Law { name: "durable", check: |harness| Box::pin(durable::check(harness)) },
+        Law { name: "repeatable", check: |harness| Box::pin(repeatable::check(harness)) },
+        Law { name: "patient", check: |harness| Box::pin(patient::check(harness)) },
+        Law { name: "due", check: |harness| Box::pin(due::check(harness)) },
+        Law { name: "scan", check: |harness| Box::pin(scan::check(harness)) },
+    ]
+}
+
+/// Fails unless both are equal, and says what was asked.
+fn same<T: PartialEq + fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), Violation> {
+    if found == wanted { Ok(()) } else { Err(Violation(format!("{what}: found {found:?}, wanted {wanted:?}"))) }
+}
+
+/// Fails unless the claim holds.
+fn holds(claim: &str, truth: bool) -> Result<(), Violation> {
+    if truth { Ok(()) } else { Err(Violation(format!("this does not hold: {claim}"))) }
+}

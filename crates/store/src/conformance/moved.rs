@@ -1,0 +1,114 @@
+//! Law 2: a set with an expectation that no longer holds writes nothing and is told so; its neighbours go through.
+//! Never relies on order between engines: in a race, any one may win, but only one.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use fencepost_kernel::key::Kind;
+
+use super::{
+    Harness, Violation, same,
+    rows::{NOW, commit, fence_key, put, read, record, remove, set},
+};
+use crate::{
+    Store,
+    Verdict::{Applied, Moved},
+};
+
+const RACERS: u64 = 8;
+const ROUNDS: u64 = 20;
+
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+    every_wrong_expectation_is_told_and_writes_nothing(&*harness.open()).await?;
+    a_set_sees_the_sets_before_it(&*harness.open()).await?;
+    what_shall_go_may_be_gone(&*harness.open()).await?;
+    a_set_that_comes_late_does_not_undo_what_followed(&*harness.open()).await?;
+    let store = harness.open();
+    one_of_many_racers_wins(harness, store)
+}
+
+async fn every_wrong_expectation_is_told_and_writes_nothing(store: &dyn Store) -> Result<(), Violation> {
+    let value = |number| record(Kind::Fence, number);
+    commit(store, set(1, [put(fence_key(1), None, value(1))])).await?;
+    let wrong = [
+        (2, put(fence_key(1), None, value(2))),
+        (3, put(fence_key(1), Some(99), value(3))),
+        (4, put(fence_key(7), Some(1), value(4))),
+        (5, remove(fence_key(1), None)),
+        (6, remove(fence_key(1), Some(99))),
+    ];
+    for (id, write) in wrong {
+        let what = format!("the verdict on {write:?}");
+        let innocent = put(fence_key(100 + id), None, value(id));
+        same(&what, commit(store, set(id, [innocent.clone(), write.clone()])).await?, Moved)?;
+        same("a row of a set that moved", read(store, fence_key(100 + id)).await?, None)?;
+        // The wrong write may stand before the sound one, too.
+        same(&what, commit(store, set(id + 50, [write, innocent])).await?, Moved)?;
+        same("a row of a set that moved", read(store, fence_key(100 + id)).await?, None)?;
+    }
+    same("the row that nobody may change", read(store, fence_key(1)).await?, Some((1, value(1))))?;
+    same("the row that never was", read(store, fence_key(7)).await?, None)
+}
+
+async fn a_set_sees_the_sets_before_it(store: &dyn Store) -> Result<(), Violation> {
+    let value = |number| record(Kind::Fence, number);
+    let sets = [
+        set(1, [put(fence_key(1), None, value(1))]),
+        set(2, [put(fence_key(1), Some(1), value(2))]),
+        set(3, [put(fence_key(1), Some(1), value(3)), put(fence_key(2), None, value(3))]),
+        set(4, [put(fence_key(3), None, value(4))]),
+        set(5, [remove(fence_key(1), Some(2))]),
+        set(6, [put(fence_key(1), None, value(6))]),
+    ];
+    let verdicts = store.commit(&sets, NOW).await?;
+    same("the verdicts on sets that build on each other", verdicts, vec![
+        Applied, Applied, Moved, Applied, Applied, Applied,
+    ])?;
+    same("a row written three times in one commit", read(store, fence_key(1)).await?, Some((6, value(6))))?;
+    same("a row of the set that moved", read(store, fence_key(2)).await?, None)?;
+    same("the row of its neighbour", read(store, fence_key(3)).await?, Some((4, value(4))))?;
+    let sets = [set(7, [put(fence_key(4), None, value(7))]), set(8, [remove(fence_key(4), Some(7))])];
+    same("the verdicts on a put and its removal", store.commit(&sets, NOW).await?, vec![Applied, Applied])?;
+    same("a row put and removed in one commit", read(store, fence_key(4)).await?, None)
+}
+
+async fn what_shall_go_may_be_gone(store: &dyn Store) -> Result<(), Violation> {
+    let gone = set(1, [remove(fence_key(1), Some(77)), put(fence_key(2), None, record(Kind::Fence, 2))]);
+    same("the verdict on removing an absent row", commit(store, gone).await?, Applied)?;
+    same("the row written beside it", read(store, fence_key(2)).await?, Some((1, record(Kind::Fence, 2))))
+}
+
+async fn a_set_that_comes_late_does_not_undo_what_followed(store: &dyn Store) -> Result<(), Violation> {
+    let value = |number| record(Kind::Fence, number);
+    let first = set(1, [put(fence_key(1), None, value(1))]);
+    commit(store, first.clone()).await?;
+    commit(store, set(2, [put(fence_key(1), Some(1), value(2))])).await?;
+    // Whether it is told that it was applied once or that it moved: it must not be applied again.
+    commit(store, first).await?;
+    same("the row after a late repetition", read(store, fence_key(1)).await?, Some((2, value(2))))
+}
+
+fn one_of_many_racers_wins(harness: &mut dyn Harness, store: Arc<dyn Store>) -> Result<(), Violation> {
+    let wins: Arc<[AtomicU64]> = (0..ROUNDS).map(|_| AtomicU64::new(0)).collect();
+    let jobs = (0..RACERS).map(|racer| {
+        let (store, wins) = (store.clone(), wins.clone());
+        let job: futures::future::BoxFuture<'static, _> = Box::pin(async move {
+            for round in 0..ROUNDS {
+                let id = 1 + round * RACERS + racer;
+                let claim = set(id, [put(fence_key(round), None, record(Kind::Fence, id))]);
+                if commit(&*store, claim).await? == Applied {
+                    wins[round as usize].fetch_add(1, Ordering::AcqRel);
+                    let found = read(&*store, fence_key(round)).await?;
+                    same("what the winner finds", found, Some((id, record(Kind::Fence, id))))?;
+                }
+            }
+            Ok(())
+        });
+        job
+    });
+    harness.together(jobs.collect())?;
+    let wins: Vec<u64> = wins.iter().map(|wins| wins.load(Ordering::Acquire)).collect();
+    same("the winners of each race", wins, vec![1; ROUNDS as usize])
+}

@@ -1,0 +1,111 @@
+//! Rows and write sets for the suite: small, and told apart by one number.
+//! Never the same id for two different sets within one store. Called by the laws.
+
+use fencepost_kernel::{
+    Millis, RowKey, Tenant, Write,
+    command::CommitId,
+    fence::{Alias, Fence, Receipt, Record, State, Token, Trace, VersionHead},
+    key::Kind,
+    scope::OnLapse,
+};
+
+use super::Violation;
+use crate::{Store, Verdict, WriteSet};
+
+/// The time at which the suite begins.
+pub(super) const NOW: Millis = Millis(1_767_225_600_000);
+pub(super) const DAY_MS: u64 = 24 * 3_600_000;
+
+/// An address; neighbours in number are neighbours in key order.
+pub(super) fn key(kind: Kind, number: u64) -> RowKey {
+    let mut id = [0x5a; 32];
+    id[..8].copy_from_slice(&number.to_be_bytes());
+    RowKey { kind, id }
+}
+
+pub(super) fn fence_key(number: u64) -> RowKey {
+    key(Kind::Fence, number)
+}
+
+/// A record of any kind that never expires, and shows `value` when read.
+pub(super) fn record(kind: Kind, value: u64) -> Record {
+    match kind {
+        Kind::Fence => fence(value, State::Pending { lease_expires: NOW, on_lapse: OnLapse::Recover, forget_at: None }),
+        Kind::VersionHead => {
+            Record::VersionHead(VersionHead { version: fencepost_kernel::Version::Integer(value.into()) })
+        }
+        Kind::AgainHead => {
+            Record::AgainHead(fencepost_kernel::fence::AgainHead { last: value, sealed: false, expires: None })
+        }
+        Kind::Alias => Record::Alias(Alias {
+            tenant: Tenant::new("acme"),
+            name: value.to_string(),
+            scope: "BOOKING".to_owned(),
+            target: fencepost_kernel::FenceKey([7; 32]),
+            receipt: receipt(value),
+            at: NOW,
+        }),
+        Kind::Trace => Record::Trace(Trace { replays: value, ..Trace::default() }),
+    }
+}
+
+/// A fence in a given state.
+pub(super) fn fence(value: u64, state: State) -> Record {
+    Record::Fence(Fence {
+        tenant: Tenant::new("acme"),
+        scope: "BOOKING".to_owned(),
+        fields: vec![("id".to_owned(), value.to_string())],
+        seq: None,
+        first_seen: NOW,
+        token: Token(value),
+        attempt: 1,
+        body: None,
+        source: None,
+        version: None,
+        state,
+        events: Vec::new(),
+    })
+}
+
+pub(super) fn sealed(value: u64, expires: Millis) -> Record {
+    fence(value, State::Sealed { receipt: receipt(value), at: NOW, expires })
+}
+
+/// A fence that somebody should look at.
+pub(super) fn doubtful(value: u64, due: Millis) -> Record {
+    fence(value, State::Pending { lease_expires: due, on_lapse: OnLapse::Hold, forget_at: None })
+}
+
+fn receipt(value: u64) -> Receipt {
+    Receipt { effect_id: format!("E{value}"), body: format!("receipt {value}").into() }
+}
+
+pub(super) fn put(key: RowKey, expect: Option<u64>, record: Record) -> Write {
+    Write { key, expect: expect.map(CommitId), put: Some(record) }
+}
+
+pub(super) fn remove(key: RowKey, expect: Option<u64>) -> Write {
+    Write { key, expect: expect.map(CommitId), put: None }
+}
+
+pub(super) fn set(id: u64, writes: impl Into<Vec<Write>>) -> WriteSet {
+    WriteSet { id: CommitId(id), writes: writes.into() }
+}
+
+/// Commits one set.
+pub(super) async fn commit(store: &dyn Store, set: WriteSet) -> Result<Verdict, Violation> {
+    let verdicts = store.commit(&[set], NOW).await?;
+    match verdicts.as_slice() {
+        [verdict] => Ok(*verdict),
+        _ => Err(Violation(format!("one set was committed and {} verdicts came back", verdicts.len()))),
+    }
+}
+
+/// What is stored under a key: its revision and its record.
+pub(super) async fn read(store: &dyn Store, key: RowKey) -> Result<Option<(u64, Record)>, Violation> {
+    let mut rows = store.load(&[key]).await?;
+    match (rows.pop(), rows.pop()) {
+        (Some(row), None) => Ok(row.map(|row| (row.revision.0, row.record.clone()))),
+        _ => Err(Violation("one key was loaded and not one row came back".to_owned())),
+    }
+}

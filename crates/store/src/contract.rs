@@ -1,0 +1,101 @@
+//! What a store must do, and the laws that the conformance suite checks.
+//!
+//! 1. **Atomic**: a write set is applied whole or not at all, also across a crash.
+//! 2. **Moved**: a write set with one expectation that no longer holds writes nothing and is told so;
+//!    its neighbours in the same commit go through.
+//! 3. **Fresh**: a load sees every commit that was acknowledged before it began, and never a commit that a
+//!    crash could still undo.
+//! 4. **Durable**: what was acknowledged survives a crash, to the strength the store declares.
+//! 5. **Repeatable**: a write set whose outcome is unknown may be committed again under the same id.
+//! 6. **Patient**: a row vanishes by itself only past its expiry.
+//!
+//! Never contains a rule about fences. Called by the commit loop, one commit at a time from one engine;
+//! other engines may share the store.
+
+use std::{fmt, sync::Arc};
+
+use fencepost_kernel::{
+    Millis, Row, RowKey, Write,
+    command::CommitId,
+    key::Kind,
+};
+use futures::future::BoxFuture;
+
+/// A row as loaded; shared, so that a large receipt is never copied.
+pub type Loaded = Option<Arc<Row>>;
+
+/// Writes that stand or fall together.
+#[derive(Clone, Debug)]
+pub struct WriteSet {
+    /// Becomes the revision of every row it puts. Chosen by the writer and never used for anything else.
+    pub id: CommitId,
+    /// The changes, each with the revision it was decided over.
+    pub writes: Vec<Write>,
+}
+
+/// What became of one write set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// All of it is durable.
+    Applied,
+    /// Something it was decided over has moved; none of it was written. Decide again.
+    Moved,
+}
+
+/// An infrastructure failure. Its kind answers one question: did it happen?
+#[derive(Debug)]
+pub enum Error {
+    /// No. It may be tried again.
+    NotApplied(String),
+    /// Perhaps. Look before trying again.
+    Unknown(String),
+    /// The store can no longer be trusted, or no longer trusts its disk: stop serving.
+    Broken(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotApplied(why) => write!(f, "not applied: {why}"),
+            Self::Unknown(why) => write!(f, "outcome unknown: {why}"),
+            Self::Broken(why) => write!(f, "store stopped: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What every backend offers.
+pub trait Store: Send + Sync + 'static {
+    /// The rows under `keys`, in that order.
+    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>>;
+
+    /// The row under one key if it can be had without waiting; none where only [`Store::load`] can tell.
+    /// Lets a duplicate be answered without a queue or an allocation.
+    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>>;
+
+    /// Commits the sets in order, in one transaction and one sync; a set sees the sets before it.
+    /// One verdict per set. `now` is recorded with them as the store's time floor.
+    /// An error means that no verdict is known for any of them.
+    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>>;
+
+    /// The latest `now` ever committed. Time given to the kernel never falls below it.
+    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>>;
+
+    /// Up to `limit` rows whose [`due_at`](fencepost_kernel::fence::Record::due_at) is at or before `until`, earliest
+    /// first, starting after the row named by `after`.
+    fn due<'a>(
+        &'a self,
+        until: Millis,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>>;
+
+    /// Up to `limit` rows of one kind in key order, starting after `after`. For housekeeping and for moving stores.
+    fn scan<'a>(
+        &'a self,
+        kind: Kind,
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>>;
+}

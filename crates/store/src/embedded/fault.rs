@@ -1,0 +1,84 @@
+//! Remembers the first fault that a store cannot go on from, and words it for the person who must act.
+//! Never forgets one: after a failed write or sync nothing is acknowledged any more until a restart.
+//! Called by every operation of the embedded store.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, ErrorKind, Write},
+    path::Path,
+    sync::OnceLock,
+};
+
+use fencepost_kernel::RowKey;
+
+use crate::{Error, codec::Damage};
+
+pub(super) const WHAT_TO_DO: &str =
+    "Restore it from a backup, or move the directory aside to begin an empty store (which forgets every fence)";
+
+#[derive(Default)]
+pub(super) struct Fault(OnceLock<String>);
+
+impl Fault {
+    /// Fails where a fault was met before.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.0.get().map_or(Ok(()), |why| Err(Error::Broken(why.clone())))
+    }
+
+    /// Stops the store; the first reason stays.
+    pub(super) fn stop(&self, why: String) -> Error {
+        Error::Broken(self.0.get_or_init(|| why).clone())
+    }
+
+    /// A write or a sync failed.
+    pub(super) fn write(&self, error: &fjall::Error, path: &Path) -> Error {
+        let full = match error {
+            // Something in the background failed first and only said so in the log: look at the disk.
+            fjall::Error::Poisoned => is_full(path),
+            _ => io_error(error).is_some_and(|error| error.kind() == ErrorKind::StorageFull),
+        };
+        self.stop(if full {
+            format!(
+                "the disk under {} is full; nothing more is acknowledged. Free some space, then restart",
+                path.display()
+            )
+        } else {
+            format!(
+                "writing to {} failed ({error}); nothing more is acknowledged, since what the disk kept is unknown. \
+                 Check the disk, then restart",
+                path.display()
+            )
+        })
+    }
+
+    /// A read failed. Commits go on: what they touch is checked anew each time.
+    pub(super) fn read(&self, error: &fjall::Error) -> Error {
+        Error::Broken(format!("reading failed ({error}). Check the disk. If the store is damaged: {WHAT_TO_DO}"))
+    }
+
+    /// A row's bytes are not what was written.
+    pub(super) fn damaged(&self, key: &RowKey, damage: Damage) -> Error {
+        let id = fencepost_kernel::FenceKey(key.id);
+        Error::Broken(format!("the {:?} row {id} cannot be read: {damage}. {WHAT_TO_DO}", key.kind))
+    }
+}
+
+pub(super) fn io_error(error: &fjall::Error) -> Option<&io::Error> {
+    match error {
+        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => Some(error),
+        _ => None,
+    }
+}
+
+fn is_full(path: &Path) -> bool {
+    let probe = path.join("probe");
+    let written = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .open(&probe)
+        .and_then(|mut file| file.write_all(&[0; 1 << 16]));
+    // A probe that stays behind harms nobody; the next one overwrites it.
+    let _ = std::fs::remove_file(&probe);
+    written.is_err_and(|error| error.kind() == ErrorKind::StorageFull)
+}

@@ -1,0 +1,302 @@
+//! The embedded store: one directory on one machine, an LSM tree under a synced journal (fjall).
+//! Never acknowledges before the sync, never retries a failed one, and never holds a rule about fences.
+//! Called by the commit loop; others may read at the same time.
+//!
+//! Why a reader never sees what a crash could undo: fjall's batch commit writes the journal, syncs it, inserts into the
+//! memtables and only then publishes, all under the journal's lock. A plain get reads the memtables, so it sees a
+//! row after its sync, and perhaps before its neighbours in the batch; a load of several keys therefore reads
+//! a snapshot, which moves only when a batch is published whole.
+
+mod fault;
+mod journal;
+mod open;
+mod recent;
+mod staged;
+mod tuning;
+
+use std::{
+    ops::Bound,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use fencepost_kernel::{Millis, Row, RowKey, key::Kind};
+use fjall::{Database, Keyspace, PersistMode, Readable, Snapshot};
+use futures::future::BoxFuture;
+
+use crate::{
+    Error, Store, Verdict, WriteSet, codec,
+    contract::Loaded,
+    judge::{Change, Judged, Known, judge},
+};
+use fault::Fault;
+use recent::Recent;
+use staged::Staged;
+
+/// How to open an embedded store.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Memory for blocks of rows that were read.
+    pub cache_bytes: u64,
+    /// Acknowledges without a sync, so that a test can show that a power cut catches it.
+    #[doc(hidden)]
+    pub unsynced_loses_acknowledged_writes: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cache_bytes: 64 << 20, unsynced_loses_acknowledged_writes: false }
+    }
+}
+
+/// A store in a directory. One process at a time; share the object between engines.
+pub struct Embedded {
+    db: Database,
+    fences: Keyspace,
+    rows: Keyspace,
+    due: Keyspace,
+    meta: Keyspace,
+    path: PathBuf,
+    persist: PersistMode,
+    /// The durable time floor; what has expired by it may be dropped.
+    time_floor: Arc<AtomicU64>,
+    recent: Recent,
+    fault: Fault,
+    /// Expectations are checked and written under this lock: nobody moves a row in between.
+    commit: Mutex<()>,
+    /// Released last, when nothing of the store is in use any more.
+    _lock: std::fs::File,
+}
+
+impl Embedded {
+    /// Opens the store in `dir`, and makes it where there is none.
+    pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Self, Error> {
+        open::open(dir.as_ref(), &options)
+    }
+
+    /// Writes everything out, merges it, and drops what has expired. Takes long on a large store.
+    pub fn compact(&self) -> Result<(), Error> {
+        for keyspace in [&self.fences, &self.rows, &self.due, &self.meta] {
+            keyspace.rotate_memtable_and_wait().map_err(|error| self.fault.read(&error))?;
+        }
+        for keyspace in [&self.fences, &self.rows, &self.due, &self.meta] {
+            keyspace.major_compact().map_err(|error| self.fault.read(&error))?;
+        }
+        // The tables that were merged go only when the next memtable is full, or now: one write makes one.
+        self.meta
+            .insert(open::COMPACTED, [])
+            .and_then(|()| self.meta.rotate_memtable_and_wait())
+            .map_err(|error| self.fault.write(&error, &self.path))
+    }
+
+    /// What the store takes on disk, journals included.
+    pub fn disk_bytes(&self) -> Result<u64, Error> {
+        open::allocated_bytes(&self.path)
+            .map_err(|error| Error::NotApplied(format!("the size of {} is unknown: {error}", self.path.display())))
+    }
+
+    fn bytes(&self, snapshot: Option<&Snapshot>, key: &RowKey) -> Result<Option<Bytes>, Error> {
+        let found = match (key.kind, snapshot) {
+            (Kind::Fence, None) => self.fences.get(key.id),
+            (Kind::Fence, Some(snapshot)) => snapshot.get(&self.fences, key.id),
+            (_, None) => self.rows.get(row_address(key)),
+            (_, Some(snapshot)) => snapshot.get(&self.rows, row_address(key)),
+        };
+        Ok(found.map_err(|error| self.fault.read(&error))?.map(Bytes::from))
+    }
+
+    fn row(&self, snapshot: Option<&Snapshot>, key: &RowKey) -> Result<Loaded, Error> {
+        let Some(bytes) = self.bytes(snapshot, key)? else { return Ok(None) };
+        let row = codec::decode(key, &bytes).map_err(|damage| self.fault.damaged(key, damage))?;
+        Ok(Some(Arc::new(row)))
+    }
+
+    fn known(&self, key: &RowKey) -> Result<Option<Known>, Error> {
+        let Some(bytes) = self.bytes(None, key)? else { return Ok(None) };
+        let head = codec::head(key, &bytes).map_err(|damage| self.fault.damaged(key, damage))?;
+        Ok(Some(Known { revision: head.revision, due: head.due }))
+    }
+
+    fn load_now(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
+        let epoch = self.recent.epoch();
+        let snapshot = (keys.len() > 1).then(|| self.db.snapshot());
+        let rows = keys.iter().map(|key| self.row(snapshot.as_ref(), key)).collect::<Result<Vec<_>, _>>()?;
+        self.recent.remember(epoch, keys.iter().copied().zip(&rows));
+        Ok(rows)
+    }
+
+    fn commit_now(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
+        let Ok(_alone) = self.commit.lock() else {
+            return Err(self.fault.stop("a commit panicked; restart to recover from the journal".to_owned()));
+        };
+        self.fault.check()?;
+        let recent = self.recent.begin();
+        let outcome = judge(sets, |key| match recent.get(key) {
+            Some(known) => Ok(*known),
+            None => self.known(key),
+        })
+        .and_then(|Judged { verdicts, changes }| self.write(&changes, now).map(|()| verdicts));
+        self.recent.end();
+        outcome
+    }
+
+    fn write(&self, changes: &[Change<'_>], now: Millis) -> Result<(), Error> {
+        let mut staged = Staged::default();
+        for change in changes {
+            self.stage(&mut staged, change);
+        }
+        if now.0 > self.time_floor.load(Ordering::Acquire) {
+            staged.put(&self.meta, open::TIME_FLOOR, |out| out.extend_from_slice(&now.0.to_be_bytes()));
+        }
+        if staged.items.is_empty() {
+            return Ok(());
+        }
+        let batch = staged.batch(&self.db).durability(Some(self.persist));
+        batch.commit().map_err(|error| self.fault.write(&error, &self.path))?;
+        // Only a time that is durable may make rows expire: after a crash the clock could otherwise seem to go back.
+        self.time_floor.fetch_max(now.0, Ordering::AcqRel);
+        Ok(())
+    }
+
+    // Each key once: fjall gives a whole batch one sequence number, so two puts of a key would have no order.
+    fn stage<'k>(&'k self, staged: &mut Staged<'k>, change: &Change<'_>) {
+        let key = &change.key;
+        let due_before = change.before.and_then(|known| known.due);
+        let due_after = change.after.and_then(|(_, record)| record.due_at());
+        if due_before != due_after {
+            if let Some(due) = due_before {
+                staged.remove(&self.due, &due_address(due, key));
+            }
+            if let Some(due) = due_after {
+                staged.put(&self.due, &due_address(due, key), |_| {});
+            }
+        }
+        let address = row_address(key);
+        let (keyspace, address) =
+            if key.kind == Kind::Fence { (&self.fences, &address[1..]) } else { (&self.rows, &address[..]) };
+        match change.after {
+            Some((revision, record)) => {
+                staged.put(keyspace, address, |out| codec::encode_into(out, key, record, revision));
+            }
+            None => staged.remove(keyspace, address),
+        }
+    }
+
+    fn due_now(&self, until: Millis, after: Option<(Millis, RowKey)>, limit: usize) -> Result<Found, Error> {
+        let from = after.map_or(Bound::Unbounded, |(due, key)| Bound::Excluded(due_address(due, &key)));
+        let to = until.0.checked_add(1).map_or(Bound::Unbounded, |end| {
+            Bound::Excluded(due_address(Millis(end), &RowKey { kind: Kind::Fence, id: [0; 32] }))
+        });
+        if after.is_some_and(|(due, _)| due > until) {
+            return Ok(Vec::new());
+        }
+        let snapshot = self.db.snapshot();
+        let mut found = Vec::new();
+        for entry in snapshot.range(&self.due, (from, to)) {
+            if found.len() >= limit {
+                break;
+            }
+            let address = entry.key().map_err(|error| self.fault.read(&error))?;
+            let (due, key) = read_due_address(&address)
+                .ok_or_else(|| self.fault.stop("the index of due rows is damaged".to_owned()))?;
+            // A row that expired and was dropped leaves its entry behind; only one that still agrees counts.
+            if let Some(row) = self.row(Some(&snapshot), &key)?
+                && row.record.due_at() == Some(due)
+            {
+                found.push((key, row));
+            }
+        }
+        Ok(found)
+    }
+
+    fn scan_now(&self, kind: Kind, after: Option<RowKey>, limit: usize) -> Result<Found, Error> {
+        let snapshot = self.db.snapshot();
+        let (keyspace, prefix_len) = if kind == Kind::Fence { (&self.fences, 0) } else { (&self.rows, 1) };
+        let first = RowKey { kind, id: [0; 32] };
+        let from = match after {
+            Some(after) if after >= first => Bound::Excluded(row_address(&after)[1 - prefix_len..].to_vec()),
+            _ => Bound::Included(row_address(&first)[1 - prefix_len..].to_vec()),
+        };
+        let mut found = Vec::new();
+        for entry in snapshot.range(keyspace, (from, Bound::Unbounded)).take(limit) {
+            let (address, value) = entry.into_inner().map_err(|error| self.fault.read(&error))?;
+            if prefix_len == 1 && address.first() != Some(&(kind as u8)) {
+                break;
+            }
+            let Some(id) = address.get(prefix_len..).and_then(|id| id.try_into().ok()) else {
+                return Err(self.fault.stop("a row has an address of the wrong length".to_owned()));
+            };
+            let key = RowKey { kind, id };
+            let row = codec::decode(&key, &value.into()).map_err(|damage| self.fault.damaged(&key, damage))?;
+            found.push((key, Arc::new(row)));
+        }
+        Ok(found)
+    }
+}
+
+type Found = Vec<(RowKey, Arc<Row>)>;
+
+impl Store for Embedded {
+    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
+        Box::pin(async move { self.load_now(keys) })
+    }
+
+    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
+        Some(self.row(None, key))
+    }
+
+    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
+        Box::pin(async move { self.commit_now(sets, now) })
+    }
+
+    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>> {
+        Box::pin(async move { Ok(Millis(self.time_floor.load(Ordering::Acquire))) })
+    }
+
+    fn due<'a>(
+        &'a self,
+        until: Millis,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
+        Box::pin(async move { self.due_now(until, after, limit) })
+    }
+
+    fn scan<'a>(
+        &'a self,
+        kind: Kind,
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
+        Box::pin(async move { self.scan_now(kind, after, limit) })
+    }
+}
+
+fn row_address(key: &RowKey) -> [u8; 33] {
+    let mut address = [0; 33];
+    address[0] = key.kind as u8;
+    address[1..].copy_from_slice(&key.id);
+    address
+}
+
+fn read_row_address(address: &[u8]) -> Option<RowKey> {
+    let (kind, id) = address.split_first()?;
+    Some(RowKey { kind: Kind::from_u8(*kind)?, id: id.try_into().ok()? })
+}
+
+// Big-endian, so that byte order is time order.
+fn due_address(due: Millis, key: &RowKey) -> [u8; 41] {
+    let mut address = [0; 41];
+    address[..8].copy_from_slice(&due.0.to_be_bytes());
+    address[8..].copy_from_slice(&row_address(key));
+    address
+}
+
+fn read_due_address(address: &[u8]) -> Option<(Millis, RowKey)> {
+    let (due, key) = address.split_first_chunk::<8>()?;
+    Some((Millis(u64::from_be_bytes(*due)), read_row_address(key)?))
+}

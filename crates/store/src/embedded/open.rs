@@ -1,0 +1,219 @@
+//! Opens and makes the directory of an embedded store.
+//! Never repairs what it does not understand: a store that is damaged, newer or in use is left as it is.
+//! Called by `Embedded::open`.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, ErrorKind},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use fjall::{Database, Keyspace, PersistMode};
+
+use super::{
+    Embedded, Options,
+    fault::{WHAT_TO_DO, io_error},
+    journal, tuning,
+};
+use crate::Error;
+
+/// The layout of keyspaces and addresses; rows carry the version of their own bytes.
+const LAYOUT: u32 = 1;
+const LAYOUT_KEY: &[u8] = b"layout";
+pub(super) const TIME_FLOOR: &[u8] = b"time-floor";
+/// Says nothing; written where a write is all that is needed.
+pub(super) const COMPACTED: &[u8] = b"compacted";
+
+const LOCK: &str = "lock";
+const DATA: &str = "db";
+/// A store is made under this name and then renamed: there is never half of one.
+const UNFINISHED: &str = "db.new";
+
+pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
+    fs::create_dir_all(dir).map_err(|error| unusable(dir, &error))?;
+    let lock = lock(dir)?;
+    let path = dir.join(DATA);
+    if !path.try_exists().map_err(|error| unusable(dir, &error))? {
+        create(dir, options)?;
+    }
+    check_files(&path)?;
+    journal::check(&path)?;
+    let time_floor = Arc::new(AtomicU64::new(0));
+    let db = guarded(&path, || tuning::database(&path, options, &time_floor).open())?;
+    for name in tuning::KEYSPACES {
+        if !db.keyspace_exists(name) {
+            return Err(damaged(&path, &format!("its keyspace `{name}` is missing")));
+        }
+    }
+    let [fences, rows, due, meta] = keyspaces(&path, &db)?;
+    match number(&path, &meta, LAYOUT_KEY)? {
+        None => return Err(damaged(&path, "it does not say which release wrote it")),
+        Some(layout) if layout > u64::from(LAYOUT) => {
+            return Err(Error::Broken(format!(
+                "the store in {} was written by a newer release of Fencepost (layout {layout}; this one knows {LAYOUT}). \
+                 Run that release; nothing was changed",
+                path.display()
+            )));
+        }
+        Some(_) => {}
+    }
+    time_floor.store(number(&path, &meta, TIME_FLOOR)?.unwrap_or(0), Ordering::Release);
+    let persist =
+        if options.unsynced_loses_acknowledged_writes { PersistMode::Buffer } else { PersistMode::SyncData };
+    Ok(Embedded {
+        db,
+        fences,
+        rows,
+        due,
+        meta,
+        path,
+        persist,
+        time_floor,
+        recent: Default::default(),
+        fault: Default::default(),
+        commit: Mutex::new(()),
+        _lock: lock,
+    })
+}
+
+fn lock(dir: &Path) -> Result<File, Error> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(dir.join(LOCK))
+        .map_err(|error| unusable(dir, &error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::NotApplied(format!(
+            "the store in {} is in use by another process (or another handle in this one). Stop that one first, or give \
+             this one a directory of its own",
+            dir.display()
+        ))),
+        Err(TryLockError::Error(error)) => Err(unusable(dir, &error)),
+    }
+}
+
+fn create(dir: &Path, options: &Options) -> Result<(), Error> {
+    let unfinished = dir.join(UNFINISHED);
+    match fs::remove_dir_all(&unfinished) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(unusable(dir, &error)),
+        _ => {}
+    }
+    let time_floor = Arc::new(AtomicU64::new(0));
+    let db = guarded(&unfinished, || tuning::database(&unfinished, options, &time_floor).open())?;
+    let [.., meta] = keyspaces(&unfinished, &db)?;
+    guarded(&unfinished, || {
+        meta.insert(LAYOUT_KEY, u64::from(LAYOUT).to_be_bytes())?;
+        db.persist(PersistMode::SyncAll)
+    })?;
+    drop((meta, db));
+    fs::rename(&unfinished, dir.join(DATA))
+        .and_then(|()| File::open(dir)?.sync_all())
+        .map_err(|error| unusable(dir, &error))?;
+    // The directory's own name must survive a power cut too.
+    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| unusable(parent, &error))?;
+    }
+    Ok(())
+}
+
+fn keyspaces(path: &Path, db: &Database) -> Result<[Keyspace; 4], Error> {
+    guarded(path, || {
+        Ok([
+            db.keyspace(tuning::FENCES, tuning::fences)?,
+            db.keyspace(tuning::ROWS, tuning::others)?,
+            db.keyspace(tuning::DUE, tuning::others)?,
+            db.keyspace(tuning::META, tuning::others)?,
+        ])
+    })
+}
+
+// Where these files are gone, fjall would make an empty store or delete the keyspace: for it, they mark
+// something never finished. Here nothing unfinished ever gets its final name.
+fn check_files(path: &Path) -> Result<(), Error> {
+    let missing = |file: &Path| damaged(path, &format!("{} is missing", file.display()));
+    let version = path.join("version");
+    if !version.is_file() {
+        return Err(missing(&version));
+    }
+    let trees = path.join("keyspaces");
+    for entry in fs::read_dir(&trees).map_err(|_| missing(&trees))? {
+        let tree = entry.map_err(|error| unusable(path, &error))?.path();
+        let current = tree.join("current");
+        if tree.is_dir() && !current.is_file() {
+            return Err(missing(&current));
+        }
+    }
+    Ok(())
+}
+
+fn number(path: &Path, meta: &Keyspace, key: &[u8]) -> Result<Option<u64>, Error> {
+    let Some(bytes) = guarded(path, || meta.get(key))? else { return Ok(None) };
+    let bytes = bytes.as_ref().try_into().map_err(|_| damaged(path, "a number in it has the wrong length"))?;
+    Ok(Some(u64::from_be_bytes(bytes)))
+}
+
+// fjall asserts much of what it reads at open: a panic there is damage, not a bug of the caller's.
+fn guarded<T>(path: &Path, work: impl FnOnce() -> fjall::Result<T>) -> Result<T, Error> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(match (&error, io_error(&error)) {
+            (_, Some(cause)) if cause.kind() == ErrorKind::StorageFull => {
+                Error::Broken(format!("the disk under {} is full. Free some space, then restart", path.display()))
+            }
+            (_, Some(cause)) if matches!(cause.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+                unusable(path, cause)
+            }
+            (fjall::Error::Locked, _) => {
+                Error::NotApplied(format!("the store in {} is in use by another process", path.display()))
+            }
+            _ => damaged(path, &error.to_string()),
+        }),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it does not make sense");
+            Err(damaged(path, text))
+        }
+    }
+}
+
+pub(super) fn damaged(path: &Path, what: &str) -> Error {
+    Error::Broken(format!("the store in {} is damaged: {what}. Nothing was changed. {WHAT_TO_DO}", path.display()))
+}
+
+pub(super) fn unusable(path: &Path, error: &io::Error) -> Error {
+    Error::NotApplied(format!("{} cannot be used as a store: {error}", path.display()))
+}
+
+/// What the files under `path` really take: a journal is a large file with a hole in it.
+pub(super) fn allocated_bytes(path: &Path) -> io::Result<u64> {
+    let mut total = 0;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => total += allocated_bytes(&entry.path())?,
+            Ok(metadata) => total += file_bytes(&metadata),
+            // A compaction may have removed it meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(total)
+}
+
+#[cfg(unix)]
+fn file_bytes(metadata: &fs::Metadata) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    metadata.blocks() * 512
+}
+
+#[cfg(not(unix))]
+fn file_bytes(metadata: &fs::Metadata) -> u64 {
+    metadata.len()
+}

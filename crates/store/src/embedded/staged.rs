@@ -1,0 +1,54 @@
+//! Gathers the bytes of one commit in one buffer, of which every key and value is a share.
+//! Never allocates per row: the memtable that takes the rows frees them under a lock that readers wait for, and
+//! a hundred thousand small frees there stalled commits for hundreds of milliseconds.
+//! Called by the embedded store's commit.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use fjall::{Database, Keyspace, OwnedWriteBatch};
+
+#[derive(Default)]
+pub(super) struct Staged<'k> {
+    bytes: Vec<u8>,
+    pub(super) items: Vec<Item<'k>>,
+}
+
+pub(super) struct Item<'k> {
+    keyspace: &'k Keyspace,
+    key: Range<usize>,
+    /// None removes the key.
+    value: Option<Range<usize>>,
+}
+
+impl<'k> Staged<'k> {
+    pub(super) fn put(&mut self, keyspace: &'k Keyspace, key: &[u8], value: impl FnOnce(&mut Vec<u8>)) {
+        let key = self.append(|bytes| bytes.extend_from_slice(key));
+        let value = Some(self.append(value));
+        self.items.push(Item { keyspace, key, value });
+    }
+
+    pub(super) fn remove(&mut self, keyspace: &'k Keyspace, key: &[u8]) {
+        let key = self.append(|bytes| bytes.extend_from_slice(key));
+        self.items.push(Item { keyspace, key, value: None });
+    }
+
+    pub(super) fn batch(self, db: &Database) -> OwnedWriteBatch {
+        let mut batch = OwnedWriteBatch::with_capacity(db.clone(), self.items.len());
+        let bytes = Bytes::from(self.bytes.into_boxed_slice());
+        for item in self.items {
+            let key = bytes.slice(item.key);
+            match item.value {
+                Some(value) => batch.insert(item.keyspace, key, bytes.slice(value)),
+                None => batch.remove(item.keyspace, key),
+            }
+        }
+        batch
+    }
+
+    fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
+        let begin = self.bytes.len();
+        write(&mut self.bytes);
+        begin..self.bytes.len()
+    }
+}

@@ -1,0 +1,163 @@
+//! The memory store: every law but durability, for tests and for simulation.
+//! Never depends on the order of a hash: two runs over the same commits are the same to the byte.
+//! Called by the commit loop like any store.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use fencepost_kernel::{Millis, Row, RowKey, key::Kind};
+use futures::future::BoxFuture;
+
+use crate::{
+    Error, Store, Verdict, WriteSet,
+    contract::Loaded,
+    judge::{Judged, Known, judge},
+};
+
+/// Rows in memory. Cloning copies them: an image of the store at that moment.
+#[derive(Default)]
+pub struct Memory {
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    rows: BTreeMap<RowKey, Arc<Row>>,
+    due: BTreeSet<(Millis, RowKey)>,
+    time_floor: Millis,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Drops every row past its expiry by the store's own time, as a compaction may at any moment.
+    pub fn sweep(&self) {
+        let mut state = self.state();
+        let now = state.time_floor;
+        let State { rows, due, .. } = &mut *state;
+        rows.retain(|key, row| {
+            let keep = row.record.expires_at().is_none_or(|expires| expires > now);
+            if !keep && let Some(due_at) = row.record.due_at() {
+                due.remove(&(due_at, *key));
+            }
+            keep
+        });
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.state().rows.len()
+    }
+
+    /// Whether there is no row at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    // A panic elsewhere cannot leave the state half changed: nothing here panics between two changes.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clone for Memory {
+    fn clone(&self) -> Self {
+        Self { state: Mutex::new(self.state().clone()) }
+    }
+}
+
+impl State {
+    fn commit(&mut self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
+        let rows = &self.rows;
+        let Judged { verdicts, changes } = judge(sets, |key| {
+            Ok(rows.get(key).map(|row| Known { revision: row.revision, due: row.record.due_at() }))
+        })?;
+        for change in changes {
+            if let Some(due) = change.before.and_then(|known| known.due) {
+                self.due.remove(&(due, change.key));
+            }
+            match change.after {
+                None => {
+                    self.rows.remove(&change.key);
+                }
+                Some((revision, record)) => {
+                    if let Some(due) = record.due_at() {
+                        self.due.insert((due, change.key));
+                    }
+                    self.rows.insert(change.key, Arc::new(Row { record: record.clone(), revision }));
+                }
+            }
+        }
+        self.time_floor = self.time_floor.max(now);
+        Ok(verdicts)
+    }
+}
+
+impl Store for Memory {
+    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
+        Box::pin(async move {
+            let state = self.state();
+            Ok(keys.iter().map(|key| state.rows.get(key).cloned()).collect())
+        })
+    }
+
+    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
+        Some(Ok(self.state().rows.get(key).cloned()))
+    }
+
+    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
+        Box::pin(async move { self.state().commit(sets, now) })
+    }
+
+    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>> {
+        Box::pin(async move { Ok(self.state().time_floor) })
+    }
+
+    fn due<'a>(
+        &'a self,
+        until: Millis,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
+        Box::pin(async move {
+            let state = self.state();
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            Ok(state
+                .due
+                .range((from, Bound::Unbounded))
+                .take_while(|(due, _)| *due <= until)
+                .filter_map(|(_, key)| state.rows.get(key).map(|row| (*key, row.clone())))
+                .take(limit)
+                .collect())
+        })
+    }
+
+    fn scan<'a>(
+        &'a self,
+        kind: Kind,
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
+        Box::pin(async move {
+            let state = self.state();
+            let first = RowKey { kind, id: [0; 32] };
+            let from = match after {
+                Some(after) if after >= first => Bound::Excluded(after),
+                _ => Bound::Included(first),
+            };
+            Ok(state
+                .rows
+                .range((from, Bound::Unbounded))
+                .take_while(|(key, _)| key.kind == kind)
+                .take(limit)
+                .map(|(key, row)| (*key, row.clone()))
+                .collect())
+        })
+    }
+}

@@ -1,0 +1,10 @@
+//! The laws of the store, the teeth of the suite that checks them, and what only the embedded store promises.
+
+mod store {
+    mod damage;
+    mod embedded;
+    mod fixtures;
+    mod harness;
+    mod laws;
+    mod teeth;
+}

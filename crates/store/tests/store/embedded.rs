@@ -1,0 +1,178 @@
+//! What only the embedded store promises: one owner, a time floor on disk, and expired rows that leave it.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Barrier},
+};
+
+use fencepost_kernel::{
+    Millis, RowKey, Tenant, Write,
+    command::CommitId,
+    fence::{Fence, Receipt, Record, State, Token},
+    key::Kind,
+};
+use fencepost_store::{
+    Embedded, Error, Store, Verdict, WriteSet,
+    embedded::Options,
+};
+use futures::executor::block_on;
+
+pub const NOW: u64 = 1_767_225_600_000;
+
+pub fn key(number: u64) -> RowKey {
+    let mut id = [0; 32];
+    id[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    RowKey { kind: Kind::Fence, id }
+}
+
+pub fn sealed(number: u64, expires: u64) -> Record {
+    Record::Fence(Fence {
+        tenant: Tenant::new("acme"),
+        scope: "BOOKING".to_owned(),
+        fields: vec![("booking".to_owned(), number.to_string())],
+        seq: None,
+        first_seen: Millis(NOW),
+        token: Token(NOW),
+        attempt: 1,
+        body: None,
+        source: None,
+        version: None,
+        state: State::Sealed {
+            receipt: Receipt { effect_id: number.to_string(), body: vec![number as u8; 40].into() },
+            at: Millis(NOW),
+            expires: Millis(expires),
+        },
+        events: Vec::new(),
+    })
+}
+
+pub fn put(number: u64, record: Record) -> WriteSet {
+    let write = Write { key: key(number), expect: None, put: Some(record) };
+    WriteSet { id: CommitId(1_000 + number), writes: vec![write] }
+}
+
+pub fn open(dir: &std::path::Path) -> Result<Embedded, Error> {
+    Embedded::open(dir, Options::default())
+}
+
+pub fn refusal(dir: &std::path::Path) -> String {
+    match open(dir) {
+        Ok(_) => panic!("the store should not open"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_second_opener_is_told_that_the_store_is_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path()).unwrap();
+    let refused = refusal(dir.path());
+    assert!(refused.contains("in use") && refused.contains(&dir.path().display().to_string()), "{refused}");
+    drop(first);
+    open(dir.path()).unwrap();
+}
+
+#[test]
+fn expired_rows_leave_the_disk_in_compaction_and_the_others_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    let count = 2_000;
+    // Every second row expires in a minute, the others in a week.
+    let expires = |number| NOW + if number % 2 == 0 { 60_000 } else { 604_800_000 };
+    let sets: Vec<_> = (0..count).map(|number| put(number, sealed(number, expires(number)))).collect();
+    block_on(store.commit(&sets, Millis(NOW))).unwrap();
+    let left = || block_on(store.scan(Kind::Fence, None, usize::MAX)).unwrap().len() as u64;
+
+    block_on(store.commit(&[], Millis(NOW + 59_999))).unwrap();
+    store.compact().unwrap();
+    assert_eq!(left(), count, "nothing has expired yet");
+
+    block_on(store.commit(&[], Millis(NOW + 60_000))).unwrap();
+    assert_eq!(left(), count, "nothing is dropped outside a compaction");
+    store.compact().unwrap();
+    assert_eq!(left(), count / 2);
+    for number in 0..count {
+        let found = block_on(store.load(&[key(number)])).unwrap().remove(0);
+        assert_eq!(found.map(|row| row.record.clone()), (number % 2 == 1).then(|| sealed(number, expires(number))));
+    }
+
+    // A key whose row was dropped is as free as one that never was.
+    assert_eq!(block_on(store.commit(&[put(0, sealed(0, u64::MAX))], Millis(NOW))).unwrap(), [Verdict::Applied]);
+}
+
+#[test]
+fn an_older_version_of_a_row_does_not_come_back_when_the_newer_one_expires() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    block_on(store.commit(&[put(1, sealed(1, u64::MAX))], Millis(NOW))).unwrap();
+    store.compact().unwrap();
+    let newer = Write { key: key(1), expect: Some(CommitId(1_001)), put: Some(sealed(1, NOW + 1)) };
+    block_on(store.commit(&[WriteSet { id: CommitId(2), writes: vec![newer] }], Millis(NOW + 1))).unwrap();
+    store.compact().unwrap();
+    assert_eq!(block_on(store.load(&[key(1)])).unwrap(), [None]);
+}
+
+#[test]
+fn an_empty_commit_keeps_the_time_floor_across_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    block_on(store.commit(&[], Millis(NOW + 5))).unwrap();
+    drop(store);
+    assert_eq!(block_on(open(dir.path()).unwrap().time_floor()).unwrap(), Millis(NOW + 5));
+}
+
+#[test]
+fn a_large_receipt_comes_back_to_the_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    let body: Vec<u8> = (0..3_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let Record::Fence(mut fence) = sealed(1, u64::MAX) else { unreachable!() };
+    fence.state = State::Sealed {
+        receipt: Receipt { effect_id: "large".to_owned(), body: body.into() },
+        at: Millis(NOW),
+        expires: Millis(u64::MAX),
+    };
+    let record = Record::Fence(fence);
+    block_on(store.commit(&[put(1, record.clone())], Millis(NOW))).unwrap();
+    for round in 0..2 {
+        let found = block_on(store.load(&[key(1)])).unwrap().remove(0).unwrap();
+        assert_eq!(found.record, record, "in the memtable first, then from a table (round {round})");
+        store.compact().unwrap();
+    }
+}
+
+// INVARIANT recent-is-current: loads beside commits never make a commit compare with what is no longer there.
+#[test]
+fn recent_is_current_while_engines_load_and_commit_beside_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(open(dir.path()).unwrap());
+    let (engines, rounds) = (4, 50);
+    let barrier = Arc::new(Barrier::new(engines));
+    let threads: Vec<_> = (0..engines as u64)
+        .map(|engine| {
+            let (store, barrier) = (store.clone(), barrier.clone());
+            std::thread::spawn(move || {
+                barrier.wait();
+                let mut applied = BTreeSet::new();
+                for round in 0..rounds {
+                    let current = block_on(store.load(&[key(1), key(2)])).unwrap().remove(0);
+                    let id = CommitId(1 + engine * rounds + round);
+                    let write =
+                        Write { key: key(1), expect: current.map(|row| row.revision), put: Some(sealed(id.0, u64::MAX)) };
+                    let expect = write.expect;
+                    let set = WriteSet { id, writes: vec![write] };
+                    if block_on(store.commit(&[set], Millis(NOW))).unwrap() == [Verdict::Applied] {
+                        applied.insert(expect);
+                    }
+                }
+                applied
+            })
+        })
+        .collect();
+    let mut followed = BTreeSet::new();
+    for thread in threads {
+        for expect in thread.join().unwrap() {
+            assert!(followed.insert(expect), "two commits were both applied over revision {expect:?}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Rows that earlier releases wrote are read for ever: their bytes are kept here, one line each.
+
+use bytes::Bytes;
+use fencepost_kernel::{
+    FenceKey, Millis, Row, RowKey, Tenant, Version,
+    body::Body,
+    command::CommitId,
+    fence::{AgainHead, Alias, Event, Fence, Receipt, Record, Sighting, Source, State, Token, Trace, VersionHead, What},
+    key::Kind,
+    scope::OnLapse,
+};
+use fencepost_store::codec;
+
+const ROWS_V1: &str = include_str!("../fixtures/rows-v1.txt");
+
+#[test]
+fn rows_of_format_1_read_as_they_were_written() {
+    let stored: Vec<_> = ROWS_V1.lines().filter(|line| !line.starts_with('#')).collect();
+    let written = rows_v1();
+    assert_eq!(stored.len(), written.len());
+    for (line, (key, row)) in stored.into_iter().zip(written) {
+        let bytes = Bytes::from(unhex(line));
+        assert_eq!(codec::decode(&key, &bytes), Ok(row), "{line}");
+    }
+}
+
+// What the file was written from. A new format gets a file and a list of its own; these never change.
+fn rows_v1() -> Vec<(RowKey, Row)> {
+    let at = |offset| Millis(1_767_225_600_000 + offset);
+    let fence = Fence {
+        tenant: Tenant::new("nexa"),
+        scope: "BOOKING".to_owned(),
+        fields: vec![("booking_id".to_owned(), "B-17".to_owned()), ("leg".to_owned(), "ü".to_owned())],
+        seq: None,
+        first_seen: at(0),
+        token: Token(at(0).0),
+        attempt: 1,
+        body: None,
+        source: None,
+        version: None,
+        state: State::Pending { lease_expires: at(30_000), on_lapse: OnLapse::Hold, forget_at: None },
+        events: Vec::new(),
+    };
+    let receipt = Receipt { effect_id: "E-1".to_owned(), body: Bytes::from_static(b"{\"ok\":true}\n\x00\xff") };
+    let long: String = (0..60).map(|n| format!("{{\"line\":{n},\"unit\":\"EA\"}},")).collect();
+    let head = RowKey { kind: Kind::VersionHead, id: [9; 32] };
+    let events = vec![
+        Event { at: at(1), token: Token(1), what: What::Released },
+        Event { at: at(2), token: Token(2), what: What::Retried },
+        Event { at: at(3), token: Token(3), what: What::Recovered },
+        Event { at: at(4), token: Token(4), what: What::SealedLate },
+        Event { at: at(5), token: Token(5), what: What::SealRefused },
+        Event {
+            at: at(6),
+            token: Token(6),
+            what: What::Resolved { by: "ann".to_owned(), why: "asked the bank".to_owned(), sealed: true },
+        },
+        Event {
+            at: at(7),
+            token: Token(7),
+            what: What::Resolved { by: "bob".to_owned(), why: String::new(), sealed: false },
+        },
+    ];
+    let records = vec![
+        Record::Fence(fence.clone()),
+        Record::Fence(Fence {
+            state: State::Pending { lease_expires: at(1), on_lapse: OnLapse::Recover, forget_at: Some(at(9)) },
+            body: Some(Body { digest: [3; 32], size: 2, kept: Some(Bytes::from_static(b"{}")) }),
+            ..fence.clone()
+        }),
+        Record::Fence(Fence {
+            state: State::Sealed { receipt: receipt.clone(), at: at(7), expires: at(604_800_007) },
+            body: Some(Body { digest: [4; 32], size: 9_999, kept: Some(long.into()) }),
+            seq: Some(3),
+            source: Some(Source { kind: "order".to_owned(), id: "42".to_owned() }),
+            version: Some((Version::Integer(-(1 << 70)), head)),
+            ..fence.clone()
+        }),
+        Record::Fence(Fence {
+            state: State::Released { at: at(8), expires: at(9) },
+            body: Some(Body { digest: [5; 32], size: 1 << 40, kept: None }),
+            version: Some((Version::Text("2026-01-01".to_owned()), head)),
+            token: Token(u64::MAX),
+            attempt: u32::MAX,
+            events,
+            ..fence
+        }),
+        Record::VersionHead(VersionHead { version: Version::Integer(17) }),
+        Record::VersionHead(VersionHead { version: Version::Text("1.2.3".to_owned()) }),
+        Record::AgainHead(AgainHead { last: 2, sealed: false, expires: None }),
+        Record::AgainHead(AgainHead { last: 3, sealed: true, expires: Some(at(5)) }),
+        Record::Alias(Alias {
+            tenant: Tenant::new("nexa"),
+            name: "latest".to_owned(),
+            scope: "REPORT".to_owned(),
+            target: FenceKey([6; 32]),
+            receipt,
+            at: at(10),
+        }),
+        Record::Trace(Trace::default()),
+        Record::Trace(Trace {
+            first_seen: at(0),
+            replays: 300,
+            conflicts: 1,
+            recent: vec![
+                (at(1), Sighting::Duplicate),
+                (at(2), Sighting::Conflict),
+                (at(3), Sighting::InFlight),
+                (at(4), Sighting::Stale),
+                (at(5), Sighting::InDoubt),
+            ],
+            expires: Some(at(604_800_000)),
+        }),
+    ];
+    let addressed = |(number, record): (u64, Record)| {
+        let kind = match &record {
+            Record::Fence(_) => Kind::Fence,
+            Record::VersionHead(_) => Kind::VersionHead,
+            Record::AgainHead(_) => Kind::AgainHead,
+            Record::Alias(_) => Kind::Alias,
+            Record::Trace(_) => Kind::Trace,
+        };
+        (RowKey { kind, id: [number as u8; 32] }, Row { record, revision: CommitId(0x0102_0304_0506_0700 + number) })
+    };
+    (0..).zip(records).map(addressed).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    assert!(text.len().is_multiple_of(2));
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn r#gen() {
+    let mut out = String::from("# Rows of format 1, one a line, in the order of `rows_v1` in tests/store/fixtures.rs. Never edit.\n");
+    for (key, row) in rows_v1() {
+        for b in codec::encode(&key, &row.record, row.revision) { out.push_str(&format!("{b:02x}")); }
+        out.push('\n');
+    }
+    std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/rows-v1.txt"), out).unwrap();
+}

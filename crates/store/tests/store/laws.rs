@@ -1,0 +1,34 @@
+//! Every law against every store of this crate.
+
+use fencepost_store::conformance::{Harness, laws};
+use futures::executor::block_on;
+
+use super::harness::{End, Forgetful, OnDisk};
+
+fn obeys(law: &str, mut harness: impl Harness) {
+    let law = laws().into_iter().find(|known| known.name == law).unwrap();
+    if let Err(violation) = block_on(law.check(&mut harness)) {
+        panic!("{}: {violation}", law.name);
+    }
+}
+
+macro_rules! each_law {
+    ($($law:ident)*) => {
+        #[test]
+        fn every_law_has_its_tests() {
+            assert_eq!(laws().map(|law| law.name).as_slice(), [$(stringify!($law)),*]);
+        }
+
+        mod memory_obeys { $(#[test] fn $law() { super::obeys(stringify!($law), super::Forgetful::new()); })* }
+
+        mod embedded_obeys_when_killed {
+            $(#[test] fn $law() { super::obeys(stringify!($law), super::OnDisk::new(super::End::Killed)); })*
+        }
+
+        mod embedded_obeys_when_closed {
+            $(#[test] fn $law() { super::obeys(stringify!($law), super::OnDisk::new(super::End::Closed)); })*
+        }
+    };
+}
+
+each_law! { atomic moved fresh durable repeatable patient due scan }

@@ -1,0 +1,208 @@
+//! `/admin/idempotency`: why something did not happen again, and a person's word on what is in doubt.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use fencepost::{Explanation, policy::identity::Role};
+use fencepost_kernel::{
+    Millis, RowKey, Tenant,
+    fence::{Fence, Record, State as FenceState},
+    json::write_string,
+    key::{Kind, Target},
+};
+
+use super::{
+    App,
+    call::Call,
+    fences,
+    reply::{Answer, Object},
+    request,
+};
+use crate::problem::{Code, Problem};
+
+/// `GET /admin/idempotency/lookup`
+pub(super) async fn lookup(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let query = call.query()?;
+        let one = |name: &str| -> Result<Option<&str>, Problem> {
+            let mut values = query.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str());
+            match (values.next(), values.next()) {
+                (value, None) => Ok(value),
+                _ => Err(Problem::new(Code::Malformed, format!("`{name}` is repeated"))),
+            }
+        };
+        let name = one("scope")?.ok_or_else(|| Problem::new(Code::Malformed, "`scope` is missing"))?;
+        let scope = call.app.policy().scopes.get(name);
+        let scope = scope.ok_or_else(|| Problem::new(Code::UnknownScope, format!("there is no scope {name:?}")))?;
+        let mut fields = Vec::new();
+        for field in &scope.key {
+            fields.extend(one(field)?.map(|value| (field.clone(), value.to_owned())));
+        }
+        let seq = match &scope.again {
+            Some(again) => one(again)?.map(str::parse::<u64>).transpose(),
+            None => Ok(None),
+        };
+        let seq = seq.map_err(|_| Problem::new(Code::Malformed, "the sequence number must be a whole number"))?;
+        let found = {
+            let target = |tenant: Tenant| {
+                Target::new(tenant, scope.clone(), fields.clone(), seq)
+                    .map_err(|wrong| Problem::new(Code::WrongKey, format!("scope {name} takes exactly {}; {wrong}", scope.key.join(", "))))
+            };
+            let engine = call.app.fencepost.engine();
+            match reader(call, one("tenant")?)? {
+                Some(tenant) => engine.explain(target(tenant)?.key).await?,
+                None => {
+                    let mut found = None;
+                    for tenant in call.app.directory.tenants() {
+                        if let Some(explanation) = engine.explain(target(Tenant::new(tenant))?.key).await?
+                            && found.replace(explanation).is_some()
+                        {
+                            return Err(Problem::new(Code::Malformed, "several tenants have this key: name one with `tenant=`"));
+                        }
+                    }
+                    found
+                }
+            }
+        };
+        Ok(Answer::ok(match found {
+            Some(explanation) => explained(&explanation),
+            None => Object::new().display("exists", false).end(),
+        })
+        .response())
+    })
+    .await
+}
+
+// Whose fences may be read: a tenant's own, or those an admin or viewer names. None where they name none.
+fn reader(call: &Call, named: Option<&str>) -> Result<Option<Tenant>, Problem> {
+    if call.caller.has(Role::Admin) || call.caller.has(Role::Viewer) {
+        return Ok(named.map(Tenant::new));
+    }
+    call.tenant(named).map(Some)
+}
+
+fn explained(explanation: &Explanation) -> Vec<u8> {
+    let fence = &explanation.fence;
+    let mut body = Object::new()
+        .display("exists", true)
+        .text("scope", &fence.scope)
+        .text("tenant", fence.tenant.as_str())
+        .text("idempotencyKey", &key_of(fence))
+        .text("state", explanation.phase.name())
+        .time("firstSeenAt", fence.first_seen);
+    match &fence.state {
+        FenceState::Sealed { receipt, at, .. } => body = body.time("sealedAt", *at).text("resultUrn", &receipt.effect_id),
+        FenceState::Pending { lease_expires, .. } => body = body.time("leaseExpiresAt", *lease_expires),
+        FenceState::Released { at, .. } => body = body.time("releasedAt", *at),
+    }
+    if let Some(expires) = fence.expires_at() {
+        body = body.time("expiresAt", expires);
+    }
+    let mut history = b"[".to_vec();
+    for (index, moment) in explanation.history.iter().enumerate() {
+        if index > 0 {
+            history.push(b',');
+        }
+        let mut line = Object::new().time("at", moment.at).text("decision", moment.decision);
+        if let Some(token) = moment.token {
+            line = line.display("token", token.0);
+        }
+        if let Some((by, why)) = &moment.person {
+            line = line.text("by", by).text("why", why);
+        }
+        history.extend_from_slice(&line.end());
+    }
+    history.push(b']');
+    body.display("token", fence.token.0)
+        .display("attempts", fence.attempt)
+        .display("replays", explanation.replays)
+        .display("conflicts", explanation.conflicts)
+        .raw("history", &history)
+        .end()
+}
+
+fn key_of(fence: &Fence) -> String {
+    let scope = Arc::new(fencepost_kernel::Scope::new(fence.scope.as_str(), fence.fields.iter().map(|(name, _)| name)));
+    Target::new(fence.tenant.clone(), scope, fence.fields.clone(), fence.seq).map_or_else(|_| String::new(), |target| target.key.to_string())
+}
+
+/// How many doubts are listed at once.
+const PAGE: usize = 100;
+
+/// `GET /admin/idempotency/in-doubt`
+pub(super) async fn in_doubt(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        call.require(&[Role::Admin, Role::Viewer])?;
+        let query = call.query()?;
+        let cursor = query.iter().find(|(name, _)| name == "since").map(|(_, value)| value.as_str()).filter(|value| !value.is_empty());
+        let after = cursor.map(position).transpose()?;
+        let page = call.app.fencepost.engine().in_doubt(after, PAGE).await?;
+        let mut items = b"[".to_vec();
+        for (key, row) in &page {
+            let Record::Fence(fence) = &row.record else { continue };
+            if items.len() > 1 {
+                items.push(b',');
+            }
+            items.extend_from_slice(&doubt(key, fence));
+        }
+        items.push(b']');
+        let next = page.last().filter(|_| page.len() == PAGE).and_then(|(key, row)| {
+            row.record.due_at().map(|due| format!("{:x}-{}", due.0, fencepost_kernel::FenceKey(key.id)))
+        });
+        Ok(Answer::ok(Object::new().raw("items", &items).text("next_cursor", &next.unwrap_or_default()).end()).response())
+    })
+    .await
+}
+
+fn position(cursor: &str) -> Result<(Millis, RowKey), Problem> {
+    let parse = || {
+        let (due, key) = cursor.split_once('-')?;
+        let mut id = [0; 32];
+        (key.len() == 64 && key.is_ascii()).then_some(())?;
+        for (index, byte) in id.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&key[index * 2..index * 2 + 2], 16).ok()?;
+        }
+        Some((Millis(u64::from_str_radix(due, 16).ok()?), RowKey { kind: Kind::Fence, id }))
+    };
+    parse().ok_or_else(|| Problem::new(Code::Malformed, "`since` must be a `next_cursor` of this list"))
+}
+
+fn doubt(key: &RowKey, fence: &Fence) -> Vec<u8> {
+    let mut fields = Object::new();
+    for (name, value) in &fence.fields {
+        let mut quoted = Vec::new();
+        write_string(&mut quoted, name);
+        fields = fields.text(name, value);
+    }
+    let mut body = Object::new()
+        .text("tenant", fence.tenant.as_str())
+        .text("scope", &fence.scope)
+        .raw("key", &fields.end())
+        .text("idempotency_key", &fencepost_kernel::FenceKey(key.id).to_string())
+        .text("state", "in_doubt")
+        .display("token", fence.token.0)
+        .display("attempt", fence.attempt)
+        .time("first_seen_at", fence.first_seen);
+    if let Some(seq) = fence.seq {
+        body = body.display("seq", seq);
+    }
+    if let Some(due) = fence.due_at() {
+        body = body.time("since", due);
+    }
+    if let Some(source) = &fence.source {
+        body = body.raw("source", &Object::new().text("type", &source.kind).text("id", &source.id).end());
+    }
+    body.end()
+}
+
+/// `POST /admin/idempotency/resolve`
+pub(super) async fn resolve(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        call.require(&[Role::Admin])?;
+        fences::ask(call, request::resolve(call, &call.json()?)?).await
+    })
+    .await
+}

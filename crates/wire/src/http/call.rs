@@ -1,0 +1,212 @@
+//! One request on its way in: its trace, its caller, its body; and the ways an answer goes out.
+//! Checks the credential before it reads a body. Called by every route.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    response::Response,
+};
+use bytes::Bytes;
+use fencepost::policy::identity::{Identity, Role};
+use fencepost_kernel::{Tenant, json};
+use http::{HeaderMap, HeaderValue, header, request::Parts};
+use http_body_util::BodyExt;
+
+use super::App;
+use crate::{
+    problem::{Code, Problem},
+    server::PeerThumbprint,
+};
+
+/// A W3C trace id: 32 hexadecimal digits, from `traceparent` or new.
+#[derive(Clone, Debug)]
+pub struct TraceId(pub String);
+
+impl TraceId {
+    /// The caller's trace where there is a valid one.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let given = headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(|value| value.split('-').nth(1));
+        match given {
+            Some(id) if id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) && id.bytes().any(|byte| byte != b'0') => {
+                Self(id.to_owned())
+            }
+            _ => Self(format!("{:032x}", fastrand::u128(1..))),
+        }
+    }
+}
+
+/// A request whose caller is known.
+pub(super) struct Call {
+    pub(super) app: Arc<App>,
+    pub(super) caller: Arc<Identity>,
+    pub(super) trace: TraceId,
+    pub(super) parts: Parts,
+    pub(super) body: Bytes,
+}
+
+impl Call {
+    /// Lets a route answer, and turns its refusal into a problem document.
+    pub(super) async fn run(
+        app: Arc<App>,
+        request: Request,
+        route: impl AsyncFnOnce(&Call) -> Result<Response, Problem>,
+    ) -> Response {
+        let (parts, body) = request.into_parts();
+        let trace = TraceId::of(&parts.headers);
+        let path = parts.uri.path().to_owned();
+        let answer = async {
+            let caller = caller(&app, &parts)?;
+            let body = read(&app, &parts, body).await?;
+            route(&Call { app, caller, trace: trace.clone(), parts, body }).await
+        };
+        answer.await.unwrap_or_else(|problem| problem.response(&path, &trace.0).map(Body::new))
+    }
+
+    /// The JSON document that the request carries.
+    pub(super) fn json(&self) -> Result<json::Node<'_>, Problem> {
+        let kind = self.parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+        if kind.is_some_and(|kind| !is_json(kind)) {
+            return Err(Problem::new(Code::NotJson, "send the body as application/json"));
+        }
+        json::parse(&self.body).map_err(|bad| Problem::new(Code::Malformed, bad.to_string()))
+    }
+
+    /// Whose fences the caller means: its own, or, for an admin, those of the tenant it names.
+    pub(super) fn tenant(&self, named: Option<&str>) -> Result<Tenant, Problem> {
+        if self.caller.is_tenant() && named.is_none_or(|named| named == self.caller.id) {
+            return Ok(Tenant::new(self.caller.id.as_str()));
+        }
+        match named {
+            Some(named) if self.caller.has(Role::Admin) && !named.is_empty() => Ok(Tenant::new(named)),
+            Some(_) => Err(Problem::new(Code::Forbidden, "the credential is not that tenant's")),
+            None if self.caller.has(Role::Admin) => Err(Problem::new(Code::Malformed, "an admin must name the tenant")),
+            None => Err(Problem::new(Code::Forbidden, "a viewer has no fences of its own")),
+        }
+    }
+
+    /// Refuses callers without one of these roles.
+    pub(super) fn require(&self, roles: &[Role]) -> Result<(), Problem> {
+        if roles.iter().any(|role| self.caller.has(*role)) {
+            return Ok(());
+        }
+        let names: Vec<_> = roles.iter().map(|role| role.name()).collect();
+        Err(Problem::new(Code::Forbidden, format!("this needs the role {}", names.join(" or "))))
+    }
+
+    /// The values of the query string, decoded, in order.
+    pub(super) fn query(&self) -> Result<Vec<(String, String)>, Problem> {
+        let raw = self.parts.uri.query().unwrap_or_default();
+        raw.split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                Ok((decode(name, Plus::Space)?, decode(value, Plus::Space)?))
+            })
+            .collect()
+    }
+
+    /// The last segment of the path, decoded.
+    pub(super) fn last_segment(&self) -> Result<String, Problem> {
+        decode(self.parts.uri.path().rsplit('/').next().unwrap_or_default(), Plus::Plus)
+    }
+}
+
+fn caller(app: &App, parts: &Parts) -> Result<Arc<Identity>, Problem> {
+    let now_ms = app.fencepost.engine().now().0;
+    let mut values = parts.headers.get_all(header::AUTHORIZATION).iter();
+    let known = match (values.next(), values.next()) {
+        (Some(value), None) => {
+            let token = value.to_str().ok().and_then(|value| {
+                let (scheme, token) = value.split_once(' ')?;
+                scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+            });
+            token.and_then(|token| app.directory.authenticate(token, now_ms))
+        }
+        (None, _) => {
+            let thumbprint = parts.extensions.get::<PeerThumbprint>();
+            thumbprint.and_then(|peer| app.directory.by_thumbprint(&peer.0, now_ms))
+        }
+        _ => None,
+    };
+    known.ok_or_else(|| Problem::new(Code::Unauthorized, "send `Authorization: Bearer TOKEN` with a valid token"))
+}
+
+async fn read(app: &App, parts: &Parts, mut body: Body) -> Result<Bytes, Problem> {
+    let max = app.policy().server.limits.request_bytes_max as usize;
+    let too_large = || Problem::new(Code::TooLarge, format!("a request may have up to {max} bytes"));
+    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > max as u64) {
+        return Err(too_large());
+    }
+    let mut whole = Vec::new();
+    let mut first: Option<Bytes> = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Problem::new(Code::Malformed, "the request body could not be read"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if whole.len() + first.as_ref().map_or(0, Bytes::len) + data.len() > max {
+            return Err(too_large());
+        }
+        match first.take() {
+            // The usual body arrives in one piece and is never copied.
+            None if whole.is_empty() => first = Some(data),
+            earlier => {
+                whole.extend_from_slice(&earlier.unwrap_or_default());
+                whole.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(first.unwrap_or_else(|| whole.into()))
+}
+
+fn is_json(kind: &[u8]) -> bool {
+    let Ok(kind) = std::str::from_utf8(kind) else { return false };
+    let mut parts = kind.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
+    let utf8 = parts.all(|parameter| match parameter.split_once('=') {
+        Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
+            value.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")
+        }
+        _ => true,
+    });
+    utf8 && (essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json")))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Plus {
+    Space,
+    Plus,
+}
+
+fn decode(text: &str, plus: Plus) -> Result<String, Problem> {
+    let bad = || Problem::new(Code::Malformed, "the address is not percent-encoded UTF-8");
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'%' => {
+                let mut digit = || bytes.next().and_then(|digit| (digit as char).to_digit(16)).ok_or_else(bad);
+                let value = digit()? * 16 + digit()?;
+                out.push(value as u8);
+            }
+            b'+' if plus == Plus::Space => out.push(b' '),
+            plain => out.push(plain),
+        }
+    }
+    String::from_utf8(out).map_err(|_| bad())
+}
+
+/// Any path that is none of ours.
+pub(super) async fn not_found(State(_): State<Arc<App>>, request: Request) -> Response {
+    refuse(&request, Problem::new(Code::NotFound, "no such path; see /openapi.json"))
+}
+
+/// Any method that a path of ours does not take.
+pub(super) async fn method_not_allowed(State(_): State<Arc<App>>, request: Request) -> Response {
+    refuse(&request, Problem::new(Code::MethodNotAllowed, format!("{} is not for this path", request.method())))
+}
+
+fn refuse(request: &Request, problem: Problem) -> Response {
+    problem.response(request.uri().path(), &TraceId::of(request.headers()).0).map(Body::new)
+}

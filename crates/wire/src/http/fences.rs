@@ -1,0 +1,192 @@
+//! `/v1/fences` and `/v1/aliases`: for workers in any language. Translates, asks the engine, logs the decision.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use fencepost_kernel::{
+    Command, Reply,
+    command::PutAlias,
+    fence::State as FenceState,
+    json::{Node, Value},
+};
+
+use super::{
+    App,
+    call::Call,
+    reply::{self, Answer, Object},
+    request::{self, Repetition},
+};
+use crate::{
+    log::Level,
+    problem::{Code, Problem},
+};
+
+/// `POST /v1/fences/claim`
+pub(super) async fn claim(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| claimed(call, Repetition::Optional).await).await
+}
+
+/// `POST /v1/fences/again`
+pub(super) async fn again(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| claimed(call, Repetition::Required).await).await
+}
+
+async fn claimed(call: &Call, repetition: Repetition) -> Result<Response, Problem> {
+    let (command, wait_ms) = request::claim(call, &call.json()?, repetition)?;
+    let Command::Claim(claim) = &command else { return Err(Problem::new(Code::Internal, "not a claim")) };
+    let reply = call.app.fencepost.engine().claim(claim.clone(), Duration::from_millis(wait_ms)).await?;
+    Ok(answered(call, &command, &reply)?.response())
+}
+
+/// `POST /v1/fences/seal`
+pub(super) async fn seal(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| ask(call, request::seal(call, &call.json()?)?).await).await
+}
+
+/// `POST /v1/fences/renew`
+pub(super) async fn renew(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| ask(call, request::renew(call, &call.json()?)?).await).await
+}
+
+/// `POST /v1/fences/release`
+pub(super) async fn release(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| ask(call, request::release(call, &call.json()?)?).await).await
+}
+
+/// Asks one command and answers it.
+pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Problem> {
+    let reply = call.app.fencepost.engine().ask(command.clone()).await?;
+    Ok(answered(call, &command, &reply)?.response())
+}
+
+/// `POST /v1/fences/batch`: decided in order, durable in one commit.
+pub(super) async fn batch(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let node = call.json()?;
+        let commands = commands(call, &node)?;
+        let good: Vec<Command> = commands.iter().filter_map(|parsed| parsed.clone().ok()).collect();
+        let mut replies = call.app.fencepost.engine().ask_all(good).await?.into_iter();
+        let mut body = b"{\"results\":[".to_vec();
+        for (index, parsed) in commands.into_iter().enumerate() {
+            if index > 0 {
+                body.push(b',');
+            }
+            let answer = parsed.and_then(|command| match replies.next() {
+                Some(reply) => answered(call, &command, &reply),
+                None => Err(Problem::new(Code::Internal, "no reply")),
+            });
+            let (status, content) = match answer {
+                Ok(answer) => (answer.status.as_u16(), answer.body),
+                Err(problem) => (problem.status(), problem.body(call.parts.uri.path(), &call.trace.0)),
+            };
+            body.extend_from_slice(&Object::new().display("status", status).raw("body", &content).end());
+        }
+        body.extend_from_slice(b"]}");
+        Ok(Answer::ok(body).response())
+    })
+    .await
+}
+
+fn commands(call: &Call, node: &Node<'_>) -> Result<Vec<Result<Command, Problem>>, Problem> {
+    let list = request::object(node)?.get("commands").map(|list| &list.value);
+    let Some(Value::Array(list)) = list else {
+        return Err(Problem::new(Code::Malformed, "`commands` must be an array"));
+    };
+    let max = call.app.policy().server.limits.batch_commands_max as usize;
+    if list.len() > max {
+        return Err(Problem::new(Code::Malformed, format!("a batch may have up to {max} commands, not {}", list.len())));
+    }
+    Ok(list.iter().map(|node| request::command(call, node)).collect())
+}
+
+/// `PUT /v1/aliases/{name}`
+pub(super) async fn put_alias(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let name = alias_name(call)?;
+        let target = request::target(call, request::object(&call.json()?)?, Repetition::Optional)?;
+        ask(call, Command::PutAlias(PutAlias { name, target })).await
+    })
+    .await
+}
+
+/// `GET /v1/aliases/{name}`
+pub(super) async fn get_alias(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let name = alias_name(call)?;
+        let query = call.query()?;
+        let named = query.iter().find(|(name, _)| name == "tenant").map(|(_, value)| value.as_str());
+        let tenant = call.tenant(named)?;
+        match call.app.fencepost.engine().alias(&tenant, &name).await? {
+            Some(alias) => Ok(Answer::ok(reply::alias(&alias, None)).response()),
+            None => Err(Problem::new(Code::UnknownAlias, format!("there is no alias {name:?}"))),
+        }
+    })
+    .await
+}
+
+fn alias_name(call: &Call) -> Result<String, Problem> {
+    let name = call.last_segment()?;
+    if name.is_empty() || name.len() > 255 {
+        return Err(Problem::new(Code::Malformed, "an alias has 1 to 255 bytes"));
+    }
+    Ok(name)
+}
+
+/// Logs and counts a decision, and writes it down for the client.
+pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<Answer, Problem> {
+    let Some(target) = command.target() else { return Err(Problem::new(Code::Internal, "no target")) };
+    let app = &call.app;
+    let (op, effect_id, source) = match (command, reply) {
+        (Command::Claim(claim), Reply::Duplicate { fence, .. }) => {
+            let effect_id = match &fence.state {
+                FenceState::Sealed { receipt, .. } => Some(receipt.effect_id.as_str()),
+                _ => None,
+            };
+            ("claim", effect_id, claim.source.as_ref().or(fence.source.as_ref()))
+        }
+        (Command::Claim(claim), _) => ("claim", None, claim.source.as_ref()),
+        (Command::Seal(seal), _) => ("seal", Some(seal.effect_id.as_str()), None),
+        (Command::Renew(_), _) => ("renew", None, None),
+        (Command::Release(_), _) => ("release", None, None),
+        (Command::Resolve(_), _) => ("resolve", None, None),
+        (Command::PutAlias(_), _) => ("alias", None, None),
+        (Command::Observe(_) | Command::Sweep(_), _) => ("housekeeping", None, None),
+    };
+    let (scope, tenant, decision) = (target.scope.name.as_str(), target.tenant.as_str(), reply.decision());
+    app.metrics.decision(op, scope, tenant, decision);
+    if let Reply::Sealed { replay: false, at, first_seen, .. } = reply {
+        app.metrics.sealed(scope, at.since(*first_seen));
+    }
+    let loud = matches!(reply, Reply::Duplicate { body_differs: true, .. });
+    if loud || app.policy().server.log.decisions {
+        let level = if loud { Level::Warn } else { Level::Info };
+        let msg = if loud { "duplicate with another body" } else { "decision" };
+        let listed = &app.policy().logging.include_fields;
+        let wanted = |field: &str| listed.iter().any(|listed| listed == field);
+        let line = app.log.line(level, app.fencepost.engine().now().0, msg);
+        let mut line = line.text("op", op).text("decision", decision).text("scope", scope).text("tenant", tenant);
+        line = line.text("idempotency_key", &target.key.to_string()).text("trace_id", &call.trace.0);
+        for (field, value) in [
+            ("effect_id", effect_id),
+            ("source_type", source.map(|source| source.kind.as_str()).or(target.scope.source.as_deref())),
+            ("source_id", source.map(|source| source.id.as_str())),
+        ] {
+            if let Some(value) = value.filter(|_| wanted(field)) {
+                line = line.text(field, value);
+            }
+        }
+        if let Reply::New(granted) = reply {
+            if wanted("attempt") {
+                line = line.number("attempt", granted.attempt.into());
+            }
+            if wanted("token") {
+                line = line.number("token", granted.token.0);
+            }
+        }
+        drop(line);
+    }
+    reply::answer(call, target, reply)
+}

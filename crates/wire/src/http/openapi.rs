@@ -1,0 +1,257 @@
+//! `/openapi.json`: the contract in OpenAPI 3.1, made from the same tables that the code uses: the error codes come
+//! from `problem`, and a test holds the paths against the router. A snapshot is committed.
+
+use axum::{body::Body, response::Response};
+use http::{HeaderValue, header};
+use serde_json::{Map, Value, json};
+
+use crate::problem::Code;
+
+/// `GET /openapi.json`
+pub(super) async fn serve() -> Response {
+    let mut response = Response::new(Body::from(text()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The document as it is served and as the snapshot holds it.
+pub fn text() -> String {
+    format!("{:#}\n", document())
+}
+
+/// One operation, as said in the document.
+struct Operation {
+    method: &'static str,
+    path: &'static str,
+    summary: &'static str,
+    request: Option<&'static str>,
+    answers: &'static [(u16, &'static str, &'static str)],
+    refusals: &'static [Code],
+    parameters: &'static [(&'static str, &'static str, &'static str)],
+}
+
+const GUARDED: &[Code] = &[Code::Malformed, Code::Unauthorized, Code::Forbidden, Code::StoreUnavailable];
+const WRITE: &[Code] = &[Code::WrongKey, Code::UnknownScope, Code::TooLarge, Code::NotJson, Code::Timeout];
+
+const OPERATIONS: &[Operation] = &[
+    Operation {
+        method: "post",
+        path: "/v1/fences/claim",
+        summary: "Ask for the right to act under a key",
+        request: Some("Claim"),
+        answers: &[(201, "New", "The caller may act, and must seal, renew or release with the token"), (200, "Duplicate", "The effect was had before; here is its receipt")],
+        refusals: &[Code::Conflict, Code::InFlight, Code::InDoubt, Code::Stale, Code::Incomparable],
+        parameters: &[],
+    },
+    Operation {
+        method: "post",
+        path: "/v1/fences/again",
+        summary: "Ask for the right to a deliberate repetition: resend, rebook",
+        request: Some("Again"),
+        answers: &[(201, "New", "The caller may repeat the effect"), (200, "Duplicate", "This repetition was had before")],
+        refusals: &[Code::Conflict, Code::InFlight, Code::InDoubt, Code::Stale, Code::SequenceGap],
+        parameters: &[],
+    },
+    Operation {
+        method: "post",
+        path: "/v1/fences/seal",
+        summary: "Record the outcome",
+        request: Some("Seal"),
+        answers: &[(200, "Sealed", "Durable; every later claim gets this receipt")],
+        refusals: &[Code::FencedOff, Code::Conflict],
+        parameters: &[],
+    },
+    Operation {
+        method: "post",
+        path: "/v1/fences/renew",
+        summary: "Ask for more time",
+        request: Some("Renew"),
+        answers: &[(200, "Renewed", "The lease runs from now")],
+        refusals: &[Code::FencedOff, Code::InDoubt],
+        parameters: &[],
+    },
+    Operation {
+        method: "post",
+        path: "/v1/fences/release",
+        summary: "Give the key back: nothing happened",
+        request: Some("Release"),
+        answers: &[(200, "Released", "The next claimant may act")],
+        refusals: &[Code::FencedOff],
+        parameters: &[],
+    },
+    Operation {
+        method: "post",
+        path: "/v1/fences/batch",
+        summary: "Up to 1,000 commands, decided in order, durable in one commit",
+        request: Some("Batch"),
+        answers: &[(200, "BatchResults", "One result per command, in order")],
+        refusals: &[],
+        parameters: &[],
+    },
+    Operation {
+        method: "put",
+        path: "/v1/aliases/{name}",
+        summary: "Let a name stand for a sealed effect",
+        request: Some("Target"),
+        answers: &[(200, "Alias", "The name stands for the effect")],
+        refusals: &[Code::NotSealed],
+        parameters: &[("name", "path", "1 to 255 bytes")],
+    },
+    Operation {
+        method: "get",
+        path: "/v1/aliases/{name}",
+        summary: "Read the sealed receipt that a name stands for",
+        request: None,
+        answers: &[(200, "Alias", "The name and its receipt")],
+        refusals: &[Code::UnknownAlias],
+        parameters: &[("name", "path", "1 to 255 bytes"), ("tenant", "query", "whose name it is; for admins")],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/idempotency/lookup",
+        summary: "Explain a key: give the scope and every key field as query parameters",
+        request: None,
+        answers: &[(200, "Lookup", "What happened under the key, or exists: false")],
+        refusals: &[Code::UnknownScope, Code::WrongKey],
+        parameters: &[("scope", "query", "the scope's name"), ("tenant", "query", "whose key it is; for admins and viewers")],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/idempotency/in-doubt",
+        summary: "Fences that wait for a person, longest first",
+        request: None,
+        answers: &[(200, "Doubts", "A page; `since` takes its next_cursor")],
+        refusals: &[],
+        parameters: &[("since", "query", "the next_cursor of the page before")],
+    },
+    Operation {
+        method: "post",
+        path: "/admin/idempotency/resolve",
+        summary: "A person's word on a fence in doubt",
+        request: Some("Resolve"),
+        answers: &[(200, "Resolved", "Recorded with who, when and why")],
+        refusals: &[Code::NotInDoubt],
+        parameters: &[],
+    },
+];
+
+const OPEN: &[(&str, &str)] = &[
+    ("/healthz", "The process serves requests"),
+    ("/readyz", "The store acknowledges"),
+    ("/metrics", "OpenMetrics text for Prometheus"),
+    ("/openapi.json", "This document"),
+];
+
+/// The paths that the document names, with their methods.
+pub fn paths() -> Vec<(&'static str, &'static str)> {
+    let guarded = OPERATIONS.iter().map(|operation| (operation.method, operation.path));
+    guarded.chain(OPEN.iter().map(|(path, _)| ("get", *path))).collect()
+}
+
+fn document() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for operation in OPERATIONS {
+        let entry = paths.entry(operation.path).or_insert_with(|| json!({}));
+        entry[operation.method] = said(operation);
+    }
+    for (path, summary) in OPEN {
+        paths.insert((*path).to_owned(), json!({"get": {"summary": summary, "security": [], "responses": {"200": {"description": summary}}}}));
+    }
+    let codes: Vec<&str> = Code::ALL.iter().map(|code| code.parts().1).collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {"title": "Fencepost", "version": env!("CARGO_PKG_VERSION"), "description": "Makes every retry safe.", "license": {"name": "MIT OR Apache-2.0"}},
+        "security": [{"bearer": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "schemas": schemas(&codes),
+        },
+    })
+}
+
+fn said(operation: &Operation) -> Value {
+    let mut responses = Map::new();
+    for (status, schema, description) in operation.answers {
+        let content = json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}});
+        responses.insert(status.to_string(), json!({"description": description, "content": content}));
+    }
+    let write: &[Code] = if operation.request.is_some() { WRITE } else { &[] };
+    for code in GUARDED.iter().chain(write).chain(operation.refusals) {
+        let (status, name, title) = code.parts();
+        let entry = responses.entry(status.to_string()).or_insert_with(|| {
+            json!({"description": "", "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}})
+        });
+        let known = entry["description"].as_str().unwrap_or_default();
+        let separator = if known.is_empty() { "" } else { "; " };
+        entry["description"] = json!(format!("{known}{separator}{name}: {title}"));
+    }
+    let parameters: Vec<Value> = operation
+        .parameters
+        .iter()
+        .map(|(name, place, description)| {
+            let required = *place == "path" || *name == "scope";
+            json!({"name": name, "in": place, "required": required, "description": description, "schema": {"type": "string"}})
+        })
+        .collect();
+    let mut said = json!({"summary": operation.summary, "responses": responses});
+    if !parameters.is_empty() {
+        said["parameters"] = json!(parameters);
+    }
+    if let Some(request) = operation.request {
+        said["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{request}")}}}});
+    }
+    said
+}
+
+fn schemas(codes: &[&str]) -> Value {
+    let text = json!({"type": "string"});
+    let time = json!({"type": "string", "format": "date-time"});
+    let count = json!({"type": "integer", "minimum": 0});
+    let yes = json!({"type": "boolean"});
+    let key = json!({"type": "object", "additionalProperties": {"type": ["string", "integer", "boolean"]}, "description": "Exactly the scope's fields"});
+    let target = [("scope", &text), ("key", &key), ("seq", &count), ("tenant", &text)];
+    let object = |required: &[&str], parts: &[(&str, &Value)]| {
+        let properties: Map<String, Value> = parts.iter().map(|(name, schema)| ((*name).to_owned(), (*schema).clone())).collect();
+        json!({"type": "object", "required": required, "properties": properties})
+    };
+    let with = |more: &[(&'static str, Value)], required: &[&str]| {
+        let mut schema = object(required, &target);
+        for (name, value) in more {
+            schema["properties"][*name] = value.clone();
+        }
+        schema
+    };
+    let any = json!({"description": "Any JSON; kept and returned byte for byte"});
+    let source = object(&["type", "id"], &[("type", &text), ("id", &text)]);
+    let version = json!({"type": ["integer", "string"]});
+    let claim = [
+        ("body", json!({"description": "Any JSON; another body under the same key is a conflict"})),
+        ("version", version),
+        ("source", source),
+        ("lease_ms", json!({"type": "integer", "minimum": 1})),
+        ("wait_ms", count.clone()),
+    ];
+    let key_hex = json!({"type": "string", "pattern": "^[0-9a-f]{64}$"});
+    json!({
+        "Target": object(&["scope", "key"], &target),
+        "Claim": with(&claim, &["scope", "key"]),
+        "Again": with(&claim, &["scope", "key", "seq"]),
+        "Seal": with(&[("token", count.clone()), ("effect_id", text.clone()), ("receipt", any.clone())], &["scope", "key", "token", "effect_id", "receipt"]),
+        "Renew": with(&[("token", count.clone()), ("lease_ms", json!({"type": "integer", "minimum": 1}))], &["scope", "key", "token"]),
+        "Release": with(&[("token", count.clone())], &["scope", "key", "token"]),
+        "Resolve": with(&[("outcome", json!({"enum": ["sealed", "released"]})), ("why", text.clone()), ("effect_id", text.clone()), ("receipt", any.clone())], &["scope", "key", "outcome", "why"]),
+        "Batch": json!({"type": "object", "required": ["commands"], "properties": {"commands": {"type": "array", "maxItems": 1000, "items": {"type": "object", "required": ["op"], "properties": {"op": {"enum": ["claim", "again", "seal", "renew", "release"]}}}}}}),
+        "BatchResults": json!({"type": "object", "required": ["results"], "properties": {"results": {"type": "array", "items": {"type": "object", "required": ["status", "body"], "properties": {"status": {"type": "integer"}, "body": {"type": "object"}}}}}}),
+        "New": object(&["decision", "idempotency_key", "token", "attempt", "recovering", "lease_expires_at"], &[("decision", &json!({"const": "new"})), ("idempotency_key", &key_hex), ("token", &count), ("attempt", &count), ("recovering", &yes), ("lease_expires_at", &time), ("earlier", &json!({"type": "object", "description": "The attempt that lapsed, where recovering"}))]),
+        "Duplicate": object(&["decision", "replay", "idempotency_key", "effect_id", "receipt"], &[("decision", &json!({"const": "duplicate"})), ("replay", &json!({"const": true})), ("idempotency_key", &key_hex), ("effect_id", &text), ("receipt", &any), ("first_seen_at", &time), ("sealed_at", &time), ("expires_at", &time)]),
+        "Sealed": object(&["decision", "replay", "idempotency_key"], &[("decision", &json!({"const": "sealed"})), ("replay", &yes), ("idempotency_key", &key_hex), ("sealed_at", &time), ("expires_at", &time)]),
+        "Renewed": object(&["decision", "lease_expires_at"], &[("decision", &json!({"const": "renewed"})), ("idempotency_key", &key_hex), ("lease_expires_at", &time)]),
+        "Released": object(&["decision", "replay"], &[("decision", &json!({"const": "released"})), ("idempotency_key", &key_hex), ("replay", &yes)]),
+        "Resolved": object(&["decision", "replay"], &[("decision", &json!({"const": "resolved"})), ("idempotency_key", &key_hex), ("replay", &yes)]),
+        "Alias": object(&["name", "scope", "idempotency_key", "effect_id", "receipt"], &[("name", &text), ("scope", &text), ("replay", &yes), ("idempotency_key", &key_hex), ("effect_id", &text), ("receipt", &any), ("moved_at", &time)]),
+        "Lookup": object(&["exists"], &[("exists", &yes), ("scope", &text), ("tenant", &text), ("idempotencyKey", &key_hex), ("state", &json!({"enum": ["pending", "lapsed", "in_doubt", "sealed", "released"]})), ("firstSeenAt", &time), ("sealedAt", &time), ("expiresAt", &time), ("resultUrn", &text), ("attempts", &count), ("replays", &count), ("conflicts", &count), ("history", &json!({"type": "array", "items": {"type": "object", "required": ["at", "decision"]}}))]),
+        "Doubts": object(&["items", "next_cursor"], &[("items", &json!({"type": "array", "items": {"type": "object"}})), ("next_cursor", &text)]),
+        "Problem": object(&["type", "title", "status", "detail", "code", "trace_id"], &[("type", &text), ("title", &text), ("status", &json!({"type": "integer"})), ("detail", &text), ("instance", &text), ("code", &json!({"enum": codes})), ("trace_id", &text), ("diff", &json!({"type": "array", "description": "RFC 6902, from the first body to this one"})), ("sealed_version", &json!({"type": ["integer", "string"]}))]),
+    })
+}

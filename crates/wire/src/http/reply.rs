@@ -1,0 +1,238 @@
+//! Replies to bytes: what a client hears about a fence. The other half of the pair is `request`.
+//! Never asks the engine anything, and never lets a value under a masked pointer out.
+
+use std::io::Write;
+
+use axum::{body::Body, response::Response};
+use fencepost_kernel::{
+    Millis, Reply, Version,
+    command::{Granted, Mismatch},
+    diff,
+    fence::{Alias, Fence, State},
+    json::write_string,
+    key::Target,
+};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+
+use super::call::Call;
+use crate::{
+    problem::{Code, Problem},
+    time::rfc3339,
+};
+
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+
+/// The longest a client in flight is told to stay away: holders usually finish well within their lease.
+const RETRY_AFTER_S_MAX: u64 = 5;
+
+/// An answer that is not a refusal.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: Vec<u8>,
+    replayed: bool,
+    expires: Option<Millis>,
+}
+
+impl Answer {
+    pub(super) fn ok(body: Vec<u8>) -> Self {
+        Self { status: StatusCode::OK, body, replayed: false, expires: None }
+    }
+
+    pub(super) fn response(self) -> Response {
+        let mut response = Response::new(Body::from(self.body));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if self.replayed {
+            headers.insert(REPLAYED, HeaderValue::from_static("true"));
+        }
+        if let Some(value) = self.expires.and_then(|at| HeaderValue::try_from(rfc3339(at.0)).ok()) {
+            headers.insert(EXPIRES, value);
+        }
+        response
+    }
+}
+
+/// A JSON object being written.
+pub(super) struct Object(Vec<u8>);
+
+impl Object {
+    pub(super) fn new() -> Self {
+        Self(Vec::with_capacity(320))
+    }
+
+    fn name(&mut self, name: &str) {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        self.0.push(b'"');
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\":");
+    }
+
+    pub(super) fn text(mut self, name: &str, value: &str) -> Self {
+        self.name(name);
+        write_string(&mut self.0, value);
+        self
+    }
+
+    pub(super) fn display(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+        self.name(name);
+        // Writing to memory cannot fail.
+        let _ = write!(self.0, "{value}");
+        self
+    }
+
+    pub(super) fn raw(mut self, name: &str, json: &[u8]) -> Self {
+        self.name(name);
+        self.0.extend_from_slice(json);
+        self
+    }
+
+    pub(super) fn time(self, name: &str, at: Millis) -> Self {
+        self.text(name, &rfc3339(at.0))
+    }
+
+    pub(super) fn end(mut self) -> Vec<u8> {
+        if self.0.is_empty() {
+            self.0.push(b'{');
+        }
+        self.0.push(b'}');
+        self.0
+    }
+}
+
+/// A version as JSON.
+pub(super) fn version(version: &Version) -> String {
+    match version {
+        Version::Integer(number) => number.to_string(),
+        Version::Text(text) => quoted(text),
+    }
+}
+
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = Vec::new();
+    write_string(&mut out, text);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// What a reply about `target` looks like.
+pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Problem> {
+    let now = call.app.fencepost.engine().now();
+    match reply {
+        Reply::New(granted) => Ok(new(target, granted)),
+        Reply::Duplicate { fence, .. } => Ok(duplicate(target, fence)),
+        Reply::InFlight { lease_expires } => {
+            let seconds = lease_expires.since(now).div_ceil(1_000).clamp(1, RETRY_AFTER_S_MAX);
+            Err(Problem::new(Code::InFlight, "somebody else holds the claim; ask again, or send `wait_ms`")
+                .retry_after(seconds)
+                .with("lease_expires_at", &quoted(&rfc3339(lease_expires.0))))
+        }
+        Reply::Conflict(mismatch) => Err(conflict(call, target, mismatch)),
+        Reply::SealConflict => {
+            Err(Problem::new(Code::Conflict, "this token already sealed another outcome; the first one stands"))
+        }
+        Reply::Stale { sealed_version } => {
+            Err(Problem::new(Code::Stale, "a newer version of the same source is already sealed")
+                .with("sealed_version", &version(sealed_version)))
+        }
+        Reply::Incomparable { sealed_version } => {
+            Err(Problem::new(Code::Incomparable, "an integer and a string version do not compare")
+                .with("sealed_version", &version(sealed_version)))
+        }
+        Reply::InDoubt { since } => {
+            Err(Problem::new(Code::InDoubt, "the last holder's lease ran out; a person must resolve this key first")
+                .with("since", &quoted(&rfc3339(since.0))))
+        }
+        Reply::SequenceGap { last, sealed } => {
+            let why = if *sealed { "the next one is last + 1" } else { "the last one is not sealed yet" };
+            Err(Problem::new(Code::SequenceGap, why).with("last", &last.to_string()).with("last_sealed", &sealed.to_string()))
+        }
+        Reply::Sealed { replay, at, expires, .. } => {
+            let body = keyed(target, "sealed").display("replay", replay).time("sealed_at", *at).time("expires_at", *expires);
+            Ok(Answer { expires: Some(*expires), replayed: *replay, ..Answer::ok(body.end()) })
+        }
+        Reply::Renewed { lease_expires } => {
+            let body = keyed(target, "renewed").time("lease_expires_at", *lease_expires);
+            Ok(Answer { expires: Some(*lease_expires), ..Answer::ok(body.end()) })
+        }
+        Reply::Released { replay } => {
+            Ok(Answer { replayed: *replay, ..Answer::ok(keyed(target, "released").display("replay", replay).end()) })
+        }
+        Reply::Resolved { replay } => {
+            Ok(Answer { replayed: *replay, ..Answer::ok(keyed(target, "resolved").display("replay", replay).end()) })
+        }
+        Reply::FencedOff { .. } => {
+            Err(Problem::new(Code::FencedOff, "this token does not hold the claim: it was released, sealed, reclaimed or never given"))
+        }
+        Reply::NotInDoubt => Err(Problem::new(Code::NotInDoubt, "only a fence that is in doubt can be resolved")),
+        Reply::NotSealed => Err(Problem::new(Code::NotSealed, "an alias can stand for a sealed effect only")),
+        Reply::Aliased { replay, alias } => Ok(Answer { replayed: *replay, ..Answer::ok(self::alias(alias, Some(*replay))) }),
+        Reply::Done => Err(Problem::new(Code::Internal, "no reply")),
+    }
+}
+
+fn keyed(target: &Target, decision: &str) -> Object {
+    Object::new().text("decision", decision).display("idempotency_key", format_args!("\"{}\"", target.key))
+}
+
+fn new(target: &Target, granted: &Granted) -> Answer {
+    let mut body = keyed(target, "new")
+        .display("token", granted.token.0)
+        .display("attempt", granted.attempt)
+        .display("recovering", granted.recovering.is_some())
+        .time("lease_expires_at", granted.lease_expires);
+    if let Some(earlier) = &granted.recovering {
+        let known = Object::new()
+            .display("token", earlier.token.0)
+            .display("attempt", earlier.attempt)
+            .time("lease_expired_at", earlier.lease_expired);
+        body = body.raw("earlier", &known.end());
+    }
+    Answer { status: StatusCode::CREATED, expires: Some(granted.lease_expires), ..Answer::ok(body.end()) }
+}
+
+fn duplicate(target: &Target, fence: &Fence) -> Answer {
+    let mut body = keyed(target, "duplicate").display("replay", true);
+    let mut ends = None;
+    if let State::Sealed { receipt, at, expires } = &fence.state {
+        body = body
+            .text("effect_id", &receipt.effect_id)
+            .raw("receipt", &receipt.body)
+            .time("first_seen_at", fence.first_seen)
+            .time("sealed_at", *at)
+            .time("expires_at", *expires);
+        ends = Some(*expires);
+    }
+    Answer { replayed: true, expires: ends, ..Answer::ok(body.end()) }
+}
+
+/// An alias and the receipt it stands for.
+pub(super) fn alias(alias: &Alias, replay: Option<bool>) -> Vec<u8> {
+    let mut body = Object::new().text("name", &alias.name).text("scope", &alias.scope);
+    if let Some(replay) = replay {
+        body = body.display("replay", replay);
+    }
+    body.text("idempotency_key", &alias.target.to_string())
+        .text("effect_id", &alias.receipt.effect_id)
+        .raw("receipt", &alias.receipt.body)
+        .time("moved_at", alias.at)
+        .end()
+}
+
+fn conflict(call: &Call, target: &Target, mismatch: &Mismatch) -> Problem {
+    let problem = Problem::new(Code::Conflict, "this key was first used with another body; `diff` leads from the first to this one");
+    let diff = diff::between(mismatch, &target.scope.mask);
+    call.app.metrics.diff(diff.operations);
+    match diff.patch {
+        Some(patch) if diff.truncated => problem.with("diff", &patch).with("diff_truncated", "true"),
+        Some(patch) => problem.with("diff", &patch),
+        None => {
+            let side = |body: &fencepost_kernel::body::Body| {
+                let digest = fencepost_kernel::FenceKey(body.digest);
+                String::from_utf8(Object::new().text("sha256", &digest.to_string()).display("size", body.size).end())
+                    .unwrap_or_default()
+            };
+            problem.with("first", &side(&mismatch.first)).with("second", &side(&mismatch.second))
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Bytes to commands: what a client may say about a fence. Refuses with the name of what is wrong.
+//! The other half of the pair is `reply`. Never asks the engine anything.
+
+use fencepost_kernel::{
+    Command, Version,
+    body::Body,
+    command::{self, Outcome, Release, Renew, Resolve, Seal},
+    fence::{Source, Token},
+    json::{Node, Value},
+    key::Target,
+};
+
+use super::call::Call;
+use crate::problem::{Code, Problem};
+
+/// Whether a claim is of the effect itself or of a deliberate repetition.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repetition {
+    /// `seq` says; without it, the effect itself.
+    Optional,
+    /// `seq` must be there.
+    Required,
+}
+
+/// What of an effect id or a reason is accepted.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+fn malformed(detail: impl Into<String>) -> Problem {
+    Problem::new(Code::Malformed, detail)
+}
+
+/// The document must be an object.
+pub(super) fn object<'n, 'a>(node: &'n Node<'a>) -> Result<&'n Node<'a>, Problem> {
+    match node.value {
+        Value::Object(_) => Ok(node),
+        _ => Err(malformed("the body must be a JSON object")),
+    }
+}
+
+fn member<'n, 'a>(node: &'n Node<'a>, name: &str) -> Result<&'n Node<'a>, Problem> {
+    node.get(name).ok_or_else(|| malformed(format!("`{name}` is missing")))
+}
+
+pub(super) fn text<'n>(node: &'n Node<'_>, name: &str) -> Result<&'n str, Problem> {
+    let text = member(node, name)?.as_str().ok_or_else(|| malformed(format!("`{name}` must be a string")))?;
+    if text.is_empty() || text.len() > TEXT_BYTES_MAX {
+        return Err(malformed(format!("`{name}` must have 1 to {TEXT_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+fn optional_text<'n>(node: &'n Node<'_>, name: &str) -> Result<Option<&'n str>, Problem> {
+    node.get(name).map(|_| text(node, name)).transpose()
+}
+
+fn optional_u64(node: &Node<'_>, name: &str) -> Result<Option<u64>, Problem> {
+    let wrong = || malformed(format!("`{name}` must be a whole number that is not negative"));
+    node.get(name).map(|value| value.as_u64().ok_or_else(wrong)).transpose()
+}
+
+/// The fence that a request names: tenant, scope, key and, for a repetition, its number.
+pub(super) fn target(call: &Call, node: &Node<'_>, repetition: Repetition) -> Result<Target, Problem> {
+    let tenant = call.tenant(optional_text(node, "tenant")?)?;
+    let name = text(node, "scope")?;
+    let scope = call.app.policy().scopes.get(name);
+    let scope = scope.ok_or_else(|| Problem::new(Code::UnknownScope, format!("there is no scope {name:?}")))?;
+    let key = member(node, "key")?;
+    let Value::Object(members) = &key.value else { return Err(malformed("`key` must be an object")) };
+    let mut fields = Vec::with_capacity(members.len());
+    for (name, value) in members {
+        let text = match &value.value {
+            Value::String(text) => text.to_string(),
+            Value::Bool(truth) => truth.to_string(),
+            Value::Number => match value.as_integer() {
+                Some(number) => number.to_string(),
+                None => return Err(malformed(format!("key field `{name}` must be a string, an integer or a boolean"))),
+            },
+            _ => return Err(malformed(format!("key field `{name}` must be a string, an integer or a boolean"))),
+        };
+        fields.push((name.to_string(), text));
+    }
+    let seq = optional_u64(node, "seq")?;
+    if seq == Some(0) {
+        return Err(malformed("`seq` counts from 1"));
+    }
+    if seq.is_none() && repetition == Repetition::Required {
+        return Err(malformed("`seq` is missing"));
+    }
+    if seq.is_some() && scope.again.is_none() {
+        return Err(malformed(format!("scope {name} has no sequence of repetitions")));
+    }
+    Target::new(tenant, scope.clone(), fields, seq)
+        .map_err(|wrong| Problem::new(Code::WrongKey, format!("scope {name} takes exactly {}; {wrong}", scope.key.join(", "))))
+}
+
+/// A claim, and how long it will wait for somebody else's.
+pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Result<(Command, u64), Problem> {
+    let target = target(call, object(node)?, repetition)?;
+    let lease_ms = lease(node, &target)?;
+    let wait_ms = optional_u64(node, "wait_ms")?.unwrap_or(0);
+    let wait_ms_max = call.app.policy().server.limits.wait_max.as_millis() as u64;
+    if wait_ms > wait_ms_max {
+        return Err(malformed(format!("`wait_ms` may be up to {wait_ms_max}")));
+    }
+    let version = match node.get("version").map(|version| (version.as_integer(), version.as_str())) {
+        None => None,
+        Some((Some(number), _)) => Some(Version::Integer(number)),
+        Some((_, Some(text))) => Some(Version::Text(text.to_owned())),
+        Some(_) => return Err(malformed("`version` must be an integer or a string")),
+    };
+    let source = match node.get("source") {
+        None => None,
+        Some(source) => Some(Source { kind: text(object(source)?, "type")?.to_owned(), id: text(source, "id")?.to_owned() }),
+    };
+    let body = node.get("body").map(|body| Body::json(body, &target.scope.mask));
+    Ok((Command::Claim(command::Claim { target, body, version, source, lease_ms }), wait_ms))
+}
+
+fn lease(node: &Node<'_>, target: &Target) -> Result<u64, Problem> {
+    let lease_ms = optional_u64(node, "lease_ms")?.unwrap_or(target.scope.lease_ms);
+    if !(1..=target.scope.lease_ms_max).contains(&lease_ms) {
+        return Err(malformed(format!("`lease_ms` must be from 1 to {}", target.scope.lease_ms_max)));
+    }
+    Ok(lease_ms)
+}
+
+fn token(node: &Node<'_>) -> Result<Token, Problem> {
+    member(node, "token")?.as_u64().map(Token).ok_or_else(|| malformed("`token` must be the integer that the claim gave"))
+}
+
+pub(super) fn seal(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
+    let target = target(call, object(node)?, Repetition::Optional)?;
+    let token = token(node)?;
+    let effect_id = text(node, "effect_id")?.to_owned();
+    // The exact bytes of the value, never parsed and written again.
+    let receipt = call.body.slice_ref(member(node, "receipt")?.raw.as_bytes());
+    Ok(Command::Seal(Seal { target, token, effect_id, receipt }))
+}
+
+pub(super) fn renew(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
+    let target = target(call, object(node)?, Repetition::Optional)?;
+    let lease_ms = lease(node, &target)?;
+    Ok(Command::Renew(Renew { token: token(node)?, target, lease_ms }))
+}
+
+pub(super) fn release(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
+    let target = target(call, object(node)?, Repetition::Optional)?;
+    Ok(Command::Release(Release { token: token(node)?, target }))
+}
+
+pub(super) fn resolve(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
+    let target = target(call, object(node)?, Repetition::Optional)?;
+    let outcome = match text(node, "outcome")? {
+        "released" => Outcome::Released,
+        "sealed" => Outcome::Sealed {
+            effect_id: text(node, "effect_id")?.to_owned(),
+            receipt: node.get("receipt").map_or_else(|| "null".into(), |receipt| call.body.slice_ref(receipt.raw.as_bytes())),
+        },
+        other => return Err(malformed(format!("`outcome` must be \"sealed\" or \"released\", not {other:?}"))),
+    };
+    let why = text(node, "why")?.to_owned();
+    Ok(Command::Resolve(Resolve { target, outcome, by: call.caller.id.clone(), why }))
+}
+
+/// One command of a batch.
+pub(super) fn command(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
+    match text(object(node)?, "op")? {
+        op @ ("claim" | "again") => {
+            let repetition = if op == "again" { Repetition::Required } else { Repetition::Optional };
+            match claim(call, node, repetition)? {
+                (command, 0) => Ok(command),
+                _ => Err(malformed("a command in a batch cannot wait: leave `wait_ms` out")),
+            }
+        }
+        "seal" => seal(call, node),
+        "renew" => renew(call, node),
+        "release" => release(call, node),
+        other => Err(malformed(format!("`op` must be claim, again, seal, renew or release, not {other:?}"))),
+    }
+}

@@ -1,0 +1,189 @@
+//! JSON lines on standard output. A line is added to a buffer and written by a thread of its own, so that a slow
+//! terminal never slows a request. Past its bound it drops lines and says how many; it never blocks and never grows.
+
+use std::{
+    io::Write,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use fencepost_kernel::json::write_string;
+
+use crate::time::rfc3339;
+
+const BUFFER_BYTES_MAX: usize = 8 << 20;
+const FLUSH_BYTES: usize = 64 << 10;
+const FLUSH_EVERY: Duration = Duration::from_millis(100);
+
+/// How loud a line is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Level {
+    /// Something failed.
+    Error,
+    /// Something a person should look at.
+    Warn,
+    /// What happened.
+    Info,
+    /// Details.
+    Debug,
+}
+
+impl Level {
+    /// The level of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Error, Self::Warn, Self::Info, Self::Debug].into_iter().find(|level| level.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+/// Where lines go. Clones share it; the last one writes what is left.
+#[derive(Clone)]
+pub struct Log {
+    sink: Arc<Sink>,
+    level: Level,
+}
+
+struct Sink {
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    lines: Vec<u8>,
+    dropped: u64,
+    closed: bool,
+    idle: bool,
+}
+
+impl Log {
+    /// A log that writes to `out`.
+    pub fn new(level: Level, mut out: impl Write + Send + 'static) -> Self {
+        let sink = Arc::new(Sink { state: Mutex::default(), bell: Condvar::new() });
+        let writer = sink.clone();
+        // Without a thread there is no log; serving without one would hide what it decides.
+        thread::Builder::new()
+            .name("fencepost-log".to_owned())
+            .spawn(move || {
+                loop {
+                    let (lines, dropped, closed) = writer.take();
+                    // Nobody is left to tell when standard output is gone.
+                    let _ = out.write_all(&lines).and_then(|()| out.flush());
+                    if dropped > 0 {
+                        let _ = writeln!(out, r#"{{"level":"warn","msg":"log lines dropped","count":{dropped}}}"#);
+                    }
+                    if closed && lines.is_empty() {
+                        return;
+                    }
+                }
+            })
+            .expect("a thread can be started at start-up");
+        Self { sink, level }
+    }
+
+    /// Starts a line; it is written when dropped.
+    pub fn line(&self, level: Level, now_ms: u64, msg: &str) -> Line<'_> {
+        let mut text = Vec::new();
+        let on = level <= self.level;
+        if on {
+            text.reserve(384);
+            text.extend_from_slice(b"{\"ts\":\"");
+            text.extend_from_slice(rfc3339(now_ms).as_bytes());
+            text.extend_from_slice(b"\",\"level\":\"");
+            text.extend_from_slice(level.name().as_bytes());
+            text.extend_from_slice(b"\"");
+        }
+        let line = Line { log: self, text, on };
+        line.text("msg", msg)
+    }
+
+    /// Waits until everything so far is written.
+    pub fn flush(&self) {
+        let mut state = self.sink.lock();
+        while !(state.lines.is_empty() && state.idle) {
+            self.sink.bell.notify_all();
+            let (next, _) = self.sink.bell.wait_timeout(state, Duration::from_millis(10)).unwrap_or_else(PoisonError::into_inner);
+            state = next;
+        }
+    }
+
+    fn add(&self, line: &[u8]) {
+        let mut state = self.sink.lock();
+        if state.lines.len() + line.len() > BUFFER_BYTES_MAX {
+            state.dropped += 1;
+            return;
+        }
+        state.lines.extend_from_slice(line);
+        if state.lines.len() >= FLUSH_BYTES {
+            self.sink.bell.notify_all();
+        }
+    }
+}
+
+impl Sink {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> (Vec<u8>, u64, bool) {
+        let mut state = self.lock();
+        state.idle = true;
+        if state.lines.len() < FLUSH_BYTES && !state.closed {
+            let (next, _) = self.bell.wait_timeout(state, FLUSH_EVERY).unwrap_or_else(PoisonError::into_inner);
+            state = next;
+        }
+        state.idle = state.lines.is_empty();
+        (std::mem::take(&mut state.lines), std::mem::take(&mut state.dropped), state.closed)
+    }
+}
+
+/// A line being made.
+pub struct Line<'a> {
+    log: &'a Log,
+    text: Vec<u8>,
+    on: bool,
+}
+
+impl Line<'_> {
+    /// Adds a text member.
+    pub fn text(mut self, name: &str, value: &str) -> Self {
+        if self.on {
+            self.name(name);
+            write_string(&mut self.text, value);
+        }
+        self
+    }
+
+    /// Adds a number.
+    pub fn number(mut self, name: &str, value: u64) -> Self {
+        if self.on {
+            self.name(name);
+            let _ = write!(self.text, "{value}");
+        }
+        self
+    }
+
+    fn name(&mut self, name: &str) {
+        self.text.push(b',');
+        write_string(&mut self.text, name);
+        self.text.push(b':');
+    }
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        if self.on {
+            self.text.extend_from_slice(b"}\n");
+            self.log.add(&self.text);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Counters and histograms for Prometheus. Labels are bounded: past a limit, further tenants are counted together.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, PoisonError, RwLock, atomic::AtomicU64},
+    time::Duration,
+};
+
+use fencepost::engine::Observer;
+use prometheus_client::{
+    encoding::text::encode,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+/// Tenants with series of their own.
+const TENANTS_MAX: usize = 200;
+
+type Labels = [(&'static str, String); 4];
+
+/// Everything that is measured. Clones share it.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    decisions: Family<Vec<(&'static str, String)>, Counter>,
+    seal_seconds: Family<Vec<(&'static str, String)>, Histogram, fn() -> Histogram>,
+    diff_operations: Histogram,
+    batch_commands: Histogram,
+    commit_seconds: Histogram,
+    waiters: Gauge,
+    ready: Gauge,
+    clock_ahead: Gauge<f64, AtomicU64>,
+    tenants: Arc<RwLock<HashSet<String>>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("fencepost");
+        let decisions = Family::default();
+        registry.register("decisions", "Decisions by operation, scope, tenant and outcome", decisions.clone());
+        let seal_seconds: Family<_, Histogram, fn() -> Histogram> = Family::new_with_constructor(|| {
+            Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0, 3_600.0])
+        });
+        registry.register_with_unit(
+            "first_seen_to_seal",
+            "Time from the first claim of a key to its seal",
+            Unit::Seconds,
+            seal_seconds.clone(),
+        );
+        let diff_operations = Histogram::new([1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0]);
+        registry.register("conflict_diff_operations", "Operations in the diffs of refused conflicts", diff_operations.clone());
+        let batch_commands = Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 4096.0]);
+        registry.register("commit_batch_commands", "Commands decided in one commit", batch_commands.clone());
+        let commit_seconds = Histogram::new([0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1.0, 5.0]);
+        registry.register_with_unit("commit", "Time of one commit, from load to sync", Unit::Seconds, commit_seconds.clone());
+        let waiters = Gauge::default();
+        registry.register("waiters", "Callers waiting for somebody else's seal", waiters.clone());
+        let ready = Gauge::default();
+        registry.register("ready", "1 while the store acknowledges", ready.clone());
+        let clock_ahead = Gauge::<f64, AtomicU64>::default();
+        registry.register_with_unit("wall_clock_ahead", "How far the wall clock is ahead of the store's time", Unit::Seconds, clock_ahead.clone());
+        Self {
+            registry: Arc::new(registry),
+            decisions,
+            seal_seconds,
+            diff_operations,
+            batch_commands,
+            commit_seconds,
+            waiters,
+            ready,
+            clock_ahead,
+            tenants: Arc::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts one decision.
+    pub fn decision(&self, op: &'static str, scope: &str, tenant: &str, decision: &'static str) {
+        let labels: Labels = [
+            ("op", op.to_owned()),
+            ("scope", scope.to_owned()),
+            ("tenant", self.bounded(tenant)),
+            ("decision", decision.to_owned()),
+        ];
+        self.decisions.get_or_create(&labels.to_vec()).inc();
+    }
+
+    /// Records how long a key took from its first claim to its seal.
+    pub fn sealed(&self, scope: &str, took_ms: u64) {
+        self.seal_seconds.get_or_create(&vec![("scope", scope.to_owned())]).observe(took_ms as f64 / 1_000.0);
+    }
+
+    /// Records the size of a diff.
+    pub fn diff(&self, operations: usize) {
+        self.diff_operations.observe(operations as f64);
+    }
+
+    /// The text that Prometheus reads.
+    pub fn render(&self, waiting: usize, ready: bool, wall_ahead_ms: i64) -> String {
+        self.waiters.set(waiting as i64);
+        self.ready.set(i64::from(ready));
+        self.clock_ahead.set(wall_ahead_ms as f64 / 1_000.0);
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+
+    fn bounded(&self, tenant: &str) -> String {
+        if self.tenants.read().unwrap_or_else(PoisonError::into_inner).contains(tenant) {
+            return tenant.to_owned();
+        }
+        let mut tenants = self.tenants.write().unwrap_or_else(PoisonError::into_inner);
+        if tenants.len() < TENANTS_MAX {
+            tenants.insert(tenant.to_owned());
+            return tenant.to_owned();
+        }
+        "other".to_owned()
+    }
+}
+
+impl Observer for Metrics {
+    fn committed(&self, commands: usize, took: Duration) {
+        self.batch_commands.observe(commands as f64);
+        self.commit_seconds.observe(took.as_secs_f64());
+    }
+}

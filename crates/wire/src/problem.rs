@@ -1,0 +1,159 @@
+//! Every refusal a client can see: RFC 9457 problem documents with a stable code, one docs page each.
+//! The only place that maps errors to HTTP. Never carries anything internal in a message.
+
+use bytes::Bytes;
+use fencepost::engine;
+use fencepost_kernel::json::write_string;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::Full;
+
+/// Where the page of a code is.
+pub const PAGES: &str = "https://fencepost.dev/errors/";
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $status:literal $code:literal $title:literal;)+) => {
+        /// A stable kind of refusal.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Code { $($(#[$doc])* $name,)+ }
+
+        impl Code {
+            /// Every code there is.
+            pub const ALL: &[Code] = &[$(Code::$name,)+];
+
+            /// Its status, its name on the wire, and its title.
+            pub fn parts(self) -> (u16, &'static str, &'static str) {
+                match self { $(Code::$name => ($status, $code, $title),)+ }
+            }
+        }
+    };
+}
+
+codes! {
+    /// Not what the path asks for.
+    Malformed = 400 "malformed-request" "The request cannot be understood";
+    /// The key object does not hold exactly the scope's fields.
+    WrongKey = 400 "wrong-key-fields" "The key does not fit its scope";
+    /// No credential, or one that is not valid.
+    Unauthorized = 401 "unauthorized" "A valid credential is needed";
+    /// The credential does not allow this.
+    Forbidden = 403 "forbidden" "The credential does not allow this";
+    /// No such path.
+    NotFound = 404 "not-found" "There is nothing here";
+    /// No such scope.
+    UnknownScope = 404 "unknown-scope" "No scope of that name";
+    /// No such alias.
+    UnknownAlias = 404 "unknown-alias" "No alias of that name";
+    /// The path exists, the method does not.
+    MethodNotAllowed = 405 "method-not-allowed" "The path does not take this method";
+    /// The client was too slow.
+    Timeout = 408 "request-timeout" "The request took too long to arrive";
+    /// Same key, other body.
+    Conflict = 409 "conflict" "The key was first used with other content";
+    /// Somebody else is acting.
+    InFlight = 409 "in-flight" "The first request is still under way";
+    /// A person must decide.
+    InDoubt = 409 "in-doubt" "The outcome of an earlier attempt is unknown";
+    /// A newer version is sealed.
+    Stale = 409 "stale" "A newer version is already sealed";
+    /// The token may not act.
+    FencedOff = 409 "fenced-off" "The token no longer holds the claim";
+    /// Not the next repetition.
+    SequenceGap = 409 "sequence-gap" "Not the next in the sequence";
+    /// The effect is not sealed.
+    NotSealed = 409 "not-sealed" "The effect is not sealed";
+    /// No doubt to resolve.
+    NotInDoubt = 409 "not-in-doubt" "There is no doubt to resolve";
+    /// Too many bytes.
+    TooLarge = 413 "too-large" "The request is too large";
+    /// Not JSON.
+    NotJson = 415 "not-json" "JSON is required";
+    /// Versions of different kinds do not compare.
+    Incomparable = 422 "version-incomparable" "The version does not compare with the sealed one";
+    /// A bug on our side.
+    Internal = 500 "internal" "Something went wrong on our side";
+    /// The store does not answer.
+    StoreUnavailable = 503 "store-unavailable" "The store does not answer";
+    /// Going down, or too many connections.
+    Unavailable = 503 "unavailable" "Not serving right now";
+}
+
+/// One refusal, ready to be sent.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    code: Code,
+    detail: String,
+    members: Vec<u8>,
+    retry_after_s: Option<u64>,
+}
+
+impl Problem {
+    /// A refusal with a sentence for the person who reads it.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into(), members: Vec::new(), retry_after_s: None }
+    }
+
+    /// Adds a member whose value is JSON text.
+    pub fn with(mut self, name: &str, json: &str) -> Self {
+        self.members.push(b',');
+        write_string(&mut self.members, name);
+        self.members.push(b':');
+        self.members.extend_from_slice(json.as_bytes());
+        self
+    }
+
+    /// Tells the client when to come back.
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after_s = Some(seconds);
+        self
+    }
+
+    /// Its kind.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// Its status.
+    pub fn status(&self) -> u16 {
+        self.code.parts().0
+    }
+
+    /// The document.
+    pub fn body(&self, instance: &str, trace_id: &str) -> Vec<u8> {
+        let (status, code, title) = self.code.parts();
+        let mut out = Vec::with_capacity(256 + self.members.len());
+        out.extend_from_slice(format!(r#"{{"type":"{PAGES}{code}","title":"{title}","status":{status},"detail":"#).as_bytes());
+        write_string(&mut out, &self.detail);
+        out.extend_from_slice(b",\"instance\":");
+        write_string(&mut out, instance);
+        out.extend_from_slice(format!(r#","code":"{code}","trace_id":"{trace_id}""#).as_bytes());
+        out.extend_from_slice(&self.members);
+        out.push(b'}');
+        out
+    }
+
+    /// The answer.
+    pub fn response(&self, instance: &str, trace_id: &str) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::new(self.body(instance, trace_id).into()));
+        *response.status_mut() = StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.code == Code::Unauthorized {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<engine::Error> for Problem {
+    fn from(error: engine::Error) -> Self {
+        let detail = match error {
+            engine::Error::Unavailable(_) => "the store does not answer; nothing was done",
+            engine::Error::Unknown(_) => "the store did not confirm in time; repeat the request, it is safe",
+            engine::Error::Stopped(_) => "the store has stopped; an operator must look at the server's log",
+        };
+        Self::new(Code::StoreUnavailable, detail).retry_after(1)
+    }
+}

@@ -1,0 +1,220 @@
+//! Judges request heads: where one ends, whether it is well-formed, and how its body is framed.
+//! Never more lenient than hyper, which parses the same bytes afterwards: two readings of one message are how requests are smuggled.
+//! Called only from `scan`.
+
+use std::mem::MaybeUninit;
+
+use super::refusal::{self, Refusal, malformed};
+
+/// hyper's own default; above it both refuse.
+pub(super) const HEADERS_MAX: usize = 100;
+
+/// How many bytes after the head belong to the same message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    Sized(u64),
+    Chunked,
+}
+
+/// Looks for the end of a head that may arrive in pieces; every byte is looked at once.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Seek {
+    seen: usize,
+    line: usize,
+    blank: bool,
+    first_line_done: bool,
+}
+
+impl Seek {
+    /// The head's length once its last line is there. `head` starts at the head's first byte and
+    /// holds at least what it held at the last call.
+    pub(super) fn end(&mut self, head: &[u8], line_bytes_max: usize, bytes_max: usize) -> Result<Option<usize>, Refusal> {
+        let fresh = self.seen;
+        for found in memchr::memchr_iter(b'\n', &head[fresh..]) {
+            let lf = fresh + found;
+            if lf == self.line || head[lf - 1] != b'\r' {
+                return Err(malformed("a line of the head ends without CRLF"));
+            }
+            let empty = lf - 1 == self.line;
+            self.line = lf + 1;
+            if !self.first_line_done && empty {
+                // RFC 9112, 2.2: one empty line before a request is to be forgiven.
+                if std::mem::replace(&mut self.blank, true) {
+                    return Err(malformed("more than one empty line before the request line"));
+                }
+            } else if !self.first_line_done {
+                self.first_line_done = true;
+                if lf > line_bytes_max {
+                    return Err(refusal::LINE_TOO_LONG);
+                }
+            } else if empty {
+                let len = lf + 1;
+                return if len > bytes_max { Err(refusal::HEAD_TOO_LARGE) } else { Ok(Some(len)) };
+            }
+        }
+        self.seen = head.len();
+        if !self.first_line_done && head.len() > line_bytes_max {
+            return Err(refusal::LINE_TOO_LONG);
+        }
+        if head.len() > bytes_max {
+            return Err(refusal::HEAD_TOO_LARGE);
+        }
+        Ok(None)
+    }
+}
+
+/// Judges one whole head, the empty line included.
+pub(super) fn check(head: &[u8]) -> Result<Framing, Refusal> {
+    let mut slots = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(head, &mut slots) {
+        Ok(httparse::Status::Complete(len)) if len == head.len() => {}
+        Ok(_) => return Err(malformed("the head has an empty line where none may be")),
+        Err(error) => return Err(unparsable(head, error)),
+    }
+    let (Some(method), Some(target), Some(version)) = (request.method, request.path, request.version) else {
+        return Err(malformed("the request line is incomplete"));
+    };
+    check_target(method, target)?;
+    fields(request.headers, version)
+}
+
+fn unparsable(head: &[u8], error: httparse::Error) -> Refusal {
+    match error {
+        httparse::Error::Version => {
+            let line = head.split(|b| *b == b'\r').find(|line| !line.is_empty()).unwrap_or_default();
+            match line.rsplit(|b| *b == b' ').next() {
+                Some(version) if version.starts_with(b"HTTP/") => refusal::VERSION,
+                _ => malformed("the request line does not end with an HTTP version"),
+            }
+        }
+        httparse::Error::TooManyHeaders => refusal::HEAD_TOO_LARGE,
+        httparse::Error::HeaderName => malformed("a header name is not a token followed by a colon"),
+        httparse::Error::HeaderValue => malformed("a header value holds a control character"),
+        httparse::Error::Token => malformed("the request line is not method, target and version"),
+        httparse::Error::NewLine => malformed("a CR stands without its LF"),
+        _ => malformed("the head is not a request"),
+    }
+}
+
+fn check_target(method: &str, target: &str) -> Result<(), Refusal> {
+    if method == "CONNECT" {
+        return Err(refusal::not_implemented("CONNECT is not served here"));
+    }
+    let bytes = target.as_bytes();
+    match bytes.first() {
+        Some(b'/') if bytes.iter().all(|b| TARGET[*b as usize]) => Ok(()),
+        Some(b'*') if bytes.len() == 1 && method == "OPTIONS" => Ok(()),
+        Some(b'h' | b'H') if bytes.iter().all(|b| TARGET[*b as usize]) => absolute(target),
+        _ => Err(malformed("the request target is neither a path nor an http URI")),
+    }
+}
+
+fn absolute(target: &str) -> Result<(), Refusal> {
+    let uri: Option<http::Uri> = target.parse().ok();
+    let good = uri.as_ref().is_some_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && uri.authority().is_some_and(|a| !a.host().is_empty() && !a.as_str().contains('@'))
+    });
+    if good { Ok(()) } else { Err(malformed("the request target is not a usable http URI")) }
+}
+
+fn fields(headers: &[httparse::Header<'_>], version: u8) -> Result<Framing, Refusal> {
+    let (mut host, mut length, mut chunked) = (false, None, false);
+    for header in headers {
+        // By length first: most headers are none of ours.
+        match header.name.len() {
+            4 if header.name.eq_ignore_ascii_case("host") => {
+                if std::mem::replace(&mut host, true) {
+                    return Err(malformed("Host is given more than once"));
+                }
+                if header.value.is_empty() || !header.value.iter().all(|b| HOST[*b as usize]) {
+                    return Err(malformed("Host is not a host name with an optional port"));
+                }
+            }
+            7 if header.name.eq_ignore_ascii_case("upgrade") => {
+                // Some clients offer h2c with every request and go on in HTTP/1.1 when it is ignored.
+                if !header.value.eq_ignore_ascii_case(b"h2c") {
+                    return Err(refusal::not_implemented("no protocol can be upgraded to here"));
+                }
+            }
+            14 if header.name.eq_ignore_ascii_case("content-length") => {
+                if length.is_some() {
+                    return Err(malformed("Content-Length is given more than once"));
+                }
+                length = Some(decimal(header.value).ok_or(malformed("Content-Length is not a number"))?);
+            }
+            17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
+                if std::mem::replace(&mut chunked, true) {
+                    return Err(malformed("Transfer-Encoding is given more than once"));
+                }
+                if version == 0 {
+                    return Err(malformed("Transfer-Encoding does not exist in HTTP/1.0"));
+                }
+                if !header.value.eq_ignore_ascii_case(b"chunked") {
+                    return Err(malformed("Transfer-Encoding is not exactly chunked"));
+                }
+            }
+            _ => {}
+        }
+    }
+    if version == 1 && !host {
+        return Err(malformed("Host is missing"));
+    }
+    match (length, chunked) {
+        (Some(_), true) => Err(malformed("Content-Length and Transfer-Encoding are both given")),
+        (None, true) => Ok(Framing::Chunked),
+        (length, false) => Ok(Framing::Sized(length.unwrap_or(0))),
+    }
+}
+
+/// Digits only: no sign, no list, no space. The bound is hyper's.
+fn decimal(value: &[u8]) -> Option<u64> {
+    let digits = !value.is_empty() && value.len() <= 19 && value.iter().all(u8::is_ascii_digit);
+    let number = value.iter().fold(0u64, |sum, b| sum.wrapping_mul(10).wrapping_add(u64::from(b.wrapping_sub(b'0'))));
+    digits.then_some(number)
+}
+
+/// What RFC 3986 allows in a path or query, and the few raw characters that clients do send and `http::Uri` takes.
+const TARGET: [bool; 256] = set(b"-._~%!$&'()*+,;=:@/?[]{}|");
+const HOST: [bool; 256] = set(b"-._~%:[]");
+
+/// The letters, the digits and these.
+const fn set(more: &[u8]) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut i = 0;
+    while i < more.len() {
+        table[more[i] as usize] = true;
+        i += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hyper_takes_every_target_that_we_take() {
+        for byte in (0..=255u8).filter(|b| TARGET[*b as usize]) {
+            for place in ["/a", "/?a"] {
+                let target = [place.as_bytes(), &[byte]].concat();
+                assert!(http::Uri::try_from(target.as_slice()).is_ok(), "{byte:?} after {place}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_content_length_is_digits_within_bounds() {
+        assert_eq!(decimal(b"0"), Some(0));
+        assert_eq!(decimal(b"0042"), Some(42));
+        for bad in ["", "+1", "-1", "1 ", "1,1", "0x1", "1_0", "18446744073709551616"] {
+            assert_eq!(decimal(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

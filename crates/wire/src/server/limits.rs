@@ -1,0 +1,62 @@
+//! Every bound that a client can run into, with its default.
+//! Never decides anything: the guard, the body and the accept loop read it.
+//! Filled in by the binary from its configuration.
+
+use http::{Method, Uri};
+
+/// Bounds on what one client, and all clients together, may take.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections served at once; one more is answered 503 and closed.
+    pub connections_max: usize,
+    /// Connections being told 503 at once; past this they are closed unanswered.
+    pub turned_away_max: usize,
+    /// Request line and headers together; past this 431. hyper needs the whole head in one buffer.
+    pub head_bytes_max: usize,
+    /// The request line alone; past this 414.
+    pub request_line_bytes_max: usize,
+    /// A request body, unless `body_bytes_max_for` says otherwise; past this 413.
+    pub body_bytes_max: u64,
+    /// The body bound of one request, given the default: for paths that stream bodies of any size.
+    pub body_bytes_max_for: fn(&Method, &Uri, u64) -> u64,
+    /// From accepting a connection to a finished TLS handshake.
+    pub handshake_ms_max: u64,
+    /// From a head's first byte (on a new connection: from accepting it) to its last; past this 408.
+    pub head_ms_max: u64,
+    /// Between an answer and the next request's first byte.
+    pub idle_ms_max: u64,
+    /// How long one body may keep us waiting in sum, before `body_bytes_per_s_min` adds to it; past this 408.
+    pub body_wait_ms_max: u64,
+    /// Every so many body bytes received earn one more second of waiting.
+    pub body_bytes_per_s_min: u64,
+    /// How long one answer may wait in sum for the client to read, before `write_bytes_per_s_min` adds to it.
+    pub write_wait_ms_max: u64,
+    /// Every so many bytes that the client took earn one more second of waiting.
+    pub write_bytes_per_s_min: u64,
+    /// After a refusal, how long input is still read and dropped, so that the client can read why.
+    pub linger_ms_max: u64,
+    /// From the shutdown signal to cutting what is still in flight.
+    pub grace_ms_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections_max: 4_096,
+            turned_away_max: 64,
+            head_bytes_max: 16 * 1024,
+            request_line_bytes_max: 8 * 1024,
+            body_bytes_max: 4 * 1024 * 1024,
+            body_bytes_max_for: |_, _, max| max,
+            handshake_ms_max: 10_000,
+            head_ms_max: 10_000,
+            idle_ms_max: 75_000,
+            body_wait_ms_max: 10_000,
+            body_bytes_per_s_min: 4 * 1024,
+            write_wait_ms_max: 10_000,
+            write_bytes_per_s_min: 4 * 1024,
+            linger_ms_max: 2_000,
+            grace_ms_max: 25_000,
+        }
+    }
+}

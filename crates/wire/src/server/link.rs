@@ -1,0 +1,86 @@
+//! What the two sides of one connection tell each other: the guard below hyper and the service above it.
+//! Never shared between connections; both sides run in one task, so the atomics are not contended.
+//! Used by `guard`, `connection`, `body` and `reply`.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::refusal::{self, Refusal};
+
+/// Why a body could not be read to its end, where the client is still owed an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    Malformed = 1,
+    TooSlow = 2,
+    TooLarge = 3,
+}
+
+impl Fault {
+    pub(super) fn refusal(self) -> Refusal {
+        match self {
+            Fault::Malformed => refusal::malformed("the chunked body is not framed as RFC 9112 says"),
+            Fault::TooSlow => refusal::BODY_TOO_SLOW,
+            Fault::TooLarge => refusal::BODY_TOO_LARGE,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    calls: AtomicU64,
+    in_flight: AtomicBool,
+    fault: AtomicU8,
+    refused: OnceLock<(u64, Refusal)>,
+}
+
+impl Link {
+    /// The guard: the request after `heads` good ones is a stand-in for one that we refuse.
+    pub(super) fn refuse(&self, heads: u64, refusal: Refusal) {
+        // The first refusal ends the connection, so a second cannot matter.
+        let _ = self.refused.set((heads, refusal));
+    }
+
+    /// The guard or the body: the current request's body failed.
+    pub(super) fn set_fault(&self, fault: Fault) {
+        self.fault.store(fault as u8, Ordering::Release);
+    }
+
+    pub(super) fn fault(&self) -> Option<Fault> {
+        match self.fault.load(Ordering::Acquire) {
+            1 => Some(Fault::Malformed),
+            2 => Some(Fault::TooSlow),
+            3 => Some(Fault::TooLarge),
+            _ => None,
+        }
+    }
+
+    /// From a request's arrival to the end of its answer's body.
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire)
+    }
+}
+
+/// A request being served; dropped when its answer has been handed over whole.
+#[derive(Debug)]
+pub(super) struct Flight(Arc<Link>);
+
+impl Flight {
+    /// Begins a call. The refusal, where this request is the guard's stand-in for a bad one.
+    pub(super) fn begin(link: &Arc<Link>) -> (Flight, Option<Refusal>) {
+        let call = link.calls.fetch_add(1, Ordering::AcqRel);
+        link.in_flight.store(true, Ordering::Release);
+        link.fault.store(0, Ordering::Release);
+        let refused = link.refused.get().filter(|(heads, _)| *heads == call);
+        (Flight(link.clone()), refused.map(|(_, refusal)| *refusal))
+    }
+
+    pub(super) fn link(&self) -> &Arc<Link> {
+        &self.0
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.0.in_flight.store(false, Ordering::Release);
+    }
+}

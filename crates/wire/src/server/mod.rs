@@ -1,0 +1,25 @@
+//! The HTTP/1.1 front: takes connections, refuses what is malformed or too slow, and hands clean requests to a service.
+//! Never looks into a body and knows no route: what a request means is the service's business.
+//! Called by the binary, which passes a listener, a router, the limits and a future that ends at shutdown.
+
+mod accept;
+mod alarm;
+mod body;
+mod chunk;
+mod connection;
+mod guard;
+mod head;
+mod limits;
+mod link;
+mod peer;
+mod refusal;
+mod reply;
+mod scan;
+mod tls;
+
+pub use accept::{Drained, serve};
+pub use body::{Body, BodyError};
+pub use limits::Limits;
+pub use peer::{PeerAddr, PeerThumbprint};
+pub use refusal::CODES;
+pub use tls::{ClientAuth, Error as TlsError, Tls};

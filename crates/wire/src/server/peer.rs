@@ -1,0 +1,21 @@
+//! Who is at the other end of a connection, as request extensions.
+//! Never decides what a peer may do: a thumbprint is a claim that the credential check looks up.
+//! Put in by the connection, read by the service.
+
+use std::net::SocketAddr;
+
+/// The address of the socket's other end: a proxy's, where there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerAddr(pub SocketAddr);
+
+/// SHA-256 of the client certificate's DER form, 64 lower-case hex digits. Present only where the
+/// client showed a certificate that the configured client authority signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerThumbprint(pub String);
+
+/// What every request of one connection is marked with.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    pub(super) addr: SocketAddr,
+    pub(super) thumbprint: Option<PeerThumbprint>,
+}

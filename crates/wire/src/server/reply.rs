@@ -1,0 +1,62 @@
+//! The body of an answer: the service's, or a problem of our own.
+//! Never changes a byte of it; it is wrapped to know when the answer is over.
+//! Made by `connection`, written by hyper.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+
+use super::link::Flight;
+
+/// An answer's body, with the flight that ends with it.
+#[derive(Debug)]
+pub(super) struct Reply<B> {
+    source: Source<B>,
+    // Dropped with the reply: from then on the connection may be idle.
+    _flight: Flight,
+}
+
+#[derive(Debug)]
+enum Source<B> {
+    Service(B),
+    Front(Full<Bytes>),
+}
+
+impl<B> Reply<B> {
+    pub(super) fn service(body: B, flight: Flight) -> Self {
+        Reply { source: Source::Service(body), _flight: flight }
+    }
+
+    pub(super) fn front(body: Full<Bytes>, flight: Flight) -> Self {
+        Reply { source: Source::Front(body), _flight: flight }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Reply<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match &mut self.source {
+            Source::Service(body) => Pin::new(body).poll_frame(cx),
+            Source::Front(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Service(body) => body.is_end_stream(),
+            Source::Front(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Service(body) => body.size_hint(),
+            Source::Front(body) => body.size_hint(),
+        }
+    }
+}

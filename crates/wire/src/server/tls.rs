@@ -1,0 +1,119 @@
+//! TLS from PEM files, with client certificates where an authority for them is named.
+//! Never decides who a client is: it hands on the thumbprint of a certificate that the authority signed.
+//! Loaded by the binary at start, used by `accept`.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::server::TlsStream;
+
+use super::peer::PeerThumbprint;
+
+/// Whether clients show certificates, and who signs them (a PEM file).
+#[derive(Debug, Clone)]
+pub enum ClientAuth {
+    /// Certificates are not asked for.
+    Off,
+    /// Asked for; a client without one may still use another credential.
+    Optional(PathBuf),
+    /// A client without one is refused in the handshake.
+    Required(PathBuf),
+}
+
+/// A loaded certificate and key.
+#[derive(Clone)]
+pub struct Tls {
+    acceptor: TlsAcceptor,
+}
+
+/// Why TLS could not be set up.
+#[derive(Debug)]
+pub enum Error {
+    /// A file could not be read, or holds no usable PEM.
+    File(PathBuf, String),
+    /// The files do not fit together.
+    Config(String),
+}
+
+impl Tls {
+    /// Reads a certificate chain and its private key, both PEM.
+    pub fn load(cert: &Path, key: &Path, clients: &ClientAuth) -> Result<Tls, Error> {
+        let chain = certificates(cert)?;
+        let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| Error::File(key.to_owned(), e.to_string()))?;
+        let config = |e: &dyn fmt::Display| Error::Config(e.to_string());
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|e| config(&e))?;
+        let verifier = |authority: &Path| {
+            let mut roots = RootCertStore::empty();
+            for root in certificates(authority)? {
+                roots.add(root).map_err(|e| Error::File(authority.to_owned(), e.to_string()))?;
+            }
+            Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()))
+        };
+        let builder = match clients {
+            ClientAuth::Off => builder.with_no_client_auth(),
+            ClientAuth::Optional(authority) => builder.with_client_cert_verifier(
+                verifier(authority)?.allow_unauthenticated().build().map_err(|e| config(&e))?,
+            ),
+            ClientAuth::Required(authority) => {
+                builder.with_client_cert_verifier(verifier(authority)?.build().map_err(|e| config(&e))?)
+            }
+        };
+        let mut server = builder.with_single_cert(chain, secret).map_err(|e| config(&e))?;
+        // A client that offers only h2 then fails in the handshake, not in mid-air.
+        server.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(server)) })
+    }
+
+    pub(super) async fn handshake<IO>(&self, io: IO) -> io::Result<(TlsStream<IO>, Option<PeerThumbprint>)>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let stream = self.acceptor.accept(io).await?;
+        let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let thumbprint = leaf.map(|leaf| {
+            let digest = Sha256::digest(leaf);
+            PeerThumbprint(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+        });
+        Ok((stream, thumbprint))
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let failed = |why: String| Error::File(path.to_owned(), why);
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(|e| failed(e.to_string()))?.collect();
+    match chain {
+        Ok(chain) if chain.is_empty() => Err(failed("it holds no certificate".to_owned())),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::File(path, why) => write!(f, "{}: {why}", path.display()),
+            Error::Config(why) => write!(f, "the TLS files do not fit together: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,10 @@
+//! The HTTP front against hostile, slow and ordinary clients, over raw sockets.
+
+mod bounds;
+mod bytes_on_the_wire;
+mod files;
+mod keep_alive;
+mod malformed;
+mod shutdown;
+mod slow;
+mod tls;
