@@ -7,8 +7,8 @@ use crate::machine::Machine;
 use crate::stats::PERCENTILES;
 use crate::targets;
 
-const WIDTH: f64 = 960.0;
-const LEFT: f64 = 270.0;
+const WIDTH: f64 = 1000.0;
+const LEFT: f64 = 310.0;
 const RIGHT: f64 = 190.0;
 const ROW: f64 = 28.0;
 const COLOURS: [&str; 4] = ["#9ecae1", "#4292c6", "#08519c", "#d94801"];

@@ -40,6 +40,9 @@ pub fn publish(ground: &Ground, machine: &Machine, outcome: &Outcome, out: &Path
 
 fn print_conditions(ground: &Ground, outcome: &Outcome) {
     let shape = ground.shape;
+    if let Some(binary) = &ground.fencepost {
+        println!("fencepost server: {} ({})", binary.display(), version_of(binary));
+    }
     println!(
         "4 KiB append + fdatasync in this run: p50 {:.2} ms, mean {:.2} ms, p99 {:.2} ms",
         outcome.sync.percentile_ms(50.0),

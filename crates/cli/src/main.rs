@@ -11,6 +11,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+// Requests are many small allocations that cross threads, which the system's allocator is slow at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Makes every retry safe: the same request, item, webhook or message has its effect once, and the second sender gets
 /// the first one's answer.
 #[derive(Parser)]

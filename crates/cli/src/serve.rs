@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Context, bail};
 use fencepost::{
     Fencepost,
+    clock::SystemClock,
     engine::Limits as EngineLimits,
     policy::{
         Policy,
@@ -129,7 +130,7 @@ async fn serve(dev: bool, policy: Policy) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot open the store in {}", settings.data.display()))?;
     let metrics = Metrics::default();
     let limits = EngineLimits { waiters_max: settings.limits.waiters_max, ..EngineLimits::default() };
-    let fencepost = Fencepost::over(Arc::new(store), policy, limits, Box::new(metrics.clone())).await?;
+    let fencepost = Fencepost::over(Arc::new(store), Arc::new(SystemClock::default()), policy, limits, Box::new(metrics.clone())).await?;
     let log = Log::new(level(settings.log.level), stdout());
     let app = Arc::new(App { fencepost: fencepost.clone(), directory, metrics, log: log.clone() });
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use fencepost_kernel::{body::Body, command, json};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -206,21 +206,51 @@ where
         }
         Meaning::Unknown => return Response::from_parts(parts, pass(body)),
     }
-    let answer = match Limited::new(body, BODY_BYTES_MAX).collect().await {
-        Ok(body) => Answer::new(parts.status, &parts.headers, Some(body.to_bytes())),
-        // Too large to keep: the fence is sealed all the same, without the body, so that no retry runs again.
-        Err(error) if error.is::<LengthLimitError>() => Answer::new(parts.status, &parts.headers, None),
+    let (kept, rest) = match read(body).await {
+        Ok(read) => read,
         Err(_) => return problem(502, "effect-failed", "the service broke off its answer; the outcome is unknown"),
     };
-    match claim.seal(parts.status.as_str(), answer.encode()).await {
-        Ok(()) => {
-            let mut response = Response::from_parts(parts, full(answer.body.clone().unwrap_or_default()));
-            if answer.body.is_none() {
-                omit(response.headers_mut());
-            }
-            response
+    // Too large to keep: the fence is sealed all the same before the first byte leaves, so that no retry runs again.
+    let stored = rest.is_none().then(|| kept.clone());
+    let answer = Answer::new(parts.status, &parts.headers, stored);
+    match (claim.seal(parts.status.as_str(), answer.encode()).await, rest) {
+        (Ok(()), None) => Response::from_parts(parts, full(kept)),
+        (Ok(()), Some(rest)) => Response::from_parts(parts, pass(Resumed { first: Some(kept), rest })),
+        (Err(refusal), _) => refused(refusal),
+    }
+}
+
+// The body, or its first part and the rest where it is too large to hold.
+async fn read<R>(body: R) -> Result<(Bytes, Option<Pin<Box<R>>>), R::Error>
+where
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+{
+    let mut body = Box::pin(body);
+    let mut kept = BytesMut::new();
+    while kept.len() <= BODY_BYTES_MAX {
+        match body.frame().await.transpose()? {
+            Some(frame) => kept.extend_from_slice(&frame.into_data().unwrap_or_default()),
+            None => return Ok((kept.freeze(), None)),
         }
-        Err(refusal) => refused(refusal),
+    }
+    Ok((kept.freeze(), Some(body)))
+}
+
+/// A body of which the first part was read already.
+struct Resumed<R> {
+    first: Option<Bytes>,
+    rest: Pin<Box<R>>,
+}
+
+impl<R: http_body::Body<Data = Bytes>> http_body::Body for Resumed<R> {
+    type Data = Bytes;
+    type Error = R::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<http_body::Frame<Bytes>, R::Error>>> {
+        match self.first.take() {
+            Some(first) => Poll::Ready(Some(Ok(http_body::Frame::data(first)))),
+            None => self.rest.as_mut().poll_frame(context),
+        }
     }
 }
 

@@ -47,7 +47,8 @@ pub use fencepost_kernel::{self as kernel, Scope};
 pub use fencepost_store as store;
 pub use once::{Claim, Claimed, Done, Effect, Error, Failure, Outcome};
 
-use clock::SystemClock;
+use clock::{Clock, SystemClock};
+use tokio::runtime::Handle;
 use engine::{Limits, Observer};
 use policy::Policy;
 
@@ -77,18 +78,19 @@ impl Fencepost {
     pub async fn open_with(dir: impl AsRef<Path>, policy: Policy) -> Result<Self, Error> {
         let store = embedded::Embedded::open(dir.as_ref(), embedded::Options::default())
             .map_err(|error| Error::Open(error.to_string()))?;
-        Self::over(Arc::new(store), policy, Limits::default(), Box::new(())).await
+        Self::over(Arc::new(store), Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(())).await
     }
 
-    /// Serves any store.
+    /// Serves any store, by any clock.
     pub async fn over(
         store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
         policy: Policy,
         limits: Limits,
         observer: Box<dyn Observer>,
     ) -> Result<Self, Error> {
         let (engine, commit_loop) =
-            Engine::new(store, Arc::new(SystemClock::default()), limits, observer).await.map_err(Error::Engine)?;
+            Engine::new(store, clock, limits, observer, Some(Handle::current())).await.map_err(Error::Engine)?;
         // A thread of its own: a sync blocks, and must never block an executor that others share.
         let commit = thread::Builder::new()
             .name("fencepost-commit".to_owned())

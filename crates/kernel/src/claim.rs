@@ -19,27 +19,34 @@ use crate::{
 pub(crate) fn version(claim: &Claim) -> Option<(Version, RowKey)> {
     let target = &claim.target;
     let rule = target.scope.version.as_ref();
+    // The claim's own source counts where the rule asks for it, or where there is no rule to ask.
+    let per_source = target.scope.versions_per_source();
+    let source = claim.source.as_ref().filter(|_| rule.is_none() || per_source);
+    let named = match rule {
+        Some(rule) => !rule.per.is_empty() && (source.is_some() || !per_source),
+        None => source.is_some(),
+    };
     let version = match (&claim.version, rule) {
         (Some(given), _) => given.clone(),
-        // A field alone orders nothing: without a source, each key would be its own head.
-        (None, Some(rule)) if claim.source.is_some() || !rule.per.is_empty() => {
-            Version::from_field(target.field(&rule.field)?)
-        }
+        // A field orders nothing unless all that names its source is there: unrelated events would make each other stale.
+        (None, Some(rule)) if named => Version::from_field(target.field(&rule.field)?),
         (None, _) => return None,
     };
-    let field = rule.map(|rule| rule.field.as_str());
-    let per = rule.map_or(&[][..], |rule| &rule.per);
-    // Without any named source, a key is its own: its version field aside, which differs within it.
-    let own = claim.source.is_none() && per.is_empty();
     // Names go with the values, in the order of the key's fields: the order in a policy file does not matter.
+    // Without a named source, a key is its own: its version field aside, which differs within it.
     let mut names: Vec<&str> = Vec::new();
     for (name, value) in target.fields.iter() {
-        if per.contains(name) || (own && Some(name.as_str()) != field) {
+        let counts = match rule {
+            Some(rule) if named => rule.per.contains(name),
+            Some(rule) => *name != rule.field,
+            None => !named,
+        };
+        if counts {
             names.extend([name.as_str(), value.as_str()]);
         }
     }
     // An odd number of parts: no pair of a key field can be mistaken for a source.
-    if let Some(source) = &claim.source {
+    if let Some(source) = source {
         names.extend(["source", source.kind.as_str(), source.id.as_str()]);
     }
     Some((version, RowKey::version_head(&target.tenant, &target.scope.name, &names)))
@@ -55,8 +62,9 @@ pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
     let version = version(claim).or_else(|| live.and_then(|fence| fence.version.clone()));
 
     // The body is compared before the state: a wrong request must not wait for, or hide behind, a right one.
-    let differs =
-        live.and_then(|fence| fence.body.as_ref()).zip(claim.body.as_ref()).is_some_and(|(a, b)| a.digest != b.digest);
+    // A released key is free: nothing happened under it, so its next claim may ask for something else.
+    let first = live.filter(|fence| fence.phase(now) != Phase::Released).and_then(|fence| fence.body.as_ref());
+    let differs = first.zip(claim.body.as_ref()).is_some_and(|(a, b)| a.digest != b.digest);
     if differs && claim.target.scope.body_mismatch == BodyMismatch::Refuse {
         return Decision::reply(conflict(live, claim));
     }
@@ -128,8 +136,10 @@ fn grant(
                 Some(earlier) => fence.record(now, earlier.token, What::Recovered),
                 None => fence.record(now, token, What::Retried),
             }
-            // The first body stands for the whole life of the key: a released attempt still names the request.
-            fence.body = fence.body.or_else(|| claim.body.clone());
+            // A lapsed attempt may have had its effect: what it asked for stands. A released one did not.
+            if fence.body.is_none() || fence.phase(now) == Phase::Released {
+                fence.body = claim.body.clone();
+            }
             fence
         }
         None => Fence {

@@ -86,6 +86,8 @@ pub struct Release {
 pub struct Resolve {
     /// The fence.
     pub target: Target,
+    /// Which attempt the doubt is about, where the person says so: a late repeat then never meets a later doubt.
+    pub token: Option<Token>,
     /// What the person found.
     pub outcome: Outcome,
     /// Who says so.

@@ -10,6 +10,9 @@ pub const MASKED: &[u8] = b"\"***\"";
 /// Containers may be nested this deep.
 pub const DEPTH_MAX: usize = 64;
 
+/// A document may hold this many values: a few megabytes of `[0,0,…` must not become a hundred in memory.
+pub const VALUES_MAX: usize = 250_000;
+
 /// A value with the exact text it was written as.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node<'a> {
@@ -91,6 +94,8 @@ pub enum Problem {
     Trailing,
     /// Nested deeper than [`DEPTH_MAX`].
     Depth,
+    /// More values than [`VALUES_MAX`].
+    Values,
     /// A member name is used twice in one object.
     Repeated(String),
     /// Half of a surrogate pair.
@@ -107,6 +112,7 @@ impl fmt::Display for Error {
             Problem::End => write!(f, "the JSON document is cut off at byte {}", self.offset),
             Problem::Trailing => write!(f, "unexpected text after the JSON document at byte {}", self.offset),
             Problem::Depth => write!(f, "nested deeper than {DEPTH_MAX} at byte {}", self.offset),
+            Problem::Values => write!(f, "more than {VALUES_MAX} values"),
             Problem::Repeated(name) => write!(f, "member name {name:?} repeated at byte {}", self.offset),
             Problem::Surrogate => write!(f, "lone surrogate in a string at byte {}", self.offset),
             Problem::Exponent => write!(f, "number with an absurd exponent at byte {}", self.offset),
@@ -120,7 +126,7 @@ impl std::error::Error for Error {}
 pub fn parse(bytes: &[u8]) -> Result<Node<'_>, Error> {
     let text =
         std::str::from_utf8(bytes).map_err(|bad| Error { offset: bad.valid_up_to(), problem: Problem::Encoding })?;
-    let mut reader = Reader { text, at: 0, depth: 0 };
+    let mut reader = Reader { text, at: 0, depth: 0, values: 0 };
     reader.space();
     let node = reader.node()?;
     reader.space();
@@ -134,6 +140,7 @@ struct Reader<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
+    values: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -156,6 +163,10 @@ impl<'a> Reader<'a> {
     }
 
     fn node(&mut self) -> Result<Node<'a>, Error> {
+        self.values += 1;
+        if self.values > VALUES_MAX {
+            return self.fail(Problem::Values);
+        }
         let start = self.at;
         let value = match self.peek() {
             Some(b'{') => self.nested(Self::object)?,

@@ -35,9 +35,12 @@ pub enum Durability {
 pub struct VersionRule {
     /// The key field that holds the version, where the claim does not say it.
     pub field: String,
-    /// The key fields that, with the claim's source, name what is versioned.
+    /// What names the thing that is versioned: key fields, and `source` for the source that the claim names.
     pub per: Vec<String>,
 }
+
+/// The entry of [`VersionRule::per`] that stands for the claim's own source.
+pub const PER_SOURCE: &str = "source";
 
 /// The rules for one kind of effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,6 +81,12 @@ pub const LEASE_MS_DEFAULT: u64 = 30_000;
 pub const LEASE_MS_MAX_DEFAULT: u64 = 24 * 3_600_000;
 
 impl Scope {
+    /// Whether versions are ordered per source that the claim names. A key field of that name is just a field.
+    pub(crate) fn versions_per_source(&self) -> bool {
+        let names = |list: &[String]| list.iter().any(|name| name == PER_SOURCE);
+        self.version.as_ref().is_some_and(|rule| names(&rule.per)) && !names(&self.key)
+    }
+
     /// A scope with every rule at its default.
     pub fn new(name: impl Into<String>, key: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {

@@ -85,7 +85,7 @@ pub(crate) fn resolve(resolve: &Resolve, rows: &impl Rows, now: Millis) -> Decis
         return Decision::reply(Reply::NotInDoubt);
     };
     let sealed = matches!(resolve.outcome, Outcome::Sealed { .. });
-    if fence.phase(now) != Phase::InDoubt {
+    if fence.phase(now) != Phase::InDoubt || resolve.token.is_some_and(|token| token != fence.token) {
         return Decision::reply(if repeats(fence, &resolve.outcome) {
             Reply::Resolved { replay: true }
         } else {

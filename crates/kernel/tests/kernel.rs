@@ -14,6 +14,7 @@ mod kernel {
     mod model;
     mod properties;
     mod seal;
+    mod trace;
     mod version;
     mod world;
 }

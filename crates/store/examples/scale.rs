@@ -14,10 +14,7 @@ use fencepost_kernel::{
     fence::{Fence, Receipt, Record, State, Token},
     scope::OnLapse,
 };
-use fencepost_store::{
-    Embedded, Store, Verdict, WriteSet,
-    embedded::Options,
-};
+use fencepost_store::{Embedded, Store, Verdict, WriteSet, embedded::Options};
 use futures::executor::block_on;
 
 const BATCH: u64 = 256;
@@ -80,7 +77,10 @@ fn measure(dir: &std::path::Path, keys: u64) {
         let at = ((commits.len() - 1) as f64 * part) as usize;
         println!("commit of {BATCH}, {name:<6}       {:.2} ms", commits[at].as_secs_f64() * 1e3);
     }
-    println!("commits over 100 ms        {}", commits.iter().filter(|took| **took > Duration::from_millis(100)).count());
+    println!(
+        "commits over 100 ms        {}",
+        commits.iter().filter(|took| **took > Duration::from_millis(100)).count()
+    );
     println!("RSS while writing, max     {} MiB", rss_max >> 20);
     println!("disk/key before compaction {:.0} bytes", bytes_per_key(&store, keys));
     let begun = Instant::now();

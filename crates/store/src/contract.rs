@@ -14,15 +14,14 @@
 
 use std::{fmt, sync::Arc};
 
-use fencepost_kernel::{
-    Millis, Row, RowKey, Write,
-    command::CommitId,
-    key::Kind,
-};
+use fencepost_kernel::{Millis, Row, RowKey, Write, command::CommitId, key::Kind};
 use futures::future::BoxFuture;
 
 /// A row as loaded; shared, so that a large receipt is never copied.
 pub type Loaded = Option<Arc<Row>>;
+
+/// Rows that a range was asked for, with their addresses.
+pub type Found = Vec<(RowKey, Arc<Row>)>;
 
 /// Writes that stand or fall together.
 #[derive(Clone, Debug)]
@@ -89,13 +88,8 @@ pub trait Store: Send + Sync + 'static {
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>>;
+    ) -> BoxFuture<'a, Result<Found, Error>>;
 
     /// Up to `limit` rows of one kind in key order, starting after `after`. For housekeeping and for moving stores.
-    fn scan<'a>(
-        &'a self,
-        kind: Kind,
-        after: Option<RowKey>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>>;
+    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>>;
 }

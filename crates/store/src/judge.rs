@@ -2,7 +2,7 @@
 //! Never writes: it hands back each changed row once, in its final form and in key order.
 //! Called by the stores that check revisions in this process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use fencepost_kernel::{Millis, RowKey, command::CommitId, fence::Record};
 
@@ -55,10 +55,11 @@ pub(crate) fn judge<'s>(
         let mut stands = true;
         let mut repeated = false;
         for write in &set.writes {
-            if !slots.contains_key(&write.key) {
-                slots.insert(write.key, Slot { before: current(&write.key)?, change: None });
-            }
-            let revision = slots[&write.key].revision();
+            let slot = match slots.entry(write.key) {
+                Entry::Occupied(slot) => slot.into_mut(),
+                Entry::Vacant(slot) => slot.insert(Slot { before: current(&write.key)?, change: None }),
+            };
+            let revision = slot.revision();
             // A set is applied whole and its id is never used again, so one row that carries it proves all of it.
             repeated |= write.put.is_some() && revision == Some(set.id);
             // What shall go and is gone already needs no comparing: somebody else, or an expiry, was faster.

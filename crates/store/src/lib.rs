@@ -11,6 +11,6 @@ mod judge;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
-pub use contract::{Error, Loaded, Store, Verdict, WriteSet};
+pub use contract::{Error, Found, Loaded, Store, Verdict, WriteSet};
 pub use embedded::Embedded;
 pub use memory::Memory;

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 
 use crate::{
     Error, Store, Verdict, WriteSet,
-    contract::Loaded,
+    contract::{Found, Loaded},
     judge::{Judged, Known, judge},
 };
 
@@ -75,9 +75,8 @@ impl Clone for Memory {
 impl State {
     fn commit(&mut self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
         let rows = &self.rows;
-        let Judged { verdicts, changes } = judge(sets, |key| {
-            Ok(rows.get(key).map(|row| Known { revision: row.revision, due: row.record.due_at() }))
-        })?;
+        let Judged { verdicts, changes } =
+            judge(sets, |key| Ok(rows.get(key).map(|row| Known { revision: row.revision, due: row.record.due_at() })))?;
         for change in changes {
             if let Some(due) = change.before.and_then(|known| known.due) {
                 self.due.remove(&(due, change.key));
@@ -124,7 +123,7 @@ impl Store for Memory {
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
+    ) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move {
             let state = self.state();
             let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -138,12 +137,7 @@ impl Store for Memory {
         })
     }
 
-    fn scan<'a>(
-        &'a self,
-        kind: Kind,
-        after: Option<RowKey>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
+    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move {
             let state = self.state();
             let first = RowKey { kind, id: [0; 32] };

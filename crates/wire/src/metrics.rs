@@ -2,13 +2,16 @@
 
 use std::{
     collections::HashSet,
+    fmt,
+    hash::{Hash, Hasher},
     sync::{Arc, PoisonError, RwLock, atomic::AtomicU64},
     time::Duration,
 };
 
 use fencepost::engine::Observer;
+use fencepost_kernel::{Scope, Tenant, key::Target};
 use prometheus_client::{
-    encoding::text::encode,
+    encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
@@ -16,13 +19,48 @@ use prometheus_client::{
 /// Tenants with series of their own.
 const TENANTS_MAX: usize = 200;
 
-type Labels = [(&'static str, String); 4];
+/// What a decision is counted under. Shares its names, so that counting costs no allocation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Labels {
+    op: &'static str,
+    scope: Scoped,
+    tenant: Tenant,
+    decision: &'static str,
+}
+
+/// A scope, compared by its name: a policy that is read again makes new scopes of the same names.
+#[derive(Clone, Debug)]
+struct Scoped(Arc<Scope>);
+
+impl PartialEq for Scoped {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for Scoped {}
+
+impl Hash for Scoped {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.name.hash(state);
+    }
+}
+
+impl EncodeLabelSet for Labels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        let pairs = [("op", self.op), ("scope", self.scope.0.name.as_str()), ("tenant", self.tenant.as_str()), ("decision", self.decision)];
+        for pair in pairs {
+            pair.encode(encoder.encode_label())?;
+        }
+        Ok(())
+    }
+}
 
 /// Everything that is measured. Clones share it.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
-    decisions: Family<Vec<(&'static str, String)>, Counter>,
+    decisions: Family<Labels, Counter>,
     seal_seconds: Family<Vec<(&'static str, String)>, Histogram, fn() -> Histogram>,
     diff_operations: Histogram,
     batch_commands: Histogram,
@@ -30,7 +68,7 @@ pub struct Metrics {
     waiters: Gauge,
     ready: Gauge,
     clock_ahead: Gauge<f64, AtomicU64>,
-    tenants: Arc<RwLock<HashSet<String>>>,
+    tenants: Arc<RwLock<HashSet<Tenant>>>,
 }
 
 impl Default for Metrics {
@@ -76,14 +114,9 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Counts one decision.
-    pub fn decision(&self, op: &'static str, scope: &str, tenant: &str, decision: &'static str) {
-        let labels: Labels = [
-            ("op", op.to_owned()),
-            ("scope", scope.to_owned()),
-            ("tenant", self.bounded(tenant)),
-            ("decision", decision.to_owned()),
-        ];
-        self.decisions.get_or_create(&labels.to_vec()).inc();
+    pub fn decision(&self, op: &'static str, target: &Target, decision: &'static str) {
+        let labels = Labels { op, scope: Scoped(target.scope.clone()), tenant: self.bounded(&target.tenant), decision };
+        self.decisions.get_or_create(&labels).inc();
     }
 
     /// Records how long a key took from its first claim to its seal.
@@ -107,16 +140,16 @@ impl Metrics {
         text
     }
 
-    fn bounded(&self, tenant: &str) -> String {
+    fn bounded(&self, tenant: &Tenant) -> Tenant {
         if self.tenants.read().unwrap_or_else(PoisonError::into_inner).contains(tenant) {
-            return tenant.to_owned();
+            return tenant.clone();
         }
         let mut tenants = self.tenants.write().unwrap_or_else(PoisonError::into_inner);
         if tenants.len() < TENANTS_MAX {
-            tenants.insert(tenant.to_owned());
-            return tenant.to_owned();
+            tenants.insert(tenant.clone());
+            return tenant.clone();
         }
-        "other".to_owned()
+        Tenant::new("other")
     }
 }
 

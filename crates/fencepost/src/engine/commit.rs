@@ -10,7 +10,10 @@ use fencepost_kernel::{
     fence::{Record, State},
 };
 use fencepost_store::{Verdict, WriteSet};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+};
 
 use super::{Error, Shared, World};
 
@@ -25,18 +28,27 @@ const ROUNDS_MAX: usize = 16;
 /// How often a commit with an unknown outcome is repeated under its own ids.
 const REPEATS_MAX: usize = 3;
 
-pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>) {
+pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, askers: Option<Handle>) {
     let mut jobs = Vec::new();
     while queue.recv_many(&mut jobs, shared.limits.batch_max).await > 0 {
         let started = Instant::now();
         let count = jobs.iter().map(|job| job.commands.len()).sum();
         let outcome = commit(&shared, &jobs).await;
         shared.observer.committed(count, started.elapsed());
-        release(&shared, jobs.drain(..), outcome);
+        if let Err(Error::Stopped(why)) = &outcome {
+            // INVARIANT fail-stop: after a failed sync nothing is acknowledged any more.
+            let _ = shared.stopped.set(why.clone());
+        }
+        let jobs = std::mem::take(&mut jobs);
+        match &askers {
+            // One wake-up across threads for the whole batch; the askers' own executor wakes each of them.
+            Some(executor) => drop(executor.spawn(async move { release(jobs, outcome) })),
+            None => release(jobs, outcome),
+        }
     }
 }
 
-fn release(shared: &Shared, jobs: impl Iterator<Item = Job>, outcome: Result<Vec<Reply>, Error>) {
+fn release(jobs: Vec<Job>, outcome: Result<Vec<Reply>, Error>) {
     match outcome {
         Ok(replies) => {
             let mut replies = replies.into_iter();
@@ -47,10 +59,6 @@ fn release(shared: &Shared, jobs: impl Iterator<Item = Job>, outcome: Result<Vec
             }
         }
         Err(error) => {
-            if let Error::Stopped(why) = &error {
-                // INVARIANT fail-stop: after a failed sync nothing is acknowledged any more.
-                let _ = shared.stopped.set(why.clone());
-            }
             for job in jobs {
                 let _ = job.reply.send(Err(error.clone()));
             }
@@ -143,13 +151,16 @@ async fn attempt(shared: &Shared, commands: &[&Command]) -> Result<Vec<Option<Re
 }
 
 async fn persist(shared: &Shared, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
-    for _ in 1..REPEATS_MAX {
+    let mut perhaps = None;
+    for _ in 0..REPEATS_MAX {
         match shared.store.commit(sets, now).await {
-            Err(fencepost_store::Error::Unknown(_)) => {}
+            Err(fencepost_store::Error::Unknown(why)) => perhaps = Some(why),
+            // This try did nothing, but an earlier one may have: only a verdict says that nothing happened.
+            Err(fencepost_store::Error::NotApplied(_)) if perhaps.is_some() => {}
             outcome => return Ok(outcome?),
         }
     }
-    Ok(shared.store.commit(sets, now).await?)
+    Err(Error::Unknown(perhaps.unwrap_or_default()))
 }
 
 async fn load(shared: &Shared, commands: &[&Command]) -> Result<World, Error> {

@@ -142,12 +142,14 @@ impl Rows for Snapshot {
 
 impl Engine {
     /// An engine over a store, and the commit loop that must be run for it: on a thread of its own in production,
-    /// under virtual time in the simulator. The loop ends when the last handle is gone.
+    /// under virtual time in the simulator. The loop ends when the last handle is gone. `askers` is the executor that
+    /// the askers run on, where it is not the loop's own.
     pub async fn new(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         limits: Limits,
         observer: Box<dyn Observer>,
+        askers: Option<tokio::runtime::Handle>,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), Error> {
         let time = StoreTime::new(clock, store.time_floor().await?);
         // Unique for ever: store time never repeats a millisecond across runs, and no run commits 2^20 sets in one.
@@ -164,7 +166,7 @@ impl Engine {
             stopped: std::sync::OnceLock::new(),
             observer,
         });
-        let commit_loop = commit::run(shared.clone(), queue);
+        let commit_loop = commit::run(shared.clone(), queue, askers);
         Ok((Self { shared, jobs }, commit_loop))
     }
 
@@ -262,6 +264,8 @@ impl Engine {
 
     // A decision over synced rows that writes nothing is final and needs no commit.
     async fn glance(&self, command: &Command) -> Result<Option<Reply>, Error> {
+        // The time of the question, not of the rows: old rows judged at a later time would lapse although renewed since.
+        let now = self.now();
         let mut keys = Vec::with_capacity(1);
         footprint(command, &mut |key| keys.push(key));
         let mut rows = Vec::with_capacity(keys.len());
@@ -274,7 +278,6 @@ impl Engine {
                 }
             }
         }
-        let now = self.now();
         let decision = decide(command, &Snapshot(rows), now);
         if !decision.writes.is_empty() {
             return Ok(None);

@@ -2,6 +2,8 @@
 //! Never reads text itself: it judges what the section readers understood.
 //! Called while a policy is read, so that nothing is served which `fencepost check` refuses.
 
+use fencepost_kernel::scope::PER_SOURCE;
+
 use super::duration;
 use super::finding::{Finding, Severity};
 use super::identity::{Holder, Role, Warehouses};
@@ -177,7 +179,8 @@ fn rules(lints: &mut Lints<'_>, read: &Read, settings: &Settings) {
     }
     if let Some((field, per)) = &read.version {
         for (marked, role) in per.iter().map(|marked| (marked, "per")).chain([(field, "field")]) {
-            if !scope.key.contains(&marked.text) {
+            let source = role == "per" && marked.text == PER_SOURCE;
+            if !source && !scope.key.contains(&marked.text) {
                 let message = format!("version `{role}` names `{}`, which is no key field of {name}", marked.text);
                 lints.error(&marked.mark, "version-not-in-key", message, near(&marked.text, &scope.key));
             }

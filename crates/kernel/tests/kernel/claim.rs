@@ -241,12 +241,26 @@ fn body_digest_is_not_dropped_at_the_seal() {
 #[test]
 fn same_body_asked_of_another_place_is_a_conflict() {
     let target = target();
-    let asked =
-        |path: &str| claim_with(&target, |claim| claim.body = body("{}").map(|body| body.asked_of("POST", path)));
+    let ask = |method: &str, path: &str| body("{}").map(|body| body.asked_of(method, path));
+    let asked = |path: &str| claim_with(&target, |claim| claim.body = ask("POST", path));
     let mut world = World::new();
     world.done(&asked("/a"), "1");
     assert_eq!(world.say(&asked("/a")), "duplicate");
     assert_eq!(world.say(&asked("/b")), "conflict");
+    assert_eq!(world.say(&claim_with(&target, |claim| claim.body = ask("PUT", "/a"))), "conflict");
+    // A method does not spill into a path.
+    assert_ne!(ask("POS", "T/a"), ask("POST", "/a"));
+}
+
+#[test]
+fn a_released_key_may_be_used_for_something_else() {
+    let target = target_in(scope(OnLapse::Recover), "1");
+    let mut world = World::new();
+    let token = world.granted(&claim_body(&target, "1")).token;
+    give_back(&mut world, &target, token);
+    world.done(&claim_body(&target, "2"), "1");
+    assert_eq!(world.fence(&target).unwrap().body, body("2"));
+    assert_eq!(world.say(&claim_body(&target, "1")), "conflict");
 }
 
 #[test]
@@ -256,6 +270,7 @@ fn scope_that_lets_other_bodies_pass_says_so_and_keeps_the_first() {
     let token = world.granted(&claim_body(&target, "1")).token;
     assert_eq!(world.say(&claim_body(&target, "2")), "in_flight");
     world.run(&seal(&target, token, "1"));
+    assert_eq!(world.fence(&target).unwrap().body, body("1"));
     let differs = |world: &mut World, command: &Command| match world.run(command) {
         Reply::Duplicate { body_differs, .. } => body_differs,
         other => panic!("expected a duplicate, got {other:?}"),

@@ -64,6 +64,27 @@ fn long_numbers_have_one_form_on_both_sides_of_the_exponent_threshold() {
     same(&[&format!("0.{long}"), &format!("{long}e-180")]);
 }
 
+// Digests of these forms are stored: whatever changes one makes a conflict of every duplicate that is on its way.
+#[test]
+fn form_of_a_number_never_changes() {
+    let long = "1".repeat(40);
+    for (text, expected) in [
+        ("1.50", "1.5"),
+        ("-0.0", "0"),
+        ("1e39", &format!("1{}", "0".repeat(39))),
+        ("1e40", "1e40"),
+        (&long, &long),
+        (&format!("{long}2"), &format!("{long}2e0")),
+        (&format!("{long}2.5"), &format!("{long}2.5")),
+        ("0.0000001", "0.0000001"),
+        ("1.2e-7", "0.00000012"),
+        ("1e-8", "1e-8"),
+        ("-123e-12", "-123e-12"),
+    ] {
+        assert_eq!(form(text), expected);
+    }
+}
+
 #[test]
 fn exponents_that_no_reader_agrees_on_are_refused() {
     assert_eq!(form("1e999999999999999"), "1e999999999999999");
@@ -149,6 +170,8 @@ fn half_a_surrogate_pair_is_refused() {
         refuse(text, Problem::Surrogate);
     }
     refuse(r#"{"\udfff":1}"#, Problem::Surrogate);
+    refuse(r#""\ud83d\udbff""#, Problem::Surrogate);
+    refuse(r#""\ud83d\ue000""#, Problem::Surrogate);
 }
 
 #[test]

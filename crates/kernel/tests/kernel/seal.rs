@@ -210,6 +210,13 @@ fn alias_outlives_its_fence_and_moves_only_to_another_receipt() {
     world.pass(RETAIN_MS);
     world.sweep();
     assert_eq!(world.phase(&second), "absent");
-    let Some(Record::Alias(alias)) = world.record(RowKey::alias(&first.tenant, "latest")) else { panic!() };
-    assert_eq!((alias.target, &alias.receipt.body[..]), (second.key, &b"2"[..]));
+    let standing = |world: &World| match world.record(RowKey::alias(&first.tenant, "latest")) {
+        Some(Record::Alias(alias)) => (alias.target, String::from_utf8_lossy(&alias.receipt.body).into_owned()),
+        other => panic!("no alias but {other:?}"),
+    };
+    assert_eq!(standing(&world), (second.key, "2".to_owned()));
+    // The same fence in a later life has another receipt: the name moves to that.
+    world.done(&claim(&second), "3");
+    assert!(!replay(world.run(&alias(&second, "latest"))));
+    assert_eq!(standing(&world), (second.key, "3".to_owned()));
 }

@@ -2,6 +2,7 @@
 
 use fencepost_kernel::{
     Reply, Scope, Version,
+    fence::Source,
     key::Target,
     scope::{OnLapse, VersionRule},
 };
@@ -105,7 +106,7 @@ fn integer_and_text_are_not_guessed_into_an_order() {
     let mut world = World::new();
     world.done(&claim_version(&key("a"), 3, Some("A")), "3");
     let text = claim_with(&key("b"), |claim| {
-        let source = fencepost_kernel::fence::Source { kind: "order".into(), id: "A".into() };
+        let source = Source { kind: "order".into(), id: "A".into() };
         (claim.version, claim.source) = (Some(Version::Text("2026-01-01".into())), Some(source));
     });
     match world.run(&text) {
@@ -116,20 +117,47 @@ fn integer_and_text_are_not_guessed_into_an_order() {
 }
 
 #[test]
-fn key_field_with_the_version_orders_the_source_that_the_scope_names() {
+fn key_field_with_the_version_orders_the_source_that_the_claim_names() {
+    let sourced = |target: &Target, id: &str| {
+        claim_with(target, |claim| claim.source = Some(Source { kind: "order".into(), id: id.into() }))
+    };
+    let per = &["doc", "source"];
     let mut world = World::new();
-    world.done(&claim(&document("d", "p", "10", &["doc"])), "10");
-    stale(world.run(&claim(&document("d", "p", "9", &["doc"]))), 10);
-    stale(world.run(&claim(&document("d", "q", "9", &["doc"]))), 10);
-    assert_eq!(world.say(&claim(&document("e", "p", "9", &["doc"]))), "new");
-    assert_eq!(world.say(&claim(&document("d", "p", "11", &["doc"]))), "new");
+    world.done(&sourced(&document("d", "p", "10", per), "A"), "10");
+    stale(world.run(&sourced(&document("d", "q", "9", per), "A")), 10);
+    assert_eq!(world.say(&sourced(&document("e", "p", "9", per), "A")), "new");
+    assert_eq!(world.say(&sourced(&document("d", "p", "9", per), "B")), "new");
+    assert_eq!(world.say(&sourced(&document("d", "p", "11", per), "A")), "new");
+}
+
+// `per` may be a provider and a source: unrelated events of one provider must not make each other stale.
+#[test]
+fn key_field_with_the_version_orders_nothing_where_its_source_is_not_named() {
+    for per in [&[][..], &["doc", "source"]] {
+        let mut world = World::new();
+        world.done(&claim(&document("d", "p", "10", per)), "10");
+        assert_eq!(world.say(&claim(&document("d", "p", "9", per))), "new");
+        assert!(world.version_heads().is_empty());
+        // A version that the claim states is still judged within its own key.
+        world.done(&claim_version(&document("d", "q", "10", per), 10, None), "10");
+        assert_eq!(world.say(&claim_version(&document("e", "q", "9", per), 9, None)), "new");
+    }
 }
 
 #[test]
-fn key_field_with_the_version_orders_nothing_where_no_source_is_named() {
+fn key_field_with_the_version_orders_the_key_fields_that_the_scope_names() {
     let mut world = World::new();
-    world.done(&claim(&document("d", "p", "10", &[])), "10");
-    assert_eq!(world.say(&claim(&document("d", "p", "9", &[]))), "new");
+    world.done(&claim(&document("d", "p", "10", &["doc"])), "10");
+    stale(world.run(&claim(&document("d", "q", "9", &["doc"]))), 10);
+    assert_eq!(world.say(&claim(&document("e", "q", "9", &["doc"]))), "new");
+}
+
+#[test]
+fn version_of_a_claim_orders_the_source_that_the_scope_names() {
+    let mut world = World::new();
+    world.done(&claim_version(&document("d", "p", "x", &["doc"]), 10, None), "10");
+    stale(world.run(&claim_version(&document("d", "q", "y", &["doc"]), 9, None)), 10);
+    assert_eq!(world.say(&claim_version(&document("e", "p", "x", &["doc"]), 9, None)), "new");
 }
 
 #[test]
@@ -143,10 +171,10 @@ fn version_without_any_named_source_never_reaches_another_key() {
 #[test]
 fn order_of_source_fields_in_a_policy_does_not_matter() {
     let mut world = World::new();
-    world.done(&claim(&document("d", "p", "10", &["doc", "part"])), "10");
-    stale(world.run(&claim(&document("d", "p", "9", &["part", "doc"]))), 10);
+    world.done(&claim_version(&document("d", "p", "x", &["doc", "part"]), 10, None), "10");
+    stale(world.run(&claim_version(&document("d", "p", "y", &["part", "doc"]), 9, None)), 10);
     // The same values under other names are another source.
-    assert_eq!(world.say(&claim(&document("p", "d", "9", &["doc", "part"]))), "new");
+    assert_eq!(world.say(&claim_version(&document("p", "d", "x", &["doc", "part"]), 9, None)), "new");
 }
 
 #[test]

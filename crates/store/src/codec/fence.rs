@@ -38,7 +38,7 @@ const PACK_BYTES_MIN: usize = 256;
 const UNPACK_RATIO_MAX: usize = 256;
 
 pub(super) fn put(out: &mut Vec<u8>, fence: &Fence) {
-    let packed = fence.body.as_ref().and_then(|body| body.kept.as_ref()).and_then(|kept| pack(kept));
+    let packed = fence.body.as_ref().and_then(|body| body.kept.as_ref()).and_then(pack);
     put_uint(out, flags(fence, packed.is_some()));
     let first = fence.first_seen.0;
     put_uint(out, first);
@@ -107,11 +107,7 @@ pub(super) fn take(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Fence, Dama
     let attempt = u32::try_from(reader.uint()?).map_err(|_| Damage("an attempt is out of range"))?;
     let seq = (flags & SEQ != 0).then(|| reader.uint()).transpose()?;
     let body = (flags & BODY != 0).then(|| take_body(reader, whole, flags)).transpose()?;
-    let source = if flags & SOURCE != 0 {
-        Some(Source { kind: reader.string()?, id: reader.string()? })
-    } else {
-        None
-    };
+    let source = if flags & SOURCE != 0 { Some(Source { kind: reader.string()?, id: reader.string()? }) } else { None };
     let version = match flags & (VERSION_INTEGER | VERSION_TEXT) {
         0 => None,
         VERSION_INTEGER => Some((Version::Integer(take_i128(reader)?), take_row_key(reader)?)),

@@ -9,17 +9,15 @@ mod fence;
 mod heads;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 use bytes::Bytes;
-use fencepost_kernel::{
-    Millis, Row, RowKey,
-    command::CommitId,
-    fence::Record,
-    key::Kind,
-};
+use fencepost_kernel::{Millis, Row, RowKey, command::CommitId, fence::Record, key::Kind};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use wire::Reader;
 pub use wire::Damage;
+use wire::Reader;
 
 /// The format that this release writes. It reads this one and every one before it.
 pub const VERSION: u8 = 1;
@@ -95,11 +93,8 @@ fn open<'a>(key: &RowKey, bytes: &'a [u8]) -> Result<(Reader<'a>, CommitId), Dam
         Some(version) if *version > VERSION => return Err(NEWER),
         Some(_) => {}
     }
-    let (content, sum) = bytes
-        .len()
-        .checked_sub(CHECKSUM_LEN)
-        .map(|end| bytes.split_at(end))
-        .ok_or(Damage("it ends too early"))?;
+    let (content, sum) =
+        bytes.len().checked_sub(CHECKSUM_LEN).map(|end| bytes.split_at(end)).ok_or(Damage("it ends too early"))?;
     if checksum(key, content) != sum {
         return Err(Damage("its checksum does not match"));
     }

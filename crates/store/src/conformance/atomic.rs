@@ -9,12 +9,13 @@ use std::sync::{
 use fencepost_kernel::{RowKey, key::Kind};
 
 use super::{
-    Harness, Violation, holds, same,
+    Harness, Violation, holds,
     rows::{self, NOW, commit, fence_key, key, put, read, record, remove, set},
+    same,
 };
 use crate::{Store, Verdict, WriteSet};
 
-const ROUNDS: u64 = 60;
+const ROUNDS: u64 = 30;
 
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     rows_of_every_kind_are_written_together(&*harness.open()).await?;

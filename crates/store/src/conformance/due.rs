@@ -4,8 +4,9 @@
 use fencepost_kernel::{Millis, RowKey, key::Kind};
 
 use super::{
-    Harness, Violation, same,
+    Harness, Violation,
     rows::{NOW, commit, doubtful, fence_key, put, record, remove, set},
+    same,
 };
 use crate::Store;
 

@@ -4,8 +4,9 @@
 use fencepost_kernel::key::Kind;
 
 use super::{
-    Harness, Violation, same,
+    Harness, Violation,
     rows::{NOW, commit, doubtful, fence_key, key, put, read, record, remove, set},
+    same,
 };
 
 const ROWS: u64 = 50;

@@ -9,12 +9,13 @@ use std::sync::{
 use fencepost_kernel::{Millis, key::Kind};
 
 use super::{
-    Harness, Violation, holds, same,
+    Harness, Violation, holds,
     rows::{NOW, commit, fence_key, put, read, record, remove, set},
+    same,
 };
 use crate::{Store, Verdict::Applied};
 
-const ROUNDS: u64 = 60;
+const ROUNDS: u64 = 30;
 
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     every_way_to_read_sees_the_last_commit(&*harness.open()).await?;

@@ -9,16 +9,17 @@ use std::sync::{
 use fencepost_kernel::key::Kind;
 
 use super::{
-    Harness, Violation, same,
+    Harness, Violation,
     rows::{NOW, commit, fence_key, put, read, record, remove, set},
+    same,
 };
 use crate::{
     Store,
     Verdict::{Applied, Moved},
 };
 
-const RACERS: u64 = 8;
-const ROUNDS: u64 = 20;
+const RACERS: u64 = 6;
+const ROUNDS: u64 = 12;
 
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     every_wrong_expectation_is_told_and_writes_nothing(&*harness.open()).await?;
@@ -63,9 +64,11 @@ async fn a_set_sees_the_sets_before_it(store: &dyn Store) -> Result<(), Violatio
         set(6, [put(fence_key(1), None, value(6))]),
     ];
     let verdicts = store.commit(&sets, NOW).await?;
-    same("the verdicts on sets that build on each other", verdicts, vec![
-        Applied, Applied, Moved, Applied, Applied, Applied,
-    ])?;
+    same(
+        "the verdicts on sets that build on each other",
+        verdicts,
+        vec![Applied, Applied, Moved, Applied, Applied, Applied],
+    )?;
     same("a row written three times in one commit", read(store, fence_key(1)).await?, Some((6, value(6))))?;
     same("a row of the set that moved", read(store, fence_key(2)).await?, None)?;
     same("the row of its neighbour", read(store, fence_key(3)).await?, Some((4, value(4))))?;

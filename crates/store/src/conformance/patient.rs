@@ -1,12 +1,13 @@
 //! Law 6: a row vanishes by itself only past its expiry.
 //! Never demands that it vanishes: when is the store's own business.
 
-use fencepost_kernel::{Millis, key::Kind, scope::OnLapse};
 use fencepost_kernel::fence::State;
+use fencepost_kernel::{Millis, key::Kind, scope::OnLapse};
 
 use super::{
-    Harness, Violation, same,
+    Harness, Violation,
     rows::{DAY_MS, NOW, doubtful, fence, fence_key, key, put, read, record, sealed, set},
+    same,
 };
 use crate::Store;
 

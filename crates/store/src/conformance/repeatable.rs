@@ -4,8 +4,9 @@
 use fencepost_kernel::key::Kind;
 
 use super::{
-    Harness, Violation, same,
+    Harness, Violation,
     rows::{NOW, commit, fence_key, key, put, read, record, remove, set},
+    same,
 };
 use crate::Verdict::Applied;
 
@@ -13,8 +14,10 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     let store = harness.open();
     let value = |number| record(Kind::Fence, number);
     commit(&*store, set(1, [put(fence_key(1), None, value(1)), put(fence_key(2), None, value(1))])).await?;
-    let mixed =
-        set(2, [put(fence_key(1), Some(1), value(2)), remove(fence_key(2), Some(1)), put(fence_key(3), None, value(2))]);
+    let mixed = set(
+        2,
+        [put(fence_key(1), Some(1), value(2)), remove(fence_key(2), Some(1)), put(fence_key(3), None, value(2))],
+    );
     for _ in 0..3 {
         same("the verdict on a set and on its repetitions", commit(&*store, mixed.clone()).await?, Applied)?;
         same("a row of it", read(&*store, fence_key(1)).await?, Some((2, value(2))))?;
@@ -40,7 +43,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     same("the verdicts on a set and its repetition in one commit", verdicts, vec![Applied, Applied])?;
 
     let unknown = set(7, [put(fence_key(7), None, value(7))]);
-    for found in harness.interrupt(store, &[unknown.clone()], NOW) {
+    for found in harness.interrupt(store, std::slice::from_ref(&unknown), NOW) {
         same("the verdict after a crash", commit(&*found, unknown.clone()).await?, Applied)?;
         same("the row after a crash and a repetition", read(&*found, fence_key(7)).await?, Some((7, value(7))))?;
     }

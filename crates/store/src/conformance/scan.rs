@@ -4,8 +4,9 @@
 use fencepost_kernel::key::Kind;
 
 use super::{
-    Harness, Violation, same,
+    Harness, Violation,
     rows::{commit, key, put, record, remove, set},
+    same,
 };
 use crate::Store;
 

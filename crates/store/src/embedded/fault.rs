@@ -82,3 +82,28 @@ fn is_full(path: &Path) -> bool {
     let _ = std::fs::remove_file(&probe);
     written.is_err_and(|error| error.kind() == ErrorKind::StorageFull)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_named_and_the_first_fault_stays() {
+        let fault = Fault::default();
+        assert!(fault.check().is_ok());
+        let full = fjall::Error::Io(io::Error::from(ErrorKind::StorageFull));
+        let told = fault.write(&full, Path::new("/data")).to_string();
+        assert!(told.contains("the disk under /data is full"), "{told}");
+        let later = fault.write(&fjall::Error::Io(io::Error::other("gone")), Path::new("/data")).to_string();
+        assert_eq!(later, told);
+        assert_eq!(fault.check().unwrap_err().to_string(), told);
+    }
+
+    #[test]
+    fn a_failed_read_does_not_stop_commits() {
+        let fault = Fault::default();
+        assert!(matches!(fault.read(&fjall::Error::Io(io::Error::other("gone"))), Error::Broken(_)));
+        assert!(fault.check().is_ok());
+    }
+}

@@ -28,12 +28,17 @@ const TRAILER: [u8; 4] = *b"FJL\x03";
 pub(super) fn check(path: &Path) -> Result<(), Error> {
     let mut torn: Option<Torn> = None;
     let mut previous = None;
+    let mut seqno = None;
     for (id, file) in journals(path)? {
         if previous.is_some_and(|previous| previous + 1 != id) {
             return Err(damaged(path, &format!("the journal before {} is missing", file.display())));
         }
         previous = Some(id);
-        let found = walk(&file).map_err(|error| unusable(&file, &error))?;
+        let found = walk(&file, &mut seqno).map_err(|error| unusable(&file, &error))?;
+        if let Some(at) = found.out_of_order {
+            let place = format!("{} at byte {at}", file.display());
+            return Err(damaged(path, &format!("the commits in its journal {place} are out of order")));
+        }
         let goes_on = found.batches > 0 || found.torn.as_ref().is_some_and(|torn| torn.goes_on);
         if let Some(torn) = torn.as_ref().filter(|_| goes_on).or(found.torn.as_ref().filter(|torn| torn.goes_on)) {
             let place = format!("{} at byte {}", torn.file.display(), torn.at);
@@ -59,9 +64,12 @@ impl Torn {
     }
 }
 
+#[derive(Default)]
 struct Walked {
     batches: u64,
     torn: Option<Torn>,
+    /// Where a whole batch is numbered no higher than one before it.
+    out_of_order: Option<u64>,
 }
 
 fn journals(path: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
@@ -77,16 +85,23 @@ fn journals(path: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     Ok(found)
 }
 
-fn walk(path: &Path) -> io::Result<Walked> {
+// The number of a batch is not part of its checksum, but numbers only grow. One that is changed and still lies between
+// its neighbours changes no order, so it does no harm.
+fn walk(path: &Path, last: &mut Option<u64>) -> io::Result<Walked> {
     let file = File::open(path)?;
     let len = file.metadata()?.len();
     let mut reader = BufReader::with_capacity(1 << 20, file);
-    let mut walked = Walked { batches: 0, torn: None };
+    let mut walked = Walked::default();
     let mut at = 0;
     while at < len {
         match batch(&mut reader, len - at)? {
-            Some(size) => {
-                at += size;
+            Some(batch) if last.is_some_and(|last| batch.seqno <= last) => {
+                walked.out_of_order = Some(at);
+                break;
+            }
+            Some(batch) => {
+                at += batch.size;
+                *last = Some(batch.seqno);
                 walked.batches += 1;
             }
             None => {
@@ -128,11 +143,16 @@ fn holds_a_batch(bytes: &[u8]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The size of the whole, sound batch that comes next; none where there is no such batch.
-fn batch(reader: &mut impl Read, left: u64) -> io::Result<Option<u64>> {
+struct Batch {
+    size: u64,
+    seqno: u64,
+}
+
+/// The whole, sound batch that comes next; none where there is no such batch.
+fn batch(reader: &mut impl Read, left: u64) -> io::Result<Option<Batch>> {
     let mut entries = Entries { reader: reader.take(left), hash: Xxh3::new() };
     match entries.batch() {
-        Ok(sound) => Ok(sound.then(|| left - entries.reader.limit())),
+        Ok(seqno) => Ok(seqno.map(|seqno| Batch { size: left - entries.reader.limit(), seqno })),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(error) => Err(error),
     }
@@ -144,12 +164,12 @@ struct Entries<R> {
 }
 
 impl<R: Read> Entries<R> {
-    fn batch(&mut self) -> io::Result<bool> {
+    fn batch(&mut self) -> io::Result<Option<u64>> {
         if self.array::<1>()? != [START] {
-            return Ok(false);
+            return Ok(None);
         }
         let count = u32::from_le_bytes(self.array()?);
-        self.array::<8>()?;
+        let seqno = u64::from_le_bytes(self.array()?);
         for _ in 0..count {
             match self.array::<1>()? {
                 [ITEM] => self.item()?,
@@ -158,14 +178,14 @@ impl<R: Read> Entries<R> {
                     self.hash.update(&[CLEAR]);
                     self.hash.update(&keyspace);
                 }
-                _ => return Ok(false),
+                _ => return Ok(None),
             }
         }
         if self.array::<1>()? != [END] {
-            return Ok(false);
+            return Ok(None);
         }
         let sum = u64::from_le_bytes(self.array()?);
-        Ok(self.array::<4>()? == TRAILER && sum == self.hash.digest())
+        Ok((self.array::<4>()? == TRAILER && sum == self.hash.digest()).then_some(seqno))
     }
 
     // Kind (1), compression (1), keyspace (8), then the lengths of the key (2), of the value (4) and of the value

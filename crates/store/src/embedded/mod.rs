@@ -24,13 +24,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencepost_kernel::{Millis, Row, RowKey, key::Kind};
+use fencepost_kernel::{Millis, RowKey, key::Kind};
 use fjall::{Database, Keyspace, PersistMode, Readable, Snapshot};
 use futures::future::BoxFuture;
 
 use crate::{
     Error, Store, Verdict, WriteSet, codec,
-    contract::Loaded,
+    contract::{Found, Loaded},
     judge::{Change, Judged, Known, judge},
 };
 use fault::Fault;
@@ -238,8 +238,6 @@ impl Embedded {
     }
 }
 
-type Found = Vec<(RowKey, Arc<Row>)>;
-
 impl Store for Embedded {
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
         Box::pin(async move { self.load_now(keys) })
@@ -262,16 +260,11 @@ impl Store for Embedded {
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
+    ) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move { self.due_now(until, after, limit) })
     }
 
-    fn scan<'a>(
-        &'a self,
-        kind: Kind,
-        after: Option<RowKey>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
+    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move { self.scan_now(kind, after, limit) })
     }
 }

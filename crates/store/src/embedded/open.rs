@@ -63,8 +63,7 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
         Some(_) => {}
     }
     time_floor.store(number(&path, &meta, TIME_FLOOR)?.unwrap_or(0), Ordering::Release);
-    let persist =
-        if options.unsynced_loses_acknowledged_writes { PersistMode::Buffer } else { PersistMode::SyncData };
+    let persist = if options.unsynced_loses_acknowledged_writes { PersistMode::Buffer } else { PersistMode::SyncData };
     Ok(Embedded {
         db,
         fences,

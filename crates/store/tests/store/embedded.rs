@@ -11,10 +11,7 @@ use fencepost_kernel::{
     fence::{Fence, Receipt, Record, State, Token},
     key::Kind,
 };
-use fencepost_store::{
-    Embedded, Error, Store, Verdict, WriteSet,
-    embedded::Options,
-};
+use fencepost_store::{Embedded, Error, Store, Verdict, WriteSet, embedded::Options};
 use futures::executor::block_on;
 
 pub const NOW: u64 = 1_767_225_600_000;
@@ -157,8 +154,11 @@ fn recent_is_current_while_engines_load_and_commit_beside_each_other() {
                 for round in 0..rounds {
                     let current = block_on(store.load(&[key(1), key(2)])).unwrap().remove(0);
                     let id = CommitId(1 + engine * rounds + round);
-                    let write =
-                        Write { key: key(1), expect: current.map(|row| row.revision), put: Some(sealed(id.0, u64::MAX)) };
+                    let write = Write {
+                        key: key(1),
+                        expect: current.map(|row| row.revision),
+                        put: Some(sealed(id.0, u64::MAX)),
+                    };
                     let expect = write.expect;
                     let set = WriteSet { id, writes: vec![write] };
                     if block_on(store.commit(&[set], Millis(NOW))).unwrap() == [Verdict::Applied] {

@@ -5,7 +5,9 @@ use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant, Version,
     body::Body,
     command::CommitId,
-    fence::{AgainHead, Alias, Event, Fence, Receipt, Record, Sighting, Source, State, Token, Trace, VersionHead, What},
+    fence::{
+        AgainHead, Alias, Event, Fence, Receipt, Record, Sighting, Source, State, Token, Trace, VersionHead, What,
+    },
     key::Kind,
     scope::OnLapse,
 };
@@ -26,7 +28,7 @@ fn rows_of_format_1_read_as_they_were_written() {
 
 // What the file was written from. A new format gets a file and a list of its own; these never change.
 fn rows_v1() -> Vec<(RowKey, Row)> {
-    let at = |offset| Millis(1_767_225_600_000 + offset);
+    let at = |offset: u64| Millis(1_767_225_600_000 + offset);
     let fence = Fence {
         tenant: Tenant::new("nexa"),
         scope: "BOOKING".to_owned(),
@@ -128,14 +130,4 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
 fn unhex(text: &str) -> Vec<u8> {
     assert!(text.len().is_multiple_of(2));
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
-}
-
-#[test]
-fn r#gen() {
-    let mut out = String::from("# Rows of format 1, one a line, in the order of `rows_v1` in tests/store/fixtures.rs. Never edit.\n");
-    for (key, row) in rows_v1() {
-        for b in codec::encode(&key, &row.record, row.revision) { out.push_str(&format!("{b:02x}")); }
-        out.push('\n');
-    }
-    std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/rows-v1.txt"), out).unwrap();
 }

@@ -7,12 +7,8 @@ use std::{
 };
 
 use fencepost_kernel::Millis;
-use fencepost_store::{
-    Embedded, Memory, Store, WriteSet,
-    conformance::Harness,
-    embedded::Options,
-};
-use futures::executor::block_on;
+use fencepost_store::{Embedded, Memory, Store, WriteSet, conformance::Harness, embedded::Options};
+use futures::FutureExt;
 use tempfile::TempDir;
 
 /// The memory store promises nothing after a crash.
@@ -80,7 +76,10 @@ impl OnDisk {
     /// Takes back the store that was handed out last.
     fn take_last(&mut self, store: Arc<dyn Store>) -> (PathBuf, Arc<Embedded>) {
         let last = self.stores.pop().unwrap();
-        assert!(Arc::ptr_eq(&store, &(last.1.clone() as Arc<dyn Store>)), "the suite ends the store that it opened last");
+        assert!(
+            Arc::ptr_eq(&store, &(last.1.clone() as Arc<dyn Store>)),
+            "the suite ends the store that it opened last"
+        );
         last
     }
 }
@@ -108,7 +107,7 @@ impl Harness for OnDisk {
     fn interrupt(&mut self, store: Arc<dyn Store>, sets: &[WriteSet], now: Millis) -> Vec<Arc<dyn Store>> {
         let (dir, own) = self.take_last(store);
         let before = journal_end(&dir);
-        block_on(own.commit(sets, now)).unwrap();
+        own.commit(sets, now).now_or_never().unwrap().unwrap();
         let after = journal_end(&dir);
         assert!(before < after, "the commit is in the journal");
         // Nothing of it, one byte, everything but one byte, all of it, and some places between.

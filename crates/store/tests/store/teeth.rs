@@ -5,12 +5,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use fencepost_kernel::{Millis, Row, RowKey, command::CommitId, key::Kind};
+use fencepost_kernel::{Millis, RowKey, command::CommitId, key::Kind};
 use fencepost_store::{
-    Error, Loaded, Memory, Store, Verdict, WriteSet,
+    Error, Found, Loaded, Memory, Store, Verdict, WriteSet,
     conformance::{Harness, laws},
 };
-use futures::{executor::block_on, future::BoxFuture};
+use futures::{FutureExt, executor::block_on, future::BoxFuture};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Flaw {
@@ -104,12 +104,12 @@ impl Flawed {
         match self.flaw {
             Flaw::NoCompareAndSet => self.commit_blindly(sets, now),
             Flaw::AllOrNobody => {
-                let verdicts = block_on(before.clone().commit(sets, now))?;
+                let verdicts = at_once(before.clone().commit(sets, now))?;
                 if verdicts.contains(&Verdict::Moved) {
-                    block_on(self.now.commit(&[], now))?;
+                    at_once(self.now.commit(&[], now))?;
                     return Ok(vec![Verdict::Moved; sets.len()]);
                 }
-                block_on(self.now.commit(sets, now))
+                at_once(self.now.commit(sets, now))
             }
             Flaw::NotRepeatable => {
                 let mut verdicts = Vec::new();
@@ -119,16 +119,16 @@ impl Flawed {
                         verdicts.push(Verdict::Moved);
                         continue;
                     }
-                    let verdict = block_on(self.now.commit(std::slice::from_ref(set), now))?;
+                    let verdict = at_once(self.now.commit(std::slice::from_ref(set), now))?;
                     if verdict == [Verdict::Applied] {
                         seen.push(set.id);
                     }
                     verdicts.extend(verdict);
                 }
-                block_on(self.now.commit(&[], now))?;
+                at_once(self.now.commit(&[], now))?;
                 Ok(verdicts)
             }
-            _ => block_on(self.now.commit(sets, now)),
+            _ => at_once(self.now.commit(sets, now)),
         }
     }
 
@@ -137,12 +137,12 @@ impl Flawed {
         for set in sets {
             let mut set = set.clone();
             for write in &mut set.writes {
-                let current = block_on(self.now.load(&[write.key]))?.remove(0);
+                let current = at_once(self.now.load(&[write.key]))?.remove(0);
                 write.expect = current.map(|row| row.revision);
             }
-            verdicts.extend(block_on(self.now.commit(&[set], now))?);
+            verdicts.extend(at_once(self.now.commit(&[set], now))?);
         }
-        block_on(self.now.commit(&[], now))?;
+        at_once(self.now.commit(&[], now))?;
         Ok(verdicts)
     }
 }
@@ -175,7 +175,7 @@ impl Store for Flawed {
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
+    ) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move {
             let mut rows = self.now.due(until, after, limit).await?;
             if self.flaw == Flaw::DueOutOfOrder {
@@ -185,12 +185,7 @@ impl Store for Flawed {
         })
     }
 
-    fn scan<'a>(
-        &'a self,
-        kind: Kind,
-        after: Option<RowKey>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
+    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move {
             // The next page begins one row too late.
             let skipped = if self.flaw == Flaw::ScanSkips && after.is_some() { 1 } else { 0 };
@@ -198,6 +193,11 @@ impl Store for Flawed {
             Ok(rows.into_iter().skip(skipped).collect())
         })
     }
+}
+
+// The memory store never waits.
+fn at_once<T>(answer: BoxFuture<'_, T>) -> T {
+    answer.now_or_never().unwrap()
 }
 
 struct Bench {
@@ -234,13 +234,13 @@ impl Harness for Bench {
     fn interrupt(&mut self, _: Arc<dyn Store>, sets: &[WriteSet], now: Millis) -> Vec<Arc<dyn Store>> {
         let store = self.take();
         let (nothing, all) = (store.now.clone(), store.now.clone());
-        block_on(all.commit(sets, now)).unwrap();
+        at_once(all.commit(sets, now)).unwrap();
         let mut disks = vec![nothing, all];
         if self.flaw == Flaw::TornWrite {
             let half = store.now.clone();
             for set in sets {
                 let writes = set.writes[..set.writes.len().div_ceil(2)].to_vec();
-                block_on(half.commit(&[WriteSet { id: set.id, writes }], now)).unwrap();
+                at_once(half.commit(&[WriteSet { id: set.id, writes }], now)).unwrap();
             }
             disks.push(half);
         }
@@ -250,8 +250,8 @@ impl Harness for Bench {
     fn sweep(&mut self, _: &Arc<dyn Store>) {
         let store = self.stores.last().unwrap();
         if self.flaw == Flaw::VanishesEarly {
-            let floor = block_on(store.now.time_floor()).unwrap();
-            block_on(store.now.commit(&[], floor.plus(60_000))).unwrap();
+            let floor = at_once(store.now.time_floor()).unwrap();
+            at_once(store.now.commit(&[], floor.plus(60_000))).unwrap();
         }
         store.now.sweep();
     }

@@ -70,7 +70,10 @@ impl Call {
         if kind.is_some_and(|kind| !is_json(kind)) {
             return Err(Problem::new(Code::NotJson, "send the body as application/json"));
         }
-        json::parse(&self.body).map_err(|bad| Problem::new(Code::Malformed, bad.to_string()))
+        json::parse(&self.body).map_err(|bad| {
+            let code = if bad.problem == json::Problem::Values { Code::TooLarge } else { Code::Malformed };
+            Problem::new(code, bad.to_string())
+        })
     }
 
     /// Whose fences the caller means: its own, or, for an admin, those of the tenant it names.

@@ -156,7 +156,7 @@ pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<
         (Command::Observe(_) | Command::Sweep(_), _) => ("housekeeping", None, None),
     };
     let (scope, tenant, decision) = (target.scope.name.as_str(), target.tenant.as_str(), reply.decision());
-    app.metrics.decision(op, scope, tenant, decision);
+    app.metrics.decision(op, target, decision);
     if let Reply::Sealed { replay: false, at, first_seen, .. } = reply {
         app.metrics.sealed(scope, at.since(*first_seen));
     }

@@ -159,7 +159,8 @@ pub(super) fn resolve(call: &Call, node: &Node<'_>) -> Result<Command, Problem> 
         other => return Err(malformed(format!("`outcome` must be \"sealed\" or \"released\", not {other:?}"))),
     };
     let why = text(node, "why")?.to_owned();
-    Ok(Command::Resolve(Resolve { target, outcome, by: call.caller.id.clone(), why }))
+    let token = node.get("token").map(|_| token(node)).transpose()?;
+    Ok(Command::Resolve(Resolve { target, token, outcome, by: call.caller.id.clone(), why }))
 }
 
 /// One command of a batch.

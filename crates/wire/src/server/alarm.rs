@@ -4,39 +4,40 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Wakes the connection's task at or before a deadline; the caller compares the clock.
+/// Wakes the connection's task when a deadline has come. Whoever waits for nothing need not ask.
 #[derive(Debug, Default)]
 pub(super) struct Alarm(Option<Pin<Box<Sleep>>>);
 
 impl Alarm {
-    pub(super) fn wake_by(&mut self, cx: &mut Context<'_>, deadline: Instant) {
+    /// Ready once `deadline` is past. The clock is read only when the timer has rung.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
         }
-        if sleep.as_mut().poll(cx).is_pending() {
-            return;
+        while sleep.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            // It rang for an earlier deadline.
+            sleep.as_mut().reset(deadline);
         }
-        // It rang for an earlier deadline.
-        sleep.as_mut().reset(deadline);
-        if sleep.as_mut().poll(cx).is_ready() {
-            cx.waker().wake_by_ref();
-        }
+        Poll::Pending
     }
 }
 
-/// The time that one body or one answer has made us wait. Time in which nobody waited for the
+/// The waiting that one body or one answer has cost us. Bytes that move pay it back, but nobody
+/// saves up for later: a quick start buys no longer stall. Time in which nobody waited for the
 /// client (a busy service, a full buffer of ours) is not counted.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     since: Option<Instant>,
-    waited: Duration,
-    bytes: u64,
+    spent: Duration,
 }
 
 impl Pace {
@@ -44,10 +45,13 @@ impl Pace {
         self.since.is_some()
     }
 
-    pub(super) fn moved(&mut self, bytes: u64) {
-        self.bytes += bytes;
+    pub(super) fn moved(&mut self, bytes: u64, bytes_per_s_min: u64) {
         if let Some(since) = self.since.take() {
-            self.waited += since.elapsed();
+            self.spent += since.elapsed();
+        }
+        if !self.spent.is_zero() {
+            let paid_ns = bytes.saturating_mul(1_000_000_000) / bytes_per_s_min.max(1);
+            self.spent = self.spent.saturating_sub(Duration::from_nanos(paid_ns));
         }
     }
 
@@ -56,12 +60,9 @@ impl Pace {
     }
 
     /// When the patience for this transfer ends, if nothing moves from now on.
-    pub(super) fn deadline(&mut self, now: Instant, wait_ms_max: u64, bytes_per_s_min: u64) -> Instant {
-        let since = *self.since.get_or_insert(now);
-        let earned_ms = self.bytes.saturating_mul(1_000) / bytes_per_s_min.max(1);
-        // A year stands for ever, and keeps the sum within what an instant can hold.
-        let allowed_ms = wait_ms_max.saturating_add(earned_ms).min(365 * 86_400_000);
-        since + Duration::from_millis(allowed_ms).saturating_sub(self.waited)
+    pub(super) fn deadline(&mut self, wait_ms_max: u64) -> Instant {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        since + Duration::from_millis(wait_ms_max).saturating_sub(self.spent)
     }
 }
 
@@ -70,15 +71,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_moved_earn_waiting_time_and_waiting_spends_it() {
+    fn bytes_pay_waiting_back_and_never_more_than_that() {
+        let ms = Duration::from_millis;
         let start = Instant::now();
-        let mut pace = Pace::default();
-        assert_eq!(pace.deadline(start, 100, 10), start + Duration::from_millis(100));
-        pace.since = None;
-        pace.waited = Duration::from_millis(60);
-        pace.bytes = 2;
-        assert_eq!(pace.deadline(start, 100, 10), start + Duration::from_millis(240));
-        pace.bytes = u64::MAX;
-        assert!(pace.deadline(start, u64::MAX, 0) > start);
+        let left = |moved: Option<(u64, u64)>, spent| {
+            let mut pace = Pace { since: None, spent };
+            if let Some((bytes, bytes_per_s_min)) = moved {
+                pace.moved(bytes, bytes_per_s_min);
+            }
+            pace.since = Some(start);
+            pace.deadline(100) - start
+        };
+        assert_eq!(left(None, ms(60)), ms(40));
+        assert_eq!(left(None, ms(600)), ms(0));
+        assert_eq!(left(Some((2, 100)), ms(60)), ms(60));
+        assert_eq!(left(Some((u64::MAX, 0)), ms(60)), ms(100));
+        assert_eq!(left(Some((u64::MAX, 0)), ms(0)), ms(100));
     }
 }

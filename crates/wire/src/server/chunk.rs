@@ -141,7 +141,9 @@ mod tests {
 
     #[test]
     fn well_formed_bodies_end_where_they_end() {
-        let done = |body: &str, content| check(&format!("{body}GET /"), Walk { used: body.len(), content, end: Some(End::Done) });
+        let done = |body: &str, content| {
+            check(&format!("{body}GET /"), Walk { used: body.len(), content, end: Some(End::Done) })
+        };
         done("0\r\n\r\n", 0);
         done("5\r\nhello\r\n0\r\n\r\n", 5);
         done("A;x=\"y\"\r\n0123456789\r\n1\r\n\n\r\n00\r\n\r\n", 11);
@@ -150,7 +152,9 @@ mod tests {
 
     #[test]
     fn malformed_bodies_break_at_the_first_bad_byte() {
-        let broken = |good: &str, content, rest: &str| check(&format!("{good}{rest}"), Walk { used: good.len(), content, end: Some(End::Broken) });
+        let broken = |good: &str, content, rest: &str| {
+            check(&format!("{good}{rest}"), Walk { used: good.len(), content, end: Some(End::Broken) })
+        };
         broken("", 0, "\r\n");
         broken("", 0, ";x\r\n");
         broken("", 0, " 5\r\nhello\r\n");

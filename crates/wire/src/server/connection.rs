@@ -4,12 +4,12 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, Version, header};
+use http::{HeaderName, Request, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -19,14 +19,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tower_service::Service;
 
+use super::answer::{After, Answer, Step};
 use super::body::Body;
 use super::guard::Guard;
 use super::head::HEADERS_MAX;
 use super::limits::Limits;
 use super::link::{Fault, Flight, Link};
 use super::peer::{Peer, PeerAddr};
-use super::refusal::Refusal;
-use super::reply::Reply;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// What a connection may still do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +39,13 @@ pub(super) enum Phase {
     Cut,
 }
 
-pub(super) async fn run<IO, S, B>(io: IO, peer: Peer, service: S, limits: Arc<Limits>, mut phase: watch::Receiver<Phase>)
-where
+pub(super) async fn run<IO, S, B>(
+    io: IO,
+    peer: Peer,
+    service: S,
+    limits: Arc<Limits>,
+    mut phase: watch::Receiver<Phase>,
+) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone,
     B: http_body::Body<Data = Bytes> + Unpin + 'static,
@@ -48,11 +54,7 @@ where
     let link = Arc::new(Link::default());
     let guard = Guard::new(io, link.clone(), limits.clone());
     let (link, peer, bounds) = (&link, &peer, &*limits);
-    let answering = service_fn(move |request| {
-        // Before the future is first polled: until then hyper may read, and an idle clock would start.
-        let (flight, refused) = Flight::begin(link);
-        answer(request, flight, refused, service.clone(), peer, bounds)
-    });
+    let answering = service_fn(move |request| answer(request, link, service.clone(), peer, bounds));
     let serving = http1::Builder::new()
         // The guard keeps the time; hyper's timer would cost one allocation a request.
         .header_read_timeout(None)
@@ -74,50 +76,57 @@ where
     }
 }
 
-async fn answer<S, B>(
-    mut request: Request<Incoming>,
-    flight: Flight,
-    refused: Option<Refusal>,
-    mut service: S,
+/// Begins one call. What can be done before the future exists is done here: the request is large,
+/// and every future it passes through copies it.
+fn answer<S, B>(
+    request: Request<Incoming>,
+    link: &Arc<Link>,
+    service: S,
     peer: &Peer,
     limits: &Limits,
-) -> Result<Response<Reply<B>>, Infallible>
+) -> Answer<S::Future, S>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
 {
-    let front = |refusal: Refusal, traceparent: Option<&HeaderValue>, flight| {
-        Ok(refusal.response(traceparent).map(|body| Reply::front(body, flight)))
+    let (flight, refused) = Flight::begin(link);
+    let mut after = After::default();
+    let step = match refused {
+        Some(refusal) => Step::Refuse { refusal },
+        None => begin(request, link, service, peer, limits, &mut after),
     };
-    if let Some(refusal) = refused {
-        return front(refusal, None, flight);
-    }
-    let has_body = !request.body().is_end_stream();
-    let (mut bytes_max, mut traceparent, mut link) = (0, None, None);
-    if has_body {
+    Answer { step, flight: Some(flight), after }
+}
+
+fn begin<S, B>(
+    mut request: Request<Incoming>,
+    link: &Arc<Link>,
+    mut service: S,
+    peer: &Peer,
+    limits: &Limits,
+    after: &mut After,
+) -> Step<S::Future, S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+{
+    let (mut bytes_max, mut body_link) = (0, None);
+    if !request.body().is_end_stream() {
         bytes_max = (limits.body_bytes_max_for)(request.method(), request.uri(), limits.body_bytes_max);
-        traceparent = request.headers().get("traceparent").cloned();
-        link = Some(flight.link().clone());
+        body_link = Some(link.clone());
+        after.has_body = true;
+        after.traceparent = request.headers().get(&TRACEPARENT).cloned();
         if request.body().size_hint().lower() > bytes_max {
-            return front(Fault::TooLarge.refusal(), traceparent.as_ref(), flight);
+            return Step::Refuse { refusal: Fault::TooLarge.refusal() };
         }
     }
-    let is_old = request.version() == Version::HTTP_10;
+    after.is_old = request.version() == Version::HTTP_10;
     request.extensions_mut().insert(PeerAddr(peer.addr));
     if let Some(thumbprint) = &peer.thumbprint {
         request.extensions_mut().insert(thumbprint.clone());
     }
-
-    let request = request.map(|incoming| Body::new(incoming, bytes_max, link));
-    let Ok(()) = poll_fn(|cx| service.poll_ready(cx)).await;
-    let Ok(mut response) = service.call(request).await;
-
-    // A service that could not read the body cannot know why as well as we do.
-    let is_error = response.status().is_client_error() || response.status().is_server_error();
-    if let Some(fault) = flight.link().fault().filter(|_| has_body && is_error) {
-        return front(fault.refusal(), traceparent.as_ref(), flight);
+    let request = request.map(|incoming| Body::new(incoming, bytes_max, body_link));
+    // Nearly every service is always ready. One that is not is asked again with the task's own waker.
+    match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(_) => Step::Call { future: service.call(request) },
+        Poll::Pending => Step::Wait { waiting: Some(Box::new((service, request))) },
     }
-    if is_old {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    Ok(response.map(|body| Reply::service(body, flight)))
 }

@@ -96,7 +96,7 @@ impl<IO> Guard<IO> {
             self.since = None;
         }
         if self.scanner.content() > content {
-            self.intake.moved(self.scanner.content() - content);
+            self.intake.moved(self.scanner.content() - content, self.limits.body_bytes_per_s_min);
         }
         match scan.stop {
             None => {
@@ -121,28 +121,25 @@ impl<IO> Guard<IO> {
 
     /// Nothing to read: wait, or lose patience. `Ready` means that a read has something to say now.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Patience> {
-        let now = Instant::now();
         let (deadline, end) = if self.scanner.is_in_body() {
-            let limits = &self.limits;
-            (self.intake.deadline(now, limits.body_wait_ms_max, limits.body_bytes_per_s_min), Patience::Body)
+            (self.intake.deadline(self.limits.body_wait_ms_max), Patience::Body)
         } else if !self.held.bytes.is_empty() {
-            (self.after(self.limits.head_ms_max, now), Patience::Head)
+            (self.after(self.limits.head_ms_max), Patience::Head)
         } else if self.is_resting() {
-            (self.after(self.quiet_ms_max(), now), Patience::Quiet)
+            (self.after(self.quiet_ms_max()), Patience::Quiet)
         } else {
             self.since = None;
             return Poll::Pending;
         };
-        if now >= deadline {
-            return Poll::Ready(end);
-        }
-        self.alarm.wake_by(cx, deadline);
-        Poll::Pending
+        self.alarm.poll(cx, deadline).map(|()| end)
     }
 
     /// No request is being received, served or answered.
     fn is_resting(&self) -> bool {
-        !self.scanner.is_in_body() && self.held.bytes.is_empty() && !self.link.is_in_flight() && !self.outflow.is_waiting()
+        !self.scanner.is_in_body()
+            && self.held.bytes.is_empty()
+            && !self.link.is_in_flight()
+            && !self.outflow.is_waiting()
     }
 
     fn quiet_ms_max(&self) -> u64 {
@@ -152,25 +149,20 @@ impl<IO> Guard<IO> {
         }
     }
 
-    fn after(&mut self, ms: u64, now: Instant) -> Instant {
-        *self.since.get_or_insert(now) + Duration::from_millis(ms)
+    fn after(&mut self, ms: u64) -> Instant {
+        *self.since.get_or_insert_with(Instant::now) + Duration::from_millis(ms)
     }
 
     /// The socket takes nothing: wait, or give the client up.
     fn stalled<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let now = Instant::now();
-        let deadline = self.outflow.deadline(now, self.limits.write_wait_ms_max, self.limits.write_bytes_per_s_min);
-        if now >= deadline {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        self.alarm.wake_by(cx, deadline);
-        Poll::Pending
+        let deadline = self.outflow.deadline(self.limits.write_wait_ms_max);
+        self.alarm.poll(cx, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
     fn written(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match wrote {
             Poll::Ready(Ok(bytes)) => {
-                self.outflow.moved(bytes as u64);
+                self.outflow.moved(bytes as u64, self.limits.write_bytes_per_s_min);
                 Poll::Ready(Ok(bytes))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -243,7 +235,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<IO> {
         me.written(cx, wrote)
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let me = self.get_mut();
         let wrote = Pin::new(&mut me.io).poll_write_vectored(cx, data);
         me.written(cx, wrote)
@@ -263,21 +259,23 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<IO> {
         me.outflow.reset();
         // hyper reads no more after an answer once a read was pending, so the quiet begins here.
         if me.since.is_none() && me.is_resting() {
-            let deadline = me.after(me.quiet_ms_max(), Instant::now());
-            me.alarm.wake_by(cx, deadline);
+            let deadline = me.after(me.quiet_ms_max());
+            if me.alarm.poll(cx, deadline).is_ready() {
+                // A bound of nothing is already past: let the next read say so.
+                cx.waker().wake_by_ref();
+            }
         }
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let me = self.get_mut();
-        let now = Instant::now();
         if me.linger.is_none() {
             match Pin::new(&mut me.io).poll_shutdown(cx) {
                 Poll::Ready(result) => result?,
                 Poll::Pending => return me.stalled(cx),
             }
-            let until = now + Duration::from_millis(me.limits.linger_ms_max);
+            let until = Instant::now() + Duration::from_millis(me.limits.linger_ms_max);
             me.linger = Some(Linger { until, bytes: LINGER_BYTES_MAX });
         }
         if !me.refused && !me.scanner.is_in_body() {
@@ -293,11 +291,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<IO> {
                     linger.bytes = linger.bytes.saturating_sub(sink.filled().len());
                 }
                 Poll::Ready(_) => return Poll::Ready(Ok(())),
-                Poll::Pending if now >= linger.until => return Poll::Ready(Ok(())),
-                Poll::Pending => {
-                    me.alarm.wake_by(cx, linger.until);
-                    return Poll::Pending;
-                }
+                Poll::Pending => return me.alarm.poll(cx, linger.until).map(Ok),
             }
         }
     }

@@ -28,7 +28,12 @@ pub(super) struct Seek {
 impl Seek {
     /// The head's length once its last line is there. `head` starts at the head's first byte and
     /// holds at least what it held at the last call.
-    pub(super) fn end(&mut self, head: &[u8], line_bytes_max: usize, bytes_max: usize) -> Result<Option<usize>, Refusal> {
+    pub(super) fn end(
+        &mut self,
+        head: &[u8],
+        line_bytes_max: usize,
+        bytes_max: usize,
+    ) -> Result<Option<usize>, Refusal> {
         let fresh = self.seen;
         for found in memchr::memchr_iter(b'\n', &head[fresh..]) {
             let lf = fresh + found;
@@ -132,11 +137,9 @@ fn fields(headers: &[httparse::Header<'_>], version: u8) -> Result<Framing, Refu
                     return Err(malformed("Host is not a host name with an optional port"));
                 }
             }
-            7 if header.name.eq_ignore_ascii_case("upgrade") => {
-                // Some clients offer h2c with every request and go on in HTTP/1.1 when it is ignored.
-                if !header.value.eq_ignore_ascii_case(b"h2c") {
-                    return Err(refusal::not_implemented("no protocol can be upgraded to here"));
-                }
+            // Some clients offer h2c with every request and go on in HTTP/1.1 when it is ignored.
+            7 if header.name.eq_ignore_ascii_case("upgrade") && !header.value.eq_ignore_ascii_case(b"h2c") => {
+                return Err(refusal::not_implemented("no protocol can be upgraded to here"));
             }
             14 if header.name.eq_ignore_ascii_case("content-length") => {
                 if length.is_some() {

@@ -25,13 +25,13 @@ pub struct Limits {
     pub head_ms_max: u64,
     /// Between an answer and the next request's first byte.
     pub idle_ms_max: u64,
-    /// How long one body may keep us waiting in sum, before `body_bytes_per_s_min` adds to it; past this 408.
+    /// How long one body may keep us waiting, at once or in sum; past this 408.
     pub body_wait_ms_max: u64,
-    /// Every so many body bytes received earn one more second of waiting.
+    /// So many body bytes pay back a second of that waiting.
     pub body_bytes_per_s_min: u64,
-    /// How long one answer may wait in sum for the client to read, before `write_bytes_per_s_min` adds to it.
+    /// How long one answer may wait for the client to read, at once or in sum; past this it is cut.
     pub write_wait_ms_max: u64,
-    /// Every so many bytes that the client took earn one more second of waiting.
+    /// So many bytes that the client took pay back a second of that waiting.
     pub write_bytes_per_s_min: u64,
     /// After a refusal, how long input is still read and dropped, so that the client can read why.
     pub linger_ms_max: u64,

@@ -4,6 +4,7 @@
 
 mod accept;
 mod alarm;
+mod answer;
 mod body;
 mod chunk;
 mod connection;

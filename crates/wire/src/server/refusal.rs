@@ -9,16 +9,18 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 
-/// Every `code` that the front answers with.
-pub const CODES: [&str; 8] = [
-    "malformed-request",
-    "request-timeout",
-    "body-too-large",
-    "request-line-too-long",
-    "headers-too-large",
-    "not-implemented",
-    "too-many-connections",
-    "http-version-unsupported",
+use crate::problem::PAGES;
+
+/// Every status and `code` that the front answers with.
+pub const CODES: [(u16, &str); 8] = [
+    (400, "malformed-request"),
+    (408, "request-timeout"),
+    (413, "too-large"),
+    (414, "request-line-too-long"),
+    (431, "headers-too-large"),
+    (501, "not-implemented"),
+    (503, "too-many-connections"),
+    (505, "http-version-unsupported"),
 ];
 
 /// One reason not to serve.
@@ -35,37 +37,30 @@ pub(super) const fn malformed(detail: &'static str) -> Refusal {
     Refusal {
         status: StatusCode::BAD_REQUEST,
         code: "malformed-request",
-        title: "Malformed request",
+        title: "The request cannot be understood",
         detail,
     }
 }
 
 /// A mechanism of HTTP that is deliberately absent here.
 pub(super) const fn not_implemented(detail: &'static str) -> Refusal {
-    Refusal {
-        status: StatusCode::NOT_IMPLEMENTED,
-        code: "not-implemented",
-        title: "Not implemented",
-        detail,
-    }
+    Refusal { status: StatusCode::NOT_IMPLEMENTED, code: "not-implemented", title: "Not implemented", detail }
 }
 
 pub(super) const HEAD_TOO_SLOW: Refusal = Refusal {
     status: StatusCode::REQUEST_TIMEOUT,
     code: "request-timeout",
-    title: "Request timeout",
+    title: "The request took too long to arrive",
     detail: "the request line and headers did not arrive in time",
 };
 
-pub(super) const BODY_TOO_SLOW: Refusal = Refusal {
-    detail: "the request body did not arrive in time",
-    ..HEAD_TOO_SLOW
-};
+pub(super) const BODY_TOO_SLOW: Refusal =
+    Refusal { detail: "the request body did not arrive in time", ..HEAD_TOO_SLOW };
 
 pub(super) const BODY_TOO_LARGE: Refusal = Refusal {
     status: StatusCode::PAYLOAD_TOO_LARGE,
-    code: "body-too-large",
-    title: "Request body too large",
+    code: "too-large",
+    title: "The request is too large",
     detail: "the request body is larger than this path accepts",
 };
 
@@ -129,7 +124,7 @@ impl Refusal {
     fn json(&self, traceparent: Option<&HeaderValue>) -> String {
         // Every member is a constant or hex, so nothing needs escaping.
         format!(
-            r#"{{"type":"urn:fencepost:error:{code}","title":"{title}","status":{status},"detail":"{detail}","code":"{code}","trace_id":"{trace}"}}"#,
+            r#"{{"type":"{PAGES}{code}","title":"{title}","status":{status},"detail":"{detail}","code":"{code}","trace_id":"{trace}"}}"#,
             code = self.code,
             title = self.title,
             status = self.status.as_u16(),
@@ -146,9 +141,8 @@ fn trace_id(traceparent: &HeaderValue) -> Option<String> {
     let text = traceparent.to_str().ok()?;
     let mut parts = text.split('-');
     let (version, id, span) = (parts.next()?, parts.next()?, parts.next()?);
-    let hex = |part: &str, len: usize| {
-        part.len() == len && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    };
+    let hex =
+        |part: &str, len: usize| part.len() == len && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let known = hex(version, 2) && version != "ff" && hex(id, 32) && hex(span, 16);
     (known && id.bytes().any(|b| b != b'0')).then(|| id.to_owned())
 }
@@ -160,6 +154,7 @@ fn new_trace_id() -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -181,12 +176,19 @@ mod tests {
     #[test]
     fn every_problem_is_valid_json_with_a_listed_code() {
         for refusal in [
-            malformed("x"), not_implemented("x"), HEAD_TOO_SLOW, BODY_TOO_SLOW, BODY_TOO_LARGE,
-            LINE_TOO_LONG, HEAD_TOO_LARGE, FULL, VERSION,
+            malformed("x"),
+            not_implemented("x"),
+            HEAD_TOO_SLOW,
+            BODY_TOO_SLOW,
+            BODY_TOO_LARGE,
+            LINE_TOO_LONG,
+            HEAD_TOO_LARGE,
+            FULL,
+            VERSION,
         ] {
             let json: serde_json::Value = serde_json::from_str(&refusal.json(None)).unwrap();
             assert_eq!(json["status"], refusal.status.as_u16());
-            assert!(CODES.contains(&json["code"].as_str().unwrap()));
+            assert!(CODES.contains(&(refusal.status.as_u16(), json["code"].as_str().unwrap())));
             assert_eq!(json["trace_id"].as_str().unwrap().len(), 32);
         }
     }

@@ -135,8 +135,14 @@ mod tests {
         let sized = "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\nGET / H";
         let chunked = "POST /b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nT: v\r\n\r\n";
         for last in [
-            "", "GET", good, "GET / HTTP/1.1\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\n",
-            "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "\nGET /",
+            "",
+            "GET",
+            good,
+            "GET / HTTP/1.1\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n\n",
+            "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "\nGET /",
             "POST /b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcX",
             "GET /0123456789012345678901234567890123456789012345678901234567890123456789",
         ] {

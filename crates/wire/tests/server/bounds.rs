@@ -18,7 +18,7 @@ async fn a_body_that_announces_too_much_is_413_and_never_reaches_the_service() {
     let front = Front::start(small()).await;
     let head = "POST /x HTTP/1.1\r\nHost: a\r\ntraceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\nContent-Length: 11\r\n\r\n";
     let answer = front.exchange(head).await;
-    assert_problem(&answer, 413, "body-too-large");
+    assert_problem(&answer, 413, "too-large");
     assert!(answer.contains("4bf92f3577b34da6a3ce929d0e0e4736"), "{answer}");
     assert_eq!(front.seen.calls(), 0);
 }
@@ -31,7 +31,7 @@ async fn the_answer_to_a_large_upload_is_read_by_a_client_that_sends_first() {
     let mut client = front.connect().await;
     // Not `send`: a reset while sending is what most clients report instead of the answer.
     soon("sending it all", client.stream.write_all(upload.as_bytes())).await.unwrap();
-    assert_problem(&client.rest().await, 413, "body-too-large");
+    assert_problem(&client.rest().await, 413, "too-large");
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn a_chunked_body_that_grows_too_large_is_413() {
     let front = Front::start(small()).await;
     let head = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     let answer = front.exchange(format!("{head}6\r\n123456\r\n5\r\n12345\r\n0\r\n\r\n")).await;
-    assert_problem(&answer, 413, "body-too-large");
+    assert_problem(&answer, 413, "too-large");
     assert_eq!(front.seen.whole(), 0);
     let mut client = front.connect().await;
     client.send(format!("{head}a\r\n1234567890\r\n0\r\n\r\n")).await;

@@ -38,8 +38,12 @@ async fn pipelined_requests_are_answered_in_order() {
     for n in 0..300 {
         requests += &match n % 3 {
             0 => format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n"),
-            1 => format!("POST /{n} HTTP/1.1\r\nHost: a\r\nContent-Length: 29\r\n\r\nGET /x HTTP/1.1\r\nHost: a\r\n\r\n!"),
-            _ => format!("POST /{n} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x\r\n0\r\n\r\n\r\n1\r\n!\r\n0\r\nT: v\r\n\r\n"),
+            1 => format!(
+                "POST /{n} HTTP/1.1\r\nHost: a\r\nContent-Length: 29\r\n\r\nGET /x HTTP/1.1\r\nHost: a\r\n\r\n!"
+            ),
+            _ => format!(
+                "POST /{n} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x\r\n0\r\n\r\n\r\n1\r\n!\r\n0\r\nT: v\r\n\r\n"
+            ),
         };
     }
     requests += "GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -58,7 +62,8 @@ async fn pipelined_requests_are_answered_in_order() {
         read.unwrap();
         let mut from = 0;
         for n in 0..300 {
-            let at = text[from..].find(&format!(" /{n} ")).unwrap_or_else(|| panic!("no answer to {n} in pieces of {size}"));
+            let at =
+                text[from..].find(&format!(" /{n} ")).unwrap_or_else(|| panic!("no answer to {n} in pieces of {size}"));
             from += at;
         }
         assert!(text[from..].contains("GET /last"));
@@ -93,9 +98,13 @@ async fn http_1_0_is_served_and_closed_even_if_it_asks_to_stay() {
 async fn a_client_that_expects_100_continue_gets_it_before_it_sends() {
     let front = Front::start(Limits::default()).await;
     let mut client = front.connect().await;
-    client.send("POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n").await;
+    client
+        .send("POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n")
+        .await;
     let mut line = [0; 25];
-    super::bytes_on_the_wire::soon("100", tokio::io::AsyncReadExt::read_exact(&mut client.stream, &mut line)).await.unwrap();
+    super::bytes_on_the_wire::soon("100", tokio::io::AsyncReadExt::read_exact(&mut client.stream, &mut line))
+        .await
+        .unwrap();
     assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
     client.send("hi").await;
     assert!(client.rest().await.ends_with("POST /c hi nobody"));

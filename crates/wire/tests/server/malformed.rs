@@ -39,7 +39,11 @@ fn heads() -> Vec<(&'static str, String, u16)> {
         ("xchunked", with("Transfer-Encoding: xchunked\r\n"), BAD),
         ("chunked behind a vertical tab", with("Transfer-Encoding: \x0bchunked\r\n"), BAD),
         ("chunked with a parameter", with("Transfer-Encoding: chunked;a=b\r\n"), BAD),
-        ("chunked in HTTP/1.0", "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(), BAD),
+        (
+            "chunked in HTTP/1.0",
+            "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(),
+            BAD,
+        ),
         ("space before the colon", with("Transfer-Encoding : chunked\r\n"), BAD),
         ("tab before the colon", with("Content-Length\t: 3\r\n") + "abc", BAD),
         ("a folded header", with("X: a\r\n b\r\n"), BAD),
@@ -131,11 +135,30 @@ async fn a_malformed_head_behind_a_good_request_is_refused_after_the_good_answer
 async fn a_malformed_chunked_body_is_a_problem_and_never_a_whole_body() {
     let front = Front::start(Limits::default()).await;
     let bodies = [
-        "\r\n", "x\r\n", "-1\r\n", "+5\r\nhello\r\n0\r\n\r\n", "0x5\r\nhello\r\n0\r\n\r\n", " 5\r\nhello\r\n0\r\n\r\n",
-        "5 \r\nhello\r\n0\r\n\r\n", "5\nhello\r\n0\r\n\r\n", "5\r\nhello\n0\r\n\r\n", "5\r\nhello0\r\n\r\n", "5\r\nhello\r0\r\n\r\n",
-        "5\r\nhello!\r\n0\r\n\r\n", "5;a\nb\r\nhello\r\n0\r\n\r\n", "5;\0\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n0\n\r\n",
-        "5\r\nhello\r\n0\r\n\n", "5\r\nhello\r\n0\r\nA: b\n\r\n", "5\r\nhello\r\n0\r\n A: b\r\n\r\n", "5\r\nhello\r\n0\r\nA\0: b\r\n\r\n", "5\r\nhello\r\n0\r\nA(: b\r\n\r\n", "5\r\nhello\r\n0\r\nA : b\r\n\r\n",
-        "FFFFFFFFFFFFFFFF\r\nhello", "10000000000000000\r\nhello", "0000000000000000005\r\nhello\r\n0\r\n\r\n",
+        "\r\n",
+        "x\r\n",
+        "-1\r\n",
+        "+5\r\nhello\r\n0\r\n\r\n",
+        "0x5\r\nhello\r\n0\r\n\r\n",
+        " 5\r\nhello\r\n0\r\n\r\n",
+        "5 \r\nhello\r\n0\r\n\r\n",
+        "5\nhello\r\n0\r\n\r\n",
+        "5\r\nhello\n0\r\n\r\n",
+        "5\r\nhello0\r\n\r\n",
+        "5\r\nhello\r0\r\n\r\n",
+        "5\r\nhello!\r\n0\r\n\r\n",
+        "5;a\nb\r\nhello\r\n0\r\n\r\n",
+        "5;\0\r\nhello\r\n0\r\n\r\n",
+        "5\r\nhello\r\n0\n\r\n",
+        "5\r\nhello\r\n0\r\n\n",
+        "5\r\nhello\r\n0\r\nA: b\n\r\n",
+        "5\r\nhello\r\n0\r\n A: b\r\n\r\n",
+        "5\r\nhello\r\n0\r\nA\0: b\r\n\r\n",
+        "5\r\nhello\r\n0\r\nA(: b\r\n\r\n",
+        "5\r\nhello\r\n0\r\nA : b\r\n\r\n",
+        "FFFFFFFFFFFFFFFF\r\nhello",
+        "10000000000000000\r\nhello",
+        "0000000000000000005\r\nhello\r\n0\r\n\r\n",
     ];
     let head = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     for body in bodies {

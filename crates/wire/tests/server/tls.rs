@@ -32,7 +32,8 @@ impl Authority {
         let authority = Authority { dir: tempfile::tempdir().unwrap(), issuer };
         std::fs::write(authority.path("ca.pem"), authority.issuer.pem()).unwrap();
         let key = KeyPair::generate().unwrap();
-        let cert = CertificateParams::new(vec!["localhost".into()]).unwrap().signed_by(&key, &authority.issuer).unwrap();
+        let cert =
+            CertificateParams::new(vec!["localhost".into()]).unwrap().signed_by(&key, &authority.issuer).unwrap();
         std::fs::write(authority.path("cert.pem"), cert.pem()).unwrap();
         std::fs::write(authority.path("key.pem"), key.serialize_pem()).unwrap();
         authority
@@ -92,7 +93,8 @@ async fn requests_over_tls_are_served_and_guarded_alike() {
 #[tokio::test]
 async fn the_service_learns_the_thumbprint_of_a_client_certificate() {
     let authority = Authority::new();
-    let front = Front::start_tls(Limits::default(), authority.tls(ClientAuth::Optional(authority.path("ca.pem")))).await;
+    let front =
+        Front::start_tls(Limits::default(), authority.tls(ClientAuth::Optional(authority.path("ca.pem")))).await;
     let identity = authority.identity();
     let thumbprint: String = Sha256::digest(&identity.cert).iter().map(|byte| format!("{byte:02x}")).collect();
     let answer = authority.exchange(&front, Some(identity), CLOSING).await.unwrap();
@@ -104,7 +106,8 @@ async fn the_service_learns_the_thumbprint_of_a_client_certificate() {
 #[tokio::test]
 async fn a_required_certificate_that_is_missing_or_foreign_is_refused_in_the_handshake() {
     let (authority, foreign) = (Authority::new(), Authority::new());
-    let front = Front::start_tls(Limits::default(), authority.tls(ClientAuth::Required(authority.path("ca.pem")))).await;
+    let front =
+        Front::start_tls(Limits::default(), authority.tls(ClientAuth::Required(authority.path("ca.pem")))).await;
     assert!(authority.exchange(&front, None, CLOSING).await.is_err());
     assert!(authority.exchange(&front, Some(foreign.identity()), CLOSING).await.is_err());
     assert!(authority.exchange(&front, Some(authority.identity()), CLOSING).await.is_ok());
@@ -135,12 +138,11 @@ async fn plain_http_to_a_tls_port_is_closed_and_shutdown_waits_for_no_handshake(
 fn files_that_are_missing_or_wrong_are_named() {
     let authority = Authority::new();
     let (cert, key, gone) = (authority.path("cert.pem"), authority.path("key.pem"), authority.path("gone.pem"));
-    let check = |cert: &PathBuf, key: &PathBuf, clients: ClientAuth, named: &PathBuf| {
-        match Tls::load(cert, key, &clients) {
+    let check =
+        |cert: &PathBuf, key: &PathBuf, clients: ClientAuth, named: &PathBuf| match Tls::load(cert, key, &clients) {
             Err(TlsError::File(path, why)) => assert!(&path == named && !why.is_empty()),
             other => panic!("{other:?}"),
-        }
-    };
+        };
     check(&gone, &key, ClientAuth::Off, &gone);
     check(&cert, &gone, ClientAuth::Off, &gone);
     check(&cert, &key, ClientAuth::Required(gone.clone()), &gone);

@@ -1,0 +1,107 @@
+//! Engines that share a store, and stores that stop.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use fencepost::{
+    Claimed, Error,
+    engine::{self, Limits},
+    kernel::{Millis, Row, RowKey, key::Kind},
+    store::{self, Store, Verdict, WriteSet, contract::Loaded, memory::Memory},
+};
+use futures::future::BoxFuture;
+
+use crate::world::{Hand, over};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn engines_that_share_a_store_let_in_one_claimant_per_key() {
+    let store = Arc::new(Memory::default());
+    let hand = Hand::new();
+    let mut engines = Vec::new();
+    for _ in 0..3 {
+        engines.push(over(store.clone(), hand.clone(), Limits::default()).await);
+    }
+    let granted: Arc<Vec<AtomicUsize>> = Arc::new((0..50).map(|_| AtomicUsize::new(0)).collect());
+    let mut callers = Vec::new();
+    for caller in 0..24 {
+        let (once, granted) = (engines[caller % 3].clone(), granted.clone());
+        callers.push(tokio::spawn(async move {
+            for (key, count) in granted.iter().enumerate() {
+                let claimed = once.scope("JOB").key([("id", key.to_string())]).claim().await;
+                if let Ok(Claimed::New(_)) = claimed {
+                    count.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        }));
+    }
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    assert!(granted.iter().all(|count| count.load(Ordering::SeqCst) == 1));
+}
+
+/// A memory store whose disk can be pulled.
+#[derive(Default)]
+struct Pulled {
+    inner: Memory,
+    broken: AtomicBool,
+    commits: AtomicUsize,
+}
+
+impl Store for Pulled {
+    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, store::Error>> {
+        self.inner.load(keys)
+    }
+
+    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, store::Error>> {
+        self.inner.peek(key)
+    }
+
+    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, store::Error>> {
+        self.commits.fetch_add(1, Ordering::SeqCst);
+        if self.broken.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(store::Error::Broken("sync failed".to_owned())) });
+        }
+        self.inner.commit(sets, now)
+    }
+
+    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, store::Error>> {
+        self.inner.time_floor()
+    }
+
+    fn due<'a>(
+        &'a self,
+        until: Millis,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, store::Error>> {
+        self.inner.due(until, after, limit)
+    }
+
+    fn scan<'a>(
+        &'a self,
+        kind: Kind,
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, store::Error>> {
+        self.inner.scan(kind, after, limit)
+    }
+}
+
+#[tokio::test]
+async fn fail_stop_after_a_failed_sync_nothing_is_acknowledged() {
+    let store = Arc::new(Pulled::default());
+    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let Claimed::New(claim) = once.scope("JOB").key([("id", "a")]).claim().await.unwrap() else { panic!() };
+    store.broken.store(true, Ordering::SeqCst);
+    assert!(matches!(claim.seal("e", "r").await, Err(Error::Engine(engine::Error::Stopped(_)))));
+    // Even if the disk comes back: a sync that failed once is never trusted again.
+    store.broken.store(false, Ordering::SeqCst);
+    let commits = store.commits.load(Ordering::SeqCst);
+    assert!(matches!(claim.seal("e", "r").await, Err(Error::Engine(engine::Error::Stopped(_)))));
+    assert_eq!(store.commits.load(Ordering::SeqCst), commits, "the store is not even asked");
+    assert!(once.engine().ready().await.is_err());
+    assert!(once.lookup("JOB", [("id", "a")]).await.unwrap().is_some(), "what was acknowledged can still be read");
+}

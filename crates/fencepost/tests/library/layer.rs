@@ -1,0 +1,126 @@
+//! The tower layer around an axum service that counts what it really does.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::Request,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use fencepost::{Fencepost, layer::FenceLayer};
+use http_body_util::BodyExt;
+use tower_service::Service;
+
+use crate::world::world;
+
+type Effects = Arc<AtomicUsize>;
+
+fn app(once: Fencepost, effects: Effects) -> Router {
+    let act = move |request: Request| async move {
+        let count = effects.fetch_add(1, Ordering::SeqCst);
+        let status = request.uri().query().and_then(|query| query.parse().ok()).unwrap_or(200);
+        let body = if request.uri().path() == "/huge" { "x".repeat(2 << 20) } else { format!("effect {count}") };
+        let headers = [("set-cookie", "session=secret"), ("location", "/cases/1"), ("x-inner", "yes")];
+        (StatusCode::from_u16(status).unwrap(), headers, body).into_response()
+    };
+    Router::new()
+        .route("/cases", any(act.clone()))
+        .route("/huge", any(act))
+        .layer(FenceLayer::new(once, |request| request.headers().get("x-account")?.to_str().ok().map(str::to_owned)))
+}
+
+async fn send(app: &Router, path: &str, key: Option<&str>, body: &str) -> (u16, Response) {
+    let mut request = Request::post(path).header("x-account", "acme");
+    if let Some(key) = key {
+        request = request.header("idempotency-key", key);
+    }
+    let response = app.clone().call(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap();
+    (response.status().as_u16(), response)
+}
+
+async fn text(response: Response) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn a_retry_gets_the_first_answer_and_never_its_cookies() {
+    let effects = Effects::default();
+    let app = app(world().await.0, effects.clone());
+    let (status, first) = send(&app, "/cases", Some("k"), r#"{"a":1}"#).await;
+    assert_eq!(status, 200);
+    assert!(first.headers().contains_key("set-cookie"), "the first caller gets everything");
+    assert_eq!(text(first).await, "effect 0");
+    // The bare value and the structured string are one key; 1.0 is 1.
+    let (status, second) = send(&app, "/cases", Some("\"k\""), r#"{ "a": 1.0 }"#).await;
+    assert_eq!(status, 200);
+    assert_eq!(second.headers()["idempotency-replayed"], "true");
+    assert_eq!(second.headers()["location"], "/cases/1");
+    assert!(!second.headers().contains_key("set-cookie") && !second.headers().contains_key("x-inner"));
+    assert_eq!(text(second).await, "effect 0");
+    assert_eq!(effects.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn another_body_or_query_under_the_same_key_is_a_conflict() {
+    let effects = Effects::default();
+    let app = app(world().await.0, effects.clone());
+    send(&app, "/cases", Some("k"), r#"{"a":1}"#).await;
+    assert_eq!(send(&app, "/cases", Some("k"), r#"{"a":2}"#).await.0, 409);
+    assert_eq!(send(&app, "/cases?201", Some("k"), r#"{"a":1}"#).await.0, 409);
+    assert_eq!(effects.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_refusal_for_now_frees_the_key_and_an_unknown_outcome_keeps_it() {
+    let effects = Effects::default();
+    let app = app(world().await.0, effects.clone());
+    for _ in 0..2 {
+        assert_eq!(send(&app, "/cases?429", Some("busy"), "").await.0, 429);
+    }
+    assert_eq!(effects.load(Ordering::SeqCst), 2);
+    assert_eq!(send(&app, "/cases?503", Some("lost"), "").await.0, 503);
+    assert_eq!(send(&app, "/cases?503", Some("lost"), "").await.0, 409);
+    assert_eq!(effects.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn a_deterministic_refusal_is_an_outcome() {
+    let effects = Effects::default();
+    let app = app(world().await.0, effects.clone());
+    for _ in 0..2 {
+        assert_eq!(send(&app, "/cases?422", Some("bad"), "").await.0, 422);
+    }
+    assert_eq!(effects.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn an_oversized_answer_is_sealed_all_the_same() {
+    let effects = Effects::default();
+    let app = app(world().await.0, effects.clone());
+    let (_, first) = send(&app, "/huge?201", Some("big"), "").await;
+    assert_eq!(text(first).await.len(), 2 << 20, "the first caller gets all of it");
+    let (status, again) = send(&app, "/huge?201", Some("big"), "").await;
+    assert_eq!((status, again.headers()["fencepost-body"].to_str().unwrap()), (201, "omitted"));
+    assert_eq!(effects.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn requests_without_a_key_pass_and_wrong_keys_do_not() {
+    let effects = Effects::default();
+    let app = app(world().await.0, effects.clone());
+    for _ in 0..2 {
+        assert_eq!(send(&app, "/cases", None, "").await.0, 200);
+    }
+    for key in ["", "\"open", "\"\"", &"k".repeat(256)] {
+        assert_eq!(send(&app, "/cases", Some(key), "").await.0, 400, "{key:?}");
+    }
+    let nobody = Request::post("/cases").header("idempotency-key", "k").body(Body::empty()).unwrap();
+    assert_eq!(app.clone().call(nobody).await.unwrap().status(), 401);
+    assert_eq!(effects.load(Ordering::SeqCst), 2);
+}

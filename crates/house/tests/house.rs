@@ -1,0 +1,13 @@
+//! Keeps the house true: what the documents say exists, what exists is documented, and layers stay layers.
+//! Never tests behaviour: that is the business of each crate.
+#![allow(clippy::unwrap_used)]
+
+mod house {
+    mod decisions;
+    mod documents;
+    mod errors;
+    mod layers;
+    mod repo;
+    mod snapshot;
+    mod sources;
+}

@@ -1,0 +1,55 @@
+//! Every error code has its page, and every page its code.
+
+use std::collections::BTreeMap;
+
+use fencepost_wire::problem::Code;
+
+use super::repo::{files, read};
+
+/// Every code that a client can see, with its status: the server's table, and what the library's layer answers by itself.
+fn codes() -> BTreeMap<String, u16> {
+    let mut codes: BTreeMap<String, u16> = Code::ALL
+        .iter()
+        .map(|code| {
+            let (status, name, _) = code.parts();
+            (name.to_owned(), status)
+        })
+        .collect();
+    let layer = read("crates/fencepost/src/layer.rs");
+    let mut own = 0;
+    for call in layer.split("problem(").skip(1) {
+        let mut parts = call.split(',').map(str::trim);
+        let status = parts.next().and_then(|status| status.parse().ok());
+        let name = parts.next().and_then(|name| name.strip_prefix('"')?.strip_suffix('"'));
+        if let (Some(status), Some(name)) = (status, name) {
+            codes.entry(name.to_owned()).or_insert(status);
+            own += 1;
+        }
+    }
+    assert!(own > 5, "the layer's codes are not found any more");
+    codes
+}
+
+#[test]
+fn every_code_has_a_page_that_names_its_status() {
+    for (code, status) in codes() {
+        let page = read(&format!("docs/errors/{code}.md"));
+        assert!(page.starts_with(&format!("# {code}\n")), "docs/errors/{code}.md does not open with its code");
+        assert!(page.contains(&format!("Status {status}")), "docs/errors/{code}.md does not say `Status {status}`");
+        for part in ["## Why", "## What to do", "## Example"] {
+            assert!(page.contains(part), "docs/errors/{code}.md has no part {part:?}");
+        }
+    }
+}
+
+#[test]
+fn every_page_has_a_code_and_a_line_in_the_index() {
+    let (codes, index) = (codes(), read("docs/errors/README.md"));
+    for path in files("docs/errors") {
+        let name = path.trim_start_matches("docs/errors/").trim_end_matches(".md");
+        if name != "README" {
+            assert!(codes.contains_key(name), "{path} is about a code that nothing answers");
+            assert!(index.contains(&format!("]({name}.md)")), "docs/errors/README.md does not link {name}.md");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Judges a history: reads what was asked and answered, and says what must not have been.
+//! Never calls the kernel, the store or the engine: it knows the promises, not how they are kept.
+//! What nobody can know (a lost reply, an unknown outcome) is taken as perhaps done, so a verdict is always certain.
+
+mod bodies;
+mod claims;
+mod leases;
+mod receipts;
+mod sequence;
+
+use std::{collections::BTreeMap, fmt};
+
+use crate::history::{Answer, Ask, History, Op, Outcome, Rules};
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise, in two words.
+    pub rule: &'static str,
+    /// What happened, with the numbers of the requests.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.what)
+    }
+}
+
+/// Every broken promise of a history.
+pub fn judge(history: &History) -> Vec<Violation> {
+    let mut by_key: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (id, op) in history.ops.iter().enumerate() {
+        by_key.entry(op.key()).or_default().push(id);
+    }
+    let files: BTreeMap<&str, File<'_>> =
+        by_key.iter().map(|(key, ids)| (key.as_str(), File::new(history, key, ids))).collect();
+    let mut found = Vec::new();
+    if history.counts.contains_key("damaged") {
+        found.push(Violation { rule: "atomic", what: "a recovered store was damaged".to_owned() });
+    }
+    for file in files.values() {
+        found.extend(claims::judge(file));
+        found.extend(leases::judge(file));
+        found.extend(receipts::judge(file));
+        found.extend(bodies::judge(file));
+    }
+    found.extend(sequence::judge(history, &files));
+    found
+}
+
+/// A request with its number.
+#[derive(Clone, Copy)]
+struct Entry<'h> {
+    id: usize,
+    op: &'h Op,
+}
+
+/// Everything about one key.
+struct File<'h> {
+    history: &'h History,
+    key: String,
+    rules: &'h Rules,
+    entries: Vec<Entry<'h>>,
+    grants: Vec<Grant<'h>>,
+}
+
+/// A `new` that somebody heard.
+#[derive(Clone, Copy)]
+struct Grant<'h> {
+    by: Entry<'h>,
+    token: u64,
+    attempt: u32,
+    first_seen: u64,
+    /// When it was decided, as follows from its lease.
+    at: u64,
+    lease_expires: u64,
+    recovering: Option<(u64, u64)>,
+}
+
+impl<'h> File<'h> {
+    fn new(history: &'h History, key: &str, ids: &[usize]) -> Self {
+        let entries: Vec<Entry<'h>> = ids.iter().map(|id| Entry { id: *id, op: &history.ops[*id] }).collect();
+        let grants = entries.iter().filter_map(|entry| grant(*entry)).collect();
+        let rules = rules(history, key);
+        Self { history, key: key.to_owned(), rules, entries, grants }
+    }
+
+    fn report(&self, rule: &'static str, by: Entry<'_>, what: impl fmt::Display) -> Violation {
+        let answer = &by.op.outcome;
+        Violation { rule, what: format!("{} #{} ({} -> {answer}): {what}", self.key, by.id, by.op.ask) }
+    }
+
+    /// Requests of this key that may have had their effect before `later` had its.
+    fn perhaps_before(&self, later: Entry<'h>) -> impl Iterator<Item = Entry<'h>> {
+        let history = self.history;
+        self.entries.iter().copied().filter(move |entry| perhaps_before(history, *entry, later))
+    }
+}
+
+fn grant(by: Entry<'_>) -> Option<Grant<'_>> {
+    match (&by.op.ask, by.op.answer()?) {
+        (
+            Ask::Claim { lease_ms, .. },
+            Answer::New { token, attempt, first_seen, lease_expires, recovering },
+        ) => Some(Grant {
+            by,
+            token: *token,
+            attempt: *attempt,
+            first_seen: *first_seen,
+            at: lease_expires.saturating_sub(*lease_ms),
+            lease_expires: *lease_expires,
+            recovering: *recovering,
+        }),
+        _ => None,
+    }
+}
+
+fn rules<'h>(history: &'h History, key: &str) -> &'h Rules {
+    let scope = key.split('/').nth(1).unwrap_or_default();
+    &history.rules[scope]
+}
+
+/// The line from which on a request can no longer have an effect.
+fn over(history: &History, op: &Op) -> usize {
+    match (&op.outcome, op.closed) {
+        (Outcome::Maybe, _) | (_, None) => history.run_ends.get(op.run).copied().unwrap_or(usize::MAX),
+        (_, Some(closed)) => closed.line,
+    }
+}
+
+/// Whether the one was over before the other began; within a batch, whether it stood first.
+fn before(history: &History, first: Entry<'_>, second: Entry<'_>) -> bool {
+    if first.op.group == second.op.group {
+        return first.op.place < second.op.place;
+    }
+    over(history, first.op) < second.op.invoked.line
+}
+
+/// Whether the one may have had its effect before the other had its.
+fn perhaps_before(history: &History, first: Entry<'_>, second: Entry<'_>) -> bool {
+    first.id != second.id
+        && first.op.outcome != Outcome::NotApplied
+        && !before(history, second, first)
+        && first.op.invoked.line < over(history, second.op)
+}
+
+/// The store time at which a request was closed; the end of time where it never was.
+fn closed_at(op: &Op) -> u64 {
+    op.closed.map_or(u64::MAX, |stamp| stamp.at)
+}
+
+/// Whether a request may have done what it asked for: it says so, or nobody knows.
+fn perhaps_done(op: &Op) -> bool {
+    match &op.outcome {
+        Outcome::Maybe => true,
+        Outcome::NotApplied => false,
+        Outcome::Answered(answer) => matches!(
+            (&op.ask, answer),
+            (Ask::Claim { .. }, Answer::New { .. })
+                | (Ask::Seal { .. }, Answer::Sealed { .. })
+                | (Ask::Renew { .. }, Answer::Renewed { .. })
+                | (Ask::Release { .. }, Answer::Released { .. })
+                | (Ask::Resolve { .. }, Answer::Resolved { .. })
+        ),
+    }
+}
+
+/// The token that a request shows.
+fn shown(ask: &Ask) -> Option<u64> {
+    match ask {
+        Ask::Seal { token, .. } | Ask::Renew { token, .. } | Ask::Release { token } => Some(*token),
+        Ask::Claim { .. } | Ask::Resolve { .. } => None,
+    }
+}

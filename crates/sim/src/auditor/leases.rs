@@ -1,0 +1,103 @@
+//! What callers are told of somebody else's claim: `in_flight` and `in_doubt` must be true of some claim at some moment
+//! between question and answer. Never accepts an answer from before what was already acknowledged. Called by `auditor`.
+
+use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done};
+use crate::history::{Answer, Ask, History, Outcome, key_name};
+
+/// A claim or renewal that would explain the end of a lease.
+struct Reason<'h> {
+    by: Entry<'h>,
+    token: Option<u64>,
+    /// When it was decided.
+    at: u64,
+}
+
+pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for entry in &file.entries {
+        match entry.op.answer() {
+            Some(Answer::InFlight { lease_expires }) => {
+                if *lease_expires <= entry.op.invoked.at {
+                    found.push(file.report("in-flight", *entry, "the lease was over before it asked"));
+                }
+                explained(file, *entry, *lease_expires, "in-flight", &mut found);
+            }
+            Some(Answer::InDoubt { since }) => {
+                if *since > closed_at(entry.op) {
+                    found.push(file.report("in-doubt", *entry, "the doubt lies ahead"));
+                }
+                explained(file, *entry, *since, "in-doubt", &mut found);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn explained(file: &File<'_>, entry: Entry<'_>, end: u64, rule: &'static str, found: &mut Vec<Violation>) {
+    // The first repetition of an effect is told of the effect's own claim.
+    let base = (entry.op.seq == Some(1)).then(|| key_name(&entry.op.base, None));
+    let of_base = base.map(|key| of(file.history, &key));
+    for entries in std::iter::once(&file.entries).chain(of_base.as_ref()) {
+        if reasons(file.history, entries, entry, end).any(|reason| holds(file.history, entries, &reason, entry, end)) {
+            return;
+        }
+    }
+    found.push(file.report(rule, entry, format_args!("no claim explains {end}")));
+}
+
+fn of<'h>(history: &'h History, key: &str) -> Vec<Entry<'h>> {
+    history.ops.iter().enumerate().filter(|(_, op)| op.key() == key).map(|(id, op)| Entry { id, op }).collect()
+}
+
+fn reasons<'e, 'h>(
+    history: &'h History,
+    entries: &'e [Entry<'h>],
+    entry: Entry<'h>,
+    end: u64,
+) -> impl Iterator<Item = Reason<'h>> + use<'e, 'h> {
+    entries.iter().copied().filter_map(move |by| {
+        if !perhaps_before(history, by, entry) || !perhaps_done(by.op) {
+            return None;
+        }
+        let (Ask::Claim { lease_ms, .. } | Ask::Renew { lease_ms, .. }) = by.op.ask else { return None };
+        let at = end.checked_sub(lease_ms)?;
+        let token = match (&by.op.ask, by.op.answer()) {
+            (_, Some(Answer::New { token, lease_expires, .. })) if *lease_expires == end => Some(*token),
+            (Ask::Renew { token, .. }, Some(Answer::Renewed { lease_expires })) if *lease_expires == end => Some(*token),
+            (_, Some(_)) => return None,
+            (Ask::Renew { token, .. }, None) => Some(*token),
+            (_, None) => None,
+        };
+        (at >= by.op.invoked.at).then_some(Reason { by, token, at })
+    })
+}
+
+// A reason holds unless something acknowledged before the question, or before the lease's end, had already ended it.
+fn holds(history: &History, entries: &[Entry<'_>], reason: &Reason<'_>, entry: Entry<'_>, end: u64) -> bool {
+    let doubt = matches!(entry.op.answer(), Some(Answer::InDoubt { .. }));
+    !entries.iter().filter(|other| other.id != reason.by.id).any(|other| {
+        let known = before(history, *other, entry);
+        let own = |token: u64| reason.token.is_some_and(|held| held == token);
+        // Time that was only read is not stored: after a crash a doubt may lie ahead again.
+        let doubt = doubt && other.op.run == entry.op.run;
+        match (&other.op.ask, other.op.answer()) {
+            (Ask::Claim { lease_ms, .. }, Some(Answer::New { lease_expires, .. })) => {
+                known && lease_expires.saturating_sub(*lease_ms) > reason.at
+            }
+            (Ask::Renew { token, lease_ms }, Some(Answer::Renewed { lease_expires })) => {
+                let at = lease_expires.saturating_sub(*lease_ms);
+                // Where the holder heard in time that it had more of it, there never was a doubt.
+                at > reason.at && (known || (doubt && own(*token) && closed_at(other.op) <= end))
+            }
+            (Ask::Release { token }, Some(Answer::Released { .. })) => known && own(*token),
+            (Ask::Seal { token, .. }, Some(Answer::Sealed { .. })) => {
+                own(*token) && (known || (doubt && closed_at(other.op) <= end))
+            }
+            (Ask::Resolve { .. }, Some(Answer::Resolved { replay: false })) => {
+                known && reason.by.op.outcome != Outcome::Maybe && before(history, reason.by, *other)
+            }
+            _ => false,
+        }
+    })
+}

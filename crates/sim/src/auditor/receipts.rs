@@ -1,0 +1,146 @@
+//! What was sealed: one receipt per key for its retention, byte for byte, whoever asks and whatever crashed since.
+//! Never accepts a receipt that nobody sealed, or one past its time. Called by `auditor`.
+
+use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done, shown};
+use crate::history::{Answer, Ask};
+
+/// A receipt that somebody was told of.
+struct Fact<'h> {
+    by: Entry<'h>,
+    token: Option<u64>,
+    effect: &'h str,
+    receipt: &'h str,
+    /// It was sealed no earlier than the first and no later than the second.
+    at: (u64, u64),
+    /// It expires no earlier than this.
+    expires_min: u64,
+}
+
+pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let facts: Vec<Fact<'_>> = file.entries.iter().filter_map(|entry| fact(file, *entry)).collect();
+    for fact in &facts {
+        honest(file, fact, &mut found);
+        for other in &facts {
+            one_receipt(file, fact, other, &mut found);
+        }
+        for grant in &file.grants {
+            if fact.token.is_some_and(|token| token < grant.token) && fact.at.1 <= grant.at && grant.at < fact.expires_min {
+                let what = format_args!("#{} was told of a receipt until {}", fact.by.id, fact.expires_min);
+                found.push(file.report("retention", grant.by, what));
+            }
+        }
+        for entry in &file.entries {
+            if before(file.history, fact.by, *entry) && closed_at(entry.op) < fact.expires_min {
+                lasting(file, fact, *entry, &mut found);
+            }
+        }
+    }
+    for entry in &file.entries {
+        seal_conflict(file, *entry, &mut found);
+    }
+    found
+}
+
+fn fact<'h>(file: &File<'h>, by: Entry<'h>) -> Option<Fact<'h>> {
+    match (&by.op.ask, by.op.answer()?) {
+        (Ask::Seal { token, effect, receipt }, Answer::Sealed { at, expires, .. }) => {
+            Some(Fact { by, token: Some(*token), effect, receipt, at: (*at, *at), expires_min: *expires })
+        }
+        (Ask::Claim { .. }, Answer::Duplicate { token, effect, receipt, at, expires, .. }) => {
+            Some(Fact { by, token: Some(*token), effect, receipt, at: (*at, *at), expires_min: *expires })
+        }
+        (Ask::Resolve { sealed: Some((effect, receipt)) }, Answer::Resolved { replay: false }) => {
+            let at = (by.op.invoked.at, closed_at(by.op));
+            Some(Fact { by, token: None, effect, receipt, at, expires_min: at.0 + file.rules.retain_ms })
+        }
+        _ => None,
+    }
+}
+
+fn honest(file: &File<'_>, fact: &Fact<'_>, found: &mut Vec<Violation>) {
+    let op = fact.by.op;
+    if fact.token.is_some() && fact.at.0 + file.rules.retain_ms != fact.expires_min {
+        found.push(file.report("retention", fact.by, "it does not expire one retention after its seal"));
+    }
+    if fact.at.0 > closed_at(op) {
+        found.push(file.report("store-time", fact.by, "it was sealed after it was told of"));
+    }
+    match op.answer() {
+        Some(Answer::Sealed { replay: false, .. }) if fact.at.0 < op.invoked.at => {
+            found.push(file.report("store-time", fact.by, "it was sealed before it was asked"));
+        }
+        Some(Answer::Sealed { replay: true, .. } | Answer::Duplicate { .. }) => {
+            if fact.expires_min <= op.invoked.at {
+                found.push(file.report("retention", fact.by, "the receipt had expired"));
+            }
+            let origin = file.entries.iter().any(|entry| {
+                let written = match &entry.op.ask {
+                    Ask::Seal { token, effect, receipt } => {
+                        fact.token == Some(*token) && effect == fact.effect && receipt == fact.receipt
+                    }
+                    Ask::Resolve { sealed: Some((effect, receipt)) } => effect == fact.effect && receipt == fact.receipt,
+                    _ => false,
+                };
+                written
+                    && perhaps_done(entry.op)
+                    && perhaps_before(file.history, *entry, fact.by)
+                    && fact.at.0 >= entry.op.invoked.at
+            });
+            if !origin {
+                found.push(file.report("one-receipt", fact.by, "nobody sealed this"));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn one_receipt(file: &File<'_>, fact: &Fact<'_>, other: &Fact<'_>, found: &mut Vec<Violation>) {
+    let together = fact.by.id < other.by.id && fact.at.1 < other.expires_min && other.at.1 < fact.expires_min;
+    let same_time = fact.at.0 == other.at.0 || fact.token.is_none() || other.token.is_none();
+    if together && (fact.effect != other.effect || fact.receipt != other.receipt || !same_time) {
+        found.push(file.report("one-receipt", other.by, format_args!("#{} was told of another", fact.by.id)));
+    }
+}
+
+// Once told of, a receipt is what everybody gets until it expires.
+fn lasting(file: &File<'_>, fact: &Fact<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
+    let Some(answer) = entry.op.answer() else { return };
+    let lasts = match &entry.op.ask {
+        Ask::Claim { body, .. } => match answer {
+            Answer::Duplicate { effect, receipt, .. } => effect == fact.effect && receipt == fact.receipt,
+            Answer::Conflict { .. } => body.is_some(),
+            _ => false,
+        },
+        Ask::Seal { token, effect, receipt } if fact.token == Some(*token) => {
+            if effect == fact.effect && receipt == fact.receipt {
+                matches!(answer, Answer::Sealed { replay: true, .. })
+            } else {
+                *answer == Answer::SealConflict
+            }
+        }
+        Ask::Seal { .. } if fact.token.is_none() => !matches!(answer, Answer::Sealed { replay: false, .. }),
+        Ask::Seal { .. } | Ask::Renew { .. } | Ask::Release { .. } => matches!(answer, Answer::FencedOff { .. }),
+        Ask::Resolve { .. } => !matches!(answer, Answer::Resolved { replay: false }),
+    };
+    if !lasts {
+        let what = format_args!("#{} was told of a receipt until {}", fact.by.id, fact.expires_min);
+        found.push(file.report("lost-receipt", entry, what));
+    }
+}
+
+// A holder is told that it contradicts itself only where it, or an operator for it, said something else before.
+fn seal_conflict(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
+    let Some(Answer::SealConflict) = entry.op.answer() else { return };
+    let said_else = file.perhaps_before(entry).any(|other| {
+        perhaps_done(other.op)
+            && match &other.op.ask {
+                Ask::Seal { .. } => shown(&other.op.ask) == shown(&entry.op.ask) && other.op.ask != entry.op.ask,
+                Ask::Resolve { sealed } => sealed.is_some(),
+                _ => false,
+            }
+    });
+    if !said_else {
+        found.push(file.report("seal-conflict", entry, "this token sealed nothing else"));
+    }
+}

@@ -1,0 +1,147 @@
+//! What is ordered across keys: versions of one source, and deliberate repetitions of one effect.
+//! Never orders what overlapped: only an acknowledgement that came before a question binds its answer.
+//! Called by `auditor`.
+
+use std::collections::BTreeMap;
+
+use super::{Entry, File, Grant, Violation, before, claims, closed_at, perhaps_before, perhaps_done};
+use crate::history::{Answer, Ask, History, Outcome, key_name};
+
+pub(super) fn judge(history: &History, files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for file in files.values() {
+        for entry in &file.entries {
+            version(history, files, file, *entry, &mut found);
+            if let Some(seq) = entry.op.seq {
+                repetition(files, file, *entry, seq, &mut found);
+            }
+        }
+    }
+    found
+}
+
+fn version_of<'h>(entry: &Entry<'h>) -> Option<(&'h str, i64)> {
+    match &entry.op.ask {
+        Ask::Claim { version: Some((source, version)), .. } => Some((source, *version)),
+        _ => None,
+    }
+}
+
+// Nothing runs below a version that was acknowledged as sealed, and nothing is refused as stale without one.
+fn version(
+    history: &History,
+    files: &BTreeMap<&str, File<'_>>,
+    file: &File<'_>,
+    entry: Entry<'_>,
+    found: &mut Vec<Violation>,
+) {
+    let (Some((source, version)), Some(answer)) = (version_of(&entry), entry.op.answer()) else { return };
+    let floor = match answer {
+        Answer::New { .. } => version,
+        Answer::Stale { last } => *last,
+        _ => return,
+    };
+    let mut explained = false;
+    for other in files.values() {
+        let Some((_, sealed)) = other.entries.iter().find_map(version_of).filter(|(of, _)| *of == source) else { continue };
+        let told = |by: &Entry<'_>| {
+            matches!(by.op.answer(), Some(Answer::Sealed { .. } | Answer::Duplicate { .. }))
+                || matches!(
+                    (&by.op.ask, by.op.answer()),
+                    (Ask::Resolve { sealed: Some(_) }, Some(Answer::Resolved { replay: false }))
+                )
+        };
+        if sealed > floor && other.entries.iter().any(|by| told(by) && before(history, *by, entry)) {
+            found.push(file.report("version-order", entry, format_args!("{} was sealed before", other.key)));
+        }
+        explained |= sealed == floor
+            && other.entries.iter().any(|by| {
+                matches!(by.op.ask, Ask::Seal { .. } | Ask::Resolve { sealed: Some(_) })
+                    && perhaps_done(by.op)
+                    && perhaps_before(history, *by, entry)
+            });
+    }
+    if matches!(answer, Answer::Stale { .. }) && (floor <= version || !explained) {
+        found.push(file.report("version-order", entry, "no seal explains why it is stale"));
+    }
+}
+
+// Repetition n+1 runs only when n is sealed; none runs again below the last; a gap is told of truly.
+fn repetition(
+    files: &BTreeMap<&str, File<'_>>,
+    file: &File<'_>,
+    entry: Entry<'_>,
+    seq: u64,
+    found: &mut Vec<Violation>,
+) {
+    let sibling = |seq: u64| files.get(key_name(&entry.op.base, Some(seq)).as_str());
+    let (last_known, last_sealed) = last_known(files, entry);
+    match entry.op.answer() {
+        Some(Answer::New { .. }) => {
+            let earlier_sealed = seq == 1 || sibling(seq - 1).is_some_and(|file| sealed_perhaps(file, entry));
+            if !earlier_sealed {
+                found.push(file.report("again-gap", entry, "the one before was never sealed"));
+            }
+            if last_known > seq {
+                found.push(file.report("again-order", entry, format_args!("{last_known} ran before")));
+            }
+        }
+        Some(Answer::Gap { last, sealed }) => {
+            let claimed = *last == 0 || sibling(*last).is_some_and(|file| claimed_perhaps(file, entry));
+            let next = seq == last + 1 && *sealed;
+            if !claimed || next || *last < last_known || (*last == last_known && last_sealed && !sealed) {
+                found.push(file.report("again-gap", entry, format_args!("the last known is {last_known}")));
+            }
+        }
+        Some(Answer::Stale { last }) => {
+            let last = u64::try_from(*last).unwrap_or_default();
+            if last < seq || last < last_known || !sibling(last).is_some_and(|file| claimed_perhaps(file, entry)) {
+                found.push(file.report("again-order", entry, format_args!("the last known is {last_known}")));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn sealed_perhaps<'h>(file: &File<'h>, entry: Entry<'h>) -> bool {
+    file.perhaps_before(entry)
+        .any(|by| perhaps_done(by.op) && matches!(by.op.ask, Ask::Seal { .. } | Ask::Resolve { sealed: Some(_) }))
+}
+
+fn claimed_perhaps<'h>(file: &File<'h>, entry: Entry<'h>) -> bool {
+    file.perhaps_before(entry).any(|by| perhaps_done(by.op) && matches!(by.op.ask, Ask::Claim { .. }))
+}
+
+// The highest repetition that was surely claimed before and cannot be forgotten yet, and whether it was surely sealed.
+fn last_known<'h>(files: &BTreeMap<&str, File<'h>>, entry: Entry<'h>) -> (u64, bool) {
+    let siblings: Vec<&File<'h>> =
+        files.values().filter(|file| file.entries.iter().any(|by| by.op.base == entry.op.base && by.op.seq.is_some())).collect();
+    let grants = siblings.iter().flat_map(|file| file.grants.iter().map(move |grant| (*file, grant)));
+    // The sequence is forgotten as a whole, one retention after the seal of its last repetition.
+    let forgotten = |grant: &Grant<'h>| {
+        siblings.iter().flat_map(|file| file.grants.iter().map(move |later| (file, later))).any(|(file, later)| {
+            later.by.op.seq >= grant.by.op.seq
+                && !before(file.history, later.by, grant.by)
+                && claims::receipt_end_min(file, later, entry).is_some_and(|end| end <= closed_at(entry.op))
+        }) || siblings.iter().any(|file| hidden_claim(file, grant, entry))
+    };
+    let remembered = grants.filter(|(file, grant)| before(file.history, grant.by, entry) && !forgotten(grant));
+    let last = remembered.max_by_key(|(_, grant)| (grant.by.op.seq, grant.token));
+    last.map_or((0, false), |(file, grant)| {
+        let sealed = file.entries.iter().any(|by| {
+            matches!((&by.op.ask, by.op.answer()), (Ask::Seal { token, .. }, Some(Answer::Sealed { .. })) if *token == grant.token)
+                && before(file.history, *by, entry)
+        });
+        (grant.by.op.seq.unwrap_or(0), sealed)
+    })
+}
+
+// Somebody may have been let in unheard, sealed unheard and been forgotten since.
+fn hidden_claim<'h>(file: &File<'h>, grant: &Grant<'h>, entry: Entry<'h>) -> bool {
+    file.perhaps_before(entry).any(|by| {
+        matches!(by.op.ask, Ask::Claim { .. })
+            && by.op.outcome == Outcome::Maybe
+            && by.op.seq >= grant.by.op.seq
+            && !before(file.history, by, grant.by)
+    })
+}

@@ -1,0 +1,229 @@
+//! Who lives in the world: workers that claim, act and seal, pause past their leases and come back as zombies; an
+//! operator who resolves doubts; a housekeeper. Never look inside the engine: they know what they were told.
+//! Spawned by `world`.
+
+use std::time::Duration;
+
+use fencepost_kernel::fence::Record;
+use tokio::time::sleep;
+
+use crate::{
+    client::{Client, granted},
+    history::{Answer, Ask, Outcome, key_name},
+    recorder::Asked,
+    town::{name_of, version_of},
+};
+
+/// A claim that a worker once had.
+#[derive(Clone)]
+struct Held {
+    base: String,
+    seq: Option<u64>,
+    token: u64,
+    lease_ms: u64,
+    sealed: Option<(String, String)>,
+}
+
+/// Someone who works.
+pub(crate) struct Worker {
+    client: Client,
+    grudges: Vec<Held>,
+    effects: u32,
+}
+
+impl Worker {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, grudges: Vec::new(), effects: 0 }
+    }
+
+    pub(crate) async fn live(mut self, steps: u32) {
+        for _ in 0..steps {
+            self.client.pause(900).await;
+            match self.client.rng.u8(0..10) {
+                0 => self.batch().await,
+                1..3 if !self.grudges.is_empty() => self.come_back().await,
+                _ => self.cycle().await,
+            }
+        }
+    }
+
+    fn pick(&mut self) -> (String, Option<u64>) {
+        let base = self.client.network.town.some_key(&mut self.client.rng);
+        let again = base.contains("/NOTE/") && self.client.rng.u8(0..4) > 0;
+        let seq = again.then(|| [1, 1, 1, 2, 2, 3, 4][self.client.rng.usize(0..7)]);
+        (base, seq)
+    }
+
+    fn claim(&mut self, base: &str) -> Ask {
+        let rng = &mut self.client.rng;
+        let body = [Some("b0"), Some("b0"), Some("b0"), Some("b0"), Some("b1"), None][rng.usize(0..6)];
+        Ask::Claim {
+            body: body.map(str::to_owned),
+            version: version_of(base),
+            lease_ms: [100, 301, 800, 2_001][rng.usize(0..4)],
+            wait_ms: if rng.u8(0..4) == 0 { rng.u64(1..2_000) } else { 0 },
+        }
+    }
+
+    async fn cycle(&mut self) {
+        let (base, seq) = self.pick();
+        let ask = self.claim(&base);
+        for _ in 0..3 {
+            let outcome = self.client.send(&base, seq, ask.clone()).await;
+            if let Some((token, _)) = granted(&outcome) {
+                let lease_ms = if let Ask::Claim { lease_ms, .. } = ask { lease_ms } else { 0 };
+                return self.act(Held { base, seq, token, lease_ms, sealed: None }).await;
+            }
+            match outcome {
+                // Nobody knows whether it was let in: all it can do is ask again.
+                Outcome::Maybe | Outcome::NotApplied => self.client.pause(400).await,
+                Outcome::Answered(Answer::InFlight { .. }) if self.client.rng.bool() => self.client.pause(500).await,
+                Outcome::Answered(_) => return,
+            }
+        }
+    }
+
+    async fn act(&mut self, mut held: Held) {
+        match self.client.rng.u8(0..20) {
+            0..8 => self.effect_and_seal(&mut held).await,
+            8..11 => {
+                for _ in 0..self.client.rng.u8(1..4) {
+                    self.client.pause(held.lease_ms).await;
+                    let renew = Ask::Renew { token: held.token, lease_ms: [150, 900][self.client.rng.usize(0..2)] };
+                    self.client.send(&held.base, held.seq, renew).await;
+                }
+                self.effect_and_seal(&mut held).await;
+            }
+            11..13 => {
+                let release = Ask::Release { token: held.token };
+                if self.client.send(&held.base, held.seq, release.clone()).await == Outcome::Maybe {
+                    self.client.send(&held.base, held.seq, release).await;
+                }
+            }
+            13..16 => {
+                self.effect(&held);
+                sleep(Duration::from_millis(held.lease_ms * self.client.rng.u64(1..4))).await;
+                self.seal(&mut held).await;
+            }
+            16..18 => {
+                sleep(Duration::from_millis(held.lease_ms * self.client.rng.u64(1..4))).await;
+                self.effect_and_seal(&mut held).await;
+            }
+            _ => {
+                if self.client.rng.bool() {
+                    self.effect(&held);
+                }
+            }
+        }
+        if self.grudges.len() < 6 {
+            self.grudges.push(held);
+        }
+    }
+
+    fn effect(&mut self, held: &Held) {
+        self.effects += 1;
+        self.client.network.recorder.effect(&self.client.name, &key_name(&held.base, held.seq), held.token);
+    }
+
+    async fn effect_and_seal(&mut self, held: &mut Held) {
+        self.client.pause(held.lease_ms / 2).await;
+        self.effect(held);
+        self.seal(held).await;
+    }
+
+    async fn seal(&mut self, held: &mut Held) {
+        let key = key_name(&held.base, held.seq);
+        let (name, number) = (self.client.name.clone(), self.effects);
+        let fresh = || (format!("{name}-{number}"), format!("[{key} {number} by {name}]"));
+        let (effect, receipt) = held.sealed.get_or_insert_with(fresh).clone();
+        let seal = Ask::Seal { token: held.token, effect, receipt };
+        for _ in 0..4 {
+            match self.client.send(&held.base, held.seq, seal.clone()).await {
+                Outcome::Answered(_) => return,
+                _ => self.client.pause(600).await,
+            }
+        }
+    }
+
+    // A zombie: long past its time, it still believes in its token.
+    async fn come_back(&mut self) {
+        let mut held = self.grudges.swap_remove(self.client.rng.usize(0..self.grudges.len()));
+        self.client.network.recorder.tally("zombie_came_back");
+        match self.client.rng.u8(0..6) {
+            0 => {
+                let renew = Ask::Renew { token: held.token, lease_ms: 500 };
+                self.client.send(&held.base, held.seq, renew).await;
+            }
+            1 => {
+                self.client.send(&held.base, held.seq, Ask::Release { token: held.token }).await;
+            }
+            2 => {
+                // The same holder with another story.
+                held.sealed = None;
+                self.effects += 1_000;
+                self.seal(&mut held).await;
+            }
+            _ => self.seal(&mut held).await,
+        }
+    }
+
+    // Several requests in one commit; on one key, so that their order shows.
+    async fn batch(&mut self) {
+        let (base, seq) = self.pick();
+        let mut asks = vec![];
+        if let Some(held) = self.grudges.iter().find(|held| held.base == base && held.seq == seq) {
+            asks.push(match self.client.rng.u8(0..3) {
+                0 => Ask::Release { token: held.token },
+                1 => Ask::Renew { token: held.token, lease_ms: 400 },
+                _ => Ask::Seal { token: held.token, effect: "batch".to_owned(), receipt: format!("[{base} in a batch]") },
+            });
+        }
+        for _ in 0..self.client.rng.u8(1..4) {
+            asks.push(self.claim(&base));
+        }
+        let mut asked: Vec<Asked> = asks.into_iter().map(|ask| Asked { base: base.clone(), seq, ask }).collect();
+        let (other, other_seq) = self.pick();
+        let ask = self.claim(&other);
+        asked.push(Asked { base: other, seq: other_seq, ask });
+        self.client.network.recorder.tally("batch");
+        let sent = asked.clone();
+        for (one, outcome) in sent.into_iter().zip(self.client.send_all(asked).await) {
+            if let Some((token, _)) = granted(&outcome) {
+                let mut held = Held { base: one.base, seq: one.seq, token, lease_ms: 100, sealed: None };
+                if self.client.rng.bool() {
+                    self.effect_and_seal(&mut held).await;
+                }
+                self.grudges.push(held);
+            }
+        }
+    }
+}
+
+/// Looks at doubts now and then, and asks the outside world what really happened.
+pub(crate) async fn operator(mut client: Client) {
+    loop {
+        client.pause(4_000).await;
+        let Some(live) = client.network.live() else { continue };
+        let Ok(doubts) = live.engine.in_doubt(None, 10).await else { continue };
+        drop(live);
+        for (_, row) in doubts {
+            let Record::Fence(fence) = &row.record else { continue };
+            let (base, seq) = (name_of(fence), fence.seq);
+            let key = key_name(&base, seq);
+            let done = client.network.recorder.has_effect(&key, fence.token.0);
+            let sealed = done.then(|| (format!("{key}-found"), format!("[{key} as resolved]")));
+            client.send(&base, seq, Ask::Resolve { sealed }).await;
+        }
+    }
+}
+
+/// Background work at random times.
+pub(crate) async fn housekeeper(mut client: Client) {
+    loop {
+        client.pause(2_500).await;
+        if let Some(live) = client.network.live() {
+            let outcome = live.engine.housekeep().await;
+            client.network.recorder.count("housekeeping", format_args!("{outcome:?}"));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Carries requests to whichever engine runs and back, over a network that loses, delays and repeats them.
+//! Never changes a request (but see the planted bug), and records what its sender can know.
+//! Called by the callers.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use fencepost::engine::{Engine, Error};
+use fencepost_kernel::{Command, Reply};
+use tokio::{sync::watch, time::sleep};
+
+use crate::{
+    faults::{Faults, strikes},
+    history::{Answer, Ask, Outcome},
+    plant::Plant,
+    recorder::{Asked, Recorder},
+    town::{Town, answer},
+};
+
+/// The engine that runs now, and a sign of its death.
+#[derive(Clone)]
+pub(crate) struct Live {
+    pub(crate) run: usize,
+    pub(crate) engine: Engine,
+    pub(crate) dead: watch::Receiver<bool>,
+}
+
+/// What every client of a world shares.
+pub(crate) struct Network {
+    pub(crate) live: Mutex<Option<Live>>,
+    pub(crate) town: Arc<Town>,
+    pub(crate) faults: Faults,
+    pub(crate) plant: Option<Plant>,
+    pub(crate) recorder: Arc<Recorder>,
+}
+
+impl Network {
+    pub(crate) fn live(&self) -> Option<Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// One sender.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) name: String,
+    pub(crate) network: Arc<Network>,
+    pub(crate) rng: fastrand::Rng,
+}
+
+impl Client {
+    pub(crate) fn new(name: String, network: Arc<Network>, rng: fastrand::Rng) -> Self {
+        Self { name, network, rng }
+    }
+
+    pub(crate) async fn pause(&mut self, ms_max: u64) {
+        let wait_ms = self.rng.u64(0..=ms_max);
+        sleep(Duration::from_millis(wait_ms)).await;
+    }
+
+    /// What the sender of one request learns.
+    pub(crate) async fn send(&mut self, base: &str, seq: Option<u64>, ask: Ask) -> Outcome {
+        let asked = vec![Asked { base: base.to_owned(), seq, ask }];
+        self.send_all(asked).await.pop().unwrap_or(Outcome::Maybe)
+    }
+
+    /// The same for requests that travel as one batch.
+    pub(crate) async fn send_all(&mut self, asked: Vec<Asked>) -> Vec<Outcome> {
+        let faults = self.network.faults.clone();
+        let recorder = self.network.recorder.clone();
+        if strikes(&mut self.rng, faults.repeated) {
+            self.repeat(asked.clone());
+        }
+        self.pause(5).await;
+        if strikes(&mut self.rng, faults.request_lost) {
+            recorder.count("request_lost", format_args!("{} sends {} into the void", self.name, asked[0].ask));
+            self.pause(300).await;
+            return vec![Outcome::Maybe; asked.len()];
+        }
+        let gives_up_ms = strikes(&mut self.rng, faults.gives_up).then(|| self.rng.u64(0..200));
+        let outcomes = self.deliver(&asked, gives_up_ms).await;
+        self.pause(5).await;
+        outcomes
+    }
+
+    // The same bytes once more, some time later, with nobody to act on the reply.
+    fn repeat(&mut self, asked: Vec<Asked>) {
+        let mut ghost = Self { name: format!("{}'", self.name), network: self.network.clone(), rng: self.rng.fork() };
+        tokio::spawn(async move {
+            ghost.pause(3_000).await;
+            ghost.network.recorder.tally("request_repeated");
+            ghost.deliver(&asked, None).await;
+        });
+    }
+
+    async fn deliver(&mut self, asked: &[Asked], gives_up_ms: Option<u64>) -> Vec<Outcome> {
+        let Some(mut live) = self.network.live() else { return vec![Outcome::NotApplied; asked.len()] };
+        let recorder = self.network.recorder.clone();
+        let first = recorder.invoke(&self.name, live.run, asked);
+        let patience = Duration::from_millis(gives_up_ms.unwrap_or(600_000));
+        let network = self.network.clone();
+        // A reply that left before the machine died is still read.
+        let replies = tokio::select! {
+            biased;
+            replies = ask(&network, &live.engine, asked) => Some(replies),
+            _ = live.dead.wait_for(|dead| *dead) => None,
+            () = sleep(patience) => {
+                recorder.tally("gave_up");
+                None
+            }
+        };
+        let lost = strikes(&mut self.rng, self.network.faults.reply_lost);
+        let outcomes: Vec<Outcome> = match replies {
+            Some(Ok(replies)) if !lost => {
+                asked.iter().zip(&replies).map(|(one, reply)| Outcome::Answered(answer(one, reply))).collect()
+            }
+            Some(Err(Error::Unavailable(_))) => vec![Outcome::NotApplied; asked.len()],
+            Some(Ok(_)) => {
+                recorder.tally("reply_lost");
+                vec![Outcome::Maybe; asked.len()]
+            }
+            Some(Err(error)) => {
+                recorder.note(format_args!("  #{first} {error}"));
+                vec![Outcome::Maybe; asked.len()]
+            }
+            None => vec![Outcome::Maybe; asked.len()],
+        };
+        for (place, outcome) in outcomes.iter().enumerate() {
+            recorder.close(first + place, outcome.clone());
+        }
+        outcomes
+    }
+}
+
+async fn ask(network: &Network, engine: &Engine, asked: &[Asked]) -> Result<Vec<Reply>, Error> {
+    let mut commands: Vec<Command> = asked.iter().filter_map(|one| network.town.command(one)).collect();
+    if network.plant == Some(Plant::NoTokenCheck) {
+        for command in &mut commands {
+            swap_token(engine, command).await;
+        }
+    }
+    match (commands.pop(), asked) {
+        (Some(Command::Claim(claim)), [Asked { ask: Ask::Claim { wait_ms, .. }, .. }]) => {
+            engine.claim(claim, Duration::from_millis(*wait_ms)).await.map(|reply| vec![reply])
+        }
+        (Some(command), [_]) => engine.ask(command).await.map(|reply| vec![reply]),
+        (last, _) => {
+            commands.extend(last);
+            engine.ask_all(commands).await
+        }
+    }
+}
+
+async fn swap_token(engine: &Engine, command: &mut Command) {
+    if let Command::Seal(seal) = command
+        && let Ok(Some(known)) = engine.explain(seal.target.key).await
+    {
+        seal.token = known.fence.token;
+    }
+}
+
+/// The token of a granted claim.
+pub(crate) fn granted(outcome: &Outcome) -> Option<(u64, u64)> {
+    match outcome {
+        Outcome::Answered(Answer::New { token, lease_expires, .. }) => Some((*token, *lease_expires)),
+        _ => None,
+    }
+}

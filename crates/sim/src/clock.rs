@@ -1,0 +1,76 @@
+//! Virtual time: a wall that jumps both ways, a monotonic clock that does not, and the store time that follows from
+//! them by the rule in the design. Never reads the machine's clocks.
+//! The engine reads the first two; the recorder stamps with the third, so that the auditor need not trust the engine.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicI64, Ordering},
+};
+
+use fencepost::clock::Clock;
+use tokio::time::Instant;
+
+use crate::plant::Plant;
+
+const EPOCH_MS: i64 = 1_700_000_000_000;
+
+/// The clocks of one simulated machine.
+pub(crate) struct Clocks {
+    begin: Instant,
+    wall_offset_ms: AtomicI64,
+    store: Mutex<Origin>,
+    plant: Option<Plant>,
+}
+
+/// Where store time started from, and the monotonic time then.
+#[derive(Clone, Copy, Default)]
+struct Origin {
+    store_ms: u64,
+    monotonic_ms: u64,
+}
+
+impl Clocks {
+    pub(crate) fn new(plant: Option<Plant>) -> Self {
+        Self { begin: Instant::now(), wall_offset_ms: AtomicI64::new(0), store: Mutex::default(), plant }
+    }
+
+    /// Sets how far the wall is off, and says how far it jumped. Nothing else may notice while an engine runs.
+    pub(crate) fn jump_to(&self, offset_ms: i64) -> i64 {
+        offset_ms - self.wall_offset_ms.swap(offset_ms, Ordering::Relaxed)
+    }
+
+    /// Milliseconds since the world began.
+    pub(crate) fn elapsed_ms(&self) -> u64 {
+        self.begin.elapsed().as_millis() as u64
+    }
+
+    /// The rule of store time, told a second time: the larger of the wall and what was stored, then monotonic.
+    pub(crate) fn start_store_time(&self, floor_ms: u64) {
+        let origin = Origin { store_ms: self.wall().max(floor_ms + 1), monotonic_ms: self.elapsed_ms() };
+        *self.store.lock().unwrap_or_else(PoisonError::into_inner) = origin;
+    }
+
+    /// What store time ought to be.
+    pub(crate) fn store_ms(&self) -> u64 {
+        let origin = *self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        origin.store_ms + self.elapsed_ms() - origin.monotonic_ms
+    }
+
+    fn wall(&self) -> u64 {
+        let wall = EPOCH_MS + self.elapsed_ms() as i64 + self.wall_offset_ms.load(Ordering::Relaxed);
+        wall.max(0) as u64
+    }
+}
+
+impl Clock for Clocks {
+    fn wall_ms(&self) -> u64 {
+        self.wall()
+    }
+
+    fn monotonic_ms(&self) -> u64 {
+        match self.plant {
+            Some(Plant::CallersClock) => self.wall(),
+            _ => self.elapsed_ms(),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What happened in one world: every request and every reply with its store time, in plain types and as text lines.
+//! Never holds a type of the kernel: the auditor reads this and nothing else.
+//! Written by the recorder.
+
+use std::{collections::BTreeMap, fmt};
+
+/// The rules of one scope, as the auditor needs them.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// How long a sealed fence answers duplicates.
+    pub retain_ms: u64,
+    /// Whether a lapse is a doubt.
+    pub hold: bool,
+    /// Whether another body under a known key is let through as a duplicate.
+    pub replays_other_body: bool,
+}
+
+/// A moment: the line in the history, and the store's time.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    /// The line.
+    pub line: usize,
+    /// Store time in milliseconds.
+    pub at: u64,
+}
+
+/// What was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// The right to act.
+    Claim {
+        /// The request body, by name.
+        body: Option<String>,
+        /// The source and its version.
+        version: Option<(String, i64)>,
+        /// The lease asked for.
+        lease_ms: u64,
+        /// How long to wait for another holder.
+        wait_ms: u64,
+    },
+    /// To record an outcome.
+    Seal {
+        /// The token shown.
+        token: u64,
+        /// The effect's id.
+        effect: String,
+        /// The receipt.
+        receipt: String,
+    },
+    /// More time.
+    Renew {
+        /// The token shown.
+        token: u64,
+        /// The lease asked for.
+        lease_ms: u64,
+    },
+    /// To give the key back.
+    Release {
+        /// The token shown.
+        token: u64,
+    },
+    /// To end a doubt: as done with an effect and a receipt, or as not done.
+    Resolve {
+        /// The effect and the receipt, where it was done.
+        sealed: Option<(String, String)>,
+    },
+}
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the kernel's replies, under the same names")]
+pub enum Answer {
+    New { token: u64, attempt: u32, first_seen: u64, lease_expires: u64, recovering: Option<(u64, u64)> },
+    Duplicate { token: u64, effect: String, receipt: String, at: u64, expires: u64, first_seen: u64, body_differs: bool },
+    InFlight { lease_expires: u64 },
+    Conflict { first: String, second: String },
+    Stale { last: i64 },
+    InDoubt { since: u64 },
+    Gap { last: u64, sealed: bool },
+    Sealed { replay: bool, at: u64, expires: u64 },
+    SealConflict,
+    FencedOff { current: Option<u64> },
+    Renewed { lease_expires: u64 },
+    Released { replay: bool },
+    Resolved { replay: bool },
+    NotInDoubt,
+    Other(String),
+}
+
+/// What became of a request, as far as its sender can know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was answered.
+    Answered(Answer),
+    /// It certainly did not happen.
+    NotApplied,
+    /// Nobody knows.
+    Maybe,
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Op {
+    /// The run of the engine it was sent to.
+    pub run: usize,
+    /// Requests of one batch share this.
+    pub group: usize,
+    /// The place within the batch.
+    pub place: usize,
+    /// Tenant, scope and fields.
+    pub base: String,
+    /// Which repetition; none for the effect itself.
+    pub seq: Option<u64>,
+    /// What was asked.
+    pub ask: Ask,
+    /// When it was handed to the engine.
+    pub invoked: Stamp,
+    /// When its sender knew what can be known.
+    pub closed: Option<Stamp>,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// Something a worker did outside, between its claim and its seal.
+#[derive(Clone, Debug)]
+pub struct Effect {
+    /// Tenant, scope, fields and repetition.
+    pub key: String,
+    /// Under which token.
+    pub token: u64,
+    /// When.
+    pub done: Stamp,
+}
+
+/// Everything that happened in one world.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// As text, one event a line.
+    pub lines: Vec<String>,
+    /// Every request.
+    pub ops: Vec<Op>,
+    /// The ledger of the outside world.
+    pub effects: Vec<Effect>,
+    /// The line at which each run of the engine ended.
+    pub run_ends: Vec<usize>,
+    /// The rules by scope.
+    pub rules: BTreeMap<String, Rules>,
+    /// How often each kind of event happened.
+    pub counts: BTreeMap<String, u64>,
+}
+
+impl Op {
+    /// The full name of the fence.
+    pub fn key(&self) -> String {
+        key_name(&self.base, self.seq)
+    }
+
+    /// The answer, where there is one.
+    pub fn answer(&self) -> Option<&Answer> {
+        match &self.outcome {
+            Outcome::Answered(answer) => Some(answer),
+            _ => None,
+        }
+    }
+}
+
+/// The full name of a fence: its base, and its repetition where it is one.
+pub fn key_name(base: &str, seq: Option<u64>) -> String {
+    seq.map_or_else(|| base.to_owned(), |seq| format!("{base}#{seq}"))
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim { body, version, lease_ms, wait_ms } => {
+                write!(f, "claim lease={lease_ms} wait={wait_ms} body={}", body.as_deref().unwrap_or("-"))?;
+                version.as_ref().map_or(Ok(()), |(source, version)| write!(f, " version={version} of {source}"))
+            }
+            Self::Seal { token, effect, receipt } => write!(f, "seal token={token} effect={effect} receipt={receipt}"),
+            Self::Renew { token, lease_ms } => write!(f, "renew token={token} lease={lease_ms}"),
+            Self::Release { token } => write!(f, "release token={token}"),
+            Self::Resolve { sealed: Some((effect, receipt)) } => {
+                write!(f, "resolve sealed effect={effect} receipt={receipt}")
+            }
+            Self::Resolve { sealed: None } => write!(f, "resolve released"),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answered(answer) => write!(f, "{answer:?}"),
+            Self::NotApplied => write!(f, "not applied"),
+            Self::Maybe => write!(f, "unknown"),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Bugs that are built in on purpose, in the simulated parts only, to show that the auditor would see them.
+//! Never touches production code: a plant is a lying store, a lying clock or a lying client.
+//! Chosen by the tests and by `--plant`.
+
+use std::str::FromStr;
+
+/// A bug built in on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plant {
+    /// The client layer swaps in whatever token is current, as if a seal were not checked.
+    NoTokenCheck,
+    /// The store acknowledges a commit that is not synced yet.
+    ReplyBeforeSync,
+    /// The engine's clock follows the wall of its callers.
+    CallersClock,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::NoTokenCheck, Self::ReplyBeforeSync, Self::CallersClock];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoTokenCheck => "no-token-check",
+            Self::ReplyBeforeSync => "reply-before-sync",
+            Self::CallersClock => "callers-clock",
+        }
+    }
+}
+
+impl FromStr for Plant {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = || Self::ALL.map(Self::name).join(", ");
+        Self::ALL.into_iter().find(|plant| plant.name() == name).ok_or_else(|| format!("known plants: {}", known()))
+    }
+}

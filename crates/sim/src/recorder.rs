@@ -1,0 +1,126 @@
+//! Writes the history while the world runs: one line an event, stamped with the store time that ought to be.
+//! Never decides anything. Called by every simulated part.
+
+use std::{
+    collections::BTreeSet,
+    fmt::Display,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    clock::Clocks,
+    history::{Ask, Effect, History, Op, Outcome, Stamp, key_name},
+};
+
+pub(crate) struct Recorder {
+    clocks: Arc<Clocks>,
+    history: Mutex<History>,
+}
+
+/// One request that is under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) base: String,
+    pub(crate) seq: Option<u64>,
+    pub(crate) ask: Ask,
+}
+
+impl Recorder {
+    pub(crate) fn new(clocks: Arc<Clocks>, history: History) -> Self {
+        Self { clocks, history: Mutex::new(history) }
+    }
+
+    /// A line for the reader.
+    pub(crate) fn note(&self, text: impl Display) {
+        self.line(&mut self.lock(), text);
+    }
+
+    /// A line, counted under a name.
+    pub(crate) fn count(&self, name: &str, text: impl Display) {
+        let mut history = self.lock();
+        self.line(&mut history, format_args!("{name}: {text}"));
+        add(&mut history, name);
+    }
+
+    /// A count without a line: for what happens too often to read.
+    pub(crate) fn tally(&self, name: &str) {
+        add(&mut self.lock(), name);
+    }
+
+    /// Requests handed to the engine together; the place of the first in the list of all.
+    pub(crate) fn invoke(&self, caller: &str, run: usize, asked: &[Asked]) -> usize {
+        let mut history = self.lock();
+        let first = history.ops.len();
+        for (place, one) in asked.iter().enumerate() {
+            let id = first + place;
+            let key = key_name(&one.base, one.seq);
+            let invoked = self.line(&mut history, format_args!("{caller} #{id} {key} {}", one.ask));
+            history.ops.push(Op {
+                run,
+                group: first,
+                place,
+                base: one.base.clone(),
+                seq: one.seq,
+                ask: one.ask.clone(),
+                invoked,
+                closed: None,
+                outcome: Outcome::Maybe,
+            });
+        }
+        first
+    }
+
+    /// What became of a request.
+    pub(crate) fn close(&self, id: usize, outcome: Outcome) {
+        let mut history = self.lock();
+        let key = history.ops[id].key();
+        let stamp = self.line(&mut history, format_args!("  #{id} {key} -> {outcome}"));
+        let op = &mut history.ops[id];
+        op.closed = Some(stamp);
+        op.outcome = outcome;
+    }
+
+    /// An entry in the ledger of the outside world.
+    pub(crate) fn effect(&self, caller: &str, key: &str, token: u64) {
+        let mut history = self.lock();
+        let done = self.line(&mut history, format_args!("{caller} effect of {key} under {token}"));
+        history.effects.push(Effect { key: key.to_owned(), token, done });
+    }
+
+    /// Whether the outside world has seen an effect of a key under a token.
+    pub(crate) fn has_effect(&self, key: &str, token: u64) -> bool {
+        self.lock().effects.iter().any(|effect| effect.key == key && effect.token == token)
+    }
+
+    /// Every key that was ever asked about.
+    pub(crate) fn keys(&self) -> BTreeSet<(String, Option<u64>)> {
+        self.lock().ops.iter().map(|op| (op.base.clone(), op.seq)).collect()
+    }
+
+    /// A run of the engine is over: nothing sent to it can happen any more.
+    pub(crate) fn end_run(&self, text: impl Display) {
+        let mut history = self.lock();
+        let stamp = self.line(&mut history, text);
+        history.run_ends.push(stamp.line);
+    }
+
+    /// The history, whole.
+    pub(crate) fn take(&self) -> History {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn line(&self, history: &mut History, text: impl Display) -> Stamp {
+        let at = self.clocks.store_ms();
+        let line = history.lines.len();
+        history.lines.push(format!("{line:05} +{:06} t={at} {text}", self.clocks.elapsed_ms()));
+        Stamp { line, at }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn add(history: &mut History, name: &str) {
+    *history.counts.entry(name.to_owned()).or_default() += 1;
+}

@@ -1,0 +1,175 @@
+//! The keys of one world and the scopes they belong to, drawn from its seed: few, so that callers collide.
+//! Turns names into targets and kernel types into the plain words of the history. Never decides anything.
+//! Called by the clients and the callers.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use fencepost_kernel::{
+    Command, Reply, Tenant, Version,
+    body::Body,
+    command::{Claim, Outcome, Release, Renew, Resolve, Seal},
+    fence::{Fence, Source, State, Token},
+    key::Target,
+    scope::{BodyMismatch, OnLapse, Scope, VersionRule},
+};
+
+use crate::{
+    history::{Answer, Ask, Rules, key_name},
+    recorder::Asked,
+};
+
+/// The scopes of one world.
+pub(crate) struct Town {
+    scopes: BTreeMap<String, Arc<Scope>>,
+    keys_per_scope: u32,
+}
+
+const BODIES: [&str; 3] = ["b0", "b1", "b2"];
+const TENANTS: [&str; 2] = ["acme", "zeta"];
+
+impl Town {
+    pub(crate) fn draw(rng: &mut fastrand::Rng) -> Self {
+        let retain_ms = [2_500, 6_000, 15_000, 60_000];
+        let mut scopes = BTreeMap::new();
+        for (name, fields) in [("SHIP", vec!["k"]), ("PAY", vec!["k"]), ("MOVE", vec!["doc", "rev"]), ("NOTE", vec!["k"])] {
+            let mut scope = Scope::new(name, fields);
+            scope.retain_ms = retain_ms[rng.usize(0..retain_ms.len())];
+            if name == "PAY" || rng.u8(0..8) == 0 {
+                scope.on_lapse = OnLapse::Hold;
+            }
+            if name == "SHIP" && rng.u8(0..4) == 0 {
+                scope.body_mismatch = BodyMismatch::Replay;
+            }
+            if name == "MOVE" {
+                scope.version = Some(VersionRule { field: "rev".to_owned(), per: vec!["doc".to_owned()] });
+            }
+            if name == "NOTE" {
+                scope.again = Some("resendSeq".to_owned());
+            }
+            scopes.insert(name.to_owned(), Arc::new(scope));
+        }
+        Self { scopes, keys_per_scope: rng.u32(1..=3) }
+    }
+
+    /// The rules in the auditor's words.
+    pub(crate) fn rules(&self) -> BTreeMap<String, Rules> {
+        let rules = |scope: &Scope| Rules {
+            retain_ms: scope.retain_ms,
+            hold: scope.on_lapse == OnLapse::Hold,
+            replays_other_body: scope.body_mismatch == BodyMismatch::Replay,
+        };
+        self.scopes.iter().map(|(name, scope)| (name.clone(), rules(scope))).collect()
+    }
+
+    /// Some key: tenant, scope and fields in one name.
+    pub(crate) fn some_key(&self, rng: &mut fastrand::Rng) -> String {
+        let tenant = TENANTS[usize::from(rng.u8(0..4) == 0)];
+        let key = rng.u32(0..self.keys_per_scope);
+        match rng.u8(0..8) {
+            0..2 => format!("{tenant}/SHIP/k{key}"),
+            2..4 => format!("{tenant}/PAY/k{key}"),
+            4..6 => format!("{tenant}/MOVE/d{}/{}", key % 2, rng.u32(1..=4)),
+            _ => format!("{tenant}/NOTE/k{key}"),
+        }
+    }
+
+    /// A command for a request.
+    pub(crate) fn command(&self, asked: &Asked) -> Option<Command> {
+        let target = self.target(&asked.base, asked.seq)?;
+        let key = key_name(&asked.base, asked.seq);
+        Some(match asked.ask.clone() {
+            Ask::Claim { body, version, lease_ms, .. } => Command::Claim(Claim {
+                target,
+                body: body.map(|name| content(&key, &name)),
+                // The version stands in a key field too: half of the callers leave it to that.
+                version: version.as_ref().filter(|_| lease_ms % 2 == 0).map(|(_, version)| Version::Integer((*version).into())),
+                source: version.map(|(id, _)| Source { kind: "doc".to_owned(), id }),
+                lease_ms,
+            }),
+            Ask::Seal { token, effect, receipt } => {
+                Command::Seal(Seal { target, token: Token(token), effect_id: effect, receipt: receipt.into() })
+            }
+            Ask::Renew { token, lease_ms } => Command::Renew(Renew { target, token: Token(token), lease_ms }),
+            Ask::Release { token } => Command::Release(Release { target, token: Token(token) }),
+            Ask::Resolve { sealed } => Command::Resolve(Resolve {
+                target,
+                outcome: match sealed {
+                    Some((effect_id, receipt)) => Outcome::Sealed { effect_id, receipt: receipt.into() },
+                    None => Outcome::Released,
+                },
+                by: "operator".to_owned(),
+                why: "looked at the ledger".to_owned(),
+            }),
+        })
+    }
+
+    /// Where a name leads.
+    pub(crate) fn target(&self, base: &str, seq: Option<u64>) -> Option<Target> {
+        let mut parts = base.split('/');
+        let tenant = Tenant::new(parts.next()?);
+        let scope = self.scopes.get(parts.next()?)?.clone();
+        let fields = scope.key.iter().cloned().zip(parts.map(str::to_owned)).collect();
+        Target::new(tenant, scope, fields, seq).ok()
+    }
+}
+
+/// The name that a fence was claimed by.
+pub(crate) fn name_of(fence: &Fence) -> String {
+    let values: Vec<&str> = fence.fields.iter().map(|(_, value)| value.as_str()).collect();
+    format!("{}/{}/{}", fence.tenant, fence.scope, values.join("/"))
+}
+
+/// The source and version that a key stands for, where its scope has versions.
+pub(crate) fn version_of(base: &str) -> Option<(String, i64)> {
+    let (source, version) = base.rsplit_once('/')?;
+    source.contains("/MOVE/").then(|| Some((source.to_owned(), version.parse().ok()?)))?
+}
+
+/// A reply in the words of the history.
+pub(crate) fn answer(asked: &Asked, reply: &Reply) -> Answer {
+    let key = key_name(&asked.base, asked.seq);
+    match reply {
+        Reply::New(granted) => Answer::New {
+            token: granted.token.0,
+            attempt: granted.attempt,
+            first_seen: granted.first_seen.0,
+            lease_expires: granted.lease_expires.0,
+            recovering: granted.recovering.as_ref().map(|earlier| (earlier.token.0, earlier.lease_expired.0)),
+        },
+        Reply::Duplicate { fence, body_differs } => match &fence.state {
+            State::Sealed { receipt, at, expires } => Answer::Duplicate {
+                token: fence.token.0,
+                effect: receipt.effect_id.clone(),
+                receipt: String::from_utf8_lossy(&receipt.body).into_owned(),
+                at: at.0,
+                expires: expires.0,
+                first_seen: fence.first_seen.0,
+                body_differs: *body_differs,
+            },
+            state => Answer::Other(format!("a duplicate of {state:?}")),
+        },
+        Reply::InFlight { lease_expires } => Answer::InFlight { lease_expires: lease_expires.0 },
+        Reply::Conflict(mismatch) => {
+            Answer::Conflict { first: body_name(&key, &mismatch.first), second: body_name(&key, &mismatch.second) }
+        }
+        Reply::Stale { sealed_version: Version::Integer(last) } => Answer::Stale { last: *last as i64 },
+        Reply::InDoubt { since } => Answer::InDoubt { since: since.0 },
+        Reply::SequenceGap { last, sealed } => Answer::Gap { last: *last, sealed: *sealed },
+        Reply::Sealed { replay, at, expires, .. } => Answer::Sealed { replay: *replay, at: at.0, expires: expires.0 },
+        Reply::SealConflict => Answer::SealConflict,
+        Reply::FencedOff { current } => Answer::FencedOff { current: current.map(|token| token.0) },
+        Reply::Renewed { lease_expires } => Answer::Renewed { lease_expires: lease_expires.0 },
+        Reply::Released { replay } => Answer::Released { replay: *replay },
+        Reply::Resolved { replay } => Answer::Resolved { replay: *replay },
+        Reply::NotInDoubt => Answer::NotInDoubt,
+        other => Answer::Other(other.decision().to_owned()),
+    }
+}
+
+fn content(key: &str, name: &str) -> Body {
+    Body::opaque(format!("{key} {name}").as_bytes())
+}
+
+fn body_name(key: &str, body: &Body) -> String {
+    BODIES.into_iter().find(|name| content(key, name) == *body).unwrap_or("foreign").to_owned()
+}

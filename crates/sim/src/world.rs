@@ -1,0 +1,197 @@
+//! One world under one seed: starts engines over what the last crash left, crashes them, jumps the wall, and at the
+//! end looks at every key once more. Never uses real time, threads or any order that a second run could change.
+//! Called by `run`.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use fencepost::engine::{Engine, Limits};
+use fencepost_store::Store;
+use tokio::{
+    sync::watch,
+    task::{AbortHandle, JoinHandle},
+    time::sleep,
+};
+
+use crate::{
+    callers::{Worker, housekeeper, operator},
+    client::{Client, Live, Network},
+    clock::Clocks,
+    disk::Disk,
+    faults::Faults,
+    history::{Ask, History},
+    plant::Plant,
+    recorder::Recorder,
+    town::{Town, version_of},
+    twin::Twin,
+};
+
+struct World {
+    clocks: Arc<Clocks>,
+    network: Arc<Network>,
+    rng: fastrand::Rng,
+    runs: usize,
+    plant: Option<Plant>,
+    jump_ms_max: i64,
+}
+
+/// An engine that runs, and what is needed to kill it.
+struct Running {
+    twin: Arc<Twin>,
+    commit_loop: AbortHandle,
+    dead: watch::Sender<bool>,
+}
+
+/// The history of a seed.
+pub(crate) fn live(seed: u64, plant: Option<Plant>) -> Result<History, std::io::Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    Ok(runtime.block_on(async move {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let clocks = Arc::new(Clocks::new(plant));
+        let town = Arc::new(Town::draw(&mut rng));
+        let jump_ms_max = [300, 5_000, 90_000, 7_200_000][rng.usize(0..4)];
+        let faults = Faults::draw(&mut rng);
+        let history = History { rules: town.rules(), ..History::default() };
+        let recorder = Arc::new(Recorder::new(clocks.clone(), history));
+        recorder.note(format_args!("seed {seed} plant {plant:?} {faults:?} {:?}", town.rules()));
+        let network = Arc::new(Network { live: None.into(), town, faults, plant, recorder: recorder.clone() });
+        World { clocks, network, rng, runs: 0, plant, jump_ms_max }.unfold().await;
+        recorder.take()
+    }))
+}
+
+impl World {
+    async fn unfold(mut self) {
+        let workers = self.spawn_workers();
+        let background = self.spawn_background();
+        let mut disk = Disk::default();
+        let crashes = self.rng.u32(1..=4);
+        for _ in 0..crashes {
+            let faults = self.network.faults.clone();
+            disk = match self.start(disk, faults).await {
+                Ok(running) => self.run_until_crash(running).await,
+                Err(disk) => disk,
+            };
+            self.jump();
+            let downtime_ms = self.rng.u64(0..1_500);
+            sleep(Duration::from_millis(downtime_ms)).await;
+        }
+        // The last engine has a sound machine; the callers and the network stay as they are.
+        if let Ok(running) = self.start(disk, Faults::none()).await {
+            for worker in workers {
+                let _ = worker.await;
+            }
+            // Stragglers on the network arrive.
+            sleep(Duration::from_secs(4)).await;
+            background.iter().for_each(|task| task.abort());
+            self.look_again().await;
+            self.stop(&running, "the end");
+        }
+    }
+
+    fn spawn_workers(&mut self) -> Vec<JoinHandle<()>> {
+        let count = self.rng.u32(3..=12);
+        (0..count)
+            .map(|number| {
+                let steps = self.rng.u32(8..=22);
+                tokio::spawn(Worker::new(self.client(format!("w{number}"))).live(steps))
+            })
+            .collect()
+    }
+
+    fn spawn_background(&mut self) -> Vec<JoinHandle<()>> {
+        let (clocks, recorder) = (self.clocks.clone(), self.network.recorder.clone());
+        let (mut rng, jump_ms_max) = (self.rng.fork(), self.jump_ms_max);
+        let jumps = tokio::spawn(async move {
+            loop {
+                sleep(Duration::from_millis(rng.u64(200..9_000))).await;
+                jump(&clocks, &recorder, &mut rng, jump_ms_max);
+            }
+        });
+        let operator = tokio::spawn(operator(self.client("operator".to_owned())));
+        vec![jumps, operator, tokio::spawn(housekeeper(self.client("housekeeper".to_owned())))]
+    }
+
+    fn client(&mut self, name: String) -> Client {
+        Client::new(name, self.network.clone(), self.rng.fork())
+    }
+
+    fn jump(&mut self) {
+        if self.rng.bool() {
+            jump(&self.clocks, &self.network.recorder, &mut self.rng, self.jump_ms_max);
+        }
+    }
+
+    // An engine that cannot start leaves the disk as it was.
+    async fn start(&mut self, disk: Disk, faults: Faults) -> Result<Running, Disk> {
+        let recorder = self.network.recorder.clone();
+        let twin = match Twin::open(disk, faults, self.plant, self.rng.fork(), recorder.clone()).await {
+            Ok(twin) => twin,
+            Err(error) => {
+                recorder.count("damaged", error);
+                return Err(Disk::default());
+            }
+        };
+        let floor_ms = twin.time_floor().await.map_or(0, |floor| floor.0);
+        self.clocks.start_store_time(floor_ms);
+        let limits = Limits {
+            waiters_max: self.rng.usize(1..6),
+            batch_max: self.rng.usize(1..9),
+            queue_max: self.rng.usize(2..40),
+            patience: Duration::from_millis(self.rng.u64(300..5_000)),
+            ..Limits::default()
+        };
+        recorder.note(format_args!("engine {} starts: floor {floor_ms} {limits:?}", self.runs));
+        let store: Arc<dyn Store> = twin.clone();
+        let Ok((engine, commit_loop)) = Engine::new(store, self.clocks.clone(), limits, Box::new(()), None).await else {
+            return Err(twin.crash());
+        };
+        let (dead, dies) = watch::channel(false);
+        let commit_loop = tokio::spawn(commit_loop).abort_handle();
+        let live = Live { run: self.runs, engine, dead: dies };
+        *self.network.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
+        self.runs += 1;
+        Ok(Running { twin, commit_loop, dead })
+    }
+
+    async fn run_until_crash(&mut self, running: Running) -> Disk {
+        let life_ms = self.rng.u64(50..14_000);
+        let of_itself = tokio::time::timeout(Duration::from_millis(life_ms), running.twin.dies()).await.is_ok();
+        let how = if of_itself { "crash within a commit" } else { "crash" };
+        self.network.recorder.tally(if of_itself { "crash_in_commit" } else { "crash_any_time" });
+        self.stop(&running, how)
+    }
+
+    fn stop(&self, running: &Running, how: &str) -> Disk {
+        *self.network.live.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        running.commit_loop.abort();
+        let disk = running.twin.crash();
+        self.network.recorder.end_run(how);
+        running.dead.send_replace(true);
+        disk
+    }
+
+    // Whatever was acknowledged must still be there, whoever asks.
+    async fn look_again(&mut self) {
+        let mut client = self.client("auditor".to_owned());
+        client.network = Arc::new(Network {
+            live: self.network.live().into(),
+            town: self.network.town.clone(),
+            faults: Faults::none(),
+            plant: self.plant,
+            recorder: self.network.recorder.clone(),
+        });
+        for (base, seq) in self.network.recorder.keys() {
+            let ask = Ask::Claim { body: None, version: version_of(&base), lease_ms: 100, wait_ms: 0 };
+            client.send(&base, seq, ask).await;
+        }
+    }
+}
+
+// The wall goes anywhere within the world's span, not from where it was: it comes back as often as it leaves.
+fn jump(clocks: &Clocks, recorder: &Recorder, rng: &mut fastrand::Rng, ms_max: i64) {
+    let by_ms = clocks.jump_to(rng.i64(-ms_max..=ms_max));
+    recorder.count(if by_ms < 0 { "wall_back" } else { "wall_forward" }, format_args!("{by_ms} ms"));
+}

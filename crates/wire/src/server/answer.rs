@@ -1,0 +1,97 @@
+//! The future of one answer: the service's response, or the problem that takes its place.
+//! Never touches a response that the service could give, but for closing after HTTP/1.0.
+//! Begun by `connection`, polled by hyper.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, header};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::body::Body;
+use super::link::Flight;
+use super::refusal::Refusal;
+use super::reply::Reply;
+
+pin_project! {
+    /// One call, from the request's arrival to its response's head.
+    pub(super) struct Answer<F, S> {
+        #[pin]
+        pub(super) step: Step<F, S>,
+        pub(super) flight: Option<Flight>,
+        pub(super) after: After,
+    }
+}
+
+pin_project! {
+    /// How far the call is.
+    #[project = StepNow]
+    pub(super) enum Step<F, S> {
+        Call { #[pin] future: F },
+        Wait { waiting: Option<Box<(S, Request<Body>)>> },
+        Refuse { refusal: Refusal },
+    }
+}
+
+/// What must still be known of a request once it is the service's.
+#[derive(Debug, Default)]
+pub(super) struct After {
+    pub(super) has_body: bool,
+    pub(super) is_old: bool,
+    pub(super) traceparent: Option<HeaderValue>,
+}
+
+impl<F, S, B> Future for Answer<F, S>
+where
+    F: Future<Output = Result<Response<B>, Infallible>>,
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible, Future = F>,
+    B: http_body::Body<Data = Bytes>,
+{
+    type Output = Result<Response<Reply<B>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut me = self.project();
+        loop {
+            let next = match me.step.as_mut().project() {
+                StepNow::Call { future } => {
+                    let Ok(response) = ready!(future.poll(cx));
+                    let flight = me.flight.take().expect("a future is not polled after its end");
+                    return Poll::Ready(Ok(me.after.finish(response, flight)));
+                }
+                StepNow::Wait { waiting } => {
+                    let (service, _) = &mut **waiting.as_mut().expect("it waits until it calls");
+                    let Ok(()) = ready!(service.poll_ready(cx));
+                    let (mut service, request) = *waiting.take().expect("it calls once");
+                    Step::Call { future: service.call(request) }
+                }
+                StepNow::Refuse { refusal } => {
+                    let flight = me.flight.take().expect("a future is not polled after its end");
+                    let response = refusal.response(me.after.traceparent.as_ref());
+                    return Poll::Ready(Ok(response.map(|body| Reply::front(body, flight))));
+                }
+            };
+            me.step.set(next);
+        }
+    }
+}
+
+impl After {
+    fn finish<B>(&self, mut response: Response<B>, flight: Flight) -> Response<Reply<B>> {
+        // A service that could not read the body cannot know why as well as we do.
+        if self.has_body
+            && (response.status().is_client_error() || response.status().is_server_error())
+            && let Some(fault) = flight.link().fault()
+        {
+            let response = fault.refusal().response(self.traceparent.as_ref());
+            return response.map(|body| Reply::front(body, flight));
+        }
+        if self.is_old {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.map(|body| Reply::service(body, flight))
+    }
+}
