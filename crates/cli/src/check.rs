@@ -21,7 +21,7 @@ pub struct Args {
 enum Format {
     /// One finding a line, with a fix
     Human,
-    /// One JSON array
+    /// One JSON object: counts, and the findings
     Json,
 }
 

@@ -16,7 +16,11 @@ pub struct Server {
 impl Server {
     /// The status and body of a GET.
     pub fn get(&self, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
-        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(std::time::Duration::from_secs(15))).build().into();
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(std::time::Duration::from_secs(15)))
+            .build()
+            .into();
         let mut response = agent
             .get(format!("{}{path}", self.url.trim_end_matches('/')))
             .header("Authorization", format!("Bearer {}", self.token))

@@ -12,8 +12,9 @@ use clap::Subcommand;
 use fencepost::policy::{
     Policy,
     credentials::{Credentials, Issued},
-    duration, instant_text,
+    duration,
     identity::{Identity, Role, Warehouses},
+    instant_text,
 };
 
 /// Make, rotate, revoke or list credentials.
@@ -76,7 +77,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Create { id, roles, warehouses, expires } => {
             let roles: Vec<Role> = roles.iter().map(|name| role(name)).collect::<anyhow::Result<_>>()?;
-            let warehouses = if warehouses.is_empty() { Warehouses::All } else { Warehouses::Named(warehouses.into_iter().collect()) };
+            let warehouses = if warehouses.is_empty() {
+                Warehouses::All
+            } else {
+                Warehouses::Named(warehouses.into_iter().collect())
+            };
             std::fs::create_dir_all(&data)?;
             let issued = file.create(Identity::new(id, roles, warehouses), until(expires, now_ms)?, now_ms)?;
             show(&issued, file.path());
@@ -96,7 +101,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 println!("{}  {}", holder.identity.id, roles.join(","));
                 for credential in holder.tokens.iter().chain(&holder.certificates) {
                     let state = if credential.live(now_ms) { "" } else { "  (expired)" };
-                    let until = credential.expires_ms.map_or("until revoked".to_owned(), |ms| format!("until {}", instant_text(ms)));
+                    let until = credential
+                        .expires_ms
+                        .map_or("until revoked".to_owned(), |ms| format!("until {}", instant_text(ms)));
                     println!("  {}  {until}{state}", credential.id());
                 }
             }

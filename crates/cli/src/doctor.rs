@@ -74,7 +74,11 @@ fn disk(report: &mut Report, dir: &Path) {
         Ok(stat) => {
             let (free, total) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
             let health = if free < FREE_BYTES_MIN { Health::Bad } else { Health::Good };
-            report.say(health, "disk", format!("{} MiB free of {} MiB under {}", free >> 20, total >> 20, dir.display()));
+            report.say(
+                health,
+                "disk",
+                format!("{} MiB free of {} MiB under {}", free >> 20, total >> 20, dir.display()),
+            );
         }
         Err(error) => report.say(Health::Bad, "disk", format!("{}: {error}", dir.display())),
     }
@@ -93,7 +97,11 @@ fn sync(report: &mut Report, dir: &Path) {
             } else {
                 (Health::Good, "")
             };
-            report.say(health, "sync", format!("fdatasync of 4 KiB: p50 {middle:.1?}, worst of {SYNCS} {worst:.1?}{word}"));
+            report.say(
+                health,
+                "sync",
+                format!("fdatasync of 4 KiB: p50 {middle:.1?}, worst of {SYNCS} {worst:.1?}{word}"),
+            );
         }
         Err(error) => report.say(Health::Bad, "sync", format!("{}: {error}", dir.display())),
     }
@@ -117,12 +125,19 @@ fn syncs(dir: &Path) -> std::io::Result<Vec<Duration>> {
 fn clock(report: &mut Report, dir: &Path) {
     let now = SystemTime::now();
     // The newest file of the store tells whether the wall has gone back since it was written.
-    let newest = fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok()?.modified().ok()).max();
+    let newest = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.metadata().ok()?.modified().ok())
+        .max();
     match newest.and_then(|newest| newest.duration_since(now).ok()) {
         Some(ahead) if ahead > Duration::from_secs(2) => report.say(
             Health::Look,
             "clock",
-            format!("the wall is {ahead:.0?} behind files in the store: store time will not go back, but check the clock"),
+            format!(
+                "the wall is {ahead:.0?} behind files in the store: store time will not go back, but check the clock"
+            ),
         ),
         _ => report.say(Health::Good, "clock", "not behind the store's files"),
     }
@@ -133,7 +148,11 @@ fn limits(report: &mut Report) {
     let wanted = Policy::builtin().server.limits.connections_max as u64 + 256;
     match files {
         Some(files) if files < wanted => {
-            report.say(Health::Look, "open files", format!("{files}: raise `ulimit -n` to {wanted} for the default connection limit"));
+            report.say(
+                Health::Look,
+                "open files",
+                format!("{files}: raise `ulimit -n` to {wanted} for the default connection limit"),
+            );
         }
         Some(files) => report.say(Health::Good, "open files", files),
         None => report.say(Health::Good, "open files", "unlimited"),
@@ -143,7 +162,11 @@ fn limits(report: &mut Report) {
 fn running(report: &mut Report, server: &Server) {
     match server.get("/readyz") {
         Ok((200, _)) => report.say(Health::Good, "server", format!("{} is ready", server.url)),
-        Ok((status, _)) => report.say(Health::Bad, "server", format!("{} answers {status}: its store does not acknowledge; see its log", server.url)),
+        Ok((status, _)) => report.say(
+            Health::Bad,
+            "server",
+            format!("{} answers {status}: its store does not acknowledge; see its log", server.url),
+        ),
         Err(_) => report.say(Health::Look, "server", format!("none on {}", server.url)),
     }
 }

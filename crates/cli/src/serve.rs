@@ -124,19 +124,24 @@ async fn serve(dev: bool, policy: Policy) -> anyhow::Result<ExitCode> {
         Tls::load(&tls.cert, &tls.key, &clients)
     });
     let tls = tls.transpose()?;
-    let listener = TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let listener =
+        TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
     let store = embedded::Embedded::open(&settings.data, embedded::Options::default())
         .with_context(|| format!("cannot open the store in {}", settings.data.display()))?;
     let metrics = Metrics::default();
     let limits = EngineLimits { waiters_max: settings.limits.waiters_max, ..EngineLimits::default() };
-    let fencepost = Fencepost::over(Arc::new(store), Arc::new(SystemClock::default()), policy, limits, Box::new(metrics.clone())).await?;
+    let fencepost =
+        Fencepost::over(Arc::new(store), Arc::new(SystemClock::default()), policy, limits, Box::new(metrics.clone()))
+            .await?;
     let log = Log::new(level(settings.log.level), stdout());
     let app = Arc::new(App { fencepost: fencepost.clone(), directory, metrics, log: log.clone() });
 
     let scheme = if tls.is_some() { "https" } else { "http" };
     let now = || fencepost.engine().now().0;
-    log.line(Level::Info, now(), "serving").text("address", &address.to_string()).text("data", &settings.data.display().to_string());
+    log.line(Level::Info, now(), "serving")
+        .text("address", &address.to_string())
+        .text("data", &settings.data.display().to_string());
     welcome(dev, scheme, address);
     let watch = tokio::spawn(watch(app.clone()));
     let limits = Limits {
@@ -215,7 +220,11 @@ async fn watch(app: Arc<App>) {
         match app.directory.refresh() {
             Ok(Refresh::Same) => {}
             Ok(Refresh::Read) => drop(app.log.line(Level::Info, now, "credentials read again")),
-            Err(findings) => drop(app.log.line(Level::Error, now, "credentials not read; the known ones stay").text("why", finding::human(&findings).trim_end())),
+            Err(findings) => drop(
+                app.log
+                    .line(Level::Error, now, "credentials not read; the known ones stay")
+                    .text("why", finding::human(&findings).trim_end()),
+            ),
         }
         if let Some(why) = app.fencepost.engine().stopped().filter(|_| !told) {
             told = true;

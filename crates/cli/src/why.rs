@@ -55,7 +55,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Some(Value::Bool(false)) => {
-            println!("{} {}\n\nUnknown: never claimed, or its retention is over. The next claim would run.", args.scope, args.fields.join(" "));
+            println!(
+                "{} {}\n\nUnknown: never claimed, or its retention is over. The next claim would run.",
+                args.scope,
+                args.fields.join(" ")
+            );
             Ok(ExitCode::from(2))
         }
         _ => bail!("the server's answer makes no sense"),
@@ -96,7 +100,10 @@ fn told(scope: &str, fields: &[String], answer: &Node<'_>) -> String {
             text("expiresAt")
         ),
         "pending" => format!("Somebody holds the claim until {}. Others are told to wait.", text("leaseExpiresAt")),
-        "lapsed" => format!("The last holder's lease ran out at {}. The next claim may run, and is told so.", text("leaseExpiresAt")),
+        "lapsed" => format!(
+            "The last holder's lease ran out at {}. The next claim may run, and is told so.",
+            text("leaseExpiresAt")
+        ),
         "in_doubt" => format!(
             "The last holder's lease ran out at {} and nobody knows whether it had its effect. Nothing runs until a person resolves it:\n  POST /admin/idempotency/resolve",
             text("leaseExpiresAt")

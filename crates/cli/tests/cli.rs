@@ -3,10 +3,28 @@
 #![allow(clippy::unwrap_used)]
 
 mod cli {
+    mod again;
+    mod bad_input;
+    mod bodies;
+    mod claims;
     mod client;
+    mod commands;
     mod crash;
+    mod credentials;
     mod disk;
+    mod failed_sync;
+    mod full_disk;
+    mod hostile;
+    mod in_doubt;
     mod ledger;
+    mod lookup;
     mod power_cut;
+    mod race;
+    mod receipts;
+    mod refusals;
     mod server;
+    mod shutdown;
+    mod start;
+    mod traps;
+    mod versions;
 }

@@ -42,7 +42,9 @@ pub struct Answer {
 impl Answer {
     /// Takes what may be stored of an answer.
     pub fn new(status: StatusCode, headers: &HeaderMap, body: Option<Bytes>) -> Self {
-        let kept = STORED_HEADERS.iter().flat_map(|name| headers.get_all(name).iter().map(move |value| (name.clone(), value.clone())));
+        let kept = STORED_HEADERS
+            .iter()
+            .flat_map(|name| headers.get_all(name).iter().map(move |value| (name.clone(), value.clone())));
         Self { status, headers: kept.collect(), body }
     }
 

@@ -129,7 +129,12 @@ where
     }
 }
 
-async fn serve<S, T, B, R>(mut inner: S, fencepost: Fencepost, tenant: T, request: Request<B>) -> Result<Response<Passed>, S::Error>
+async fn serve<S, T, B, R>(
+    mut inner: S,
+    fencepost: Fencepost,
+    tenant: T,
+    request: Request<B>,
+) -> Result<Response<Passed>, S::Error>
 where
     S: Service<Request<Passed>, Response = Response<R>> + Send + 'static,
     S::Future: Send,
@@ -154,7 +159,9 @@ where
     };
     let asked = match Limited::new(body, BODY_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => return Ok(problem(413, "too-large", "the request body is too large")),
+        Err(error) if error.is::<LengthLimitError>() => {
+            return Ok(problem(413, "too-large", "the request body is too large"));
+        }
         Err(_) => return Ok(problem(400, "malformed-request", "the request body could not be read")),
     };
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -182,7 +189,13 @@ where
     }
 }
 
-async fn claim(fencepost: &Fencepost, fields: Vec<(String, String)>, asked: &Bytes, method: &str, path: &str) -> Result<Claimed, Error> {
+async fn claim(
+    fencepost: &Fencepost,
+    fields: Vec<(String, String)>,
+    asked: &Bytes,
+    method: &str,
+    path: &str,
+) -> Result<Claimed, Error> {
     let target = fencepost.target("API_WRITE", fields, None)?;
     let body = match json::parse(asked) {
         Ok(node) => Body::json(&node, &target.scope.mask),
@@ -246,7 +259,10 @@ impl<R: http_body::Body<Data = Bytes>> http_body::Body for Resumed<R> {
     type Data = Bytes;
     type Error = R::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<http_body::Frame<Bytes>, R::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, R::Error>>> {
         match self.first.take() {
             Some(first) => Poll::Ready(Some(Ok(http_body::Frame::data(first)))),
             None => self.rest.as_mut().poll_frame(context),

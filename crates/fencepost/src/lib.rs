@@ -48,9 +48,9 @@ pub use fencepost_store as store;
 pub use once::{Claim, Claimed, Done, Effect, Error, Failure, Outcome};
 
 use clock::{Clock, SystemClock};
-use tokio::runtime::Handle;
 use engine::{Limits, Observer};
 use policy::Policy;
+use tokio::runtime::Handle;
 
 /// How often background work gets its turn.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(1);
@@ -116,8 +116,13 @@ impl Fencepost {
     }
 
     /// What happened under a key, for someone who asks why it did not happen again.
-    pub async fn lookup(&self, scope: &str, key: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Result<Option<Explanation>, Error> {
-        let target = self.target(scope, key.into_iter().map(|(name, value)| (name.into(), value.into())).collect(), None)?;
+    pub async fn lookup(
+        &self,
+        scope: &str,
+        key: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>,
+    ) -> Result<Option<Explanation>, Error> {
+        let target =
+            self.target(scope, key.into_iter().map(|(name, value)| (name.into(), value.into())).collect(), None)?;
         self.engine.explain(target.key).await.map_err(Error::Engine)
     }
 

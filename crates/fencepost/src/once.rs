@@ -288,7 +288,9 @@ impl Fencepost {
             Reply::Duplicate { fence, .. } => Ok(Claimed::Duplicate(outcome(&fence))),
             Reply::InFlight { lease_expires } => Err(Error::InFlight { lease_expires }),
             Reply::Conflict(mismatch) => Err(conflict(&mismatch, &target)),
-            Reply::Stale { sealed_version } | Reply::Incomparable { sealed_version } => Err(Error::Stale { sealed_version }),
+            Reply::Stale { sealed_version } | Reply::Incomparable { sealed_version } => {
+                Err(Error::Stale { sealed_version })
+            }
             Reply::SequenceGap { last, .. } => Err(Error::SequenceGap { last }),
             Reply::InDoubt { .. } => Err(Error::InDoubt),
             _ => Err(Error::FencedOff),

@@ -100,18 +100,17 @@ impl<'h> File<'h> {
 
 fn grant(by: Entry<'_>) -> Option<Grant<'_>> {
     match (&by.op.ask, by.op.answer()?) {
-        (
-            Ask::Claim { lease_ms, .. },
-            Answer::New { token, attempt, first_seen, lease_expires, recovering },
-        ) => Some(Grant {
-            by,
-            token: *token,
-            attempt: *attempt,
-            first_seen: *first_seen,
-            at: lease_expires.saturating_sub(*lease_ms),
-            lease_expires: *lease_expires,
-            recovering: *recovering,
-        }),
+        (Ask::Claim { lease_ms, .. }, Answer::New { token, attempt, first_seen, lease_expires, recovering }) => {
+            Some(Grant {
+                by,
+                token: *token,
+                attempt: *attempt,
+                first_seen: *first_seen,
+                at: lease_expires.saturating_sub(*lease_ms),
+                lease_expires: *lease_expires,
+                recovering: *recovering,
+            })
+        }
         _ => None,
     }
 }
@@ -166,7 +165,15 @@ fn perhaps_done(op: &Op) -> bool {
     }
 }
 
-/// The token that a request shows.
+/// The token that a request is about.
+fn named(ask: &Ask) -> Option<u64> {
+    match ask {
+        Ask::Resolve { token, .. } => *token,
+        _ => shown(ask),
+    }
+}
+
+/// The token that a holder shows.
 fn shown(ask: &Ask) -> Option<u64> {
     match ask {
         Ask::Seal { token, .. } | Ask::Renew { token, .. } | Ask::Release { token } => Some(*token),

@@ -175,7 +175,9 @@ impl Worker {
             asks.push(match self.client.rng.u8(0..3) {
                 0 => Ask::Release { token: held.token },
                 1 => Ask::Renew { token: held.token, lease_ms: 400 },
-                _ => Ask::Seal { token: held.token, effect: "batch".to_owned(), receipt: format!("[{base} in a batch]") },
+                _ => {
+                    Ask::Seal { token: held.token, effect: "batch".to_owned(), receipt: format!("[{base} in a batch]") }
+                }
             });
         }
         for _ in 0..self.client.rng.u8(1..4) {
@@ -212,7 +214,10 @@ pub(crate) async fn operator(mut client: Client) {
             let key = key_name(&base, seq);
             let done = client.network.recorder.has_effect(&key, fence.token.0);
             let sealed = done.then(|| (format!("{key}-found"), format!("[{key} as resolved]")));
-            client.send(&base, seq, Ask::Resolve { sealed }).await;
+            let token = client.rng.bool().then_some(fence.token.0);
+            // An operator is slow too: by now the doubt may be gone, or another one.
+            client.pause(600).await;
+            client.send(&base, seq, Ask::Resolve { token, sealed }).await;
         }
     }
 }

@@ -61,6 +61,8 @@ pub enum Ask {
     },
     /// To end a doubt: as done with an effect and a receipt, or as not done.
     Resolve {
+        /// The attempt that the doubt is about, where the operator names it.
+        token: Option<u64>,
         /// The effect and the receipt, where it was done.
         sealed: Option<(String, String)>,
     },
@@ -70,19 +72,57 @@ pub enum Ask {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the kernel's replies, under the same names")]
 pub enum Answer {
-    New { token: u64, attempt: u32, first_seen: u64, lease_expires: u64, recovering: Option<(u64, u64)> },
-    Duplicate { token: u64, effect: String, receipt: String, at: u64, expires: u64, first_seen: u64, body_differs: bool },
-    InFlight { lease_expires: u64 },
-    Conflict { first: String, second: String },
-    Stale { last: i64 },
-    InDoubt { since: u64 },
-    Gap { last: u64, sealed: bool },
-    Sealed { replay: bool, at: u64, expires: u64 },
+    New {
+        token: u64,
+        attempt: u32,
+        first_seen: u64,
+        lease_expires: u64,
+        recovering: Option<(u64, u64)>,
+    },
+    Duplicate {
+        token: u64,
+        effect: String,
+        receipt: String,
+        at: u64,
+        expires: u64,
+        first_seen: u64,
+        body_differs: bool,
+    },
+    InFlight {
+        lease_expires: u64,
+    },
+    Conflict {
+        first: String,
+        second: String,
+    },
+    Stale {
+        last: i64,
+    },
+    InDoubt {
+        since: u64,
+    },
+    Gap {
+        last: u64,
+        sealed: bool,
+    },
+    Sealed {
+        replay: bool,
+        at: u64,
+        expires: u64,
+    },
     SealConflict,
-    FencedOff { current: Option<u64> },
-    Renewed { lease_expires: u64 },
-    Released { replay: bool },
-    Resolved { replay: bool },
+    FencedOff {
+        current: Option<u64>,
+    },
+    Renewed {
+        lease_expires: u64,
+    },
+    Released {
+        replay: bool,
+    },
+    Resolved {
+        replay: bool,
+    },
     NotInDoubt,
     Other(String),
 }
@@ -179,10 +219,10 @@ impl fmt::Display for Ask {
             Self::Seal { token, effect, receipt } => write!(f, "seal token={token} effect={effect} receipt={receipt}"),
             Self::Renew { token, lease_ms } => write!(f, "renew token={token} lease={lease_ms}"),
             Self::Release { token } => write!(f, "release token={token}"),
-            Self::Resolve { sealed: Some((effect, receipt)) } => {
-                write!(f, "resolve sealed effect={effect} receipt={receipt}")
+            Self::Resolve { token, sealed: Some((effect, receipt)) } => {
+                write!(f, "resolve {token:?} sealed effect={effect} receipt={receipt}")
             }
-            Self::Resolve { sealed: None } => write!(f, "resolve released"),
+            Self::Resolve { token, sealed: None } => write!(f, "resolve {token:?} released"),
         }
     }
 }

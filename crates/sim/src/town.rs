@@ -31,7 +31,9 @@ impl Town {
     pub(crate) fn draw(rng: &mut fastrand::Rng) -> Self {
         let retain_ms = [2_500, 6_000, 15_000, 60_000];
         let mut scopes = BTreeMap::new();
-        for (name, fields) in [("SHIP", vec!["k"]), ("PAY", vec!["k"]), ("MOVE", vec!["doc", "rev"]), ("NOTE", vec!["k"])] {
+        for (name, fields) in
+            [("SHIP", vec!["k"]), ("PAY", vec!["k"]), ("MOVE", vec!["doc", "rev"]), ("NOTE", vec!["k"])]
+        {
             let mut scope = Scope::new(name, fields);
             scope.retain_ms = retain_ms[rng.usize(0..retain_ms.len())];
             if name == "PAY" || rng.u8(0..8) == 0 {
@@ -82,7 +84,10 @@ impl Town {
                 target,
                 body: body.map(|name| content(&key, &name)),
                 // The version stands in a key field too: half of the callers leave it to that.
-                version: version.as_ref().filter(|_| lease_ms % 2 == 0).map(|(_, version)| Version::Integer((*version).into())),
+                version: version
+                    .as_ref()
+                    .filter(|_| lease_ms % 2 == 0)
+                    .map(|(_, version)| Version::Integer((*version).into())),
                 source: version.map(|(id, _)| Source { kind: "doc".to_owned(), id }),
                 lease_ms,
             }),
@@ -91,8 +96,9 @@ impl Town {
             }
             Ask::Renew { token, lease_ms } => Command::Renew(Renew { target, token: Token(token), lease_ms }),
             Ask::Release { token } => Command::Release(Release { target, token: Token(token) }),
-            Ask::Resolve { sealed } => Command::Resolve(Resolve {
+            Ask::Resolve { token, sealed } => Command::Resolve(Resolve {
                 target,
+                token: token.map(Token),
                 outcome: match sealed {
                     Some((effect_id, receipt)) => Outcome::Sealed { effect_id, receipt: receipt.into() },
                     None => Outcome::Released,

@@ -75,7 +75,8 @@ impl Twin {
         for (key, bytes) in image {
             let row = codec::decode(key, &Bytes::copy_from_slice(bytes))
                 .map_err(|damage| Error::Broken(format!("recovered a damaged row: {damage:?}")))?;
-            let set = WriteSet { id: row.revision, writes: vec![Write { key: *key, expect: None, put: Some(row.record) }] };
+            let set =
+                WriteSet { id: row.revision, writes: vec![Write { key: *key, expect: None, put: Some(row.record) }] };
             memory.commit(&[set], Millis(0)).await?;
         }
         memory.commit(&[], Millis(floor_ms)).await?;
@@ -105,7 +106,8 @@ impl Twin {
         let tail = [Tail::Lost, Tail::Kept, Tail::Torn, Tail::Garbled][rng.usize(0..4)];
         let unsynced_len = disk.unsynced_len();
         if unsynced_len > 0 {
-            self.recorder.count(&format!("tail_{tail:?}").to_lowercase(), format_args!("{unsynced_len} bytes unsynced"));
+            self.recorder
+                .count(&format!("tail_{tail:?}").to_lowercase(), format_args!("{unsynced_len} bytes unsynced"));
         }
         disk.crash(tail, &mut rng);
         disk
@@ -161,7 +163,8 @@ impl Twin {
             self.recorder.count("commit_refused", format_args!("{} sets", sets.len()));
             return Err(Error::NotApplied("no connection".to_owned()));
         }
-        let lie = self.roll(self.faults.unknown).then(|| [Lie::Never, Lie::Done, Lie::Later][lock(&self.rng).usize(0..3)]);
+        let lie =
+            self.roll(self.faults.unknown).then(|| [Lie::Never, Lie::Done, Lie::Later][lock(&self.rng).usize(0..3)]);
         if let Some(lie) = lie {
             self.recorder.count(&format!("unknown_{lie:?}").to_lowercase(), format_args!("{} sets", sets.len()));
         }
@@ -195,7 +198,8 @@ impl Twin {
 
     async fn apply(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
         let death = self.roll(self.faults.crash).then(|| {
-            let all = [Death::BeforeAppend, Death::WithinAppend, Death::BeforeSync, Death::AfterSync, Death::AfterReply];
+            let all =
+                [Death::BeforeAppend, Death::WithinAppend, Death::BeforeSync, Death::AfterSync, Death::AfterReply];
             all[lock(&self.rng).usize(0..all.len())]
         });
         if death == Some(Death::BeforeAppend) {
@@ -217,6 +221,9 @@ impl Twin {
         if self.plant == Some(Plant::ReplyBeforeSync) {
             *lock(&self.seen) = Arc::new(after);
             self.sync_later();
+            if death.is_some() {
+                self.dying.notify_one();
+            }
             return Ok(verdicts);
         }
         if death == Some(Death::BeforeSync) {

@@ -135,7 +135,11 @@ impl World {
             }
         };
         let floor_ms = twin.time_floor().await.map_or(0, |floor| floor.0);
+        let before_ms = self.clocks.store_ms();
         self.clocks.start_store_time(floor_ms);
+        if self.clocks.store_ms() < before_ms {
+            recorder.tally("restarted_in_the_past");
+        }
         let limits = Limits {
             waiters_max: self.rng.usize(1..6),
             batch_max: self.rng.usize(1..9),
@@ -145,7 +149,8 @@ impl World {
         };
         recorder.note(format_args!("engine {} starts: floor {floor_ms} {limits:?}", self.runs));
         let store: Arc<dyn Store> = twin.clone();
-        let Ok((engine, commit_loop)) = Engine::new(store, self.clocks.clone(), limits, Box::new(()), None).await else {
+        let Ok((engine, commit_loop)) = Engine::new(store, self.clocks.clone(), limits, Box::new(()), None).await
+        else {
             return Err(twin.crash());
         };
         let (dead, dies) = watch::channel(false);

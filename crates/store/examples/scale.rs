@@ -23,72 +23,124 @@ const WEEK_MS: u64 = 7 * 24 * 3_600_000;
 /// Claims are sealed this many batches later, so that both are under way at once.
 const LAG: usize = 4;
 
+struct Arguments {
+    keys: u64,
+    /// How many keys an earlier run left in the directory.
+    filled: u64,
+    dir: Option<PathBuf>,
+}
+
 fn main() {
-    let mut keys = 1_000_000u64;
-    let mut dir = None;
-    let mut args = std::env::args().skip(1);
-    while let Some(flag) = args.next() {
-        let value = args.next().unwrap_or_default();
+    let mut arguments = Arguments { keys: 1_000_000, filled: 0, dir: None };
+    let mut flags = std::env::args().skip(1);
+    while let Some(flag) = flags.next() {
+        let value = flags.next().unwrap_or_default();
         match flag.as_str() {
-            "--keys" => keys = value.parse().expect("--keys takes a number"),
-            "--dir" => dir = Some(PathBuf::from(value)),
-            _ => panic!("unknown flag {flag}; known are --keys N and --dir DIR"),
+            "--keys" => arguments.keys = value.parse().expect("--keys takes a number"),
+            "--filled" => arguments.filled = value.parse().expect("--filled takes a number"),
+            "--dir" => arguments.dir = Some(PathBuf::from(value)),
+            _ => panic!("unknown flag {flag}; known are --keys N, --dir DIR and --filled N"),
         }
     }
-    let own = dir.is_none();
-    let dir = dir.unwrap_or_else(|| std::env::temp_dir().join(format!("fencepost-scale-{}", std::process::id())));
-    measure(&dir, keys);
-    if own {
-        std::fs::remove_dir_all(&dir).expect("the directory was made by this run");
+    let scratch = std::env::temp_dir().join(format!("fencepost-scale-{}", std::process::id()));
+    let dir = arguments.dir.clone().unwrap_or_else(|| scratch.join("large"));
+    measure(&arguments, &dir, &scratch.join("small"));
+    std::fs::remove_dir_all(&scratch).expect("the directory was made by this run");
+}
+
+/// A store that is being filled, cycle by cycle: claim, and a little later seal.
+struct Filling {
+    store: Embedded,
+    next: u64,
+    waiting: VecDeque<(u64, Vec<RowKey>)>,
+    steps: Vec<Duration>,
+}
+
+impl Filling {
+    fn open(dir: &std::path::Path, filled: u64) -> Self {
+        let store = Embedded::open(dir, Options::default()).expect("the store opens");
+        Self { store, next: filled.div_ceil(BATCH), waiting: VecDeque::new(), steps: Vec::new() }
+    }
+
+    fn keys(&self) -> u64 {
+        self.next * BATCH
+    }
+
+    fn claim(&mut self) {
+        let batch = self.next;
+        let keys: Vec<RowKey> = (batch * BATCH..(batch + 1) * BATCH).map(row_key).collect();
+        self.steps.push(step(&self.store, &keys, batch * BATCH, 2 * batch + 1, pending));
+        self.waiting.push_back((batch, keys));
+        self.next += 1;
+    }
+
+    fn seal(&mut self, lag: usize) {
+        while self.waiting.len() > lag {
+            let (batch, keys) = self.waiting.pop_front().expect("it is not empty");
+            self.steps.push(step(&self.store, &keys, batch * BATCH, 2 * batch + 2, sealed));
+        }
+    }
+
+    /// Fills until there are `keys`, all sealed; says how long that took.
+    fn fill(&mut self, keys: u64) -> Duration {
+        let begun = Instant::now();
+        while self.keys() < keys {
+            self.claim();
+            self.seal(LAG);
+        }
+        self.seal(0);
+        begun.elapsed()
     }
 }
 
-fn measure(dir: &std::path::Path, keys: u64) {
-    let store = Embedded::open(dir, Options::default()).expect("the store opens");
-    let window = (keys / 10).clamp(BATCH, 500_000).min(100_000.max(keys / 20));
-    let mut commits = Vec::new();
-    let mut waiting: VecDeque<(u64, Vec<RowKey>)> = VecDeque::new();
-    let mut marks = vec![(0u64, Instant::now())];
+fn measure(arguments: &Arguments, dir: &std::path::Path, small: &std::path::Path) {
+    let mut large = Filling::open(dir, arguments.filled);
     let mut rss_max = 0;
-    for batch in 0..keys.div_ceil(BATCH) {
-        let claimed: Vec<RowKey> = (batch * BATCH..(batch + 1) * BATCH).map(row_key).collect();
-        commits.push(step(&store, &claimed, batch * BATCH, 2 * batch + 1, pending));
-        waiting.push_back((batch, claimed));
-        if waiting.len() > LAG {
-            let (earlier, rows) = waiting.pop_front().expect("it was just filled");
-            commits.push(step(&store, &rows, earlier * BATCH, 2 * earlier + 2, sealed));
-        }
-        if batch % 64 == 0 {
-            marks.push(((batch + 1) * BATCH, Instant::now()));
-            rss_max = rss_max.max(rss_bytes());
-        }
+    let begun = Instant::now();
+    while large.keys() < arguments.keys {
+        large.fill((large.keys() + 50_000).min(arguments.keys));
+        rss_max = rss_max.max(rss_bytes());
     }
-    for (batch, rows) in waiting {
-        commits.push(step(&store, &rows, batch * BATCH, 2 * batch + 2, sealed));
+    println!("keys                       {}", large.keys());
+    if arguments.filled < arguments.keys {
+        println!("cycles/s while filling     {:.0}", arguments.keys as f64 / begun.elapsed().as_secs_f64());
     }
-    marks.push((keys, Instant::now()));
-    let whole = marks[marks.len() - 1].1 - marks[0].1;
-    println!("keys                       {keys}");
-    println!("cycles/s, first 100k       {:.0}", rate(&marks, 0, 100_000));
-    println!("cycles/s, last {window:<11} {:.0}", rate(&marks, keys - window, keys));
-    println!("cycles/s, whole run        {:.0}", keys as f64 / whole.as_secs_f64());
-    commits.sort();
-    for (name, part) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("worst", 1.0)] {
-        let at = ((commits.len() - 1) as f64 * part) as usize;
-        println!("commit of {BATCH}, {name:<6}       {:.2} ms", commits[at].as_secs_f64() * 1e3);
-    }
-    println!(
-        "commits over 100 ms        {}",
-        commits.iter().filter(|took| **took > Duration::from_millis(100)).count()
-    );
-    println!("RSS while writing, max     {} MiB", rss_max >> 20);
-    println!("disk/key before compaction {:.0} bytes", bytes_per_key(&store, keys));
+    side_by_side(&mut large, small);
+    percentiles(&mut large.steps);
+    println!("RSS while writing, max     {} MiB", rss_max.max(rss_bytes()) >> 20);
+    let (store, keys) = (&large.store, large.keys());
+    println!("disk/key before compaction {:.0} bytes", bytes_per_key(store, keys));
     let begun = Instant::now();
     store.compact().expect("the store compacts");
     println!("compaction                 {:.1} s", begun.elapsed().as_secs_f64());
-    println!("disk/key after compaction  {:.0} bytes", bytes_per_key(&store, keys));
-    read(&store, keys);
+    println!("disk/key after compaction  {:.0} bytes", bytes_per_key(store, keys));
+    read(store, keys);
     println!("RSS at the end             {} MiB", rss_bytes() >> 20);
+}
+
+/// Fills a fresh store to 100 thousand keys in turns with the large one, so that whatever else the machine does
+/// meets both alike.
+fn side_by_side(large: &mut Filling, dir: &std::path::Path) {
+    let mut small = Filling::open(dir, 0);
+    let (mut small_took, mut large_took) = (Duration::ZERO, Duration::ZERO);
+    let begun_at = large.keys();
+    while small.keys() < 100_000 {
+        small_took += small.fill(small.keys() + 40 * BATCH);
+        large_took += large.fill(large.keys() + 40 * BATCH);
+    }
+    let rate = |keys: u64, took: Duration| keys as f64 / took.as_secs_f64();
+    let (small, large) = (rate(small.keys(), small_took), rate(large.keys() - begun_at, large_took));
+    println!("cycles/s up to 100k keys   {small:.0}");
+    println!("cycles/s beyond {begun_at:<10} {large:.0}  ({:.2} of that)", large / small);
+}
+
+fn percentiles(steps: &mut [Duration]) {
+    steps.sort();
+    for (name, part) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("worst", 1.0)] {
+        let at = ((steps.len() - 1) as f64 * part) as usize;
+        println!("load and commit {BATCH}, {name:<5}  {:.2} ms", steps[at].as_secs_f64() * 1e3);
+    }
+    println!("of {:<8} over 100 ms   {}", steps.len(), steps.iter().filter(|took| took.as_millis() > 100).count());
 }
 
 fn read(store: &Embedded, keys: u64) {
@@ -174,12 +226,6 @@ fn sealed(index: u64) -> Record {
     body.extend_from_slice(&index.to_le_bytes());
     let receipt = Receipt { effect_id: format!("E-{index:010}"), body: body.into() };
     fence(index, State::Sealed { receipt, at, expires: at.plus(WEEK_MS) })
-}
-
-fn rate(marks: &[(u64, Instant)], from: u64, to: u64) -> f64 {
-    let begin = marks.iter().rev().find(|(keys, _)| *keys <= from).unwrap_or(&marks[0]);
-    let end = marks.iter().find(|(keys, _)| *keys >= to).unwrap_or(&marks[marks.len() - 1]);
-    (end.0 - begin.0) as f64 / (end.1 - begin.1).as_secs_f64()
 }
 
 fn bytes_per_key(store: &Embedded, keys: u64) -> f64 {

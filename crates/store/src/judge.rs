@@ -2,7 +2,7 @@
 //! Never writes: it hands back each changed row once, in its final form and in key order.
 //! Called by the stores that check revisions in this process.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use fencepost_kernel::{Millis, RowKey, command::CommitId, fence::Record};
 
@@ -51,6 +51,7 @@ pub(crate) fn judge<'s>(
 ) -> Result<Judged<'s>, Error> {
     let mut slots: BTreeMap<RowKey, Slot<'s>> = BTreeMap::new();
     let mut verdicts = Vec::with_capacity(sets.len());
+    let mut any_repeated = false;
     for set in sets {
         let mut stands = true;
         let mut repeated = false;
@@ -73,7 +74,11 @@ pub(crate) fn judge<'s>(
                 }
             }
         }
+        any_repeated |= repeated;
         verdicts.push(if stands || repeated { Verdict::Applied } else { Verdict::Moved });
+    }
+    if any_repeated {
+        follow_back(sets, &mut verdicts);
     }
     let changes = slots
         .into_iter()
@@ -82,4 +87,20 @@ pub(crate) fn judge<'s>(
         .filter(|change| change.before.is_some() || change.after.is_some())
         .collect();
     Ok(Judged { verdicts, changes })
+}
+
+// A repeated commit finds only the last of its sets on a row that several of them wrote. A set that stands over
+// another's id proves that the other was applied before it, although nothing carries that id any more.
+fn follow_back(sets: &[WriteSet], verdicts: &mut [Verdict]) {
+    let mut proven = BTreeSet::new();
+    for (set, verdict) in sets.iter().zip(verdicts).rev() {
+        if proven.contains(&set.id) {
+            *verdict = Verdict::Applied;
+        }
+        if *verdict == Verdict::Applied {
+            // What was only removed proves nothing: a row that is gone is not compared.
+            let puts = set.writes.iter().filter(|write| write.put.is_some());
+            proven.extend(puts.filter_map(|write| write.expect));
+        }
+    }
 }

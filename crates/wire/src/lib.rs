@@ -7,3 +7,4 @@ pub mod metrics;
 pub mod problem;
 pub mod server;
 pub mod time;
+pub mod trace;

@@ -111,7 +111,8 @@ impl Log {
         let mut state = self.sink.lock();
         while !(state.lines.is_empty() && state.idle) {
             self.sink.bell.notify_all();
-            let (next, _) = self.sink.bell.wait_timeout(state, Duration::from_millis(10)).unwrap_or_else(PoisonError::into_inner);
+            let (next, _) =
+                self.sink.bell.wait_timeout(state, Duration::from_millis(10)).unwrap_or_else(PoisonError::into_inner);
             state = next;
         }
     }

@@ -48,7 +48,12 @@ impl Hash for Scoped {
 
 impl EncodeLabelSet for Labels {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
-        let pairs = [("op", self.op), ("scope", self.scope.0.name.as_str()), ("tenant", self.tenant.as_str()), ("decision", self.decision)];
+        let pairs = [
+            ("op", self.op),
+            ("scope", self.scope.0.name.as_str()),
+            ("tenant", self.tenant.as_str()),
+            ("decision", self.decision),
+        ];
         for pair in pairs {
             pair.encode(encoder.encode_label())?;
         }
@@ -86,17 +91,31 @@ impl Default for Metrics {
             seal_seconds.clone(),
         );
         let diff_operations = Histogram::new([1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0]);
-        registry.register("conflict_diff_operations", "Operations in the diffs of refused conflicts", diff_operations.clone());
+        registry.register(
+            "conflict_diff_operations",
+            "Operations in the diffs of refused conflicts",
+            diff_operations.clone(),
+        );
         let batch_commands = Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 4096.0]);
         registry.register("commit_batch_commands", "Commands decided in one commit", batch_commands.clone());
         let commit_seconds = Histogram::new([0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1.0, 5.0]);
-        registry.register_with_unit("commit", "Time of one commit, from load to sync", Unit::Seconds, commit_seconds.clone());
+        registry.register_with_unit(
+            "commit",
+            "Time of one commit, from load to sync",
+            Unit::Seconds,
+            commit_seconds.clone(),
+        );
         let waiters = Gauge::default();
         registry.register("waiters", "Callers waiting for somebody else's seal", waiters.clone());
         let ready = Gauge::default();
         registry.register("ready", "1 while the store acknowledges", ready.clone());
         let clock_ahead = Gauge::<f64, AtomicU64>::default();
-        registry.register_with_unit("wall_clock_ahead", "How far the wall clock is ahead of the store's time", Unit::Seconds, clock_ahead.clone());
+        registry.register_with_unit(
+            "wall_clock_ahead",
+            "How far the wall clock is ahead of the store's time",
+            Unit::Seconds,
+            clock_ahead.clone(),
+        );
         Self {
             registry: Arc::new(registry),
             decisions,

@@ -65,16 +65,24 @@ codes! {
     NotInDoubt = 409 "not-in-doubt" "There is no doubt to resolve";
     /// Too many bytes.
     TooLarge = 413 "too-large" "The request is too large";
+    /// The address is too long.
+    LineTooLong = 414 "request-line-too-long" "The request line is too long";
     /// Not JSON.
     NotJson = 415 "not-json" "JSON is required";
     /// Versions of different kinds do not compare.
     Incomparable = 422 "version-incomparable" "The version does not compare with the sealed one";
+    /// Too many bytes, or too many, in the headers.
+    HeadersTooLarge = 431 "headers-too-large" "The headers are too large";
     /// A bug on our side.
     Internal = 500 "internal" "Something went wrong on our side";
+    /// A mechanism of HTTP that is deliberately absent.
+    NotImplemented = 501 "not-implemented" "Not served here";
     /// The store does not answer.
     StoreUnavailable = 503 "store-unavailable" "The store does not answer";
-    /// Going down, or too many connections.
-    Unavailable = 503 "unavailable" "Not serving right now";
+    /// As many connections as may be served.
+    TooManyConnections = 503 "too-many-connections" "Too many connections";
+    /// Not HTTP/1.1.
+    HttpVersion = 505 "http-version-unsupported" "This version of HTTP is not spoken here";
 }
 
 /// One refusal, ready to be sent.
@@ -121,10 +129,15 @@ impl Problem {
     pub fn body(&self, instance: &str, trace_id: &str) -> Vec<u8> {
         let (status, code, title) = self.code.parts();
         let mut out = Vec::with_capacity(256 + self.members.len());
-        out.extend_from_slice(format!(r#"{{"type":"{PAGES}{code}","title":"{title}","status":{status},"detail":"#).as_bytes());
+        out.extend_from_slice(
+            format!(r#"{{"type":"{PAGES}{code}","title":"{title}","status":{status},"detail":"#).as_bytes(),
+        );
         write_string(&mut out, &self.detail);
-        out.extend_from_slice(b",\"instance\":");
-        write_string(&mut out, instance);
+        // A request that could not be read has no place to name.
+        if !instance.is_empty() {
+            out.extend_from_slice(b",\"instance\":");
+            write_string(&mut out, instance);
+        }
         out.extend_from_slice(format!(r#","code":"{code}","trace_id":"{trace_id}""#).as_bytes());
         out.extend_from_slice(&self.members);
         out.push(b'}');

@@ -1,7 +1,7 @@
 //! A small HTTP/1.1 client that hides nothing: exact bytes out, exact bytes in, one connection kept alive.
 
 use std::{
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{self, BufRead, BufReader, Write},
     net::{SocketAddr, TcpStream},
 };
 
@@ -47,7 +47,8 @@ impl Client {
     pub fn begin(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> io::Result<()> {
         let length = body.len();
         let mut bytes =
-            format!("{method} {path} HTTP/1.1\r\nhost: fencepost\r\n{headers}content-length: {length}\r\n\r\n").into_bytes();
+            format!("{method} {path} HTTP/1.1\r\nhost: fencepost\r\n{headers}content-length: {length}\r\n\r\n")
+                .into_bytes();
         bytes.extend_from_slice(body);
         self.stream()?.get_mut().write_all(&bytes)
     }
@@ -122,7 +123,8 @@ impl Client {
     }
 
     pub fn lookup(&mut self, scope: &str, key: &Value, more: &str) -> Answer {
-        let fields: String = key.as_object().unwrap().iter().map(|(name, value)| format!("&{name}={}", plain(value))).collect();
+        let fields: String =
+            key.as_object().unwrap().iter().map(|(name, value)| format!("&{name}={}", plain(value))).collect();
         self.get(&format!("/admin/idempotency/lookup?scope={scope}{fields}{more}"))
     }
 }

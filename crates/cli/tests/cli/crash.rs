@@ -23,7 +23,7 @@ fn nothing_acknowledged_is_lost_by_kill_9_under_load() {
         open += audit.claims - audit.seals;
         from = ledger.lock().unwrap().next_key();
         let load = Load { ledger: &ledger, address: server.address, seed: random.u64(..), pad: 0 };
-        let enough = random.usize(1..120);
+        let enough = random.usize(1..60);
         load.run(|acks| {
             hear(&acks, enough);
             server.kill();

@@ -48,7 +48,9 @@ pub struct Audit {
 /// A receipt that any second writer would write differently: odd spacing, 1.0, a number past 2^64, escapes.
 fn receipt(key: u64, token: u64, pad: usize) -> String {
     let pad = "x".repeat(pad);
-    format!("{{ \"key\" : {key},\"token\":{token}.0 , \"big\":123456789012345678901234567890,\t\"u\":\"\\u00fc\u{fc}\",\"pad\":\"{pad}\"}}")
+    format!(
+        "{{ \"key\" : {key},\"token\":{token}.0 , \"big\":123456789012345678901234567890,\t\"u\":\"\\u00fc\u{fc}\",\"pad\":\"{pad}\"}}"
+    )
 }
 
 fn claim_body(key: u64) -> String {
@@ -57,7 +59,9 @@ fn claim_body(key: u64) -> String {
 
 fn seal_body(key: u64, token: u64, pad: usize) -> String {
     let receipt = receipt(key, token, pad);
-    format!("{{\"scope\":\"{SCOPE}\",\"key\":{{\"index_hash\":\"{key}\"}},\"token\":{token},\"effect_id\":\"E-{key}\",\"receipt\":{receipt}}}")
+    format!(
+        "{{\"scope\":\"{SCOPE}\",\"key\":{{\"index_hash\":\"{key}\"}},\"token\":{token},\"effect_id\":\"E-{key}\",\"receipt\":{receipt}}}"
+    )
 }
 
 impl Ledger {
@@ -90,7 +94,8 @@ impl Ledger {
         let mut found = Audit::default();
         let keys: Vec<(u64, Promise)> = self.keys.range(from..).map(|(key, promise)| (*key, *promise)).collect();
         for page in keys.chunks(500) {
-            let commands: Vec<String> = page.iter().map(|(key, _)| claim_body(*key).replacen('{', "{\"op\":\"claim\",", 1)).collect();
+            let commands: Vec<String> =
+                page.iter().map(|(key, _)| claim_body(*key).replacen('{', "{\"op\":\"claim\",", 1)).collect();
             let answer = client.post("/v1/fences/batch", format!("{{\"commands\":[{}]}}", commands.join(",")));
             answer.ok(200);
             let text = answer.text();
@@ -179,7 +184,8 @@ impl Load<'_> {
         let mut client = Client::new(self.address, "dev-partner");
         while !over.load(Ordering::Relaxed) {
             let highest = own.load(Ordering::Relaxed);
-            let key = if random.bool() { own.fetch_add(2, Ordering::Relaxed) } else { random.u64(first..=highest) & !1 };
+            let key =
+                if random.bool() { own.fetch_add(2, Ordering::Relaxed) } else { random.u64(first..=highest) & !1 };
             let answer = client.try_post("/v1/fences/claim", claim_body(key))?;
             match answer.status {
                 201 => {
@@ -220,7 +226,8 @@ pub fn hear(acks: &Receiver<()>, count: usize) {
 
 /// A seed, printed so that a failing run can be looked at again with `FENCEPOST_SEED`.
 pub fn seed() -> u64 {
-    let seed = std::env::var("FENCEPOST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
+    let seed =
+        std::env::var("FENCEPOST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed: FENCEPOST_SEED={seed}");
     seed
 }

@@ -37,7 +37,7 @@ fn nothing_acknowledged_is_lost_by_a_power_cut_under_load() {
         assert_eq!((audit.lost_claims, audit.lost_seals), (0, 0), "cycle {cycle}, seed {seed}: {audit:?}");
         from = ledger.lock().unwrap().next_key();
         let load = Load { ledger: &ledger, address: server.address, seed: random.u64(..), pad: 0 };
-        let enough = random.usize(1..120);
+        let enough = random.usize(1..60);
         load.run(|acks| {
             hear(&acks, enough);
             disk.cut();
@@ -68,7 +68,8 @@ fn survivors(options: Options) -> Option<Audit> {
     runtime.block_on(async {
         let store = Embedded::open(disk.data(), options).unwrap();
         let clock = Arc::new(SystemClock::default());
-        let once = Fencepost::over(Arc::new(store), clock, Policy::builtin(), Limits::default(), Box::new(())).await.unwrap();
+        let once =
+            Fencepost::over(Arc::new(store), clock, Policy::builtin(), Limits::default(), Box::new(())).await.unwrap();
         let acme = once.tenant("acme");
         for key in 0..ACKNOWLEDGED {
             let fields = [("index_hash", key.to_string())];

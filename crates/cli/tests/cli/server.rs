@@ -7,7 +7,10 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio},
-    sync::mpsc::{Receiver, channel},
+    sync::{
+        Mutex,
+        mpsc::{Receiver, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -55,8 +58,19 @@ impl Serve {
     }
 
     /// The binary as the last argument of another program.
-    pub fn under(mut command: Command, data: &Path) -> Self {
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+    pub fn under(command: Command, data: &Path) -> Self {
+        Self::on("127.0.0.1:0", command, data)
+    }
+
+    /// On any address.
+    pub fn on(address: &str, mut command: Command, data: &Path) -> Self {
+        command.args(["serve", "--listen", address, "--data"]).arg(data);
+        Self { command, log: None }
+    }
+
+    /// On whatever address the configuration says.
+    pub fn bare(mut command: Command, data: &Path) -> Self {
+        command.args(["serve", "--data"]).arg(data);
         Self { command, log: None }
     }
 
@@ -94,7 +108,7 @@ impl Serve {
             };
             if let Some(url) = line.strip_prefix("fencepost: serving on http://") {
                 let address = url.trim().parse().unwrap();
-                return Server { child, address, words, said, ended: false };
+                return Server { child, address, words: words.into(), said, ended: false };
             }
             said += &line;
         }
@@ -133,7 +147,8 @@ fn follow(stderr: ChildStderr) -> Receiver<String> {
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
-    words: Receiver<String>,
+    // Behind a lock only so that many threads may borrow the server.
+    words: Mutex<Receiver<String>>,
     said: String,
     ended: bool,
 }
@@ -157,6 +172,13 @@ impl Server {
         self.client("dev-admin")
     }
 
+    /// Returns when so many claims wait for somebody else's seal.
+    pub fn until_waiting(&self, count: usize) {
+        let line = format!("fencepost_waiters {count}\n");
+        let mut anybody = self.client("");
+        until(&line, || anybody.get("/metrics").text().contains(&line).then_some(()));
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -178,7 +200,7 @@ impl Server {
     pub fn wait(mut self) -> (ExitStatus, String) {
         let begun = Instant::now();
         // Standard error closes with the process: this waits without asking again and again.
-        while let Ok(line) = self.words.recv_timeout(PATIENCE.saturating_sub(begun.elapsed())) {
+        while let Ok(line) = self.words.get_mut().unwrap().recv_timeout(PATIENCE.saturating_sub(begun.elapsed())) {
             self.said += &line;
         }
         assert!(begun.elapsed() < PATIENCE, "the server does not end");

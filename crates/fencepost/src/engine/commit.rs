@@ -48,14 +48,14 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
     }
 }
 
-fn release(jobs: Vec<Job>, outcome: Result<Vec<Reply>, Error>) {
+fn release(jobs: Vec<Job>, outcome: Result<Vec<Result<Reply, Error>>, Error>) {
     match outcome {
         Ok(replies) => {
             let mut replies = replies.into_iter();
             for job in jobs {
                 let own = replies.by_ref().take(job.commands.len()).collect();
                 // An asker that went away is not an error: what it asked for is recorded all the same.
-                let _ = job.reply.send(Ok(own));
+                let _ = job.reply.send(together(own));
             }
         }
         Err(error) => {
@@ -66,18 +66,27 @@ fn release(jobs: Vec<Job>, outcome: Result<Vec<Reply>, Error>) {
     }
 }
 
+// Several commands have one answer: that nothing happened is true only where it is true of each.
+fn together(replies: Vec<Result<Reply, Error>>) -> Result<Vec<Reply>, Error> {
+    let some_happened = replies.iter().any(|reply| !matches!(reply, Err(Error::Unavailable(_))));
+    replies.into_iter().collect::<Result<_, _>>().map_err(|error| match error {
+        Error::Unavailable(why) if some_happened => Error::Unknown(why),
+        error => error,
+    })
+}
+
 /// One command's share of a batch.
 struct Decided {
     reply: Reply,
     set: Option<usize>,
 }
 
-async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Reply>, Error> {
+async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error>>, Error> {
     if let Some(why) = shared.stopped.get() {
         return Err(Error::Stopped(why.clone()));
     }
     let commands: Vec<&Command> = jobs.iter().flat_map(|job| &job.commands).collect();
-    let mut replies: Vec<Option<Reply>> = Vec::new();
+    let mut replies: Vec<Option<Result<Reply, Error>>> = Vec::new();
     replies.resize_with(commands.len(), || None);
     let mut open: Vec<usize> = (0..commands.len()).collect();
     // The first round is everybody together; later rounds are those whose rows were moved by another engine, alone.
@@ -86,9 +95,18 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Reply>, Error> {
         let batches: Vec<&[usize]> = if round == 0 { vec![&open] } else { open.chunks(1).collect() };
         for batch in batches {
             let part: Vec<&Command> = batch.iter().map(|index| commands[*index]).collect();
-            for (index, reply) in batch.iter().zip(attempt(shared, &part).await?) {
+            let decided = match attempt(shared, &part).await {
+                Ok(decided) => decided,
+                // Only the first round speaks for everybody: later, others are already durable.
+                Err(error) if round == 0 || matches!(error, Error::Stopped(_)) => return Err(error),
+                Err(error) => {
+                    batch.iter().for_each(|index| replies[*index] = Some(Err(error.clone())));
+                    continue;
+                }
+            };
+            for (index, reply) in batch.iter().zip(decided) {
                 match reply {
-                    Some(reply) => replies[*index] = Some(reply),
+                    Some(reply) => replies[*index] = Some(Ok(reply)),
                     None => again.push(*index),
                 }
             }
@@ -98,10 +116,8 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Reply>, Error> {
         }
         open = again;
     }
-    replies
-        .into_iter()
-        .map(|reply| reply.ok_or_else(|| Error::Unavailable("too many writers on one key".to_owned())))
-        .collect()
+    let unheard = || Err(Error::Unavailable("too many writers on one key".to_owned()));
+    Ok(replies.into_iter().map(|reply| reply.unwrap_or_else(unheard)).collect())
 }
 
 // Decides and commits once. No reply where the rows it stands on have moved.

@@ -64,7 +64,11 @@ impl Engine {
     }
 
     /// Fences that wait for a person, longest first. Pass the last one to read on.
-    pub async fn in_doubt(&self, after: Option<(Millis, RowKey)>, limit: usize) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
+    pub async fn in_doubt(
+        &self,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
         Ok(self.shared.store.due(self.now(), after, limit).await?)
     }
 }

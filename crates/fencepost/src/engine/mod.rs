@@ -19,8 +19,8 @@ use std::{
 };
 
 use fencepost_kernel::{
-    Command, FenceKey, Millis, Reply, Row, RowKey, Rows, Tenant, command::Claim, decide, decide::footprint, fence::Alias,
-    fence::Record, fence::Sighting,
+    Command, FenceKey, Millis, Reply, Row, RowKey, Rows, Tenant, command::Claim, decide, decide::footprint,
+    fence::Alias, fence::Record, fence::Sighting,
 };
 use fencepost_store::{Store, contract::Loaded};
 use tokio::sync::{mpsc, oneshot};
@@ -245,7 +245,9 @@ impl Engine {
             reply = self.ask(command.clone()).await?;
             let Reply::InFlight { .. } = reply else { break };
             let lapse = tokio::time::Instant::now() + Duration::from_millis(lease_expires.since(self.now()) + 1);
-            if tokio::time::timeout_at(deadline.min(lapse), woken).await.is_err() && tokio::time::Instant::now() >= deadline {
+            if tokio::time::timeout_at(deadline.min(lapse), woken).await.is_err()
+                && tokio::time::Instant::now() >= deadline
+            {
                 return self.ask(command).await;
             }
             reply = self.ask(command.clone()).await?;
@@ -307,7 +309,10 @@ impl Engine {
             let job = match refused {
                 mpsc::error::TrySendError::Full(job) | mpsc::error::TrySendError::Closed(job) => job,
             };
-            self.jobs.send_timeout(job, patience).await.map_err(|_| Error::Unavailable("the commit queue is full".to_owned()))?;
+            self.jobs
+                .send_timeout(job, patience)
+                .await
+                .map_err(|_| Error::Unavailable("the commit queue is full".to_owned()))?;
         }
         match tokio::time::timeout(patience, answer).await {
             Ok(Ok(replies)) => replies,

@@ -9,10 +9,7 @@ use std::{
 };
 
 use fencepost::{
-    Claimed, Done, Error, Failure, Fencepost,
-    clock::SystemClock,
-    engine::Limits,
-    kernel::fence::State,
+    Claimed, Done, Error, Failure, Fencepost, clock::SystemClock, engine::Limits, kernel::fence::State,
     store::memory::Memory,
 };
 

@@ -52,19 +52,59 @@ fn every_crate_has_its_place_in_the_architecture() {
     }
 }
 
-#[test]
-fn every_invariant_is_named_in_the_architecture_and_exists_in_the_code() {
-    let page = read("ARCHITECTURE.md");
-    let mut known = Vec::new();
-    for path in files("crates").iter().filter(|path| path.contains("/src/") && path.ends_with(".rs")) {
-        let text = read(path);
-        for rest in text.split("INVARIANT ").skip(1) {
-            let name = rest.split(|letter: char| !letter.is_ascii_lowercase() && letter != '-').next().unwrap();
-            assert!(page.contains(&format!("- **{name}**")), "ARCHITECTURE.md does not name {name} of {path}");
-            known.push(name.to_owned());
+/// The names that sources state as `INVARIANT name`, with where.
+fn invariants(within: fn(&str) -> bool) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for path in files("crates").into_iter().filter(|path| path.ends_with(".rs") && within(path)) {
+        for rest in read(&path).split("INVARIANT ").skip(1) {
+            let name: String =
+                rest.chars().take_while(|letter| letter.is_ascii_lowercase() || *letter == '-').collect();
+            found.push((name, path.clone()));
         }
     }
-    for name in page.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**")).map(|(name, _)| name) {
-        assert!(known.iter().any(|known| known == name), "ARCHITECTURE.md names {name}, which no code states");
+    found
+}
+
+#[test]
+fn every_invariant_is_on_the_map_and_the_map_names_no_other() {
+    let stated = invariants(|path| path.contains("/src/"));
+    assert!(!stated.is_empty(), "no invariant is found any more");
+    let page = read("ARCHITECTURE.md");
+    let mapped: Vec<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**")).map(|(name, _)| name).collect();
+    for (name, path) in &stated {
+        assert!(mapped.contains(&name.as_str()), "ARCHITECTURE.md does not name {name} of {path}");
     }
+    for name in mapped {
+        assert!(
+            stated.iter().any(|(stated, _)| stated == name),
+            "ARCHITECTURE.md names {name}, which no source states"
+        );
+    }
+}
+
+#[test]
+fn every_invariant_is_repeated_by_a_test() {
+    let repeated = invariants(|path| path.contains("/tests/") && !path.starts_with("crates/house"));
+    let tests: String = files("crates").iter().filter(|path| path.contains("/tests/")).map(|path| read(path)).collect();
+    for (name, path) in invariants(|path| path.contains("/src/") && !path.contains("/tests/")) {
+        let named = tests.contains(&format!("fn {}", name.replace('-', "_")));
+        assert!(named || repeated.iter().any(|(known, _)| *known == name), "no test repeats {name} of {path}");
+    }
+}
+
+#[test]
+fn the_readme_shows_the_example_that_the_library_compiles() {
+    let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+    let library = read("crates/fencepost/src/lib.rs");
+    let block: String = library
+        .lines()
+        .map(|line| line.trim_start_matches("//!").trim_start())
+        .fold(String::new(), |all, line| all + line + "\n");
+    let compiled =
+        block.split("```").nth(1).unwrap().lines().filter(|line| !line.starts_with("# ")).collect::<String>();
+    let readme = read("README.md");
+    let shown =
+        readme.split("```rust").nth(1).unwrap().split("```").next().unwrap().replace(r#""./fences""#, "dir.path()");
+    assert_eq!(squeezed(&shown), squeezed(&compiled));
 }

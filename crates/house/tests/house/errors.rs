@@ -45,11 +45,11 @@ fn every_code_has_a_page_that_names_its_status() {
 #[test]
 fn every_page_has_a_code_and_a_line_in_the_index() {
     let (codes, index) = (codes(), read("docs/errors/README.md"));
-    for path in files("docs/errors") {
-        let name = path.trim_start_matches("docs/errors/").trim_end_matches(".md");
-        if name != "README" {
-            assert!(codes.contains_key(name), "{path} is about a code that nothing answers");
-            assert!(index.contains(&format!("]({name}.md)")), "docs/errors/README.md does not link {name}.md");
-        }
-    }
+    let pages = files("docs/errors");
+    let names = pages.iter().map(|path| path.trim_start_matches("docs/errors/").trim_end_matches(".md"));
+    let names: Vec<&str> = names.filter(|name| *name != "README").collect();
+    let idle: Vec<&&str> = names.iter().filter(|name| !codes.contains_key(**name)).collect();
+    assert!(idle.is_empty(), "pages about codes that nothing answers: {idle:?}");
+    let unlisted: Vec<&&str> = names.iter().filter(|name| !index.contains(&format!("]({name}.md)"))).collect();
+    assert!(unlisted.is_empty(), "docs/errors/README.md does not link {unlisted:?}");
 }

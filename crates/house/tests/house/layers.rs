@@ -39,7 +39,8 @@ pub fn packages() -> Vec<Package> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let dependency = |value: &Value| Dependency { name: text(&value["name"]), shipped: value["kind"].as_str() != Some("dev") };
+    let dependency =
+        |value: &Value| Dependency { name: text(&value["name"]), shipped: value["kind"].as_str() != Some("dev") };
     let packages = metadata["packages"].as_array().unwrap().iter();
     packages
         .map(|package| Package {
@@ -66,7 +67,10 @@ fn no_crate_depends_on_one_above_it() {
 #[test]
 fn what_must_not_cross_a_border_does_not() {
     let borders: [(&str, &[&str]); 4] = [
-        ("fencepost-kernel", &["tokio", "futures", "fjall", "http", "axum", "hyper", "fastrand", "getrandom", "anyhow"]),
+        (
+            "fencepost-kernel",
+            &["tokio", "futures", "fjall", "http", "axum", "hyper", "fastrand", "getrandom", "anyhow"],
+        ),
         ("fencepost-store", &["tokio", "http", "axum", "hyper", "anyhow"]),
         ("fencepost", &["axum", "hyper", "hyper-util", "clap", "anyhow"]),
         ("fencepost-wire", &["fencepost-store", "fjall", "clap", "anyhow"]),
@@ -82,7 +86,8 @@ fn what_must_not_cross_a_border_does_not() {
 
 #[test]
 fn the_kernel_has_no_clock_no_files_no_network_no_chance_and_no_async() {
-    let files_and_network = ["std::fs", "std::net", "std::io", "std::env", "std::process", "std::thread", "fs::", "net::"];
+    let files_and_network =
+        ["std::fs", "std::net", "std::io", "std::env", "std::process", "std::thread", "fs::", "net::"];
     let clock = ["SystemTime", "Instant"];
     // A HashMap's order is chance too.
     let chance = ["rand::", "fastrand", "getrandom", "RandomState", "HashMap", "HashSet"];

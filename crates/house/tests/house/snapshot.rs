@@ -15,7 +15,10 @@ fn the_committed_contract_is_the_one_that_is_served() {
         fs::write(root().join(SNAPSHOT), openapi::text()).unwrap();
     }
     let same = read(SNAPSHOT) == openapi::text();
-    assert!(same, "{SNAPSHOT} is not what is served. If that is meant: UPDATE_SNAPSHOTS=1 cargo test -p fencepost-house");
+    assert!(
+        same,
+        "{SNAPSHOT} is not what is served. If that is meant: UPDATE_SNAPSHOTS=1 cargo test -p fencepost-house"
+    );
 }
 
 #[test]

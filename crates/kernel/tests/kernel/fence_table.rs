@@ -118,15 +118,7 @@ fn claim_without_a_body_is_not_compared() {
 fn claim_with_another_body_conflicts_unless_the_key_is_free() {
     check(
         |target, _| claim_body(target, r#"{"n":2}"#),
-        [
-            NEW,
-            "conflict > pending",
-            "conflict > lapsed",
-            "conflict > in_doubt",
-            "conflict > sealed",
-            RETRIES,
-            NEW,
-        ],
+        [NEW, "conflict > pending", "conflict > lapsed", "conflict > in_doubt", "conflict > sealed", RETRIES, NEW],
     );
 }
 

@@ -224,7 +224,13 @@ pub fn release(target: &Target, token: Token) -> Command {
 }
 
 pub fn resolve(target: &Target, outcome: Outcome) -> Command {
-    Command::Resolve(Resolve { target: target.clone(), token: None, outcome, by: "ada".into(), why: "asked the bank".into() })
+    Command::Resolve(Resolve {
+        target: target.clone(),
+        token: None,
+        outcome,
+        by: "ada".into(),
+        why: "asked the bank".into(),
+    })
 }
 
 pub fn resolve_sealed(target: &Target, receipt: &str) -> Command {

@@ -1,7 +1,7 @@
-//! Same key, other body: refused for as long as the key is remembered, and never refused without a reason.
+//! Same key, other body: refused until the key is free, and never refused without a reason.
 //! Never compares bodies itself: the history names them. Called by `auditor`.
 
-use super::{Entry, File, Violation, perhaps_done};
+use super::{Entry, File, Grant, Violation, claims, perhaps_done};
 use crate::history::{Answer, Ask};
 
 pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
@@ -10,31 +10,68 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
         let (Ask::Claim { body, .. }, Some(answer)) = (&entry.op.ask, entry.op.answer()) else { continue };
         match answer {
             Answer::Conflict { first, second } => conflict(file, *entry, first, second, &mut found),
-            Answer::New { first_seen, attempt, .. } if *attempt > 1 => {
-                if differs(file, *first_seen, body.as_deref()) == Some(true) && !file.rules.replays_other_body {
+            Answer::New { token, .. } => {
+                let earlier =
+                    file.grants.iter().find(|grant| grant.token == *token).and_then(|grant| before_it(file, grant));
+                let stands = earlier.filter(|earlier| claims::given_up_min(file, earlier, *entry).is_none());
+                let differs = stands.and_then(|earlier| differs(standing(file, earlier), body.as_deref()));
+                if differs == Some(true) && !file.rules.replays_other_body {
                     found.push(file.report("other-body", *entry, "another body was let in"));
                 }
             }
-            Answer::Duplicate { first_seen, body_differs, .. } => match differs(file, *first_seen, body.as_deref()) {
-                Some(true) if !file.rules.replays_other_body => {
-                    found.push(file.report("other-body", *entry, "another body got the receipt"));
+            Answer::Duplicate { token, body_differs, .. } => {
+                match differs(standing_under(file, *token), body.as_deref()) {
+                    Some(true) if !file.rules.replays_other_body => {
+                        found.push(file.report("other-body", *entry, "another body got the receipt"));
+                    }
+                    Some(differs) if differs != *body_differs => {
+                        found.push(file.report("other-body", *entry, "it is told wrongly whether its body differs"));
+                    }
+                    _ => {}
                 }
-                Some(differs) if differs != *body_differs => {
-                    found.push(file.report("other-body", *entry, "it is told wrongly whether its body differs"));
-                }
-                _ => {}
-            },
+            }
             _ => {}
         }
     }
     found
 }
 
-// Known only where somebody heard the `new` that began this life of the key, and it had a body.
-fn differs(file: &File<'_>, first_seen: u64, body: Option<&str>) -> Option<bool> {
-    let opener = file.grants.iter().find(|grant| grant.attempt == 1 && grant.first_seen == first_seen)?;
-    let Ask::Claim { body: Some(first), .. } = &opener.by.op.ask else { return None };
-    Some(body.is_some_and(|body| body != first))
+// None where nobody can know which body stands.
+fn differs(standing: Option<Standing<'_>>, body: Option<&str>) -> Option<bool> {
+    standing.map(|Standing(first)| first.zip(body).is_some_and(|(first, body)| first != body))
+}
+
+fn standing_under<'h>(file: &File<'h>, token: u64) -> Option<Standing<'h>> {
+    standing(file, file.grants.iter().find(|grant| grant.token == token)?)
+}
+
+/// The body that stands under a claim, if there is one.
+#[derive(Clone, Copy)]
+struct Standing<'h>(Option<&'h str>);
+
+// The first body stands from attempt to attempt; a release frees the key of it.
+fn standing<'h>(file: &File<'h>, grant: &Grant<'h>) -> Option<Standing<'h>> {
+    let Ask::Claim { body, .. } = &grant.by.op.ask else { return None };
+    let own = Standing(body.as_deref());
+    if grant.attempt == 1 {
+        return Some(own);
+    }
+    let earlier = before_it(file, grant)?;
+    match claims::given_up_min(file, earlier, grant.by) {
+        Some(_) => released(file, earlier).then_some(own),
+        None => standing(file, earlier).map(|Standing(first)| Standing(first.or(own.0))),
+    }
+}
+
+fn before_it<'f, 'h>(file: &'f File<'h>, grant: &Grant<'h>) -> Option<&'f Grant<'h>> {
+    file.grants.iter().find(|earlier| earlier.first_seen == grant.first_seen && earlier.attempt + 1 == grant.attempt)
+}
+
+fn released(file: &File<'_>, grant: &Grant<'_>) -> bool {
+    file.entries.iter().any(|entry| {
+        entry.op.ask == (Ask::Release { token: grant.token })
+            && matches!(entry.op.answer(), Some(Answer::Released { .. }))
+    })
 }
 
 fn conflict(file: &File<'_>, entry: Entry<'_>, first: &str, second: &str, found: &mut Vec<Violation>) {

@@ -1,7 +1,7 @@
 //! Who may act: tokens grow, one is live at a time, a stale one does nothing, a true holder is never refused.
 //! Never assumes how a token is made. Called by `auditor`.
 
-use super::{Entry, File, Grant, Violation, before, closed_at, perhaps_done, shown};
+use super::{Entry, File, Grant, Violation, before, closed_at, named, perhaps_done, shown};
 use crate::history::{Answer, Ask, Outcome};
 
 pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
@@ -14,7 +14,8 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
                 one_live_token(file, grant, other, &mut found);
             }
         }
-        if let Some(earlier) = file.grants.iter().filter(|earlier| earlier.token < grant.token).max_by_key(|g| g.token) {
+        if let Some(earlier) = file.grants.iter().filter(|earlier| earlier.token < grant.token).max_by_key(|g| g.token)
+        {
             succession(file, earlier, grant, &mut found);
         }
     }
@@ -67,12 +68,12 @@ pub(super) fn lease_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>
 }
 
 /// The earliest time from which on the key may be free of a claim by its holder's or an operator's own doing.
-fn given_up_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>) -> Option<u64> {
+pub(super) fn given_up_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>) -> Option<u64> {
     file.perhaps_before(until)
         .filter(|entry| perhaps_done(entry.op))
         .filter_map(|entry| match &entry.op.ask {
             Ask::Release { token } if *token == grant.token => Some(entry.op.invoked.at),
-            Ask::Resolve { sealed: None } if !before(file.history, entry, grant.by) => Some(entry.op.invoked.at),
+            Ask::Resolve { sealed: None, .. } if !before(file.history, entry, grant.by) => Some(entry.op.invoked.at),
             _ => None,
         })
         .min()
@@ -84,8 +85,10 @@ pub(super) fn receipt_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'
         .filter(|entry| perhaps_done(entry.op))
         .filter_map(|entry| match (&entry.op.ask, entry.op.answer()) {
             (Ask::Seal { token, .. }, Some(Answer::Sealed { expires, .. })) if *token == grant.token => Some(*expires),
-            (Ask::Seal { token, .. }, None) if *token == grant.token => Some(entry.op.invoked.at + file.rules.retain_ms),
-            (Ask::Resolve { sealed: Some(_) }, _) if !before(file.history, entry, grant.by) => {
+            (Ask::Seal { token, .. }, None) if *token == grant.token => {
+                Some(entry.op.invoked.at + file.rules.retain_ms)
+            }
+            (Ask::Resolve { sealed: Some(_), .. }, _) if !before(file.history, entry, grant.by) => {
                 Some(entry.op.invoked.at + file.rules.retain_ms)
             }
             _ => None,
@@ -173,10 +176,14 @@ fn told_of_lapse(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>)
 fn stale(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let at = match (&entry.op.ask, entry.op.answer()) {
         (Ask::Seal { .. }, Some(Answer::Sealed { replay: false, at, .. })) => *at,
-        (Ask::Renew { lease_ms, .. }, Some(Answer::Renewed { lease_expires })) => lease_expires.saturating_sub(*lease_ms),
+        (Ask::Renew { lease_ms, .. }, Some(Answer::Renewed { lease_expires })) => {
+            lease_expires.saturating_sub(*lease_ms)
+        }
+        // When a doubt was resolved is not told: the end of the question is too late, its beginning is not.
+        (Ask::Resolve { .. }, Some(Answer::Resolved { replay: false })) => entry.op.invoked.at,
         _ => return,
     };
-    let Some(token) = shown(&entry.op.ask) else { return };
+    let Some(token) = named(&entry.op.ask) else { return };
     for newer in file.grants.iter().filter(|grant| grant.token > token) {
         if before(file.history, newer.by, entry) || newer.at < at {
             let what = format_args!("#{} was given {}", newer.by.id, newer.token);
@@ -188,9 +195,9 @@ fn stale(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
             found.push(file.report("stale-token", entry, format_args!("#{} gave it up", other.id)));
         }
     }
-    let hidden = file.perhaps_before(entry).any(|other| {
-        matches!(other.op.ask, Ask::Claim { .. }) && other.op.outcome == Outcome::Maybe
-    });
+    let hidden = file
+        .perhaps_before(entry)
+        .any(|other| matches!(other.op.ask, Ask::Claim { .. }) && other.op.outcome == Outcome::Maybe);
     if !hidden && !file.grants.iter().any(|grant| grant.token == token) {
         found.push(file.report("stale-token", entry, "nobody was given this token"));
     }
@@ -236,11 +243,15 @@ fn effects(file: &File<'_>, found: &mut Vec<Violation>) {
             && effect.done.at < holder.lease_expires
             && effect.done.line < next.by.op.invoked.line
             && given_up_min(file, holder, next.by).is_none()
-            && !file.perhaps_before(next.by).any(|entry| {
-                matches!(entry.op.ask, Ask::Claim { .. }) && entry.op.outcome == Outcome::Maybe
-            })
+            && !file
+                .perhaps_before(next.by)
+                .any(|entry| matches!(entry.op.ask, Ask::Claim { .. }) && entry.op.outcome == Outcome::Maybe)
         {
-            found.push(file.report("told-of-lapse", next.by, format_args!("an effect was done under {}", effect.token)));
+            found.push(file.report(
+                "told-of-lapse",
+                next.by,
+                format_args!("an effect was done under {}", effect.token),
+            ));
         }
     }
 }

@@ -64,7 +64,9 @@ fn reasons<'e, 'h>(
         let at = end.checked_sub(lease_ms)?;
         let token = match (&by.op.ask, by.op.answer()) {
             (_, Some(Answer::New { token, lease_expires, .. })) if *lease_expires == end => Some(*token),
-            (Ask::Renew { token, .. }, Some(Answer::Renewed { lease_expires })) if *lease_expires == end => Some(*token),
+            (Ask::Renew { token, .. }, Some(Answer::Renewed { lease_expires })) if *lease_expires == end => {
+                Some(*token)
+            }
             (_, Some(_)) => return None,
             (Ask::Renew { token, .. }, None) => Some(*token),
             (_, None) => None,

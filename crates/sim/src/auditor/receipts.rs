@@ -25,7 +25,10 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
             one_receipt(file, fact, other, &mut found);
         }
         for grant in &file.grants {
-            if fact.token.is_some_and(|token| token < grant.token) && fact.at.1 <= grant.at && grant.at < fact.expires_min {
+            if fact.token.is_some_and(|token| token < grant.token)
+                && fact.at.1 <= grant.at
+                && grant.at < fact.expires_min
+            {
                 let what = format_args!("#{} was told of a receipt until {}", fact.by.id, fact.expires_min);
                 found.push(file.report("retention", grant.by, what));
             }
@@ -50,9 +53,9 @@ fn fact<'h>(file: &File<'h>, by: Entry<'h>) -> Option<Fact<'h>> {
         (Ask::Claim { .. }, Answer::Duplicate { token, effect, receipt, at, expires, .. }) => {
             Some(Fact { by, token: Some(*token), effect, receipt, at: (*at, *at), expires_min: *expires })
         }
-        (Ask::Resolve { sealed: Some((effect, receipt)) }, Answer::Resolved { replay: false }) => {
+        (Ask::Resolve { token, sealed: Some((effect, receipt)) }, Answer::Resolved { replay: false }) => {
             let at = (by.op.invoked.at, closed_at(by.op));
-            Some(Fact { by, token: None, effect, receipt, at, expires_min: at.0 + file.rules.retain_ms })
+            Some(Fact { by, token: *token, effect, receipt, at, expires_min: at.0 + file.rules.retain_ms })
         }
         _ => None,
     }
@@ -60,7 +63,7 @@ fn fact<'h>(file: &File<'h>, by: Entry<'h>) -> Option<Fact<'h>> {
 
 fn honest(file: &File<'_>, fact: &Fact<'_>, found: &mut Vec<Violation>) {
     let op = fact.by.op;
-    if fact.token.is_some() && fact.at.0 + file.rules.retain_ms != fact.expires_min {
+    if fact.at.0 == fact.at.1 && fact.at.0 + file.rules.retain_ms != fact.expires_min {
         found.push(file.report("retention", fact.by, "it does not expire one retention after its seal"));
     }
     if fact.at.0 > closed_at(op) {
@@ -79,7 +82,9 @@ fn honest(file: &File<'_>, fact: &Fact<'_>, found: &mut Vec<Violation>) {
                     Ask::Seal { token, effect, receipt } => {
                         fact.token == Some(*token) && effect == fact.effect && receipt == fact.receipt
                     }
-                    Ask::Resolve { sealed: Some((effect, receipt)) } => effect == fact.effect && receipt == fact.receipt,
+                    Ask::Resolve { sealed: Some((effect, receipt)), .. } => {
+                        effect == fact.effect && receipt == fact.receipt
+                    }
                     _ => false,
                 };
                 written
@@ -97,7 +102,7 @@ fn honest(file: &File<'_>, fact: &Fact<'_>, found: &mut Vec<Violation>) {
 
 fn one_receipt(file: &File<'_>, fact: &Fact<'_>, other: &Fact<'_>, found: &mut Vec<Violation>) {
     let together = fact.by.id < other.by.id && fact.at.1 < other.expires_min && other.at.1 < fact.expires_min;
-    let same_time = fact.at.0 == other.at.0 || fact.token.is_none() || other.token.is_none();
+    let same_time = fact.at.0 <= other.at.1 && other.at.0 <= fact.at.1;
     if together && (fact.effect != other.effect || fact.receipt != other.receipt || !same_time) {
         found.push(file.report("one-receipt", other.by, format_args!("#{} was told of another", fact.by.id)));
     }
@@ -136,7 +141,7 @@ fn seal_conflict(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) 
         perhaps_done(other.op)
             && match &other.op.ask {
                 Ask::Seal { .. } => shown(&other.op.ask) == shown(&entry.op.ask) && other.op.ask != entry.op.ask,
-                Ask::Resolve { sealed } => sealed.is_some(),
+                Ask::Resolve { sealed, .. } => sealed.is_some(),
                 _ => false,
             }
     });

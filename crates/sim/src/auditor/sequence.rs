@@ -43,12 +43,14 @@ fn version(
     };
     let mut explained = false;
     for other in files.values() {
-        let Some((_, sealed)) = other.entries.iter().find_map(version_of).filter(|(of, _)| *of == source) else { continue };
+        let Some((_, sealed)) = other.entries.iter().find_map(version_of).filter(|(of, _)| *of == source) else {
+            continue;
+        };
         let told = |by: &Entry<'_>| {
             matches!(by.op.answer(), Some(Answer::Sealed { .. } | Answer::Duplicate { .. }))
                 || matches!(
                     (&by.op.ask, by.op.answer()),
-                    (Ask::Resolve { sealed: Some(_) }, Some(Answer::Resolved { replay: false }))
+                    (Ask::Resolve { sealed: Some(_), .. }, Some(Answer::Resolved { replay: false }))
                 )
         };
         if sealed > floor && other.entries.iter().any(|by| told(by) && before(history, *by, entry)) {
@@ -56,7 +58,7 @@ fn version(
         }
         explained |= sealed == floor
             && other.entries.iter().any(|by| {
-                matches!(by.op.ask, Ask::Seal { .. } | Ask::Resolve { sealed: Some(_) })
+                matches!(by.op.ask, Ask::Seal { .. } | Ask::Resolve { sealed: Some(_), .. })
                     && perhaps_done(by.op)
                     && perhaps_before(history, *by, entry)
             });
@@ -105,7 +107,7 @@ fn repetition(
 
 fn sealed_perhaps<'h>(file: &File<'h>, entry: Entry<'h>) -> bool {
     file.perhaps_before(entry)
-        .any(|by| perhaps_done(by.op) && matches!(by.op.ask, Ask::Seal { .. } | Ask::Resolve { sealed: Some(_) }))
+        .any(|by| perhaps_done(by.op) && matches!(by.op.ask, Ask::Seal { .. } | Ask::Resolve { sealed: Some(_), .. }))
 }
 
 fn claimed_perhaps<'h>(file: &File<'h>, entry: Entry<'h>) -> bool {
@@ -114,8 +116,10 @@ fn claimed_perhaps<'h>(file: &File<'h>, entry: Entry<'h>) -> bool {
 
 // The highest repetition that was surely claimed before and cannot be forgotten yet, and whether it was surely sealed.
 fn last_known<'h>(files: &BTreeMap<&str, File<'h>>, entry: Entry<'h>) -> (u64, bool) {
-    let siblings: Vec<&File<'h>> =
-        files.values().filter(|file| file.entries.iter().any(|by| by.op.base == entry.op.base && by.op.seq.is_some())).collect();
+    let siblings: Vec<&File<'h>> = files
+        .values()
+        .filter(|file| file.entries.iter().any(|by| by.op.base == entry.op.base && by.op.seq.is_some()))
+        .collect();
     let grants = siblings.iter().flat_map(|file| file.grants.iter().map(move |grant| (*file, grant)));
     // The sequence is forgotten as a whole, one retention after the seal of its last repetition.
     let forgotten = |grant: &Grant<'h>| {

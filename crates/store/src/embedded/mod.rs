@@ -10,6 +10,7 @@
 mod fault;
 mod journal;
 mod open;
+mod pace;
 mod recent;
 mod staged;
 mod tuning;
@@ -156,7 +157,10 @@ impl Embedded {
             return Ok(());
         }
         let batch = staged.batch(&self.db).durability(Some(self.persist));
-        batch.commit().map_err(|error| self.fault.write(&error, &self.path))?;
+        pace::wait_for_room(&self.db, &self.fences)
+            .and_then(|()| pace::wait_for_room(&self.db, &self.rows))
+            .and_then(|()| batch.commit())
+            .map_err(|error| self.fault.write(&error, &self.path))?;
         // Only a time that is durable may make rows expire: after a crash the clock could otherwise seem to go back.
         self.time_floor.fetch_max(now.0, Ordering::AcqRel);
         Ok(())

@@ -15,7 +15,7 @@ use fjall::{
         filter::{CompactionFilter, CompactionFilterResult, Context, Factory, ItemAccessor, Verdict},
     },
     config::{
-        BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy,
+        BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
         PartitioningPolicy, PinningPolicy,
     },
 };
@@ -29,6 +29,11 @@ pub(super) const DUE: &str = "due";
 pub(super) const META: &str = "meta";
 pub(super) const KEYSPACES: [&str; 4] = [FENCES, ROWS, DUE, META];
 
+/// One writes memtables out, the other compacts: with only one, writers wait whenever a compaction takes long.
+const WORKERS: usize = 2;
+/// A memtable is freed under a lock that readers wait for, so a larger one stalls commits for longer.
+const MEMTABLE_BYTES: u64 = 16 << 20;
+const TABLE_BYTES: u64 = 32 << 20;
 /// Beyond this, keyspaces that are written rarely are flushed so that old journals can go.
 const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 
@@ -41,7 +46,7 @@ pub(super) fn database(
     Database::builder(path)
         .cache_size(options.cache_bytes)
         .max_journaling_size(JOURNAL_BYTES_MAX)
-        .worker_threads(worker_threads())
+        .worker_threads(WORKERS)
         .with_compaction_filter_factories(Arc::new(move |name| {
             let addressed = match name {
                 FENCES => fence_address,
@@ -52,20 +57,12 @@ pub(super) fn database(
         }))
 }
 
-fn worker_threads() -> usize {
-    env("FP_WORKERS", 2) as usize
-}
-fn env(name: &str, or: u64) -> u64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(or)
-}
-
 /// The fences: many, small, mostly absent when first asked for and present ever after.
 pub(super) fn fences() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
-        .max_memtable_size(env("FP_MEM", 32) << 20)
-        .data_block_size_policy(BlockSizePolicy::new([4 << 10, 4 << 10, 8 << 10]))
+        .max_memtable_size(MEMTABLE_BYTES)
+        .data_block_size_policy(BlockSizePolicy::all(4 << 10))
         .data_block_compression_policy(CompressionPolicy::new([CompressionType::None, CompressionType::Lz4]))
-        .data_block_hash_ratio_policy(HashRatioPolicy::all(0.0))
         // A new claim asks for a key that is nowhere: ten bits a key answer that without touching the disk, but
         // only while the filters themselves are in memory.
         .filter_policy(FilterPolicy::new([
@@ -75,7 +72,7 @@ pub(super) fn fences() -> KeyspaceCreateOptions {
         .filter_block_partitioning_policy(PartitioningPolicy::all(false))
         .filter_block_pinning_policy(PinningPolicy::all(true))
         .index_block_pinning_policy(PinningPolicy::all(true))
-        .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(env("FP_TABLE", 32) << 20)))
+        .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_BYTES)))
 }
 
 /// Everything else: few rows beside the fences.

@@ -48,8 +48,12 @@ pub(super) async fn lookup(State(app): State<Arc<App>>, request: Request) -> Res
         let seq = seq.map_err(|_| Problem::new(Code::Malformed, "the sequence number must be a whole number"))?;
         let found = {
             let target = |tenant: Tenant| {
-                Target::new(tenant, scope.clone(), fields.clone(), seq)
-                    .map_err(|wrong| Problem::new(Code::WrongKey, format!("scope {name} takes exactly {}; {wrong}", scope.key.join(", "))))
+                Target::new(tenant, scope.clone(), fields.clone(), seq).map_err(|wrong| {
+                    Problem::new(
+                        Code::WrongKey,
+                        format!("scope {name} takes exactly {}; {wrong}", scope.key.join(", ")),
+                    )
+                })
             };
             let engine = call.app.fencepost.engine();
             match reader(call, one("tenant")?)? {
@@ -60,7 +64,10 @@ pub(super) async fn lookup(State(app): State<Arc<App>>, request: Request) -> Res
                         if let Some(explanation) = engine.explain(target(Tenant::new(tenant))?.key).await?
                             && found.replace(explanation).is_some()
                         {
-                            return Err(Problem::new(Code::Malformed, "several tenants have this key: name one with `tenant=`"));
+                            return Err(Problem::new(
+                                Code::Malformed,
+                                "several tenants have this key: name one with `tenant=`",
+                            ));
                         }
                     }
                     found
@@ -94,7 +101,9 @@ fn explained(explanation: &Explanation) -> Vec<u8> {
         .text("state", explanation.phase.name())
         .time("firstSeenAt", fence.first_seen);
     match &fence.state {
-        FenceState::Sealed { receipt, at, .. } => body = body.time("sealedAt", *at).text("resultUrn", &receipt.effect_id),
+        FenceState::Sealed { receipt, at, .. } => {
+            body = body.time("sealedAt", *at).text("resultUrn", &receipt.effect_id)
+        }
         FenceState::Pending { lease_expires, .. } => body = body.time("leaseExpiresAt", *lease_expires),
         FenceState::Released { at, .. } => body = body.time("releasedAt", *at),
     }
@@ -126,7 +135,8 @@ fn explained(explanation: &Explanation) -> Vec<u8> {
 
 fn key_of(fence: &Fence) -> String {
     let scope = Arc::new(fencepost_kernel::Scope::new(fence.scope.as_str(), fence.fields.iter().map(|(name, _)| name)));
-    Target::new(fence.tenant.clone(), scope, fence.fields.clone(), fence.seq).map_or_else(|_| String::new(), |target| target.key.to_string())
+    Target::new(fence.tenant.clone(), scope, fence.fields.clone(), fence.seq)
+        .map_or_else(|_| String::new(), |target| target.key.to_string())
 }
 
 /// How many doubts are listed at once.
@@ -137,7 +147,11 @@ pub(super) async fn in_doubt(State(app): State<Arc<App>>, request: Request) -> R
     Call::run(app, request, async |call| {
         call.require(&[Role::Admin, Role::Viewer])?;
         let query = call.query()?;
-        let cursor = query.iter().find(|(name, _)| name == "since").map(|(_, value)| value.as_str()).filter(|value| !value.is_empty());
+        let cursor = query
+            .iter()
+            .find(|(name, _)| name == "since")
+            .map(|(_, value)| value.as_str())
+            .filter(|value| !value.is_empty());
         let after = cursor.map(position).transpose()?;
         let page = call.app.fencepost.engine().in_doubt(after, PAGE).await?;
         let mut items = b"[".to_vec();
@@ -152,7 +166,8 @@ pub(super) async fn in_doubt(State(app): State<Arc<App>>, request: Request) -> R
         let next = page.last().filter(|_| page.len() == PAGE).and_then(|(key, row)| {
             row.record.due_at().map(|due| format!("{:x}-{}", due.0, fencepost_kernel::FenceKey(key.id)))
         });
-        Ok(Answer::ok(Object::new().raw("items", &items).text("next_cursor", &next.unwrap_or_default()).end()).response())
+        Ok(Answer::ok(Object::new().raw("items", &items).text("next_cursor", &next.unwrap_or_default()).end())
+            .response())
     })
     .await
 }

@@ -11,31 +11,15 @@ use axum::{
 use bytes::Bytes;
 use fencepost::policy::identity::{Identity, Role};
 use fencepost_kernel::{Tenant, json};
-use http::{HeaderMap, HeaderValue, header, request::Parts};
+use http::{HeaderValue, header, request::Parts};
 use http_body_util::BodyExt;
 
 use super::App;
 use crate::{
     problem::{Code, Problem},
     server::PeerThumbprint,
+    trace::TraceId,
 };
-
-/// A W3C trace id: 32 hexadecimal digits, from `traceparent` or new.
-#[derive(Clone, Debug)]
-pub struct TraceId(pub String);
-
-impl TraceId {
-    /// The caller's trace where there is a valid one.
-    pub fn of(headers: &HeaderMap) -> Self {
-        let given = headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(|value| value.split('-').nth(1));
-        match given {
-            Some(id) if id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) && id.bytes().any(|byte| byte != b'0') => {
-                Self(id.to_owned())
-            }
-            _ => Self(format!("{:032x}", fastrand::u128(1..))),
-        }
-    }
-}
 
 /// A request whose caller is known.
 pub(super) struct Call {
@@ -54,7 +38,7 @@ impl Call {
         route: impl AsyncFnOnce(&Call) -> Result<Response, Problem>,
     ) -> Response {
         let (parts, body) = request.into_parts();
-        let trace = TraceId::of(&parts.headers);
+        let trace = TraceId::of(parts.headers.get("traceparent"));
         let path = parts.uri.path().to_owned();
         let answer = async {
             let caller = caller(&app, &parts)?;
@@ -139,7 +123,8 @@ fn caller(app: &App, parts: &Parts) -> Result<Arc<Identity>, Problem> {
 async fn read(app: &App, parts: &Parts, mut body: Body) -> Result<Bytes, Problem> {
     let max = app.policy().server.limits.request_bytes_max as usize;
     let too_large = || Problem::new(Code::TooLarge, format!("a request may have up to {max} bytes"));
-    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let announced =
+        parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > max as u64) {
         return Err(too_large());
     }
@@ -211,5 +196,5 @@ pub(super) async fn method_not_allowed(State(_): State<Arc<App>>, request: Reque
 }
 
 fn refuse(request: &Request, problem: Problem) -> Response {
-    problem.response(request.uri().path(), &TraceId::of(request.headers()).0).map(Body::new)
+    problem.response(request.uri().path(), &TraceId::of(request.headers().get("traceparent")).0).map(Body::new)
 }

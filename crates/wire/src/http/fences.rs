@@ -97,7 +97,10 @@ fn commands(call: &Call, node: &Node<'_>) -> Result<Vec<Result<Command, Problem>
     };
     let max = call.app.policy().server.limits.batch_commands_max as usize;
     if list.len() > max {
-        return Err(Problem::new(Code::Malformed, format!("a batch may have up to {max} commands, not {}", list.len())));
+        return Err(Problem::new(
+            Code::Malformed,
+            format!("a batch may have up to {max} commands, not {}", list.len()),
+        ));
     }
     Ok(list.iter().map(|node| request::command(call, node)).collect())
 }

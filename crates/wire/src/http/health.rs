@@ -9,8 +9,11 @@ use axum::{
 };
 use http::{HeaderValue, header};
 
-use super::{App, TraceId};
-use crate::problem::{Code, Problem};
+use super::App;
+use crate::{
+    problem::{Code, Problem},
+    trace::TraceId,
+};
 
 /// `GET /healthz`: the process serves requests.
 pub(super) async fn healthz(State(_): State<Arc<App>>) -> Response {
@@ -23,7 +26,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>, request: Request) -> Res
         Ok(()) => json(r#"{"status":"ready"}"#),
         Err(_) => Problem::new(Code::StoreUnavailable, "the store does not acknowledge")
             .retry_after(1)
-            .response(request.uri().path(), &TraceId::of(request.headers()).0)
+            .response(request.uri().path(), &TraceId::of(request.headers().get("traceparent")).0)
             .map(Body::new),
     }
 }

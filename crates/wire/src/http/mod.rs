@@ -20,8 +20,6 @@ use fencepost::{
     policy::{Policy, identity::Directory},
 };
 
-pub use call::TraceId;
-
 use crate::{log::Log, metrics::Metrics};
 
 /// What the routes share.

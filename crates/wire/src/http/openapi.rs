@@ -39,7 +39,10 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/fences/claim",
         summary: "Ask for the right to act under a key",
         request: Some("Claim"),
-        answers: &[(201, "New", "The caller may act, and must seal, renew or release with the token"), (200, "Duplicate", "The effect was had before; here is its receipt")],
+        answers: &[
+            (201, "New", "The caller may act, and must seal, renew or release with the token"),
+            (200, "Duplicate", "The effect was had before; here is its receipt"),
+        ],
         refusals: &[Code::Conflict, Code::InFlight, Code::InDoubt, Code::Stale, Code::Incomparable],
         parameters: &[],
     },
@@ -48,7 +51,10 @@ const OPERATIONS: &[Operation] = &[
         path: "/v1/fences/again",
         summary: "Ask for the right to a deliberate repetition: resend, rebook",
         request: Some("Again"),
-        answers: &[(201, "New", "The caller may repeat the effect"), (200, "Duplicate", "This repetition was had before")],
+        answers: &[
+            (201, "New", "The caller may repeat the effect"),
+            (200, "Duplicate", "This repetition was had before"),
+        ],
         refusals: &[Code::Conflict, Code::InFlight, Code::InDoubt, Code::Stale, Code::SequenceGap],
         parameters: &[],
     },
@@ -113,7 +119,10 @@ const OPERATIONS: &[Operation] = &[
         request: None,
         answers: &[(200, "Lookup", "What happened under the key, or exists: false")],
         refusals: &[Code::UnknownScope, Code::WrongKey],
-        parameters: &[("scope", "query", "the scope's name"), ("tenant", "query", "whose key it is; for admins and viewers")],
+        parameters: &[
+            ("scope", "query", "the scope's name"),
+            ("tenant", "query", "whose key it is; for admins and viewers"),
+        ],
     },
     Operation {
         method: "get",
@@ -155,7 +164,10 @@ fn document() -> Value {
         entry[operation.method] = said(operation);
     }
     for (path, summary) in OPEN {
-        paths.insert((*path).to_owned(), json!({"get": {"summary": summary, "security": [], "responses": {"200": {"description": summary}}}}));
+        paths.insert(
+            (*path).to_owned(),
+            json!({"get": {"summary": summary, "security": [], "responses": {"200": {"description": summary}}}}),
+        );
     }
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.parts().1).collect();
     json!({
@@ -212,7 +224,8 @@ fn schemas(codes: &[&str]) -> Value {
     let key = json!({"type": "object", "additionalProperties": {"type": ["string", "integer", "boolean"]}, "description": "Exactly the scope's fields"});
     let target = [("scope", &text), ("key", &key), ("seq", &count), ("tenant", &text)];
     let object = |required: &[&str], parts: &[(&str, &Value)]| {
-        let properties: Map<String, Value> = parts.iter().map(|(name, schema)| ((*name).to_owned(), (*schema).clone())).collect();
+        let properties: Map<String, Value> =
+            parts.iter().map(|(name, schema)| ((*name).to_owned(), (*schema).clone())).collect();
         json!({"type": "object", "required": required, "properties": properties})
     };
     let with = |more: &[(&'static str, Value)], required: &[&str]| {

@@ -145,10 +145,13 @@ pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answ
         }
         Reply::SequenceGap { last, sealed } => {
             let why = if *sealed { "the next one is last + 1" } else { "the last one is not sealed yet" };
-            Err(Problem::new(Code::SequenceGap, why).with("last", &last.to_string()).with("last_sealed", &sealed.to_string()))
+            Err(Problem::new(Code::SequenceGap, why)
+                .with("last", &last.to_string())
+                .with("last_sealed", &sealed.to_string()))
         }
         Reply::Sealed { replay, at, expires, .. } => {
-            let body = keyed(target, "sealed").display("replay", replay).time("sealed_at", *at).time("expires_at", *expires);
+            let body =
+                keyed(target, "sealed").display("replay", replay).time("sealed_at", *at).time("expires_at", *expires);
             Ok(Answer { expires: Some(*expires), replayed: *replay, ..Answer::ok(body.end()) })
         }
         Reply::Renewed { lease_expires } => {
@@ -161,12 +164,15 @@ pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answ
         Reply::Resolved { replay } => {
             Ok(Answer { replayed: *replay, ..Answer::ok(keyed(target, "resolved").display("replay", replay).end()) })
         }
-        Reply::FencedOff { .. } => {
-            Err(Problem::new(Code::FencedOff, "this token does not hold the claim: it was released, sealed, reclaimed or never given"))
-        }
+        Reply::FencedOff { .. } => Err(Problem::new(
+            Code::FencedOff,
+            "this token does not hold the claim: it was released, sealed, reclaimed or never given",
+        )),
         Reply::NotInDoubt => Err(Problem::new(Code::NotInDoubt, "only a fence that is in doubt can be resolved")),
         Reply::NotSealed => Err(Problem::new(Code::NotSealed, "an alias can stand for a sealed effect only")),
-        Reply::Aliased { replay, alias } => Ok(Answer { replayed: *replay, ..Answer::ok(self::alias(alias, Some(*replay))) }),
+        Reply::Aliased { replay, alias } => {
+            Ok(Answer { replayed: *replay, ..Answer::ok(self::alias(alias, Some(*replay))) })
+        }
         Reply::Done => Err(Problem::new(Code::Internal, "no reply")),
     }
 }
@@ -220,7 +226,10 @@ pub(super) fn alias(alias: &Alias, replay: Option<bool>) -> Vec<u8> {
 }
 
 fn conflict(call: &Call, target: &Target, mismatch: &Mismatch) -> Problem {
-    let problem = Problem::new(Code::Conflict, "this key was first used with another body; `diff` leads from the first to this one");
+    let problem = Problem::new(
+        Code::Conflict,
+        "this key was first used with another body; `diff` leads from the first to this one",
+    );
     let diff = diff::between(mismatch, &target.scope.mask);
     call.app.metrics.diff(diff.operations);
     match diff.patch {

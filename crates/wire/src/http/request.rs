@@ -31,9 +31,13 @@ fn malformed(detail: impl Into<String>) -> Problem {
 
 /// The document must be an object.
 pub(super) fn object<'n, 'a>(node: &'n Node<'a>) -> Result<&'n Node<'a>, Problem> {
+    object_as("the body", node)
+}
+
+fn object_as<'n, 'a>(what: &str, node: &'n Node<'a>) -> Result<&'n Node<'a>, Problem> {
     match node.value {
         Value::Object(_) => Ok(node),
-        _ => Err(malformed("the body must be a JSON object")),
+        _ => Err(malformed(format!("{what} must be a JSON object"))),
     }
 }
 
@@ -89,8 +93,9 @@ pub(super) fn target(call: &Call, node: &Node<'_>, repetition: Repetition) -> Re
     if seq.is_some() && scope.again.is_none() {
         return Err(malformed(format!("scope {name} has no sequence of repetitions")));
     }
-    Target::new(tenant, scope.clone(), fields, seq)
-        .map_err(|wrong| Problem::new(Code::WrongKey, format!("scope {name} takes exactly {}; {wrong}", scope.key.join(", "))))
+    Target::new(tenant, scope.clone(), fields, seq).map_err(|wrong| {
+        Problem::new(Code::WrongKey, format!("scope {name} takes exactly {}; {wrong}", scope.key.join(", ")))
+    })
 }
 
 /// A claim, and how long it will wait for somebody else's.
@@ -110,7 +115,10 @@ pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Res
     };
     let source = match node.get("source") {
         None => None,
-        Some(source) => Some(Source { kind: text(object(source)?, "type")?.to_owned(), id: text(source, "id")?.to_owned() }),
+        Some(source) => Some(Source {
+            kind: text(object_as("`source`", source)?, "type")?.to_owned(),
+            id: text(source, "id")?.to_owned(),
+        }),
     };
     let body = node.get("body").map(|body| Body::json(body, &target.scope.mask));
     Ok((Command::Claim(command::Claim { target, body, version, source, lease_ms }), wait_ms))
@@ -125,7 +133,10 @@ fn lease(node: &Node<'_>, target: &Target) -> Result<u64, Problem> {
 }
 
 fn token(node: &Node<'_>) -> Result<Token, Problem> {
-    member(node, "token")?.as_u64().map(Token).ok_or_else(|| malformed("`token` must be the integer that the claim gave"))
+    member(node, "token")?
+        .as_u64()
+        .map(Token)
+        .ok_or_else(|| malformed("`token` must be the integer that the claim gave"))
 }
 
 pub(super) fn seal(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
@@ -154,7 +165,9 @@ pub(super) fn resolve(call: &Call, node: &Node<'_>) -> Result<Command, Problem> 
         "released" => Outcome::Released,
         "sealed" => Outcome::Sealed {
             effect_id: text(node, "effect_id")?.to_owned(),
-            receipt: node.get("receipt").map_or_else(|| "null".into(), |receipt| call.body.slice_ref(receipt.raw.as_bytes())),
+            receipt: node
+                .get("receipt")
+                .map_or_else(|| "null".into(), |receipt| call.body.slice_ref(receipt.raw.as_bytes())),
         },
         other => return Err(malformed(format!("`outcome` must be \"sealed\" or \"released\", not {other:?}"))),
     };
@@ -165,7 +178,7 @@ pub(super) fn resolve(call: &Call, node: &Node<'_>) -> Result<Command, Problem> 
 
 /// One command of a batch.
 pub(super) fn command(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
-    match text(object(node)?, "op")? {
+    match text(object_as("a command", node)?, "op")? {
         op @ ("claim" | "again") => {
             let repetition = if op == "again" { Repetition::Required } else { Repetition::Optional };
             match claim(call, node, repetition)? {

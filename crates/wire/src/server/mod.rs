@@ -22,5 +22,4 @@ pub use accept::{Drained, serve};
 pub use body::{Body, BodyError};
 pub use limits::Limits;
 pub use peer::{PeerAddr, PeerThumbprint};
-pub use refusal::CODES;
 pub use tls::{ClientAuth, Error as TlsError, Tls};

@@ -1,3 +1,5 @@
+//! What is built in: the defaults and the contracts pass their own check and say what they should.
+
 use fencepost_kernel::scope::{BodyMismatch, Durability, OnLapse, VersionRule};
 
 use super::*;

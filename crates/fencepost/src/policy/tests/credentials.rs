@@ -1,3 +1,5 @@
+//! The credentials file: tokens are made, rotated and revoked, and never kept.
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Who comes in: development identities, expiry, several credentials at once.
+
 use super::identity::{Directory, Role, Sha, Warehouses};
 use super::*;
 

@@ -1,3 +1,5 @@
+//! What `fencepost check` finds, and what it lets pass.
+
 use super::*;
 
 /// Rules of a text, without the notes on what is not served yet.

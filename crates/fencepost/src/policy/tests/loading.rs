@@ -1,3 +1,5 @@
+//! Layers: defaults, contracts, the file and the environment, laid over each other.
+
 use fencepost_kernel::scope::{BodyMismatch, Durability};
 
 use super::settings::FenceStore;

@@ -1,3 +1,5 @@
+//! Each section of a policy file: read whole, or refused where it is wrong.
+
 use super::identity::{Role, Warehouses};
 use super::routes::{OnError, Origin, Scheme};
 use super::server::Level;

@@ -1,0 +1,102 @@
+//! Credentials made, rotated and revoked on the command line count on a running server, without a restart.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::server::{Serve, Server, fencepost, text, until};
+
+fn credential(data: &Path, args: &[&str]) -> String {
+    let output = fencepost([&["credential"], args, &["--data", data.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout).trim().to_owned()
+}
+
+fn status(server: &Server, token: &str) -> u16 {
+    server.client(token).get("/v1/aliases/none").status
+}
+
+fn until_status(server: &Server, token: &str, wanted: u16) {
+    until(&format!("{wanted} for a token"), || (status(server, token) == wanted).then_some(()));
+}
+
+#[test]
+fn create_rotate_and_revoke_take_effect_on_a_running_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = credential(dir.path(), &["create", "acme", "--role", "partner"]);
+    let server = Serve::plain(dir.path()).start();
+    assert_eq!(status(&server, &first), 404);
+    assert_eq!(status(&server, "dev-partner"), 401, "the public tokens are for --dev");
+
+    let second = credential(dir.path(), &["create", "globex", "--role", "partner", "--expires", "90d"]);
+    until_status(&server, &second, 404);
+    let rotated = credential(dir.path(), &["rotate", "acme", "--overlap", "24h"]);
+    until_status(&server, &rotated, 404);
+    assert_eq!(status(&server, &first), 404, "both count during the overlap");
+    let last = credential(dir.path(), &["rotate", "acme", "--overlap", "0ms"]);
+    until_status(&server, &last, 404);
+    until_status(&server, &first, 401);
+    until_status(&server, &rotated, 401);
+    credential(dir.path(), &["revoke", "acme"]);
+    until_status(&server, &last, 401);
+    assert_eq!(status(&server, &second), 404, "the other stays");
+
+    // The tenant is the identity, whatever token it shows.
+    let token = server.client(&second).claim("INDEX_BUILD", &json!({"index_hash": "x"})).token();
+    let other = credential(dir.path(), &["rotate", "globex"]);
+    until_status(&server, &other, 404);
+    server.client(&other).seal("INDEX_BUILD", &json!({"index_hash": "x"}), token, "E", json!(1)).ok(200);
+}
+
+#[test]
+fn an_expired_token_counts_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    credential(dir.path(), &["create", "acme", "--role", "partner"]);
+    let server = Serve::plain(dir.path()).start();
+    let brief = credential(dir.path(), &["create", "brief", "--role", "partner", "--expires", "1ms"]);
+    let marker = credential(dir.path(), &["create", "marker", "--role", "partner"]);
+    until_status(&server, &marker, 404);
+    assert_eq!(status(&server, &brief), 401);
+}
+
+#[test]
+fn a_viewer_reads_and_does_not_act() {
+    let dir = tempfile::tempdir().unwrap();
+    let partner = credential(dir.path(), &["create", "acme", "--role", "partner"]);
+    let viewer = credential(dir.path(), &["create", "ops", "--role", "viewer"]);
+    let server = Serve::plain(dir.path()).start();
+    let key = json!({"index_hash": "x"});
+    server.client(&partner).done("INDEX_BUILD", &key, "E", json!(1));
+    let mut ops = server.client(&viewer);
+    assert_eq!(ops.lookup("INDEX_BUILD", &key, "&tenant=acme").ok(200)["resultUrn"], "E");
+    assert_eq!(ops.get("/admin/idempotency/in-doubt").ok(200)["items"], json!([]));
+    ops.claim("INDEX_BUILD", &key).problem(403, "forbidden");
+    ops.claim_with("INDEX_BUILD", &key, json!({"tenant": "acme"})).problem(403, "forbidden");
+    let resolve = json!({"scope": "INDEX_BUILD", "key": key, "tenant": "acme", "outcome": "released", "why": "w"});
+    ops.post("/admin/idempotency/resolve", resolve.to_string()).problem(403, "forbidden");
+}
+
+#[test]
+fn tokens_are_shown_once_and_kept_as_hashes_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = credential(dir.path(), &["create", "acme", "--role", "partner"]);
+    assert!(token.lines().count() == 1 && token.len() >= 32, "{token:?}");
+    let listed = credential(dir.path(), &["list"]);
+    assert!(listed.contains("acme") && !listed.contains(&token), "{listed}");
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            assert!(!text(&std::fs::read(&path).unwrap()).contains(&token), "{}", path.display());
+        }
+    }
+    for wrong in [
+        &["create", "acme", "--role", "emperor"][..],
+        &["revoke", "nobody"],
+        &["rotate", "nobody"],
+        &["create", "x", "--role", "partner", "--expires", "soon"],
+    ] {
+        let output = fencepost([&["credential"], wrong, &["--data", dir.path().to_str().unwrap()]].concat());
+        assert_eq!(output.status.code(), Some(1), "{wrong:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        assert!(!output.stderr.is_empty());
+    }
+}

@@ -1,0 +1,117 @@
+//! A payment whose holder died is nobody's until a person has spoken, and the person's word is kept.
+
+use serde_json::{Value, json};
+
+use super::{
+    client::{Answer, Client},
+    server::{Dev, dev, until},
+};
+
+const SCOPE: &str = "PAYMENT_TOKENIZATION";
+
+fn key(name: &str) -> Value {
+    json!({"caseUrn": "urn:case:7", "reservationUrn": name})
+}
+
+/// A fence in doubt, and the token of its lost holder.
+fn doubted(server: &Dev, name: &str) -> u64 {
+    let mut acme = server.acme();
+    let token = acme.claim_with(SCOPE, &key(name), json!({"lease_ms": 1})).token();
+    // The claim that waits over the lapse gets what a fresh one would get.
+    let refused = acme.claim_with(SCOPE, &key(name), json!({"wait_ms": 50_000}));
+    refused.problem(409, "in-doubt");
+    token
+}
+
+fn resolve(client: &mut Client, name: &str, more: Value) -> Answer {
+    let body =
+        super::client::with(json!({"scope": SCOPE, "key": key(name), "tenant": "acme", "why": "asked the bank"}), more);
+    client.post("/admin/idempotency/resolve", body)
+}
+
+#[test]
+fn a_doubt_is_listed_until_a_person_resolves_it_and_their_word_stays_in_the_history() {
+    let server = dev();
+    let mut admin = server.admin();
+    let token = doubted(&server, "R-1");
+    let list = admin.get("/admin/idempotency/in-doubt").ok(200);
+    let item = &list["items"][0];
+    assert_eq!(
+        (&item["scope"], &item["tenant"], &item["key"], &item["token"]),
+        (&json!(SCOPE), &json!("acme"), &key("R-1"), &json!(token))
+    );
+    assert_eq!(list["next_cursor"], "");
+
+    let sealed = json!({"outcome": "sealed", "effect_id": "PAY-1", "receipt": {"paid": true}});
+    assert_eq!(resolve(&mut admin, "R-1", sealed.clone()).ok(200)["replay"], false);
+    let repeat = resolve(&mut admin, "R-1", sealed);
+    assert_eq!(repeat.ok(200)["replay"], true);
+    assert_eq!(repeat.header("idempotency-replayed"), Some("true"));
+    assert_eq!(admin.get("/admin/idempotency/in-doubt").ok(200)["items"], json!([]));
+    let replay = server.acme().claim(SCOPE, &key("R-1")).ok(200);
+    assert_eq!((&replay["effect_id"], &replay["receipt"]), (&json!("PAY-1"), &json!({"paid": true})));
+    let told = admin.lookup(SCOPE, &key("R-1"), "").ok(200);
+    let word = told["history"].as_array().unwrap().iter().find(|line| line["decision"] == "resolved").unwrap();
+    assert_eq!((&word["by"], &word["why"]), (&json!("dev-admin"), &json!("asked the bank")));
+    resolve(&mut admin, "R-1", json!({"outcome": "released"})).problem(409, "not-in-doubt");
+}
+
+#[test]
+fn a_doubt_that_is_released_may_run_again() {
+    let server = dev();
+    let mut admin = server.admin();
+    let token = doubted(&server, "R-1");
+    assert_eq!(resolve(&mut admin, "R-1", json!({"outcome": "released"})).ok(200)["replay"], false);
+    assert_eq!(resolve(&mut admin, "R-1", json!({"outcome": "released"})).ok(200)["replay"], true);
+    server.acme().seal(SCOPE, &key("R-1"), token, "PAY-0", json!(0)).problem(409, "fenced-off");
+    let granted = server.acme().claim(SCOPE, &key("R-1")).ok(201);
+    assert!(granted["token"].as_u64().unwrap() > token);
+}
+
+#[test]
+fn the_lost_holder_itself_may_still_end_the_doubt() {
+    let server = dev();
+    let token = doubted(&server, "R-1");
+    server.acme().renew(SCOPE, &key("R-1"), token, 1_000).problem(409, "in-doubt");
+    server.acme().seal(SCOPE, &key("R-1"), token, "PAY-1", json!("late")).ok(200);
+    assert_eq!(server.acme().claim(SCOPE, &key("R-1")).ok(200)["receipt"], "late");
+    assert_eq!(server.admin().get("/admin/idempotency/in-doubt").ok(200)["items"], json!([]));
+    let history = server.admin().lookup(SCOPE, &key("R-1"), "").ok(200)["history"].to_string();
+    assert!(history.contains("sealed_late"), "{history}");
+}
+
+#[test]
+fn a_doubt_survives_a_restart_and_never_ends_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = super::server::Serve::dev(dir.path()).start();
+    let token = server.acme().claim_with(SCOPE, &key("R-1"), json!({"lease_ms": 1})).token();
+    server.kill();
+    let server = super::server::Serve::dev(dir.path()).start();
+    let listed = || server.admin().get("/admin/idempotency/in-doubt").ok(200)["items"][0]["token"] == token;
+    until("the lease is over", || listed().then_some(()));
+    server.acme().claim(SCOPE, &key("R-1")).problem(409, "in-doubt");
+}
+
+#[test]
+fn a_resolution_is_checked_before_anything_happens() {
+    let server = dev();
+    let mut admin = server.admin();
+    doubted(&server, "R-1");
+    resolve(&mut server.acme(), "R-1", json!({"outcome": "released"})).problem(403, "forbidden");
+    server.acme().get("/admin/idempotency/in-doubt").problem(403, "forbidden");
+    for wrong in [
+        json!({"outcome": "maybe"}),
+        json!({"outcome": 1}),
+        json!({"outcome": "sealed"}),
+        json!({"outcome": "sealed", "effect_id": ""}),
+        json!({"outcome": "released", "why": ""}),
+        json!({"outcome": "released", "why": null}),
+    ] {
+        resolve(&mut admin, "R-1", wrong).problem(400, "malformed-request");
+    }
+    let nobody = json!({"scope": SCOPE, "key": key("R-1"), "outcome": "released", "why": "w"});
+    admin.post("/admin/idempotency/resolve", nobody.to_string()).problem(400, "malformed-request");
+    resolve(&mut admin, "R-2", json!({"outcome": "released"})).problem(409, "not-in-doubt");
+    admin.get("/admin/idempotency/in-doubt?since=nonsense").problem(400, "malformed-request");
+    server.acme().claim(SCOPE, &key("R-1")).problem(409, "in-doubt");
+}

@@ -1,0 +1,178 @@
+//! Every refusal is a problem document with a stable code, and says nothing internal.
+
+use serde_json::{Value, json};
+
+use super::{
+    client::{Answer, Client},
+    server::dev,
+};
+
+const CLAIM: &str = r#"{"scope":"INDEX_BUILD","key":{"index_hash":"x"}}"#;
+const JSON: &str = "content-type: application/json\r\n";
+const ACME: &str = "authorization: Bearer dev-partner\r\n";
+
+fn send(client: &mut Client, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+    client.send(method, path, headers, body.as_bytes()).unwrap()
+}
+
+#[test]
+fn a_problem_document_has_all_its_members() {
+    let server = dev();
+    let mut acme = server.acme();
+    let traced = format!("{ACME}{JSON}traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n");
+    let problem = send(&mut acme, "POST", "/v1/fences/claim", &traced, r#"{"scope":"NO_SUCH","key":{}}"#)
+        .problem(404, "unknown-scope");
+    assert!(problem["type"].as_str().unwrap().ends_with("/unknown-scope"), "{problem}");
+    assert!(
+        !problem["title"].as_str().unwrap().is_empty() && problem["detail"].as_str().unwrap().contains("NO_SUCH"),
+        "{problem}"
+    );
+    assert_eq!(problem["instance"], "/v1/fences/claim");
+    assert_eq!(problem["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    // Without a usable traceparent every answer has a trace of its own.
+    let fresh = |headers: &str| {
+        let problem =
+            send(&mut server.acme(), "POST", "/v1/fences/claim", headers, "{}").problem(400, "malformed-request");
+        let id = problem["trace_id"].as_str().unwrap().to_owned();
+        assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+        id
+    };
+    let bad = format!("{ACME}{JSON}traceparent: 00-00000000000000000000000000000000-00f067aa0ba902b7-01\r\n");
+    assert_ne!(fresh(&bad), fresh(&format!("{ACME}{JSON}")));
+}
+
+#[test]
+fn without_a_valid_credential_nothing_is_answered() {
+    let server = dev();
+    let mut client = server.client("");
+    let wrong = [
+        "",
+        "authorization: Bearer \r\n",
+        "authorization: Bearer wrong\r\n",
+        "authorization: Basic ZGV2LXBhcnRuZXI=\r\n",
+        "authorization: dev-partner\r\n",
+        "authorization: Bearer DEV-PARTNER\r\n",
+        "authorization: Bearer dev-partner x\r\n",
+        "authorization: Bearer dev-partner\r\nauthorization: Bearer dev-admin\r\n",
+        "authorization: Bearer \u{fc}\r\n",
+    ];
+    for headers in wrong {
+        let answer = send(&mut client, "POST", "/v1/fences/claim", &format!("{headers}{JSON}"), CLAIM);
+        answer.problem(401, "unauthorized");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{headers:?}");
+    }
+    for path in
+        ["/admin/idempotency/lookup?scope=INDEX_BUILD&index_hash=x", "/admin/idempotency/in-doubt", "/v1/aliases/x"]
+    {
+        send(&mut client, "GET", path, "", "").problem(401, "unauthorized");
+    }
+    // The credential is looked at before the body.
+    send(&mut client, "POST", "/v1/fences/claim", "", "not json").problem(401, "unauthorized");
+    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
+        assert_eq!(send(&mut client, "GET", path, "", "").status, 200, "{path} needs none");
+    }
+    assert_eq!(server.admin().lookup("INDEX_BUILD", &json!({"index_hash": "x"}), "").ok(200), json!({"exists": false}));
+}
+
+#[test]
+fn unknown_paths_and_methods_are_told_apart() {
+    let server = dev();
+    let mut acme = server.acme();
+    for path in [
+        "/",
+        "/v1",
+        "/v1/fences",
+        "/v1/fences/claim/",
+        "/v1/fences/Claim",
+        "/v2/fences/claim",
+        "/admin",
+        "/v1/aliases/",
+    ] {
+        acme.get(path).problem(404, "not-found");
+    }
+    for (method, path) in [
+        ("GET", "/v1/fences/claim"),
+        ("PUT", "/v1/fences/seal"),
+        ("DELETE", "/v1/aliases/x"),
+        ("POST", "/healthz"),
+        ("PATCH", "/v1/fences/batch"),
+        ("POST", "/admin/idempotency/lookup"),
+        ("GET", "/admin/idempotency/resolve"),
+    ] {
+        let answer = send(&mut acme, method, path, ACME, "");
+        answer.problem(405, "method-not-allowed");
+        assert!(answer.header("allow").is_some(), "RFC 9110: a 405 names what is allowed; {method} {path}");
+    }
+}
+
+#[test]
+fn only_json_is_read_as_json() {
+    let server = dev();
+    let mut acme = server.acme();
+    for kind in [
+        "text/plain",
+        "application/xml",
+        "application/x-www-form-urlencoded",
+        "application/json; charset=latin1",
+        "json",
+    ] {
+        let headers = format!("{ACME}content-type: {kind}\r\n");
+        send(&mut acme, "POST", "/v1/fences/claim", &headers, CLAIM).problem(415, "not-json");
+    }
+    for (index, kind) in
+        ["application/json", "Application/JSON; charset=UTF-8", "application/vnd.acme+json"].iter().enumerate()
+    {
+        let headers = format!("{ACME}content-type: {kind}\r\n");
+        let body = format!(r#"{{"scope":"INDEX_BUILD","key":{{"index_hash":"{index}"}}}}"#);
+        send(&mut acme, "POST", "/v1/fences/claim", &headers, &body).token();
+    }
+}
+
+#[test]
+fn four_mebibytes_are_read_and_one_byte_more_is_refused() {
+    let server = dev();
+    let body = |bytes: usize| {
+        let frame = r#"{"scope":"INDEX_BUILD","key":{"index_hash":"x"},"body":""}"#;
+        frame.replace("\"\"", &format!("\"{}\"", "x".repeat(bytes - frame.len())))
+    };
+    let answer = server.acme().post("/v1/fences/claim", body((4 << 20) + 1));
+    assert_eq!(answer.status, 413, "{}", answer.text());
+    assert!(answer.json()["code"].as_str().unwrap().contains("too-large"), "{}", answer.text());
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    // The same without a length announced.
+    let chunked = format!("{:x}\r\n{}\r\n0\r\n\r\n", (4 << 20) + 1, body((4 << 20) + 1));
+    let answer = raw(&server, &format!("{ACME}{JSON}transfer-encoding: chunked\r\n"), &chunked);
+    assert_eq!(answer.status, 413, "{}", answer.text());
+    server.acme().post("/v1/fences/claim", body(4 << 20)).token();
+}
+
+fn raw(server: &super::server::Dev, headers: &str, body: &str) -> Answer {
+    use std::io::{BufReader, Write};
+    let mut stream = std::net::TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(super::server::PATIENCE)).unwrap();
+    write!(stream, "POST /v1/fences/claim HTTP/1.1\r\nhost: a\r\n{headers}\r\n{body}").unwrap();
+    Answer::read(&mut BufReader::new(stream)).unwrap()
+}
+
+#[test]
+fn a_body_that_names_another_identity_is_forbidden() {
+    let server = dev();
+    for (token, named) in [("dev-partner", "globex"), ("dev-planner", "acme"), ("dev-executor", "acme")] {
+        let key = json!({"index_hash": "x"});
+        server.client(token).claim_with("INDEX_BUILD", &key, json!({"tenant": named})).problem(403, "forbidden");
+    }
+    server.acme().claim_with("INDEX_BUILD", &json!({"index_hash": "x"}), json!({"tenant": "acme"})).token();
+}
+
+#[test]
+fn every_code_that_the_contract_names_has_a_status() {
+    let server = dev();
+    let document = server.client("").get("/openapi.json").ok(200);
+    assert_eq!(document["openapi"], "3.1.0");
+    let codes = document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"].as_array().unwrap();
+    for code in
+        ["conflict", "in-flight", "in-doubt", "stale", "fenced-off", "sequence-gap", "not-sealed", "store-unavailable"]
+    {
+        assert!(codes.contains(&Value::from(code)), "{code}");
+    }
+}

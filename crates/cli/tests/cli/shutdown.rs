@@ -1,0 +1,84 @@
+//! SIGTERM: what is in flight is finished, what is new is refused, and the end is an orderly one.
+
+use std::{net::TcpStream, thread};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::server::{Serve, dev, until};
+
+fn key(hash: &str) -> serde_json::Value {
+    json!({"index_hash": hash})
+}
+
+#[test]
+fn sigterm_finishes_a_waiting_claim_refuses_new_connections_and_ends_with_0() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Serve::dev(dir.path()).start();
+    let mut holder = server.acme();
+    let token = holder.claim("INDEX_BUILD", &key("a")).token();
+    let mut waiter = server.acme();
+    waiter.begin_post(
+        "/v1/fences/claim",
+        json!({"scope": "INDEX_BUILD", "key": key("a"), "wait_ms": 50_000}).to_string(),
+    );
+    server.until_waiting(1);
+    // The holder's seal is under way as well: its head is there, the rest follows after the signal.
+    let seal = json!({"scope": "INDEX_BUILD", "key": key("a"), "token": token, "effect_id": "E", "receipt": "in time"})
+        .to_string();
+    let (early, late) = seal.split_at(10);
+    let head = format!(
+        "POST /v1/fences/seal HTTP/1.1\r\nhost: a\r\nauthorization: Bearer dev-partner\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{early}",
+        seal.len()
+    );
+    let mut sealing = TcpStream::connect(server.address).unwrap();
+    sealing.set_read_timeout(Some(super::server::PATIENCE)).unwrap();
+    std::io::Write::write_all(&mut sealing, head.as_bytes()).unwrap();
+    // An answer on another connection: the server has been round its loop since and read that head.
+    server.acme().get("/healthz").ok(200);
+
+    server.signal(Signal::TERM);
+    let address = server.address;
+    until("new connections are refused", || TcpStream::connect(address).is_err().then_some(()));
+    std::io::Write::write_all(&mut sealing, late.as_bytes()).unwrap();
+    let sealed = super::client::Answer::read(&mut std::io::BufReader::new(sealing)).unwrap();
+    assert_eq!(sealed.ok(200)["decision"], "sealed");
+    assert_eq!(waiter.finish().unwrap().ok(200)["receipt"], "in time", "the waiter was woken by the seal");
+    let (status, said) = server.wait();
+    assert_eq!(status.code(), Some(0), "{said}");
+
+    let server = Serve::dev(dir.path()).start();
+    assert_eq!(server.acme().claim("INDEX_BUILD", &key("a")).ok(200)["receipt"], "in time");
+}
+
+#[test]
+fn sigint_ends_an_idle_server_at_once_though_clients_stay_connected() {
+    let server = dev();
+    let mut idle = server.acme();
+    idle.get("/healthz").ok(200);
+    server.signal(Signal::INT);
+    let super::server::Dev { server, dir } = server;
+    let (status, said) = server.wait();
+    assert_eq!(status.code(), Some(0), "{said}");
+    drop(dir);
+}
+
+#[test]
+fn what_is_still_in_flight_when_the_grace_is_over_is_cut_and_its_claim_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Serve::dev(dir.path()).env("FENCEPOST_SERVER__SHUTDOWN_GRACE", "100ms").start();
+    let token = server.acme().claim("INDEX_BUILD", &key("a")).token();
+    let mut waiter = server.acme();
+    waiter.begin_post(
+        "/v1/fences/claim",
+        json!({"scope": "INDEX_BUILD", "key": key("a"), "wait_ms": 50_000}).to_string(),
+    );
+    server.until_waiting(1);
+    server.signal(Signal::TERM);
+    let cut = thread::spawn(move || waiter.finish());
+    let (status, said) = server.wait();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(cut.join().unwrap().is_err(), "cut, not answered with something made up");
+    let server = Serve::dev(dir.path()).start();
+    server.acme().seal("INDEX_BUILD", &key("a"), token, "E", json!(1)).ok(200);
+}

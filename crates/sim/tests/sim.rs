@@ -1,0 +1,104 @@
+//! 2,000 seeds in eight parts, so that a runner can spread them; `FENCEPOST_SIM_SEEDS` asks for more.
+//! Every part must also have seen every kind of trouble: a simulation in which nothing happens proves nothing.
+//! A failing seed prints the command that replays it.
+
+use std::collections::BTreeMap;
+
+use fencepost_sim::{coverage::EXPECTED, plant::Plant, run};
+
+const PARTS: u64 = 8;
+/// A planted bug must show within this many seeds.
+const PLANT_SEEDS_MAX: u64 = 200;
+
+fn seeds_per_part() -> u64 {
+    let seeds =
+        std::env::var("FENCEPOST_SIM_SEEDS").ok().map_or(2_000, |text| text.parse().expect("a number of seeds"));
+    seeds.div_ceil(PARTS)
+}
+
+fn no_promise_is_broken(part: u64) {
+    let per_part = seeds_per_part();
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut broken = Vec::new();
+    for seed in part * per_part..(part + 1) * per_part {
+        let run = run(seed, None).expect("a runtime");
+        for (name, count) in run.coverage() {
+            *counts.entry(name).or_default() += count;
+        }
+        if let Some(first) = run.violations.first() {
+            broken.push(format!("{first}\n    {}", run.replay(None)));
+        }
+    }
+    println!("{per_part} seeds: {counts:?}");
+    assert!(broken.is_empty(), "{} seeds broke a promise:\n{}", broken.len(), broken.join("\n"));
+    // Rare trouble needs its share of seeds to show.
+    if per_part >= 250 {
+        let unseen: Vec<&str> = EXPECTED.into_iter().filter(|name| !counts.contains_key(*name)).collect();
+        assert!(unseen.is_empty(), "never happened: {unseen:?}");
+    }
+}
+
+macro_rules! parts {
+    ($($name:ident: $part:literal),* $(,)?) => {
+        $(#[test]
+        fn $name() {
+            no_promise_is_broken($part);
+        })*
+    };
+}
+
+parts! {
+    no_promise_is_broken_in_part_1: 0,
+    no_promise_is_broken_in_part_2: 1,
+    no_promise_is_broken_in_part_3: 2,
+    no_promise_is_broken_in_part_4: 3,
+    no_promise_is_broken_in_part_5: 4,
+    no_promise_is_broken_in_part_6: 5,
+    no_promise_is_broken_in_part_7: 6,
+    no_promise_is_broken_in_part_8: 7,
+}
+
+/// The first seed in which a planted bug breaks one of the promises that it is about.
+fn caught(plant: Plant, rules: &[&str]) -> u64 {
+    let seed = (0..PLANT_SEEDS_MAX).find(|seed| {
+        let run = run(*seed, Some(plant)).expect("a runtime");
+        run.violations.iter().any(|violation| rules.contains(&violation.rule))
+    });
+    let seed = seed.unwrap_or_else(|| panic!("{} was not caught in {PLANT_SEEDS_MAX} seeds", plant.name()));
+    // The same seed without the bug is clean: it is the bug that was caught, and not the auditor that errs.
+    let honest = run(seed, None).expect("a runtime");
+    assert_eq!(honest.violations, [], "seed {seed} without the bug");
+    println!("{} was caught at seed {seed}", plant.name());
+    seed
+}
+
+#[test]
+fn a_seal_without_a_token_check_is_caught() {
+    caught(Plant::NoTokenCheck, &["stale-token"]);
+}
+
+#[test]
+fn a_reply_before_the_sync_is_caught() {
+    caught(Plant::ReplyBeforeSync, &["lost-receipt", "lost-claim"]);
+}
+
+#[test]
+fn expiry_by_the_callers_clock_is_caught() {
+    caught(Plant::CallersClock, &["one-live-token"]);
+    caught(Plant::CallersClock, &["retention"]);
+}
+
+#[test]
+fn two_runs_of_a_seed_are_the_same_to_the_byte() {
+    for seed in 0..20 {
+        let [first, second] = [(); 2].map(|()| run(seed, None).expect("a runtime"));
+        assert_eq!(first.history.lines, second.history.lines, "seed {seed}");
+        assert_eq!(first.violations, second.violations, "seed {seed}");
+    }
+}
+
+#[test]
+fn two_seeds_are_two_worlds() {
+    let [first, second] = [1, 2].map(|seed| run(seed, None).expect("a runtime"));
+    assert_ne!(first.history.lines[1..], second.history.lines[1..]);
+}

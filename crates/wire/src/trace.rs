@@ -1,0 +1,46 @@
+//! The trace that a request belongs to: the caller's, where it names a valid one, or a new one.
+
+use http::HeaderValue;
+
+/// A W3C trace id: 32 hexadecimal digits.
+#[derive(Clone, Debug)]
+pub struct TraceId(pub String);
+
+impl TraceId {
+    /// From a `traceparent`, or new.
+    pub fn of(traceparent: Option<&HeaderValue>) -> Self {
+        // Unique, not secret.
+        Self(traceparent.and_then(given).unwrap_or_else(|| format!("{:032x}", fastrand::u128(1..))))
+    }
+}
+
+/// The trace id of `traceparent`: version, 32 hex, 16 hex, flags.
+fn given(traceparent: &HeaderValue) -> Option<String> {
+    let mut parts = traceparent.to_str().ok()?.split('-');
+    let (version, id, span) = (parts.next()?, parts.next()?, parts.next()?);
+    let hex =
+        |part: &str, len: usize| part.len() == len && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let known = hex(version, 2) && version != "ff" && hex(id, 32) && hex(span, 16);
+    (known && id.bytes().any(|b| b != b'0')).then(|| id.to_owned())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_id_is_taken_only_from_a_well_formed_traceparent() {
+        let id = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let check = |value: String, expected: Option<&str>| {
+            let value = HeaderValue::from_str(&value).unwrap();
+            assert_eq!(given(&value).as_deref(), expected, "{value:?}");
+        };
+        check(format!("00-{id}-00f067aa0ba902b7-01"), Some(id));
+        check(format!("ff-{id}-00f067aa0ba902b7-01"), None);
+        check(format!("00-{}-00f067aa0ba902b7-01", id.to_uppercase()), None);
+        check(format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)), None);
+        check(format!("00-{id}"), None);
+        check("\"}".to_owned(), None);
+    }
+}
