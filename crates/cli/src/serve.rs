@@ -30,7 +30,7 @@ use fencepost_wire::{
     metrics::Metrics,
     server::{self, ClientAuth, Drained, Limits, Tls},
 };
-use tokio::{net::TcpListener, signal::unix::SignalKind};
+use tokio::{net::TcpListener, runtime::Handle, signal::unix::SignalKind};
 
 /// Serve fences over HTTP.
 #[derive(clap::Args)]
@@ -131,9 +131,15 @@ async fn serve(dev: bool, policy: Policy) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot open the store in {}", settings.data.display()))?;
     let metrics = Metrics::default();
     let limits = EngineLimits { waiters_max: settings.limits.waiters_max, ..EngineLimits::default() };
-    let fencepost =
-        Fencepost::over(Arc::new(store), Arc::new(SystemClock::default()), policy, limits, Box::new(metrics.clone()))
-            .await?;
+    let fencepost = Fencepost::over(
+        Arc::new(store),
+        Arc::new(SystemClock::default()),
+        policy,
+        limits,
+        Box::new(metrics.clone()),
+        Some(Handle::current()),
+    )
+    .await?;
     let log = Log::new(level(settings.log.level), stdout());
     let app = Arc::new(App { fencepost: fencepost.clone(), directory, metrics, log: log.clone() });
 

@@ -78,19 +78,21 @@ impl Fencepost {
     pub async fn open_with(dir: impl AsRef<Path>, policy: Policy) -> Result<Self, Error> {
         let store = embedded::Embedded::open(dir.as_ref(), embedded::Options::default())
             .map_err(|error| Error::Open(error.to_string()))?;
-        Self::over(Arc::new(store), Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(())).await
+        Self::over(Arc::new(store), Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(()), None)
+            .await
     }
 
-    /// Serves any store, by any clock.
+    /// Serves any store, by any clock. `askers` is the executor that every caller runs on, where there is one that
+    /// outlives the Fencepost: replies are then handed to it a batch at a time.
     pub async fn over(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         policy: Policy,
         limits: Limits,
         observer: Box<dyn Observer>,
+        askers: Option<Handle>,
     ) -> Result<Self, Error> {
-        let (engine, commit_loop) =
-            Engine::new(store, clock, limits, observer, Some(Handle::current())).await.map_err(Error::Engine)?;
+        let (engine, commit_loop) = Engine::new(store, clock, limits, observer, askers).await.map_err(Error::Engine)?;
         // A thread of its own: a sync blocks, and must never block an executor that others share.
         let commit = thread::Builder::new()
             .name("fencepost-commit".to_owned())

@@ -145,7 +145,7 @@ fn grant(
         None => Fence {
             tenant: claim.target.tenant.clone(),
             scope: claim.target.scope.name.clone(),
-            fields: claim.target.fields.to_vec(),
+            fields: claim.target.fields.clone(),
             seq: claim.target.seq,
             first_seen: now,
             token,

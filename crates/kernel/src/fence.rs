@@ -1,6 +1,8 @@
 //! The rows a fence is made of, and what can be read off them at a given time.
 //! Never decides: `claim`, `seal` and `again` do.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::{
@@ -110,8 +112,8 @@ pub struct Fence {
     pub tenant: Tenant,
     /// Its scope's name.
     pub scope: String,
-    /// Its key fields, sorted by name.
-    pub fields: Vec<Field>,
+    /// Its key fields, sorted by name. Shared: a fence is copied at every step of its life.
+    pub fields: Arc<[Field]>,
     /// Which repetition it is.
     pub seq: Option<u64>,
     /// When this life of the key began.

@@ -3,13 +3,16 @@
 //! Called by the callers.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use fencepost::engine::{Engine, Error};
 use fencepost_kernel::{Command, Reply};
-use tokio::{sync::watch, time::sleep};
+use tokio::{sync::Notify, time::sleep};
 
 use crate::{
     faults::{Faults, strikes},
@@ -24,7 +27,28 @@ use crate::{
 pub(crate) struct Live {
     pub(crate) run: usize,
     pub(crate) engine: Engine,
-    pub(crate) dead: watch::Receiver<bool>,
+    pub(crate) death: Arc<Death>,
+}
+
+/// A sign that everybody hears, in the order in which they began to listen: a `watch` would wake them in random order.
+#[derive(Default)]
+pub(crate) struct Death {
+    happened: AtomicBool,
+    bell: Notify,
+}
+
+impl Death {
+    pub(crate) fn strike(&self) {
+        self.happened.store(true, Ordering::Relaxed);
+        self.bell.notify_waiters();
+    }
+
+    async fn heard(&self) {
+        let heard = self.bell.notified();
+        if !self.happened.load(Ordering::Relaxed) {
+            heard.await;
+        }
+    }
 }
 
 /// What every client of a world shares.
@@ -96,7 +120,7 @@ impl Client {
     }
 
     async fn deliver(&mut self, asked: &[Asked], gives_up_ms: Option<u64>) -> Vec<Outcome> {
-        let Some(mut live) = self.network.live() else { return vec![Outcome::NotApplied; asked.len()] };
+        let Some(live) = self.network.live() else { return vec![Outcome::NotApplied; asked.len()] };
         let recorder = self.network.recorder.clone();
         let first = recorder.invoke(&self.name, live.run, asked);
         let patience = Duration::from_millis(gives_up_ms.unwrap_or(600_000));
@@ -105,7 +129,7 @@ impl Client {
         let replies = tokio::select! {
             biased;
             replies = ask(&network, &live.engine, asked) => Some(replies),
-            _ = live.dead.wait_for(|dead| *dead) => None,
+            () = live.death.heard() => None,
             () = sleep(patience) => {
                 recorder.tally("gave_up");
                 None

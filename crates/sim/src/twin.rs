@@ -3,7 +3,6 @@
 //! way. Never forgives: once dead or broken it stays so. Called by the engine; `world` crashes and restarts it.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -211,7 +210,7 @@ impl Twin {
         let before = self.view();
         let after = Memory::clone(&before);
         let verdicts = after.commit(sets, now).await?;
-        let records = self.records(sets, &verdicts, &before, now).await?;
+        let records = self.records(sets, &before, now).await?;
         if death == Some(Death::WithinAppend) {
             let cut = lock(&self.rng).usize(0..=records.len());
             self.append(&records[..cut]);
@@ -282,30 +281,22 @@ impl Twin {
     }
 
     // One record per set, so that a torn commit leaves some sets and not others: each is atomic, the commit is not.
-    async fn records(
-        &self,
-        sets: &[WriteSet],
-        verdicts: &[Verdict],
-        before: &Memory,
-        now: Millis,
-    ) -> Result<Vec<u8>, Error> {
-        let mut out = Vec::new();
-        for (set, _) in sets.iter().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Applied) {
+    // Only what really changes is written: a set that was applied before must not undo what came after it.
+    async fn records(&self, sets: &[WriteSet], before: &Memory, now: Millis) -> Result<Vec<u8>, Error> {
+        let (steps, mut out) = (Memory::clone(before), Vec::new());
+        for set in sets {
             let keys: Vec<RowKey> = set.writes.iter().map(|write| write.key).collect();
-            let known = before.load(&keys).await?;
-            // Already applied under this id: writing it again could undo what came after.
-            if known.iter().flatten().any(|row| row.revision == set.id) {
-                continue;
-            }
-            let rows: BTreeMap<RowKey, Option<Vec<u8>>> = set
-                .writes
-                .iter()
-                .map(|write| (write.key, write.put.as_ref().map(|record| codec::encode(&write.key, record, set.id))))
+            let known = steps.load(&keys).await?;
+            steps.commit(std::slice::from_ref(set), now).await?;
+            let changed = keys.iter().zip(known).zip(steps.load(&keys).await?);
+            let rows: Stored = changed
+                .filter(|((_, known), left)| {
+                    known.as_ref().map(|row| row.revision) != left.as_ref().map(|row| row.revision)
+                })
+                .map(|((key, _), left)| (*key, left.map(|row| codec::encode(key, &row.record, row.revision))))
                 .collect();
-            out.extend(Disk::record(now.0, &rows.into_iter().collect::<Stored>()));
+            out.extend(Disk::record(now.0, &rows));
         }
-        // The time is recorded even where every set was moved.
-        out.extend(Disk::record(now.0, &Stored::new()));
         Ok(out)
     }
 }

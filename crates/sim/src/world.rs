@@ -10,14 +10,13 @@ use std::{
 use fencepost::engine::{Engine, Limits};
 use fencepost_store::Store;
 use tokio::{
-    sync::watch,
     task::{AbortHandle, JoinHandle},
     time::sleep,
 };
 
 use crate::{
     callers::{Worker, housekeeper, operator},
-    client::{Client, Live, Network},
+    client::{Client, Death, Live, Network},
     clock::Clocks,
     disk::Disk,
     faults::Faults,
@@ -41,7 +40,7 @@ struct World {
 struct Running {
     twin: Arc<Twin>,
     commit_loop: AbortHandle,
-    dead: watch::Sender<bool>,
+    death: Arc<Death>,
 }
 
 /// The history of a seed.
@@ -149,16 +148,18 @@ impl World {
         };
         recorder.note(format_args!("engine {} starts: floor {floor_ms} {limits:?}", self.runs));
         let store: Arc<dyn Store> = twin.clone();
-        let Ok((engine, commit_loop)) = Engine::new(store, self.clocks.clone(), limits, Box::new(()), None).await
+        // With an executor of their own, replies leave a moment after the commit loop let go of them.
+        let askers = self.rng.bool().then(tokio::runtime::Handle::current);
+        let Ok((engine, commit_loop)) = Engine::new(store, self.clocks.clone(), limits, Box::new(()), askers).await
         else {
             return Err(twin.crash());
         };
-        let (dead, dies) = watch::channel(false);
+        let death = Arc::new(Death::default());
         let commit_loop = tokio::spawn(commit_loop).abort_handle();
-        let live = Live { run: self.runs, engine, dead: dies };
+        let live = Live { run: self.runs, engine, death: death.clone() };
         *self.network.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
         self.runs += 1;
-        Ok(Running { twin, commit_loop, dead })
+        Ok(Running { twin, commit_loop, death })
     }
 
     async fn run_until_crash(&mut self, running: Running) -> Disk {
@@ -174,7 +175,7 @@ impl World {
         running.commit_loop.abort();
         let disk = running.twin.crash();
         self.network.recorder.end_run(how);
-        running.dead.send_replace(true);
+        running.death.strike();
         disk
     }
 

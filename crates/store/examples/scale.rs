@@ -200,7 +200,7 @@ fn fence(index: u64, state: State) -> Record {
     Record::Fence(Fence {
         tenant: Tenant::new("nexa"),
         scope: "BOOKING".to_owned(),
-        fields: vec![("booking_id".to_owned(), format!("B-{index:010}")), ("leg".to_owned(), "1".to_owned())],
+        fields: vec![("booking_id".to_owned(), format!("B-{index:010}")), ("leg".to_owned(), "1".to_owned())].into(),
         seq: None,
         first_seen: Millis(first_seen),
         token: Token(first_seen),

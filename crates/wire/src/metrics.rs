@@ -19,6 +19,8 @@ use prometheus_client::{
 /// Tenants with series of their own.
 const TENANTS_MAX: usize = 200;
 
+type ByScope = Vec<(&'static str, String)>;
+
 /// What a decision is counted under. Shares its names, so that counting costs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Labels {
@@ -66,7 +68,7 @@ impl EncodeLabelSet for Labels {
 pub struct Metrics {
     registry: Arc<Registry>,
     decisions: Family<Labels, Counter>,
-    seal_seconds: Family<Vec<(&'static str, String)>, Histogram, fn() -> Histogram>,
+    seal_seconds: Family<ByScope, Histogram, fn() -> Histogram>,
     diff_operations: Histogram,
     batch_commands: Histogram,
     commit_seconds: Histogram,

@@ -108,7 +108,7 @@ impl Serve {
             };
             if let Some(url) = line.strip_prefix("fencepost: serving on http://") {
                 let address = url.trim().parse().unwrap();
-                return Server { child, address, words: words.into(), said, ended: false };
+                return Server { child, address, words: words.into(), said, ended: false, tracee: None };
             }
             said += &line;
         }
@@ -151,6 +151,8 @@ pub struct Server {
     words: Mutex<Receiver<String>>,
     said: String,
     ended: bool,
+    /// The server itself, where the child is a tracer: killing that one alone would let this one go on.
+    pub tracee: Option<Pid>,
 }
 
 impl Server {
@@ -210,6 +212,9 @@ impl Server {
 
     fn end(&mut self) {
         if !std::mem::replace(&mut self.ended, true) {
+            if let Some(tracee) = self.tracee {
+                let _ = rustix::process::kill_process(tracee, Signal::KILL);
+            }
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -258,5 +263,6 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
             return answer;
         }
         assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        thread::yield_now();
     }
 }

@@ -171,8 +171,7 @@ fn a_client_that_disconnects_while_the_effect_runs_keeps_its_claim() {
     server.acme().claim(SCOPE, &key("y")).token();
 }
 
-// `a_409_after_a_503_that_made_the_client_delete_live_data`: see failed_sync,
-// a_seal_that_was_answered_503_is_never_a_409_when_it_is_repeated.
+// A 409 after a 503 that made the client delete live data: in failed_sync, which can make the 503.
 
 #[test]
 fn tombstone_versions_are_not_forgotten_so_that_an_old_version_comes_back() {

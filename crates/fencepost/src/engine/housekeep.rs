@@ -39,7 +39,7 @@ impl Engine {
     pub async fn flush_sightings(&self) -> Result<(), Error> {
         let seen = self.shared.sightings.drain(FLUSH_MAX);
         if !seen.is_empty() {
-            self.submit(seen.into_iter().map(Command::Observe).collect()).await?;
+            self.submit_patiently(seen.into_iter().map(Command::Observe).collect()).await?;
         }
         Ok(())
     }
@@ -59,7 +59,7 @@ impl Engine {
             .collect();
         let count = over.len();
         if count > 0 {
-            self.submit(over).await?;
+            self.submit_patiently(over).await?;
         }
         let mut sweep = self.shared.sweep.lock().unwrap_or_else(PoisonError::into_inner);
         sweep.after = next;

@@ -131,6 +131,8 @@ impl WeakEngine {
     }
 }
 
+type Answer = oneshot::Receiver<Result<Vec<Reply>, Error>>;
+
 /// Rows peeked for one command.
 struct Snapshot(Vec<(RowKey, Loaded)>);
 
@@ -298,27 +300,30 @@ impl Engine {
     }
 
     async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
-        if let Some(why) = self.stopped() {
-            return Err(Error::Stopped(why.to_owned()));
-        }
-        let (reply, answer) = oneshot::channel();
-        let patience = self.shared.limits.patience;
-        let job = commit::Job { commands, reply };
+        let accepted = tokio::time::timeout(self.shared.limits.patience, self.enqueue(commands));
         // Never accepted is never applied; a queue that stays full is an overload, not a reason to wait for ever.
-        if let Err(refused) = self.jobs.try_send(job) {
-            let job = match refused {
-                mpsc::error::TrySendError::Full(job) | mpsc::error::TrySendError::Closed(job) => job,
-            };
-            self.jobs
-                .send_timeout(job, patience)
-                .await
-                .map_err(|_| Error::Unavailable("the commit queue is full".to_owned()))?;
-        }
-        match tokio::time::timeout(patience, answer).await {
+        let answer = accepted.await.map_err(|_| Error::Unavailable("the commit queue is full".to_owned()))??;
+        match tokio::time::timeout(self.shared.limits.patience, answer).await {
             Ok(Ok(replies)) => replies,
             Ok(Err(_)) => Err(Error::Unknown("the commit loop ended".to_owned())),
             Err(_) => Err(Error::Unknown("the store does not answer".to_owned())),
         }
+    }
+
+    // Needs no timer: housekeeping runs where there is none.
+    async fn submit_patiently(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
+        let answer = self.enqueue(commands).await?;
+        answer.await.unwrap_or_else(|_| Err(Error::Unknown("the commit loop ended".to_owned())))
+    }
+
+    async fn enqueue(&self, commands: Vec<Command>) -> Result<Answer, Error> {
+        if let Some(why) = self.stopped() {
+            return Err(Error::Stopped(why.to_owned()));
+        }
+        let (reply, answer) = oneshot::channel();
+        let sent = self.jobs.send(commit::Job { commands, reply }).await;
+        sent.map_err(|_| Error::Stopped("the engine is closed".to_owned()))?;
+        Ok(answer)
     }
 }
 

@@ -36,7 +36,7 @@ impl Waiters {
         self.taken.fetch_add(1, Ordering::SeqCst);
         let (bell, count) = seats.entry(key).or_default();
         *count += 1;
-        Some(Seat { room: self, key: key, bell: bell.clone() })
+        Some(Seat { room: self, key, bell: bell.clone() })
     }
 
     pub(super) fn wake(&self, keys: impl Iterator<Item = FenceKey>) {

@@ -105,3 +105,24 @@ async fn fail_stop_after_a_failed_sync_nothing_is_acknowledged() {
     assert!(once.engine().ready().await.is_err());
     assert!(once.lookup("JOB", [("id", "a")]).await.unwrap().is_some(), "what was acknowledged can still be read");
 }
+
+#[tokio::test]
+async fn housekeeping_needs_no_executor_of_its_own() {
+    let hand = Hand::new();
+    let once = over(Arc::new(Memory::default()), hand.clone(), Limits::default()).await;
+    let job = once.scope("JOB").key([("id", "a")]);
+    let Claimed::New(claim) = job.clone().claim().await.unwrap() else { panic!() };
+    claim.seal("e", "r").await.unwrap();
+    assert!(matches!(job.claim().await, Ok(Claimed::Duplicate(_))), "a count to flush");
+    let engine = once.engine().clone();
+    let step = move || futures::executor::block_on(engine.housekeep());
+    tokio::task::spawn_blocking(|| std::thread::spawn(step).join()).await.unwrap().unwrap().unwrap();
+}
+
+#[test]
+fn a_fencepost_outlives_the_runtime_it_was_opened_on() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let once = runtime().block_on(over(Arc::new(Memory::default()), Hand::new(), Limits::default()));
+    let claimed = runtime().block_on(once.scope("JOB").key([("id", "a")]).claim());
+    assert!(matches!(claimed, Ok(Claimed::New(_))));
+}

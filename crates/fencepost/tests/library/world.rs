@@ -46,7 +46,7 @@ pub fn policy() -> Policy {
 }
 
 pub async fn over(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: Limits) -> Fencepost {
-    Fencepost::over(store, clock, policy(), limits, Box::new(())).await.unwrap()
+    Fencepost::over(store, clock, policy(), limits, Box::new(()), None).await.unwrap()
 }
 
 pub async fn world() -> (Fencepost, Arc<Hand>) {

@@ -57,10 +57,10 @@ pub(super) fn put(out: &mut Vec<u8>, fence: &Fence) {
     put_str(out, fence.tenant.as_str());
     put_str(out, &fence.scope);
     put_uint(out, fence.fields.len() as u64);
-    for (name, _) in &fence.fields {
+    for (name, _) in fence.fields.iter() {
         put_str(out, name);
     }
-    for (_, value) in &fence.fields {
+    for (_, value) in fence.fields.iter() {
         put_str(out, value);
     }
     put_since(out, first, fence.token.0);
@@ -131,6 +131,7 @@ pub(super) fn take(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Fence, Dama
         }
     }
     let first_seen = Millis(first);
+    let fields = fields.into();
     Ok(Fence { tenant, scope, fields, seq, first_seen, token, attempt, body, source, version, state, events })
 }
 

@@ -54,7 +54,7 @@ pub(super) fn fence(value: u64, state: State) -> Record {
     Record::Fence(Fence {
         tenant: Tenant::new("acme"),
         scope: "BOOKING".to_owned(),
-        fields: vec![("id".to_owned(), value.to_string())],
+        fields: vec![("id".to_owned(), value.to_string())].into(),
         seq: None,
         first_seen: NOW,
         token: Token(value),

@@ -26,7 +26,7 @@ pub fn sealed(number: u64, expires: u64) -> Record {
     Record::Fence(Fence {
         tenant: Tenant::new("acme"),
         scope: "BOOKING".to_owned(),
-        fields: vec![("booking".to_owned(), number.to_string())],
+        fields: vec![("booking".to_owned(), number.to_string())].into(),
         seq: None,
         first_seen: Millis(NOW),
         token: Token(NOW),

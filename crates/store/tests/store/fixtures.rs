@@ -32,7 +32,7 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
     let fence = Fence {
         tenant: Tenant::new("nexa"),
         scope: "BOOKING".to_owned(),
-        fields: vec![("booking_id".to_owned(), "B-17".to_owned()), ("leg".to_owned(), "ü".to_owned())],
+        fields: vec![("booking_id".to_owned(), "B-17".to_owned()), ("leg".to_owned(), "ü".to_owned())].into(),
         seq: None,
         first_seen: at(0),
         token: Token(at(0).0),

@@ -8,9 +8,8 @@ use axum::{
 };
 use fencepost::{Explanation, policy::identity::Role};
 use fencepost_kernel::{
-    Millis, RowKey, Tenant,
+    FenceKey, Millis, RowKey, Tenant,
     fence::{Fence, Record, State as FenceState},
-    json::write_string,
     key::{Kind, Target},
 };
 
@@ -46,36 +45,29 @@ pub(super) async fn lookup(State(app): State<Arc<App>>, request: Request) -> Res
             None => Ok(None),
         };
         let seq = seq.map_err(|_| Problem::new(Code::Malformed, "the sequence number must be a whole number"))?;
-        let found = {
-            let target = |tenant: Tenant| {
-                Target::new(tenant, scope.clone(), fields.clone(), seq).map_err(|wrong| {
-                    Problem::new(
-                        Code::WrongKey,
-                        format!("scope {name} takes exactly {}; {wrong}", scope.key.join(", ")),
-                    )
-                })
-            };
-            let engine = call.app.fencepost.engine();
-            match reader(call, one("tenant")?)? {
-                Some(tenant) => engine.explain(target(tenant)?.key).await?,
-                None => {
-                    let mut found = None;
-                    for tenant in call.app.directory.tenants() {
-                        if let Some(explanation) = engine.explain(target(Tenant::new(tenant))?.key).await?
-                            && found.replace(explanation).is_some()
-                        {
-                            return Err(Problem::new(
-                                Code::Malformed,
-                                "several tenants have this key: name one with `tenant=`",
-                            ));
-                        }
+        let engine = call.app.fencepost.engine();
+        let explain = async |tenant: Tenant| {
+            let target = Target::new(tenant, scope.clone(), fields.clone(), seq);
+            let key = target.map_err(|wrong| request::wrong_key(scope, &wrong))?.key;
+            Ok::<_, Problem>(engine.explain(key).await?.map(|explanation| (key, explanation)))
+        };
+        let found = match reader(call, one("tenant")?)? {
+            Some(tenant) => explain(tenant).await?,
+            None => {
+                let mut found = None;
+                for tenant in call.app.directory.tenants() {
+                    if let Some(one) = explain(Tenant::new(tenant)).await?
+                        && found.replace(one).is_some()
+                    {
+                        let detail = "several tenants have this key: name one with `tenant=`";
+                        return Err(Problem::new(Code::Malformed, detail));
                     }
-                    found
                 }
+                found
             }
         };
         Ok(Answer::ok(match found {
-            Some(explanation) => explained(&explanation),
+            Some((key, explanation)) => explained(key, &explanation),
             None => Object::new().display("exists", false).end(),
         })
         .response())
@@ -91,13 +83,13 @@ fn reader(call: &Call, named: Option<&str>) -> Result<Option<Tenant>, Problem> {
     call.tenant(named).map(Some)
 }
 
-fn explained(explanation: &Explanation) -> Vec<u8> {
+fn explained(key: FenceKey, explanation: &Explanation) -> Vec<u8> {
     let fence = &explanation.fence;
     let mut body = Object::new()
         .display("exists", true)
         .text("scope", &fence.scope)
         .text("tenant", fence.tenant.as_str())
-        .text("idempotencyKey", &key_of(fence))
+        .text("idempotencyKey", &key.to_string())
         .text("state", explanation.phase.name())
         .time("firstSeenAt", fence.first_seen);
     match &fence.state {
@@ -133,12 +125,6 @@ fn explained(explanation: &Explanation) -> Vec<u8> {
         .end()
 }
 
-fn key_of(fence: &Fence) -> String {
-    let scope = Arc::new(fencepost_kernel::Scope::new(fence.scope.as_str(), fence.fields.iter().map(|(name, _)| name)));
-    Target::new(fence.tenant.clone(), scope, fence.fields.clone(), fence.seq)
-        .map_or_else(|_| String::new(), |target| target.key.to_string())
-}
-
 /// How many doubts are listed at once.
 const PAGE: usize = 100;
 
@@ -163,9 +149,10 @@ pub(super) async fn in_doubt(State(app): State<Arc<App>>, request: Request) -> R
             items.extend_from_slice(&doubt(key, fence));
         }
         items.push(b']');
-        let next = page.last().filter(|_| page.len() == PAGE).and_then(|(key, row)| {
-            row.record.due_at().map(|due| format!("{:x}-{}", due.0, fencepost_kernel::FenceKey(key.id)))
-        });
+        let next = page
+            .last()
+            .filter(|_| page.len() == PAGE)
+            .and_then(|(key, row)| row.record.due_at().map(|due| format!("{:x}-{}", due.0, FenceKey(key.id))));
         Ok(Answer::ok(Object::new().raw("items", &items).text("next_cursor", &next.unwrap_or_default()).end())
             .response())
     })
@@ -187,16 +174,14 @@ fn position(cursor: &str) -> Result<(Millis, RowKey), Problem> {
 
 fn doubt(key: &RowKey, fence: &Fence) -> Vec<u8> {
     let mut fields = Object::new();
-    for (name, value) in &fence.fields {
-        let mut quoted = Vec::new();
-        write_string(&mut quoted, name);
+    for (name, value) in fence.fields.iter() {
         fields = fields.text(name, value);
     }
     let mut body = Object::new()
         .text("tenant", fence.tenant.as_str())
         .text("scope", &fence.scope)
         .raw("key", &fields.end())
-        .text("idempotency_key", &fencepost_kernel::FenceKey(key.id).to_string())
+        .text("idempotency_key", &FenceKey(key.id).to_string())
         .text("state", "in_doubt")
         .display("token", fence.token.0)
         .display("attempt", fence.attempt)

@@ -121,7 +121,7 @@ fn caller(app: &App, parts: &Parts) -> Result<Arc<Identity>, Problem> {
 }
 
 async fn read(app: &App, parts: &Parts, mut body: Body) -> Result<Bytes, Problem> {
-    let max = app.policy().server.limits.request_bytes_max as usize;
+    let max = app.policy().server.limits.request_bytes_max;
     let too_large = || Problem::new(Code::TooLarge, format!("a request may have up to {max} bytes"));
     let announced =
         parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());

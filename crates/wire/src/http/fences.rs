@@ -95,7 +95,7 @@ fn commands(call: &Call, node: &Node<'_>) -> Result<Vec<Result<Command, Problem>
     let Some(Value::Array(list)) = list else {
         return Err(Problem::new(Code::Malformed, "`commands` must be an array"));
     };
-    let max = call.app.policy().server.limits.batch_commands_max as usize;
+    let max = call.app.policy().server.limits.batch_commands_max;
     if list.len() > max {
         return Err(Problem::new(
             Code::Malformed,

@@ -253,7 +253,7 @@ fn schemas(codes: &[&str]) -> Value {
         "Seal": with(&[("token", count.clone()), ("effect_id", text.clone()), ("receipt", any.clone())], &["scope", "key", "token", "effect_id", "receipt"]),
         "Renew": with(&[("token", count.clone()), ("lease_ms", json!({"type": "integer", "minimum": 1}))], &["scope", "key", "token"]),
         "Release": with(&[("token", count.clone())], &["scope", "key", "token"]),
-        "Resolve": with(&[("outcome", json!({"enum": ["sealed", "released"]})), ("why", text.clone()), ("effect_id", text.clone()), ("receipt", any.clone())], &["scope", "key", "outcome", "why"]),
+        "Resolve": with(&[("outcome", json!({"enum": ["sealed", "released"]})), ("why", text.clone()), ("token", count.clone()), ("effect_id", text.clone()), ("receipt", any.clone())], &["scope", "key", "outcome", "why"]),
         "Batch": json!({"type": "object", "required": ["commands"], "properties": {"commands": {"type": "array", "maxItems": 1000, "items": {"type": "object", "required": ["op"], "properties": {"op": {"enum": ["claim", "again", "seal", "renew", "release"]}}}}}}),
         "BatchResults": json!({"type": "object", "required": ["results"], "properties": {"results": {"type": "array", "items": {"type": "object", "required": ["status", "body"], "properties": {"status": {"type": "integer"}, "body": {"type": "object"}}}}}}),
         "New": object(&["decision", "idempotency_key", "token", "attempt", "recovering", "lease_expires_at"], &[("decision", &json!({"const": "new"})), ("idempotency_key", &key_hex), ("token", &count), ("attempt", &count), ("recovering", &yes), ("lease_expires_at", &time), ("earlier", &json!({"type": "object", "description": "The attempt that lapsed, where recovering"}))]),

@@ -64,9 +64,8 @@ impl Object {
 
     fn name(&mut self, name: &str) {
         self.0.push(if self.0.is_empty() { b'{' } else { b',' });
-        self.0.push(b'"');
-        self.0.extend_from_slice(name.as_bytes());
-        self.0.extend_from_slice(b"\":");
+        write_string(&mut self.0, name);
+        self.0.push(b':');
     }
 
     pub(super) fn text(mut self, name: &str, value: &str) -> Self {

@@ -2,12 +2,12 @@
 //! The other half of the pair is `reply`. Never asks the engine anything.
 
 use fencepost_kernel::{
-    Command, Version,
+    Command, Scope, Version,
     body::Body,
     command::{self, Outcome, Release, Renew, Resolve, Seal},
     fence::{Source, Token},
     json::{Node, Value},
-    key::Target,
+    key::{Target, WrongFields},
 };
 
 use super::call::Call;
@@ -93,9 +93,12 @@ pub(super) fn target(call: &Call, node: &Node<'_>, repetition: Repetition) -> Re
     if seq.is_some() && scope.again.is_none() {
         return Err(malformed(format!("scope {name} has no sequence of repetitions")));
     }
-    Target::new(tenant, scope.clone(), fields, seq).map_err(|wrong| {
-        Problem::new(Code::WrongKey, format!("scope {name} takes exactly {}; {wrong}", scope.key.join(", ")))
-    })
+    Target::new(tenant, scope.clone(), fields, seq).map_err(|wrong| wrong_key(scope, &wrong))
+}
+
+/// A key object that is not the scope's.
+pub(super) fn wrong_key(scope: &Scope, wrong: &WrongFields) -> Problem {
+    Problem::new(Code::WrongKey, format!("scope {} takes exactly {}; {wrong}", scope.name, scope.key.join(", ")))
 }
 
 /// A claim, and how long it will wait for somebody else's.
