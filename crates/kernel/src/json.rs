@@ -448,34 +448,47 @@ pub(crate) fn step<'m>(masks: &[&'m str], name: &str) -> Vec<&'m str> {
         .collect()
 }
 
+/// What follows the backslash for each byte that needs one; `u` where only the long form will do, 0 where none is needed.
+const ESCAPES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut control = 0;
+    while control < 0x20 {
+        table[control] = b'u';
+        control += 1;
+    }
+    table[0x08] = b'b';
+    table[0x09] = b't';
+    table[0x0a] = b'n';
+    table[0x0c] = b'f';
+    table[0x0d] = b'r';
+    table[b'"' as usize] = b'"';
+    table[b'\\' as usize] = b'\\';
+    table
+};
+
 /// Writes a string with the escapes of RFC 8785 and no others.
 pub fn write_string(out: &mut Vec<u8>, text: &str) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(text.len() + 2);
     out.push(b'"');
-    let mut plain = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        let short = match byte {
-            b'"' => b'"',
-            b'\\' => b'\\',
-            0x08 => b'b',
-            0x09 => b't',
-            0x0a => b'n',
-            0x0c => b'f',
-            0x0d => b'r',
-            0..=0x1f => 0,
-            _ => continue,
-        };
-        out.extend_from_slice(&text.as_bytes()[plain..at]);
-        if short == 0 {
-            const DIGITS: &[u8; 16] = b"0123456789abcdef";
-            out.extend_from_slice(b"\\u00");
-            out.push(DIGITS[usize::from(byte >> 4)]);
-            out.push(DIGITS[usize::from(byte & 15)]);
-        } else {
-            out.extend_from_slice(&[b'\\', short]);
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|byte| ESCAPES[usize::from(*byte)] != 0) {
+        out.extend_from_slice(&rest[..at]);
+        let byte = rest[at];
+        match ESCAPES[usize::from(byte)] {
+            b'u' => out.extend_from_slice(&[
+                b'\\',
+                b'u',
+                b'0',
+                b'0',
+                DIGITS[usize::from(byte >> 4)],
+                DIGITS[usize::from(byte & 15)],
+            ]),
+            short => out.extend_from_slice(&[b'\\', short]),
         }
-        plain = at + 1;
+        rest = &rest[at + 1..];
     }
-    out.extend_from_slice(&text.as_bytes()[plain..]);
+    out.extend_from_slice(rest);
     out.push(b'"');
 }
 

@@ -42,15 +42,33 @@ impl fmt::Display for Tenant {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FenceKey(pub [u8; 32]);
 
-impl fmt::Display for FenceKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Hexadecimal digits, lower case.
+pub struct Hex([u8; 64]);
+
+impl std::ops::Deref for Hex {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl FenceKey {
+    /// The key as clients see it.
+    pub fn hex(&self) -> Hex {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut hex = [0u8; 64];
         for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
             pair[0] = DIGITS[usize::from(byte >> 4)];
             pair[1] = DIGITS[usize::from(byte & 15)];
         }
-        f.write_str(std::str::from_utf8(&hex).unwrap_or_default())
+        Hex(hex)
+    }
+}
+
+impl fmt::Display for FenceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.hex())
     }
 }
 

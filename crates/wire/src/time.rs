@@ -1,7 +1,18 @@
 //! Times as clients see them.
 
-/// RFC 3339 in UTC with milliseconds.
-pub fn rfc3339(ms: u64) -> String {
+/// A written time.
+pub struct Stamp([u8; 24]);
+
+impl std::ops::Deref for Stamp {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+/// RFC 3339 in UTC with milliseconds. Every answer has several, so it is written without `format!`.
+pub fn rfc3339(ms: u64) -> Stamp {
     let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
     // Civil date from days since 1970, in whole 400-year eras that begin in March.
     let shifted = days + 719_468;
@@ -13,7 +24,21 @@ pub fn rfc3339(ms: u64) -> String {
     let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute, second, milli) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1_000 % 60, of_day % 1_000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+    let mut stamp = *b"0000-00-00T00:00:00.000Z";
+    let mut put = |end: usize, width: usize, mut value: u64| {
+        for digit in stamp[end - width..end].iter_mut().rev() {
+            *digit = b'0' + (value % 10) as u8;
+            value /= 10;
+        }
+    };
+    put(4, 4, year);
+    put(7, 2, month);
+    put(10, 2, day);
+    put(13, 2, hour);
+    put(16, 2, minute);
+    put(19, 2, second);
+    put(23, 3, milli);
+    Stamp(stamp)
 }
 
 #[cfg(test)]
@@ -28,7 +53,7 @@ mod tests {
             (1_709_251_199_999, "2024-02-29T23:59:59.999Z"),
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
         ] {
-            assert_eq!(rfc3339(ms), text);
+            assert_eq!(&*rfc3339(ms), text);
         }
     }
 }

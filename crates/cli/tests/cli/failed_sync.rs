@@ -1,7 +1,11 @@
 //! A sync that fails is never tried again: what the disk kept is unknown, so nothing more is acknowledged.
 //! The kernel's answer is replaced by strace, under the real binary.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use rustix::process::{Pid, Signal};
 use serde_json::json;
@@ -13,9 +17,13 @@ use super::{
 
 /// A server under strace, whose commit thread's sync of this number fails; every other one goes through.
 fn traced(data: &Path, trace: &Path, log: &Path, failing: usize) -> Server {
+    injected(data, trace, log, &format!("error=EIO:when={failing}"))
+}
+
+fn injected(data: &Path, trace: &Path, log: &Path, fault: &str) -> Server {
     let mut strace = command("strace");
     strace.args(["-f", "-qq", "-e", "trace=fsync,fdatasync,sync_file_range"]);
-    strace.arg("-e").arg(format!("inject=fdatasync:error=EIO:when={failing}")).arg("-o").arg(trace).arg(BINARY);
+    strace.arg("-e").arg(format!("inject=fdatasync:{fault}")).arg("-o").arg(trace).arg(BINARY);
     let mut server = Serve::under(strace, data).arg("--dev").log(log.to_owned()).start();
     let pid = server.pid().as_raw_nonzero();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
@@ -101,6 +109,24 @@ fn a_server_that_has_stopped_answers_nothing_wrong_and_ends_in_order() {
     rustix::process::kill_process(traced.tracee.unwrap(), Signal::TERM).unwrap();
     let (status, said) = traced.wait();
     assert_eq!(status.code(), Some(0), "{said}");
+}
+
+#[test]
+fn a_sync_that_hangs_is_answered_503_within_five_seconds() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, trace, log) = (dir.path().join("data"), dir.path().join("trace"), dir.path().join("log"));
+    // Half a minute, in microseconds; the server is gone before.
+    let server = injected(&data, &trace, &log, "delay_enter=30000000:when=2");
+    server.acme().claim("INDEX_BUILD", &key(1)).token();
+    let begun = Instant::now();
+    let refused = server.acme().claim("INDEX_BUILD", &key(2));
+    let waited = begun.elapsed();
+    refused.problem(503, "store-unavailable");
+    assert!(refused.header("retry-after").is_some());
+    assert!(waited < Duration::from_secs(8), "five seconds, and some for a busy machine: {waited:?}");
+    server.kill();
+    let server = Serve::dev(&data).start();
+    server.acme().claim("INDEX_BUILD", &key(1)).problem(409, "in-flight");
 }
 
 /// Claims and seals in turn until a sync fails. The key and token of the seal, where it was a seal's.

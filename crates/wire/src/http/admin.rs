@@ -89,7 +89,7 @@ fn explained(key: FenceKey, explanation: &Explanation) -> Vec<u8> {
         .display("exists", true)
         .text("scope", &fence.scope)
         .text("tenant", fence.tenant.as_str())
-        .text("idempotencyKey", &key.to_string())
+        .text("idempotencyKey", &key.hex())
         .text("state", explanation.phase.name())
         .time("firstSeenAt", fence.first_seen);
     match &fence.state {
@@ -181,7 +181,7 @@ fn doubt(key: &RowKey, fence: &Fence) -> Vec<u8> {
         .text("tenant", fence.tenant.as_str())
         .text("scope", &fence.scope)
         .raw("key", &fields.end())
-        .text("idempotency_key", &FenceKey(key.id).to_string())
+        .text("idempotency_key", &FenceKey(key.id).hex())
         .text("state", "in_doubt")
         .display("token", fence.token.0)
         .display("attempt", fence.attempt)

@@ -171,7 +171,7 @@ pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<
         let wanted = |field: &str| listed.iter().any(|listed| listed == field);
         let line = app.log.line(level, app.fencepost.engine().now().0, msg);
         let mut line = line.text("op", op).text("decision", decision).text("scope", scope).text("tenant", tenant);
-        line = line.text("idempotency_key", &target.key.to_string()).text("trace_id", &call.trace.0);
+        line = line.text("idempotency_key", &target.key.hex()).text("trace_id", &call.trace.0);
         for (field, value) in [
             ("effect_id", effect_id),
             ("source_type", source.map(|source| source.kind.as_str()).or(target.scope.source.as_deref())),

@@ -47,7 +47,7 @@ impl Answer {
         if self.replayed {
             headers.insert(REPLAYED, HeaderValue::from_static("true"));
         }
-        if let Some(value) = self.expires.and_then(|at| HeaderValue::try_from(rfc3339(at.0)).ok()) {
+        if let Some(value) = self.expires.and_then(|at| HeaderValue::from_str(&rfc3339(at.0)).ok()) {
             headers.insert(EXPIRES, value);
         }
         response
@@ -177,7 +177,7 @@ pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answ
 }
 
 fn keyed(target: &Target, decision: &str) -> Object {
-    Object::new().text("decision", decision).display("idempotency_key", format_args!("\"{}\"", target.key))
+    Object::new().text("decision", decision).text("idempotency_key", &target.key.hex())
 }
 
 fn new(target: &Target, granted: &Granted) -> Answer {
@@ -217,7 +217,7 @@ pub(super) fn alias(alias: &Alias, replay: Option<bool>) -> Vec<u8> {
     if let Some(replay) = replay {
         body = body.display("replay", replay);
     }
-    body.text("idempotency_key", &alias.target.to_string())
+    body.text("idempotency_key", &alias.target.hex())
         .text("effect_id", &alias.receipt.effect_id)
         .raw("receipt", &alias.receipt.body)
         .time("moved_at", alias.at)
@@ -237,7 +237,7 @@ fn conflict(call: &Call, target: &Target, mismatch: &Mismatch) -> Problem {
         None => {
             let side = |body: &fencepost_kernel::body::Body| {
                 let digest = fencepost_kernel::FenceKey(body.digest);
-                String::from_utf8(Object::new().text("sha256", &digest.to_string()).display("size", body.size).end())
+                String::from_utf8(Object::new().text("sha256", &digest.hex()).display("size", body.size).end())
                     .unwrap_or_default()
             };
             problem.with("first", &side(&mismatch.first)).with("second", &side(&mismatch.second))
