@@ -31,7 +31,7 @@ pub(super) const KEYSPACES: [&str; 4] = [FENCES, ROWS, DUE, META];
 
 /// One writes memtables out, the other compacts: with only one, writers wait whenever a compaction takes long.
 const WORKERS: usize = 2;
-/// A memtable is freed under a lock that readers wait for, so a larger one stalls commits for longer.
+/// A memtable is freed under a lock that readers wait for. Whether a smaller one stalls less is not settled.
 const MEMTABLE_BYTES: u64 = 16 << 20;
 const TABLE_BYTES: u64 = 32 << 20;
 /// Beyond this, keyspaces that are written rarely are flushed so that old journals can go.
