@@ -283,7 +283,7 @@ impl Fencepost {
     /// A claim in kernel words, answered in the library's.
     pub(crate) async fn enter(&self, claim: command::Claim, wait: Duration) -> Result<Claimed, Error> {
         let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
-        match self.engine().claim(claim, wait).await.map_err(Error::Engine)? {
+        match self.engine().claim(&Command::Claim(claim), wait).await.map_err(Error::Engine)? {
             Reply::New(granted) => Ok(Claimed::New(Claim { engine: self.engine().clone(), target, granted, lease_ms })),
             Reply::Duplicate { fence, .. } => Ok(Claimed::Duplicate(outcome(&fence))),
             Reply::InFlight { lease_expires } => Err(Error::InFlight { lease_expires }),
@@ -340,7 +340,7 @@ impl Claim {
     /// Asks for more time, counted from now.
     pub async fn renew(&self) -> Result<Millis, Error> {
         let renew = Renew { target: self.target.clone(), token: self.token(), lease_ms: self.lease_ms };
-        match self.engine.ask(Command::Renew(renew)).await.map_err(Error::Engine)? {
+        match self.engine.ask(&Command::Renew(renew)).await.map_err(Error::Engine)? {
             Reply::Renewed { lease_expires } => Ok(lease_expires),
             Reply::InDoubt { .. } => Err(Error::InDoubt),
             _ => Err(Error::FencedOff),
@@ -355,7 +355,7 @@ impl Claim {
             effect_id: effect_id.into(),
             receipt: receipt.into(),
         };
-        match self.engine.ask(Command::Seal(seal)).await.map_err(Error::Engine)? {
+        match self.engine.ask(&Command::Seal(seal)).await.map_err(Error::Engine)? {
             Reply::Sealed { .. } => Ok(()),
             Reply::SealConflict => Err(Error::Conflict { diff: None }),
             _ => Err(Error::FencedOff),
@@ -365,7 +365,7 @@ impl Claim {
     /// Gives the key back: nothing happened.
     pub async fn release(&self) -> Result<(), Error> {
         let release = Release { target: self.target.clone(), token: self.token() };
-        match self.engine.ask(Command::Release(release)).await.map_err(Error::Engine)? {
+        match self.engine.ask(&Command::Release(release)).await.map_err(Error::Engine)? {
             Reply::Released { .. } => Ok(()),
             _ => Err(Error::FencedOff),
         }

@@ -2,12 +2,12 @@
 //! Never reads a clock: leases and expiry are judged against the caller's `now`.
 //! Called only from `decide`.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::cmp::Ordering;
 
 use crate::{
     again,
     command::{Claim, Decision, Earlier, Granted, Mismatch, Reply, Rows},
-    decide::{fence_of, write},
+    decide::{fence_of, shared_fence_of, write},
     fence::{Event, Fence, Phase, Record, State, Token, What, forgotten_at},
     key::RowKey,
     scope::{BodyMismatch, OnLapse, Scope},
@@ -71,21 +71,21 @@ pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
     if let Some(refusal) = out_of_order(live, version.as_ref(), rows) {
         return Decision::reply(refusal);
     }
-    match live.map(|fence| (fence, fence.phase(now), &fence.state)) {
-        Some((fence, Phase::Sealed, _)) => {
-            Decision::reply(Reply::Duplicate { fence: Arc::new(fence.clone()), body_differs: differs })
-        }
-        Some((_, Phase::Pending, State::Pending { lease_expires, .. })) => {
+    if let Some(sealed) = shared_fence_of(rows, key).filter(|fence| fence.phase(now) == Phase::Sealed) {
+        return Decision::reply(Reply::Duplicate { fence: sealed.clone(), body_differs: differs });
+    }
+    match live.map(|fence| (fence.phase(now), &fence.state)) {
+        Some((Phase::Pending, State::Pending { lease_expires, .. })) => {
             Decision::reply(Reply::InFlight { lease_expires: *lease_expires })
         }
-        Some((_, Phase::InDoubt, State::Pending { lease_expires, .. })) => {
+        Some((Phase::InDoubt, State::Pending { lease_expires, .. })) => {
             Decision::reply(Reply::InDoubt { since: *lease_expires })
         }
         _ => match again::admit(&claim.target, live, rows, now) {
             Err(refusal) => Decision::reply(refusal),
             Ok(head) => {
                 let (fence, granted) = grant(claim, live, known.map(|fence| fence.token), version, now);
-                let mut writes = vec![write(rows, key, Some(Record::Fence(fence)))];
+                let mut writes = vec![write(rows, key, Some(fence.into()))];
                 writes.extend(head);
                 Decision { writes, reply: Reply::New(granted) }
             }

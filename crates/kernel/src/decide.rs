@@ -2,6 +2,8 @@
 //! Never reads anything that was not loaded before, never reads a clock, cannot fail.
 //! Called from the commit loop, and over a synced snapshot for answers that write nothing.
 
+use std::sync::Arc;
+
 use crate::{
     again, claim,
     command::{Command, Decision, Observe, PutAlias, Reply, Rows, Write},
@@ -69,6 +71,11 @@ pub fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
 
 /// The fence in a row, expired or not.
 pub(crate) fn fence_of(rows: &impl Rows, key: RowKey) -> Option<&Fence> {
+    shared_fence_of(rows, key).map(Arc::as_ref)
+}
+
+/// The same, for a reply that outlives the rows.
+pub(crate) fn shared_fence_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<Fence>> {
     match &rows.row(&key)?.record {
         Record::Fence(fence) => Some(fence),
         _ => None,

@@ -283,11 +283,10 @@ pub const SIGHTINGS_MAX: usize = 16;
 
 /// Anything a store holds.
 // Nearly every record is a fence: a box would cost an allocation on each read and save nothing.
-#[allow(clippy::large_enum_variant)]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// See [`Fence`].
-    Fence(Fence),
+    /// See [`Fence`]. Shared: it is read far more often than it changes.
+    Fence(Arc<Fence>),
     /// See [`VersionHead`].
     VersionHead(VersionHead),
     /// See [`AgainHead`].
@@ -296,6 +295,12 @@ pub enum Record {
     Alias(Alias),
     /// See [`Trace`].
     Trace(Trace),
+}
+
+impl From<Fence> for Record {
+    fn from(fence: Fence) -> Self {
+        Self::Fence(Arc::new(fence))
+    }
 }
 
 impl Record {

@@ -54,7 +54,7 @@ pub(crate) fn renew(renew: &Renew, rows: &impl Rows, now: Millis) -> Decision {
         (Phase::Pending | Phase::Lapsed, _) => {
             let mut fence = fence.clone();
             fence.state = claim::pending(&renew.target.scope, renew.token, renew.lease_ms, now);
-            let writes = vec![write(rows, RowKey::fence(renew.target.key), Some(Record::Fence(fence)))];
+            let writes = vec![write(rows, RowKey::fence(renew.target.key), Some(fence.into()))];
             Decision { writes, reply: Reply::Renewed { lease_expires: now.plus(renew.lease_ms) } }
         }
         // Somebody may already be looking at this doubt: only an outcome ends it.
@@ -140,7 +140,7 @@ fn refuse(target: &Target, fence: &Fence, token: Token, rows: &impl Rows, now: M
     }
     let mut fence = fence.clone();
     fence.record(now, token, What::SealRefused);
-    Decision { writes: vec![write(rows, RowKey::fence(target.key), Some(Record::Fence(fence)))], reply }
+    Decision { writes: vec![write(rows, RowKey::fence(target.key), Some(fence.into()))], reply }
 }
 
 fn settle(target: &Target, mut fence: Fence, effect_id: &str, body: Bytes, rows: &impl Rows, now: Millis) -> Decision {
@@ -148,7 +148,7 @@ fn settle(target: &Target, mut fence: Fence, effect_id: &str, body: Bytes, rows:
     fence.state = State::Sealed { receipt: Receipt { effect_id: effect_id.to_owned(), body }, at: now, expires };
     let first_seen = fence.first_seen;
     let head = raise_head(&fence, rows);
-    let mut writes = vec![write(rows, RowKey::fence(target.key), Some(Record::Fence(fence)))];
+    let mut writes = vec![write(rows, RowKey::fence(target.key), Some(fence.into()))];
     writes.extend(head);
     writes.extend(again::sealed(target, rows, expires, now));
     Decision { writes, reply: Reply::Sealed { replay: false, at: now, expires, first_seen } }
@@ -167,5 +167,5 @@ fn raise_head(fence: &Fence, rows: &impl Rows) -> Option<Write> {
 fn free(target: &Target, mut fence: Fence, rows: &impl Rows, now: Millis) -> Write {
     let expires = forgotten_at(fence.token, now, target.scope.retain_ms);
     fence.state = State::Released { at: now, expires };
-    write(rows, RowKey::fence(target.key), Some(Record::Fence(fence)))
+    write(rows, RowKey::fence(target.key), Some(fence.into()))
 }

@@ -169,7 +169,8 @@ impl Worker {
 
     // Several requests in one commit; on one key, so that their order shows.
     async fn batch(&mut self) {
-        let (base, seq) = self.pick();
+        let known = self.grudges.last().filter(|_| self.client.rng.bool()).map(|held| (held.base.clone(), held.seq));
+        let (base, seq) = known.unwrap_or_else(|| self.pick());
         let mut asks = vec![];
         if let Some(held) = self.grudges.iter().find(|held| held.base == base && held.seq == seq) {
             asks.push(match self.client.rng.u8(0..3) {

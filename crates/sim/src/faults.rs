@@ -39,14 +39,14 @@ impl Faults {
         let mut some = |max: u32| if rng.u8(0..3) == 0 { 0 } else { rng.u32(0..=max) };
         Self {
             refused: some(80),
-            unknown: some(120),
+            unknown: some(200),
             sync_fails: some(8),
             crash: some(25),
             sync_ms_max: [3, 30, 200][usize::from(some(255) as u8 % 3)],
             slow_sync: some(60),
             slow_sync_ms_max: 4_000,
-            slow_load: some(60),
-            blind_peek: some(500),
+            slow_load: some(400),
+            blind_peek: [0, 300, 1_000][usize::from(some(255) as u8 % 3)],
             compaction: some(400),
             request_lost: some(40),
             reply_lost: some(60),

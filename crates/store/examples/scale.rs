@@ -197,7 +197,7 @@ fn scatter(index: u64) -> [u8; 32] {
 
 fn fence(index: u64, state: State) -> Record {
     let first_seen = NOW + index / 50;
-    Record::Fence(Fence {
+    Record::from(Fence {
         tenant: Tenant::new("nexa"),
         scope: "BOOKING".to_owned(),
         fields: vec![("booking_id".to_owned(), format!("B-{index:010}")), ("leg".to_owned(), "1".to_owned())].into(),

@@ -14,7 +14,7 @@ use super::{Engine, Error};
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The fence itself.
-    pub fence: Fence,
+    pub fence: Arc<Fence>,
     /// Where it stands now.
     pub phase: Phase,
     /// Duplicates answered, approximately.

@@ -19,8 +19,8 @@ use std::{
 };
 
 use fencepost_kernel::{
-    Command, FenceKey, Millis, Reply, Row, RowKey, Rows, Tenant, command::Claim, decide, decide::footprint,
-    fence::Alias, fence::Record, fence::Sighting,
+    Command, FenceKey, Millis, Reply, Row, RowKey, Rows, Tenant, decide, decide::footprint, fence::Alias,
+    fence::Record, fence::Sighting,
 };
 use fencepost_store::{Store, contract::Loaded};
 use tokio::sync::{mpsc, oneshot};
@@ -210,13 +210,13 @@ impl Engine {
     }
 
     /// The reply to one command, once everything it depends on is durable.
-    pub async fn ask(&self, command: Command) -> Result<Reply, Error> {
+    pub async fn ask(&self, command: &Command) -> Result<Reply, Error> {
         if let Command::Claim(_) = command
-            && let Some(reply) = self.glance(&command).await?
+            && let Some(reply) = self.glance(command).await?
         {
             return Ok(reply);
         }
-        let mut replies = self.submit(vec![command]).await?;
+        let mut replies = self.submit(vec![command.clone()]).await?;
         replies.pop().ok_or_else(|| Error::Unknown("no reply".to_owned()))
     }
 
@@ -230,21 +230,20 @@ impl Engine {
 
     /// A claim that waits up to `wait` for somebody else's claim to end. Woken by the seal, not by polling; where
     /// the other's lease runs out, it gets what a fresh claim would get.
-    pub async fn claim(&self, claim: Claim, wait: Duration) -> Result<Reply, Error> {
-        let key = claim.target.key;
-        let command = Command::Claim(claim);
-        let mut reply = self.ask(command.clone()).await?;
-        if wait.is_zero() || !matches!(reply, Reply::InFlight { .. }) {
+    pub async fn claim(&self, command: &Command, wait: Duration) -> Result<Reply, Error> {
+        let mut reply = self.ask(command).await?;
+        let Some(target) = command.target().filter(|_| !wait.is_zero() && matches!(reply, Reply::InFlight { .. }))
+        else {
             return Ok(reply);
-        }
-        let Some(seat) = self.shared.waiters.sit(key) else { return Ok(reply) };
+        };
+        let Some(seat) = self.shared.waiters.sit(target.key) else { return Ok(reply) };
         let deadline = tokio::time::Instant::now() + wait;
         while let Reply::InFlight { lease_expires } = reply {
             let woken = seat.woken();
             tokio::pin!(woken);
             // Listening begins before the second look: a seal in between is not missed.
             woken.as_mut().enable();
-            reply = self.ask(command.clone()).await?;
+            reply = self.ask(command).await?;
             let Reply::InFlight { .. } = reply else { break };
             let lapse = tokio::time::Instant::now() + Duration::from_millis(lease_expires.since(self.now()) + 1);
             if tokio::time::timeout_at(deadline.min(lapse), woken).await.is_err()
@@ -252,7 +251,7 @@ impl Engine {
             {
                 return self.ask(command).await;
             }
-            reply = self.ask(command.clone()).await?;
+            reply = self.ask(command).await?;
         }
         Ok(reply)
     }
@@ -272,16 +271,11 @@ impl Engine {
         let now = self.now();
         let mut keys = Vec::with_capacity(1);
         footprint(command, &mut |key| keys.push(key));
-        let mut rows = Vec::with_capacity(keys.len());
-        for key in &keys {
-            match self.shared.store.peek(key) {
-                Some(row) => rows.push((*key, row?)),
-                None => {
-                    rows = keys.iter().copied().zip(self.load(&keys).await?).collect();
-                    break;
-                }
-            }
-        }
+        // Several rows must be of one moment, which only a load promises.
+        let rows = match (&keys[..], keys.first().and_then(|key| self.shared.store.peek(key))) {
+            ([key], Some(row)) => vec![(*key, row?)],
+            _ => keys.iter().copied().zip(self.load(&keys).await?).collect(),
+        };
         let decision = decide(command, &Snapshot(rows), now);
         if !decision.writes.is_empty() {
             return Ok(None);

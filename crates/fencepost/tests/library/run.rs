@@ -94,7 +94,7 @@ async fn a_slow_effect_keeps_its_lease() {
 
 async fn lease_of(once: &Fencepost, id: &str) -> u64 {
     let explanation = once.lookup("JOB", [("id", id)]).await.unwrap().unwrap();
-    match explanation.fence.state {
+    match &explanation.fence.state {
         State::Pending { lease_expires, .. } => lease_expires.0,
         other => panic!("not pending: {other:?}"),
     }

@@ -2,7 +2,7 @@
 //! between question and answer. Never accepts an answer from before what was already acknowledged. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done};
-use crate::history::{Answer, Ask, History, Outcome, key_name};
+use crate::history::{Answer, Ask, History, Outcome};
 
 /// A claim or renewal that would explain the end of a lease.
 struct Reason<'h> {
@@ -36,8 +36,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
 
 fn explained(file: &File<'_>, entry: Entry<'_>, end: u64, rule: &'static str, found: &mut Vec<Violation>) {
     // The first repetition of an effect is told of the effect's own claim.
-    let base = (entry.op.seq == Some(1)).then(|| key_name(&entry.op.base, None));
-    let of_base = base.map(|key| of(file.history, &key));
+    let of_base = (entry.op.seq == Some(1)).then(|| of_base(file.history, &entry.op.base));
     for entries in std::iter::once(&file.entries).chain(of_base.as_ref()) {
         if reasons(file.history, entries, entry, end).any(|reason| holds(file.history, entries, &reason, entry, end)) {
             return;
@@ -46,8 +45,9 @@ fn explained(file: &File<'_>, entry: Entry<'_>, end: u64, rule: &'static str, fo
     found.push(file.report(rule, entry, format_args!("no claim explains {end}")));
 }
 
-fn of<'h>(history: &'h History, key: &str) -> Vec<Entry<'h>> {
-    history.ops.iter().enumerate().filter(|(_, op)| op.key() == key).map(|(id, op)| Entry { id, op }).collect()
+fn of_base<'h>(history: &'h History, base: &str) -> Vec<Entry<'h>> {
+    let ops = history.ops.iter().enumerate();
+    ops.filter(|(_, op)| op.seq.is_none() && op.base == base).map(|(id, op)| Entry { id, op }).collect()
 }
 
 fn reasons<'e, 'h>(

@@ -63,7 +63,7 @@ pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: C
 pub fn decode(key: &RowKey, bytes: &Bytes) -> Result<Row, Damage> {
     let (mut reader, revision) = open(key, bytes)?;
     let record = match key.kind {
-        Kind::Fence => Record::Fence(fence::take(&mut reader, bytes)?),
+        Kind::Fence => Record::from(fence::take(&mut reader, bytes)?),
         Kind::VersionHead => Record::VersionHead(heads::take_version_head(&mut reader)?),
         Kind::AgainHead => Record::AgainHead(heads::take_again_head(&mut reader)?),
         Kind::Alias => Record::Alias(heads::take_alias(&mut reader, bytes)?),

@@ -89,7 +89,7 @@ fn fence() -> impl Strategy<Value = Record> {
         let (first_seen, token, attempt, state) = times;
         let (body, source, version, events) = rest;
         let (tenant, token) = (Tenant::new(tenant), Token(token));
-        Record::Fence(Fence {
+        Record::from(Fence {
             tenant,
             scope,
             fields: fields.into(),
@@ -255,7 +255,7 @@ fn a_receipt_is_a_share_of_the_row_and_not_a_copy() {
 #[test]
 fn a_sealed_fence_with_a_receipt_of_40_bytes_takes_at_most_36_bytes_more_than_its_texts() {
     let texts = ["acme", "BOOKING", "booking_id", "B-0000000001", "E-0000000001"];
-    let record = Record::Fence(Fence {
+    let record = Record::from(Fence {
         tenant: Tenant::new(texts[0]),
         scope: texts[1].to_owned(),
         fields: vec![(texts[2].to_owned(), texts[3].to_owned())].into(),

@@ -51,7 +51,7 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
 
 /// A fence in a given state.
 pub(super) fn fence(value: u64, state: State) -> Record {
-    Record::Fence(Fence {
+    Record::from(Fence {
         tenant: Tenant::new("acme"),
         scope: "BOOKING".to_owned(),
         fields: vec![("id".to_owned(), value.to_string())].into(),

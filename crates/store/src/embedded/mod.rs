@@ -8,6 +8,7 @@
 //! a snapshot, which moves only when a batch is published whole.
 
 mod fault;
+mod hot;
 mod journal;
 mod open;
 mod pace;
@@ -25,7 +26,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencepost_kernel::{Millis, RowKey, key::Kind};
+use fencepost_kernel::{Millis, Row, RowKey, key::Kind};
 use fjall::{Database, Keyspace, PersistMode, Readable, Snapshot};
 use futures::future::BoxFuture;
 
@@ -35,6 +36,7 @@ use crate::{
     judge::{Change, Judged, Known, judge},
 };
 use fault::Fault;
+use hot::Hot;
 use recent::Recent;
 use staged::Staged;
 
@@ -43,6 +45,8 @@ use staged::Staged;
 pub struct Options {
     /// Memory for blocks of rows that were read.
     pub cache_bytes: u64,
+    /// Memory for rows that were written lately.
+    pub hot_bytes: u64,
     /// Acknowledges without a sync, so that a test can show that a power cut catches it.
     #[doc(hidden)]
     pub unsynced_loses_acknowledged_writes: bool,
@@ -50,7 +54,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, unsynced_loses_acknowledged_writes: false }
+        Self { cache_bytes: 64 << 20, hot_bytes: 32 << 20, unsynced_loses_acknowledged_writes: false }
     }
 }
 
@@ -66,6 +70,7 @@ pub struct Embedded {
     /// The durable time floor; what has expired by it may be dropped.
     time_floor: Arc<AtomicU64>,
     recent: Recent,
+    hot: Hot,
     fault: Fault,
     /// Expectations are checked and written under this lock: nobody moves a row in between.
     commit: Mutex<()>,
@@ -111,12 +116,27 @@ impl Embedded {
     }
 
     fn row(&self, snapshot: Option<&Snapshot>, key: &RowKey) -> Result<Loaded, Error> {
+        if snapshot.is_none()
+            && let Some(row) = self.hot_row(key)
+        {
+            return Ok(Some(row));
+        }
         let Some(bytes) = self.bytes(snapshot, key)? else { return Ok(None) };
         let row = codec::decode(key, &bytes).map_err(|damage| self.fault.damaged(key, damage))?;
         Ok(Some(Arc::new(row)))
     }
 
+    // A row whose time is over may have left the tree: what the tree says counts then.
+    fn hot_row(&self, key: &RowKey) -> Option<Arc<Row>> {
+        let over =
+            |row: &Arc<Row>| row.record.expires_at().is_some_and(|at| at.0 <= self.time_floor.load(Ordering::Acquire));
+        self.hot.get(key).filter(|row| !over(row))
+    }
+
     fn known(&self, key: &RowKey) -> Result<Option<Known>, Error> {
+        if let Some(row) = self.hot_row(key) {
+            return Ok(Some(Known { revision: row.revision, due: row.record.due_at() }));
+        }
         let Some(bytes) = self.bytes(None, key)? else { return Ok(None) };
         let head = codec::head(key, &bytes).map_err(|damage| self.fault.damaged(key, damage))?;
         Ok(Some(Known { revision: head.revision, due: head.due }))
@@ -124,10 +144,17 @@ impl Embedded {
 
     fn load_now(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
         let epoch = self.recent.epoch();
-        let snapshot = (keys.len() > 1).then(|| self.db.snapshot());
-        let rows = keys.iter().map(|key| self.row(snapshot.as_ref(), key)).collect::<Result<Vec<_>, _>>()?;
+        let mut rows = self.rows_at(None, keys)?;
+        // Several rows that were read beside a commit may be of two moments; a snapshot is of one.
+        if keys.len() > 1 && !self.recent.still(epoch) {
+            rows = self.rows_at(Some(&self.db.snapshot()), keys)?;
+        }
         self.recent.remember(epoch, keys.iter().copied().zip(&rows));
         Ok(rows)
+    }
+
+    fn rows_at(&self, snapshot: Option<&Snapshot>, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
+        keys.iter().map(|key| self.row(snapshot, key)).collect()
     }
 
     fn commit_now(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
@@ -163,6 +190,10 @@ impl Embedded {
             .map_err(|error| self.fault.write(&error, &self.path))?;
         // Only a time that is durable may make rows expire: after a crash the clock could otherwise seem to go back.
         self.time_floor.fetch_max(now.0, Ordering::AcqRel);
+        for change in changes {
+            let row = change.after.map(|(revision, record)| Row { record: record.clone(), revision });
+            self.hot.written(change.key, row);
+        }
         Ok(())
     }
 

@@ -31,6 +31,11 @@ impl Recent {
         self.state().epoch
     }
 
+    /// Whether no commit was under way in `epoch`, and none has begun since.
+    pub(super) fn still(&self, epoch: u64) -> bool {
+        epoch.is_multiple_of(2) && self.epoch() == epoch
+    }
+
     /// Keeps what a load found that began in `epoch`.
     // INVARIANT recent-is-current: a load that a commit began or ended beside may have read the old rows, and is
     // told apart by its epoch; one within a commit is forgotten at its end. What is left, no commit has touched since.

@@ -23,7 +23,7 @@ pub fn key(number: u64) -> RowKey {
 }
 
 pub fn sealed(number: u64, expires: u64) -> Record {
-    Record::Fence(Fence {
+    Record::from(Fence {
         tenant: Tenant::new("acme"),
         scope: "BOOKING".to_owned(),
         fields: vec![("booking".to_owned(), number.to_string())].into(),
@@ -123,13 +123,14 @@ fn a_large_receipt_comes_back_to_the_byte() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).unwrap();
     let body: Vec<u8> = (0..3_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let Record::Fence(mut fence) = sealed(1, u64::MAX) else { unreachable!() };
+    let Record::Fence(fence) = sealed(1, u64::MAX) else { unreachable!() };
+    let mut fence = Fence::clone(&fence);
     fence.state = State::Sealed {
         receipt: Receipt { effect_id: "large".to_owned(), body: body.into() },
         at: Millis(NOW),
         expires: Millis(u64::MAX),
     };
-    let record = Record::Fence(fence);
+    let record = Record::from(fence);
     block_on(store.commit(&[put(1, record.clone())], Millis(NOW))).unwrap();
     for round in 0..2 {
         let found = block_on(store.load(&[key(1)])).unwrap().remove(0).unwrap();

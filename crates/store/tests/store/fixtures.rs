@@ -64,13 +64,13 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
         },
     ];
     let records = vec![
-        Record::Fence(fence.clone()),
-        Record::Fence(Fence {
+        Record::from(fence.clone()),
+        Record::from(Fence {
             state: State::Pending { lease_expires: at(1), on_lapse: OnLapse::Recover, forget_at: Some(at(9)) },
             body: Some(Body { digest: [3; 32], size: 2, kept: Some(Bytes::from_static(b"{}")) }),
             ..fence.clone()
         }),
-        Record::Fence(Fence {
+        Record::from(Fence {
             state: State::Sealed { receipt: receipt.clone(), at: at(7), expires: at(604_800_007) },
             body: Some(Body { digest: [4; 32], size: 9_999, kept: Some(long.into()) }),
             seq: Some(3),
@@ -78,7 +78,7 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
             version: Some((Version::Integer(-(1 << 70)), head)),
             ..fence.clone()
         }),
-        Record::Fence(Fence {
+        Record::from(Fence {
             state: State::Released { at: at(8), expires: at(9) },
             body: Some(Body { digest: [5; 32], size: 1 << 40, kept: None }),
             version: Some((Version::Text("2026-01-01".to_owned()), head)),

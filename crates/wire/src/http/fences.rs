@@ -36,8 +36,7 @@ pub(super) async fn again(State(app): State<Arc<App>>, request: Request) -> Resp
 
 async fn claimed(call: &Call, repetition: Repetition) -> Result<Response, Problem> {
     let (command, wait_ms) = request::claim(call, &call.json()?, repetition)?;
-    let Command::Claim(claim) = &command else { return Err(Problem::new(Code::Internal, "not a claim")) };
-    let reply = call.app.fencepost.engine().claim(claim.clone(), Duration::from_millis(wait_ms)).await?;
+    let reply = call.app.fencepost.engine().claim(&command, Duration::from_millis(wait_ms)).await?;
     Ok(answered(call, &command, &reply)?.response())
 }
 
@@ -58,7 +57,7 @@ pub(super) async fn release(State(app): State<Arc<App>>, request: Request) -> Re
 
 /// Asks one command and answers it.
 pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Problem> {
-    let reply = call.app.fencepost.engine().ask(command.clone()).await?;
+    let reply = call.app.fencepost.engine().ask(&command).await?;
     Ok(answered(call, &command, &reply)?.response())
 }
 

@@ -1,6 +1,7 @@
 //! Bytes to commands: what a client may say about a fence. Refuses with the name of what is wrong.
 //! The other half of the pair is `reply`. Never asks the engine anything.
 
+use bytes::Bytes;
 use fencepost_kernel::{
     Command, Scope, Version,
     body::Body,
@@ -142,12 +143,17 @@ fn token(node: &Node<'_>) -> Result<Token, Problem> {
         .ok_or_else(|| malformed("`token` must be the integer that the claim gave"))
 }
 
+// The exact bytes of the value, never parsed and written again. A copy: a receipt is kept, and as a slice it would keep
+// the whole buffer that its request came in.
+fn exact(node: &Node<'_>) -> Bytes {
+    Bytes::copy_from_slice(node.raw.as_bytes())
+}
+
 pub(super) fn seal(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
     let target = target(call, object(node)?, Repetition::Optional)?;
     let token = token(node)?;
     let effect_id = text(node, "effect_id")?.to_owned();
-    // The exact bytes of the value, never parsed and written again.
-    let receipt = call.body.slice_ref(member(node, "receipt")?.raw.as_bytes());
+    let receipt = exact(member(node, "receipt")?);
     Ok(Command::Seal(Seal { target, token, effect_id, receipt }))
 }
 
@@ -168,9 +174,7 @@ pub(super) fn resolve(call: &Call, node: &Node<'_>) -> Result<Command, Problem> 
         "released" => Outcome::Released,
         "sealed" => Outcome::Sealed {
             effect_id: text(node, "effect_id")?.to_owned(),
-            receipt: node
-                .get("receipt")
-                .map_or_else(|| "null".into(), |receipt| call.body.slice_ref(receipt.raw.as_bytes())),
+            receipt: node.get("receipt").map_or_else(|| "null".into(), exact),
         },
         other => return Err(malformed(format!("`outcome` must be \"sealed\" or \"released\", not {other:?}"))),
     };

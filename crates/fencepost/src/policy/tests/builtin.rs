@@ -62,7 +62,7 @@ fn the_contracts_say_what_is_special_about_a_scope() {
     assert_eq!(scope("NOTIFICATION").again.as_deref(), Some("resendSeq"));
     assert_eq!(scope("PAYMENT_TOKENIZATION").on_lapse, OnLapse::Hold);
     assert_eq!(scope("AGENT_RUN").on_lapse, OnLapse::Recover);
-    let version = VersionRule { field: "event_version".into(), per: vec!["provider".into()] };
+    let version = VersionRule { field: "event_version".into(), per: vec!["provider".into(), "source".into()] };
     assert_eq!(scope("WEBHOOK").version, Some(version));
     for (name, days) in [("BOOKING", 7), ("WEBHOOK", 14), ("QUEUE_MESSAGE", 14), ("API_WRITE", 2), ("BATCH_JOB", 3)] {
         assert_eq!(scope(name).retain_ms, days * DAY_MS, "{name}");

@@ -1,0 +1,60 @@
+//! Rows that were written lately, as they are: a seal after its claim, or a duplicate after its seal, needs no read
+//! from the tree and no decoding.
+//! Filled by commits only. A reader that put back what it read could overwrite a newer row.
+
+use std::sync::Arc;
+
+use fencepost_kernel::{
+    Row, RowKey,
+    fence::{Record, State},
+};
+use quick_cache::{Weighter, sync::Cache};
+
+/// What a row weighs beside its receipt and its body, roughly.
+const ROW_BYTES: usize = 384;
+/// Larger rows would push out too many others.
+const ROW_BYTES_MAX: usize = 64 << 10;
+
+pub(super) struct Hot(Cache<RowKey, Arc<Row>, Weight>);
+
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<RowKey, Arc<Row>> for Weight {
+    fn weight(&self, _: &RowKey, row: &Arc<Row>) -> u64 {
+        bytes(&row.record) as u64
+    }
+}
+
+fn bytes(record: &Record) -> usize {
+    let variable = match record {
+        Record::Fence(fence) => {
+            let receipt = match &fence.state {
+                State::Sealed { receipt, .. } => receipt.body.len(),
+                _ => 0,
+            };
+            receipt + fence.body.as_ref().and_then(|body| body.kept.as_ref()).map_or(0, |kept| kept.len())
+        }
+        Record::Alias(alias) => alias.receipt.body.len(),
+        _ => 0,
+    };
+    ROW_BYTES + variable
+}
+
+impl Hot {
+    pub(super) fn new(bytes_max: u64) -> Self {
+        Self(Cache::with_weighter((bytes_max as usize / ROW_BYTES).max(1), bytes_max, Weight))
+    }
+
+    pub(super) fn get(&self, key: &RowKey) -> Option<Arc<Row>> {
+        self.0.get(key)
+    }
+
+    /// After a commit is durable, and before it is acknowledged.
+    pub(super) fn written(&self, key: RowKey, row: Option<Row>) {
+        match row {
+            Some(row) if bytes(&row.record) <= ROW_BYTES_MAX => self.0.insert(key, Arc::new(row)),
+            _ => drop(self.0.remove(&key)),
+        }
+    }
+}
