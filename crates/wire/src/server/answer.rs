@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, Uri, header};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -43,6 +43,7 @@ pub(super) struct After {
     pub(super) has_body: bool,
     pub(super) is_old: bool,
     pub(super) traceparent: Option<HeaderValue>,
+    pub(super) uri: Option<Uri>,
 }
 
 impl<F, S, B> Future for Answer<F, S>
@@ -70,7 +71,7 @@ where
                 }
                 StepNow::Refuse { refusal } => {
                     let flight = me.flight.take().expect("a future is not polled after its end");
-                    let response = refusal.response(me.after.traceparent.as_ref());
+                    let response = refusal.response(me.after.path(), me.after.traceparent.as_ref());
                     return Poll::Ready(Ok(response.map(|body| Reply::front(body, flight))));
                 }
             };
@@ -80,13 +81,18 @@ where
 }
 
 impl After {
+    // A request that could not be read has no place to name.
+    fn path(&self) -> &str {
+        self.uri.as_ref().map_or("", Uri::path)
+    }
+
     fn finish<B>(&self, mut response: Response<B>, flight: Flight) -> Response<Reply<B>> {
         // A service that could not read the body cannot know why as well as we do.
         if self.has_body
             && (response.status().is_client_error() || response.status().is_server_error())
             && let Some(fault) = flight.link().fault()
         {
-            let response = fault.refusal().response(self.traceparent.as_ref());
+            let response = fault.refusal().response(self.path(), self.traceparent.as_ref());
             return response.map(|body| Reply::front(body, flight));
         }
         if self.is_old {

@@ -113,6 +113,7 @@ where
         bytes_max = (limits.body_bytes_max_for)(request.method(), request.uri(), limits.body_bytes_max);
         body_link = Some(link.clone());
         after.has_body = true;
+        after.uri = Some(request.uri().clone());
         after.traceparent = request.headers().get(&TRACEPARENT).cloned();
         if request.body().size_hint().lower() > bytes_max {
             return Step::Refuse { refusal: Fault::TooLarge.refusal() };

@@ -1,5 +1,5 @@
 //! What the front answers by itself, as `application/problem+json`.
-//! Never carries anything a client sent, except the trace id of a well-formed `traceparent`.
+//! Of what a client sent it repeats only the path of a readable request and the trace id of a well-formed `traceparent`.
 //! Made by the guard, the body and the accept loop; written by the connection.
 
 use bytes::Bytes;
@@ -52,8 +52,8 @@ pub(super) const VERSION: Refusal = Refusal { code: Code::HttpVersion, detail: "
 
 impl Refusal {
     /// As a response that ends the connection.
-    pub(super) fn response(&self, traceparent: Option<&HeaderValue>) -> Response<Full<Bytes>> {
-        let mut response = self.problem().response("", &TraceId::of(traceparent).0);
+    pub(super) fn response(&self, path: &str, traceparent: Option<&HeaderValue>) -> Response<Full<Bytes>> {
+        let mut response = self.problem().response(path, &TraceId::of(traceparent).0);
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         response
     }
