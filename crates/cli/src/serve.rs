@@ -20,7 +20,6 @@ use fencepost::{
         credentials::Credentials,
         finding,
         identity::{Directory, Refresh},
-        server::Level as PolicyLevel,
     },
     store::embedded,
 };
@@ -140,7 +139,7 @@ async fn serve(dev: bool, policy: Policy) -> anyhow::Result<ExitCode> {
         Some(Handle::current()),
     )
     .await?;
-    let log = Log::new(level(settings.log.level), stdout());
+    let log = Log::new(settings.log.level, stdout());
     let app = Arc::new(App { fencepost: fencepost.clone(), directory, metrics, log: log.clone() });
 
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -194,15 +193,6 @@ fn directory(dev: bool, policy: &Policy) -> anyhow::Result<Directory> {
         );
     }
     Ok(directory)
-}
-
-fn level(level: PolicyLevel) -> Level {
-    match level {
-        PolicyLevel::Error => Level::Error,
-        PolicyLevel::Warn => Level::Warn,
-        PolicyLevel::Info => Level::Info,
-        PolicyLevel::Debug => Level::Debug,
-    }
 }
 
 fn welcome(dev: bool, scheme: &str, address: SocketAddr) {

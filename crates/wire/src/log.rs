@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+pub use fencepost::policy::server::Level;
 use fencepost_kernel::json::write_string;
 
 use crate::time::rfc3339;
@@ -15,35 +16,6 @@ use crate::time::rfc3339;
 const BUFFER_BYTES_MAX: usize = 8 << 20;
 const FLUSH_BYTES: usize = 64 << 10;
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
-
-/// How loud a line is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Level {
-    /// Something failed.
-    Error,
-    /// Something a person should look at.
-    Warn,
-    /// What happened.
-    Info,
-    /// Details.
-    Debug,
-}
-
-impl Level {
-    /// The level of that name.
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Error, Self::Warn, Self::Info, Self::Debug].into_iter().find(|level| level.name() == name)
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-        }
-    }
-}
 
 /// Where lines go. Clones share it; the last one writes what is left.
 #[derive(Clone)]

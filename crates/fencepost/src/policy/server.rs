@@ -71,6 +71,18 @@ pub enum Level {
     Debug,
 }
 
+impl Level {
+    /// Its name, in the policy and in every line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
 /// Files of the server's TLS identity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
