@@ -7,8 +7,8 @@ mod canonical;
 use std::{borrow::Cow, fmt};
 
 pub(crate) use canonical::step;
-pub use canonical::{canonical, canonical_masked, write_string};
 use canonical::{Decimal, EXPONENT_DIGITS_MAX, POWER_MAX};
+pub use canonical::{canonical, canonical_masked, write_string};
 
 /// What stands where a value is masked.
 pub const MASKED: &[u8] = b"\"***\"";
@@ -390,4 +390,3 @@ fn repeated(members: &[(Cow<'_, str>, Node<'_>)]) -> Option<String> {
     names.sort_unstable();
     names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].to_owned())
 }
-

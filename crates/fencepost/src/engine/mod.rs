@@ -23,6 +23,7 @@ use fencepost_kernel::{
     fence::Record, fence::Sighting,
 };
 use fencepost_store::{Store, contract::Loaded};
+use futures::future::select_all;
 use tokio::sync::{mpsc, oneshot};
 
 pub use explain::{Explanation, Moment};
@@ -237,16 +238,22 @@ impl Engine {
             return Ok(reply);
         };
         let Some(seat) = self.shared.waiters.sit(target.key) else { return Ok(reply) };
+        let mut seats = vec![seat];
+        // The first repetition may be waiting for the effect itself, which has a key of its own.
+        if target.seq == Some(1) {
+            seats.extend(self.shared.waiters.sit(target.base()));
+        }
         let deadline = tokio::time::Instant::now() + wait;
         while let Reply::InFlight { lease_expires } = reply {
-            let woken = seat.woken();
-            tokio::pin!(woken);
+            let mut bells: Vec<_> = seats.iter().map(|seat| Box::pin(seat.woken())).collect();
             // Listening begins before the second look: a seal in between is not missed.
-            woken.as_mut().enable();
+            for bell in &mut bells {
+                bell.as_mut().enable();
+            }
             reply = self.ask(command).await?;
             let Reply::InFlight { .. } = reply else { break };
             let lapse = tokio::time::Instant::now() + Duration::from_millis(lease_expires.since(self.now()) + 1);
-            if tokio::time::timeout_at(deadline.min(lapse), woken).await.is_err()
+            if tokio::time::timeout_at(deadline.min(lapse), select_all(bells)).await.is_err()
                 && tokio::time::Instant::now() >= deadline
             {
                 return self.ask(command).await;

@@ -207,3 +207,24 @@ async fn expired_fences_are_swept_and_replays_are_counted_without_a_commit_each(
     assert!(!fresh.replayed);
     assert_eq!(once.lookup("JOB", [("id", "old")]).await.unwrap().unwrap().replays, 0);
 }
+
+#[tokio::test]
+async fn the_first_repetition_waits_for_the_effect_itself() {
+    let (once, _) = world().await;
+    let key = [("caseUrn", "c"), ("waveUrn", "w"), ("groupId", "g")];
+    let booking = once.scope("BOOKING").key(key);
+    let Claimed::New(holder) = booking.clone().claim().await.unwrap() else { panic!() };
+    let again = booking.again(1).wait(Duration::from_secs(30));
+    let mut waiter = std::pin::pin!(again.claim());
+    while once.engine().waiting() == 0 {
+        tokio::select! {
+            biased;
+            _ = &mut waiter => panic!("nothing is sealed yet"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    let started = std::time::Instant::now();
+    holder.seal("booked", "r").await.unwrap();
+    assert!(matches!(waiter.await, Ok(Claimed::New(_))));
+    assert!(started.elapsed() < Duration::from_secs(25), "woken by the seal, not by the end of the wait");
+}

@@ -42,6 +42,14 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     let verdicts = store.commit(&[twice.clone(), twice], NOW).await?;
     same("the verdicts on a set and its repetition in one commit", verdicts, vec![Applied, Applied])?;
 
+    // A commit in which one set wrote over another's row leaves only the last id there; both happened all the same.
+    let chain = [set(8, [put(fence_key(8), None, value(8))]), set(9, [put(fence_key(8), Some(8), value(9))])];
+    for _ in 0..2 {
+        let verdicts = store.commit(&chain, NOW).await?;
+        same("the verdicts on a chain of sets, and on its repetition", verdicts, vec![Applied, Applied])?;
+        same("the row that both wrote", read(&*store, fence_key(8)).await?, Some((9, value(9))))?;
+    }
+
     let unknown = set(7, [put(fence_key(7), None, value(7))]);
     for found in harness.interrupt(store, std::slice::from_ref(&unknown), NOW) {
         same("the verdict after a crash", commit(&*found, unknown.clone()).await?, Applied)?;
