@@ -8,16 +8,16 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
-//! use fencepost::{Done, Fencepost};
+//! use fencepost::{Done, Failure, Fencepost};
+//!
+//! async fn book() -> Result<Done, Failure<std::io::Error>> {
+//!     Ok(Done::new("RSV-1", r#"{"hotel":"Astoria"}"#)) // the hotel is called here
+//! }
 //!
 //! let once = Fencepost::open(dir.path()).await?;
 //! let booking = [("caseUrn", "urn:case:7"), ("waveUrn", "urn:wave:1"), ("groupId", "G-42")];
 //! for _ in 0..3 {
-//!     let outcome = once
-//!         .scope("BOOKING")
-//!         .key(booking)
-//!         .run(|_claim| async { Ok(Done::new("RSV-1", r#"{"hotel":"Astoria"}"#)) })
-//!         .await?;
+//!     let outcome = once.scope("BOOKING").key(booking).run(|_claim| book()).await?;
 //!     assert_eq!(outcome.effect_id, "RSV-1"); // booked once, answered three times
 //! }
 //! # once.close().await;
