@@ -159,7 +159,16 @@ async fn serve(dev: bool, policy: Policy) -> anyhow::Result<ExitCode> {
         grace_ms_max: settings.shutdown_grace.as_millis() as u64,
         ..Limits::default()
     };
-    let drained = server::serve(listener, router(app.clone()), limits, tls, stop(log.clone(), now())).await;
+    // Those who wait for a seal get half of the grace to see it come; then they are told that it has not.
+    let (engine, patience) = (fencepost.engine().clone(), settings.shutdown_grace / 2);
+    let shutdown = async {
+        stop(log.clone(), now()).await;
+        tokio::spawn(async move {
+            tokio::time::sleep(patience).await;
+            engine.dismiss_waiters();
+        });
+    };
+    let drained = server::serve(listener, router(app.clone()), limits, tls, shutdown).await;
     watch.abort();
     let _ = watch.await;
     let cut = match drained {

@@ -55,11 +55,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Some(Value::Bool(false)) => {
-            println!(
-                "{} {}\n\nUnknown: never claimed, or its retention is over. The next claim would run.",
-                args.scope,
-                args.fields.join(" ")
-            );
+            println!("{} {}\n", args.scope, args.fields.join(" "));
+            println!("Unknown: never claimed, or its retention is over. The next claim would run.");
+            if args.tenant.is_none() {
+                println!("Looked at every tenant that has an identity; name another with --tenant.");
+            }
             Ok(ExitCode::from(2))
         }
         _ => bail!("the server's answer makes no sense"),

@@ -92,9 +92,14 @@ pub(crate) fn resolve(resolve: &Resolve, rows: &impl Rows, now: Millis) -> Decis
             Reply::NotInDoubt
         });
     }
+    // The same word again is a late repeat of the one that ended an earlier doubt, unless it names this one by its token.
+    let said = What::Resolved { by: resolve.by.clone(), why: resolve.why.clone(), sealed };
+    if resolve.token.is_none() && fence.events.iter().any(|event| event.what == said) {
+        return Decision::reply(Reply::Resolved { replay: true });
+    }
     let mut fence = fence.clone();
     let token = fence.token;
-    fence.record(now, token, What::Resolved { by: resolve.by.clone(), why: resolve.why.clone(), sealed });
+    fence.record(now, token, said);
     let writes = match &resolve.outcome {
         Outcome::Sealed { effect_id, receipt } => {
             settle(&resolve.target, fence, effect_id, receipt.clone(), rows, now).writes

@@ -144,6 +144,7 @@ impl World {
             batch_max: self.rng.usize(1..9),
             queue_max: self.rng.usize(2..40),
             patience: Duration::from_millis(self.rng.u64(300..5_000)),
+            first_commit_id: Some(self.rng.u64(..)),
             ..Limits::default()
         };
         recorder.note(format_args!("engine {} starts: floor {floor_ms} {limits:?}", self.runs));

@@ -112,6 +112,32 @@ fn a_resolution_is_checked_before_anything_happens() {
     let nobody = json!({"scope": SCOPE, "key": key("R-1"), "outcome": "released", "why": "w"});
     admin.post("/admin/idempotency/resolve", nobody.to_string()).problem(400, "malformed-request");
     resolve(&mut admin, "R-2", json!({"outcome": "released"})).problem(409, "not-in-doubt");
-    admin.get("/admin/idempotency/in-doubt?since=nonsense").problem(400, "malformed-request");
+    admin.get("/admin/idempotency/in-doubt?since=nonsense").problem(404, "not-found");
     server.acme().claim(SCOPE, &key("R-1")).problem(409, "in-doubt");
+}
+
+#[test]
+fn the_list_of_doubts_can_be_narrowed_and_the_tenant_may_stand_in_the_query() {
+    let server = dev();
+    let mut admin = server.admin();
+    doubted(&server, "R-1");
+    for (tenant, count) in [("acme", 1), ("globex", 0)] {
+        let page = admin.get(&format!("/admin/idempotency/in-doubt?tenant={tenant}")).ok(200);
+        assert_eq!(page["items"].as_array().unwrap().len(), count, "{tenant}");
+    }
+    let word = json!({"scope": SCOPE, "key": key("R-1"), "outcome": "released", "why": "w"}).to_string();
+    assert_eq!(admin.post("/admin/idempotency/resolve?tenant=acme", word).ok(200)["replay"], false);
+}
+
+#[test]
+fn a_late_repeat_of_a_resolution_leaves_a_later_doubt_alone() {
+    let server = dev();
+    let mut admin = server.admin();
+    doubted(&server, "R-1");
+    let word = || json!({"outcome": "released"});
+    assert_eq!(resolve(&mut admin, "R-1", word()).ok(200)["replay"], false);
+    let token = doubted(&server, "R-1");
+    assert_eq!(resolve(&mut admin, "R-1", word()).ok(200)["replay"], true);
+    server.acme().claim(SCOPE, &key("R-1")).problem(409, "in-doubt");
+    assert_eq!(resolve(&mut admin, "R-1", json!({"outcome": "released", "token": token})).ok(200)["replay"], false);
 }

@@ -159,6 +159,10 @@ fn a_body_that_names_another_identity_is_forbidden() {
         server.client(token).claim_with("INDEX_BUILD", &key, json!({"tenant": named})).problem(403, "forbidden");
     }
     server.acme().claim_with("INDEX_BUILD", &json!({"index_hash": "x"}), json!({"tenant": "acme"})).token();
+    for name in ["partner_id", "planner_id", "executor_id"] {
+        let other = json!({name: "globex"});
+        server.acme().claim_with("INDEX_BUILD", &json!({"index_hash": "y"}), other).problem(403, "forbidden");
+    }
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub struct Limits {
     pub batch_max: usize,
     /// Fences whose unflushed counts are remembered.
     pub sightings_max: usize,
+    /// Where commit ids start; at a random place, unless a simulation must repeat itself.
+    pub first_commit_id: Option<u64>,
     /// How long a commit may take before its asker is told that the store does not answer.
     pub patience: Duration,
 }
@@ -52,6 +54,7 @@ impl Default for Limits {
             waiters_max: 10_000,
             batch_max: 4_096,
             sightings_max: 50_000,
+            first_commit_id: None,
             patience: Duration::from_secs(5),
         }
     }
@@ -155,8 +158,9 @@ impl Engine {
         askers: Option<tokio::runtime::Handle>,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), Error> {
         let time = StoreTime::new(clock, store.time_floor().await?);
-        // Unique for ever: store time never repeats a millisecond across runs, and no run commits 2^20 sets in one.
-        let next_id = AtomicU64::new(time.now().0 << 20);
+        // An id must never be used twice on a store: engines that share one, and the runs of each, start anywhere in 2^64.
+        let random = || getrandom::u64().map_err(|error| Error::Stopped(format!("no randomness: {error}")));
+        let next_id = AtomicU64::new(limits.first_commit_id.map_or_else(random, Ok)?);
         let (jobs, queue) = mpsc::channel(limits.queue_max);
         let shared = Arc::new(Shared {
             store,
@@ -205,6 +209,11 @@ impl Engine {
         }
     }
 
+    /// Answers everyone who waits for somebody else's seal with what is known now, and lets nobody wait any more.
+    pub fn dismiss_waiters(&self) {
+        self.shared.waiters.close();
+    }
+
     /// How many callers are waiting for somebody else's seal.
     pub fn waiting(&self) -> usize {
         self.shared.waiters.len()
@@ -245,6 +254,9 @@ impl Engine {
         }
         let deadline = tokio::time::Instant::now() + wait;
         while let Reply::InFlight { lease_expires } = reply {
+            if self.shared.waiters.closed() {
+                break;
+            }
             let mut bells: Vec<_> = seats.iter().map(|seat| Box::pin(seat.woken())).collect();
             // Listening begins before the second look: a seal in between is not missed.
             for bell in &mut bells {

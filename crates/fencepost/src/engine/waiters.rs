@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -16,11 +16,12 @@ pub(super) struct Waiters {
     seats: Mutex<HashMap<FenceKey, (Arc<Notify>, usize)>>,
     taken: AtomicUsize,
     max: usize,
+    closed: AtomicBool,
 }
 
 impl Waiters {
     pub(super) fn new(max: usize) -> Self {
-        Self { seats: Mutex::default(), taken: AtomicUsize::new(0), max }
+        Self { seats: Mutex::default(), taken: AtomicUsize::new(0), max, closed: AtomicBool::new(false) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -37,6 +38,16 @@ impl Waiters {
         let (bell, count) = seats.entry(key).or_default();
         *count += 1;
         Some(Seat { room: self, key, bell: bell.clone() })
+    }
+
+    pub(super) fn closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        let keys: Vec<FenceKey> = self.lock().keys().copied().collect();
+        self.wake(keys.into_iter());
     }
 
     pub(super) fn wake(&self, keys: impl Iterator<Item = FenceKey>) {

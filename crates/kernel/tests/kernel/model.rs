@@ -133,6 +133,10 @@ impl Model {
         let Some(life) = &mut self.life else { return "not_in_doubt".into() };
         match &life.stage {
             Stage::Held { until } if hold && *until <= now => {
+                // The same word again is a repeat, even where a new doubt has come up since.
+                if life.resolved.as_ref() == Some(&word) {
+                    return "resolved again".into();
+                }
                 (life.stage, life.resolved) = (stage, Some(word));
                 "resolved".into()
             }

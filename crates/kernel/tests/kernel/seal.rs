@@ -1,7 +1,7 @@
 //! What the holder of a token may still do, late or twice, and what a person may do for it.
 
 use fencepost_kernel::{
-    Reply, RowKey,
+    Command, Reply, RowKey,
     command::Outcome,
     fence::{REFUSALS_MAX, Record, Token, What},
     key::Target,
@@ -181,7 +181,9 @@ fn doubt_that_comes_back_is_a_new_doubt() {
     world.granted(&claim(&target));
     world.pass(LEASE_MS);
     assert_eq!(world.say(&claim(&target)), "in_doubt");
-    assert!(!replay(world.run(&resolve(&target, Outcome::Released))));
+    let Command::Resolve(mut word) = resolve(&target, Outcome::Released) else { unreachable!() };
+    word.why = "asked the bank again".into();
+    assert!(!replay(world.run(&Command::Resolve(word))));
     assert_eq!(world.granted(&claim(&target)).attempt, 3);
 }
 
@@ -219,4 +221,20 @@ fn alias_outlives_its_fence_and_moves_only_to_another_receipt() {
     world.done(&claim(&second), "3");
     assert!(!replay(world.run(&alias(&second, "latest"))));
     assert_eq!(standing(&world), (second.key, "3".to_owned()));
+}
+
+#[test]
+fn a_late_repeat_of_a_resolution_does_not_end_a_later_doubt() {
+    let (mut world, target, _) = doubt();
+    let word = resolve(&target, Outcome::Released);
+    assert!(!replay(world.run(&word)));
+    let second = world.granted(&claim(&target)).token;
+    world.pass(LEASE_MS);
+    assert_eq!(world.phase(&target), "in_doubt");
+    assert!(replay(world.run(&word)));
+    assert_eq!(world.phase(&target), "in_doubt", "nobody has looked at this one");
+    let Command::Resolve(mut named) = word else { unreachable!() };
+    named.token = Some(second);
+    assert!(!replay(world.run(&Command::Resolve(named))));
+    assert_eq!(world.phase(&target), "released");
 }

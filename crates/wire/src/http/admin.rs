@@ -40,32 +40,32 @@ pub(super) async fn lookup(State(app): State<Arc<App>>, request: Request) -> Res
         for field in &scope.key {
             fields.extend(one(field)?.map(|value| (field.clone(), value.to_owned())));
         }
-        let seq = match &scope.again {
-            Some(again) => one(again)?.map(str::parse::<u64>).transpose(),
-            None => Ok(None),
+        // A repetition goes by its sequence's own name, or by `seq` as in the bodies.
+        let number = match &scope.again {
+            Some(again) => one(again)?.or(one("seq")?),
+            None => None,
         };
-        let seq = seq.map_err(|_| Problem::new(Code::Malformed, "the sequence number must be a whole number"))?;
+        let seq = number.map(|number| number.parse().ok().filter(|seq: &u64| *seq > 0).ok_or(number)).transpose();
+        let seq = seq
+            .map_err(|wrong| Problem::new(Code::Malformed, format!("{wrong:?} is no repetition: they count from 1")))?;
         let engine = call.app.fencepost.engine();
         let explain = async |tenant: Tenant| {
             let target = Target::new(tenant, scope.clone(), fields.clone(), seq);
             let key = target.map_err(|wrong| request::wrong_key(scope, &wrong))?.key;
             Ok::<_, Problem>(engine.explain(key).await?.map(|explanation| (key, explanation)))
         };
-        let found = match reader(call, one("tenant")?)? {
-            Some(tenant) => explain(tenant).await?,
-            None => {
-                let mut found = None;
-                for tenant in call.app.directory.tenants() {
-                    if let Some(one) = explain(Tenant::new(tenant)).await?
-                        && found.replace(one).is_some()
-                    {
-                        let detail = "several tenants have this key: name one with `tenant=`";
-                        return Err(Problem::new(Code::Malformed, detail));
-                    }
-                }
-                found
-            }
+        let searched = match reader(call, one("tenant")?)? {
+            Some(tenant) => vec![tenant.as_str().to_owned()],
+            None => call.app.directory.tenants(),
         };
+        let mut found = None;
+        for tenant in &searched {
+            if let Some(one) = explain(Tenant::new(tenant.as_str())).await?
+                && found.replace(one).is_some()
+            {
+                return Err(Problem::new(Code::Malformed, "several tenants have this key: name one with `tenant=`"));
+            }
+        }
         Ok(Answer::ok(match found {
             Some((key, explanation)) => explained(key, &explanation),
             None => Object::new().display("exists", false).end(),
@@ -139,10 +139,14 @@ pub(super) async fn in_doubt(State(app): State<Arc<App>>, request: Request) -> R
             .map(|(_, value)| value.as_str())
             .filter(|value| !value.is_empty());
         let after = cursor.map(position).transpose()?;
+        let tenant = call.query_tenant()?;
         let page = call.app.fencepost.engine().in_doubt(after, PAGE).await?;
         let mut items = b"[".to_vec();
         for (key, row) in &page {
             let Record::Fence(fence) = &row.record else { continue };
+            if tenant.as_deref().is_some_and(|tenant| tenant != fence.tenant.as_str()) {
+                continue;
+            }
             if items.len() > 1 {
                 items.push(b',');
             }
@@ -169,7 +173,7 @@ fn position(cursor: &str) -> Result<(Millis, RowKey), Problem> {
         }
         Some((Millis(u64::from_str_radix(due, 16).ok()?), RowKey { kind: Kind::Fence, id }))
     };
-    parse().ok_or_else(|| Problem::new(Code::Malformed, "`since` must be a `next_cursor` of this list"))
+    parse().ok_or_else(|| Problem::new(Code::NotFound, "`since` must be a `next_cursor` of this list"))
 }
 
 fn doubt(key: &RowKey, fence: &Fence) -> Vec<u8> {

@@ -73,6 +73,14 @@ impl Call {
         }
     }
 
+    /// The tenant that the query names, if any.
+    pub(super) fn query_tenant(&self) -> Result<Option<String>, Problem> {
+        if self.parts.uri.query().is_none() {
+            return Ok(None);
+        }
+        Ok(self.query()?.into_iter().find(|(name, _)| name == "tenant").map(|(_, value)| value))
+    }
+
     /// Refuses callers without one of these roles.
     pub(super) fn require(&self, roles: &[Role]) -> Result<(), Problem> {
         if roles.iter().any(|role| self.caller.has(*role)) {

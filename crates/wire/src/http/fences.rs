@@ -118,9 +118,7 @@ pub(super) async fn put_alias(State(app): State<Arc<App>>, request: Request) -> 
 pub(super) async fn get_alias(State(app): State<Arc<App>>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let name = alias_name(call)?;
-        let query = call.query()?;
-        let named = query.iter().find(|(name, _)| name == "tenant").map(|(_, value)| value.as_str());
-        let tenant = call.tenant(named)?;
+        let tenant = call.tenant(call.query_tenant()?.as_deref())?;
         match call.app.fencepost.engine().alias(&tenant, &name).await? {
             Some(alias) => Ok(Answer::ok(reply::alias(&alias, None)).response()),
             None => Err(Problem::new(Code::UnknownAlias, format!("there is no alias {name:?}"))),

@@ -131,7 +131,10 @@ const OPERATIONS: &[Operation] = &[
         request: None,
         answers: &[(200, "Doubts", "A page; `since` takes its next_cursor")],
         refusals: &[],
-        parameters: &[("since", "query", "the next_cursor of the page before")],
+        parameters: &[
+            ("since", "query", "the next_cursor of the page before"),
+            ("tenant", "query", "only this tenant's; a page may then be short"),
+        ],
     },
     Operation {
         method: "post",

@@ -124,6 +124,7 @@ pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answ
             let seconds = lease_expires.since(now).div_ceil(1_000).clamp(1, RETRY_AFTER_S_MAX);
             Err(Problem::new(Code::InFlight, "somebody else holds the claim; ask again, or send `wait_ms`")
                 .retry_after(seconds)
+                .with("retry_after", &seconds.to_string())
                 .with("lease_expires_at", &quoted(&rfc3339(lease_expires.0))))
         }
         Reply::Conflict(mismatch) => Err(conflict(call, target, mismatch)),

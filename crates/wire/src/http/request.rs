@@ -65,7 +65,13 @@ fn optional_u64(node: &Node<'_>, name: &str) -> Result<Option<u64>, Problem> {
 
 /// The fence that a request names: tenant, scope, key and, for a repetition, its number.
 pub(super) fn target(call: &Call, node: &Node<'_>, repetition: Repetition) -> Result<Target, Problem> {
-    let tenant = call.tenant(optional_text(node, "tenant")?)?;
+    let asked = call.query_tenant()?;
+    let tenant = call.tenant(optional_text(node, "tenant")?.or(asked.as_deref()))?;
+    for name in ["partner_id", "planner_id", "executor_id"] {
+        if node.get(name).is_some_and(|id| id.as_str() != Some(tenant.as_str())) {
+            return Err(Problem::new(Code::Forbidden, format!("`{name}` is not whose credential this is")));
+        }
+    }
     let name = text(node, "scope")?;
     let scope = call.app.policy().scopes.get(name);
     let scope = scope.ok_or_else(|| Problem::new(Code::UnknownScope, format!("there is no scope {name:?}")))?;
