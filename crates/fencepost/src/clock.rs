@@ -8,6 +8,7 @@ use std::{
 };
 
 use fencepost_kernel::Millis;
+use fencepost_store::Store;
 
 /// Where time comes from. The simulator has its own.
 pub trait Clock: Send + Sync + 'static {
@@ -36,23 +37,25 @@ impl Clock for SystemClock {
     }
 }
 
-/// The time that decisions are made at.
+/// The time that decisions are made at: that of a shared store where it has a clock, else made from ours.
 pub(crate) struct StoreTime {
     clock: Arc<dyn Clock>,
+    store: Arc<dyn Store>,
     start: Millis,
     start_monotonic_ms: u64,
 }
 
 impl StoreTime {
     /// Starts past the floor: no millisecond of an earlier run is lived twice.
-    pub(crate) fn new(clock: Arc<dyn Clock>, floor: Millis) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, store: Arc<dyn Store>, floor: Millis) -> Self {
         let start = Millis(clock.wall_ms()).max(floor.plus(1));
         let start_monotonic_ms = clock.monotonic_ms();
-        Self { clock, start, start_monotonic_ms }
+        Self { clock, store, start, start_monotonic_ms }
     }
 
     pub(crate) fn now(&self) -> Millis {
-        self.start.plus(self.clock.monotonic_ms().saturating_sub(self.start_monotonic_ms))
+        let own = || self.start.plus(self.clock.monotonic_ms().saturating_sub(self.start_monotonic_ms));
+        self.store.now().unwrap_or_else(own)
     }
 
     /// How far the wall is ahead of store time; negative where it is behind.

@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use fencepost_kernel::{Millis, Row, RowKey, Write, key::Kind};
-use fencepost_store::{Error, Memory, Store, Verdict, WriteSet, codec, contract::Loaded};
+use fencepost_store::{Durability, Error, Memory, Promises, Store, Verdict, WriteSet, codec, contract::Loaded};
 use futures::future::BoxFuture;
 use tokio::{sync::Notify, time::sleep};
 
@@ -132,6 +132,15 @@ impl Twin {
 }
 
 impl Store for Twin {
+    fn promises(&self) -> Promises {
+        Promises {
+            durability: Durability::Synced,
+            because: "a simulated disk".to_owned(),
+            shared: false,
+            many_rows: true,
+        }
+    }
+
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
         Box::pin(async move { self.read().await?.load(keys).await })
     }

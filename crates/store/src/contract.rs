@@ -64,8 +64,60 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// What an acknowledged commit survives.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Durability {
+    /// Nothing: gone with the process.
+    None,
+    /// A crash of the process, but perhaps not a power cut or a failover.
+    Delayed,
+    /// A power cut: it was on stable storage before it was acknowledged.
+    Synced,
+}
+
+/// What a backend says of itself, so that a policy which asks for more is refused at the start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Promises {
+    /// What an acknowledged commit survives.
+    pub durability: Durability,
+    /// How the backend knows its durability, in a few words for people.
+    pub because: String,
+    /// Whether other engines may write at the same time: rows then move under us, and wake-ups are only hints.
+    pub shared: bool,
+    /// Whether a write set may touch several rows. Where it may not, version heads and repetitions cannot be kept.
+    pub many_rows: bool,
+}
+
+/// One of the processes that share a store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// Its name, unique among all that ever shared the store.
+    pub id: String,
+    /// Where its clients reach it.
+    pub address: String,
+    /// Its release.
+    pub release: String,
+    /// The newest row format that it reads.
+    pub format: u8,
+    /// When it started, by the store's clock.
+    pub started: Millis,
+    /// When it last said that it lives, by the store's clock.
+    pub seen: Millis,
+    /// How many claims it granted or renewed that are pending or lapsed; none where the store does not know.
+    pub holds: Option<u64>,
+}
+
 /// What every backend offers.
 pub trait Store: Send + Sync + 'static {
+    /// What the backend says of itself.
+    fn promises(&self) -> Promises;
+
+    /// The time of the clock that everyone who shares the store goes by; none where the engine's own clock decides.
+    /// Never goes back.
+    fn now(&self) -> Option<Millis> {
+        None
+    }
+
     /// The rows under `keys`, in that order.
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>>;
 
@@ -92,4 +144,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Up to `limit` rows of one kind in key order, starting after `after`. For housekeeping and for moving stores.
     fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>>;
+
+    /// Drops up to `limit` rows past their expiry at `now`, and says how many; none where the store has no index of them
+    /// and the caller must look for them with [`Store::scan`].
+    fn sweep(&self, now: Millis, limit: usize) -> BoxFuture<'_, Result<Option<usize>, Error>> {
+        let _ = (now, limit);
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Everyone who shares the store and was seen lately; empty where it is not shared.
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 }

@@ -12,7 +12,7 @@ use fencepost_kernel::{Millis, Row, RowKey, key::Kind};
 use futures::future::BoxFuture;
 
 use crate::{
-    Error, Store, Verdict, WriteSet,
+    Durability, Error, Promises, Store, Verdict, WriteSet,
     contract::{Found, Loaded},
     judge::{Judged, Known, judge},
 };
@@ -99,6 +99,10 @@ impl State {
 }
 
 impl Store for Memory {
+    fn promises(&self) -> Promises {
+        Promises { durability: Durability::None, because: "memory".to_owned(), shared: false, many_rows: true }
+    }
+
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
         Box::pin(async move {
             let state = self.state();

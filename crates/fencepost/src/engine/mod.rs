@@ -30,6 +30,10 @@ pub use explain::{Explanation, Moment};
 
 use crate::clock::{Clock, StoreTime};
 
+/// How soon a waiter on a shared store first looks for another engine's seal, and how often it then goes on looking.
+const RECHECK_FIRST: Duration = Duration::from_millis(25);
+const RECHECK_MAX: Duration = Duration::from_millis(500);
+
 /// Bounds that keep one engine from being asked for more than it has.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -106,6 +110,8 @@ impl Observer for () {
 pub(crate) struct Shared {
     store: Arc<dyn Store>,
     time: StoreTime,
+    /// Whether other engines write to the store, too.
+    shared: bool,
     limits: Limits,
     waiters: waiters::Waiters,
     sightings: sightings::Sightings,
@@ -157,12 +163,13 @@ impl Engine {
         observer: Box<dyn Observer>,
         askers: Option<tokio::runtime::Handle>,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), Error> {
-        let time = StoreTime::new(clock, store.time_floor().await?);
+        let time = StoreTime::new(clock, store.clone(), store.time_floor().await?);
         // An id must never be used twice on a store: engines that share one, and the runs of each, start anywhere in 2^64.
         let random = || getrandom::u64().map_err(|error| Error::Stopped(format!("no randomness: {error}")));
         let next_id = AtomicU64::new(limits.first_commit_id.map_or_else(random, Ok)?);
         let (jobs, queue) = mpsc::channel(limits.queue_max);
         let shared = Arc::new(Shared {
+            shared: store.promises().shared,
             store,
             time,
             waiters: waiters::Waiters::new(limits.waiters_max),
@@ -253,6 +260,8 @@ impl Engine {
             seats.extend(self.shared.waiters.sit(target.base()));
         }
         let deadline = tokio::time::Instant::now() + wait;
+        // Another engine's seal rings no bell here: on a shared store a waiter also looks by itself, ever less often.
+        let mut look_again = self.shared.shared.then_some(RECHECK_FIRST);
         while let Reply::InFlight { lease_expires } = reply {
             if self.shared.waiters.closed() {
                 break;
@@ -265,7 +274,10 @@ impl Engine {
             reply = self.ask(command).await?;
             let Reply::InFlight { .. } = reply else { break };
             let lapse = tokio::time::Instant::now() + Duration::from_millis(lease_expires.since(self.now()) + 1);
-            if tokio::time::timeout_at(deadline.min(lapse), select_all(bells)).await.is_err()
+            let recheck = look_again.map(|wait| tokio::time::Instant::now() + wait);
+            look_again = look_again.map(|wait| (wait * 2).min(RECHECK_MAX));
+            let until = deadline.min(lapse).min(recheck.unwrap_or(deadline));
+            if tokio::time::timeout_at(until, select_all(bells)).await.is_err()
                 && tokio::time::Instant::now() >= deadline
             {
                 return self.ask(command).await;

@@ -51,6 +51,10 @@ struct Pulled {
 }
 
 impl Store for Pulled {
+    fn promises(&self) -> store::Promises {
+        self.inner.promises()
+    }
+
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, store::Error>> {
         self.inner.load(keys)
     }

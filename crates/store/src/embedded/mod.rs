@@ -31,7 +31,7 @@ use fjall::{Database, Keyspace, PersistMode, Readable, Snapshot};
 use futures::future::BoxFuture;
 
 use crate::{
-    Error, Store, Verdict, WriteSet, codec,
+    Durability, Error, Promises, Store, Verdict, WriteSet, codec,
     contract::{Found, Loaded},
     judge::{Change, Judged, Known, judge},
 };
@@ -274,6 +274,14 @@ impl Embedded {
 }
 
 impl Store for Embedded {
+    fn promises(&self) -> Promises {
+        let (durability, because) = match self.persist {
+            PersistMode::Buffer => (Durability::Delayed, "opened without syncs"),
+            PersistMode::SyncData | PersistMode::SyncAll => (Durability::Synced, "every commit is synced to disk"),
+        };
+        Promises { durability, because: because.to_owned(), shared: false, many_rows: true }
+    }
+
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
         Box::pin(async move { self.load_now(keys) })
     }

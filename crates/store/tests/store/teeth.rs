@@ -7,7 +7,7 @@ use std::{
 
 use fencepost_kernel::{Millis, RowKey, command::CommitId, key::Kind};
 use fencepost_store::{
-    Error, Found, Loaded, Memory, Store, Verdict, WriteSet,
+    Error, Found, Loaded, Memory, Promises, Store, Verdict, WriteSet,
     conformance::{Harness, laws},
 };
 use futures::{FutureExt, executor::block_on, future::BoxFuture};
@@ -148,6 +148,10 @@ impl Flawed {
 }
 
 impl Store for Flawed {
+    fn promises(&self) -> Promises {
+        self.now.promises()
+    }
+
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
         self.now.load(keys)
     }

@@ -1,0 +1,107 @@
+//! Where a store is: a directory, a PostgreSQL or a Redis; and how to open it from there.
+//! Never shows a password: what is printed is what a person may see.
+//! Called by `serve --store`, and by everything that moves rows between stores.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use crate::{
+    Error, Store,
+    embedded::{self, Embedded},
+};
+
+/// Where a store is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Address {
+    /// The embedded store in a directory.
+    Directory(PathBuf),
+    /// `postgres://user@host/database`
+    Postgres(String),
+    /// `redis://host`, or `redis+cluster://host,host` for a cluster; `rediss` for TLS.
+    Redis(String),
+}
+
+/// Who opens a shared store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opener {
+    /// The node's name; unique among all that share the store.
+    pub node: String,
+    /// Where its clients reach it; empty for one that serves nobody.
+    pub address: String,
+    /// Its release.
+    pub release: String,
+}
+
+impl Address {
+    /// Reads an address: anything without `://` is a directory.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once("://") {
+            None if text.is_empty() => Err("the address of a store is empty".to_owned()),
+            None => Ok(Self::Directory(text.into())),
+            Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(text.to_owned())),
+            Some(("redis" | "rediss" | "redis+cluster" | "rediss+cluster", _)) => Ok(Self::Redis(text.to_owned())),
+            Some((scheme, _)) => Err(format!(
+                "`{scheme}://` is no store: give postgres://…, redis://…, redis+cluster://… or a directory"
+            )),
+        }
+    }
+
+    /// Opens the store. A shared one needs a Tokio runtime, which must outlive it.
+    pub async fn open(&self, opener: &Opener) -> Result<Arc<dyn Store>, Error> {
+        match self {
+            Self::Directory(path) => Ok(Arc::new(Embedded::open(path, embedded::Options::default())?)),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(url) => Ok(Arc::new(crate::postgres::Postgres::open(url, opener).await?)),
+            #[cfg(feature = "redis")]
+            Self::Redis(url) => Ok(Arc::new(crate::redis::Redis::open(url).await?)),
+            #[allow(unreachable_patterns, reason = "reachable only where a backend is left out")]
+            _ => Err(Error::Broken(format!("{self}: this build was made without that store; opened by {}", opener.node))),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => write!(f, "{}", path.display()),
+            Self::Postgres(url) | Self::Redis(url) => f.write_str(&without_password(url)),
+        }
+    }
+}
+
+// Between the scheme and the last @ before the path stands who logs in; what follows its colon is secret.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let path = path.split('?').next().unwrap_or_default();
+    match authority.rsplit_once('@') {
+        Some((login, hosts)) => {
+            let user = login.split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}@{hosts}{path}")
+        }
+        None => format!("{scheme}://{authority}{path}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_a_directory_and_a_known_scheme_a_server() {
+        assert_eq!(Address::parse("./data"), Ok(Address::Directory("./data".into())));
+        assert!(matches!(Address::parse("postgresql://h/d"), Ok(Address::Postgres(_))));
+        assert!(matches!(Address::parse("rediss+cluster://a,b"), Ok(Address::Redis(_))));
+        assert!(Address::parse("mysql://h").is_err_and(|why| why.contains("mysql")));
+        assert!(Address::parse("").is_err());
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        for url in ["postgres://fp:hush@db:5432/fences?password=hush", "postgres://fp:h@sh:hush@db/fences"] {
+            let shown = Address::Postgres(url.to_owned()).to_string();
+            assert!(!shown.contains("hush") && shown.contains("fp@db") && shown.ends_with("/fences"), "{shown}");
+        }
+        assert_eq!(Address::Redis("redis://:hush@cache".to_owned()).to_string(), "redis://@cache");
+    }
+}
