@@ -54,7 +54,9 @@ impl Address {
             #[cfg(feature = "redis")]
             Self::Redis(url) => Ok(Arc::new(crate::redis::Redis::open(url).await?)),
             #[allow(unreachable_patterns, reason = "reachable only where a backend is left out")]
-            _ => Err(Error::Broken(format!("{self}: this build was made without that store; opened by {}", opener.node))),
+            _ => {
+                Err(Error::Broken(format!("{self}: this build was made without that store; opened by {}", opener.node)))
+            }
         }
     }
 }
