@@ -1,0 +1,17 @@
+//! Real servers for the tests: PostgreSQL, Redis, a Redis Cluster, and a proxy that cuts connections.
+//! Each in a temporary folder on a free port, gone when dropped. Panics where a test could not go on anyway.
+//! Never used by the product.
+
+#![allow(clippy::panic, clippy::unwrap_used)]
+
+mod cluster;
+mod postgres;
+pub mod programs;
+mod proxy;
+mod redis;
+mod server;
+
+pub use cluster::Cluster;
+pub use postgres::Postgres;
+pub use proxy::Proxy;
+pub use redis::Redis;

@@ -1,0 +1,120 @@
+//! A PostgreSQL of one's own.
+
+use std::{
+    fs::Permissions,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::{
+    programs::{as_postgres, find, free_port, init_postgres},
+    server::Server,
+};
+
+/// A PostgreSQL server with fsync on, gone when dropped.
+pub struct Postgres {
+    server: Option<Server>,
+    port: u16,
+    settings: Vec<String>,
+    databases: AtomicU32,
+    dir: TempDir,
+}
+
+impl Postgres {
+    /// A server with its default settings.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// A server with settings such as `fsync=off`.
+    pub fn start_with(settings: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        // The user postgres must pass through.
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o711)).unwrap();
+        init_postgres(&dir.path().join("postgres")).unwrap();
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let port = free_port().unwrap();
+        let mut own = Self { server: None, port, settings, databases: AtomicU32::new(0), dir };
+        own.restart();
+        own
+    }
+
+    /// The port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The database that is always there.
+    pub fn url(&self) -> String {
+        self.url_of("postgres")
+    }
+
+    /// A new, empty database.
+    pub fn fresh_database(&self) -> String {
+        let name = format!("fresh_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql(&self.url(), &format!("CREATE DATABASE {name}"));
+        self.url_of(&name)
+    }
+
+    /// What `psql` says to a statement.
+    pub fn sql(&self, database_url: &str, statement: &str) -> String {
+        let output = psql(database_url, statement);
+        assert!(output.status.success(), "{statement}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// kill -9 of the server and of every connection's process.
+    pub fn kill(&mut self) {
+        self.server = None;
+    }
+
+    /// Ends every connection's process as a crash of one would, which makes the server recover.
+    pub fn crash_backends(&self) {
+        self.server.as_ref().unwrap().signal_children(Signal::KILL);
+    }
+
+    /// Stops every process of the server in its tracks, or lets them go on.
+    pub fn freeze(&self, frozen: bool) {
+        let what = if frozen { Signal::STOP } else { Signal::CONT };
+        let server = self.server.as_ref().unwrap();
+        server.signal(what);
+        server.signal_children(what);
+    }
+
+    /// Starts again on the same port and data, and waits until it answers.
+    pub fn restart(&mut self) {
+        self.kill();
+        let folder = self.folder();
+        let mut command = as_postgres("postgres");
+        command.arg("-D").arg(folder.join("data")).arg("-k").arg(&folder).arg("-p").arg(self.port.to_string());
+        command.args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200"]);
+        for setting in &self.settings {
+            command.arg("-c").arg(setting);
+        }
+        let mut server = Server::spawn(command, self.dir.path());
+        let url = self.url();
+        server.ready(|| psql(&url, "SELECT 1").status.success());
+        self.server = Some(server);
+    }
+
+    fn url_of(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.dir.path().join("postgres")
+    }
+}
+
+fn psql(database_url: &str, statement: &str) -> std::process::Output {
+    let program = find("psql").unwrap_or_else(|| "psql".into());
+    Command::new(program)
+        .args(["-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", statement, database_url])
+        .output()
+        .unwrap()
+}

@@ -1,0 +1,60 @@
+//! Where the programs of other servers are, and as whom they run.
+
+use std::{
+    io,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use rustix::process::geteuid;
+
+/// A program on PATH, or where Debian keeps PostgreSQL's.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    std::env::split_paths(&path)
+        .chain(debian.map(|version| version.path().join("bin")))
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+/// A program of PostgreSQL, as the user postgres where we are root: it refuses to run as root.
+pub fn as_postgres(program: &str) -> Command {
+    let program = find(program).unwrap_or_else(|| program.into());
+    let mut command = if geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--reset-env"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.current_dir("/");
+    command
+}
+
+/// Makes a PostgreSQL cluster in `dir/data`. The folders above must let the user postgres pass.
+pub fn init_postgres(dir: &Path) -> io::Result<()> {
+    if geteuid().is_root() {
+        let made =
+            Command::new("install").args(["-d", "-o", "postgres", "-g", "postgres", "-m", "700"]).arg(dir).status()?;
+        if !made.success() {
+            return Err(io::Error::other("could not make a folder for the user postgres"));
+        }
+    } else {
+        std::fs::create_dir_all(dir)?;
+    }
+    let output = as_postgres("initdb")
+        .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", "-D"])
+        .arg(dir.join("data"))
+        .output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("initdb: {}", String::from_utf8_lossy(&output.stderr).trim())))
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
