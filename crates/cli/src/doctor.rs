@@ -10,6 +10,7 @@ use std::{
 };
 
 use fencepost::policy::Policy;
+use fencepost_kernel::json;
 
 use crate::client::Server;
 
@@ -161,12 +162,37 @@ fn limits(report: &mut Report) {
 
 fn running(report: &mut Report, server: &Server) {
     match server.get("/readyz") {
-        Ok((200, _)) => report.say(Health::Good, "server", format!("{} is ready", server.url)),
+        Ok((200, _)) => {
+            report.say(Health::Good, "server", format!("{} is ready", server.url));
+            nodes(report, server);
+        }
         Ok((status, _)) => report.say(
             Health::Bad,
             "server",
             format!("{} answers {status}: its store does not acknowledge; see its log", server.url),
         ),
         Err(_) => report.say(Health::Look, "server", format!("none on {}", server.url)),
+    }
+}
+
+// Needs an admin's or viewer's token; without one the server is still known to be ready.
+fn nodes(report: &mut Report, server: &Server) {
+    let Ok(body) = server.read("/admin/nodes") else {
+        report.say(Health::Look, "nodes", "not shown: give --token of an admin or a viewer");
+        return;
+    };
+    let Ok(said) = json::parse(&body) else { return };
+    let text = |node: &json::Node<'_>, name: &str| node.get(name).and_then(|value| value.as_str().map(str::to_owned));
+    let durability = text(&said, "durability").unwrap_or_default();
+    let health = if durability == "synced" { Health::Good } else { Health::Look };
+    let (store, because) = (text(&said, "store").unwrap_or_default(), text(&said, "because").unwrap_or_default());
+    report.say(health, "store", format!("{store}: {durability} ({because})"));
+    let Some(json::Value::Array(items)) = said.get("items").map(|items| &items.value) else { return };
+    for node in items {
+        let field = |name: &str| text(node, name).unwrap_or_default();
+        let holds = node.get("holds").and_then(|holds| holds.as_u64());
+        let holds = holds.map(|holds| format!(", holds {holds} claims")).unwrap_or_default();
+        let seen = field("seen_at");
+        report.say(Health::Good, "node", format!("{} on {}, seen {seen}{holds}", field("id"), field("address")));
     }
 }

@@ -20,8 +20,9 @@ use fencepost::{
         credentials::Credentials,
         finding,
         identity::{Directory, Refresh},
+        settings::FenceStore,
     },
-    store::embedded,
+    store::{Address, Durability, Node, address::Opener, codec},
 };
 use fencepost_wire::{
     http::{App, router},
@@ -44,8 +45,8 @@ pub struct Args {
     /// Directory of the embedded store [default: server.data of the configuration, ./fencepost-data]
     #[arg(long, value_name = "DIR", conflicts_with = "store")]
     data: Option<PathBuf>,
-    /// Where fences are kept; this release serves a directory
-    #[arg(long, value_name = "URL")]
+    /// Where fences are kept: postgres://…, redis://…, redis+cluster://… or a directory
+    #[arg(long, value_name = "URL", env = "FENCEPOST_STORE", hide_env_values = true)]
     store: Option<String>,
     /// Policy and settings; see docs/guides/policy.md, and --print-defaults for every key
     #[arg(long, value_name = "FILE")]
@@ -62,9 +63,14 @@ FENCEPOST_SERVER__LOG__LEVEL=warn, then these flags.
 SIGTERM or SIGINT: takes no new connection, finishes what is in flight, then ends.
 Credentials made or revoked with `fencepost credential` count within a second, without a restart.
 
+Several processes may serve one PostgreSQL or Redis: any of them answers any key, and none is special.
+A password is better kept in FENCEPOST_STORE than on the command line, which others can read.
+
 Examples:
   fencepost serve --dev
-  fencepost serve --config fencepost.yml --data /var/lib/fencepost --listen 0.0.0.0:7411";
+  fencepost serve --config fencepost.yml --data /var/lib/fencepost --listen 0.0.0.0:7411
+  fencepost serve --dev --store postgres://fencepost@db.internal/fencepost
+  fencepost serve --dev --store redis+cluster://10.0.0.1:6379,10.0.0.2:6379";
 
 /// How often the credentials file and the engine's health are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -75,8 +81,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let policy = policy(&args)?;
+    let store = store_address(&args, &policy)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
-    let code = runtime.block_on(serve(args.dev, policy))?;
+    let code = runtime.block_on(serve(args.dev, policy, store))?;
     // A client that never reads must not keep a finished server alive.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(code)
@@ -100,12 +107,6 @@ fn policy(args: &Args) -> anyhow::Result<Policy> {
     if !policy.unserved.is_empty() {
         bail!("not started: the configuration asks for what this release does not serve (see the notes above)");
     }
-    if let Some(store) = &args.store {
-        if store.contains("://") {
-            bail!("--store {store}: this release keeps fences in a directory; give --data DIR");
-        }
-        policy.server.data = store.into();
-    }
     if let Some(data) = &args.data {
         policy.server.data = data.clone();
     }
@@ -115,7 +116,19 @@ fn policy(args: &Args) -> anyhow::Result<Policy> {
     Ok(policy)
 }
 
-async fn serve(dev: bool, policy: Policy) -> anyhow::Result<ExitCode> {
+// The flag, then the policy's `stores`, then the directory in which credentials are kept, too.
+fn store_address(args: &Args, policy: &Policy) -> anyhow::Result<Address> {
+    let stores = &policy.stores;
+    let text = match (&args.store, stores.fence, &stores.url) {
+        (Some(store), ..) => store,
+        (None, FenceStore::Embedded, _) => return Ok(Address::Directory(policy.server.data.clone())),
+        (None, _, Some(url)) => url,
+        (None, kind, None) => bail!("not started: `stores.fence: {kind:?}` has no url; give --store URL", kind = kind),
+    };
+    Address::parse(text).map_err(anyhow::Error::msg)
+}
+
+async fn serve(dev: bool, policy: Policy, store: Address) -> anyhow::Result<ExitCode> {
     let settings = policy.server.clone();
     let directory = directory(dev, &policy)?;
     let tls = settings.tls.as_ref().map(|tls| {
@@ -126,12 +139,12 @@ async fn serve(dev: bool, policy: Policy) -> anyhow::Result<ExitCode> {
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
-    let store = embedded::Embedded::open(&settings.data, embedded::Options::default())
-        .with_context(|| format!("cannot open the store in {}", settings.data.display()))?;
+    let opener = opener(address)?;
+    let opened = store.open(&opener).await.with_context(|| format!("cannot open the store in {store}"))?;
     let metrics = Metrics::default();
     let limits = EngineLimits { waiters_max: settings.limits.waiters_max, ..EngineLimits::default() };
     let fencepost = Fencepost::over(
-        Arc::new(store),
+        opened,
         Arc::new(SystemClock::default()),
         policy,
         limits,
@@ -140,13 +153,41 @@ async fn serve(dev: bool, policy: Policy) -> anyhow::Result<ExitCode> {
     )
     .await?;
     let log = Log::new(settings.log.level, stdout());
-    let app = Arc::new(App { fencepost: fencepost.clone(), directory, metrics, log: log.clone() });
-
-    let scheme = if tls.is_some() { "https" } else { "http" };
     let now = || fencepost.engine().now().0;
+    let node = Node {
+        id: opener.node,
+        address: opener.address,
+        release: opener.release,
+        format: codec::VERSION,
+        started: fencepost.engine().now(),
+        seen: fencepost.engine().now(),
+        holds: None,
+    };
+    let promises = fencepost.engine().promises();
     log.line(Level::Info, now(), "serving")
         .text("address", &address.to_string())
-        .text("data", &settings.data.display().to_string());
+        .text("data", &settings.data.display().to_string())
+        .text("store", &store.to_string())
+        .text("node", &node.id);
+    if promises.durability < Durability::Synced {
+        log.line(Level::Warn, now(), "an acknowledged fence may not survive a power cut")
+            .text("why", &promises.because);
+    }
+    for (scope, why) in &fencepost.policy().unfit {
+        log.line(Level::Warn, now(), "a built-in scope is not served on this store")
+            .text("scope", scope)
+            .text("why", why);
+    }
+    let app = Arc::new(App {
+        fencepost: fencepost.clone(),
+        directory,
+        metrics,
+        log: log.clone(),
+        node,
+        store: store.to_string(),
+    });
+
+    let scheme = if tls.is_some() { "https" } else { "http" };
     welcome(dev, scheme, address);
     let watch = tokio::spawn(watch(app.clone()));
     let limits = Limits {
@@ -180,6 +221,18 @@ async fn serve(dev: bool, policy: Policy) -> anyhow::Result<ExitCode> {
     fencepost.close().await;
     log.flush();
     Ok(ExitCode::SUCCESS)
+}
+
+// A name that no other run ever had: a node's rows are its own.
+fn opener(address: SocketAddr) -> anyhow::Result<Opener> {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy().into_owned();
+    let nonce = getrandom::u32().context("no randomness")?;
+    Ok(Opener {
+        node: format!("{host}-{}-{nonce:08x}", address.port()),
+        address: address.to_string(),
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+    })
 }
 
 fn directory(dev: bool, policy: &Policy) -> anyhow::Result<Directory> {

@@ -49,7 +49,7 @@ pub use once::{Claim, Claimed, Done, Effect, Error, Failure, Outcome};
 
 use clock::{Clock, SystemClock};
 use engine::{Limits, Observer};
-use policy::Policy;
+use policy::{NoScope, Policy};
 use tokio::runtime::Handle;
 
 /// How often background work gets its turn.
@@ -92,6 +92,7 @@ impl Fencepost {
         observer: Box<dyn Observer>,
         askers: Option<Handle>,
     ) -> Result<Self, Error> {
+        let policy = policy.fit(&store.promises()).map_err(Error::Open)?;
         let (engine, commit_loop) = Engine::new(store, clock, limits, observer, askers).await.map_err(Error::Engine)?;
         // A thread of its own: a sync blocks, and must never block an executor that others share.
         let commit = thread::Builder::new()
@@ -152,7 +153,10 @@ impl Fencepost {
     }
 
     fn target(&self, scope: &str, fields: Vec<(String, String)>, seq: Option<u64>) -> Result<Target, Error> {
-        let scope = self.policy.scopes.get(scope).ok_or_else(|| Error::UnknownScope(scope.to_owned()))?;
+        let scope = self.policy.scope(scope).map_err(|none| match none {
+            NoScope::Unknown => Error::UnknownScope(scope.to_owned()),
+            NoScope::Unfit(why) => Error::UnfitScope(format!("{scope} {why}")),
+        })?;
         Target::new(self.tenant.clone(), scope.clone(), fields, seq).map_err(|wrong| Error::WrongKey(wrong.to_string()))
     }
 }

@@ -59,6 +59,8 @@ pub enum Error<E = std::convert::Infallible> {
     Open(String),
     /// No scope of that name.
     UnknownScope(String),
+    /// The store cannot carry the scope.
+    UnfitScope(String),
     /// The key is not what the scope asks for.
     WrongKey(String),
     /// The body is not strict JSON.
@@ -98,6 +100,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
         match self {
             Self::Open(why) => write!(f, "the store did not open: {why}"),
             Self::UnknownScope(name) => write!(f, "unknown scope {name}"),
+            Self::UnfitScope(why) => write!(f, "the store cannot carry the scope {why}"),
             Self::WrongKey(why) => write!(f, "wrong key fields: {why}"),
             Self::WrongBody(why) => write!(f, "wrong body: {why}"),
             Self::InFlight { .. } => write!(f, "somebody else is acting under this key"),
@@ -119,6 +122,7 @@ impl Error {
         match self {
             Self::Open(why) => Error::Open(why),
             Self::UnknownScope(name) => Error::UnknownScope(name),
+            Self::UnfitScope(why) => Error::UnfitScope(why),
             Self::WrongKey(why) => Error::WrongKey(why),
             Self::WrongBody(why) => Error::WrongBody(why),
             Self::InFlight { lease_expires } => Error::InFlight { lease_expires },

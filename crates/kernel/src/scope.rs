@@ -23,10 +23,10 @@ pub enum BodyMismatch {
 /// How hard an acknowledgement must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// On stable storage before the reply.
-    #[default]
+    /// On stable storage before the reply; a store that does not offer it is refused.
     Synced,
     /// As hard as the store's own settings make it.
+    #[default]
     Store,
 }
 

@@ -77,6 +77,8 @@ codes! {
     Internal = 500 "internal" "Something went wrong on our side";
     /// A mechanism of HTTP that is deliberately absent.
     NotImplemented = 501 "not-implemented" "Not served here";
+    /// The store at hand cannot carry this.
+    StoreUnsupported = 501 "store-unsupported" "This store cannot carry it";
     /// The store does not answer.
     StoreUnavailable = 503 "store-unavailable" "The store does not answer";
     /// As many connections as may be served.

@@ -20,6 +20,8 @@ use super::{Error, Shared, World};
 /// Commands that are decided side by side and answered together.
 pub(super) struct Job {
     pub(super) commands: Vec<Command>,
+    /// Rows that were read for it already. They may have moved since, which the store will say.
+    pub(super) view: Option<Arc<World>>,
     pub(super) reply: oneshot::Sender<Result<Vec<Reply>, Error>>,
 }
 
@@ -95,7 +97,9 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
         let batches: Vec<&[usize]> = if round == 0 { vec![&open] } else { open.chunks(1).collect() };
         for batch in batches {
             let part: Vec<&Command> = batch.iter().map(|index| commands[*index]).collect();
-            let decided = match attempt(shared, &part).await {
+            // What was read earlier counts once: what has moved since is read again.
+            let known = if round == 0 { World::merged(jobs) } else { World::default() };
+            let decided = match attempt(shared, &part, known).await {
                 Ok(decided) => decided,
                 // Only the first round speaks for everybody: later, others are already durable.
                 Err(error) if round == 0 || matches!(error, Error::Stopped(_)) => return Err(error),
@@ -121,9 +125,9 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
 }
 
 // Decides and commits once. No reply where the rows it stands on have moved.
-async fn attempt(shared: &Shared, commands: &[&Command]) -> Result<Vec<Option<Reply>>, Error> {
+async fn attempt(shared: &Shared, commands: &[&Command], known: World) -> Result<Vec<Option<Reply>>, Error> {
     let now = shared.time.now();
-    let mut world = load(shared, commands).await?;
+    let mut world = load(shared, commands, known).await?;
     let mut sets = Vec::with_capacity(commands.len());
     let mut decided = Vec::with_capacity(commands.len());
     for command in commands {
@@ -179,22 +183,16 @@ async fn persist(shared: &Shared, sets: &[WriteSet], now: Millis) -> Result<Vec<
     Err(Error::Unknown(perhaps.unwrap_or_default()))
 }
 
-async fn load(shared: &Shared, commands: &[&Command]) -> Result<World, Error> {
-    let mut world = World::default();
+/// The rows that the commands stand on, with what is known of them already.
+pub(super) async fn load(shared: &Shared, commands: &[&Command], known: World) -> Result<World, Error> {
+    let mut world = known;
     let mut keys = Vec::with_capacity(commands.len());
     for command in commands {
         footprint(command, &mut |key| keys.push(key));
     }
-    keys.sort_unstable();
-    keys.dedup();
-    world.0.extend(keys.iter().copied().zip(shared.store.load(&keys).await?));
-    let mut more: Vec<RowKey> = commands.iter().filter_map(|command| follow(command, &world)).collect();
-    more.retain(|key| !world.0.contains_key(key));
-    if !more.is_empty() {
-        more.sort_unstable();
-        more.dedup();
-        world.0.extend(more.iter().copied().zip(shared.store.load(&more).await?));
-    }
+    world.fill(shared, keys).await?;
+    let more = commands.iter().filter_map(|command| follow(command, &world)).collect();
+    world.fill(shared, more).await?;
     Ok(world)
 }
 
@@ -213,6 +211,30 @@ fn freed(sets: &[WriteSet]) -> impl Iterator<Item = FenceKey> {
 }
 
 impl World {
+    // Jobs are in the order in which they were read: of a row that was read twice, the later reading counts.
+    fn merged(jobs: &[Job]) -> Self {
+        let mut world = Self::default();
+        let mut last: Option<&Arc<Self>> = None;
+        for view in jobs.iter().filter_map(|job| job.view.as_ref()) {
+            if !last.is_some_and(|last| Arc::ptr_eq(last, view)) {
+                world.0.extend(view.0.iter().map(|(key, row)| (*key, row.clone())));
+            }
+            last = Some(view);
+        }
+        world
+    }
+
+    async fn fill(&mut self, shared: &Shared, mut keys: Vec<RowKey>) -> Result<(), Error> {
+        keys.retain(|key| !self.0.contains_key(key));
+        if keys.is_empty() {
+            return Ok(());
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        self.0.extend(keys.iter().copied().zip(shared.store.load(&keys).await?));
+        Ok(())
+    }
+
     fn apply(&mut self, set: &WriteSet) {
         for write in &set.writes {
             let row = write.put.clone().map(|record| Arc::new(Row { record, revision: set.id }));

@@ -5,6 +5,7 @@
 mod commit;
 mod explain;
 mod housekeep;
+mod read;
 mod sightings;
 mod waiters;
 
@@ -22,8 +23,8 @@ use fencepost_kernel::{
     Command, FenceKey, Millis, Reply, Row, RowKey, Rows, Tenant, decide, decide::footprint, fence::Alias,
     fence::Record, fence::Sighting,
 };
-use fencepost_store::{Store, contract::Loaded};
-use futures::future::select_all;
+use fencepost_store::{Node, Promises, Store, contract::Loaded};
+use futures::future::{BoxFuture, join, select_all};
 use tokio::sync::{mpsc, oneshot};
 
 pub use explain::{Explanation, Moment};
@@ -167,7 +168,8 @@ impl Engine {
         // An id must never be used twice on a store: engines that share one, and the runs of each, start anywhere in 2^64.
         let random = || getrandom::u64().map_err(|error| Error::Stopped(format!("no randomness: {error}")));
         let next_id = AtomicU64::new(limits.first_commit_id.map_or_else(random, Ok)?);
-        let (jobs, queue) = mpsc::channel(limits.queue_max);
+        let (jobs, asked) = mpsc::channel(limits.queue_max);
+        let (commits, decided) = mpsc::channel(limits.queue_max);
         let shared = Arc::new(Shared {
             shared: store.promises().shared,
             store,
@@ -180,7 +182,14 @@ impl Engine {
             stopped: std::sync::OnceLock::new(),
             observer,
         });
-        let commit_loop = commit::run(shared.clone(), queue, askers);
+        let (reading, own) = (shared.shared, shared.clone());
+        let commit_loop = async move {
+            if reading {
+                join(read::run(own.clone(), asked, commits), commit::run(own, decided, askers)).await;
+            } else {
+                commit::run(own, asked, askers).await;
+            }
+        };
         Ok((Self { shared, jobs }, commit_loop))
     }
 
@@ -204,16 +213,22 @@ impl Engine {
         self.shared.stopped.get().map(String::as_str)
     }
 
+    /// What the store says of itself.
+    pub fn promises(&self) -> Promises {
+        self.shared.store.promises()
+    }
+
+    /// Everyone who shares the store and was seen lately; empty where it is not shared.
+    pub async fn nodes(&self) -> Result<Vec<Node>, Error> {
+        self.within_patience(self.shared.store.nodes()).await
+    }
+
     /// Whether the store answers.
     pub async fn ready(&self) -> Result<(), Error> {
         if let Some(why) = self.stopped() {
             return Err(Error::Stopped(why.to_owned()));
         }
-        let probe = self.shared.store.time_floor();
-        match tokio::time::timeout(self.shared.limits.patience, probe).await {
-            Ok(answer) => answer.map(drop).map_err(Error::from),
-            Err(_) => Err(Error::Unavailable("the store does not answer".to_owned())),
-        }
+        self.within_patience(self.shared.store.time_floor()).await.map(drop)
     }
 
     /// Answers everyone who waits for somebody else's seal with what is known now, and lets nobody wait any more.
@@ -228,7 +243,9 @@ impl Engine {
 
     /// The reply to one command, once everything it depends on is durable.
     pub async fn ask(&self, command: &Command) -> Result<Reply, Error> {
-        if let Command::Claim(_) = command
+        // Where rows are far away, the read loop looks for many commands at once.
+        if !self.shared.shared
+            && let Command::Claim(_) = command
             && let Some(reply) = self.glance(command).await?
         {
             return Ok(reply);
@@ -318,8 +335,12 @@ impl Engine {
     }
 
     async fn load(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
-        match tokio::time::timeout(self.shared.limits.patience, self.shared.store.load(keys)).await {
-            Ok(rows) => Ok(rows?),
+        self.within_patience(self.shared.store.load(keys)).await
+    }
+
+    async fn within_patience<T>(&self, read: BoxFuture<'_, Result<T, fencepost_store::Error>>) -> Result<T, Error> {
+        match tokio::time::timeout(self.shared.limits.patience, read).await {
+            Ok(found) => Ok(found?),
             Err(_) => Err(Error::Unavailable("the store does not answer".to_owned())),
         }
     }
@@ -346,7 +367,7 @@ impl Engine {
             return Err(Error::Stopped(why.to_owned()));
         }
         let (reply, answer) = oneshot::channel();
-        let sent = self.jobs.send(commit::Job { commands, reply }).await;
+        let sent = self.jobs.send(commit::Job { commands, view: None, reply }).await;
         sent.map_err(|_| Error::Stopped("the engine is closed".to_owned()))?;
         Ok(answer)
     }

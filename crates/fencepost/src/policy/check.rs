@@ -199,8 +199,14 @@ fn rules(lints: &mut Lints<'_>, read: &Read, settings: &Settings) {
         && settings.stores.fence == FenceStore::Redis
         && scope.durability == Durability::Synced
     {
-        let message = format!("{name} asks for `durability: synced`, which Redis does not offer");
-        lints.error(mark, "durability", message, "set `durability: store`, or keep fences in another store");
+        let message = format!("{name} asks for `durability: synced`: `serve` refuses a Redis that syncs later");
+        lints.say(
+            Severity::Note,
+            mark,
+            "durability",
+            message,
+            "run Redis with `appendonly yes` and `appendfsync always`",
+        );
     }
 }
 

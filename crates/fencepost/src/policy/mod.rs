@@ -15,6 +15,7 @@ pub mod routes;
 pub mod server;
 pub mod settings;
 
+mod fit;
 mod holders;
 mod layers;
 mod names;
@@ -22,7 +23,7 @@ mod read;
 mod scopes;
 mod yaml;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fencepost_kernel::Scope;
@@ -36,8 +37,10 @@ pub use yaml::{Layer, Mark, Source};
 use identity::Holder;
 use read::Reader;
 use routes::Route;
-use settings::{FenceStore, Settings};
+use settings::Settings;
 use yaml::Node;
+
+pub use fit::NoScope;
 
 /// The default configuration: every key, with a comment each.
 pub const DEFAULTS: &str = include_str!("defaults.yml");
@@ -82,6 +85,10 @@ pub struct Policy {
     pub on_conflict: settings::OnConflict,
     /// Every scope by its name: the user's, and the built-in ones that it did not replace.
     pub scopes: BTreeMap<String, Arc<Scope>>,
+    /// The names among them that are built in.
+    pub built_in: BTreeSet<String>,
+    /// Built-in scopes that the store at hand cannot carry, and why.
+    pub unfit: BTreeMap<String, String>,
     /// What the gateway passes on.
     pub routes: Vec<Route>,
     /// Who may call, with the hashes of what they show.
@@ -174,7 +181,7 @@ fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
     let settings = understood.clone().or_else(default_settings)?;
     let scopes = scopes::read(reader, root.get("scopes"), &settings);
     check::lint(&mut reader.findings, &settings, &scopes, &routes, &identities);
-    let unserved = unserved(&root, &routes, &settings);
+    let unserved = unserved(&root, &routes);
     reader.findings.extend(unserved.iter().cloned());
     let settings = understood?;
     Some(Policy {
@@ -183,6 +190,12 @@ fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
         stores: settings.stores,
         logging: settings.logging,
         on_conflict: settings.on_conflict,
+        built_in: scopes
+            .iter()
+            .filter(|read| read.layer == Layer::Contracts)
+            .map(|read| read.scope.name.clone())
+            .collect(),
+        unfit: BTreeMap::new(),
         scopes: scopes.into_iter().map(|read| (read.scope.name.clone(), Arc::new(read.scope))).collect(),
         routes,
         identities: identities.into_iter().map(|(holder, _)| holder).collect(),
@@ -199,7 +212,7 @@ fn default_settings() -> Option<Settings> {
     settings::read(&mut reader, &root)
 }
 
-fn unserved(root: &read::Fields<'_>, routes: &[Route], settings: &Settings) -> Vec<Finding> {
+fn unserved(root: &read::Fields<'_>, routes: &[Route]) -> Vec<Finding> {
     let note = |section: &str| {
         let message = format!("`{section}` is not served by this release; `serve` refuses to start with it");
         let fix = format!("keep `{section}` in a file of its own until a release serves it");
@@ -209,11 +222,6 @@ fn unserved(root: &read::Fields<'_>, routes: &[Route], settings: &Settings) -> V
         UNSERVED.iter().filter(|name| root.get(name).is_some()).map(|name| note(name)).collect();
     if !routes.is_empty() {
         notes.push(note("routes"));
-    }
-    if settings.stores.fence != FenceStore::Embedded {
-        let message = "this release keeps fences in the embedded store alone; `serve` refuses to start with another";
-        let fix = Some("set `fence: embedded` to serve it".into());
-        notes.push(settings.stores.fence_mark.finding(Severity::Note, "unserved", message, fix));
     }
     notes
 }

@@ -6,7 +6,7 @@ use fencepost_kernel::scope::{self, BodyMismatch, Durability, OnLapse, Scope, Ve
 
 use super::duration;
 use super::read::Reader;
-use super::settings::{FenceStore, Settings, Span};
+use super::settings::{Settings, Span};
 use super::yaml::{Layer, Mark, Node};
 
 const KEYS: [&str; 14] = [
@@ -62,6 +62,8 @@ pub struct Marked {
 pub struct Read {
     /// The kernel's rules.
     pub scope: Scope,
+    /// The layer that it comes from.
+    pub layer: Layer,
     /// Its key fields.
     pub key: Vec<Marked>,
     /// Where its retention was decided: its own `retain`, `stores.ttl`, or the scope.
@@ -158,11 +160,6 @@ fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &Node, settings: &S
     let mask = fields.get("mask").map(|node| marked_texts(reader, node, "`mask`")).unwrap_or_default();
     scope.mask = mask.iter().map(|pointer| pointer.text.clone()).collect();
 
-    // Where the policy itself puts the fences in Redis, only a scope that says `synced` demands more.
-    scope.durability = match settings.stores.fence {
-        FenceStore::Redis => Durability::Store,
-        FenceStore::Embedded | FenceStore::Postgres => Durability::Synced,
-    };
     let durability_mark = fields.get("durability").and_then(|node| {
         let words = [("synced", Durability::Synced), ("store", Durability::Store)];
         scope.durability = reader.word(node, "`durability`", &words)?;
@@ -178,6 +175,7 @@ fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &Node, settings: &S
     Some(Read {
         retain_mark: retain.map_or_else(|| mark.clone(), |span| span.mark),
         lease_mark: fields.mark_of("lease").clone(),
+        layer: mark.source.layer,
         scope,
         key,
         ttl_overruled,

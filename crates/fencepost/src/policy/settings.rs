@@ -138,7 +138,7 @@ fn stores(reader: &mut Reader, node: &Node) -> Option<Stores> {
         let schemes: &[&str] = match chosen {
             FenceStore::Embedded => &[],
             FenceStore::Postgres => &["postgres://", "postgresql://"],
-            FenceStore::Redis => &["redis://", "rediss://"],
+            FenceStore::Redis => &["redis://", "rediss://", "redis+cluster://", "rediss+cluster://"],
         };
         if !schemes.iter().any(|scheme| url.starts_with(scheme)) {
             let fix = match schemes.first() {

@@ -34,8 +34,7 @@ pub(super) async fn lookup(State(app): State<Arc<App>>, request: Request) -> Res
             }
         };
         let name = one("scope")?.ok_or_else(|| Problem::new(Code::Malformed, "`scope` is missing"))?;
-        let scope = call.app.policy().scopes.get(name);
-        let scope = scope.ok_or_else(|| Problem::new(Code::UnknownScope, format!("there is no scope {name:?}")))?;
+        let scope = request::scope(call, name)?;
         let mut fields = Vec::new();
         for field in &scope.key {
             fields.extend(one(field)?.map(|value| (field.clone(), value.to_owned())));

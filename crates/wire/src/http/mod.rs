@@ -5,6 +5,7 @@ mod admin;
 mod call;
 mod fences;
 mod health;
+mod nodes;
 pub mod openapi;
 mod reply;
 mod request;
@@ -18,6 +19,7 @@ use axum::{
 use fencepost::{
     Fencepost,
     policy::{Policy, identity::Directory},
+    store::Node,
 };
 
 use crate::{log::Log, metrics::Metrics};
@@ -32,6 +34,10 @@ pub struct App {
     pub metrics: Metrics,
     /// Where decisions are logged.
     pub log: Log,
+    /// This process, as others see it.
+    pub node: Node,
+    /// Where the store is, without a password.
+    pub store: String,
 }
 
 impl App {
@@ -53,6 +59,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/admin/idempotency/lookup", get(admin::lookup))
         .route("/admin/idempotency/in-doubt", get(admin::in_doubt))
         .route("/admin/idempotency/resolve", post(admin::resolve))
+        .route("/admin/nodes", get(nodes::list))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))

@@ -31,7 +31,8 @@ struct Operation {
 }
 
 const GUARDED: &[Code] = &[Code::Malformed, Code::Unauthorized, Code::Forbidden, Code::StoreUnavailable];
-const WRITE: &[Code] = &[Code::WrongKey, Code::UnknownScope, Code::TooLarge, Code::NotJson, Code::Timeout];
+const WRITE: &[Code] =
+    &[Code::WrongKey, Code::UnknownScope, Code::StoreUnsupported, Code::TooLarge, Code::NotJson, Code::Timeout];
 
 const OPERATIONS: &[Operation] = &[
     Operation {
@@ -143,6 +144,15 @@ const OPERATIONS: &[Operation] = &[
         request: Some("Resolve"),
         answers: &[(200, "Resolved", "Recorded with who, when and why")],
         refusals: &[Code::NotInDoubt],
+        parameters: &[],
+    },
+    Operation {
+        method: "get",
+        path: "/admin/nodes",
+        summary: "Who shares the store, who is alive, and how many claims each holds",
+        request: None,
+        answers: &[(200, "Nodes", "The store and its nodes")],
+        refusals: &[],
         parameters: &[],
     },
 ];
@@ -268,6 +278,7 @@ fn schemas(codes: &[&str]) -> Value {
         "Alias": object(&["name", "scope", "idempotency_key", "effect_id", "receipt"], &[("name", &text), ("scope", &text), ("replay", &yes), ("idempotency_key", &key_hex), ("effect_id", &text), ("receipt", &any), ("moved_at", &time)]),
         "Lookup": object(&["exists"], &[("exists", &yes), ("scope", &text), ("tenant", &text), ("idempotencyKey", &key_hex), ("state", &json!({"enum": ["pending", "lapsed", "in_doubt", "sealed", "released"]})), ("firstSeenAt", &time), ("sealedAt", &time), ("expiresAt", &time), ("resultUrn", &text), ("attempts", &count), ("replays", &count), ("conflicts", &count), ("history", &json!({"type": "array", "items": {"type": "object", "required": ["at", "decision"]}}))]),
         "Doubts": object(&["items", "next_cursor"], &[("items", &json!({"type": "array", "items": {"type": "object"}})), ("next_cursor", &text)]),
+        "Nodes": object(&["store", "durability", "shared", "items"], &[("store", &text), ("durability", &json!({"enum": ["none", "delayed", "synced"]})), ("because", &text), ("shared", &yes), ("store_time", &time), ("items", &json!({"type": "array", "items": object(&["id", "started_at", "seen_at"], &[("id", &text), ("address", &text), ("release", &text), ("row_format", &count), ("started_at", &time), ("seen_at", &time), ("answering", &yes), ("holds", &count)])}))]),
         "Problem": object(&["type", "title", "status", "detail", "code", "trace_id"], &[("type", &text), ("title", &text), ("status", &json!({"type": "integer"})), ("detail", &text), ("instance", &text), ("code", &json!({"enum": codes})), ("trace_id", &text), ("diff", &json!({"type": "array", "description": "RFC 6902, from the first body to this one"})), ("sealed_version", &json!({"type": ["integer", "string"]}))]),
     })
 }

@@ -1,7 +1,10 @@
 //! Bytes to commands: what a client may say about a fence. Refuses with the name of what is wrong.
 //! The other half of the pair is `reply`. Never asks the engine anything.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use fencepost::policy::NoScope;
 use fencepost_kernel::{
     Command, Scope, Version,
     body::Body,
@@ -54,6 +57,14 @@ pub(super) fn text<'n>(node: &'n Node<'_>, name: &str) -> Result<&'n str, Proble
     Ok(text)
 }
 
+/// The rules behind a scope's name.
+pub(super) fn scope<'c>(call: &'c Call, name: &str) -> Result<&'c Arc<Scope>, Problem> {
+    call.app.policy().scope(name).map_err(|none| match none {
+        NoScope::Unknown => Problem::new(Code::UnknownScope, format!("there is no scope {name:?}")),
+        NoScope::Unfit(why) => Problem::new(Code::StoreUnsupported, format!("{name} {why}")),
+    })
+}
+
 fn optional_text<'n>(node: &'n Node<'_>, name: &str) -> Result<Option<&'n str>, Problem> {
     node.get(name).map(|_| text(node, name)).transpose()
 }
@@ -73,8 +84,7 @@ pub(super) fn target(call: &Call, node: &Node<'_>, repetition: Repetition) -> Re
         }
     }
     let name = text(node, "scope")?;
-    let scope = call.app.policy().scopes.get(name);
-    let scope = scope.ok_or_else(|| Problem::new(Code::UnknownScope, format!("there is no scope {name:?}")))?;
+    let scope = scope(call, name)?;
     let key = member(node, "key")?;
     let Value::Object(members) = &key.value else { return Err(malformed("`key` must be an object")) };
     let mut fields = Vec::with_capacity(members.len());

@@ -164,7 +164,7 @@ fn masks_are_pointers() {
 #[test]
 fn redis_is_refused_where_a_scope_demands_more() {
     rule(
-        "error durability",
+        "note durability",
         "{stores: {fence: redis, url: \"redis://h\"}, scopes: {A: {key: [id], durability: synced}}}",
         "{stores: {fence: redis, url: \"redis://h\"}, scopes: {A: {key: [id], durability: store}}}",
     );

@@ -14,7 +14,7 @@ fn shown(findings: &[Finding]) -> Vec<String> {
 #[test]
 fn the_ci_template_is_valid_as_it_stands() {
     let policy = policy(TEMPLATE);
-    assert_eq!(rules(&policy.findings), ["6 note store-url", "6 note unserved"]);
+    assert_eq!(rules(&policy.findings), ["6 note store-url"]);
     assert_eq!(policy.require_headers, ["Idempotency-Key"]);
     assert!(policy.reject_on_body_mismatch && policy.on_conflict.include_diff);
     assert_eq!((policy.stores.fence, &policy.stores.url), (FenceStore::Redis, &None));
@@ -60,10 +60,10 @@ fn the_policys_body_rule_counts_where_a_scope_has_none() {
 }
 
 #[test]
-fn fences_in_redis_lower_the_durability_of_scopes_that_demand_none() {
-    let policy = policy("stores: {fence: redis, url: \"redis://127.0.0.1:6379\"}\n");
+fn a_scope_demands_no_more_durability_than_it_says() {
+    let policy = policy("scopes: {A: {key: [id], durability: synced}}\n");
+    assert_eq!(policy.scopes["A"].durability, Durability::Synced);
     assert_eq!(policy.scopes["BOOKING"].durability, Durability::Store);
-    assert_eq!(rules(&policy.findings), ["1 note unserved"]);
 }
 
 #[test]

@@ -1,0 +1,44 @@
+//! The read loop of an engine on a shared store: commands that arrive while rows are being read are read for together.
+//! What writes nothing is answered from there; the rest goes on to the commit loop with the rows it was decided over.
+//! So reading for the next commit goes on beside the last one. Never answers from rows read before the question came.
+
+use std::sync::Arc;
+
+use fencepost_kernel::{Command, command::Decision, decide};
+use tokio::sync::mpsc;
+
+use super::{
+    Error, Shared, World,
+    commit::{Job, load},
+};
+
+pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, commits: mpsc::Sender<Job>) {
+    let mut jobs = Vec::new();
+    while asked.recv_many(&mut jobs, shared.limits.batch_max).await > 0 {
+        // The time of the questions, not of the rows: old rows judged at a later time would lapse although renewed since.
+        let now = shared.time.now();
+        let commands: Vec<&Command> = jobs.iter().flat_map(|job| &job.commands).collect();
+        let view = match load(&shared, &commands, World::default()).await {
+            Ok(world) => Arc::new(world),
+            Err(error) => {
+                jobs.drain(..).for_each(|job| drop(job.reply.send(Err(error.clone()))));
+                continue;
+            }
+        };
+        for job in jobs.drain(..) {
+            let decisions: Vec<Decision> = job.commands.iter().map(|command| decide(command, &*view, now)).collect();
+            if decisions.iter().any(|decision| !decision.writes.is_empty()) {
+                let job = Job { view: Some(view.clone()), ..job };
+                if let Err(refused) = commits.send(job).await {
+                    drop(refused.0.reply.send(Err(Error::Stopped("the engine is closed".to_owned()))));
+                }
+                continue;
+            }
+            for (target, decision) in job.commands.iter().zip(&decisions).filter_map(|(c, d)| Some((c.target()?, d))) {
+                shared.note(target.key, &decision.reply, now);
+            }
+            // An asker that went away is not an error.
+            drop(job.reply.send(Ok(decisions.into_iter().map(|decision| decision.reply).collect())));
+        }
+    }
+}

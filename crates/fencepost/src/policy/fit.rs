@@ -1,0 +1,93 @@
+//! Whether a store can carry what a policy asks for. Decided before anything is served.
+//! Never lowers what a scope asks for: what does not fit is refused, and what is built in and does not fit is left out.
+//! Called by `Fencepost::over`.
+
+use std::sync::Arc;
+
+use fencepost_kernel::{Scope, scope::Durability as Asked};
+use fencepost_store::{Durability, Promises};
+
+use super::Policy;
+
+/// Why a name gives no scope.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NoScope {
+    /// Nobody knows it.
+    Unknown,
+    /// The store at hand cannot carry it.
+    Unfit(String),
+}
+
+impl Policy {
+    /// The scope of that name.
+    pub fn scope(&self, name: &str) -> Result<&Arc<Scope>, NoScope> {
+        self.scopes.get(name).ok_or_else(|| match self.unfit.get(name) {
+            Some(why) => NoScope::Unfit(why.clone()),
+            None => NoScope::Unknown,
+        })
+    }
+
+    /// The same policy on a store that promises this much, or what stands against it.
+    pub fn fit(mut self, promises: &Promises) -> Result<Self, String> {
+        let misfits: Vec<(String, String)> =
+            self.scopes.values().filter_map(|scope| Some((scope.name.clone(), misfit(scope, promises)?))).collect();
+        let mut refused = Vec::new();
+        for (name, why) in misfits {
+            if self.built_in.contains(&name) {
+                self.scopes.remove(&name);
+                self.unfit.insert(name, why);
+            } else {
+                refused.push(format!("scope {name} {why}"));
+            }
+        }
+        if refused.is_empty() { Ok(self) } else { Err(refused.join("; ")) }
+    }
+}
+
+fn misfit(scope: &Scope, promises: &Promises) -> Option<String> {
+    if scope.durability == Asked::Synced && promises.durability < Durability::Synced {
+        let because = &promises.because;
+        return Some(format!("asks for `durability: synced`, which this store does not offer: {because}"));
+    }
+    let rows = match (&scope.version, &scope.again) {
+        (Some(_), _) => "orders versions",
+        (_, Some(_)) => "counts repetitions",
+        _ => return None,
+    };
+    (!promises.many_rows).then(|| {
+        format!("{rows}, which takes several rows in one commit, and this store commits them one by one: keep everything in one slot (`?slots=one`) or use another store")
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn promises(durability: Durability, many_rows: bool) -> Promises {
+        Promises { durability, because: "appendfsync everysec".to_owned(), shared: true, many_rows }
+    }
+
+    #[test]
+    fn a_scope_that_asks_for_a_sync_is_refused_where_there_is_none() {
+        let policy = || Policy::parse("p.yml", "scopes: {A: {key: [id], durability: synced}}").unwrap();
+        assert!(policy().fit(&promises(Durability::Synced, true)).is_ok());
+        let why = policy().fit(&promises(Durability::Delayed, true)).unwrap_err();
+        assert!(why.contains("scope A") && why.contains("everysec"), "{why}");
+    }
+
+    #[test]
+    fn a_scope_of_several_rows_is_refused_where_rows_commit_alone() {
+        let mine = Policy::parse("p.yml", "scopes: {A: {key: [id], again: {seq: resendSeq}}}").unwrap();
+        assert!(mine.fit(&promises(Durability::Synced, false)).unwrap_err().contains("slots=one"));
+    }
+
+    #[test]
+    fn built_in_scopes_that_do_not_fit_are_left_out_and_say_why() {
+        let policy = Policy::builtin().fit(&promises(Durability::Delayed, false)).unwrap();
+        assert!(policy.scope("INDEX_BUILD").is_ok());
+        assert!(matches!(policy.scope("BOOKING"), Err(NoScope::Unfit(why)) if why.contains("repetitions")));
+        assert!(matches!(policy.scope("WEBHOOK"), Err(NoScope::Unfit(why)) if why.contains("versions")));
+        assert_eq!(policy.scope("NONE").unwrap_err(), NoScope::Unknown);
+    }
+}

@@ -1,0 +1,69 @@
+//! `/admin/nodes`: who shares the store, who is alive, and how many claims each holds.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use fencepost::{
+    policy::identity::Role,
+    store::{Durability, Node},
+};
+
+use super::{
+    App,
+    call::Call,
+    reply::{Answer, Object},
+};
+
+/// `GET /admin/nodes`
+pub(super) async fn list(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        call.require(&[Role::Admin, Role::Viewer])?;
+        let engine = call.app.fencepost.engine();
+        let (own, promises) = (&call.app.node, engine.promises());
+        let mut nodes = engine.nodes().await?;
+        // A store that is not shared knows nobody: this process is alone with it.
+        if nodes.is_empty() {
+            nodes.push(Node { seen: engine.now(), ..own.clone() });
+        }
+        let mut items = b"[".to_vec();
+        for (index, node) in nodes.iter().enumerate() {
+            if index > 0 {
+                items.push(b',');
+            }
+            items.extend_from_slice(&shown(node, node.id == own.id));
+        }
+        items.push(b']');
+        let durability = match promises.durability {
+            Durability::None => "none",
+            Durability::Delayed => "delayed",
+            Durability::Synced => "synced",
+        };
+        let body = Object::new()
+            .text("store", &call.app.store)
+            .text("durability", durability)
+            .text("because", &promises.because)
+            .display("shared", promises.shared)
+            .time("store_time", engine.now())
+            .raw("items", &items);
+        Ok(Answer::ok(body.end()).response())
+    })
+    .await
+}
+
+fn shown(node: &Node, own: bool) -> Vec<u8> {
+    let mut body = Object::new()
+        .text("id", &node.id)
+        .text("address", &node.address)
+        .text("release", &node.release)
+        .display("row_format", node.format)
+        .time("started_at", node.started)
+        .time("seen_at", node.seen)
+        .display("answering", own);
+    if let Some(holds) = node.holds {
+        body = body.display("holds", holds);
+    }
+    body.end()
+}
