@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use fencepost_rig::programs;
+
 use crate::fence::{self, Batches, Cycles, Numbers, Replays, claim_template};
 use crate::keys::Numbering;
 use crate::library::{self, Extent};
@@ -62,6 +64,10 @@ contestants! {
     "postgres", "PostgreSQL, synchronous_commit on", Durable, 1, "claim + seal";
     "fencepost", "fencepost, one request per operation", Durable, 1, "claim + seal";
     "fencepost-batch", "fencepost, 100 commands a request", Durable, fence::BATCH, "100 claims + 100 seals";
+    "fencepost-postgres", "fencepost on PostgreSQL", Durable, 1, "claim + seal";
+    "fencepost-postgres-3", "fencepost on PostgreSQL, three nodes", Durable, 1, "claim + seal";
+    "fencepost-redis", "fencepost on Redis", Durable, 1, "claim + seal";
+    "fencepost-redis-batch", "fencepost on Redis, 100 commands a request", Durable, fence::BATCH, "100 claims + 100 seals";
     "noop", "no-op axum server", Http, 1, "request";
     "fencepost-replay", "fencepost, duplicates", Http, 1, "request";
     "fjall", "raw fjall, 256 keys a synced batch", InProcess, library::BATCH, "256 keys, synced";
@@ -75,11 +81,15 @@ impl Contestant {
         self.name.starts_with("fencepost")
     }
 
+    fn on_postgres(&self) -> bool {
+        matches!(self.name, "postgres" | "fencepost-postgres" | "fencepost-postgres-3")
+    }
+
     /// Other programs that must be installed, with the Debian package that has them.
     fn programs(&self) -> &'static [(&'static str, &'static str)] {
         match self.name {
-            "redis" => &[("redis-server", "redis-server")],
-            "postgres" => &[("postgres", "postgresql"), ("initdb", "postgresql")],
+            "redis" | "fencepost-redis" | "fencepost-redis-batch" => &[("redis-server", "redis-server")],
+            _ if self.on_postgres() => &[("postgres", "postgresql"), ("initdb", "postgresql")],
             _ => &[],
         }
     }
@@ -132,7 +142,7 @@ pub struct Outcome {
 /// Fails at once, and says how to get on, where a program is missing.
 pub fn require_programs(chosen: &[&'static Contestant]) -> Result<()> {
     for (program, package) in chosen.iter().flat_map(|contestant| contestant.programs()) {
-        if server::find(program).is_none() {
+        if programs::find(program).is_none() {
             bail!("{program} is not on this machine: apt-get install {package}, or choose others with --only");
         }
     }
@@ -142,7 +152,7 @@ pub fn require_programs(chosen: &[&'static Contestant]) -> Result<()> {
 /// Measures everyone `rounds` times.
 pub fn run(ground: &Ground, chosen: &[&'static Contestant], rounds: u32) -> Result<Outcome> {
     let cluster = ground.work.join("postgres");
-    if chosen.iter().any(|contestant| contestant.name == "postgres") {
+    if chosen.iter().any(|contestant| contestant.on_postgres()) {
         server::postgres_cluster(&cluster)?;
     }
     let mut rows: Vec<Row> =
@@ -173,26 +183,52 @@ pub fn run(ground: &Ground, chosen: &[&'static Contestant], rounds: u32) -> Resu
 fn measure(ground: &Ground, contestant: &Contestant, dir: &Path, salt: u64) -> Result<Sample> {
     let Shape { connections, warm_up, measure, .. } = ground.shape;
     let numbering = Numbering::new(salt);
-    if contestant.name == "postgres" {
-        // The cluster stays, the table is made anew.
-        let server = Server::postgres(dir, connections)?;
-        return load::run(ground.shape, Postgres { port: server.port, numbering });
-    }
     std::fs::create_dir_all(dir)?;
-    let fencepost = || Server::fencepost(ground.fencepost.as_deref().context("no fencepost binary")?, dir);
+    let binary = || ground.fencepost.as_deref().context("no fencepost binary");
+    let fencepost = || Server::fencepost(binary()?, dir, None);
+    // The cluster stays, its tables are made anew.
+    let postgres = || Server::postgres(&ground.work.join("postgres"), connections);
+    let nodes = |store: &str, count: usize| -> Result<Vec<Server>> {
+        let node = |index| {
+            let dir = dir.join(format!("node-{index}"));
+            std::fs::create_dir_all(&dir)?;
+            Server::fencepost(binary()?, &dir, Some(store))
+        };
+        (0..count).map(node).collect()
+    };
     let sample = match contestant.name {
         "redis" => {
             let server = Server::redis(dir)?;
             load::run(ground.shape, Redis { port: server.port, numbering })
         }
+        "postgres" => {
+            let server = postgres()?;
+            load::run(ground.shape, Postgres { port: server.port, numbering })
+        }
         "fencepost" => {
             let server = fencepost()?;
-            load::run(ground.shape, Cycles { port: server.port, numbering })
+            load::run(ground.shape, Cycles { ports: vec![server.port], numbering })
+        }
+        "fencepost-postgres" | "fencepost-postgres-3" => {
+            let database = postgres()?;
+            let url = format!("postgres://postgres@127.0.0.1:{}/postgres", database.port);
+            let nodes = nodes(&url, if contestant.name.ends_with("-3") { 3 } else { 1 })?;
+            load::run(ground.shape, Cycles { ports: ports(&nodes), numbering })
+        }
+        "fencepost-redis" => {
+            let redis = Server::redis(dir)?;
+            let nodes = nodes(&format!("redis://127.0.0.1:{}", redis.port), 1)?;
+            load::run(ground.shape, Cycles { ports: ports(&nodes), numbering })
         }
         "fencepost-batch" => {
             let server = fencepost()?;
             let port = server.port;
             load::run(ground.shape, Batches { port, numbering, numbers: Numbers::PerConnection })
+        }
+        "fencepost-redis-batch" => {
+            let redis = Server::redis(dir)?;
+            let nodes = nodes(&format!("redis://127.0.0.1:{}", redis.port), 1)?;
+            load::run(ground.shape, Batches { port: nodes[0].port, numbering, numbers: Numbers::PerConnection })
         }
         "noop" => {
             let server = Server::noop(dir)?;
@@ -211,4 +247,8 @@ fn measure(ground: &Ground, contestant: &Contestant, dir: &Path, salt: u64) -> R
     };
     std::fs::remove_dir_all(dir)?;
     sample
+}
+
+fn ports(nodes: &[Server]) -> Vec<u16> {
+    nodes.iter().map(|node| node.port).collect()
 }

@@ -57,8 +57,8 @@ fn batch_template(command: &str) -> Template {
 /// One claim and one seal, each its own request.
 #[derive(Clone)]
 pub struct Cycles {
-    /// The server.
-    pub port: u16,
+    /// The servers; connections are spread over them.
+    pub ports: Vec<u16>,
     /// The keys.
     pub numbering: Numbering,
 }
@@ -76,7 +76,7 @@ impl Connect for Cycles {
     type Driver = CyclesDriver;
     async fn connect(&self, connection: usize) -> Result<CyclesDriver> {
         Ok(CyclesDriver {
-            connection: Connection::open(self.port).await?,
+            connection: Connection::open(self.ports[connection % self.ports.len()]).await?,
             numbering: self.numbering,
             next: first_of(connection),
             claim: claim_template(),

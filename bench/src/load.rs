@@ -207,7 +207,7 @@ mod tests {
     fn cycles_and_batches_are_counted_without_errors() {
         let (port, _runtime) = stub(StatusCode::OK);
         let numbering = Numbering::new(1);
-        let single = run(SHAPE, Cycles { port, numbering }).unwrap();
+        let single = run(SHAPE, Cycles { ports: vec![port], numbering }).unwrap();
         let batch = run(SHAPE, Batches { port, numbering, numbers: Numbers::PerConnection }).unwrap();
         for sample in [single, batch] {
             assert_eq!((sample.errors, sample.first_error), (0, None));
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_refused_seal_is_an_error_of_every_connection() {
         let (port, _runtime) = stub(StatusCode::CONFLICT);
-        let sample = run(SHAPE, Cycles { port, numbering: Numbering::new(1) }).unwrap();
+        let sample = run(SHAPE, Cycles { ports: vec![port], numbering: Numbering::new(1) }).unwrap();
         assert_eq!((sample.errors, sample.steps), (4, 0));
         assert!(sample.first_error.unwrap().contains("409"));
     }
@@ -233,6 +233,6 @@ mod tests {
 
     #[test]
     fn a_server_that_is_not_there_is_an_error() {
-        assert!(run(SHAPE, Cycles { port: 1, numbering: Numbering::new(1) }).is_err());
+        assert!(run(SHAPE, Cycles { ports: vec![1], numbering: Numbering::new(1) }).is_err());
     }
 }

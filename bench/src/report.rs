@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use crate::contest::{Ground, Group, Outcome, Row};
 use crate::machine::{Machine, OTHERS_BUSY_MAX, version_of};
 use crate::plot;
-use crate::server;
 use crate::stats::PERCENTILES;
 use crate::targets::{self, Ratio, Target};
 
@@ -149,7 +148,7 @@ fn results(ground: &Ground, machine: &Machine, outcome: &Outcome) -> Value {
             })
         })
         .collect();
-    let version = |program: &str| server::find(program).map(|path| version_of(&path));
+    let version = |program: &str| fencepost_rig::programs::find(program).map(|path| version_of(&path));
     json!({
         "note": "absolute figures are of this machine and this run; the ratios are the claim",
         "machine": machine.json(),

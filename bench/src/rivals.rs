@@ -114,7 +114,8 @@ pub struct PostgresDriver {
     next: u64,
 }
 
-const TABLE: &str = "DROP TABLE IF EXISTS fences;
+const TABLE: &str = "DROP SCHEMA public CASCADE;
+    CREATE SCHEMA public;
     CREATE TABLE fences (
         key text PRIMARY KEY,
         state text NOT NULL,

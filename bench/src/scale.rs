@@ -73,7 +73,7 @@ pub fn run(ground: &Ground, machine: &Machine, keys: u64, out: &Path) -> Result<
     }
     let dir = ground.work.join("scale");
     std::fs::create_dir_all(&dir)?;
-    let server = Server::fencepost(ground.fencepost.as_deref().context("no fencepost binary")?, &dir)?;
+    let server = Server::fencepost(ground.fencepost.as_deref().context("no fencepost binary")?, &dir, None)?;
     let numbering = Numbering::new(0);
     let next = Arc::new(AtomicU64::new(0));
     // Keys of the one-by-one measurements, which are numbered apart.
@@ -148,7 +148,7 @@ fn measure(ground: &Ground, server: &Server, next: &Arc<AtomicU64>, salt: u64, e
     let filled = next.load(Ordering::Relaxed);
     let keys = filled + *extra;
     let (port, numbering) = (server.port, Numbering::new(0));
-    let single = checked(load::run(shape, Cycles { port, numbering: Numbering::new(salt) })?)?;
+    let single = checked(load::run(shape, Cycles { ports: vec![port], numbering: Numbering::new(salt) })?)?;
     *extra += single.steps_all;
     let batch = checked(load::run(shape, Batches { port, numbering, numbers: Numbers::Shared(next.clone()) })?)?;
     let replay = checked(load::run(shape, Replays { port, numbering, sealed: filled })?)?;

@@ -3,7 +3,6 @@
 //! Called by `contest` and `scale`.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use fencepost_rig::programs::{as_postgres, free_port, init_postgres};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::http;
 use crate::rivals::Postgres;
@@ -86,12 +86,16 @@ impl Server {
         Ok(server)
     }
 
-    /// Fencepost with its default settings for development.
-    pub fn fencepost(binary: &Path, dir: &Path) -> Result<Server> {
+    /// Fencepost with its default settings for development, on its embedded store unless another is named.
+    pub fn fencepost(binary: &Path, dir: &Path, store: Option<&str>) -> Result<Server> {
         let port = free_port()?;
         let mut command = Command::new(binary);
         command.args(["serve", "--dev", "--listen"]).arg(format!("127.0.0.1:{port}"));
-        command.arg("--data").arg(data_of(dir)).current_dir(dir);
+        match store {
+            Some(store) => command.arg("--store").arg(store),
+            None => command.arg("--data").arg(data_of(dir)),
+        };
+        command.current_dir(dir);
         let mut server = Server::spawn("fencepost", command, Signal::TERM, port, dir)?;
         server.wait_ready(ready)?;
         Ok(server)
@@ -164,49 +168,5 @@ async fn ready(port: u16) -> Result<()> {
 
 /// Makes a PostgreSQL cluster, once a run.
 pub fn postgres_cluster(dir: &Path) -> Result<()> {
-    if geteuid().is_root() {
-        // PostgreSQL refuses root, so its folder belongs to its own user.
-        let status = Command::new("install")
-            .args(["-d", "-o", "postgres", "-g", "postgres", "-m", "700"])
-            .arg(dir)
-            .status()
-            .context("running install")?;
-        anyhow::ensure!(status.success(), "could not make a folder for the user postgres");
-    } else {
-        std::fs::create_dir_all(dir)?;
-    }
-    let output = as_postgres("initdb")
-        .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-D"])
-        .arg(dir.join("data"))
-        .current_dir("/")
-        .output()
-        .context("running initdb")?;
-    anyhow::ensure!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(())
-}
-
-/// A program of PostgreSQL, as the user postgres where we are root.
-fn as_postgres(program: &str) -> Command {
-    let program = find(program).unwrap_or_else(|| program.into());
-    if !geteuid().is_root() {
-        return Command::new(program);
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--reset-env"]).arg(program);
-    command
-}
-
-/// A program on PATH, or where Debian keeps PostgreSQL's.
-pub fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    std::env::split_paths(&path)
-        .chain(debian.map(|version| version.path().join("bin")))
-        .map(|folder| folder.join(program))
-        .find(|candidate| candidate.is_file())
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    Ok(init_postgres(dir)?)
 }
