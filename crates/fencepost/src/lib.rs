@@ -36,11 +36,13 @@ pub mod engine;
 pub mod layer;
 mod once;
 pub mod policy;
+#[cfg(feature = "postgres")]
+mod transaction;
 
 use std::{path::Path, sync::Arc, thread, time::Duration};
 
 use fencepost_kernel::{Tenant, key::Target};
-use fencepost_store::{Store, embedded};
+use fencepost_store::{Address, Store, address::Opener, embedded};
 
 pub use engine::{Engine, Explanation};
 pub use fencepost_kernel::{self as kernel, Scope};
@@ -80,6 +82,20 @@ impl Fencepost {
             .map_err(|error| Error::Open(error.to_string()))?;
         Self::over(Arc::new(store), Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(()), None)
             .await
+    }
+
+    /// Opens a store by its address: `postgres://…`, `redis://…`, `redis+cluster://…` or a directory. Several processes
+    /// may share a PostgreSQL or a Redis. The runtime that this is called on must outlive the Fencepost.
+    pub async fn connect(address: &str, policy: Policy) -> Result<Self, Error> {
+        let address = Address::parse(address).map_err(Error::Open)?;
+        let nonce = getrandom::u64().map_err(|error| Error::Open(format!("no randomness: {error}")))?;
+        let opener = Opener {
+            node: format!("library-{nonce:016x}"),
+            address: String::new(),
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let store = address.open(&opener).await.map_err(|error| Error::Open(format!("{address}: {error}")))?;
+        Self::over(store, Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(()), None).await
     }
 
     /// Serves any store, by any clock. `askers` is the executor that every caller runs on, where there is one that

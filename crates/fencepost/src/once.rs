@@ -210,6 +210,12 @@ impl<'a> Effect<'a> {
 
     /// Asks for the right to act.
     pub async fn claim(self) -> Result<Claimed, Error> {
+        let (fencepost, wait) = (self.fencepost, self.wait);
+        fencepost.enter(self.command()?, wait).await
+    }
+
+    /// The same in the kernel's words.
+    pub(crate) fn command(self) -> Result<command::Claim, Error> {
         let target = self.fencepost.target(&self.scope, self.fields, self.seq)?;
         let lease_ms = match self.lease {
             Some(lease) => (lease.as_millis() as u64).clamp(1, target.scope.lease_ms_max),
@@ -222,8 +228,12 @@ impl<'a> Effect<'a> {
             }
             None => None,
         };
-        let claim = command::Claim { target, body, version: self.version, source: self.source, lease_ms };
-        self.fencepost.enter(claim, self.wait).await
+        Ok(command::Claim { target, body, version: self.version, source: self.source, lease_ms })
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn fencepost(&self) -> &'a Fencepost {
+        self.fencepost
     }
 
     /// Has the effect once: the first caller runs it, everyone else gets the receipt. Renews the lease while the
@@ -279,6 +289,15 @@ fn outcome(fence: &Fence) -> Outcome {
     }
 }
 
+/// What a seal came to.
+pub(crate) fn sealed(reply: Reply) -> Result<(), Error> {
+    match reply {
+        Reply::Sealed { .. } => Ok(()),
+        Reply::SealConflict => Err(Error::Conflict { diff: None }),
+        _ => Err(Error::FencedOff),
+    }
+}
+
 fn conflict(mismatch: &Mismatch, target: &Target) -> Error {
     Error::Conflict { diff: diff::between(mismatch, &target.scope.mask).patch }
 }
@@ -286,8 +305,16 @@ fn conflict(mismatch: &Mismatch, target: &Target) -> Error {
 impl Fencepost {
     /// A claim in kernel words, answered in the library's.
     pub(crate) async fn enter(&self, claim: command::Claim, wait: Duration) -> Result<Claimed, Error> {
-        let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
-        match self.engine().claim(&Command::Claim(claim), wait).await.map_err(Error::Engine)? {
+        let command = Command::Claim(claim);
+        let reply = self.engine().claim(&command, wait).await.map_err(Error::Engine)?;
+        let Command::Claim(claim) = command else { return Err(Error::FencedOff) };
+        self.claimed(claim, reply)
+    }
+
+    /// The answer to a claim in the library's words.
+    pub(crate) fn claimed(&self, claim: command::Claim, reply: Reply) -> Result<Claimed, Error> {
+        let command::Claim { target, lease_ms, .. } = claim;
+        match reply {
             Reply::New(granted) => Ok(Claimed::New(Claim { engine: self.engine().clone(), target, granted, lease_ms })),
             Reply::Duplicate { fence, .. } => Ok(Claimed::Duplicate(outcome(&fence))),
             Reply::InFlight { lease_expires } => Err(Error::InFlight { lease_expires }),
@@ -353,17 +380,18 @@ impl Claim {
 
     /// Records the outcome. Safe to repeat.
     pub async fn seal(&self, effect_id: impl Into<String>, receipt: impl Into<Bytes>) -> Result<(), Error> {
-        let seal = Seal {
-            target: self.target.clone(),
-            token: self.token(),
-            effect_id: effect_id.into(),
-            receipt: receipt.into(),
-        };
-        match self.engine.ask(&Command::Seal(seal)).await.map_err(Error::Engine)? {
-            Reply::Sealed { .. } => Ok(()),
-            Reply::SealConflict => Err(Error::Conflict { diff: None }),
-            _ => Err(Error::FencedOff),
-        }
+        let seal = self.sealing(effect_id.into(), receipt.into());
+        sealed(self.engine.ask(&seal).await.map_err(Error::Engine)?)
+    }
+
+    /// The seal in the kernel's words.
+    pub(crate) fn sealing(&self, effect_id: String, receipt: Bytes) -> Command {
+        Command::Seal(Seal { target: self.target.clone(), token: self.token(), effect_id, receipt })
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// Gives the key back: nothing happened.
