@@ -71,7 +71,7 @@ fn what_must_not_cross_a_border_does_not() {
             "fencepost-kernel",
             &["tokio", "futures", "fjall", "http", "axum", "hyper", "fastrand", "getrandom", "anyhow"],
         ),
-        ("fencepost-store", &["tokio", "http", "axum", "hyper", "anyhow"]),
+        ("fencepost-store", &["http", "axum", "hyper", "anyhow"]),
         ("fencepost", &["axum", "hyper", "hyper-util", "clap", "anyhow"]),
         ("fencepost-wire", &["fencepost-store", "fjall", "clap", "anyhow"]),
     ];
