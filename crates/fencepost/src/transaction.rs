@@ -7,11 +7,10 @@ use fencepost_kernel::{Command, Reply};
 use fencepost_store::postgres::in_tx;
 use tokio_postgres::Transaction;
 
-use crate::{
-    Claim, Claimed, Effect, Engine, Error,
-    engine::{self},
-    once::sealed,
-};
+use crate::{Claim, Claimed, Effect, Engine, Error, engine, once::sealed};
+
+/// What the rows say wrote them: no node holds such a claim.
+const IN_TRANSACTION: &str = "transaction";
 
 impl Effect<'_> {
     /// Asks for the right to act, as part of a transaction on the database that holds the fences.
@@ -60,6 +59,6 @@ impl Claim {
 impl Engine {
     /// The reply to one command, decided and written in the caller's transaction. It counts when that commits.
     pub async fn ask_in(&self, tx: &mut Transaction<'_>, command: &Command) -> Result<Reply, engine::Error> {
-        Ok(in_tx::ask(tx, command, || self.next_id()).await?)
+        Ok(in_tx::ask(tx, IN_TRANSACTION, command, || self.next_id()).await?)
     }
 }
