@@ -1,6 +1,11 @@
 //! A small client for the commands that ask a running server. Never retries: these commands only read.
 
-use anyhow::{Context, bail};
+use std::{io::Read, time::Duration};
+
+use anyhow::{Context, anyhow};
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Where the server is and who asks; shared by every command that talks to one.
 #[derive(clap::Args)]
@@ -16,18 +21,32 @@ pub struct Server {
 impl Server {
     /// The status and body of a GET.
     pub fn get(&self, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
-        let agent: ureq::Agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_global(Some(std::time::Duration::from_secs(15)))
-            .build()
-            .into();
-        let mut response = agent
-            .get(format!("{}{path}", self.url.trim_end_matches('/')))
-            .header("Authorization", format!("Bearer {}", self.token))
-            .call()
-            .with_context(|| format!("no answer from {}; is the server running?", self.url))?;
+        let patience = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build();
+        let mut response = self.call(path, patience)?;
         let status = response.status().as_u16();
         Ok((status, response.body_mut().read_to_vec()?))
+    }
+
+    /// The body of a GET that must succeed, however long it is and takes.
+    pub fn stream(&self, path: &str) -> anyhow::Result<impl Read> {
+        let patience =
+            ureq::Agent::config_builder().timeout_connect(Some(PATIENCE)).timeout_recv_response(Some(PATIENCE)).build();
+        let mut response = self.call(path, patience)?;
+        match response.status().as_u16() {
+            200 => Ok(response.into_body().into_reader()),
+            status => Err(self.refused(status, &response.body_mut().read_to_vec()?)),
+        }
+    }
+
+    fn call(&self, path: &str, config: ureq::config::Config) -> anyhow::Result<ureq::http::Response<ureq::Body>> {
+        ureq::Agent::new_with_config(config)
+            .get(format!("{}{path}", self.url.trim_end_matches('/')))
+            .config()
+            .http_status_as_error(false)
+            .build()
+            .header("Authorization", format!("Bearer {}", self.token))
+            .call()
+            .with_context(|| format!("no answer from {}; is the server running?", self.url))
     }
 
     /// The body of a GET that must succeed.
@@ -36,8 +55,12 @@ impl Server {
         if status == 200 {
             return Ok(body);
         }
-        let said = fencepost_kernel::json::parse(&body).ok();
+        Err(self.refused(status, &body))
+    }
+
+    fn refused(&self, status: u16, body: &[u8]) -> anyhow::Error {
+        let said = fencepost_kernel::json::parse(body).ok();
         let detail = said.as_ref().and_then(|node| node.get("detail")?.as_str());
-        bail!("{} answered {status}: {}", self.url, detail.unwrap_or("no explanation"))
+        anyhow!("{} answered {status}: {}", self.url, detail.unwrap_or("no explanation"))
     }
 }

@@ -1,9 +1,13 @@
 //! The `fencepost` binary: parses the command line and hands over. Holds no rules.
 
+mod backup;
 mod check;
 mod client;
+mod copy;
 mod credential;
 mod doctor;
+mod moving;
+mod restore;
 mod serve;
 mod why;
 
@@ -32,6 +36,9 @@ Examples:
                                                  why did this not run again?
   fencepost credential create acme --role partner
   fencepost doctor                               is this machine fit to hold fences?
+  fencepost backup --out today.fpb               back up a running server
+  fencepost copy ./fencepost-data postgres://fp@db/fences
+                                                 move to another store
 
 Start with:
   fencepost serve --dev &
@@ -45,6 +52,9 @@ enum Command {
     Check(check::Args),
     Credential(credential::Args),
     Doctor(doctor::Args),
+    Backup(backup::Args),
+    Restore(restore::Args),
+    Copy(copy::Args),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +64,9 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Credential(args) => credential::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Backup(args) => backup::run(args),
+        Command::Restore(args) => restore::run(args),
+        Command::Copy(args) => copy::run(args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("fencepost: {error:#}");

@@ -201,12 +201,15 @@ async fn serve(dev: bool, policy: Policy, store: Address) -> anyhow::Result<Exit
         ..Limits::default()
     };
     // Those who wait for a seal get half of the grace to see it come; then they are told that it has not.
-    let (engine, patience) = (fencepost.engine().clone(), settings.shutdown_grace / 2);
+    // Held weakly: a server that has finished does not wait for this.
+    let (engine, patience) = (fencepost.engine().downgrade(), settings.shutdown_grace / 2);
     let shutdown = async {
         stop(log.clone(), now()).await;
         tokio::spawn(async move {
             tokio::time::sleep(patience).await;
-            engine.dismiss_waiters();
+            if let Some(engine) = engine.upgrade() {
+                engine.dismiss_waiters();
+            }
         });
     };
     let drained = server::serve(listener, router(app.clone()), limits, tls, shutdown).await;
@@ -232,6 +235,7 @@ fn opener(address: SocketAddr) -> anyhow::Result<Opener> {
         node: format!("{host}-{}-{nonce:08x}", address.port()),
         address: address.to_string(),
         release: env!("CARGO_PKG_VERSION").to_owned(),
+        format_max: None,
     })
 }
 

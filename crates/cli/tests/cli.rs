@@ -18,6 +18,8 @@ mod cli {
     mod in_doubt;
     mod ledger;
     mod lookup;
+    mod moving;
+    mod nodes;
     mod power_cut;
     mod race;
     mod receipts;

@@ -34,6 +34,7 @@ pub mod answer;
 pub mod clock;
 pub mod engine;
 pub mod layer;
+pub mod moving;
 mod once;
 pub mod policy;
 #[cfg(feature = "postgres")]
@@ -93,6 +94,7 @@ impl Fencepost {
             node: format!("library-{nonce:016x}"),
             address: String::new(),
             release: env!("CARGO_PKG_VERSION").to_owned(),
+            format_max: None,
         };
         let store = address.open(&opener).await.map_err(|error| Error::Open(format!("{address}: {error}")))?;
         Self::over(store, Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(()), None).await

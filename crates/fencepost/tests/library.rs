@@ -6,6 +6,8 @@
 mod engines;
 #[path = "library/layer.rs"]
 mod layer;
+#[path = "library/moving.rs"]
+mod moving;
 #[path = "library/run.rs"]
 mod run;
 #[path = "library/world.rs"]

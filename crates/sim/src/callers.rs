@@ -206,9 +206,9 @@ impl Worker {
 pub(crate) async fn operator(mut client: Client) {
     loop {
         client.pause(4_000).await;
-        let Some(live) = client.network.live() else { continue };
-        let Ok(doubts) = live.engine.in_doubt(None, 10).await else { continue };
-        drop(live);
+        let Some((_, node)) = client.network.some_node(&mut client.rng) else { continue };
+        let Ok(doubts) = node.engine.in_doubt(None, 10).await else { continue };
+        drop(node);
         for (_, row) in doubts {
             let Record::Fence(fence) = &row.record else { continue };
             let (base, seq) = (name_of(fence), fence.seq);
@@ -227,8 +227,8 @@ pub(crate) async fn operator(mut client: Client) {
 pub(crate) async fn housekeeper(mut client: Client) {
     loop {
         client.pause(2_500).await;
-        if let Some(live) = client.network.live() {
-            let outcome = live.engine.housekeep().await;
+        if let Some((_, node)) = client.network.some_node(&mut client.rng) {
+            let outcome = node.engine.housekeep().await;
             client.network.recorder.count("housekeeping", format_args!("{outcome:?}"));
         }
     }

@@ -1,4 +1,4 @@
-//! Carries requests to whichever engine runs and back, over a network that loses, delays and repeats them.
+//! Carries requests to some node that runs and back, over a network that loses, delays and repeats them.
 //! Never changes a request (but see the planted bug), and records what its sender can know.
 //! Called by the callers.
 
@@ -22,10 +22,17 @@ use crate::{
     town::{Town, answer},
 };
 
-/// The engine that runs now, and a sign of its death.
+/// Everyone who serves now.
 #[derive(Clone)]
 pub(crate) struct Live {
     pub(crate) run: usize,
+    pub(crate) nodes: Vec<Node>,
+}
+
+/// One engine that runs, and a sign of its death.
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub(crate) number: usize,
     pub(crate) engine: Engine,
     pub(crate) death: Arc<Death>,
 }
@@ -63,6 +70,13 @@ pub(crate) struct Network {
 impl Network {
     pub(crate) fn live(&self) -> Option<Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Any of the nodes that serve, and the run it belongs to.
+    pub(crate) fn some_node(&self, rng: &mut fastrand::Rng) -> Option<(usize, Node)> {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = live.as_ref()?;
+        rng.choice(&live.nodes).map(|node| (live.run, node.clone()))
     }
 }
 
@@ -109,27 +123,30 @@ impl Client {
         outcomes
     }
 
-    // The same bytes once more, some time later, with nobody to act on the reply.
+    // The same bytes once more, at once or some time later, with nobody to act on the reply.
     fn repeat(&mut self, asked: Vec<Asked>) {
         let mut ghost = Self { name: format!("{}'", self.name), network: self.network.clone(), rng: self.rng.fork() };
         tokio::spawn(async move {
-            ghost.pause(3_000).await;
+            let late_ms_max = if ghost.rng.bool() { 5 } else { 3_000 };
+            ghost.pause(late_ms_max).await;
             ghost.network.recorder.tally("request_repeated");
             ghost.deliver(&asked, None).await;
         });
     }
 
     async fn deliver(&mut self, asked: &[Asked], gives_up_ms: Option<u64>) -> Vec<Outcome> {
-        let Some(live) = self.network.live() else { return vec![Outcome::NotApplied; asked.len()] };
+        let Some((run, node)) = self.network.some_node(&mut self.rng) else {
+            return vec![Outcome::NotApplied; asked.len()];
+        };
         let recorder = self.network.recorder.clone();
-        let first = recorder.invoke(&self.name, live.run, asked);
+        let first = recorder.invoke(&self.name, (run, node.number), asked);
         let patience = Duration::from_millis(gives_up_ms.unwrap_or(600_000));
         let network = self.network.clone();
-        // A reply that left before the machine died is still read.
+        // A reply that left before the node died is still read.
         let replies = tokio::select! {
             biased;
-            replies = ask(&network, &live.engine, asked) => Some(replies),
-            () = live.death.heard() => None,
+            replies = ask(&network, &node.engine, asked) => Some(replies),
+            () = node.death.heard() => None,
             () = sleep(patience) => {
                 recorder.tally("gave_up");
                 None

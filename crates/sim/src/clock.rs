@@ -22,10 +22,12 @@ pub(crate) struct Clocks {
     plant: Option<Plant>,
 }
 
-/// Where store time started from, and the monotonic time then.
+/// Where store time started from, and the time since the world began then.
 #[derive(Clone, Copy, Default)]
 struct Origin {
     store_ms: u64,
+    elapsed_ms: u64,
+    /// The same as an engine reads it.
     monotonic_ms: u64,
 }
 
@@ -46,14 +48,24 @@ impl Clocks {
 
     /// The rule of store time, told a second time: the larger of the wall and what was stored, then monotonic.
     pub(crate) fn start_store_time(&self, floor_ms: u64) {
-        let origin = Origin { store_ms: self.wall().max(floor_ms + 1), monotonic_ms: self.elapsed_ms() };
+        let origin = Origin {
+            store_ms: self.wall().max(floor_ms + 1),
+            elapsed_ms: self.elapsed_ms(),
+            monotonic_ms: self.monotonic_ms(),
+        };
         *self.store.lock().unwrap_or_else(PoisonError::into_inner) = origin;
     }
 
     /// What store time ought to be.
     pub(crate) fn store_ms(&self) -> u64 {
         let origin = *self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        origin.store_ms + self.elapsed_ms() - origin.monotonic_ms
+        origin.store_ms + self.elapsed_ms() - origin.elapsed_ms
+    }
+
+    /// What a shared store says its time is: the same, unless the clock lies.
+    pub(crate) fn told_ms(&self) -> u64 {
+        let origin = *self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        origin.store_ms + self.monotonic_ms().saturating_sub(origin.monotonic_ms)
     }
 
     fn wall(&self) -> u64 {

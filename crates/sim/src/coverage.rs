@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use crate::{
     Run,
-    history::{Answer, Ask, Outcome},
+    history::{Answer, Ask, Op, Outcome},
 };
 
 /// Everything that must have happened somewhere in a set of seeds.
-pub const EXPECTED: [&str; 42] = [
+pub const EXPECTED: [&str; 48] = [
+    "answered_by_another_node",
     "batch",
     "claim_waited",
     "commit_refused",
@@ -28,9 +29,13 @@ pub const EXPECTED: [&str; 42] = [
     "in_doubt",
     "in_flight",
     "landed_late",
+    "late_commit_refused",
     "load_refused",
     "moved",
     "new",
+    "node_died",
+    "node_joined",
+    "node_paused",
     "not_applied",
     "recovered",
     "released",
@@ -50,6 +55,7 @@ pub const EXPECTED: [&str; 42] = [
     "tail_lost",
     "tail_torn",
     "unknown",
+    "waited_for_another_node",
     "wall_back",
     "zombie_seal_refused",
 ];
@@ -59,7 +65,7 @@ impl Run {
     pub fn coverage(&self) -> BTreeMap<String, u64> {
         let mut counts = self.history.counts.clone();
         let mut add = |name: &str| *counts.entry(name.to_owned()).or_default() += 1;
-        let mut sealed_in: BTreeMap<String, usize> = BTreeMap::new();
+        let mut sealed_by: BTreeMap<String, &Op> = BTreeMap::new();
         let mut lives: BTreeMap<String, u64> = BTreeMap::new();
         self.history.effects.iter().for_each(|_| add("effect"));
         for op in &self.history.ops {
@@ -77,18 +83,25 @@ impl Run {
                         add("expired_then_new");
                     }
                 }
-                Answer::Duplicate { body_differs, .. } => {
+                Answer::Duplicate { token, body_differs, .. } => {
                     add("duplicate");
                     if *body_differs {
                         add("duplicate_other_body");
                     }
-                    if sealed_in.get(&op.key()).is_some_and(|run| *run < op.run) {
+                    let seal = sealed_by.get(&op.key());
+                    if seal.is_some_and(|seal| seal.run < op.run) {
                         add("duplicate_after_crash");
+                    }
+                    if seal.is_some_and(|seal| seal.run == op.run && seal.node != op.node) {
+                        add("answered_by_another_node");
+                    }
+                    if self.waited_for_another_node(op, *token) {
+                        add("waited_for_another_node");
                     }
                 }
                 Answer::Sealed { replay, .. } => {
                     add(if *replay { "seal_replayed" } else { "sealed" });
-                    sealed_in.insert(op.key(), op.run);
+                    sealed_by.insert(op.key(), op);
                 }
                 Answer::FencedOff { .. } => {
                     add("fenced_off");
@@ -117,5 +130,18 @@ impl Run {
             }
         }
         counts
+    }
+
+    // The seal that ended its wait was asked for later, of another node.
+    fn waited_for_another_node(&self, claim: &Op, sealed: u64) -> bool {
+        let waits = matches!(claim.ask, Ask::Claim { wait_ms, .. } if wait_ms > 0);
+        let during = claim.invoked.line..claim.closed.map_or(usize::MAX, |stamp| stamp.line);
+        waits
+            && self.history.ops.iter().any(|op| {
+                matches!(op.ask, Ask::Seal { token, .. } if token == sealed)
+                    && during.contains(&op.invoked.line)
+                    && (op.run == claim.run && op.node != claim.node)
+                    && op.key() == claim.key()
+            })
     }
 }

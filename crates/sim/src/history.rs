@@ -2,7 +2,10 @@
 //! Never holds a type of the kernel: the auditor reads this and nothing else.
 //! Written by the recorder.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 /// The rules of one scope, as the auditor needs them.
 #[derive(Clone, Debug)]
@@ -141,8 +144,10 @@ pub enum Outcome {
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Op {
-    /// The run of the engine it was sent to.
+    /// The run of the store it was sent in.
     pub run: usize,
+    /// The node of that run it was sent to.
+    pub node: usize,
     /// Requests of one batch share this.
     pub group: usize,
     /// The place within the batch.
@@ -181,8 +186,10 @@ pub struct History {
     pub ops: Vec<Op>,
     /// The ledger of the outside world.
     pub effects: Vec<Effect>,
-    /// The line at which each run of the engine ended.
+    /// The line at which each run of the store ended.
     pub run_ends: Vec<usize>,
+    /// The runs in which nodes shared the store.
+    pub shared_runs: BTreeSet<usize>,
     /// The rules by scope.
     pub rules: BTreeMap<String, Rules>,
     /// How often each kind of event happened.

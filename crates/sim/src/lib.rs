@@ -12,6 +12,8 @@ mod client;
 mod clock;
 mod disk;
 mod faults;
+mod hold;
+mod nodes;
 mod recorder;
 mod town;
 mod twin;

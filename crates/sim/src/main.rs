@@ -20,7 +20,8 @@ struct Options {
     /// The first of them.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Builds a bug in on purpose: no-token-check, reply-before-sync or callers-clock.
+    /// Builds a bug in on purpose: no-token-check, reply-before-sync, callers-clock or
+    /// lost-update.
     #[arg(long)]
     plant: Option<Plant>,
 }

@@ -13,11 +13,13 @@ pub enum Plant {
     ReplyBeforeSync,
     /// The engine's clock follows the wall of its callers.
     CallersClock,
+    /// A shared store does not compare where a write set has one row: the later of two nodes wins.
+    LostUpdate,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::NoTokenCheck, Self::ReplyBeforeSync, Self::CallersClock];
+    pub const ALL: [Self; 4] = [Self::NoTokenCheck, Self::ReplyBeforeSync, Self::CallersClock, Self::LostUpdate];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -25,6 +27,7 @@ impl Plant {
             Self::NoTokenCheck => "no-token-check",
             Self::ReplyBeforeSync => "reply-before-sync",
             Self::CallersClock => "callers-clock",
+            Self::LostUpdate => "lost-update",
         }
     }
 }

@@ -47,16 +47,17 @@ impl Recorder {
         add(&mut self.lock(), name);
     }
 
-    /// Requests handed to the engine together; the place of the first in the list of all.
-    pub(crate) fn invoke(&self, caller: &str, run: usize, asked: &[Asked]) -> usize {
+    /// Requests handed to a node of a run together; the place of the first in the list of all.
+    pub(crate) fn invoke(&self, caller: &str, (run, node): (usize, usize), asked: &[Asked]) -> usize {
         let mut history = self.lock();
         let first = history.ops.len();
         for (place, one) in asked.iter().enumerate() {
             let id = first + place;
             let key = key_name(&one.base, one.seq);
-            let invoked = self.line(&mut history, format_args!("{caller} #{id} {key} {}", one.ask));
+            let invoked = self.line(&mut history, format_args!("{caller}@{run}.{node} #{id} {key} {}", one.ask));
             history.ops.push(Op {
                 run,
+                node,
                 group: first,
                 place,
                 base: one.base.clone(),
@@ -97,7 +98,12 @@ impl Recorder {
         self.lock().ops.iter().map(|op| (op.base.clone(), op.seq)).collect()
     }
 
-    /// A run of the engine is over: nothing sent to it can happen any more.
+    /// In this run, nodes share the store.
+    pub(crate) fn shared(&self, run: usize) {
+        self.lock().shared_runs.insert(run);
+    }
+
+    /// A run of the store is over: nothing sent to it can happen any more.
     pub(crate) fn end_run(&self, text: impl Display) {
         let mut history = self.lock();
         let stamp = self.line(&mut history, text);

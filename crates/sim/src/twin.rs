@@ -1,8 +1,10 @@
 //! The store's faulty twin: keeps every law of the contract, in the worst way that the laws allow.
 //! A commit is appended, synced and only then seen by readers; it may be slow, fail, lie about its outcome or die half
-//! way. Never forgives: once dead or broken it stays so. Called by the engine; `world` crashes and restarts it.
+//! way. Never forgives: once dead or broken it stays so. Called by the engine, where
+//! it is shared through a `Door` for each node; `world` crashes and restarts it.
 
 mod commit;
+mod door;
 
 use std::{
     sync::{
@@ -18,7 +20,10 @@ use fencepost_store::{Durability, Error, Memory, Promises, Store, Verdict, Write
 use futures::future::BoxFuture;
 use tokio::{sync::Notify, time::sleep};
 
+pub(crate) use door::Door;
+
 use crate::{
+    clock::Clocks,
     disk::{Disk, Tail},
     faults::{Faults, strikes},
     plant::Plant,
@@ -39,6 +44,8 @@ pub(crate) struct Twin {
     broken: AtomicBool,
     dying: Notify,
     recorder: Arc<Recorder>,
+    /// Where several nodes share it, the clock that they all go by.
+    clock: Option<Arc<Clocks>>,
 }
 
 impl Twin {
@@ -49,6 +56,7 @@ impl Twin {
         plant: Option<Plant>,
         rng: fastrand::Rng,
         recorder: Arc<Recorder>,
+        clock: Option<Arc<Clocks>>,
     ) -> Result<Arc<Self>, Error> {
         let memory = Memory::new();
         let (image, floor_ms) = disk.recover();
@@ -71,6 +79,7 @@ impl Twin {
             broken: AtomicBool::new(false),
             dying: Notify::new(),
             recorder,
+            clock,
         }))
     }
 
@@ -136,9 +145,13 @@ impl Store for Twin {
         Promises {
             durability: Durability::Synced,
             because: "a simulated disk".to_owned(),
-            shared: false,
+            shared: self.clock.is_some(),
             many_rows: true,
         }
+    }
+
+    fn now(&self) -> Option<Millis> {
+        self.clock.as_ref().map(|clock| Millis(clock.told_ms()))
     }
 
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {

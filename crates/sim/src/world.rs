@@ -1,26 +1,20 @@
-//! One world under one seed: starts engines over what the last crash left, crashes them, jumps the wall, and at the
+//! One world under one seed: starts nodes over what the last crash left, crashes them, jumps the wall, and at the
 //! end looks at every key once more. Never uses real time, threads or any order that a second run could change.
 //! Called by `run`.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use fencepost::engine::{Engine, Limits};
 use fencepost_store::Store;
-use tokio::{
-    task::{AbortHandle, JoinHandle},
-    time::sleep,
-};
+use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
     callers::{Worker, housekeeper, operator},
-    client::{Client, Death, Live, Network},
+    client::{Client, Network},
     clock::Clocks,
     disk::Disk,
     faults::Faults,
     history::{Ask, History},
+    nodes::{NODES_MAX, Nodes},
     plant::Plant,
     recorder::Recorder,
     town::{Town, version_of},
@@ -34,13 +28,6 @@ struct World {
     runs: usize,
     plant: Option<Plant>,
     jump_ms_max: i64,
-}
-
-/// An engine that runs, and what is needed to kill it.
-struct Running {
-    twin: Arc<Twin>,
-    commit_loop: AbortHandle,
-    death: Arc<Death>,
 }
 
 /// The history of a seed.
@@ -70,23 +57,31 @@ impl World {
         for _ in 0..crashes {
             let faults = self.network.faults.clone();
             disk = match self.start(disk, faults).await {
-                Ok(running) => self.run_until_crash(running).await,
+                Ok(nodes) => self.run_until_crash(nodes).await,
                 Err(disk) => disk,
             };
             self.jump();
             let downtime_ms = self.rng.u64(0..1_500);
             sleep(Duration::from_millis(downtime_ms)).await;
         }
-        // The last engine has a sound machine; the callers and the network stay as they are.
-        if let Ok(running) = self.start(disk, Faults::none()).await {
-            for worker in workers {
-                let _ = worker.await;
+        // The last run has a sound machine; the callers, the network and the nodes stay as they are.
+        if let Ok(mut nodes) = self.start(disk, Faults::none()).await {
+            let done = async {
+                for worker in workers {
+                    let _ = worker.await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = done => {}
+                () = nodes.trouble() => {}
             }
+            nodes.settle().await;
             // Stragglers on the network arrive.
             sleep(Duration::from_secs(4)).await;
             background.iter().for_each(|task| task.abort());
             self.look_again().await;
-            self.stop(&running, "the end");
+            nodes.stop("the end");
         }
     }
 
@@ -123,10 +118,13 @@ impl World {
         }
     }
 
-    // An engine that cannot start leaves the disk as it was.
-    async fn start(&mut self, disk: Disk, faults: Faults) -> Result<Running, Disk> {
+    // One engine with the store to itself, or up to three that share it. One that cannot start leaves the disk as it was.
+    async fn start(&mut self, disk: Disk, faults: Faults) -> Result<Nodes, Disk> {
+        let draw = self.rng.usize(0..=NODES_MAX);
+        let (count, shared) = (draw.max(1), draw > 0);
+        let clock = shared.then(|| self.clocks.clone());
         let recorder = self.network.recorder.clone();
-        let twin = match Twin::open(disk, faults, self.plant, self.rng.fork(), recorder.clone()).await {
+        let twin = match Twin::open(disk, faults, self.plant, self.rng.fork(), recorder.clone(), clock).await {
             Ok(twin) => twin,
             Err(error) => {
                 recorder.count("damaged", error);
@@ -139,45 +137,33 @@ impl World {
         if self.clocks.store_ms() < before_ms {
             recorder.tally("restarted_in_the_past");
         }
-        let limits = Limits {
-            waiters_max: self.rng.usize(1..6),
-            batch_max: self.rng.usize(1..9),
-            queue_max: self.rng.usize(2..40),
-            patience: Duration::from_millis(self.rng.u64(300..5_000)),
-            first_commit_id: Some(self.rng.u64(..)),
-            ..Limits::default()
-        };
-        recorder.note(format_args!("engine {} starts: floor {floor_ms} {limits:?}", self.runs));
-        let store: Arc<dyn Store> = twin.clone();
-        // With an executor of their own, replies leave a moment after the commit loop let go of them.
-        let askers = self.rng.bool().then(tokio::runtime::Handle::current);
-        let Ok((engine, commit_loop)) = Engine::new(store, self.clocks.clone(), limits, Box::new(()), askers).await
-        else {
-            return Err(twin.crash());
-        };
-        let death = Arc::new(Death::default());
-        let commit_loop = tokio::spawn(commit_loop).abort_handle();
-        let live = Live { run: self.runs, engine, death: death.clone() };
-        *self.network.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
+        if shared {
+            recorder.shared(self.runs);
+        }
+        recorder.note(format_args!("run {} starts: floor {floor_ms}, {count} nodes, shared: {shared}", self.runs));
+        let (clocks, network) = (self.clocks.clone(), self.network.clone());
+        let mut nodes = Nodes::new(self.runs, twin.clone(), clocks, network, self.rng.fork());
+        for _ in 0..count {
+            if nodes.join().await.is_err() {
+                return Err(twin.crash());
+            }
+        }
         self.runs += 1;
-        Ok(Running { twin, commit_loop, death })
+        Ok(nodes)
     }
 
-    async fn run_until_crash(&mut self, running: Running) -> Disk {
+    async fn run_until_crash(&mut self, mut nodes: Nodes) -> Disk {
         let life_ms = self.rng.u64(50..14_000);
-        let of_itself = tokio::time::timeout(Duration::from_millis(life_ms), running.twin.dies()).await.is_ok();
+        let twin = nodes.twin.clone();
+        let of_itself = tokio::select! {
+            biased;
+            () = twin.dies() => true,
+            () = sleep(Duration::from_millis(life_ms)) => false,
+            () = nodes.trouble() => false,
+        };
         let how = if of_itself { "crash within a commit" } else { "crash" };
         self.network.recorder.tally(if of_itself { "crash_in_commit" } else { "crash_any_time" });
-        self.stop(&running, how)
-    }
-
-    fn stop(&self, running: &Running, how: &str) -> Disk {
-        *self.network.live.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        running.commit_loop.abort();
-        let disk = running.twin.crash();
-        self.network.recorder.end_run(how);
-        running.death.strike();
-        disk
+        nodes.stop(how)
     }
 
     // Whatever was acknowledged must still be there, whoever asks.

@@ -2,6 +2,10 @@
 //! Every part must also have seen every kind of trouble: a simulation in which nothing happens proves nothing.
 //! A failing seed prints the command that replays it.
 
+mod sim {
+    mod dates;
+}
+
 use std::collections::BTreeMap;
 
 use fencepost_sim::{coverage::EXPECTED, plant::Plant, run};
@@ -35,6 +39,7 @@ fn no_promise_is_broken(part: u64) {
     if per_part >= 250 {
         let unseen: Vec<&str> = EXPECTED.into_iter().filter(|name| !counts.contains_key(*name)).collect();
         assert!(unseen.is_empty(), "never happened: {unseen:?}");
+        assert!(counts["moved"] >= per_part, "nodes hardly ever met: {}", counts["moved"]);
     }
 }
 
@@ -86,6 +91,11 @@ fn a_reply_before_the_sync_is_caught() {
 fn expiry_by_the_callers_clock_is_caught() {
     caught(Plant::CallersClock, &["one-live-token"]);
     caught(Plant::CallersClock, &["retention"]);
+}
+
+#[test]
+fn a_lost_update_between_nodes_is_caught() {
+    caught(Plant::LostUpdate, &["growing-token", "one-live-token", "one-receipt", "lost-receipt"]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub enum Address {
 }
 
 /// Who opens a shared store.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Opener {
     /// The node's name; unique among all that share the store.
     pub node: String,
@@ -29,6 +29,9 @@ pub struct Opener {
     pub address: String,
     /// Its release.
     pub release: String,
+    /// For tests of a rolling upgrade: reads and writes rows only up to this format, as an older release does.
+    #[doc(hidden)]
+    pub format_max: Option<u8>,
 }
 
 impl Address {

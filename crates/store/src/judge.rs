@@ -91,7 +91,7 @@ pub(crate) fn judge<'s>(
 
 // A repeated commit finds only the last of its sets on a row that several of them wrote. A set that stands over
 // another's id proves that the other was applied before it, although nothing carries that id any more.
-fn follow_back(sets: &[WriteSet], verdicts: &mut [Verdict]) {
+pub(crate) fn follow_back(sets: &[WriteSet], verdicts: &mut [Verdict]) {
     let mut proven = BTreeSet::new();
     for (set, verdict) in sets.iter().zip(verdicts).rev() {
         if proven.contains(&set.id) {

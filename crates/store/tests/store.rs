@@ -8,5 +8,13 @@ mod store {
     mod fixtures;
     mod harness;
     mod laws;
+    mod postgres;
+    mod postgres_nodes;
+    mod postgres_rig;
+    mod postgres_tls;
+    mod postgres_tx;
+    mod redis;
+    mod redis_cluster;
+    mod redis_rig;
     mod teeth;
 }

@@ -3,6 +3,7 @@
 use std::{
     io::{self, BufRead, BufReader, Write},
     net::{SocketAddr, TcpStream},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use super::server::PATIENCE;
 pub struct Client {
     address: SocketAddr,
     token: String,
+    patience: Duration,
     stream: Option<BufReader<TcpStream>>,
 }
 
@@ -24,14 +26,20 @@ pub struct Answer {
 
 impl Client {
     pub fn new(address: SocketAddr, token: &str) -> Self {
-        Self { address, token: token.to_owned(), stream: None }
+        Self { address, token: token.to_owned(), patience: PATIENCE, stream: None }
+    }
+
+    /// A client that waits no longer than this for an answer.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     fn stream(&mut self) -> io::Result<&mut BufReader<TcpStream>> {
         if self.stream.is_none() {
-            let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+            let stream = TcpStream::connect_timeout(&self.address, self.patience)?;
             stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(self.patience))?;
             self.stream = Some(BufReader::new(stream));
         }
         Ok(self.stream.as_mut().unwrap())

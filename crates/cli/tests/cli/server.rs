@@ -74,6 +74,18 @@ impl Serve {
         Self { command, log: None }
     }
 
+    /// `serve --dev` on a free port, as one of those that share a store.
+    pub fn sharing(store: &str) -> Self {
+        Self::dev_anywhere().arg("--store").arg(store)
+    }
+
+    /// `serve --dev` on a free port, with the store that the environment names.
+    pub fn dev_anywhere() -> Self {
+        let mut command = command(BINARY);
+        command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]);
+        Self { command, log: None }
+    }
+
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.command.arg(arg);
         self

@@ -21,8 +21,27 @@ use super::{Error, Shared, World};
 pub(super) struct Job {
     pub(super) commands: Vec<Command>,
     /// Rows that were read for it already. They may have moved since, which the store will say.
-    pub(super) view: Option<Arc<World>>,
+    pub(super) view: Option<Arc<View>>,
     pub(super) reply: oneshot::Sender<Result<Vec<Reply>, Error>>,
+}
+
+/// Rows that were read together, and the time before that.
+pub(super) struct View {
+    pub(super) rows: World,
+    pub(super) at: Millis,
+}
+
+/// A command of a job, and the time before its rows were read where that was earlier.
+#[derive(Clone, Copy)]
+struct Asked<'j> {
+    job: usize,
+    command: &'j Command,
+    read_at: Option<Millis>,
+}
+
+fn asked((job, asked): (usize, &Job)) -> impl Iterator<Item = Asked<'_>> {
+    let read_at = asked.view.as_ref().map(|view| view.at);
+    asked.commands.iter().map(move |command| Asked { job, command, read_at })
 }
 
 /// How often a command is decided again because others keep moving its rows.
@@ -87,18 +106,28 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
     if let Some(why) = shared.stopped.get() {
         return Err(Error::Stopped(why.clone()));
     }
-    let commands: Vec<&Command> = jobs.iter().flat_map(|job| &job.commands).collect();
+    let commands: Vec<Asked<'_>> = jobs.iter().enumerate().flat_map(asked).collect();
     let mut replies: Vec<Option<Result<Reply, Error>>> = Vec::new();
     replies.resize_with(commands.len(), || None);
     let mut open: Vec<usize> = (0..commands.len()).collect();
     // The first round is everybody together; later rounds are those whose rows were moved by another engine, alone.
     for round in 0..ROUNDS_MAX {
-        let mut again = Vec::new();
+        let mut again: Vec<usize> = Vec::new();
         let batches: Vec<&[usize]> = if round == 0 { vec![&open] } else { open.chunks(1).collect() };
         for batch in batches {
-            let part: Vec<&Command> = batch.iter().map(|index| commands[*index]).collect();
+            // Those of one job keep their order: whoever comes after one that has moved again waits for it.
+            if let (Some(waits_for), [index]) = (again.last(), batch)
+                && commands[*waits_for].job == commands[*index].job
+            {
+                again.push(*index);
+                continue;
+            }
+            let mut part: Vec<Asked<'_>> = batch.iter().map(|index| commands[*index]).collect();
             // What was read earlier counts once: what has moved since is read again.
             let known = if round == 0 { World::merged(jobs) } else { World::default() };
+            if round > 0 {
+                part.iter_mut().for_each(|asked| asked.read_at = None);
+            }
             let decided = match attempt(shared, &part, known).await {
                 Ok(decided) => decided,
                 // Only the first round speaks for everybody: later, others are already durable.
@@ -110,7 +139,7 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
             };
             for (index, reply) in batch.iter().zip(decided) {
                 match reply {
-                    Some(reply) => replies[*index] = Some(Ok(reply)),
+                    Some(reply) => replies[*index] = Some(reply),
                     None => again.push(*index),
                 }
             }
@@ -125,13 +154,24 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
 }
 
 // Decides and commits once. No reply where the rows it stands on have moved.
-async fn attempt(shared: &Shared, commands: &[&Command], known: World) -> Result<Vec<Option<Reply>>, Error> {
+async fn attempt(
+    shared: &Shared,
+    asked: &[Asked<'_>],
+    known: World,
+) -> Result<Vec<Option<Result<Reply, Error>>>, Error> {
+    let commands: Vec<&Command> = asked.iter().map(|asked| asked.command).collect();
+    let before = shared.time.now();
+    let mut world = load(shared, &commands, known).await?;
+    // A write is dated after its rows were read: they hold until the commit, or the store says that they moved.
     let now = shared.time.now();
-    let mut world = load(shared, commands, known).await?;
     let mut sets = Vec::with_capacity(commands.len());
     let mut decided = Vec::with_capacity(commands.len());
-    for command in commands {
-        let decision = decide(command, &world, now);
+    for Asked { command, read_at, .. } in asked {
+        let mut decision = decide(command, &world, now);
+        if decision.writes.is_empty() {
+            // Nothing compares these rows again: judged later than read, a lease would lapse although renewed since.
+            decision = decide(command, &world, read_at.unwrap_or(before));
+        }
         if decision.writes.is_empty()
             && let Some(target) = command.target()
         {
@@ -146,9 +186,9 @@ async fn attempt(shared: &Shared, commands: &[&Command], known: World) -> Result
         decided.push(Decided { reply: decision.reply, set });
     }
     if sets.is_empty() {
-        return Ok(decided.into_iter().map(|one| Some(one.reply)).collect());
+        return Ok(decided.into_iter().map(|one| Some(Ok(one.reply))).collect());
     }
-    let verdicts = persist(shared, &sets, now).await?;
+    let Persisted { verdicts, repeated } = persist(shared, &sets, now).await?;
     let moved: Vec<RowKey> = verdicts
         .iter()
         .zip(&sets)
@@ -158,26 +198,32 @@ async fn attempt(shared: &Shared, commands: &[&Command], known: World) -> Result
     shared.waiters.wake(freed(&sets));
     Ok(decided
         .into_iter()
-        .zip(commands)
-        .map(|(one, command)| {
-            let stands = match one.set {
-                Some(set) => verdicts[set] == Verdict::Applied,
-                // A refusal that was decided over a write which then did not happen must be decided again.
-                None => moved.is_empty() || !touches(command, &moved),
-            };
-            stands.then_some(one.reply)
+        .zip(&commands)
+        .map(|(one, command)| match one.set {
+            Some(set) if verdicts[set] == Verdict::Applied => Some(Ok(one.reply)),
+            // The first try may have gone through and been written over since: decided again, it would happen twice.
+            Some(_) if repeated => Some(Err(Error::Unknown("another node wrote meanwhile".to_owned()))),
+            Some(_) => None,
+            // A refusal that was decided over a write which then did not happen must be decided again.
+            None => (moved.is_empty() || !touches(command, &moved)).then_some(Ok(one.reply)),
         })
         .collect())
 }
 
-async fn persist(shared: &Shared, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
+/// What the store said of a commit, and whether that was only when it was asked once more.
+struct Persisted {
+    verdicts: Vec<Verdict>,
+    repeated: bool,
+}
+
+async fn persist(shared: &Shared, sets: &[WriteSet], now: Millis) -> Result<Persisted, Error> {
     let mut perhaps = None;
     for _ in 0..REPEATS_MAX {
         match shared.store.commit(sets, now).await {
             Err(fencepost_store::Error::Unknown(why)) => perhaps = Some(why),
             // This try did nothing, but an earlier one may have: only a verdict says that nothing happened.
             Err(fencepost_store::Error::NotApplied(_)) if perhaps.is_some() => {}
-            outcome => return Ok(outcome?),
+            outcome => return Ok(Persisted { verdicts: outcome?, repeated: perhaps.is_some() }),
         }
     }
     Err(Error::Unknown(perhaps.unwrap_or_default()))
@@ -214,10 +260,10 @@ impl World {
     // Jobs are in the order in which they were read: of a row that was read twice, the later reading counts.
     fn merged(jobs: &[Job]) -> Self {
         let mut world = Self::default();
-        let mut last: Option<&Arc<Self>> = None;
+        let mut last: Option<&Arc<View>> = None;
         for view in jobs.iter().filter_map(|job| job.view.as_ref()) {
             if !last.is_some_and(|last| Arc::ptr_eq(last, view)) {
-                world.0.extend(view.0.iter().map(|(key, row)| (*key, row.clone())));
+                world.0.extend(view.rows.0.iter().map(|(key, row)| (*key, row.clone())));
             }
             last = Some(view);
         }

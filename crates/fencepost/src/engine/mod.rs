@@ -198,6 +198,17 @@ impl Engine {
         WeakEngine { shared: Arc::downgrade(&self.shared), jobs: self.jobs.downgrade() }
     }
 
+    /// An id that no commit ever had.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn next_id(&self) -> fencepost_kernel::command::CommitId {
+        self.shared.next_id()
+    }
+
+    /// The store below.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
     /// The store's time.
     pub fn now(&self) -> Millis {
         self.shared.time.now()

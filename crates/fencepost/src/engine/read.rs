@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Error, Shared, World,
-    commit::{Job, load},
+    commit::{Job, View, load},
 };
 
 pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, commits: mpsc::Sender<Job>) {
@@ -19,14 +19,15 @@ pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, com
         let now = shared.time.now();
         let commands: Vec<&Command> = jobs.iter().flat_map(|job| &job.commands).collect();
         let view = match load(&shared, &commands, World::default()).await {
-            Ok(world) => Arc::new(world),
+            Ok(rows) => Arc::new(View { rows, at: now }),
             Err(error) => {
                 jobs.drain(..).for_each(|job| drop(job.reply.send(Err(error.clone()))));
                 continue;
             }
         };
         for job in jobs.drain(..) {
-            let decisions: Vec<Decision> = job.commands.iter().map(|command| decide(command, &*view, now)).collect();
+            let decisions: Vec<Decision> =
+                job.commands.iter().map(|command| decide(command, &view.rows, now)).collect();
             if decisions.iter().any(|decision| !decision.writes.is_empty()) {
                 let job = Job { view: Some(view.clone()), ..job };
                 if let Err(refused) = commits.send(job).await {

@@ -7,13 +7,15 @@ use serde_json::Value;
 use super::repo::{files, read, root};
 
 /// A crate depends only on those before it.
-const ORDER: [&str; 8] = [
+const ORDER: [&str; 10] = [
+    "fencepost-rig",
     "fencepost-kernel",
     "fencepost-store",
     "fencepost",
     "fencepost-sim",
     "fencepost-wire",
     "fencepost-cli",
+    "fencepost-examples",
     "fencepost-bench",
     "fencepost-house",
 ];

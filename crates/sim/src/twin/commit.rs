@@ -97,6 +97,13 @@ impl Twin {
             self.compact();
         }
         let before = self.view();
+        let forgetful;
+        let sets = if self.plant == Some(Plant::LostUpdate) && self.clock.is_some() {
+            forgetful = overwriting(sets, &before, now).await?;
+            &forgetful
+        } else {
+            sets
+        };
         let after = Memory::clone(&before);
         let verdicts = after.commit(sets, now).await?;
         let records = self.records(sets, &before, now).await?;
@@ -182,10 +189,24 @@ impl Twin {
                 .filter(|((_, known), left)| {
                     known.as_ref().map(|row| row.revision) != left.as_ref().map(|row| row.revision)
                 })
-                .map(|((key, _), left)| (*key, left.map(|row| codec::encode(key, &row.record, row.revision))))
+                .map(|((key, _), left)| {
+                    (*key, left.map(|row| codec::encode(key, &row.record, row.revision, codec::VERSION)))
+                })
                 .collect();
             out.extend(Disk::record(now.0, &rows));
         }
         Ok(out)
     }
+}
+
+// The planted bug: a set of one row expects whatever is there.
+async fn overwriting(sets: &[WriteSet], before: &Memory, now: Millis) -> Result<Vec<WriteSet>, Error> {
+    let (steps, mut sets) = (Memory::clone(before), sets.to_vec());
+    for set in &mut sets {
+        if let [write] = &mut set.writes[..] {
+            write.expect = steps.load(&[write.key]).await?.pop().flatten().map(|row| row.revision);
+        }
+        steps.commit(std::slice::from_ref(set), now).await?;
+    }
+    Ok(sets)
 }

@@ -14,7 +14,10 @@ use fencepost_kernel::{
     scope::OnLapse,
 };
 
-use super::wire::{Damage, Reader, put_bytes, put_int, put_since, put_str, put_uint};
+use super::{
+    PACKS_RECEIPTS, pack,
+    wire::{Damage, Reader, put_int, put_since, put_str, put_uint},
+};
 
 const PENDING: u64 = 0;
 const SEALED: u64 = 1;
@@ -30,16 +33,21 @@ const PACKED: u64 = 1 << 8;
 const VERSION_INTEGER: u64 = 1 << 9;
 const VERSION_TEXT: u64 = 1 << 10;
 const EVENTS: u64 = 1 << 11;
-const KNOWN: u64 = (1 << 12) - 1;
+const RECEIPT_PACKED: u64 = 1 << 12;
 
-/// Shorter bodies do not shrink enough to be worth unpacking at every read.
-const PACK_BYTES_MIN: usize = 256;
-/// No LZ4 block unpacks to more than this many times its size.
-const UNPACK_RATIO_MAX: usize = 256;
+/// The flags that a row of this format may carry.
+fn known(format: u8) -> u64 {
+    let old = RECEIPT_PACKED - 1;
+    if format >= PACKS_RECEIPTS { old | RECEIPT_PACKED } else { old }
+}
 
-pub(super) fn put(out: &mut Vec<u8>, fence: &Fence) {
-    let packed = fence.body.as_ref().and_then(|body| body.kept.as_ref()).and_then(pack);
-    put_uint(out, flags(fence, packed.is_some()));
+pub(super) fn put(out: &mut Vec<u8>, fence: &Fence, format: u8) {
+    let packed = fence.body.as_ref().and_then(|body| body.kept.as_ref()).and_then(pack::pack);
+    let packed_receipt = match &fence.state {
+        State::Sealed { receipt, .. } if format >= PACKS_RECEIPTS => pack::pack(&receipt.body),
+        _ => None,
+    };
+    put_uint(out, flags(fence, packed.is_some(), packed_receipt.is_some()));
     let first = fence.first_seen.0;
     put_uint(out, first);
     match &fence.state {
@@ -81,7 +89,7 @@ pub(super) fn put(out: &mut Vec<u8>, fence: &Fence) {
         out.extend_from_slice(&head.id);
     }
     if let State::Sealed { receipt, .. } = &fence.state {
-        put_receipt(out, receipt);
+        put_receipt(out, receipt, packed_receipt.as_deref());
     }
     if !fence.events.is_empty() {
         put_uint(out, fence.events.len() as u64);
@@ -91,8 +99,8 @@ pub(super) fn put(out: &mut Vec<u8>, fence: &Fence) {
     }
 }
 
-pub(super) fn take(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Fence, Damage> {
-    let (flags, first, times) = take_times(reader)?;
+pub(super) fn take(reader: &mut Reader<'_>, whole: &Bytes, format: u8) -> Result<Fence, Damage> {
+    let (flags, first, times) = take_times(reader, format)?;
     let tenant = Tenant::new(reader.str()?);
     let scope = reader.string()?;
     let count = reader.count()?;
@@ -119,7 +127,10 @@ pub(super) fn take(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Fence, Dama
             let on_lapse = if flags & HOLD != 0 { OnLapse::Hold } else { OnLapse::Recover };
             State::Pending { lease_expires, on_lapse, forget_at }
         }
-        Times::Sealed { at, expires } => State::Sealed { receipt: take_receipt(reader, whole)?, at, expires },
+        Times::Sealed { at, expires } => {
+            let receipt = take_receipt(reader, whole, flags & RECEIPT_PACKED != 0)?;
+            State::Sealed { receipt, at, expires }
+        }
         Times::Released { at, expires } => State::Released { at, expires },
     };
     let mut events = Vec::new();
@@ -136,15 +147,15 @@ pub(super) fn take(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Fence, Dama
 }
 
 /// When the fence expires and when it is due, from its first few bytes.
-pub(super) fn take_head(reader: &mut Reader<'_>) -> Result<(Option<Millis>, Option<Millis>), Damage> {
-    let (flags, _, times) = take_times(reader)?;
+pub(super) fn take_head(reader: &mut Reader<'_>, format: u8) -> Result<(Option<Millis>, Option<Millis>), Damage> {
+    let (flags, _, times) = take_times(reader, format)?;
     Ok(match times {
         Times::Pending { lease_expires, forget_at } => (forget_at, (flags & HOLD != 0).then_some(lease_expires)),
         Times::Sealed { expires, .. } | Times::Released { expires, .. } => (Some(expires), None),
     })
 }
 
-fn flags(fence: &Fence, packed: bool) -> u64 {
+fn flags(fence: &Fence, packed: bool, packed_receipt: bool) -> u64 {
     let state = match &fence.state {
         State::Pending { on_lapse, forget_at, .. } => {
             let hold = if *on_lapse == OnLapse::Hold { HOLD } else { 0 };
@@ -164,6 +175,7 @@ fn flags(fence: &Fence, packed: bool) -> u64 {
         (BODY, fence.body.is_some()),
         (KEPT, kept),
         (PACKED, packed),
+        (RECEIPT_PACKED, packed_receipt),
         (SOURCE, fence.source.is_some()),
         (EVENTS, !fence.events.is_empty()),
     ]
@@ -177,10 +189,10 @@ enum Times {
     Released { at: Millis, expires: Millis },
 }
 
-fn take_times(reader: &mut Reader<'_>) -> Result<(u64, u64, Times), Damage> {
+fn take_times(reader: &mut Reader<'_>, format: u8) -> Result<(u64, u64, Times), Damage> {
     let flags = reader.uint()?;
-    if flags & !KNOWN != 0 {
-        return Err(Damage("it has flags that this release does not know"));
+    if flags & !known(format) != 0 {
+        return Err(Damage("it has flags that its format does not know"));
     }
     let first = reader.uint()?;
     let base = reader.since(first)?;
@@ -196,57 +208,28 @@ fn take_times(reader: &mut Reader<'_>) -> Result<(u64, u64, Times), Damage> {
     Ok((flags, first, times))
 }
 
-fn pack(kept: &Bytes) -> Option<Vec<u8>> {
-    if kept.len() < PACK_BYTES_MIN {
-        return None;
-    }
-    let packed = lz4_flex::block::compress(kept);
-    (packed.len() < kept.len() - kept.len() / 8).then_some(packed)
-}
-
 fn put_body(out: &mut Vec<u8>, body: &Body, packed: Option<&[u8]>) {
     out.extend_from_slice(&body.digest);
     put_uint(out, body.size);
-    match (&body.kept, packed) {
-        (Some(kept), Some(packed)) => {
-            put_uint(out, kept.len() as u64);
-            put_bytes(out, packed);
-        }
-        (Some(kept), None) => put_bytes(out, kept),
-        (None, _) => {}
+    if let Some(kept) = &body.kept {
+        pack::put(out, kept, packed);
     }
 }
 
 fn take_body(reader: &mut Reader<'_>, whole: &Bytes, flags: u64) -> Result<Body, Damage> {
     let digest = reader.array()?;
     let size = reader.uint()?;
-    let kept = if flags & KEPT == 0 {
-        None
-    } else if flags & PACKED == 0 {
-        Some(reader.shared(whole)?)
-    } else {
-        let len = reader.uint()?;
-        let packed = reader.bytes()?;
-        // A length that no block of this size can reach must not size an allocation.
-        if len > (packed.len() * UNPACK_RATIO_MAX) as u64 {
-            return Err(Damage("a body claims more bytes than it can hold"));
-        }
-        let kept = lz4_flex::block::decompress(packed, len as usize).map_err(|_| Damage("a body does not unpack"))?;
-        if kept.len() as u64 != len {
-            return Err(Damage("a body unpacks to another length"));
-        }
-        Some(kept.into())
-    };
+    let kept = (flags & KEPT != 0).then(|| pack::take(reader, whole, flags & PACKED != 0)).transpose()?;
     Ok(Body { digest, size, kept })
 }
 
-pub(super) fn put_receipt(out: &mut Vec<u8>, receipt: &Receipt) {
+pub(super) fn put_receipt(out: &mut Vec<u8>, receipt: &Receipt, packed: Option<&[u8]>) {
     put_str(out, &receipt.effect_id);
-    put_bytes(out, &receipt.body);
+    pack::put(out, &receipt.body, packed);
 }
 
-pub(super) fn take_receipt(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Receipt, Damage> {
-    Ok(Receipt { effect_id: reader.string()?, body: reader.shared(whole)? })
+pub(super) fn take_receipt(reader: &mut Reader<'_>, whole: &Bytes, packed: bool) -> Result<Receipt, Damage> {
+    Ok(Receipt { effect_id: reader.string()?, body: pack::take(reader, whole, packed)? })
 }
 
 pub(super) fn put_version(out: &mut Vec<u8>, version: &Version) {

@@ -8,7 +8,9 @@ use fencepost_kernel::{
 };
 
 use super::{
+    PACKS_RECEIPTS,
     fence::{put_receipt, put_version, take_i128, take_receipt},
+    pack,
     wire::{Damage, Reader, put_since, put_str, put_uint},
 };
 
@@ -37,29 +39,36 @@ pub(super) fn put_again_head(out: &mut Vec<u8>, head: &AgainHead) {
 pub(super) fn take_again_head(reader: &mut Reader<'_>) -> Result<AgainHead, Damage> {
     let flags = reader.byte()?;
     if flags > 3 {
-        return Err(Damage("it has flags that this release does not know"));
+        return Err(Damage("it has flags that its format does not know"));
     }
     let last = reader.uint()?;
     let expires = (flags & 2 != 0).then(|| reader.uint()).transpose()?.map(Millis);
     Ok(AgainHead { last, sealed: flags & 1 != 0, expires })
 }
 
-pub(super) fn put_alias(out: &mut Vec<u8>, alias: &Alias) {
+// From format 2 on an alias begins with whether its receipt is packed.
+pub(super) fn put_alias(out: &mut Vec<u8>, alias: &Alias, format: u8) {
+    let mut packed = None;
+    if format >= PACKS_RECEIPTS {
+        packed = pack::pack(&alias.receipt.body);
+        out.push(u8::from(packed.is_some()));
+    }
     put_uint(out, alias.at.0);
     put_str(out, alias.tenant.as_str());
     put_str(out, &alias.scope);
     put_str(out, &alias.name);
     out.extend_from_slice(&alias.target.0);
-    put_receipt(out, &alias.receipt);
+    put_receipt(out, &alias.receipt, packed.as_deref());
 }
 
-pub(super) fn take_alias(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Alias, Damage> {
+pub(super) fn take_alias(reader: &mut Reader<'_>, whole: &Bytes, format: u8) -> Result<Alias, Damage> {
+    let packed = format >= PACKS_RECEIPTS && take_bool(reader)?;
     let at = Millis(reader.uint()?);
     let tenant = Tenant::new(reader.str()?);
     let scope = reader.string()?;
     let name = reader.string()?;
     let target = FenceKey(reader.array()?);
-    Ok(Alias { tenant, name, scope, target, receipt: take_receipt(reader, whole)?, at })
+    Ok(Alias { tenant, name, scope, target, receipt: take_receipt(reader, whole, packed)?, at })
 }
 
 pub(super) fn put_trace(out: &mut Vec<u8>, trace: &Trace) {
@@ -78,12 +87,16 @@ pub(super) fn put_trace(out: &mut Vec<u8>, trace: &Trace) {
     }
 }
 
+fn take_bool(reader: &mut Reader<'_>) -> Result<bool, Damage> {
+    match reader.byte()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Damage("it has flags that its format does not know")),
+    }
+}
+
 fn take_trace_times(reader: &mut Reader<'_>) -> Result<(u64, Option<Millis>), Damage> {
-    let expires = match reader.byte()? {
-        0 => false,
-        1 => true,
-        _ => return Err(Damage("it has flags that this release does not know")),
-    };
+    let expires = take_bool(reader)?;
     let first = reader.uint()?;
     let expires = expires.then(|| reader.since(first)).transpose()?.map(Millis);
     Ok((first, expires))

@@ -2,11 +2,15 @@
 //! Never panics on any bytes, and never takes a damaged or misplaced row for a good one.
 //! Called by every store that keeps bytes.
 //!
-//! A row is `version (1) | revision (8) | content | checksum (4)`. The checksum covers the row's address too, so
+//! A row is `format (1) | revision (8) | content | checksum (4)`. The checksum covers the row's address too, so
 //! that a whole row under the wrong key is damage. The content begins with what a compaction needs to know.
+//!
+//! Formats: 1 is the first; 2 packs long receipts. Nodes of two releases share a store while both write the older
+//! format; a node that meets a newer one than it reads refuses the row and names the reason.
 
 mod fence;
 mod heads;
+mod pack;
 mod wire;
 
 #[cfg(test)]
@@ -19,8 +23,11 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub use wire::Damage;
 use wire::Reader;
 
-/// The format that this release writes. It reads this one and every one before it.
-pub const VERSION: u8 = 1;
+/// The newest format. This release reads and can write this one and every one before it.
+pub const VERSION: u8 = 2;
+
+/// From this format on, receipts of some length are kept packed.
+const PACKS_RECEIPTS: u8 = 2;
 
 const CHECKSUM_LEN: usize = 4;
 const NEWER: Damage = Damage("it was written by a newer release of Fencepost; run that one");
@@ -36,37 +43,44 @@ pub struct Head {
     pub due: Option<Millis>,
 }
 
-/// The bytes under which a record is kept at `key`.
-pub fn encode(key: &RowKey, record: &Record, revision: CommitId) -> Vec<u8> {
+/// The bytes under which a record is kept at `key`, in a format of `1..=VERSION`.
+pub fn encode(key: &RowKey, record: &Record, revision: CommitId, format: u8) -> Vec<u8> {
     let mut out = Vec::with_capacity(192);
-    encode_into(&mut out, key, record, revision);
+    encode_into(&mut out, key, record, revision, format);
     out
 }
 
 /// Appends what [`encode`] gives.
-pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: CommitId) {
+pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: CommitId, format: u8) {
+    // A row under a format that nobody reads would be lost: stop before it is written.
+    assert!((1..=VERSION).contains(&format), "row format {format} is not one of 1 to {VERSION}");
     let begin = out.len();
-    out.push(VERSION);
+    out.push(format);
     out.extend_from_slice(&revision.0.to_le_bytes());
     match record {
-        Record::Fence(fence) => fence::put(out, fence),
+        Record::Fence(fence) => fence::put(out, fence, format),
         Record::VersionHead(head) => heads::put_version_head(out, head),
         Record::AgainHead(head) => heads::put_again_head(out, head),
-        Record::Alias(alias) => heads::put_alias(out, alias),
+        Record::Alias(alias) => heads::put_alias(out, alias, format),
         Record::Trace(trace) => heads::put_trace(out, trace),
     }
     let sum = checksum(key, &out[begin..]);
     out.extend_from_slice(&sum);
 }
 
-/// The row behind stored bytes. Receipts and kept bodies share `bytes` instead of being copied.
+/// The row behind stored bytes. Receipts and kept bodies that are not packed share `bytes` instead of being copied.
 pub fn decode(key: &RowKey, bytes: &Bytes) -> Result<Row, Damage> {
-    let (mut reader, revision) = open(key, bytes)?;
+    decode_up_to(VERSION, key, bytes)
+}
+
+/// What [`decode`] gives to a release whose newest format is `format_max`: rows of a newer one are refused.
+pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, Damage> {
+    let Opened { mut reader, format, revision } = open(key, bytes, format_max)?;
     let record = match key.kind {
-        Kind::Fence => Record::from(fence::take(&mut reader, bytes)?),
+        Kind::Fence => Record::from(fence::take(&mut reader, bytes, format)?),
         Kind::VersionHead => Record::VersionHead(heads::take_version_head(&mut reader)?),
         Kind::AgainHead => Record::AgainHead(heads::take_again_head(&mut reader)?),
-        Kind::Alias => Record::Alias(heads::take_alias(&mut reader, bytes)?),
+        Kind::Alias => Record::Alias(heads::take_alias(&mut reader, bytes, format)?),
         Kind::Trace => Record::Trace(heads::take_trace(&mut reader)?),
     };
     reader.end()?;
@@ -75,9 +89,9 @@ pub fn decode(key: &RowKey, bytes: &Bytes) -> Result<Row, Damage> {
 
 /// The head of stored bytes: much cheaper than the row, and checked as strictly.
 pub fn head(key: &RowKey, bytes: &[u8]) -> Result<Head, Damage> {
-    let (mut reader, revision) = open(key, bytes)?;
+    let Opened { mut reader, format, revision } = open(key, bytes, VERSION)?;
     let (expires, due) = match key.kind {
-        Kind::Fence => fence::take_head(&mut reader)?,
+        Kind::Fence => fence::take_head(&mut reader, format)?,
         Kind::AgainHead => (heads::take_again_head(&mut reader)?.expires, None),
         Kind::Trace => (heads::take_trace_expiry(&mut reader)?, None),
         Kind::VersionHead | Kind::Alias => (None, None),
@@ -85,12 +99,18 @@ pub fn head(key: &RowKey, bytes: &[u8]) -> Result<Head, Damage> {
     Ok(Head { revision, expires, due })
 }
 
-// The version is judged before the checksum: a newer format may sum its bytes in another way.
-fn open<'a>(key: &RowKey, bytes: &'a [u8]) -> Result<(Reader<'a>, CommitId), Damage> {
+struct Opened<'a> {
+    reader: Reader<'a>,
+    format: u8,
+    revision: CommitId,
+}
+
+// The format is judged before the checksum: a newer format may sum its bytes in another way.
+fn open<'a>(key: &RowKey, bytes: &'a [u8], format_max: u8) -> Result<Opened<'a>, Damage> {
     match bytes.first() {
         None => return Err(Damage("it is empty")),
-        Some(0) => return Err(Damage("its format version is zero")),
-        Some(version) if *version > VERSION => return Err(NEWER),
+        Some(0) => return Err(Damage("its format is zero")),
+        Some(format) if *format > format_max => return Err(NEWER),
         Some(_) => {}
     }
     let (content, sum) =
@@ -99,9 +119,9 @@ fn open<'a>(key: &RowKey, bytes: &'a [u8]) -> Result<(Reader<'a>, CommitId), Dam
         return Err(Damage("its checksum does not match"));
     }
     let mut reader = Reader::new(content);
-    reader.byte()?;
+    let format = reader.byte()?;
     let revision = CommitId(u64::from_le_bytes(reader.array()?));
-    Ok((reader, revision))
+    Ok(Opened { reader, format, revision })
 }
 
 // The address enters as the seed: its id is a digest, so eight bytes of it tell rows apart.

@@ -13,15 +13,34 @@ use super::{
     rows::{self, NOW, commit, fence_key, key, put, read, record, remove, set},
     same,
 };
-use crate::{Store, Verdict, WriteSet};
+use crate::{Error, Store, Verdict, WriteSet};
 
 const ROUNDS: u64 = 30;
 
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
-    rows_of_every_kind_are_written_together(&*harness.open()).await?;
+    let store = harness.open();
+    if !store.promises().many_rows {
+        several_rows_are_refused_and_nothing_is_written(&*store).await?;
+        return a_crash_leaves_all_of_a_set_or_none(harness, 1).await;
+    }
+    rows_of_every_kind_are_written_together(&*store).await?;
     let store = harness.open();
     a_reader_never_sees_half_of_a_set(harness, store)?;
-    a_crash_leaves_all_of_a_set_or_none(harness).await
+    a_crash_leaves_all_of_a_set_or_none(harness, 2).await
+}
+
+async fn several_rows_are_refused_and_nothing_is_written(store: &dyn Store) -> Result<(), Violation> {
+    // Rows that lie close together, and rows that lie far apart; a neighbour in the same commit shares their fate.
+    for (id, other) in [(1, key(Kind::Alias, 1)), (3, fence_key(2)), (5, fence_key(3_000))] {
+        let several = set(id, [fence_key(1), other].map(|key| put(key, None, record(key.kind, id))));
+        let neighbour = set(id + 1, [put(fence_key(4), None, record(Kind::Fence, 4))]);
+        let refused = store.commit(&[neighbour, several], NOW).await;
+        holds("a set of several rows is refused", matches!(refused, Err(Error::NotApplied(_))))?;
+        for key in [fence_key(1), other, fence_key(4)] {
+            same("a row of a commit that was refused", read(store, key).await?, None)?;
+        }
+    }
+    Ok(())
 }
 
 async fn rows_of_every_kind_are_written_together(store: &dyn Store) -> Result<(), Violation> {
@@ -43,9 +62,10 @@ fn pair() -> [RowKey; 2] {
     [fence_key(10), key(Kind::VersionHead, 10)]
 }
 
-fn generation(number: u64) -> WriteSet {
+fn generation(number: u64, rows: usize) -> WriteSet {
     let expect = number.checked_sub(1).filter(|earlier| *earlier > 0);
-    set(number, pair().map(|key| put(key, expect, record(key.kind, number))))
+    let writes = pair().into_iter().take(rows).map(|key| put(key, expect, record(key.kind, number)));
+    set(number, writes.collect::<Vec<_>>())
 }
 
 fn a_reader_never_sees_half_of_a_set(harness: &mut dyn Harness, store: Arc<dyn Store>) -> Result<(), Violation> {
@@ -55,7 +75,7 @@ fn a_reader_never_sees_half_of_a_set(harness: &mut dyn Harness, store: Arc<dyn S
         Box::pin(async move {
             let mut outcome = Ok(());
             for number in 1..=ROUNDS {
-                outcome = rows::commit(&*store, generation(number))
+                outcome = rows::commit(&*store, generation(number, 2))
                     .await
                     .and_then(|verdict| same("the verdict on a pair", verdict, Verdict::Applied));
                 if outcome.is_err() {
@@ -81,12 +101,14 @@ async fn revisions(store: &dyn Store) -> Result<[Option<u64>; 2], Violation> {
     Ok([revision(0), revision(1)])
 }
 
-async fn a_crash_leaves_all_of_a_set_or_none(harness: &mut dyn Harness) -> Result<(), Violation> {
+async fn a_crash_leaves_all_of_a_set_or_none(harness: &mut dyn Harness, rows: usize) -> Result<(), Violation> {
     let store = harness.open();
-    commit(&*store, generation(1)).await?;
-    for found in harness.interrupt(store, &[generation(2)], NOW) {
+    commit(&*store, generation(1, rows)).await?;
+    for found in harness.interrupt(store, &[generation(2, rows)], NOW) {
         let [one, other] = revisions(&*found).await?;
-        same("the revisions of a pair after a crash within its commit", one, other)?;
+        if rows == 2 {
+            same("the revisions of a pair after a crash within its commit", one, other)?;
+        }
         holds("what was there before the crash is there, or what was being written", matches!(one, Some(1 | 2)))?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use fencepost_kernel::{Millis, key::Kind, scope::OnLapse};
 
 use super::{
     Harness, Violation,
-    rows::{DAY_MS, NOW, doubtful, fence, fence_key, key, put, read, record, sealed, set},
+    rows::{DAY_MS, NOW, commit, doubtful, fence, fence_key, key, put, read, record, sealed, set},
     same,
 };
 use crate::Store;
@@ -26,7 +26,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     ];
     let expiring = [(fence_key(4), sealed(4, soon)), (fence_key(5), fence(5, forgotten))];
     let writes = kept.iter().chain(&expiring).map(|(key, record)| put(*key, None, record.clone()));
-    store.commit(&[set(1, writes.collect::<Vec<_>>())], NOW).await?;
+    commit(&*store, set(1, writes.collect::<Vec<_>>())).await?;
 
     // A moment before the expiry, everything is there.
     pass_time(&*store, 2, Millis(soon.0 - 1)).await?;

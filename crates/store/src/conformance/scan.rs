@@ -5,7 +5,7 @@ use fencepost_kernel::key::Kind;
 
 use super::{
     Harness, Violation,
-    rows::{commit, key, put, record, remove, set},
+    rows::{commit, key, number, put, record, remove, set},
     same,
 };
 use crate::Store;
@@ -42,10 +42,6 @@ async fn walk(store: &dyn Store, kind: Kind, limit: usize) -> Result<Vec<u64>, V
         let Some((last, _)) = page.last() else { return Ok(numbers) };
         same("the size of a page is within its limit", page.len() <= limit, true)?;
         after = Some(*last);
-        for (key, _) in &page {
-            let mut number = [0; 8];
-            number.copy_from_slice(&key.id[..8]);
-            numbers.push(u64::from_be_bytes(number));
-        }
+        numbers.extend(page.iter().map(|(key, _)| number(key)));
     }
 }

@@ -215,7 +215,7 @@ impl Embedded {
             if key.kind == Kind::Fence { (&self.fences, &address[1..]) } else { (&self.rows, &address[..]) };
         match change.after {
             Some((revision, record)) => {
-                staged.put(keyspace, address, |out| codec::encode_into(out, key, record, revision));
+                staged.put(keyspace, address, |out| codec::encode_into(out, key, record, revision, codec::VERSION));
             }
             None => staged.remove(keyspace, address),
         }

@@ -1,1 +1,303 @@
-//! The PostgreSQL store.
+//! The PostgreSQL store: rows in real tables that several nodes share, under the laws of the contract.
+//! Never decides anything, and never acknowledges what the server has not made durable.
+//! Called like any store; runs on the Tokio runtime that it was opened on, and needs none where it is called.
+
+mod address;
+mod columns;
+mod commit;
+mod fault;
+pub mod in_tx;
+mod link;
+mod nodes;
+mod rows;
+mod schema;
+mod sql;
+mod stamp;
+mod tls;
+mod write;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+use fencepost_kernel::{Millis, RowKey, command::CommitId, key::Kind};
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio_postgres::{Client, Row};
+
+use self::{
+    address::Target,
+    columns::{BUCKETS, Keys, Param},
+    commit::Committer,
+    fault::Failed,
+    link::{Link, Session, dial},
+    stamp::Stamp,
+};
+use crate::{
+    Durability, Error, Node, Promises, Store, Verdict, WriteSet,
+    address::Opener,
+    codec,
+    contract::{Found, Loaded},
+    shared_clock::SharedClock,
+};
+
+/// How long an answer to a question may take.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// How long a commit may take. The server gives up a statement before that, and then nothing has happened.
+const COMMIT_MAX: Duration = Duration::from_secs(3);
+
+/// A store in a PostgreSQL database.
+pub struct Postgres {
+    inner: Arc<Inner>,
+    runtime: Handle,
+}
+
+struct Inner {
+    target: Arc<Target>,
+    opener: Opener,
+    /// The newest row format that this node reads.
+    format_max: u8,
+    /// The row format that it writes.
+    format: AtomicU8,
+    clock: SharedClock,
+    promises: Promises,
+    /// One connection for commits, one for loads, one for everything that nobody waits for.
+    committing: Link,
+    reading: Link,
+    keeping: Link,
+    /// Whose turn it is to commit, and the ids whose fate the last commit left open.
+    turn: tokio::sync::Mutex<HashSet<CommitId>>,
+    stopped: OnceLock<String>,
+}
+
+impl Postgres {
+    /// Opens the store that `url` names, and makes its tables where there are none. Must be called on a Tokio runtime,
+    /// which must outlive the store.
+    pub async fn open(url: &str, opener: &Opener) -> Result<Self, Error> {
+        let runtime = Handle::try_current();
+        let runtime = runtime.map_err(|_| Error::Broken("PostgreSQL needs a Tokio runtime".to_owned()))?;
+        let target = Arc::new(Target::read(url, &opener.node)?);
+        let format_max = opener.format_max.unwrap_or(codec::VERSION).min(codec::VERSION);
+        let mut client = dial(&target).await?;
+        schema::migrate(&mut client).await?;
+        let format = nodes::register(&mut client, opener, format_max).await.map_err(Failed::of_nothing)?;
+        let (clock, promises) = ask(&client).await.map_err(Failed::of_nothing)?;
+        let link = |first| Link::new(target.clone(), first);
+        let inner = Arc::new(Inner {
+            committing: link(&[sql::COMMIT_FENCES, sql::LOOK_FENCES]),
+            reading: link(&[sql::LOAD_FENCES, sql::LOAD_ALL]),
+            keeping: link(&[]),
+            target,
+            opener: opener.clone(),
+            format_max,
+            format: AtomicU8::new(format),
+            clock,
+            promises,
+            turn: tokio::sync::Mutex::default(),
+            stopped: OnceLock::new(),
+        });
+        runtime.spawn(nodes::beat(Arc::downgrade(&inner)));
+        Ok(Self { inner, runtime })
+    }
+
+    // The caller may be on no runtime at all: what needs timers runs on ours.
+    fn run<'a, T: Send + 'static>(
+        &'a self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> BoxFuture<'a, Result<T, Error>> {
+        Box::pin(async move {
+            if let Some(why) = self.inner.stopped.get() {
+                return Err(Error::Broken(why.clone()));
+            }
+            let gone = |error| Err(Error::Unknown(format!("the store's runtime ended: {error}")));
+            self.runtime.spawn(work).await.unwrap_or_else(gone)
+        })
+    }
+}
+
+// The clock past its floor, and what the server's settings promise.
+async fn ask(client: &Client) -> Result<(SharedClock, Promises), Failed> {
+    let floor = client.query_one(sql::TIME_FLOOR, &[]).await?;
+    let clock = SharedClock::new(floor.get::<_, Option<Stamp>>(0).map_or(Millis(0), |floor| floor.0));
+    clock.heard(floor.get::<_, Stamp>(1).0);
+    let settings = "SELECT current_setting('fsync', true), current_setting('full_page_writes', true)";
+    let settings = client.query_one(settings, &[]).await?;
+    let (fsync, pages): (Option<&str>, Option<&str>) = (settings.get(0), settings.get(1));
+    let (durability, because) = match (fsync, pages) {
+        (Some("on"), Some("on")) => (Durability::Synced, "fsync, full_page_writes and synchronous_commit are on"),
+        (Some("off"), _) => (Durability::Delayed, "fsync is off: a power cut may lose or damage what was acknowledged"),
+        (Some(_), _) => (Durability::Delayed, "full_page_writes is off: a power cut may damage what was acknowledged"),
+        (None, _) => (Durability::Delayed, "the server does not say whether it syncs (it has no setting fsync)"),
+    };
+    Ok((clock, Promises { durability, because: because.to_owned(), shared: true, many_rows: true }))
+}
+
+impl Inner {
+    fn set_format(&self, format: u8) {
+        self.format.store(format, Ordering::Release);
+    }
+
+    // Stops serving for good.
+    fn stop(&self, error: Error) -> Error {
+        if let Error::Broken(why) = &error {
+            let _ = self.stopped.set(why.clone());
+        }
+        error
+    }
+
+    // An answer within its time. A session that does not answer is given up.
+    async fn within<T>(&self, session: &Session, work: impl Future<Output = T>) -> Result<T, Error> {
+        tokio::time::timeout(ANSWER_MAX, work).await.map_err(|_| {
+            session.spoil();
+            Error::NotApplied("the database does not answer".to_owned())
+        })
+    }
+
+    async fn ask(&self, link: &Link, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        let session = link.session().await?;
+        let answer = self.within(&session, session.query(sql, params)).await?;
+        answer.map_err(|error| fault::of_read(&error))
+    }
+
+    async fn find(&self, sql: &'static str, params: &[Param<'_>]) -> Result<Found, Error> {
+        let rows = self.ask(&self.keeping, sql, params).await?;
+        rows::records(&rows, self.format_max, &self.clock)
+    }
+
+    async fn load(&self, keys: Vec<RowKey>) -> Result<Vec<Loaded>, Error> {
+        let by_table: Keys = keys.iter().collect();
+        // One statement is one snapshot.
+        let rows = match (by_table.fences.is_empty(), by_table.ids.is_empty()) {
+            (true, true) => return Ok(Vec::new()),
+            (_, true) => self.ask(&self.reading, sql::LOAD_FENCES, &[&by_table.fences]).await?,
+            _ => {
+                let params: [Param<'_>; 3] = [&by_table.fences, &by_table.ids, &by_table.kinds];
+                self.ask(&self.reading, sql::LOAD_ALL, &params).await?
+            }
+        };
+        let found: BTreeMap<_, _> = rows::records(&rows, self.format_max, &self.clock)?.into_iter().collect();
+        Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
+    }
+
+    async fn commit(&self, sets: Vec<WriteSet>, now: Millis) -> Result<Vec<Verdict>, Error> {
+        let mut perhaps = self.turn.lock().await;
+        let session = self.committing.session().await?;
+        let committer = Committer {
+            session: &session,
+            node: &self.opener.node,
+            format: self.format.load(Ordering::Acquire),
+            clock: &self.clock,
+            perhaps: &perhaps,
+        };
+        let outcome = tokio::time::timeout(COMMIT_MAX, committer.commit(&sets, now)).await.unwrap_or_else(|_| {
+            session.spoil();
+            Err(Error::Unknown("the database does not answer".to_owned()))
+        });
+        match &outcome {
+            Ok(_) => perhaps.clear(),
+            Err(Error::Unknown(_)) => perhaps.extend(sets.iter().map(|set| set.id)),
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    async fn sweep(&self, now: Millis, limit: usize) -> Result<usize, Error> {
+        let session = self.keeping.session().await?;
+        let buckets: Vec<i16> = (0..i16::from(BUCKETS)).collect();
+        let mut dropped = 0;
+        for sql in sql::SWEEPS {
+            let left = i64::try_from(limit - dropped).unwrap_or(i64::MAX);
+            let now = Stamp(now);
+            let params: [Param<'_>; 3] = [&buckets, &now, &left];
+            let count = self.within(&session, session.execute(sql, &params)).await?;
+            dropped += count.map_err(|error| fault::of_read(&error))? as usize;
+        }
+        Ok(dropped)
+    }
+
+    async fn time_floor(&self) -> Result<Millis, Error> {
+        let rows = self.ask(&self.keeping, sql::TIME_FLOOR, &[]).await?;
+        Ok(rows.first().and_then(|row| row.get::<_, Option<Stamp>>(0)).map_or(Millis(0), |floor| floor.0))
+    }
+}
+
+impl Store for Postgres {
+    fn promises(&self) -> Promises {
+        self.inner.promises.clone()
+    }
+
+    fn now(&self) -> Option<Millis> {
+        Some(self.inner.clock.now())
+    }
+
+    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
+        let (inner, keys) = (self.inner.clone(), keys.to_vec());
+        self.run(async move { inner.load(keys).await })
+    }
+
+    fn peek(&self, _: &RowKey) -> Option<Result<Loaded, Error>> {
+        None
+    }
+
+    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
+        let (inner, sets) = (self.inner.clone(), sets.to_vec());
+        self.run(async move { inner.commit(sets, now).await })
+    }
+
+    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>> {
+        let inner = self.inner.clone();
+        self.run(async move { inner.time_floor().await })
+    }
+
+    fn due<'a>(
+        &'a self,
+        until: Millis,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        let inner = self.inner.clone();
+        self.run(async move {
+            let (until, limit) = (Stamp(until), page(limit));
+            match after {
+                None => inner.find(sql::DUE, &[&until, &limit]).await,
+                Some((at, key)) => inner.find(sql::DUE_AFTER, &[&until, &limit, &Stamp(at), &key.id.as_slice()]).await,
+            }
+        })
+    }
+
+    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
+        let inner = self.inner.clone();
+        self.run(async move {
+            // Addresses are ordered by kind first.
+            let from = match after {
+                Some(after) if after.kind > kind => return Ok(Vec::new()),
+                Some(after) if after.kind == kind => after.id.to_vec(),
+                _ => Vec::new(),
+            };
+            let limit = page(limit);
+            match kind {
+                Kind::Fence => inner.find(sql::SCAN_FENCES, &[&from, &limit]).await,
+                kind => inner.find(sql::SCAN_ROWS, &[&from, &limit, &(kind as i16)]).await,
+            }
+        })
+    }
+
+    fn sweep(&self, now: Millis, limit: usize) -> BoxFuture<'_, Result<Option<usize>, Error>> {
+        let inner = self.inner.clone();
+        self.run(async move { inner.sweep(now, limit).await.map(Some) })
+    }
+
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Error>> {
+        let inner = self.inner.clone();
+        self.run(async move { inner.list().await })
+    }
+}
+
+fn page(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

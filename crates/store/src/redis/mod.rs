@@ -1,1 +1,133 @@
-//! The Redis store.
+//! The Redis store: fences for many services, on one server or on a cluster. A row is one string; a write set is one
+//! script that compares revisions and writes all or nothing.
+//! Never keeps a row in this process, and never trusts a server to expire what is not sealed.
+//! Called by the commit loop like any store; its work runs on the Tokio runtime that opened it.
+
+mod address;
+mod cluster;
+mod layout;
+mod link;
+mod ordered;
+mod promise;
+mod router;
+mod rows;
+mod script;
+
+use std::{future::Future, sync::Arc};
+
+use fencepost_kernel::{Millis, RowKey, key::Kind};
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+
+use crate::{
+    Error, Promises, Store, Verdict, WriteSet,
+    contract::{Found, Loaded},
+    judge::follow_back,
+    shared_clock::SharedClock,
+};
+use address::Settings;
+use layout::Layout;
+use router::Router;
+use script::Said;
+
+/// Fences in Redis.
+pub struct Redis {
+    inner: Arc<Inner>,
+    promises: Promises,
+    runtime: Handle,
+}
+
+struct Inner {
+    router: Router,
+    layout: Layout,
+    clock: SharedClock,
+}
+
+impl Redis {
+    /// Opens the store at `redis://[user:password@]host[:port][/db]` or `redis+cluster://host[:port],host…`, with
+    /// `rediss` for TLS. The parameters are `prefix`, `slots=one`, `replicas` and `format`; the guide on Redis explains them.
+    /// Needs a Tokio runtime that outlives the store.
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        let runtime = Handle::try_current().map_err(|_| Error::Broken("Redis needs a Tokio runtime".to_owned()))?;
+        let settings = Settings::parse(url).map_err(Error::Broken)?;
+        // Where a build brings two providers for TLS, rustls takes none by itself.
+        let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+        let layout = Layout::new(&settings.prefix, settings.one_slot);
+        let router = Router::connect(settings).await.map_err(Error::NotApplied)?;
+        let promises = promise::promises(&router, layout.one_slot()).await?;
+        let mut inner = Inner { router, layout, clock: SharedClock::new(Millis(0)) };
+        inner.mark().await?;
+        inner.clock = SharedClock::new(inner.time_floor().await?);
+        // Proves that scripts may run and write here, before anybody relies on it; and tells the time.
+        inner.commit(inner.parts(&[], Millis(0))).await?;
+        Ok(Self { inner: Arc::new(inner), promises, runtime })
+    }
+
+    // The commit loop and many callers live outside the runtime.
+    fn run<'a, T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> BoxFuture<'a, Result<T, Error>> {
+        let task = self.runtime.spawn(work);
+        Box::pin(async move { task.await.unwrap_or_else(|error| Err(Error::Unknown(error.to_string()))) })
+    }
+}
+
+impl Store for Redis {
+    fn promises(&self) -> Promises {
+        self.promises.clone()
+    }
+
+    fn now(&self) -> Option<Millis> {
+        Some(self.inner.clock.now())
+    }
+
+    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
+        let (inner, keys) = (self.inner.clone(), keys.to_vec());
+        self.run(async move { inner.load(&keys).await })
+    }
+
+    fn peek(&self, _: &RowKey) -> Option<Result<Loaded, Error>> {
+        None
+    }
+
+    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
+        if !self.promises.many_rows && sets.iter().any(|set| set.writes.len() > 1) {
+            let why = "several rows commit together only where they share a slot: open the cluster with `?slots=one`";
+            return Box::pin(async move { Err(Error::NotApplied(why.to_owned())) });
+        }
+        let (inner, parts) = (self.inner.clone(), self.inner.parts(sets, now));
+        let said = self.run(async move { inner.commit(parts).await });
+        Box::pin(async move { said.await.map(|said| verdicts(sets, &said)) })
+    }
+
+    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>> {
+        let inner = self.inner.clone();
+        self.run(async move { inner.time_floor().await })
+    }
+
+    fn due<'a>(
+        &'a self,
+        until: Millis,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        let inner = self.inner.clone();
+        self.run(async move { inner.due(until, after, limit).await })
+    }
+
+    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
+        let inner = self.inner.clone();
+        self.run(async move { inner.scan(kind, after, limit).await })
+    }
+}
+
+// What a set said for itself, and what the sets after it prove.
+fn verdicts(sets: &[WriteSet], said: &[Said]) -> Vec<Verdict> {
+    let verdict = |said: &Said| if *said == Said::Moved { Verdict::Moved } else { Verdict::Applied };
+    let mut verdicts: Vec<Verdict> = said.iter().map(verdict).collect();
+    if said.contains(&Said::Repeated) {
+        follow_back(sets, &mut verdicts);
+    }
+    verdicts
+}

@@ -24,6 +24,9 @@ enum Flaw {
     VanishesEarly,
     DueOutOfOrder,
     ScanSkips,
+    /// None, in a store that takes one row at a time and refuses more.
+    Alone,
+    TakesMoreThanItPromises,
 }
 
 fn broken_laws(flaw: Flaw) -> Vec<&'static str> {
@@ -81,6 +84,16 @@ fn a_page_that_misses_a_row_breaks_scan() {
     assert_eq!(broken_laws(Flaw::ScanSkips), ["scan"]);
 }
 
+#[test]
+fn a_store_of_single_rows_that_refuses_several_breaks_no_law() {
+    assert_eq!(broken_laws(Flaw::Alone), [""; 0]);
+}
+
+#[test]
+fn taking_several_rows_without_keeping_them_together_breaks_atomic() {
+    assert_eq!(broken_laws(Flaw::TakesMoreThanItPromises), ["atomic"]);
+}
+
 /// A memory store whose copies stand for its disk, with one flaw.
 struct Flawed {
     flaw: Flaw,
@@ -102,6 +115,9 @@ impl Flawed {
         let mut before = self.before.lock().unwrap();
         *before = self.now.clone();
         match self.flaw {
+            Flaw::Alone if sets.iter().any(|set| set.writes.len() > 1) => {
+                Err(Error::NotApplied("one row at a time".to_owned()))
+            }
             Flaw::NoCompareAndSet => self.commit_blindly(sets, now),
             Flaw::AllOrNobody => {
                 let verdicts = at_once(before.clone().commit(sets, now))?;
@@ -149,7 +165,8 @@ impl Flawed {
 
 impl Store for Flawed {
     fn promises(&self) -> Promises {
-        self.now.promises()
+        let many_rows = !matches!(self.flaw, Flaw::Alone | Flaw::TakesMoreThanItPromises);
+        Promises { many_rows, ..self.now.promises() }
     }
 
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {

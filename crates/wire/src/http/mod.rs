@@ -2,6 +2,7 @@
 //! Routes translate and ask the engine; none of them decides.
 
 mod admin;
+mod backup;
 mod call;
 mod fences;
 mod health;
@@ -60,6 +61,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/admin/idempotency/in-doubt", get(admin::in_doubt))
         .route("/admin/idempotency/resolve", post(admin::resolve))
         .route("/admin/nodes", get(nodes::list))
+        .route("/admin/backup", get(backup::backup))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))

@@ -34,6 +34,9 @@ const GUARDED: &[Code] = &[Code::Malformed, Code::Unauthorized, Code::Forbidden,
 const WRITE: &[Code] =
     &[Code::WrongKey, Code::UnknownScope, Code::StoreUnsupported, Code::TooLarge, Code::NotJson, Code::Timeout];
 
+/// In place of a schema: the answer is bytes.
+const FILE: &str = "";
+
 const OPERATIONS: &[Operation] = &[
     Operation {
         method: "post",
@@ -155,6 +158,15 @@ const OPERATIONS: &[Operation] = &[
         refusals: &[],
         parameters: &[],
     },
+    Operation {
+        method: "get",
+        path: "/admin/backup",
+        summary: "The whole store as a backup file, read out while it is being served",
+        request: None,
+        answers: &[(200, FILE, "The file; it is whole only where its trailer and its sum are right")],
+        refusals: &[],
+        parameters: &[],
+    },
 ];
 
 const OPEN: &[(&str, &str)] = &[
@@ -198,7 +210,10 @@ fn document() -> Value {
 fn said(operation: &Operation) -> Value {
     let mut responses = Map::new();
     for (status, schema, description) in operation.answers {
-        let content = json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}});
+        let content = match *schema {
+            FILE => json!({"application/octet-stream": {}}),
+            schema => json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}}),
+        };
         responses.insert(status.to_string(), json!({"description": description, "content": content}));
     }
     let write: &[Code] = if operation.request.is_some() { WRITE } else { &[] };

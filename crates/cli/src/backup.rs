@@ -1,0 +1,149 @@
+//! `fencepost backup`: a running server, or a store that nobody serves, as one checked file; and the check alone.
+//! Never overwrites, and never leaves a file under its final name that is not whole and synced.
+
+use std::{
+    fs::{self, File},
+    io::{BufReader, BufWriter, Read, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Instant,
+};
+
+use anyhow::{Context, bail};
+use fencepost::{
+    clock::SystemClock,
+    moving::{self, Backup, Contents, Progress},
+};
+use fencepost_wire::time::rfc3339;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::{
+    client::Server,
+    moving::{Missing, Teller, address, open, runtime},
+};
+
+/// Back up a running server, or a store that nobody serves, to a file; or check such a file.
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub struct Args {
+    /// Read this store itself, and not through a server: a directory, postgres://… or redis://…
+    #[arg(long, value_name = "DIR|URL")]
+    from: Option<String>,
+    /// The file to write; it must not be there yet
+    #[arg(long, value_name = "FILE", required_unless_present = "verify")]
+    out: Option<PathBuf>,
+    /// Write nothing: check this backup whole
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "out"])]
+    verify: Option<PathBuf>,
+    #[command(flatten)]
+    server: Server,
+}
+
+const AFTER: &str = "\
+Claims and seals go on while a server is backed up: rows may be of any moment between the two times that the file
+names. The file is checked whole before it gets its name. It holds receipts and kept bodies: guard it like the store.
+
+Examples:
+  fencepost backup --out today.fpb
+  fencepost backup --url https://fences.internal --token fp_… --out /backup/$(date +%F).fpb
+  fencepost backup --from ./fencepost-data --out today.fpb      the server is stopped
+  fencepost backup --from postgres://fp@db/fences --out today.fpb
+  fencepost backup --verify today.fpb";
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.verify {
+        let contents = check(file)?;
+        print!("sound     {}\n{}", file.display(), told(&contents));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(out) = &args.out else { bail!("--out FILE is missing") };
+    if out.exists() {
+        bail!("{} is there already; a backup never overwrites", out.display());
+    }
+    let mut partial = out.clone().into_os_string();
+    partial.push(format!(".partial-{}", std::process::id()));
+    let partial = Partial(partial.into());
+    let mut file = File::options()
+        .write(true)
+        .create_new(true)
+        .open(&partial.0)
+        .with_context(|| format!("cannot write {}", partial.0.display()))?;
+    match &args.from {
+        Some(from) => read_store(from, &mut file)?,
+        None => read_server(&args.server, &mut file)?,
+    }
+    file.sync_all()?;
+    let contents = check(&partial.0)?;
+    renameat_with(CWD, &partial.0, CWD, out, RenameFlags::NOREPLACE)
+        .with_context(|| format!("{} could not get its name", out.display()))?;
+    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()?;
+    print!("written   {}, {} bytes, checked\n{}", out.display(), out.metadata()?.len(), told(&contents));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A file on its way to its name; gone where it does not get there.
+struct Partial(PathBuf);
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn read_store(from: &str, file: &mut File) -> anyhow::Result<()> {
+    let from = address(from)?;
+    runtime()?.block_on(async {
+        let store = open(&from, Missing::Refuse).await?;
+        let mut out = BufWriter::new(file);
+        let (mut teller, begun) = (Teller::default(), Instant::now());
+        let failed = || format!("{from} was not backed up");
+        let mut backup = Backup::of(&store, Arc::new(SystemClock::default())).await.with_context(failed)?;
+        while let Some(piece) = backup.next().await.with_context(failed)? {
+            out.write_all(&piece).with_context(failed)?;
+            let rows = backup.rows().total();
+            let rows_per_s = rows * 1_000 / (begun.elapsed().as_millis() as u64).max(1);
+            teller.tell(Progress { step: "reading", rows, rows_per_s });
+        }
+        out.flush().with_context(failed)
+    })
+}
+
+fn read_server(server: &Server, file: &mut File) -> anyhow::Result<()> {
+    let mut answer = server.stream("/admin/backup")?;
+    let mut teller = Teller::default();
+    let (mut piece, mut bytes) = (vec![0; 64 << 10], 0);
+    loop {
+        let len = answer
+            .read(&mut piece)
+            .with_context(|| format!("{} did not send the whole backup; look at its log", server.url))?;
+        if len == 0 {
+            return Ok(());
+        }
+        file.write_all(&piece[..len])?;
+        bytes += len as u64;
+        teller.say(|| format!("receiving: {} MiB", bytes >> 20));
+    }
+}
+
+fn check(file: &Path) -> anyhow::Result<Contents> {
+    let named = || file.display().to_string();
+    moving::verify(BufReader::new(File::open(file).with_context(named)?)).with_context(named)
+}
+
+fn told(contents: &Contents) -> String {
+    let header = &contents.header;
+    format!(
+        "rows      {}\ntaken     from {} to {} by release {}, row format {}\n\
+         open      {} fences pending, {} lapsed, {} in doubt\n",
+        contents.rows,
+        &*rfc3339(header.started_at.0),
+        &*rfc3339(contents.ended_at.0),
+        header.release,
+        header.row_format,
+        contents.pending,
+        contents.lapsed,
+        contents.in_doubt
+    )
+}

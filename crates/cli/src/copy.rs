@@ -1,0 +1,83 @@
+//! `fencepost copy`: moves every row from one store to another and holds each side against the other.
+//! Never writes to the source.
+
+use std::{
+    io::{IsTerminal, Write, stdin, stdout},
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail};
+use fencepost::{clock::SystemClock, moving};
+
+use crate::moving::{Missing, Teller, address, open, runtime};
+
+/// Copy every row of a store to another one, and compare both.
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub struct Args {
+    /// Where the rows are: a directory, postgres://… or redis://…
+    from: String,
+    /// Where they go: an empty store, or the target of the same copy, interrupted
+    to: String,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+const AFTER: &str = "\
+Stop the servers of both stores first: what is written meanwhile is found by the comparison, and the copy fails.
+The source is never changed. An interrupted copy goes on where it stopped: run it again.
+
+Examples:
+  fencepost copy ./fencepost-data postgres://fp@db/fences
+  fencepost copy postgres://fp@db/fences redis+cluster://cache-1,cache-2 --yes
+  fencepost copy ./fencepost-data /mnt/larger/fencepost-data
+
+Credentials are not rows: take DIR/credentials.yml along where the new server needs it.";
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let (from, to) = (address(&args.from)?, address(&args.to)?);
+    if from == to {
+        bail!("{from} is both source and target");
+    }
+    if !args.yes && !agreed(&format!("Copy every row of {from} to {to}? Nothing may write to either meanwhile."))? {
+        bail!("nothing was copied");
+    }
+    runtime()?.block_on(async {
+        let source = open(&from, Missing::Refuse).await?;
+        let target = open(&to, Missing::Make).await?;
+        let mut teller = Teller::default();
+        let copied = moving::copy(&source, &target, &SystemClock::default(), &mut |progress| teller.tell(progress))
+            .await
+            .with_context(|| format!("not copied from {from} to {to}"))?;
+        drop(teller);
+        println!("copied    {}", copied.rows);
+        println!("compared  every row, both ways");
+        if copied.already > 0 {
+            println!("resumed   {} of them were there already", copied.already);
+        }
+        if copied.expired > 0 {
+            println!("left out  {} rows whose retention is over", copied.expired);
+        }
+        if copied.unserved > 0 {
+            println!(
+                "note      {} version and repetition heads are kept there, but {to} cannot serve scopes that need them: \
+                 a write there touches one row only",
+                copied.unserved
+            );
+        }
+        println!("next      fencepost serve --store {to}");
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn agreed(question: &str) -> anyhow::Result<bool> {
+    if !stdin().is_terminal() {
+        bail!("{question} Add --yes");
+    }
+    print!("{question} [y/N] ");
+    stdout().flush()?;
+    let mut answer = String::new();
+    stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

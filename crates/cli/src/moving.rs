@@ -1,0 +1,112 @@
+//! What `copy`, `backup` and `restore` share: opening stores by their address, and telling how far they are.
+//! Never moves a row itself.
+
+use std::{
+    io::{IsTerminal, Write, stderr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow, bail};
+use fencepost::{
+    moving::Progress,
+    store::{Address, Store, address::Opener},
+};
+use fencepost_wire::time::rfc3339;
+
+/// How often a line that somebody watches changes, and how often one is written where nobody does.
+const CHANGE_EVERY: Duration = Duration::from_millis(500);
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Whether a directory without a store is one to begin with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    Refuse,
+    Make,
+}
+
+pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")
+}
+
+pub fn address(text: &str) -> anyhow::Result<Address> {
+    Address::parse(text).map_err(|why| anyhow!(why))
+}
+
+/// Opens a store that this command alone should use.
+pub async fn open(address: &Address, missing: Missing) -> anyhow::Result<Arc<dyn Store>> {
+    if let Address::Directory(path) = address
+        && missing == Missing::Refuse
+        && !path.join("db").is_dir()
+    {
+        bail!("there is no store in {address}");
+    }
+    let opener = Opener {
+        node: format!("moving-{:016x}", getrandom::u64().context("no randomness")?),
+        address: String::new(),
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        format_max: None,
+    };
+    let store = address.open(&opener).await.map_err(|error| {
+        let hint = match error.to_string().contains("in use by another process") {
+            true => {
+                "\nIt is being served. Back it up through its server:\n  fencepost backup --url http://… --token … --out FILE\n\
+                 or stop the server first"
+            }
+            false => "",
+        };
+        anyhow!("cannot open {address}: {error}{hint}")
+    })?;
+    let nodes = store.nodes().await.with_context(|| format!("cannot ask {address}"))?;
+    for node in nodes.iter().filter(|node| !node.address.is_empty()) {
+        eprintln!(
+            "note: {address} was served by {} at {} until {} or later; stop it first",
+            node.id,
+            node.address,
+            &*rfc3339(node.seen.0)
+        );
+    }
+    Ok(store)
+}
+
+/// Says on standard error how far it is: in one line that changes, or now and then where nobody watches.
+pub struct Teller {
+    written: Instant,
+    is_watched: bool,
+    is_dirty: bool,
+}
+
+impl Default for Teller {
+    fn default() -> Self {
+        Self { written: Instant::now(), is_watched: stderr().is_terminal(), is_dirty: false }
+    }
+}
+
+impl Teller {
+    pub fn tell(&mut self, Progress { step, rows, rows_per_s }: Progress) {
+        self.say(|| format!("{step}: {rows} rows, {rows_per_s} a second"));
+    }
+
+    pub fn say(&mut self, line: impl FnOnce() -> String) {
+        if self.written.elapsed() < if self.is_watched { CHANGE_EVERY } else { LINE_EVERY } {
+            return;
+        }
+        self.written = Instant::now();
+        if self.is_watched {
+            eprint!("\r\x1b[K{}", line());
+            let _ = stderr().flush();
+            self.is_dirty = true;
+        } else {
+            eprintln!("{}", line());
+        }
+    }
+}
+
+// An error must not be written into a half-told line.
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if self.is_dirty {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Several nodes on one store: real processes, a real PostgreSQL or Redis between them, and real faults.
+//! What clients asked and heard is recorded, and judged by a checker that shares no code with the product.
+
+mod callers;
+mod checker;
+mod durability;
+mod faults;
+mod front;
+mod history;
+mod members;
+mod outage;
+mod redis;
+mod rounds;
+mod takeover;
+mod teeth;
+mod together;
+mod town;

@@ -1,0 +1,182 @@
+//! Moves a whole store: to another one, to a file, and back from a file.
+//! Never reads or changes what a row means, and holds no more than a page of rows in memory.
+//! Called by `fencepost copy`, `backup` and `restore`, and by the server's `/admin/backup`.
+
+mod backup;
+mod copy;
+mod file;
+mod fill;
+mod rows;
+
+mod restore;
+
+use std::{fmt, io};
+
+use fencepost_kernel::{RowKey, key::FenceKey, key::Kind};
+
+pub use backup::Backup;
+pub use copy::{Copied, copy};
+pub use file::{Contents, Header, verify};
+pub use restore::{Restored, restore};
+
+use crate::clock::Clock;
+
+/// Every kind of row. Fences come first: a version head that was read later is never older than the fences under it,
+/// so what a restored store holds cannot let an older version pass.
+const KINDS: [Kind; 5] = [Kind::Fence, Kind::VersionHead, Kind::AgainHead, Kind::Alias, Kind::Trace];
+
+/// What a kind of row is called: one of it, several of it.
+fn names(kind: Kind) -> (&'static str, &'static str) {
+    match kind {
+        Kind::Fence => ("fence", "fences"),
+        Kind::VersionHead => ("version head", "version heads"),
+        Kind::AgainHead => ("repetition head", "repetition heads"),
+        Kind::Alias => ("alias", "aliases"),
+        Kind::Trace => ("trace", "traces"),
+    }
+}
+
+/// How often at most progress is told.
+const TOLD_EVERY_MS: u64 = 500;
+
+/// Why a move did not happen or did not end. Rows that were written before stay; the same move goes on from there.
+#[derive(Debug)]
+pub enum Error {
+    /// One of the stores does not answer, or has stopped.
+    Store(fencepost_store::Error),
+    /// The file cannot be read or written.
+    File(io::Error),
+    /// The file is not a whole backup, and why.
+    Damaged(String),
+    /// The target holds so many rows that the source does not.
+    NotEmpty(u64),
+    /// Source and target hold different rows under one key.
+    Differs(RowKey),
+    /// A row that was written is not in the target.
+    Lost(RowKey),
+    /// The target did not take the time floor, without which an old token could come back.
+    NoFloor,
+    /// The system gives no random numbers, without which no write can be told from another.
+    NoChance,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = |key: &RowKey| format!("{} {}", names(key.kind).0, FenceKey(key.id));
+        match self {
+            Self::Store(error) => write!(f, "{error}"),
+            Self::File(error) => write!(f, "{error}"),
+            Self::Damaged(why) => write!(f, "not a whole backup: {why}"),
+            Self::NotEmpty(rows) => write!(
+                f,
+                "the target is not empty: {rows} of its rows are not in the source. Give an empty store, \
+                 or the target of the same move that was interrupted"
+            ),
+            Self::Differs(key) => write!(
+                f,
+                "source and target differ in {}: one of them was written to meanwhile, or the target holds another \
+                 store's rows. Stop what writes, and give an empty target",
+                row(key)
+            ),
+            Self::Lost(key) => {
+                write!(f, "{} was written but is not in the target: somebody else removes rows there", row(key))
+            }
+            Self::NoFloor => f.write_str("the target did not take the time floor; do not serve it"),
+            Self::NoChance => f.write_str("the system gives no random numbers"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<fencepost_store::Error> for Error {
+    fn from(error: fencepost_store::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        // Of a file that ends too early it matters what it is, not what the system says.
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Damaged("it ends too early".to_owned()),
+            _ => Self::File(error),
+        }
+    }
+}
+
+/// How many rows there are of each kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts([u64; KINDS.len()]);
+
+impl Counts {
+    /// The rows of one kind.
+    pub fn of(&self, kind: Kind) -> u64 {
+        KINDS.iter().position(|known| *known == kind).map_or(0, |at| self.0[at])
+    }
+
+    /// All rows.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    fn add(&mut self, kind: Kind) {
+        if let Some(at) = KINDS.iter().position(|known| *known == kind) {
+            self.0[at] += 1;
+        }
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let some = KINDS.iter().zip(self.0).filter(|(_, count)| *count > 0).map(|(kind, count)| {
+            let (one, several) = names(*kind);
+            format!("{count} {}", if count == 1 { one } else { several })
+        });
+        let parts: Vec<_> = some.collect();
+        f.write_str(if parts.is_empty() { "no rows" } else { "" })?;
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// How far a move is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// What is being done now, in one word.
+    pub step: &'static str,
+    /// Rows that this step has dealt with.
+    pub rows: u64,
+    /// How fast it is since it began.
+    pub rows_per_s: u64,
+}
+
+/// Tells progress, but not too often.
+struct Meter<'t> {
+    clock: &'t dyn Clock,
+    told: &'t mut dyn FnMut(Progress),
+    step: &'static str,
+    rows: u64,
+    begun_ms: u64,
+    told_ms: u64,
+}
+
+impl<'t> Meter<'t> {
+    fn new(clock: &'t dyn Clock, told: &'t mut dyn FnMut(Progress)) -> Self {
+        let now_ms = clock.monotonic_ms();
+        Self { clock, told, step: "", rows: 0, begun_ms: now_ms, told_ms: now_ms }
+    }
+
+    fn begin(&mut self, step: &'static str) {
+        (self.step, self.rows, self.begun_ms) = (step, 0, self.clock.monotonic_ms());
+    }
+
+    fn pass(&mut self, rows: usize) {
+        self.rows += rows as u64;
+        let now_ms = self.clock.monotonic_ms();
+        if now_ms - self.told_ms >= TOLD_EVERY_MS {
+            self.told_ms = now_ms;
+            let rows_per_s = self.rows * 1_000 / (now_ms - self.begun_ms).max(1);
+            (self.told)(Progress { step: self.step, rows: self.rows, rows_per_s });
+        }
+    }
+}

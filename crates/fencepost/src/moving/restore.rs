@@ -1,0 +1,103 @@
+//! Fills an empty store from a backup file, and raises its time past every token the lost store may have given.
+//! Never writes before the whole file was found sound. Called by `fencepost restore`.
+
+use std::{
+    io::{BufReader, Read, Seek, SeekFrom},
+    sync::Arc,
+};
+
+use fencepost_kernel::Millis;
+use fencepost_store::Store;
+
+use super::{
+    Contents, Counts, Error, Meter, Progress,
+    file::{Reader, verify},
+    fill::{Compared, compare, fill},
+    rows::{Pages, Scan},
+};
+use crate::clock::Clock;
+
+/// How far past everything known the floor goes.
+const MARGIN_MS: u64 = 1_000;
+
+/// What a restore did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Restored {
+    /// What the backup holds.
+    pub contents: Contents,
+    /// The rows that the store holds now.
+    pub rows: Counts,
+    /// How many of them an earlier, interrupted restore had written.
+    pub already: u64,
+    /// Rows that were left out, since their time is over.
+    pub expired: u64,
+    /// The store's time floor: every token it gives is above this, and so above all that were ever given.
+    pub floor: Millis,
+    /// The span of which the store knows nothing: what was sealed in it may run again.
+    pub forgotten: (Millis, Millis),
+}
+
+/// Restores a backup into `to`, which must be empty or the target of the same restore, interrupted.
+pub async fn restore<R: Read + Seek>(
+    file: &mut R,
+    to: &Arc<dyn Store>,
+    clock: &dyn Clock,
+    told: &mut dyn FnMut(Progress),
+) -> Result<Restored, Error> {
+    let contents = verify(BufReader::new(&mut *file))?;
+    let mut meter = Meter::new(clock, told);
+    let now = store_time(&contents, Millis(clock.wall_ms())).max(to.now().unwrap_or_default());
+    let known = [contents.header.time_floor, contents.latest, contents.ended_at, to.time_floor().await?];
+    let floor = known.into_iter().fold(now, Millis::max).plus(MARGIN_MS);
+
+    meter.begin("looking at the target");
+    let there = count(to, &mut meter).await?;
+    if there > 0 {
+        let held = held(file, to, floor, &mut meter).await?.same.total();
+        if held < there {
+            return Err(Error::NotEmpty(there - held));
+        }
+    }
+    meter.begin("restoring");
+    // The floor goes in with the first rows: a restore that is interrupted leaves no store with an old one.
+    let filled = fill(&mut again(file)?, &**to, floor, &mut meter).await?;
+    meter.begin("comparing");
+    let compared = held(file, to, filled.floor, &mut meter).await?;
+    if let Some(key) = compared.missing_first {
+        return Err(Error::Lost(key));
+    }
+    let forgotten = (contents.header.started_at, now);
+    let (already, expired) = (filled.already, filled.expired);
+    Ok(Restored { contents, rows: compared.same, already, expired, floor: filled.floor, forgotten })
+}
+
+// What the lost store's clock says now: where it was ahead of the wall, it still would be.
+fn store_time(contents: &Contents, wall: Millis) -> Millis {
+    wall.plus(contents.header.started_at.since(contents.header.wall))
+}
+
+async fn count(store: &Arc<dyn Store>, meter: &mut Meter<'_>) -> Result<u64, Error> {
+    let (mut scan, mut rows) = (Scan::new(store), 0);
+    loop {
+        let page = scan.page().await?.len();
+        if page == 0 {
+            return Ok(rows);
+        }
+        rows += page as u64;
+        meter.pass(page);
+    }
+}
+
+async fn held<R: Read + Seek>(
+    file: &mut R,
+    to: &Arc<dyn Store>,
+    now: Millis,
+    meter: &mut Meter<'_>,
+) -> Result<Compared, Error> {
+    compare(&mut again(file)?, &**to, now, meter).await
+}
+
+fn again<R: Read + Seek>(file: &mut R) -> Result<Reader<BufReader<&mut R>>, Error> {
+    file.seek(SeekFrom::Start(0))?;
+    Reader::open(BufReader::new(file))
+}

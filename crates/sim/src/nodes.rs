@@ -1,0 +1,155 @@
+//! The nodes of one run: engines over one twin, which join, die alone and are held past leases while the store lives on.
+//! Never touches the store: only a crash of the whole machine does. Made by `world` at each start.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use fencepost::engine::{Engine, Error, Limits};
+use fencepost_store::Store;
+use tokio::{task::AbortHandle, time::sleep};
+
+use crate::{
+    client::{Live, Network, Node},
+    clock::Clocks,
+    disk::Disk,
+    hold::Gate,
+    twin::{Door, Twin},
+};
+
+/// Nodes at one time.
+pub(crate) const NODES_MAX: usize = 3;
+
+/// Everyone who serves one run of the store.
+pub(crate) struct Nodes {
+    run: usize,
+    pub(crate) twin: Arc<Twin>,
+    clocks: Arc<Clocks>,
+    network: Arc<Network>,
+    rng: fastrand::Rng,
+    members: Vec<Member>,
+    /// How many there ever were: the number of the next.
+    joined: usize,
+    trouble_ms_max: u64,
+}
+
+/// A node, and what is needed to hold or to kill it.
+struct Member {
+    node: Node,
+    loops: AbortHandle,
+    gate: Arc<Gate>,
+}
+
+impl Nodes {
+    pub(crate) fn new(
+        run: usize,
+        twin: Arc<Twin>,
+        clocks: Arc<Clocks>,
+        network: Arc<Network>,
+        mut rng: fastrand::Rng,
+    ) -> Self {
+        let trouble_ms_max = [1_500, 6_000, 20_000][rng.usize(0..3)];
+        Self { run, twin, clocks, network, rng, members: Vec::new(), joined: 0, trouble_ms_max }
+    }
+
+    /// One more engine over the store.
+    pub(crate) async fn join(&mut self) -> Result<(), Error> {
+        let limits = Limits {
+            waiters_max: self.rng.usize(1..6),
+            batch_max: self.rng.usize(1..9),
+            queue_max: self.rng.usize(2..40),
+            patience: Duration::from_millis(self.rng.u64(300..5_000)),
+            first_commit_id: Some(self.rng.u64(..)),
+            ..Limits::default()
+        };
+        let (number, gate) = (self.joined, Arc::new(Gate::default()));
+        self.network.recorder.note(format_args!("node {}.{number} starts: {limits:?}", self.run));
+        let store: Arc<dyn Store> = match self.twin.promises().shared {
+            true => Arc::new(Door::new(self.twin.clone(), gate.clone(), self.rng.fork())),
+            false => self.twin.clone(),
+        };
+        // With an executor of their own, replies leave a moment after the commit loop let go of them.
+        let askers = self.rng.bool().then(tokio::runtime::Handle::current);
+        let (engine, loops) = Engine::new(store, self.clocks.clone(), limits, Box::new(()), askers).await?;
+        let own = gate.clone();
+        let loops = tokio::spawn(async move { own.pass(loops).await }).abort_handle();
+        self.members.push(Member { node: Node { number, engine, death: Arc::default() }, loops, gate });
+        self.joined += 1;
+        self.tell();
+        Ok(())
+    }
+
+    /// What befalls the nodes while the store lives. Never ends.
+    pub(crate) async fn trouble(&mut self) {
+        if !self.twin.promises().shared {
+            return std::future::pending().await;
+        }
+        loop {
+            let wait_ms = self.rng.u64(0..=self.trouble_ms_max);
+            sleep(Duration::from_millis(wait_ms)).await;
+            match self.rng.u8(0..8) {
+                0..2 => self.one_dies(),
+                2..5 if self.members.len() < NODES_MAX => {
+                    if self.join().await.is_ok() {
+                        self.network.recorder.tally("node_joined");
+                    }
+                }
+                _ => self.one_is_held(),
+            }
+        }
+    }
+
+    /// Whoever is held goes on, and somebody serves.
+    pub(crate) async fn settle(&mut self) {
+        for member in &self.members {
+            member.gate.open();
+        }
+        if self.members.is_empty() {
+            let _ = self.join().await;
+        }
+    }
+
+    /// The machine dies, and everyone with it; what is left of the disk.
+    pub(crate) fn stop(&mut self, how: &str) -> Disk {
+        *self.network.live.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.members.iter().for_each(|member| member.loops.abort());
+        let disk = self.twin.crash();
+        self.network.recorder.end_run(how);
+        self.members.drain(..).for_each(|member| member.node.death.strike());
+        disk
+    }
+
+    fn one_dies(&mut self) {
+        if self.members.is_empty() {
+            return;
+        }
+        let Member { node, loops, .. } = self.members.swap_remove(self.rng.usize(0..self.members.len()));
+        self.tell();
+        loops.abort();
+        self.network.recorder.count("node_died", format_args!("{}.{}", self.run, node.number));
+        node.death.strike();
+    }
+
+    fn one_is_held(&mut self) {
+        let Some(member) = self.rng.choice(&self.members).filter(|member| !member.gate.is_shut()) else { return };
+        let wait_ms_max = [400, 2_500, 6_000][self.rng.usize(0..3)];
+        let wait_ms = self.rng.u64(50..wait_ms_max);
+        let (gate, recorder) = (member.gate.clone(), self.network.recorder.clone());
+        let name = format!("{}.{}", self.run, member.node.number);
+        recorder.count("node_paused", format_args!("{name} for {wait_ms} ms"));
+        gate.shut();
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(wait_ms)).await;
+            if gate.open() {
+                recorder.note(format_args!("node {name} goes on"));
+            }
+        });
+    }
+
+    // Whom a request can reach from now on.
+    fn tell(&self) {
+        let nodes = self.members.iter().map(|member| member.node.clone()).collect();
+        *self.network.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Live { run: self.run, nodes });
+    }
+}

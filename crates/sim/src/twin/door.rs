@@ -1,0 +1,99 @@
+//! One node's way to the store it shares: a network with delays, behind which the store goes on whoever asked.
+//! Never judges and never refuses by itself. Each node of a shared world has its own; the engine calls it as its store.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use fencepost_kernel::{Millis, RowKey, key::Kind};
+use fencepost_store::{
+    Error, Promises, Store, Verdict, WriteSet,
+    contract::{Found, Loaded},
+};
+use futures::future::BoxFuture;
+use tokio::time::sleep;
+
+use super::{Twin, lock};
+use crate::hold::Gate;
+
+pub(crate) struct Door {
+    twin: Arc<Twin>,
+    gate: Arc<Gate>,
+    rng: Mutex<fastrand::Rng>,
+    travel_ms_max: u64,
+}
+
+impl Door {
+    pub(crate) fn new(twin: Arc<Twin>, gate: Arc<Gate>, mut rng: fastrand::Rng) -> Self {
+        let travel_ms_max = [0, 3, 40][rng.usize(0..3)];
+        Self { twin, gate, rng: Mutex::new(rng), travel_ms_max }
+    }
+
+    async fn travel(&self) {
+        let wait_ms = lock(&self.rng).u64(0..=self.travel_ms_max);
+        if wait_ms > 0 {
+            sleep(Duration::from_millis(wait_ms)).await;
+        }
+    }
+
+    async fn there_and_back<T>(&self, asked: impl Future<Output = T>) -> T {
+        self.travel().await;
+        let answer = asked.await;
+        self.travel().await;
+        answer
+    }
+
+    // A node that dies on the way there never asked; one that dies later has asked, and the store does it all the same.
+    async fn hand_over(&self, sets: Vec<WriteSet>, now: Millis) -> Result<Vec<Verdict>, Error> {
+        let twin = self.twin.clone();
+        let done = tokio::spawn(async move { twin.commit(&sets, now).await });
+        done.await.unwrap_or_else(|_| Err(Error::Unknown("the store is gone".to_owned())))
+    }
+}
+
+impl Store for Door {
+    fn promises(&self) -> Promises {
+        self.twin.promises()
+    }
+
+    fn now(&self) -> Option<Millis> {
+        self.twin.now()
+    }
+
+    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
+        Box::pin(self.there_and_back(self.twin.load(keys)))
+    }
+
+    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
+        self.twin.peek(key)
+    }
+
+    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
+        Box::pin(async move {
+            let late = self.gate.catches_up();
+            let verdicts = self.there_and_back(self.hand_over(sets.to_vec(), now)).await?;
+            if late && verdicts.contains(&Verdict::Moved) {
+                self.twin.recorder.tally("late_commit_refused");
+            }
+            Ok(verdicts)
+        })
+    }
+
+    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>> {
+        self.twin.time_floor()
+    }
+
+    fn due<'a>(
+        &'a self,
+        until: Millis,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        Box::pin(self.there_and_back(self.twin.due(until, after, limit)))
+    }
+
+    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
+        Box::pin(self.there_and_back(self.twin.scan(kind, after, limit)))
+    }
+}

@@ -1,0 +1,150 @@
+//! Any rows: strategies that make every kind of record with every choice it has.
+//! Called only by the tests of the codec.
+
+use bytes::Bytes;
+use fencepost_kernel::{
+    FenceKey, Millis, Row, RowKey, Tenant, Version,
+    body::Body,
+    command::CommitId,
+    fence::{
+        AgainHead, Alias, Event, Fence, Receipt, Record, Sighting, Source, State, Token, Trace, VersionHead, What,
+    },
+    key::Kind,
+    scope::OnLapse,
+};
+use proptest::{collection::vec, option, prelude::*};
+
+fn text() -> impl Strategy<Value = String> {
+    "[a-zA-Z0-9\u{e4}\u{4e16} -]{0,20}"
+}
+
+fn time() -> impl Strategy<Value = Millis> {
+    prop_oneof![any::<u64>(), 1_700_000_000_000..1_800_000_000_000u64].prop_map(Millis)
+}
+
+fn bytes() -> impl Strategy<Value = Bytes> {
+    prop_oneof![vec(any::<u8>(), 0..60), (any::<u8>(), 0..5_000usize).prop_map(|(byte, len)| vec![byte; len])]
+        .prop_map(Bytes::from)
+}
+
+fn version() -> impl Strategy<Value = Version> {
+    prop_oneof![
+        any::<i128>().prop_map(Version::Integer),
+        any::<i8>().prop_map(|n| Version::Integer(n.into())),
+        text().prop_map(Version::Text)
+    ]
+}
+
+pub(super) fn kind() -> impl Strategy<Value = Kind> {
+    prop::sample::select(vec![Kind::Fence, Kind::VersionHead, Kind::AgainHead, Kind::Alias, Kind::Trace])
+}
+
+pub(super) fn key(kind: impl Strategy<Value = Kind>) -> impl Strategy<Value = RowKey> {
+    (kind, any::<[u8; 32]>()).prop_map(|(kind, id)| RowKey { kind, id })
+}
+
+fn receipt() -> impl Strategy<Value = Receipt> {
+    (text(), bytes()).prop_map(|(effect_id, body)| Receipt { effect_id, body })
+}
+
+fn state() -> impl Strategy<Value = State> {
+    let on_lapse = prop::sample::select(vec![OnLapse::Recover, OnLapse::Hold]);
+    prop_oneof![
+        (time(), on_lapse, option::of(time())).prop_map(|(lease_expires, on_lapse, forget_at)| State::Pending {
+            lease_expires,
+            on_lapse,
+            forget_at
+        }),
+        (receipt(), time(), time()).prop_map(|(receipt, at, expires)| State::Sealed { receipt, at, expires }),
+        (time(), time()).prop_map(|(at, expires)| State::Released { at, expires }),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let what = prop_oneof![
+        Just(What::Released),
+        Just(What::Retried),
+        Just(What::Recovered),
+        Just(What::SealedLate),
+        Just(What::SealRefused),
+        (text(), text(), any::<bool>()).prop_map(|(by, why, sealed)| What::Resolved { by, why, sealed }),
+    ];
+    (time(), any::<u64>(), what).prop_map(|(at, token, what)| Event { at, token: Token(token), what })
+}
+
+fn fence() -> impl Strategy<Value = Record> {
+    let body = (any::<[u8; 32]>(), any::<u64>(), option::of(bytes())).prop_map(|(digest, size, kept)| Body {
+        digest,
+        size,
+        kept,
+    });
+    let source = (text(), text()).prop_map(|(kind, id)| Source { kind, id });
+    let names = (text(), text(), vec((text(), text()), 0..4), option::of(any::<u64>()));
+    let times = (time(), any::<u64>(), any::<u32>(), state());
+    let rest = (option::of(body), option::of(source), option::of((version(), key(kind()))), vec(event(), 0..5));
+    (names, times, rest).prop_map(|(names, times, rest)| {
+        let (tenant, scope, fields, seq) = names;
+        let (first_seen, token, attempt, state) = times;
+        let (body, source, version, events) = rest;
+        let (tenant, token) = (Tenant::new(tenant), Token(token));
+        Record::from(Fence {
+            tenant,
+            scope,
+            fields: fields.into(),
+            seq,
+            first_seen,
+            token,
+            attempt,
+            body,
+            source,
+            version,
+            state,
+            events,
+        })
+    })
+}
+
+fn trace() -> impl Strategy<Value = Record> {
+    let sighting = prop::sample::select(vec![
+        Sighting::Duplicate,
+        Sighting::Conflict,
+        Sighting::InFlight,
+        Sighting::Stale,
+        Sighting::InDoubt,
+    ]);
+    (time(), any::<u64>(), any::<u64>(), vec((time(), sighting), 0..16), option::of(time())).prop_map(
+        |(first_seen, replays, conflicts, recent, expires)| {
+            Record::Trace(Trace { first_seen, replays, conflicts, recent, expires })
+        },
+    )
+}
+
+fn alias() -> impl Strategy<Value = Record> {
+    (text(), text(), text(), any::<[u8; 32]>(), receipt(), time()).prop_map(
+        |(tenant, name, scope, target, receipt, at)| {
+            let (tenant, target) = (Tenant::new(tenant), FenceKey(target));
+            Record::Alias(Alias { tenant, name, scope, target, receipt, at })
+        },
+    )
+}
+
+pub(super) fn row() -> impl Strategy<Value = (RowKey, Row)> {
+    let record = prop_oneof![
+        4 => fence(),
+        1 => version().prop_map(|version| Record::VersionHead(VersionHead { version })),
+        1 => (any::<u64>(), any::<bool>(), option::of(time()))
+            .prop_map(|(last, sealed, expires)| Record::AgainHead(AgainHead { last, sealed, expires })),
+        1 => alias(),
+        1 => trace(),
+    ];
+    (record, any::<[u8; 32]>(), any::<u64>()).prop_map(|(record, id, revision)| {
+        let kind = match &record {
+            Record::Fence(_) => Kind::Fence,
+            Record::VersionHead(_) => Kind::VersionHead,
+            Record::AgainHead(_) => Kind::AgainHead,
+            Record::Alias(_) => Kind::Alias,
+            Record::Trace(_) => Kind::Trace,
+        };
+        (RowKey { kind, id }, Row { record, revision: CommitId(revision) })
+    })
+}

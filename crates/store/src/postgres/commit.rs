@@ -1,0 +1,253 @@
+//! Commits write sets: in one statement where each is a single row of its own, in a transaction where they hang together.
+//! Never says that something moved while an earlier try of it may still be under way.
+//! Called by the store, one commit at a time.
+
+use std::collections::{BTreeSet, HashSet};
+
+use fencepost_kernel::{
+    Millis, RowKey, Write,
+    command::CommitId,
+    fence::{Record, State},
+    key::Kind,
+};
+use futures::future::join;
+
+use super::{
+    columns::{Columns, Keys, Put},
+    fault::{self, Contention, Failed},
+    link::{LOCK_WAIT, Run, Session},
+    rows::{self, Hold, revisions},
+    sql,
+    stamp::Stamp,
+    write::write,
+};
+use crate::{
+    Error, Verdict, WriteSet,
+    judge::{Judged, Known, judge},
+    shared_clock::SharedClock,
+};
+
+/// How often a commit that lost against others is tried again before it is taken apart, and each part of it then.
+const TRIES_MAX: usize = 3;
+/// About how many bytes of rows one transaction carries; more are several transactions.
+const BYTES_MAX: usize = 16 << 20;
+
+/// What a commit needs beside its sets.
+pub(super) struct Committer<'a> {
+    pub(super) session: &'a Session,
+    pub(super) node: &'a str,
+    pub(super) format: u8,
+    pub(super) clock: &'a SharedClock,
+    /// Ids whose fate an earlier try left open: that try may still be running somewhere.
+    pub(super) perhaps: &'a HashSet<CommitId>,
+}
+
+/// One try.
+enum Tried {
+    Done(Vec<Verdict>),
+    /// Rolled back, since others were in the way.
+    Undone(Contention),
+}
+
+impl Committer<'_> {
+    /// One verdict a set. What is too large for one transaction is several, in order.
+    pub(super) async fn commit(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
+        let mut verdicts = Vec::with_capacity(sets.len());
+        let mut rest = sets;
+        loop {
+            let (part, later) = rest.split_at(fitting(rest));
+            match self.together(part, now).await {
+                Ok(told) => verdicts.extend(told),
+                Err(error) => return Err(after(&verdicts, error)),
+            }
+            if later.is_empty() {
+                return Ok(verdicts);
+            }
+            rest = later;
+        }
+    }
+
+    // All sets in one transaction. Where others keep getting in the way, in smaller ones; nobody waits for long again.
+    async fn together(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
+        if let Some(verdicts) = self.tries(sets, now).await? {
+            return Ok(verdicts);
+        }
+        let hurry = self.session.say("SET lock_timeout = '25ms'").await;
+        hurry.map_err(|error| fault::of_read(&error))?;
+        let outcome = self.apart(sets, now).await;
+        if self.session.say(LOCK_WAIT).await.is_err() {
+            self.session.spoil();
+        }
+        outcome
+    }
+
+    // Each half in a transaction of its own: who is in nobody's way goes through, and the few others are soon found.
+    async fn apart(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
+        if let [set] = sets {
+            return self.in_the_way(set).map(|verdict| vec![verdict]);
+        }
+        let (half, rest) = sets.split_at(sets.len() / 2);
+        let mut verdicts = Vec::with_capacity(sets.len());
+        for part in [half, rest] {
+            let told = match self.tries(part, now).await {
+                Ok(None) => Box::pin(self.apart(part, now)).await,
+                Ok(Some(told)) => Ok(told),
+                Err(error) => Err(error),
+            };
+            verdicts.extend(told.map_err(|error| after(&verdicts, error))?);
+        }
+        Ok(verdicts)
+    }
+
+    fn in_the_way(&self, set: &WriteSet) -> Result<Verdict, Error> {
+        // Who is in the way may be an earlier try of this very set, which can still succeed.
+        if self.perhaps.contains(&set.id) {
+            return Err(Error::Unknown("a row is held by another transaction, perhaps by our own".to_owned()));
+        }
+        Ok(Verdict::Moved)
+    }
+
+    // No verdicts where others were in the way each time.
+    async fn tries(&self, sets: &[WriteSet], now: Millis) -> Result<Option<Vec<Verdict>>, Error> {
+        for _ in 0..TRIES_MAX {
+            match self.attempt(sets, now).await? {
+                Tried::Done(verdicts) => return Ok(Some(verdicts)),
+                Tried::Undone(Contention::Lost) => {}
+                Tried::Undone(Contention::Blocked) => break,
+            }
+        }
+        Ok(None)
+    }
+
+    async fn attempt(&self, sets: &[WriteSet], now: Millis) -> Result<Tried, Error> {
+        match lone_puts(sets) {
+            Some(puts) => self.at_once(sets, Columns::new(puts, self.format), now).await,
+            None => self.in_transaction(sets, now).await,
+        }
+    }
+
+    // One statement is one transaction and one round trip.
+    async fn at_once(&self, sets: &[WriteSet], columns: Columns<'_>, now: Millis) -> Result<Tried, Error> {
+        let (node, now) = (self.node, Stamp(now));
+        let written = match columns.has_fences() {
+            true => self.session.query(sql::COMMIT_FENCES, &columns.fences(&[&node, &now])).await,
+            false => self.session.query(sql::COMMIT_ROWS, &columns.rows(&[&node, &now])).await,
+        };
+        let written = match written {
+            Ok(written) => written,
+            Err(error) => return self.failed(error.into(), Failed::of_commit),
+        };
+        if let Some(row) = written.last() {
+            self.clock.heard(row.get::<_, Stamp>(2).0);
+        }
+        let applied: BTreeSet<RowKey> = written.iter().map(rows::key).collect::<Result<_, _>>()?;
+        let keys = || sets.iter().flat_map(|set| &set.writes).map(|write| &write.key);
+        let missed: Keys = keys().filter(|key| !applied.contains(key)).collect();
+        // A row that carries the set's own id was written by an earlier try of it. What was written now is durable, so
+        // an error here no longer means that nothing happened.
+        let found = revisions(Run::Ours(self.session), &missed, Hold::No).await;
+        let found = found.map_err(|failed| after(&[Verdict::Applied], failed.of_nothing()))?;
+        let verdict = |set: &WriteSet| {
+            let own = |key: &RowKey| applied.contains(key) || found.get(key) == Some(&set.id);
+            if set.writes.iter().all(|write| own(&write.key)) { Verdict::Applied } else { Verdict::Moved }
+        };
+        Ok(Tried::Done(sets.iter().map(verdict).collect()))
+    }
+
+    async fn in_transaction(&self, sets: &[WriteSet], now: Millis) -> Result<Tried, Error> {
+        let verdicts = match self.prepare(sets, now).await {
+            Ok(Some(verdicts)) => verdicts,
+            outcome => {
+                // Leaves no transaction open behind it.
+                if self.session.say("ROLLBACK").await.is_err() {
+                    self.session.spoil();
+                }
+                // A server that was never told to commit has not.
+                return match outcome {
+                    Err(failed) => self.failed(failed, Failed::of_nothing),
+                    Ok(_) => Ok(Tried::Undone(Contention::Lost)),
+                };
+            }
+        };
+        match self.session.say("COMMIT").await {
+            Ok(()) => Ok(Tried::Done(verdicts)),
+            Err(error) => self.failed(error.into(), Failed::of_commit),
+        }
+    }
+
+    // Everything but the commit; no verdicts where a row came into being under our hands.
+    async fn prepare(&self, sets: &[WriteSet], now: Millis) -> Result<Option<Vec<Verdict>>, Failed> {
+        let keys: BTreeSet<RowKey> = sets.iter().flat_map(|set| &set.writes).map(|write| write.key).collect();
+        let keys: Keys = keys.iter().collect();
+        let run = Run::Ours(self.session);
+        let (begun, found) = join(self.session.say("BEGIN"), revisions(run, &keys, Hold::Yes)).await;
+        begun?;
+        let found = found?;
+        let known = |key: &RowKey| found.get(key).map(|revision| Known { revision: *revision, due: None });
+        let Judged { verdicts, changes } = judge(sets, |key| Ok(known(key)))?;
+        let whole = write(run, &changes, self.node, self.format).await?;
+        // Last, so that nobody who shares the node's name waits for it while others wait for them.
+        self.session.query(sql::FLOOR, &[&self.node, &Stamp(now)]).await?;
+        Ok(whole.then_some(verdicts))
+    }
+
+    fn failed(&self, failed: Failed, outcome: impl FnOnce(Failed) -> Error) -> Result<Tried, Error> {
+        // A standby that was taken for the primary: the next connection may find the right one.
+        if failed.read_only() {
+            self.session.spoil();
+        }
+        match failed.contention() {
+            Some(contention) => Ok(Tried::Undone(contention)),
+            None => Err(outcome(failed)),
+        }
+    }
+}
+
+// Once something is durable, the whole is no longer "not applied".
+fn after(done: &[Verdict], error: Error) -> Error {
+    match error {
+        Error::NotApplied(why) if done.contains(&Verdict::Applied) => Error::Unknown(why),
+        error => error,
+    }
+}
+
+// Sets of one put each, no two of the same row, all in one table.
+fn lone_puts(sets: &[WriteSet]) -> Option<Vec<Put<'_>>> {
+    let mut keys = HashSet::with_capacity(sets.len());
+    let mut puts: Vec<Put<'_>> = Vec::with_capacity(sets.len());
+    for set in sets {
+        let [Write { key, expect, put: Some(record) }] = set.writes.as_slice() else { return None };
+        let fence = |key: &RowKey| key.kind == Kind::Fence;
+        if !keys.insert(*key) || puts.first().is_some_and(|first| fence(&first.key) != fence(key)) {
+            return None;
+        }
+        puts.push(Put { key: *key, expect: *expect, revision: set.id, record });
+    }
+    (!puts.is_empty()).then_some(puts)
+}
+
+// How many sets fit into one transaction: at least one, where there is any.
+fn fitting(sets: &[WriteSet]) -> usize {
+    let mut bytes = 0;
+    let fits = |set: &&WriteSet| {
+        let first = bytes == 0;
+        bytes += set.writes.iter().filter_map(|write| write.put.as_ref()).map(size).sum::<usize>() + 1;
+        first || bytes <= BYTES_MAX
+    };
+    sets.iter().take_while(fits).count()
+}
+
+fn size(record: &Record) -> usize {
+    let body = match record {
+        Record::Fence(fence) => {
+            let kept = fence.body.as_ref().and_then(|body| body.kept.as_ref()).map_or(0, |kept| kept.len());
+            match &fence.state {
+                State::Sealed { receipt, .. } => kept + receipt.body.len(),
+                _ => kept,
+            }
+        }
+        Record::Alias(alias) => alias.receipt.body.len(),
+        _ => 0,
+    };
+    512 + body
+}

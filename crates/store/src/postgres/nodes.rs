@@ -1,0 +1,136 @@
+//! Who shares the store: each node's own row, its heartbeat, and the row format that all of them read.
+//! Never lets a node write what another living node cannot read, and never lowers the format again.
+//! Called when a store is opened, then every two seconds.
+
+use std::{sync::Weak, time::Duration};
+
+use fencepost_kernel::Millis;
+use tokio_postgres::Client;
+
+use super::{Inner, columns::Param, fault::Failed, link::dial, stamp::Stamp};
+use crate::{Error, Node, address::Opener};
+
+/// How often a node says that it lives.
+const BEAT: Duration = Duration::from_secs(2);
+
+const REGISTER: &str = "INSERT INTO fencepost_nodes (id, address, release, format, started, seen, floor)
+    VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), 'epoch')
+    ON CONFLICT (id) DO UPDATE SET address = $2, release = $3, format = $4, started = clock_timestamp(),
+        seen = clock_timestamp()";
+
+/// Who was silent for longer than this no longer holds the format back; when it wakes up it finds that out and stops.
+const RAISE: &str = "UPDATE fencepost_meta SET format = living.format
+    FROM (SELECT min(format) AS format FROM fencepost_nodes WHERE seen > clock_timestamp() - interval '30 seconds') living
+    WHERE fencepost_meta.format < living.format";
+
+// The node's row may have been pruned while the node was stopped: then it comes back.
+const SAY: &str = "INSERT INTO fencepost_nodes (id, address, release, format, started, seen, floor)
+    VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), 'epoch')
+    ON CONFLICT (id) DO UPDATE SET seen = clock_timestamp()
+    RETURNING clock_timestamp(), (SELECT format FROM fencepost_meta),
+        (SELECT min(format) FROM fencepost_nodes
+         WHERE seen > clock_timestamp() - interval '30 seconds' AND id <> $1)";
+
+// Nodes that are long gone leave their time floor to this one.
+const PRUNE: &str = "WITH gone AS (
+        DELETE FROM fencepost_nodes WHERE seen < clock_timestamp() - interval '1 day' AND id <> $1 RETURNING floor
+    ) UPDATE fencepost_nodes SET floor = greatest(floor, (SELECT max(floor) FROM gone))
+    WHERE id = $1 AND EXISTS (SELECT 1 FROM gone)";
+
+const LIST: &str = "SELECT node.id, node.address, node.release, node.format, node.started, node.seen,
+        coalesce(held.count, 0)
+    FROM fencepost_nodes node LEFT JOIN (
+        SELECT node, count(*) AS count FROM fencepost_fences
+        WHERE state = 'pending' AND (expires_at IS NULL OR expires_at > now()) GROUP BY node
+    ) held ON held.node = node.id
+    WHERE (node.address <> '' OR held.count > 0) AND node.seen > clock_timestamp() - interval '60 seconds' ORDER BY node.id";
+
+/// Enters the node among the others, and says which row format it shall write. Under the lock of the one row that says
+/// so: nobody raises it past what a node reads that is just coming in.
+pub(super) async fn register(client: &mut Client, opener: &Opener, format_max: u8) -> Result<u8, Failed> {
+    let transaction = client.transaction().await?;
+    let locked = transaction.query_one("SELECT format FROM fencepost_meta WHERE id = 1 FOR UPDATE", &[]).await?;
+    readable(locked.get(0), format_max)?;
+    let format = i16::from(format_max);
+    transaction.execute(REGISTER, &[&opener.node, &opener.address, &opener.release, &format]).await?;
+    transaction.execute(RAISE, &[]).await?;
+    let agreed = transaction.query_one("SELECT format FROM fencepost_meta WHERE id = 1", &[]).await?;
+    let agreed = readable(agreed.get(0), format_max)?;
+    transaction.commit().await?;
+    Ok(agreed)
+}
+
+// Under the same lock as above, on a connection of its own: it happens once in the life of a format.
+async fn raise(client: &mut Client) -> Result<(), Failed> {
+    let transaction = client.transaction().await?;
+    transaction.query_one("SELECT format FROM fencepost_meta WHERE id = 1 FOR UPDATE", &[]).await?;
+    transaction.execute(RAISE, &[]).await?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// Whether rows in the agreed format can be read here.
+pub(super) fn readable(agreed: i16, format_max: u8) -> Result<u8, Error> {
+    u8::try_from(agreed).ok().filter(|format| (1..=format_max).contains(format)).ok_or_else(|| {
+        Error::Broken(format!(
+            "the nodes of this store have agreed on row format {agreed}, and this release reads up to {format_max}: \
+             run the newer release"
+        ))
+    })
+}
+
+/// Says that the node lives, for as long as its store is there.
+pub(super) async fn beat(store: Weak<Inner>) {
+    let mut turn = 0u32;
+    loop {
+        tokio::time::sleep(BEAT).await;
+        let Some(store) = store.upgrade() else { return };
+        // Down is down: every operation says so, and the next beat tries again.
+        let _ = store.once_alive(turn.is_multiple_of(300)).await;
+        turn = turn.wrapping_add(1);
+    }
+}
+
+impl Inner {
+    async fn once_alive(&self, prune: bool) -> Result<(), Error> {
+        let failed = |error: tokio_postgres::Error| Failed::Server(error).of_nothing();
+        let session = self.keeping.session().await?;
+        let (node, format) = (&self.opener.node, i16::from(self.format_max));
+        let params: [Param<'_>; 4] = [node, &self.opener.address, &self.opener.release, &format];
+        let said = self.within(&session, session.query(SAY, &params)).await?.map_err(failed)?;
+        if let Some(row) = said.first() {
+            self.clock.heard(row.get::<_, Stamp>(0).0);
+            let agreed: i16 = row.get(1);
+            match readable(agreed, self.format_max) {
+                Ok(agreed) => self.set_format(agreed),
+                Err(error) => return Err(self.stop(error)),
+            }
+            let others: Option<i16> = row.get(2);
+            if format.min(others.unwrap_or(format)) > agreed {
+                raise(&mut dial(&self.target).await?).await.map_err(Failed::of_nothing)?;
+            }
+        }
+        if prune {
+            self.within(&session, session.query(PRUNE, &[node])).await?.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Those that were seen in the last minute and serve somebody or hold something.
+    pub(super) async fn list(&self) -> Result<Vec<Node>, Error> {
+        let session = self.keeping.session().await?;
+        let rows = self.within(&session, session.query(LIST, &[])).await?;
+        let rows = rows.map_err(|error| Failed::Server(error).of_nothing())?;
+        let at = |row: &tokio_postgres::Row, column: usize| -> Millis { row.get::<_, Stamp>(column).0 };
+        let node = |row: &tokio_postgres::Row| Node {
+            id: row.get(0),
+            address: row.get(1),
+            release: row.get(2),
+            format: u8::try_from(row.get::<_, i16>(3)).unwrap_or(u8::MAX),
+            started: at(row, 4),
+            seen: at(row, 5),
+            holds: u64::try_from(row.get::<_, i64>(6)).ok(),
+        };
+        Ok(rows.iter().map(node).collect())
+    }
+}

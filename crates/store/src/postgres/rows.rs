@@ -1,0 +1,107 @@
+//! Rows of answers: kind, id, then what was asked for. Reads them back as addresses, revisions and records.
+//! Never takes a damaged row for a good one: that stops the store.
+//! Called wherever rows are read.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use fencepost_kernel::{Row, RowKey, command::CommitId, key::Kind};
+
+use futures::future::join;
+use tokio_postgres::error::Error as ServerError;
+
+use super::{
+    columns::Keys,
+    fault::{self, Failed},
+    link::Run,
+    sql,
+    stamp::Stamp,
+};
+use crate::{Error, codec, shared_clock::SharedClock};
+
+/// The address in the first two columns.
+pub(super) fn key(row: &tokio_postgres::Row) -> Result<RowKey, Error> {
+    let kind = u8::try_from(row.get::<_, i16>(0)).ok().and_then(Kind::from_u8);
+    let id = row.get::<_, &[u8]>(1).try_into().ok();
+    let (Some(kind), Some(id)) = (kind, id) else {
+        return Err(Error::Broken("a row of the database has an address that Fencepost never gave it".to_owned()));
+    };
+    Ok(RowKey { kind, id })
+}
+
+/// The record behind stored bytes.
+pub(super) fn record(key: &RowKey, bytes: &[u8], format_max: u8) -> Result<Arc<Row>, Error> {
+    match codec::decode_up_to(format_max, key, &Bytes::copy_from_slice(bytes)) {
+        Ok(row) => Ok(Arc::new(row)),
+        Err(damage) => {
+            let id = fencepost_kernel::FenceKey(key.id);
+            Err(Error::Broken(format!("the {:?} row {id} cannot be read: {damage}", key.kind)))
+        }
+    }
+}
+
+/// Addresses with the record in the third column, where there is one, and the server's time in the fourth.
+pub(super) fn records(
+    rows: &[tokio_postgres::Row],
+    format_max: u8,
+    clock: &SharedClock,
+) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
+    if let Some(row) = rows.last() {
+        clock.heard(row.get::<_, Stamp>(3).0);
+    }
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Some(bytes) = row.get::<_, Option<&[u8]>>(2) {
+            let key = key(row)?;
+            found.push((key, record(&key, bytes, format_max)?));
+        }
+    }
+    Ok(found)
+}
+
+/// How revisions are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// As they are at this moment.
+    No,
+    /// And nobody may change them until the transaction ends.
+    Yes,
+}
+
+/// The revisions of those rows that exist. Fences first, then the others, each in key order.
+pub(super) async fn revisions(run: Run<'_>, keys: &Keys, hold: Hold) -> Result<BTreeMap<RowKey, CommitId>, Failed> {
+    let (fences, rows) = match hold {
+        Hold::No => (sql::LOOK_FENCES, sql::LOOK_ROWS),
+        Hold::Yes => (sql::LOCK_FENCES, sql::LOCK_ROWS),
+    };
+    let found = both(run, keys, fences, rows).await?;
+    found.iter().map(|row| Ok((key(row)?, CommitId(row.get::<_, i64>(2) as u64)))).collect()
+}
+
+/// Whole rows that nobody may change until the transaction ends.
+pub(super) async fn take(run: Run<'_>, keys: &[RowKey], format_max: u8) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
+    let keys: Keys = keys.iter().collect();
+    let found = both(run, &keys, sql::TAKE_FENCES, sql::TAKE_ROWS).await.map_err(|error| fault::of_read(&error))?;
+    let read = |row: &tokio_postgres::Row| {
+        let key = key(row)?;
+        Ok((key, record(&key, row.get(2), format_max)?))
+    };
+    found.iter().map(read).collect()
+}
+
+// Sent one after the other without waiting; the server answers in that order.
+async fn both(
+    run: Run<'_>,
+    keys: &Keys,
+    fences: &'static str,
+    rows: &'static str,
+) -> Result<Vec<tokio_postgres::Row>, ServerError> {
+    let of_fences =
+        async { if keys.fences.is_empty() { Ok(Vec::new()) } else { run.query(fences, &[&keys.fences]).await } };
+    let of_rows =
+        async { if keys.ids.is_empty() { Ok(Vec::new()) } else { run.query(rows, &[&keys.ids, &keys.kinds]).await } };
+    let (of_fences, of_rows) = join(of_fences, of_rows).await;
+    let mut found = of_fences?;
+    found.extend(of_rows?);
+    Ok(found)
+}

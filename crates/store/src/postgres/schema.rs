@@ -1,0 +1,77 @@
+//! Makes the tables, and brings older ones up to date, while any number of nodes start at once.
+//! Never touches tables that a newer release has changed. Called when a store is opened.
+
+use std::time::Duration;
+
+use tokio_postgres::{
+    Client,
+    error::{Error as ServerError, SqlState},
+};
+
+use super::fault::Failed;
+use crate::Error;
+
+/// Every step from an empty database to today's tables; the first makes version 1. A step is never changed once released.
+const STEPS: [&str; 1] = [include_str!("schema.sql")];
+
+/// How often a step is tried again because another node was making it at that moment.
+const TRIES_MAX: u32 = 20;
+
+const REGISTER: &str = "CREATE TABLE IF NOT EXISTS fencepost_migrations (
+    version integer NOT NULL PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())";
+
+/// Brings the tables up to date.
+pub(super) async fn migrate(client: &mut Client) -> Result<(), Error> {
+    for turn in 1.. {
+        match step(client).await {
+            Ok(true) => break,
+            Ok(false) => {}
+            Err(Failed::Server(error)) if turn < TRIES_MAX && raced(&error) => {
+                tokio::time::sleep(Duration::from_millis(fastrand::u64(10..50))).await;
+            }
+            Err(failed) => return Err(failed.of_nothing()),
+        }
+    }
+    Ok(())
+}
+
+// One step; whether that was all. Who inserts the number of a step makes it; all others wait for that transaction.
+async fn step(client: &mut Client) -> Result<bool, Failed> {
+    let version = match client.query_one("SELECT coalesce(max(version), 0) FROM fencepost_migrations", &[]).await {
+        Ok(row) => row.get::<_, i32>(0),
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
+            client.batch_execute(REGISTER).await?;
+            0
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let known = STEPS.len() as i32;
+    if version > known {
+        return Err(Failed::Store(Error::Broken(format!(
+            "the database's tables are of version {version}, made by a newer release of Fencepost; this one knows \
+             version {known}: run the newer release"
+        ))));
+    }
+    let Some(statements) = STEPS.get(version as usize) else { return Ok(true) };
+    let transaction = client.transaction().await?;
+    let next = version + 1;
+    let claim = "INSERT INTO fencepost_migrations (version) VALUES ($1) ON CONFLICT (version) DO NOTHING";
+    if transaction.execute(claim, &[&next]).await? == 1 {
+        transaction.batch_execute(statements).await?;
+    }
+    transaction.commit().await?;
+    Ok(false)
+}
+
+// `IF NOT EXISTS` does not help two who look at the same moment: one of them gets one of these.
+fn raced(error: &ServerError) -> bool {
+    let others = [
+        SqlState::UNIQUE_VIOLATION,
+        SqlState::DUPLICATE_TABLE,
+        SqlState::DUPLICATE_OBJECT,
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::INTERNAL_ERROR,
+    ];
+    error.code().is_some_and(|code| others.contains(code))
+}

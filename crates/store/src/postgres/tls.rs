@@ -1,0 +1,90 @@
+//! TLS to the server, by rustls on ring like everywhere here.
+//! Never checks less than the url asks for. Made when a store is opened, used at every connection.
+
+use std::{path::PathBuf, sync::Arc};
+
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_rustls::rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+};
+
+use crate::Error;
+
+/// Makes TLS connections.
+pub(super) type Tls = MakeRustlsConnect;
+
+/// Whose certificates are believed.
+pub(super) enum Trust {
+    /// Anybody's: what is sent is hidden from listeners, not from who poses as the server.
+    Anyone,
+    /// The public authorities'.
+    Public,
+    /// Those of the authorities in a PEM file.
+    File(PathBuf),
+}
+
+/// What connects with this trust.
+pub(super) fn tls(trust: &Trust) -> Result<Tls, Error> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Broken(format!("TLS to the database: {error}")))?;
+    let config = match trust {
+        Trust::Anyone => builder.dangerous().with_custom_certificate_verifier(Arc::new(Believer(provider))),
+        Trust::Public => builder
+            .with_root_certificates(Arc::new(RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()))),
+        Trust::File(path) => builder.with_root_certificates(Arc::new(authorities(path)?)),
+    };
+    Ok(Tls::new(config.with_no_client_auth()))
+}
+
+fn authorities(path: &PathBuf) -> Result<RootCertStore, Error> {
+    let wrong = |why: &dyn std::fmt::Display| Error::Broken(format!("sslrootcert {}: {why}", path.display()));
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
+        roots.add(certificate.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))?;
+    }
+    if roots.is_empty() { Err(wrong(&"it holds no certificate")) } else { Ok(roots) }
+}
+
+/// Believes any certificate, as `sslmode=require` without an authority means. Signatures are still checked.
+#[derive(Debug)]
+struct Believer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Believer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, tokio_rustls::rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, tokio_rustls::rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, tokio_rustls::rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

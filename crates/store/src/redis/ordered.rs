@@ -1,0 +1,155 @@
+//! Reads in order, over all buckets and shards: rows of a kind by key, and what is due by time.
+//! Never holds more than a few pages of ids. Called by the store's `scan` and `due`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use ::redis::{cmd, from_redis_value_ref};
+use bytes::Bytes;
+use fencepost_kernel::{Millis, Row, RowKey, key::Kind};
+
+use super::{
+    Inner,
+    layout::row_at,
+    router::{Ask, Does},
+    script,
+};
+use crate::{Error, Found, Loaded};
+
+/// Ids asked of one bucket at once.
+const PAGE_MAX: usize = 1_000;
+/// Buckets asked at once: few where they are full, many where they are empty.
+const WIDTH_MAX: usize = 128;
+
+impl Inner {
+    /// Up to `limit` rows of a kind after `after`, in key order.
+    pub(super) async fn scan(&self, kind: Kind, after: Option<RowKey>, limit: usize) -> Result<Found, Error> {
+        // After a key of an earlier kind comes the first of this one; after a later one, nothing.
+        let mut after = match after {
+            Some(key) if key.kind > kind => return Ok(Found::new()),
+            after => after.filter(|key| key.kind == kind),
+        };
+        let mut bucket = after.map_or(0, |key| self.layout.bucket(&key));
+        let (mut found, mut width) = (Found::new(), 1);
+        while found.len() < limit && bucket < self.layout.buckets() {
+            let page = (limit - found.len()).min(PAGE_MAX);
+            let end = (bucket + width).min(self.layout.buckets());
+            let mut keys = self.ids(kind, bucket..end, after.take(), page).await?;
+            let more = keys.len() >= page;
+            keys.truncate(page);
+            let rows = self.load(&keys).await?;
+            self.prune(keys.iter().zip(&rows).filter(|(_, row)| row.is_none()).map(|(key, _)| *key)).await;
+            found.extend(keys.iter().zip(rows).filter_map(|(key, row)| Some((*key, row?))));
+            match keys.last() {
+                Some(last) if more => (bucket, after) = (self.layout.bucket(last), Some(*last)),
+                _ => (bucket, width) = (end, (width * 2).min(WIDTH_MAX)),
+            }
+        }
+        Ok(found)
+    }
+
+    // The first ids of each bucket, in order; the first bucket begins after `after`.
+    async fn ids(
+        &self,
+        kind: Kind,
+        buckets: std::ops::Range<usize>,
+        after: Option<RowKey>,
+        page: usize,
+    ) -> Result<Vec<RowKey>, Error> {
+        let from = after.map_or(b"-".to_vec(), |key| [b"(", &key.id[..]].concat());
+        let asks = buckets.clone().map(|bucket| {
+            let mut range = cmd("ZRANGEBYLEX");
+            let from = if bucket == buckets.start { &from[..] } else { b"-" };
+            range.arg(self.layout.index(bucket, kind)).arg(from).arg("+").arg("LIMIT").arg(0).arg(page);
+            Ask { slot: self.layout.slot(self.layout.shard_of(bucket)), command: range }
+        });
+        let mut keys = Vec::new();
+        for answer in self.ask(asks.collect()).await? {
+            let ids: Vec<Vec<u8>> = from_redis_value_ref(&answer).map_err(|error| Error::Broken(error.to_string()))?;
+            for id in ids {
+                let id = id.try_into().map_err(|_| Error::Broken("an index of rows holds what is no id".to_owned()))?;
+                keys.push(RowKey { kind, id });
+            }
+        }
+        Ok(keys)
+    }
+
+    // Rows that Redis has dropped by their time to live leave their index here. A failure only leaves them for later.
+    async fn prune(&self, gone: impl Iterator<Item = RowKey>) {
+        let mut buckets: BTreeMap<usize, Vec<RowKey>> = BTreeMap::new();
+        gone.for_each(|key| buckets.entry(self.layout.bucket(&key)).or_default().push(key));
+        let asks = buckets.into_iter().filter_map(|(bucket, gone)| {
+            let slot = self.layout.slot(self.layout.shard_of(bucket));
+            Some(Ask { slot, command: script::prune(&self.layout, bucket, &gone)? })
+        });
+        let asks: Vec<Ask> = asks.collect();
+        if !asks.is_empty() {
+            self.router.send(Does::Write, &asks).await;
+        }
+    }
+
+    /// Up to `limit` rows that are due, earliest first.
+    pub(super) async fn due(
+        &self,
+        until: Millis,
+        mut after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> Result<Found, Error> {
+        let mut found = Found::new();
+        loop {
+            let page = (limit - found.len()).min(PAGE_MAX);
+            let mut places = self.places(until, after, page).await?;
+            places.sort_unstable();
+            places.truncate(page);
+            let keys: Vec<RowKey> = places.iter().map(|(_, key)| *key).collect();
+            let rows = self.load(&keys).await?;
+            // A row that has moved on since its place was read is due no more, or later.
+            let still = |((due, key), row): (&(Millis, RowKey), Loaded)| {
+                let row: Arc<Row> = row.filter(|row| row.record.due_at() == Some(*due))?;
+                Some((*key, row))
+            };
+            found.extend(places.iter().zip(rows).filter_map(still));
+            after = places.last().copied();
+            if places.len() < page || found.len() >= limit {
+                return Ok(found);
+            }
+        }
+    }
+
+    // The first places of every shard after `after`; `page` or more where there are so many.
+    async fn places(
+        &self,
+        until: Millis,
+        after: Option<(Millis, RowKey)>,
+        page: usize,
+    ) -> Result<Vec<(Millis, RowKey)>, Error> {
+        let from = after.map_or(0, |(due, _)| due.0);
+        let mut places = Vec::new();
+        let mut open: Vec<(usize, usize)> = (0..self.layout.shards()).map(|shard| (shard, 0)).collect();
+        while page > 0 && !open.is_empty() {
+            let asks = open.iter().map(|(shard, skip)| {
+                let mut range = cmd("ZRANGEBYSCORE");
+                range.arg(self.layout.due(*shard)).arg(from).arg(until.0);
+                range.arg("WITHSCORES").arg("LIMIT").arg(*skip).arg(page);
+                Ask { slot: self.layout.slot(*shard), command: range }
+            });
+            let answers = self.ask(asks.collect()).await?;
+            let mut further = Vec::new();
+            for ((shard, skip), answer) in open.into_iter().zip(answers) {
+                let pairs: Vec<(Bytes, f64)> =
+                    from_redis_value_ref(&answer).map_err(|error| Error::Broken(error.to_string()))?;
+                let before = places.len();
+                for (place, due) in &pairs {
+                    let key = row_at(place).ok_or(Error::Broken("a due list holds what is no row".to_owned()))?;
+                    let place = (Millis(*due as u64), key);
+                    places.extend(after.is_none_or(|after| place > after).then_some(place));
+                }
+                // A page that begins with what the caller has had already: the next one has the rest.
+                if pairs.len() == page && places.len() - before < page {
+                    further.push((shard, skip + page));
+                }
+            }
+            open = further;
+        }
+        Ok(places)
+    }
+}

@@ -1,0 +1,209 @@
+//! Sends each command to the server that holds its slot, in order, in one pipeline a server.
+//! Never repeats a command that may have been carried out, unless it only reads. Called by the store for everything.
+//!
+//! The driver's own cluster client is not used: it repeats a whole pipeline when one answer in it is a redirection, and
+//! hides whether a failed command ever left. Both decide here between "nothing happened" and "perhaps".
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+
+use ::redis::{Cmd, Pipeline, Value, cmd};
+use futures::future::join_all;
+use tokio::sync::Mutex;
+
+use super::{
+    address::Settings,
+    cluster::{Map, Node},
+    link::Fault,
+    script,
+};
+
+/// How often a redirected or refused command is tried, with the pause before each further try.
+const PAUSES_MS: [u64; 4] = [0, 50, 150, 400];
+/// How long a fresh map is good enough for everybody who asks for one.
+const MAP_FRESH: Duration = Duration::from_millis(50);
+/// No further try after this long: a caller hears soon that the servers are down.
+const TRY_MAX: Duration = Duration::from_millis(1_000);
+const WAIT_MAX_MS: u64 = 1_000;
+
+/// What a command does to the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Does {
+    Read,
+    /// On a connection of its own: a commit that waits for replicas holds up no reader.
+    Write,
+}
+
+/// A command, and the slot of its keys.
+pub(super) struct Ask {
+    pub(super) slot: u16,
+    pub(super) command: Cmd,
+}
+
+/// What became of a command.
+pub(super) type Answer = Result<Value, Fault>;
+
+/// The way to every server.
+pub(super) struct Router {
+    settings: Settings,
+    map: RwLock<Arc<Map>>,
+    refreshed: Mutex<Option<Instant>>,
+}
+
+// One command on its way: where it goes if not to the owner of its slot, and whether scripts must be loaded first.
+#[derive(Clone)]
+struct Way {
+    at: usize,
+    asking: Option<Arc<Node>>,
+    scripts: bool,
+}
+
+impl Router {
+    pub(super) async fn connect(settings: Settings) -> Result<Self, String> {
+        let map = if settings.cluster {
+            Map::discover(&settings.seeds, None).await?
+        } else {
+            Map::single(&settings.seeds[0])?
+        };
+        Ok(Self { settings, map: RwLock::new(Arc::new(map)), refreshed: Mutex::default() })
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn map(&self) -> Arc<Map> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// One answer for each command, in their order.
+    pub(super) async fn send(&self, does: Does, asks: &[Ask]) -> Vec<Answer> {
+        let mut answers: Vec<Answer> = asks.iter().map(|_| Err(Fault::NotSent("not tried".to_owned()))).collect();
+        let started = Instant::now();
+        let mut open: Vec<Way> = (0..asks.len()).map(|at| Way { at, asking: None, scripts: false }).collect();
+        for (round, pause_ms) in PAUSES_MS.into_iter().enumerate() {
+            if pause_ms > 0 && self.settings.cluster {
+                tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            }
+            let map = self.map();
+            let mut again = Vec::new();
+            for (way, answer) in self.round(does, asks, &map, &open).await {
+                again.extend(self.next(does, &map, way, &answer));
+                answers[way.at] = answer;
+            }
+            if again.is_empty() || round + 1 == PAUSES_MS.len() || started.elapsed() > TRY_MAX {
+                break;
+            }
+            if self.settings.cluster && again.iter().any(|way| !way.scripts && way.asking.is_none()) {
+                self.refresh(&map).await;
+            }
+            open = again;
+        }
+        answers
+    }
+
+    // Sends what is open, server by server at the same time, in order on each.
+    async fn round<'w>(&self, does: Does, asks: &[Ask], map: &Map, open: &'w [Way]) -> Vec<(&'w Way, Answer)> {
+        let mut answers = Vec::with_capacity(open.len());
+        let mut groups: BTreeMap<&str, (Arc<Node>, Vec<&Way>)> = BTreeMap::new();
+        for way in open {
+            match way.asking.as_ref().or_else(|| map.owner(asks[way.at].slot)) {
+                Some(node) => groups.entry(node.name()).or_insert_with(|| (node.clone(), Vec::new())).1.push(way),
+                None => answers.push((way, Err(Fault::NotSent("no server holds this slot".to_owned())))),
+            }
+        }
+        let sent = groups.into_values().map(|(node, ways)| async move {
+            let outcome = self.exchange(does, asks, &node, &ways).await;
+            (ways, outcome)
+        });
+        for (ways, outcome) in join_all(sent).await {
+            match outcome {
+                Ok(values) => answers.extend(ways.into_iter().zip(values)),
+                Err(fault) => answers.extend(ways.into_iter().map(|way| (way, Err(fault.clone())))),
+            }
+        }
+        answers
+    }
+
+    async fn exchange(&self, does: Does, asks: &[Ask], node: &Node, ways: &[&Way]) -> Result<Vec<Answer>, Fault> {
+        let mut pipeline = Pipeline::with_capacity(ways.len() + 1);
+        if ways.iter().any(|way| way.scripts) {
+            for load in script::all() {
+                pipeline.add_command(load);
+            }
+        }
+        let mut places = Vec::with_capacity(ways.len());
+        for way in ways {
+            if way.asking.is_some() {
+                pipeline.add_command(cmd("ASKING"));
+            }
+            places.push(pipeline.len());
+            pipeline.add_command(asks[way.at].command.clone());
+        }
+        let replicas = if does == Does::Write { self.settings.replicas } else { 0 };
+        if replicas > 0 {
+            let mut wait = cmd("WAIT");
+            wait.arg(replicas).arg(WAIT_MAX_MS);
+            pipeline.add_command(wait);
+        }
+        let link = if does == Does::Write { &node.writes } else { &node.reads };
+        let mut values = link.send(&pipeline).await.map_err(|fault| named(node, fault))?;
+        let short = (replicas > 0).then(|| values.pop()).flatten().filter(|have| !reached(have, replicas));
+        let answer = |at: &usize| match (std::mem::take(&mut values[*at]), &short) {
+            (Value::ServerError(error), _) => Err(Fault::Refused(error)),
+            // It is there, but not yet where it must be.
+            (_, Some(have)) => {
+                Err(Fault::Lost(format!("{}: {replicas} replicas asked for, and WAIT said {have:?}", node.name())))
+            }
+            (value, None) => Ok(value),
+        };
+        Ok(places.iter().map(answer).collect())
+    }
+
+    // How a command goes on after an answer; none where that answer is the last word.
+    fn next(&self, does: Does, map: &Map, way: &Way, answer: &Answer) -> Option<Way> {
+        let afresh = Way { at: way.at, asking: None, scripts: false };
+        let fault = answer.as_ref().err()?;
+        match fault {
+            Fault::Lost(_) => (does == Does::Read).then_some(afresh),
+            Fault::NotSent(_) => self.settings.cluster.then_some(afresh),
+            Fault::Refused(error) => match error.code() {
+                "NOSCRIPT" => Some(Way { scripts: true, ..way.clone() }),
+                "ASK" => Some(Way { asking: Some(map.asked(&self.settings.seeds[0], error.details()?)?), ..afresh }),
+                "MOVED" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" | "READONLY"
+                    if self.settings.cluster =>
+                {
+                    Some(afresh)
+                }
+                _ => None,
+            },
+        }
+    }
+
+    // Asks the cluster who holds what, unless somebody has just done so.
+    async fn refresh(&self, seen: &Arc<Map>) {
+        let mut refreshed = self.refreshed.lock().await;
+        if !Arc::ptr_eq(seen, &self.map()) || refreshed.is_some_and(|at| at.elapsed() < MAP_FRESH) {
+            return;
+        }
+        if let Ok(map) = Map::discover(&self.settings.seeds, Some(seen)).await {
+            *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
+        }
+        *refreshed = Some(Instant::now());
+    }
+}
+
+fn reached(have: &Value, replicas: u32) -> bool {
+    matches!(have, Value::Int(have) if *have >= i64::from(replicas))
+}
+
+fn named(node: &Node, fault: Fault) -> Fault {
+    match fault {
+        Fault::NotSent(why) => Fault::NotSent(format!("{}: {why}", node.name())),
+        Fault::Lost(why) => Fault::Lost(format!("{}: {why}", node.name())),
+        refused => refused,
+    }
+}

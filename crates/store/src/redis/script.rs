@@ -1,0 +1,138 @@
+//! The scripts that change rows, as commands, and what their answers mean.
+//! Never touches a key that it does not name to the server. Called by the store and by its scans.
+
+use std::sync::LazyLock;
+
+use ::redis::{Cmd, Script, Value, cmd};
+use fencepost_kernel::{
+    Millis, RowKey,
+    fence::{Fence, Record, State},
+};
+
+use super::layout::{Layout, place};
+use crate::{WriteSet, codec};
+
+/// How much later than its expiry Redis drops a row. Clocks of engines and servers may differ by less: a row that is
+/// gone was over for everybody, and the time alone is a token above its last one.
+const SLACK_MS: u64 = 60_000;
+
+struct Source {
+    text: &'static str,
+    hash: String,
+}
+
+impl Source {
+    fn new(text: &'static str) -> Self {
+        Self { text, hash: Script::new(text).get_hash().to_owned() }
+    }
+
+    fn call(&self, keys: usize) -> Cmd {
+        let mut call = cmd("EVALSHA");
+        call.arg(&self.hash).arg(keys);
+        call
+    }
+}
+
+static COMMIT: LazyLock<Source> = LazyLock::new(|| Source::new(include_str!("commit.lua")));
+static PRUNE: LazyLock<Source> = LazyLock::new(|| Source::new(include_str!("prune.lua")));
+
+/// Makes a server know the scripts.
+pub(super) fn all() -> Vec<Cmd> {
+    [&COMMIT, &PRUNE].map(|source| cmd("SCRIPT").arg("LOAD").arg(source.text).to_owned()).into()
+}
+
+/// What a server said to a write set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Said {
+    Moved,
+    Applied,
+    Repeated,
+}
+
+/// Commits sets of one shard, in order, in rows of the given format; `tell_time` asks for the server's time as well.
+pub(super) fn commit(
+    layout: &Layout,
+    shard: usize,
+    sets: &[&WriteSet],
+    now: Millis,
+    format: u8,
+    tell_time: bool,
+) -> Cmd {
+    let rows = sets.iter().map(|set| set.writes.len()).sum::<usize>();
+    let mut call = COMMIT.call(2 + 2 * rows);
+    call.arg(layout.floor(shard)).arg(layout.due(shard));
+    for write in sets.iter().flat_map(|set| &set.writes) {
+        let bucket = layout.bucket(&write.key);
+        call.arg(layout.row(&write.key)).arg(layout.index(bucket, write.key.kind));
+    }
+    call.arg(now.0).arg(if tell_time { "time" } else { "" });
+    for set in sets {
+        call.arg(&set.id.0.to_le_bytes()).arg(set.writes.len());
+        for write in &set.writes {
+            let expect = write.expect.map(|revision| revision.0.to_le_bytes());
+            call.arg(expect.as_ref().map_or(&[][..], |bytes| &bytes[..]));
+            let put = write.put.as_ref();
+            call.arg(put.map(|record| codec::encode(&write.key, record, set.id, format)).unwrap_or_default());
+            call.arg(&place(&write.key));
+            call.arg(number(put.and_then(Record::due_at).map(|due| due.0)));
+            call.arg(number(put.and_then(|record| lives_ms(record, now))));
+        }
+    }
+    call
+}
+
+// Only what is sealed ever vanishes by Redis's own clock; all else is swept by an engine that looks at it.
+fn lives_ms(record: &Record, now: Millis) -> Option<u64> {
+    match record {
+        Record::Fence(fence) => match &**fence {
+            // Counted from now: the store's time and this server's clock need not agree.
+            Fence { state: State::Sealed { expires, .. }, .. } => Some(expires.0.saturating_sub(now.0) + SLACK_MS),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn number(number: Option<u64>) -> String {
+    number.map(|number| number.to_string()).unwrap_or_default()
+}
+
+/// The verdicts in an answer to `sets` sets, and the server's time where it was asked for.
+pub(super) fn said(answer: &Value, sets: usize) -> Option<(Vec<Said>, Option<Millis>)> {
+    let numbers: Vec<i64> = ::redis::from_redis_value_ref(answer).ok()?;
+    let (verdicts, time) = numbers.split_at_checked(sets)?;
+    let said = verdicts.iter().map(|verdict| match verdict {
+        0 => Some(Said::Moved),
+        1 => Some(Said::Applied),
+        2 => Some(Said::Repeated),
+        _ => None,
+    });
+    let time = match time {
+        [seconds, micros] => Some(millis(*seconds, *micros)),
+        _ => None,
+    };
+    Some((said.collect::<Option<_>>()?, time))
+}
+
+/// The time in an answer to `TIME`.
+pub(super) fn time(answer: &Value) -> Option<Millis> {
+    let (seconds, micros): (i64, i64) = ::redis::from_redis_value_ref(answer).ok()?;
+    Some(millis(seconds, micros))
+}
+
+fn millis(seconds: i64, micros: i64) -> Millis {
+    Millis((seconds * 1_000 + micros / 1_000) as u64)
+}
+
+/// Takes rows that are gone out of the index of their bucket. All of one kind and one bucket.
+pub(super) fn prune(layout: &Layout, bucket: usize, gone: &[RowKey]) -> Option<Cmd> {
+    let mut call = PRUNE.call(gone.len() + 1);
+    call.arg(layout.index(bucket, gone.first()?.kind));
+    for key in gone {
+        call.arg(layout.row(key));
+    }
+    for key in gone {
+        call.arg(&key.id);
+    }
+    Some(call)
+}

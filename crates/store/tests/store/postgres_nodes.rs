@@ -1,0 +1,113 @@
+//! Several nodes on one PostgreSQL: who is there, and which row format they share through a rolling upgrade.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use fencepost_kernel::{Millis, scope::OnLapse};
+use fencepost_store::{Error, Store, Verdict::Applied, WriteSet, address::Opener, codec};
+use futures::executor::block_on;
+
+use super::postgres_rig::{NOW, Rig, opener, pending, put, sealed, set};
+
+/// What a beat of the nodes will do, it has done by then.
+const BEATS: Duration = Duration::from_secs(10);
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < BEATS, "never came: {what}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn claim(number: u64) -> [WriteSet; 1] {
+    [set(number, [put(number, None, sealed(number, u64::MAX))])]
+}
+
+fn older(node: &str) -> Opener {
+    Opener { format_max: Some(codec::VERSION - 1), ..opener(node) }
+}
+
+#[test]
+fn nodes_see_one_another_and_what_each_of_them_holds() {
+    let rig = Rig::new();
+    let (one, url) = rig.fresh("one");
+    let other = rig.open(&url, "other");
+    let visitor = rig.try_open(&url, &Opener { address: String::new(), ..opener("visitor") }).unwrap();
+    let held = |number| set(number, [put(number, None, pending(number, NOW * 2, OnLapse::Hold))]);
+    block_on(one.commit(&[held(1), held(2), claim(3)[0].clone()], Millis(NOW))).unwrap();
+    block_on(other.commit(&[held(4)], Millis(NOW))).unwrap();
+    block_on(visitor.commit(&claim(5), Millis(NOW))).unwrap();
+    let nodes = block_on(visitor.nodes()).unwrap();
+    let told: Vec<_> = nodes.iter().map(|node| (node.id.as_str(), node.address.as_str(), node.holds)).collect();
+    assert_eq!(told, [("one", "one:80", Some(2)), ("other", "other:80", Some(1))]);
+    assert_eq!(nodes[0].format, codec::VERSION);
+    let seen = nodes[0].seen;
+    until("a second sign of life", || block_on(one.nodes()).unwrap()[0].seen > seen);
+    rig.server.sql(&url, "UPDATE fencepost_fences SET node = 'one', revision = 77 WHERE revision = 4");
+    assert_eq!(block_on(one.nodes()).unwrap()[0].holds, Some(3));
+
+    // One that is gone is forgotten in time; what it knew of time is not.
+    drop(other);
+    let floor = block_on(one.time_floor()).unwrap();
+    until("the other's row is still there", || {
+        rig.server.sql(&url, "UPDATE fencepost_nodes SET seen = seen - interval '90 seconds' WHERE id = 'other'");
+        block_on(one.nodes()).unwrap().len() == 1
+    });
+    assert_eq!(block_on(one.time_floor()).unwrap(), floor);
+}
+
+// A rolling upgrade: while a node of the older release lives, everybody writes what it reads.
+#[test]
+fn a_newer_row_format_is_written_only_once_every_node_reads_it() {
+    let rig = Rig::new();
+    let url = rig.server.fresh_database();
+    let old = rig.try_open(&url, &older("old")).unwrap();
+    let new = rig.open(&url, "new");
+    let formats = || rig.server.sql(&url, "SELECT DISTINCT get_byte(record, 0) FROM fencepost_fences ORDER BY 1");
+    let agreed = || rig.server.sql(&url, "SELECT format FROM fencepost_meta");
+    block_on(old.commit(&claim(1), Millis(NOW))).unwrap();
+    block_on(new.commit(&claim(2), Millis(NOW))).unwrap();
+    // Both have spoken again since, and nothing has changed.
+    let seen = || rig.server.sql(&url, "SELECT min(seen - started) > interval '2 seconds' FROM fencepost_nodes");
+    until("both nodes have beaten", || seen() == "t");
+    assert_eq!((formats().as_str(), agreed().as_str()), ("1", "1"));
+    assert_eq!(block_on(old.load(&[super::postgres_rig::key(2)])).unwrap()[0].as_ref().unwrap().revision.0, 2);
+
+    drop(old);
+    rig.server.sql(&url, "UPDATE fencepost_nodes SET seen = seen - interval '31 seconds' WHERE id = 'old'");
+    until("the format is raised", || agreed() == "2");
+    let mut number = 10;
+    until("the new node writes it", || {
+        number += 1;
+        block_on(new.commit(&claim(number), Millis(NOW))).unwrap() == [Applied] && formats() == "1\n2"
+    });
+    let refused = rig.try_open(&url, &older("old")).map(drop);
+    assert!(matches!(&refused, Err(Error::Broken(why)) if why.contains("row format 2")), "{refused:?}");
+    assert_eq!(agreed(), "2");
+}
+
+#[test]
+fn a_node_that_was_silent_while_the_others_went_on_stops_serving() {
+    let rig = Rig::new();
+    let url = rig.server.fresh_database();
+    let old = rig.try_open(&url, &older("old")).unwrap();
+    block_on(old.commit(&claim(1), Millis(NOW))).unwrap();
+    rig.server.sql(&url, "UPDATE fencepost_meta SET format = 2");
+    until("the node stops", || matches!(block_on(old.commit(&[], Millis(NOW))), Err(Error::Broken(_))));
+    assert!(matches!(block_on(old.load(&[super::postgres_rig::key(1)])), Err(Error::Broken(_))));
+}
+
+#[test]
+fn a_node_that_is_long_gone_leaves_its_time_to_the_others() {
+    let rig = Rig::new();
+    let (one, url) = rig.fresh("one");
+    block_on(one.commit(&claim(1), Millis(NOW + 5_000))).unwrap();
+    drop(one);
+    rig.server.sql(&url, "UPDATE fencepost_nodes SET seen = seen - interval '2 days'");
+    let other = rig.open(&url, "other");
+    until("the row is pruned", || rig.server.sql(&url, "SELECT count(*) FROM fencepost_nodes") == "1");
+    assert_eq!(block_on(other.time_floor()).unwrap(), Millis(NOW + 5_000));
+}

@@ -1,0 +1,175 @@
+//! Transactions that are not ours: the user's own with a claim in it, and our own after their connection is gone.
+
+use std::{
+    sync::{Arc, atomic::AtomicU64, atomic::Ordering},
+    thread,
+    time::Duration,
+};
+
+use fencepost_kernel::{
+    Command, Millis, Reply, RowKey, Tenant,
+    command::{Claim, CommitId, Seal},
+    fence::Token,
+    key::Target,
+    scope::{Scope, VersionRule},
+};
+use fencepost_store::{Error, Store, Verdict::Applied, postgres::in_tx};
+use futures::executor::block_on;
+use tokio_postgres::{Client, NoTls, Transaction};
+
+use super::postgres_rig::{NOW, Rig, key, put, sealed, set};
+
+/// A connection of the user's.
+pub fn client(rig: &Rig, url: &str) -> Client {
+    rig.runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    })
+}
+
+fn target(number: u64) -> Target {
+    let mut scope = Scope::new("BOOKING", ["booking", "version"]);
+    scope.version = Some(VersionRule { field: "version".to_owned(), per: vec!["booking".to_owned()] });
+    let fields = vec![("booking".to_owned(), number.to_string()), ("version".to_owned(), "1".to_owned())];
+    Target::new(Tenant::new("acme"), Arc::new(scope), fields, None).unwrap()
+}
+
+fn claim(number: u64) -> Command {
+    Command::Claim(Claim { target: target(number), body: None, version: None, source: None, lease_ms: 30_000 })
+}
+
+fn seal(number: u64, token: Token) -> Command {
+    let receipt = format!("receipt {number}").into();
+    Command::Seal(Seal { target: target(number), token, effect_id: format!("E{number}"), receipt })
+}
+
+async fn ask(tx: &Transaction<'_>, command: &Command) -> Reply {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    in_tx::ask(tx, "user", command, || CommitId(NEXT.fetch_add(1, Ordering::Relaxed))).await.unwrap()
+}
+
+// The claim, the effect and the seal; what the claim said.
+async fn run(client: &mut Client, number: u64) -> Reply {
+    let tx = client.transaction().await.unwrap();
+    let reply = ask(&tx, &claim(number)).await;
+    if let Reply::New(granted) = &reply {
+        tx.execute("INSERT INTO effects VALUES ($1)", &[&(number as i64)]).await.unwrap();
+        let sealed = ask(&tx, &seal(number, granted.token)).await;
+        assert!(matches!(sealed, Reply::Sealed { replay: false, .. }), "{sealed:?}");
+    }
+    tx.commit().await.unwrap();
+    reply
+}
+
+#[test]
+fn a_claim_an_effect_and_a_seal_stand_or_fall_with_the_users_transaction() {
+    let rig = Rig::new();
+    let (store, url) = rig.fresh("one");
+    let mut client = client(&rig, &url);
+    rig.runtime.block_on(async {
+        client.batch_execute("CREATE TABLE effects (id bigint)").await.unwrap();
+        let tx = client.transaction().await.unwrap();
+        let Reply::New(granted) = ask(&tx, &claim(1)).await else { panic!("nobody claimed it") };
+        ask(&tx, &seal(1, granted.token)).await;
+        tx.rollback().await.unwrap();
+        assert_eq!(store.load(&[RowKey::fence(target(1).key)]).await.unwrap(), [None]);
+
+        assert!(matches!(run(&mut client, 1).await, Reply::New(_)));
+        let Reply::Duplicate { fence, .. } = run(&mut client, 1).await else { panic!("it is sealed") };
+        assert_eq!(fence.attempt, 1);
+    });
+    assert_eq!(rig.server.sql(&url, "SELECT count(*) FROM effects"), "1");
+    let found = rig.server.sql(&url, "SELECT state, effect_id, node FROM fencepost_fences");
+    assert_eq!(found, "sealed|E1|user");
+    let head = rig.server.sql(&url, "SELECT kind, about ->> 'version' FROM fencepost_rows");
+    assert_eq!(head, "2|1", "the version head moved with it");
+    let loaded = block_on(store.load(&[RowKey::fence(target(1).key)])).unwrap();
+    assert!(loaded[0].is_some(), "the nodes see it");
+}
+
+// Both find nothing; one waits for the other's row and must then decide again over it.
+#[test]
+fn of_many_transactions_that_claim_one_key_at_once_one_acts_and_all_others_get_its_receipt() {
+    let rig = Rig::new();
+    let (_store, url) = rig.fresh("one");
+    rig.server.sql(&url, "CREATE TABLE effects (id bigint)");
+    let mut clients: Vec<_> = (0..6).map(|_| client(&rig, &url)).collect();
+    for round in 0..10 {
+        let replies = rig
+            .runtime
+            .block_on(async { futures::future::join_all(clients.iter_mut().map(|client| run(client, round))).await });
+        let new = replies.iter().filter(|reply| matches!(reply, Reply::New(_))).count();
+        let duplicate = replies.iter().filter(|reply| matches!(reply, Reply::Duplicate { .. })).count();
+        assert_eq!((new, duplicate), (1, 5), "{replies:?}");
+    }
+    assert_eq!(rig.server.sql(&url, "SELECT count(*), count(DISTINCT id) FROM effects"), "10|10");
+}
+
+#[test]
+fn under_a_stricter_isolation_who_lost_is_told_to_begin_again() {
+    let rig = Rig::new();
+    let (store, url) = rig.fresh("one");
+    let mut client = client(&rig, &url);
+    let outcome = rig.runtime.block_on(async {
+        let tx = client.build_transaction().isolation_level(tokio_postgres::IsolationLevel::RepeatableRead);
+        let tx = tx.start().await.unwrap();
+        tx.query_one("SELECT count(*) FROM fencepost_fences", &[]).await.unwrap();
+        let other = set(
+            7,
+            [fencepost_kernel::Write {
+                key: RowKey::fence(target(1).key),
+                expect: None,
+                put: Some(sealed(1, u64::MAX)),
+            }],
+        );
+        assert_eq!(store.commit(&[other], Millis(NOW)).await.unwrap(), [Applied]);
+        in_tx::ask(&tx, "user", &claim(1), || CommitId(8)).await
+    });
+    assert!(matches!(&outcome, Err(Error::NotApplied(why)) if why.contains("40001")), "{outcome:?}");
+}
+
+// The connection is cut while the server works on the commit: the server goes on, and nobody hears how it ended.
+#[test]
+fn a_commit_whose_connection_is_lost_is_unknown_and_its_repetition_finds_what_became_of_it() {
+    let rig = Rig::new();
+    let (store, url) = rig.fresh("setup");
+    block_on(store.commit(&[set(1, [put(1, None, sealed(1, u64::MAX))])], Millis(NOW))).unwrap();
+    let (proxy, detour) = rig.through(&url);
+    let store = rig.open(&detour, "one");
+    block_on(store.commit(&[], Millis(NOW))).unwrap();
+    let sets = [set(2, [put(1, Some(1), sealed(2, u64::MAX))]), set(3, [put(3, None, sealed(3, u64::MAX))])];
+    // Somebody holds a row, so that the commit is at work when its connection goes.
+    let mut other = client(&rig, &url);
+    let held = rig.runtime.block_on(other.transaction()).unwrap();
+    rig.runtime.block_on(held.batch_execute("SELECT 1 FROM fencepost_fences FOR UPDATE")).unwrap();
+    let outcome = thread::scope(|scope| {
+        let commit = scope.spawn(|| block_on(store.commit(&sets, Millis(NOW))));
+        thread::sleep(Duration::from_millis(80));
+        proxy.cut();
+        commit.join().unwrap()
+    });
+    assert!(matches!(outcome, Err(Error::Unknown(_))), "{outcome:?}");
+    // It is not called moved while the first try may still win.
+    let again = block_on(store.commit(&sets, Millis(NOW)));
+    assert!(!matches!(again, Ok(_)), "{again:?}");
+    rig.runtime.block_on(held.rollback()).unwrap();
+    assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), [Applied; 2]);
+    let found = block_on(store.load(&[key(1), key(3)])).unwrap();
+    let found: Vec<_> = found.into_iter().map(|row| row.unwrap().revision.0).collect();
+    assert_eq!(found, [2, 3]);
+}
+
+#[test]
+fn a_connection_that_is_refused_has_done_nothing() {
+    let rig = Rig::new();
+    let (_store, url) = rig.fresh("setup");
+    let (proxy, detour) = rig.through(&url);
+    let store = rig.open(&detour, "one");
+    proxy.refuse(true);
+    proxy.cut();
+    thread::sleep(Duration::from_millis(50));
+    let outcome = block_on(store.commit(&[set(1, [put(1, None, sealed(1, u64::MAX))])], Millis(NOW)));
+    assert!(matches!(outcome, Err(Error::NotApplied(_))), "{outcome:?}");
+    assert_eq!(rig.server.sql(&url, "SELECT count(*) FROM fencepost_fences"), "0");
+}

@@ -1,0 +1,83 @@
+//! What the Redis store keeps when a cluster moves its slots and fails over.
+
+use std::time::{Duration, Instant};
+
+use fencepost_rig::Cluster;
+use fencepost_store::{
+    Error,
+    Verdict::{self, Applied},
+    WriteSet,
+    redis::Redis,
+};
+
+use super::{
+    redis::{commit, key, pending, revision, set},
+    redis_rig::Stores,
+};
+
+// What is told as unknown or as not applied is tried again, under the same ids, as the engine does.
+fn insist(store: &Redis, sets: &[WriteSet]) -> Vec<Verdict> {
+    let started = Instant::now();
+    loop {
+        match commit(store, sets) {
+            Ok(verdicts) => return verdicts,
+            Err(Error::Broken(why)) => panic!("{why}"),
+            Err(error) => assert!(started.elapsed() < Duration::from_secs(20), "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_cluster_that_moves_slots_and_fails_over_keeps_what_its_replicas_had() {
+    let (mut cluster, stores) = (Cluster::start(), Stores::new());
+    let store = stores.open(&format!("{}?replicas=1", cluster.url()));
+    let member = stores.try_open(&format!("redis://127.0.0.1:{}", cluster.port(0))).err().unwrap();
+    assert!(matches!(&member, Error::Broken(why) if why.contains("redis+cluster://")), "{member}");
+    let batch = |at: u64| -> Vec<_> { (at..at + 20).map(|n| set(n, key(n), None, pending())).collect() };
+    assert_eq!(commit(&store, &batch(1)).unwrap(), [Applied; 20]);
+
+    let [from, to] = [0, 1].map(|member| cluster.cli(member, &["CLUSTER", "MYID"]));
+    a_slot_on_its_way_is_asked_for_at_both_ends(&cluster, &store, [&from, &to]);
+    let entry = format!("127.0.0.1:{}", cluster.port(0));
+    let moving = std::thread::spawn(move || {
+        let arguments = ["--cluster-from", &from, "--cluster-to", &to, "--cluster-slots", "1500", "--cluster-yes"];
+        std::process::Command::new("redis-cli").args(["--cluster", "reshard", &entry]).args(arguments).output().unwrap()
+    });
+    let mut next = 21;
+    while !moving.is_finished() {
+        assert_eq!(insist(&store, &batch(next)), [Applied; 20]);
+        next += 20;
+    }
+    let moved = moving.join().unwrap();
+    assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stdout));
+
+    let content = stores.open(&cluster.url());
+    cluster.kill_a_master();
+    // The replica that took over has none of its own yet.
+    assert_eq!(insist(&content, &batch(next)), [Applied; 20]);
+    cluster.restart_all();
+    assert_eq!(insist(&store, &batch(next + 20)), [Applied; 20]);
+    for n in 1..next + 40 {
+        assert_eq!(revision(&store, key(n)), Some(n));
+    }
+}
+
+fn a_slot_on_its_way_is_asked_for_at_both_ends(cluster: &Cluster, store: &Redis, [from, to]: [&str; 2]) {
+    let slot = |n: &u64| {
+        let id = key(*n).id;
+        let bucket = u16::from_be_bytes([id[0], id[1]]) >> 6;
+        cluster.cli(0, &["CLUSTER", "KEYSLOT", &format!("{{fencepost/{bucket:03x}}}")])
+    };
+    // The first third of the slots is the first member's.
+    let row = (1_000_000..).find(|n| slot(n).parse::<u16>().unwrap() < 5_000).unwrap();
+    let say = |member, words: &[&str]| cluster.cli(member, &[&["CLUSTER", "SETSLOT", &slot(&row)], words].concat());
+    assert_eq!(say(1, &["IMPORTING", from]), "OK");
+    assert_eq!(say(0, &["MIGRATING", to]), "OK");
+    assert_eq!(revision(store, key(row)), None);
+    // A script needs all its keys at one end: until the slot has arrived, nothing happens.
+    let halfway = commit(store, &[set(row, key(row), None, pending())]);
+    assert!(matches!(halfway, Err(Error::NotApplied(_))), "{halfway:?}");
+    [0, 1].into_iter().for_each(|member| assert_eq!(say(member, &["STABLE"]), "OK"));
+    assert_eq!(commit(store, &[set(row, key(row), None, pending())]).unwrap(), [Applied]);
+}
