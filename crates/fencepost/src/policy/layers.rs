@@ -40,7 +40,7 @@ fn merge(base: &mut Node, over: Node, path: &[&str]) {
 const PREFIX: &str = "FENCEPOST_";
 
 /// Variables that the command line's clients read; not configuration.
-pub const CLIENT_VARIABLES: [&str; 3] = ["FENCEPOST_CONFIG", "FENCEPOST_TOKEN", "FENCEPOST_URL"];
+pub const CLIENT_VARIABLES: [&str; 4] = ["FENCEPOST_CONFIG", "FENCEPOST_STORE", "FENCEPOST_TOKEN", "FENCEPOST_URL"];
 
 /// What a variable may set: everything but the sections whose names the user makes.
 const FROM_ENVIRONMENT: [&str; 6] =

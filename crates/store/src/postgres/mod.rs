@@ -9,6 +9,7 @@ mod fault;
 pub mod in_tx;
 mod link;
 mod nodes;
+mod promises;
 mod rows;
 mod schema;
 mod sql;
@@ -28,7 +29,7 @@ use std::{
 use fencepost_kernel::{Millis, RowKey, command::CommitId, key::Kind};
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Row;
 
 use self::{
     address::Target,
@@ -39,7 +40,7 @@ use self::{
     stamp::Stamp,
 };
 use crate::{
-    Durability, Error, Node, Promises, Store, Verdict, WriteSet,
+    Error, Node, Promises, Store, Verdict, WriteSet,
     address::Opener,
     codec,
     contract::{Found, Loaded},
@@ -86,7 +87,7 @@ impl Postgres {
         let mut client = dial(&target).await?;
         schema::migrate(&mut client).await?;
         let format = nodes::register(&mut client, opener, format_max).await.map_err(Failed::of_nothing)?;
-        let (clock, promises) = ask(&client).await.map_err(Failed::of_nothing)?;
+        let (clock, promises) = promises::ask(&client).await.map_err(Failed::of_nothing)?;
         let link = |first| Link::new(target.clone(), first);
         let inner = Arc::new(Inner {
             committing: link(&[sql::COMMIT_FENCES, sql::LOOK_FENCES]),
@@ -118,23 +119,6 @@ impl Postgres {
             self.runtime.spawn(work).await.unwrap_or_else(gone)
         })
     }
-}
-
-// The clock past its floor, and what the server's settings promise.
-async fn ask(client: &Client) -> Result<(SharedClock, Promises), Failed> {
-    let floor = client.query_one(sql::TIME_FLOOR, &[]).await?;
-    let clock = SharedClock::new(floor.get::<_, Option<Stamp>>(0).map_or(Millis(0), |floor| floor.0));
-    clock.heard(floor.get::<_, Stamp>(1).0);
-    let settings = "SELECT current_setting('fsync', true), current_setting('full_page_writes', true)";
-    let settings = client.query_one(settings, &[]).await?;
-    let (fsync, pages): (Option<&str>, Option<&str>) = (settings.get(0), settings.get(1));
-    let (durability, because) = match (fsync, pages) {
-        (Some("on"), Some("on")) => (Durability::Synced, "fsync, full_page_writes and synchronous_commit are on"),
-        (Some("off"), _) => (Durability::Delayed, "fsync is off: a power cut may lose or damage what was acknowledged"),
-        (Some(_), _) => (Durability::Delayed, "full_page_writes is off: a power cut may damage what was acknowledged"),
-        (None, _) => (Durability::Delayed, "the server does not say whether it syncs (it has no setting fsync)"),
-    };
-    Ok((clock, Promises { durability, because: because.to_owned(), shared: true, many_rows: true }))
 }
 
 impl Inner {

@@ -43,6 +43,7 @@ impl<'a> FromSql<'a> for Stamp {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -159,10 +159,14 @@ fn while_the_server_is_down_everything_fails_soon_and_afterwards_the_store_comes
     assert_eq!(revision(&store, 1), Some(1));
     rig.server.kill();
     let began = Instant::now();
-    for _ in 0..3 {
+    for turn in 0..3 {
         assert!(matches!(block_on(store.load(&[key(1)])), Err(Error::NotApplied(_))));
-        let outcome = block_on(store.commit(&claim(2), Millis(NOW)));
-        assert!(matches!(outcome, Err(Error::NotApplied(_))), "{outcome:?}");
+        match block_on(store.commit(&claim(2), Millis(NOW))) {
+            Err(Error::NotApplied(_)) => {}
+            // The first may still be sent, into a connection whose end nobody has noticed.
+            Err(Error::Unknown(_)) if turn == 0 => {}
+            outcome => panic!("{outcome:?}"),
+        }
     }
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     rig.server.restart();

@@ -95,6 +95,30 @@ fn a_server_that_may_evict_is_refused() {
 }
 
 #[test]
+fn the_privileges_that_the_guide_names_are_enough() {
+    let (server, stores) = (Server::synced(), Stores::new());
+    let guide = include_str!("../../../../docs/guides/redis.md");
+    let list = guide.lines().find_map(|line| line.strip_prefix("**Privileges.** ")).unwrap();
+    let named = list.split("; on a cluster").next().unwrap().split('`').skip(1).step_by(2);
+    let named: Vec<String> = named.map(|name| format!("+{}", name.to_lowercase().replace(' ', "|"))).collect();
+    let grant = ["ACL", "SETUSER", "fp", "on", ">secret", "~{fencepost*"];
+    let words: Vec<&str> = grant.into_iter().chain(named.iter().map(String::as_str)).collect();
+    assert_eq!(server.cli(&words), "OK");
+    let url = format!("redis://fp:secret@127.0.0.1:{}", server.port());
+    for (rule, durability) in [("+ping", Durability::Synced), ("-config|get", Durability::Delayed)] {
+        assert_eq!(server.cli(&["ACL", "SETUSER", "fp", rule]), "OK");
+        let store = stores.open(&format!("{url}?prefix=fencepost-{durability:?}"));
+        assert_eq!(store.promises().durability, durability);
+        commit(&store, &[set(1, key(1), None, pending())]).unwrap();
+        let remove = Write { key: key(1), expect: Some(CommitId(1)), put: None };
+        let gone = WriteSet { id: CommitId(2), writes: vec![remove] };
+        assert_eq!(commit(&store, &[gone]).unwrap(), [Applied]);
+        assert!(block_on(store.scan(Kind::Fence, None, 10)).unwrap().is_empty());
+        assert!(block_on(store.due(NOW, None, 10)).unwrap().is_empty());
+    }
+}
+
+#[test]
 fn rows_laid_out_in_another_way_are_refused() {
     let (server, stores) = (Server::start(&[]), Stores::new());
     drop(stores.open(&server.url()));

@@ -15,3 +15,4 @@ mod takeover;
 mod teeth;
 mod together;
 mod town;
+mod verdicts;

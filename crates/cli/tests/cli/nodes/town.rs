@@ -1,6 +1,10 @@
 //! Some nodes on one PostgreSQL, each with a line of its own that can be cut; and the audit of what they hold.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use fencepost_rig::{Postgres, Proxy};
 use rustix::process::Signal;
@@ -17,6 +21,8 @@ use super::{
 
 /// Keys asked for in one request of an audit.
 const PAGE: usize = 500;
+/// How long a node under load may take to end in order.
+const RETIRED: Duration = Duration::from_secs(10);
 
 /// A node and its line to the database.
 pub struct Seat {
@@ -86,14 +92,16 @@ impl Town {
         self.fill(seat);
     }
 
-    /// SIGTERM of a node, and another one in its place. What the old one said on its way out.
-    pub fn retire(&mut self, seat: usize) -> String {
+    /// SIGTERM of a node, and another one in its place.
+    pub fn retire(&mut self, seat: usize) {
         let old = self.take(seat);
         old.signal(Signal::TERM);
+        let begun = Instant::now();
         let (status, said) = old.wait();
         assert_eq!(status.code(), Some(0), "{said}");
+        // It waits for what is under way, and nothing here takes long.
+        assert!(begun.elapsed() < RETIRED, "SIGTERM took {:?}: {said}", begun.elapsed());
         self.fill(seat);
-        said
     }
 
     pub fn take(&mut self, seat: usize) -> Server {
