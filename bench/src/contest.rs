@@ -24,6 +24,9 @@ use crate::stats::{PERCENTILES, Sample, median};
 /// Sealed keys that the replays are spread over.
 const REPLAY_KEYS: u64 = 50_000;
 
+/// Where PostgreSQL's data is, whoever uses it.
+const CLUSTER: &str = "postgres-cluster";
+
 /// What a row is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
@@ -151,7 +154,7 @@ pub fn require_programs(chosen: &[&'static Contestant]) -> Result<()> {
 
 /// Measures everyone `rounds` times.
 pub fn run(ground: &Ground, chosen: &[&'static Contestant], rounds: u32) -> Result<Outcome> {
-    let cluster = ground.work.join("postgres");
+    let cluster = ground.work.join(CLUSTER);
     if chosen.iter().any(|contestant| contestant.on_postgres()) {
         server::postgres_cluster(&cluster)?;
     }
@@ -187,7 +190,7 @@ fn measure(ground: &Ground, contestant: &Contestant, dir: &Path, salt: u64) -> R
     let binary = || ground.fencepost.as_deref().context("no fencepost binary");
     let fencepost = || Server::fencepost(binary()?, dir, None);
     // The cluster stays, its tables are made anew.
-    let postgres = || Server::postgres(&ground.work.join("postgres"), connections);
+    let postgres = || Server::postgres(&ground.work.join(CLUSTER), connections);
     let nodes = |store: &str, count: usize| -> Result<Vec<Server>> {
         let node = |index| {
             let dir = dir.join(format!("node-{index}"));

@@ -54,6 +54,9 @@ pub struct Args {
     /// Print every setting with its default and its meaning, and exit
     #[arg(long)]
     print_defaults: bool,
+    /// Read and write rows only up to this format, as an older release does
+    #[arg(long, hide = true, value_name = "N")]
+    row_format_max: Option<u8>,
 }
 
 const AFTER: &str = "\
@@ -83,7 +86,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let policy = policy(&args)?;
     let store = store_address(&args, &policy)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
-    let code = runtime.block_on(serve(args.dev, policy, store))?;
+    let code = runtime.block_on(serve(&args, policy, store))?;
     // A client that never reads must not keep a finished server alive.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(code)
@@ -128,7 +131,8 @@ fn store_address(args: &Args, policy: &Policy) -> anyhow::Result<Address> {
     Address::parse(text).map_err(anyhow::Error::msg)
 }
 
-async fn serve(dev: bool, policy: Policy, store: Address) -> anyhow::Result<ExitCode> {
+async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<ExitCode> {
+    let dev = args.dev;
     let settings = policy.server.clone();
     let directory = directory(dev, &policy)?;
     let tls = settings.tls.as_ref().map(|tls| {
@@ -139,7 +143,7 @@ async fn serve(dev: bool, policy: Policy, store: Address) -> anyhow::Result<Exit
     let listener =
         TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
-    let opener = opener(address)?;
+    let opener = opener(address, args.row_format_max)?;
     let opened = store.open(&opener).await.with_context(|| format!("cannot open the store in {store}"))?;
     let metrics = Metrics::default();
     let limits = EngineLimits { waiters_max: settings.limits.waiters_max, ..EngineLimits::default() };
@@ -158,7 +162,7 @@ async fn serve(dev: bool, policy: Policy, store: Address) -> anyhow::Result<Exit
         id: opener.node,
         address: opener.address,
         release: opener.release,
-        format: codec::VERSION,
+        format: args.row_format_max.unwrap_or(codec::VERSION),
         started: fencepost.engine().now(),
         seen: fencepost.engine().now(),
         holds: None,
@@ -227,7 +231,7 @@ async fn serve(dev: bool, policy: Policy, store: Address) -> anyhow::Result<Exit
 }
 
 // A name that no other run ever had: a node's rows are its own.
-fn opener(address: SocketAddr) -> anyhow::Result<Opener> {
+fn opener(address: SocketAddr, format_max: Option<u8>) -> anyhow::Result<Opener> {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy().into_owned();
     let nonce = getrandom::u32().context("no randomness")?;
@@ -235,7 +239,7 @@ fn opener(address: SocketAddr) -> anyhow::Result<Opener> {
         node: format!("{host}-{}-{nonce:08x}", address.port()),
         address: address.to_string(),
         release: env!("CARGO_PKG_VERSION").to_owned(),
-        format_max: None,
+        format_max,
     })
 }
 

@@ -3,7 +3,9 @@
 //! A failing seed prints the command that replays it.
 
 mod sim {
+    mod batches;
     mod dates;
+    mod pair;
 }
 
 use std::collections::BTreeMap;

@@ -2,11 +2,10 @@
 //! next one. Never releases a reply before the commit it depends on is durable, and never runs two commits at once.
 //! Runs on a thread of its own, or under the simulator.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use fencepost_kernel::{
-    Command, FenceKey, Millis, Reply, Row, RowKey, decide,
-    decide::{follow, footprint},
+    Command, FenceKey, Millis, Reply, RowKey, Write, decide,
     fence::{Record, State},
 };
 use fencepost_store::{Verdict, WriteSet};
@@ -15,7 +14,10 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-use super::{Error, Shared, World};
+use super::{
+    Error, Shared, World,
+    rows::{View, leans, load},
+};
 
 /// Commands that are decided side by side and answered together.
 pub(super) struct Job {
@@ -23,12 +25,6 @@ pub(super) struct Job {
     /// Rows that were read for it already. They may have moved since, which the store will say.
     pub(super) view: Option<Arc<View>>,
     pub(super) reply: oneshot::Sender<Result<Vec<Reply>, Error>>,
-}
-
-/// Rows that were read together, and the time before that.
-pub(super) struct View {
-    pub(super) rows: World,
-    pub(super) at: Millis,
 }
 
 /// A command of a job, and the time before its rows were read where that was earlier.
@@ -100,6 +96,8 @@ fn together(replies: Vec<Result<Reply, Error>>) -> Result<Vec<Reply>, Error> {
 struct Decided {
     reply: Reply,
     set: Option<usize>,
+    /// Rows that it looked at as others before it in the batch left them.
+    leans: Vec<RowKey>,
 }
 
 async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error>>, Error> {
@@ -166,6 +164,7 @@ async fn attempt(
     let now = shared.time.now();
     let mut sets = Vec::with_capacity(commands.len());
     let mut decided = Vec::with_capacity(commands.len());
+    let mut written = BTreeSet::new();
     for Asked { command, read_at, .. } in asked {
         let mut decision = decide(command, &world, now);
         if decision.writes.is_empty() {
@@ -177,13 +176,20 @@ async fn attempt(
         {
             shared.note(target.key, &decision.reply, now);
         }
+        let leans = leans(command, &world, &written);
         let set = (!decision.writes.is_empty()).then(|| {
-            let set = WriteSet { id: shared.next_id(), writes: decision.writes };
+            let mut writes = decision.writes;
+            // What was decided over another's write must not stand where that falls, also if it leaves that row alone.
+            let unwritten = leans.iter().filter(|key| !writes.iter().any(|write| write.key == **key));
+            let held: Vec<Write> = unwritten.filter_map(|key| world.hold(*key)).collect();
+            writes.extend(held);
+            written.extend(writes.iter().map(|write| write.key));
+            let set = WriteSet { id: shared.next_id(), writes };
             world.apply(&set);
             sets.push(set);
             sets.len() - 1
         });
-        decided.push(Decided { reply: decision.reply, set });
+        decided.push(Decided { reply: decision.reply, set, leans });
     }
     if sets.is_empty() {
         return Ok(decided.into_iter().map(|one| Some(Ok(one.reply))).collect());
@@ -198,14 +204,13 @@ async fn attempt(
     shared.waiters.wake(freed(&sets));
     Ok(decided
         .into_iter()
-        .zip(&commands)
-        .map(|(one, command)| match one.set {
+        .map(|one| match one.set {
             Some(set) if verdicts[set] == Verdict::Applied => Some(Ok(one.reply)),
             // The first try may have gone through and been written over since: decided again, it would happen twice.
             Some(_) if repeated => Some(Err(Error::Unknown("another node wrote meanwhile".to_owned()))),
             Some(_) => None,
             // A refusal that was decided over a write which then did not happen must be decided again.
-            None => (moved.is_empty() || !touches(command, &moved)).then_some(Ok(one.reply)),
+            None => (!one.leans.iter().any(|key| moved.contains(key))).then_some(Ok(one.reply)),
         })
         .collect())
 }
@@ -229,62 +234,10 @@ async fn persist(shared: &Shared, sets: &[WriteSet], now: Millis) -> Result<Pers
     Err(Error::Unknown(perhaps.unwrap_or_default()))
 }
 
-/// The rows that the commands stand on, with what is known of them already.
-pub(super) async fn load(shared: &Shared, commands: &[&Command], known: World) -> Result<World, Error> {
-    let mut world = known;
-    let mut keys = Vec::with_capacity(commands.len());
-    for command in commands {
-        footprint(command, &mut |key| keys.push(key));
-    }
-    world.fill(shared, keys).await?;
-    let more = commands.iter().filter_map(|command| follow(command, &world)).collect();
-    world.fill(shared, more).await?;
-    Ok(world)
-}
-
-fn touches(command: &Command, keys: &[RowKey]) -> bool {
-    let mut hit = false;
-    footprint(command, &mut |key| hit |= keys.contains(&key));
-    hit
-}
-
 // Keys that somebody may be waiting for.
 fn freed(sets: &[WriteSet]) -> impl Iterator<Item = FenceKey> {
     sets.iter().flat_map(|set| &set.writes).filter_map(|write| match &write.put {
         Some(Record::Fence(fence)) if !matches!(fence.state, State::Pending { .. }) => Some(FenceKey(write.key.id)),
         _ => None,
     })
-}
-
-impl World {
-    // Jobs are in the order in which they were read: of a row that was read twice, the later reading counts.
-    fn merged(jobs: &[Job]) -> Self {
-        let mut world = Self::default();
-        let mut last: Option<&Arc<View>> = None;
-        for view in jobs.iter().filter_map(|job| job.view.as_ref()) {
-            if !last.is_some_and(|last| Arc::ptr_eq(last, view)) {
-                world.0.extend(view.rows.0.iter().map(|(key, row)| (*key, row.clone())));
-            }
-            last = Some(view);
-        }
-        world
-    }
-
-    async fn fill(&mut self, shared: &Shared, mut keys: Vec<RowKey>) -> Result<(), Error> {
-        keys.retain(|key| !self.0.contains_key(key));
-        if keys.is_empty() {
-            return Ok(());
-        }
-        keys.sort_unstable();
-        keys.dedup();
-        self.0.extend(keys.iter().copied().zip(shared.store.load(&keys).await?));
-        Ok(())
-    }
-
-    fn apply(&mut self, set: &WriteSet) {
-        for write in &set.writes {
-            let row = write.put.clone().map(|record| Arc::new(Row { record, revision: set.id }));
-            self.0.insert(write.key, row);
-        }
-    }
 }

@@ -6,6 +6,7 @@ mod commit;
 mod explain;
 mod housekeep;
 mod read;
+mod rows;
 mod sightings;
 mod waiters;
 

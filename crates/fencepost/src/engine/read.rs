@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 
 use super::{
     Error, Shared, World,
-    commit::{Job, View, load},
+    commit::Job,
+    rows::{View, load},
 };
 
 pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, commits: mpsc::Sender<Job>) {

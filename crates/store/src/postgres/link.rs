@@ -28,7 +28,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// our statements look rows up by key: so only plans that do.
 const SETTLE: &str = "SELECT set_config(known.name, wanted.value, false) FROM pg_settings known
     JOIN (VALUES ('statement_timeout', '2000', '0'), ('idle_in_transaction_session_timeout', '5000', '0'), ('plan_cache_mode', 'force_generic_plan', 'auto'),
-        ('enable_seqscan', 'off', 'on'), ('enable_hashjoin', 'off', 'on'), ('enable_mergejoin', 'off', 'on'),
+        ('jit', 'off', 'on'), ('enable_seqscan', 'off', 'on'), ('enable_hashjoin', 'off', 'on'), ('enable_mergejoin', 'off', 'on'),
         ('synchronous_commit', 'on', 'off'), ('synchronous_commit', 'on', 'local'),
         ('synchronous_commit', 'on', 'remote_write')) AS wanted (name, value, instead_of)
     ON known.name = wanted.name AND known.setting = wanted.instead_of";

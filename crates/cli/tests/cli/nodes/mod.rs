@@ -15,4 +15,5 @@ mod takeover;
 mod teeth;
 mod together;
 mod town;
+mod upgrade;
 mod verdicts;

@@ -1,0 +1,81 @@
+//! The rows that a batch of commands stands on: read together, and seen with what earlier commands of the batch wrote.
+//! Never reads a row twice for one batch. Called by the read loop and the commit loop.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use fencepost_kernel::{
+    Command, Millis, Row, RowKey, Rows, Write,
+    decide::{follow, footprint},
+};
+use fencepost_store::WriteSet;
+
+use super::{Error, Shared, World, commit::Job};
+
+/// Rows that were read together, and the time before that.
+pub(super) struct View {
+    pub(super) rows: World,
+    pub(super) at: Millis,
+}
+
+/// The rows that the commands stand on, with what is known of them already.
+pub(super) async fn load(shared: &Shared, commands: &[&Command], known: World) -> Result<World, Error> {
+    let mut world = known;
+    let mut keys = Vec::with_capacity(commands.len());
+    for command in commands {
+        footprint(command, &mut |key| keys.push(key));
+    }
+    world.fill(shared, keys).await?;
+    let more = commands.iter().filter_map(|command| follow(command, &world)).collect();
+    world.fill(shared, more).await?;
+    Ok(world)
+}
+
+/// Which of the rows that a command looks at were written by others before it.
+pub(super) fn leans(command: &Command, world: &World, written: &BTreeSet<RowKey>) -> Vec<RowKey> {
+    let mut keys = Vec::new();
+    if !written.is_empty() {
+        footprint(command, &mut |key| keys.push(key));
+        keys.extend(follow(command, world));
+        keys.retain(|key| written.contains(key));
+    }
+    keys
+}
+
+impl World {
+    // Jobs are in the order in which they were read: of a row that was read twice, the later reading counts.
+    pub(super) fn merged(jobs: &[Job]) -> Self {
+        let mut world = Self::default();
+        let mut last: Option<&Arc<View>> = None;
+        for view in jobs.iter().filter_map(|job| job.view.as_ref()) {
+            if !last.is_some_and(|last| Arc::ptr_eq(last, view)) {
+                world.0.extend(view.rows.0.iter().map(|(key, row)| (*key, row.clone())));
+            }
+            last = Some(view);
+        }
+        world
+    }
+
+    async fn fill(&mut self, shared: &Shared, mut keys: Vec<RowKey>) -> Result<(), Error> {
+        keys.retain(|key| !self.0.contains_key(key));
+        if keys.is_empty() {
+            return Ok(());
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        self.0.extend(keys.iter().copied().zip(shared.store.load(&keys).await?));
+        Ok(())
+    }
+
+    /// Writes a row as it is, so that what else is written with it falls where this row moves.
+    pub(super) fn hold(&self, key: RowKey) -> Option<Write> {
+        let row = self.row(&key)?;
+        Some(Write { key, expect: Some(row.revision), put: Some(row.record.clone()) })
+    }
+
+    pub(super) fn apply(&mut self, set: &WriteSet) {
+        for write in &set.writes {
+            let row = write.put.clone().map(|record| Arc::new(Row { record, revision: set.id }));
+            self.0.insert(write.key, row);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What stands of a batch where another node wrote first, and of a commit whose answer was lost.
+//! Both were found by seeds. Called by the test runner.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use fencepost::engine::Error;
+use fencepost_kernel::{
+    Command, Reply, Tenant, Version,
+    command::{Claim, Release, Seal},
+    fence::Token,
+    key::Target,
+    scope::{Scope, VersionRule},
+};
+
+use super::pair::{Pair, claimed_by_second};
+
+// A document in one of its versions.
+fn target(version: &str) -> Target {
+    let mut scope = Scope::new("MOVE", vec!["doc", "rev"]);
+    scope.version = Some(VersionRule { field: "rev".to_owned(), per: vec!["doc".to_owned()] });
+    let fields = vec![("doc".to_owned(), "d".to_owned()), ("rev".to_owned(), version.to_owned())];
+    Target::new(Tenant::new("acme"), Arc::new(scope), fields, None).expect("a target")
+}
+
+fn claim(version: &str, lease_ms: u64) -> Command {
+    Command::Claim(Claim { target: target(version), body: None, version: None, source: None, lease_ms })
+}
+
+fn seal(version: &str, token: Token) -> Command {
+    let effect_id = format!("effect of {version}");
+    Command::Seal(Seal { target: target(version), token, effect_id, receipt: "done".into() })
+}
+
+#[tokio::test]
+async fn a_seal_beside_one_that_fell_still_raises_the_version() {
+    let pair = Pair::start().await;
+    let fourth = claimed_by_second(&pair, &claim("4", 100)).await;
+    let third = claimed_by_second(&pair, &claim("3", 60_000)).await;
+    let stopped = pair.way.commits.lock().await;
+    // Beside the seal of 4, that of 3 has no version to raise.
+    let seals = pair.ask_first(vec![seal("4", fourth), seal("3", third)]).await;
+    pair.set_clock_ms(5_000);
+    claimed_by_second(&pair, &claim("4", 100)).await;
+    drop(stopped);
+    let replies = seals.await.expect("the node lives").expect("replies");
+    assert!(matches!(replies[0], Reply::FencedOff { .. }), "{:?}", replies[0]);
+    assert!(matches!(replies[1], Reply::Sealed { replay: false, .. }), "{:?}", replies[1]);
+    match pair.second.ask(&claim("2", 100)).await.expect("an answer") {
+        Reply::Stale { sealed_version } => assert_eq!(sealed_version, Version::Integer(3)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_release_that_went_through_unheard_is_not_told_of_as_refused() {
+    let pair = Pair::start().await;
+    let token = claimed_by_second(&pair, &claim("1", 60_000)).await;
+    pair.way.loses_answer.store(true, Ordering::Relaxed);
+    let unnoticed = pair.way.answers.lock().await;
+    let release = pair.ask_first(vec![Command::Release(Release { target: target("1"), token })]).await;
+    // It is free, and somebody else takes it before the first node asks once more.
+    claimed_by_second(&pair, &claim("1", 60_000)).await;
+    drop(unnoticed);
+    let outcome = release.await.expect("the node lives");
+    assert!(matches!(outcome, Err(Error::Unknown(_))), "{outcome:?}");
+}

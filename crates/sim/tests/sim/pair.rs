@@ -1,0 +1,141 @@
+//! Two engines on one store, of which the first can be stopped at a chosen place: what a seed found, told step by step.
+//! Never sleeps: a lock that a test holds is where the node stands. Used by `dates` and `batches`.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use fencepost::{
+    clock::SystemClock,
+    engine::{self, Engine, Limits},
+};
+use fencepost_kernel::{Command, Millis, Reply, RowKey, fence::Token, key::Kind};
+use fencepost_store::{
+    Error, Memory, Promises, Store, Verdict, WriteSet,
+    contract::{Found, Loaded},
+};
+use futures::future::BoxFuture;
+use tokio::{sync::Mutex, task::JoinHandle};
+
+/// One node's way to a store that others share. A test that holds a lock keeps the node from getting on.
+pub struct Way {
+    memory: Arc<Memory>,
+    clock_ms: Arc<AtomicU64>,
+    pub loads: Mutex<()>,
+    pub commits: Mutex<()>,
+    /// Whether the answer to the next commit gets lost, and when that is noticed.
+    pub loses_answer: AtomicBool,
+    pub answers: Mutex<()>,
+}
+
+impl Store for Way {
+    fn promises(&self) -> Promises {
+        Promises { shared: true, ..self.memory.promises() }
+    }
+
+    fn now(&self) -> Option<Millis> {
+        Some(Millis(self.clock_ms.load(Ordering::Relaxed)))
+    }
+
+    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
+        Box::pin(async move {
+            let _may = self.loads.lock().await;
+            self.memory.load(keys).await
+        })
+    }
+
+    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
+        self.memory.peek(key)
+    }
+
+    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
+        Box::pin(async move {
+            let _may = self.commits.lock().await;
+            let verdicts = self.memory.commit(sets, now).await;
+            if self.loses_answer.swap(false, Ordering::Relaxed) {
+                let _noticed = self.answers.lock().await;
+                return Err(Error::Unknown("the connection broke".to_owned()));
+            }
+            verdicts
+        })
+    }
+
+    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>> {
+        self.memory.time_floor()
+    }
+
+    fn due<'a>(
+        &'a self,
+        until: Millis,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        self.memory.due(until, after, limit)
+    }
+
+    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
+        self.memory.scan(kind, after, limit)
+    }
+}
+
+/// Two nodes on one store, at the store's time 1,000.
+pub struct Pair {
+    clock_ms: Arc<AtomicU64>,
+    first: Engine,
+    /// The first node's way to the store.
+    pub way: Arc<Way>,
+    pub second: Engine,
+}
+
+impl Pair {
+    pub async fn start() -> Self {
+        let (memory, clock_ms) = (Arc::new(Memory::new()), Arc::new(AtomicU64::new(1_000)));
+        let mut nodes = Vec::new();
+        for first_commit_id in [1, 1_000_000] {
+            let (memory, clock_ms) = (memory.clone(), clock_ms.clone());
+            let way = Arc::new(Way {
+                memory,
+                clock_ms,
+                loads: Mutex::default(),
+                commits: Mutex::default(),
+                loses_answer: AtomicBool::new(false),
+                answers: Mutex::default(),
+            });
+            let limits = Limits { first_commit_id: Some(first_commit_id), ..Limits::default() };
+            let clock = Arc::new(SystemClock::default());
+            let (engine, loops) = Engine::new(way.clone(), clock, limits, Box::new(()), None).await.expect("an engine");
+            tokio::spawn(loops);
+            nodes.push((engine, way));
+        }
+        let ((second, _), (first, way)) = (nodes.pop().expect("a node"), nodes.pop().expect("a node"));
+        Self { clock_ms, first, way, second }
+    }
+
+    pub fn set_clock_ms(&self, now_ms: u64) {
+        self.clock_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Asks the first node, and lets it get as far as it can.
+    pub async fn ask_first(&self, commands: Vec<Command>) -> JoinHandle<Result<Vec<Reply>, engine::Error>> {
+        let first = self.first.clone();
+        let asked = tokio::spawn(async move { first.ask_all(commands).await });
+        settle().await;
+        asked
+    }
+}
+
+/// One thread: everyone who can go on has gone on long before that.
+pub async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What the second node granted.
+pub async fn claimed_by_second(pair: &Pair, claim: &Command) -> Token {
+    match pair.second.ask(claim).await.expect("an answer") {
+        Reply::New(granted) => granted.token,
+        other => panic!("{other:?}"),
+    }
+}
