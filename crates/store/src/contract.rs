@@ -125,6 +125,13 @@ pub trait Store: Send + Sync + 'static {
     /// Lets a duplicate be answered without a queue or an allocation.
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>>;
 
+    /// What the row probably is, without asking anybody: what this process wrote there last, or nothing. Good enough to
+    /// decide a write over, since the commit compares; never to answer from. None where guessing does not pay.
+    fn guess(&self, key: &RowKey) -> Option<Loaded> {
+        let _ = key;
+        None
+    }
+
     /// Commits the sets in order, in one transaction and one sync; a set sees the sets before it.
     /// One verdict per set. `now` is recorded with them as the store's time floor.
     /// An error means that no verdict is known for any of them.

@@ -11,6 +11,7 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 
+mod hot;
 mod judge;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod shared_clock;

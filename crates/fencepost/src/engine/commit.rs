@@ -33,11 +33,14 @@ struct Asked<'j> {
     job: usize,
     command: &'j Command,
     read_at: Option<Millis>,
+    /// Nobody read for it: it may be written, but not answered.
+    guessed: bool,
 }
 
 fn asked((job, asked): (usize, &Job)) -> impl Iterator<Item = Asked<'_>> {
     let read_at = asked.view.as_ref().map(|view| view.at);
-    asked.commands.iter().map(move |command| Asked { job, command, read_at })
+    let guessed = asked.view.as_ref().is_some_and(|view| view.guessed);
+    asked.commands.iter().map(move |command| Asked { job, command, read_at, guessed })
 }
 
 /// How often a command is decided again because others keep moving its rows.
@@ -98,6 +101,8 @@ struct Decided {
     set: Option<usize>,
     /// Rows that it looked at as others before it in the batch left them.
     leans: Vec<RowKey>,
+    /// An answer that rests on a guess: it must be read for first.
+    unread: bool,
 }
 
 async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error>>, Error> {
@@ -108,10 +113,11 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
     let mut replies: Vec<Option<Result<Reply, Error>>> = Vec::new();
     replies.resize_with(commands.len(), || None);
     let mut open: Vec<usize> = (0..commands.len()).collect();
-    // The first round is everybody together; later rounds are those whose rows were moved by another engine, alone.
+    // The first round is everybody together, over what is known already. Those whose rows have moved since, or were
+    // guessed wrongly, are read for together; later rounds are those that others keep moving, alone.
     for round in 0..ROUNDS_MAX {
         let mut again: Vec<usize> = Vec::new();
-        let batches: Vec<&[usize]> = if round == 0 { vec![&open] } else { open.chunks(1).collect() };
+        let batches: Vec<&[usize]> = if round <= 1 { vec![&open] } else { open.chunks(1).collect() };
         for batch in batches {
             // Those of one job keep their order: whoever comes after one that has moved again waits for it.
             if let (Some(waits_for), [index]) = (again.last(), batch)
@@ -124,7 +130,7 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
             // What was read earlier counts once: what has moved since is read again.
             let known = if round == 0 { World::merged(jobs) } else { World::default() };
             if round > 0 {
-                part.iter_mut().for_each(|asked| asked.read_at = None);
+                part.iter_mut().for_each(|asked| (asked.read_at, asked.guessed) = (None, false));
             }
             let decided = match attempt(shared, &part, known).await {
                 Ok(decided) => decided,
@@ -141,6 +147,10 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
                     None => again.push(*index),
                 }
             }
+        }
+        if round == 0 {
+            let guessed = |indices: &[usize]| indices.iter().filter(|index| commands[**index].guessed).count();
+            shared.luck.note(guessed(&open), guessed(&again));
         }
         if again.is_empty() {
             break;
@@ -165,13 +175,15 @@ async fn attempt(
     let mut sets = Vec::with_capacity(commands.len());
     let mut decided = Vec::with_capacity(commands.len());
     let mut written = BTreeSet::new();
-    for Asked { command, read_at, .. } in asked {
+    for Asked { command, read_at, guessed, .. } in asked {
         let mut decision = decide(command, &world, now);
         if decision.writes.is_empty() {
             // Nothing compares these rows again: judged later than read, a lease would lapse although renewed since.
             decision = decide(command, &world, read_at.unwrap_or(before));
         }
+        let unread = *guessed && decision.writes.is_empty();
         if decision.writes.is_empty()
+            && !unread
             && let Some(target) = command.target()
         {
             shared.note(target.key, &decision.reply, now);
@@ -181,18 +193,20 @@ async fn attempt(
             let mut writes = decision.writes;
             // What was decided over another's write must not stand where that falls, also if it leaves that row alone.
             let unwritten = leans.iter().filter(|key| !writes.iter().any(|write| write.key == **key));
-            let held: Vec<Write> = unwritten.filter_map(|key| world.hold(*key)).collect();
-            writes.extend(held);
+            if shared.many_rows {
+                let held: Vec<Write> = unwritten.filter_map(|key| world.hold(*key)).collect();
+                writes.extend(held);
+            }
             written.extend(writes.iter().map(|write| write.key));
             let set = WriteSet { id: shared.next_id(), writes };
             world.apply(&set);
             sets.push(set);
             sets.len() - 1
         });
-        decided.push(Decided { reply: decision.reply, set, leans });
+        decided.push(Decided { reply: decision.reply, set, leans, unread });
     }
     if sets.is_empty() {
-        return Ok(decided.into_iter().map(|one| Some(Ok(one.reply))).collect());
+        return Ok(decided.into_iter().map(|one| (!one.unread).then_some(Ok(one.reply))).collect());
     }
     let Persisted { verdicts, repeated } = persist(shared, &sets, now).await?;
     let moved: Vec<RowKey> = verdicts
@@ -210,7 +224,7 @@ async fn attempt(
             Some(_) if repeated => Some(Err(Error::Unknown("another node wrote meanwhile".to_owned()))),
             Some(_) => None,
             // A refusal that was decided over a write which then did not happen must be decided again.
-            None => (!one.leans.iter().any(|key| moved.contains(key))).then_some(Ok(one.reply)),
+            None => (!one.unread && !one.leans.iter().any(|key| moved.contains(key))).then_some(Ok(one.reply)),
         })
         .collect())
 }

@@ -4,6 +4,7 @@
 
 mod commit;
 mod explain;
+mod guess;
 mod housekeep;
 mod read;
 mod rows;
@@ -114,6 +115,9 @@ pub(crate) struct Shared {
     time: StoreTime,
     /// Whether other engines write to the store, too.
     shared: bool,
+    /// Whether a write set may touch several rows.
+    many_rows: bool,
+    luck: guess::Luck,
     limits: Limits,
     waiters: waiters::Waiters,
     sightings: sightings::Sightings,
@@ -171,8 +175,11 @@ impl Engine {
         let next_id = AtomicU64::new(limits.first_commit_id.map_or_else(random, Ok)?);
         let (jobs, asked) = mpsc::channel(limits.queue_max);
         let (commits, decided) = mpsc::channel(limits.queue_max);
+        let promises = store.promises();
         let shared = Arc::new(Shared {
-            shared: store.promises().shared,
+            shared: promises.shared,
+            many_rows: promises.many_rows,
+            luck: guess::Luck::default(),
             store,
             time,
             waiters: waiters::Waiters::new(limits.waiters_max),

@@ -15,6 +15,8 @@ use super::{Error, Shared, World, commit::Job};
 pub(super) struct View {
     pub(super) rows: World,
     pub(super) at: Millis,
+    /// Whether nobody read them: good for a write that the store compares, not for an answer.
+    pub(super) guessed: bool,
 }
 
 /// The rows that the commands stand on, with what is known of them already.
@@ -42,11 +44,13 @@ pub(super) fn leans(command: &Command, world: &World, written: &BTreeSet<RowKey>
 }
 
 impl World {
-    // Jobs are in the order in which they were read: of a row that was read twice, the later reading counts.
+    // Jobs are in the order in which they were read: of a row that was read twice, the later reading counts. A guess
+    // counts only where nobody read.
     pub(super) fn merged(jobs: &[Job]) -> Self {
         let mut world = Self::default();
         let mut last: Option<&Arc<View>> = None;
-        for view in jobs.iter().filter_map(|job| job.view.as_ref()) {
+        let views = || jobs.iter().filter_map(|job| job.view.as_ref());
+        for view in views().filter(|view| view.guessed).chain(views().filter(|view| !view.guessed)) {
             if !last.is_some_and(|last| Arc::ptr_eq(last, view)) {
                 world.0.extend(view.rows.0.iter().map(|(key, row)| (*key, row.clone())));
             }

@@ -8,7 +8,6 @@
 //! a snapshot, which moves only when a batch is published whole.
 
 mod fault;
-mod hot;
 mod journal;
 mod open;
 mod pace;
@@ -33,10 +32,10 @@ use futures::future::BoxFuture;
 use crate::{
     Durability, Error, Promises, Store, Verdict, WriteSet, codec,
     contract::{Found, Loaded},
+    hot::Hot,
     judge::{Change, Judged, Known, judge},
 };
 use fault::Fault;
-use hot::Hot;
 use recent::Recent;
 use staged::Staged;
 

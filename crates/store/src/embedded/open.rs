@@ -74,7 +74,7 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
         persist,
         time_floor,
         recent: Default::default(),
-        hot: super::hot::Hot::new(options.hot_bytes),
+        hot: crate::hot::Hot::new(options.hot_bytes),
         fault: Default::default(),
         commit: Mutex::new(()),
         _lock: lock,

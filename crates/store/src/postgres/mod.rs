@@ -44,6 +44,7 @@ use crate::{
     address::Opener,
     codec,
     contract::{Found, Loaded},
+    hot::Hot,
     shared_clock::SharedClock,
 };
 
@@ -51,6 +52,9 @@ use crate::{
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// How long a commit may take. The server gives up a statement before that, and then nothing has happened.
 const COMMIT_MAX: Duration = Duration::from_secs(3);
+
+/// Memory for rows that were written lately.
+const HOT_BYTES: u64 = 32 << 20;
 
 /// A store in a PostgreSQL database.
 pub struct Postgres {
@@ -74,6 +78,8 @@ struct Inner {
     /// Whose turn it is to commit, and the ids whose fate the last commit left open.
     turn: tokio::sync::Mutex<HashSet<CommitId>>,
     stopped: OnceLock<String>,
+    /// What this node wrote lately. Others may have written since.
+    hot: Hot,
 }
 
 impl Postgres {
@@ -101,6 +107,7 @@ impl Postgres {
             promises,
             turn: tokio::sync::Mutex::default(),
             stopped: OnceLock::new(),
+            hot: Hot::new(HOT_BYTES),
         });
         runtime.spawn(nodes::beat(Arc::downgrade(&inner)));
         Ok(Self { inner, runtime })
@@ -183,11 +190,22 @@ impl Inner {
             Err(Error::Unknown("the database does not answer".to_owned()))
         });
         match &outcome {
-            Ok(_) => perhaps.clear(),
+            Ok(verdicts) => {
+                perhaps.clear();
+                self.remember(&sets, verdicts);
+            }
             Err(Error::Unknown(_)) => perhaps.extend(sets.iter().map(|set| set.id)),
             Err(_) => {}
         }
         outcome
+    }
+
+    fn remember(&self, sets: &[WriteSet], verdicts: &[Verdict]) {
+        let applied = sets.iter().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Applied);
+        for (set, write) in applied.flat_map(|(set, _)| set.writes.iter().map(move |write| (set, write))) {
+            let row = write.put.as_ref().map(|record| fencepost_kernel::Row { record: record.clone(), revision: set.id });
+            self.hot.written(write.key, row);
+        }
     }
 
     async fn sweep(&self, now: Millis, limit: usize) -> Result<usize, Error> {
@@ -226,6 +244,10 @@ impl Store for Postgres {
 
     fn peek(&self, _: &RowKey) -> Option<Result<Loaded, Error>> {
         None
+    }
+
+    fn guess(&self, key: &RowKey) -> Option<Loaded> {
+        Some(self.inner.hot.get(key))
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {

@@ -1,5 +1,5 @@
 //! Rows that were written lately, as they are: a seal after its claim, or a duplicate after its seal, needs no read
-//! from the tree and no decoding.
+//! and no decoding. In a store of one process that is what is there; in a shared one it is a guess.
 //! Filled by commits only. A reader that put back what it read could overwrite a newer row.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const ROW_BYTES: usize = 384;
 /// Larger rows would push out too many others.
 const ROW_BYTES_MAX: usize = 64 << 10;
 
-pub(super) struct Hot(Cache<RowKey, Arc<Row>, Weight>);
+pub(crate) struct Hot(Cache<RowKey, Arc<Row>, Weight>);
 
 #[derive(Clone)]
 struct Weight;
@@ -42,16 +42,16 @@ fn bytes(record: &Record) -> usize {
 }
 
 impl Hot {
-    pub(super) fn new(bytes_max: u64) -> Self {
+    pub(crate) fn new(bytes_max: u64) -> Self {
         Self(Cache::with_weighter((bytes_max as usize / ROW_BYTES).max(1), bytes_max, Weight))
     }
 
-    pub(super) fn get(&self, key: &RowKey) -> Option<Arc<Row>> {
+    pub(crate) fn get(&self, key: &RowKey) -> Option<Arc<Row>> {
         self.0.get(key)
     }
 
     /// After a commit is durable, and before it is acknowledged.
-    pub(super) fn written(&self, key: RowKey, row: Option<Row>) {
+    pub(crate) fn written(&self, key: RowKey, row: Option<Row>) {
         match row {
             Some(row) if bytes(&row.record) <= ROW_BYTES_MAX => self.0.insert(key, Arc::new(row)),
             _ => drop(self.0.remove(&key)),
