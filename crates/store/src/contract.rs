@@ -39,6 +39,8 @@ pub enum Verdict {
     Applied,
     /// Something it was decided over has moved; none of it was written. Decide again.
     Moved,
+    /// Somebody else's transaction holds a row of it, and did not let go in time; none of it was written. Ask later.
+    Held,
 }
 
 /// An infrastructure failure. Its kind answers one question: did it happen?

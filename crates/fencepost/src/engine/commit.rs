@@ -43,6 +43,7 @@ fn asked((job, asked): (usize, &Job)) -> impl Iterator<Item = Asked<'_>> {
     asked.commands.iter().map(move |command| Asked { job, command, read_at, guessed })
 }
 
+const HELD: &str = "another transaction holds the row";
 /// How often a command is decided again because others keep moving its rows.
 const ROUNDS_MAX: usize = 16;
 /// How often a commit with an unknown outcome is repeated under its own ids.
@@ -212,7 +213,7 @@ async fn attempt(
     let moved: Vec<RowKey> = verdicts
         .iter()
         .zip(&sets)
-        .filter(|(verdict, _)| **verdict == Verdict::Moved)
+        .filter(|(verdict, _)| **verdict != Verdict::Applied)
         .flat_map(|(_, set)| set.writes.iter().map(|write| write.key))
         .collect();
     shared.waiters.wake(freed(&sets));
@@ -222,6 +223,8 @@ async fn attempt(
             Some(set) if verdicts[set] == Verdict::Applied => Some(Ok(one.reply)),
             // The first try may have gone through and been written over since: decided again, it would happen twice.
             Some(_) if repeated => Some(Err(Error::Unknown("another node wrote meanwhile".to_owned()))),
+            // Waiting here would make everybody wait.
+            Some(set) if verdicts[set] == Verdict::Held => Some(Err(Error::Unavailable(HELD.to_owned()))),
             Some(_) => None,
             // A refusal that was decided over a write which then did not happen must be decided again.
             None => (!one.unread && !one.leans.iter().any(|key| moved.contains(key))).then_some(Ok(one.reply)),

@@ -48,7 +48,7 @@ pub(super) async fn fill(
             })
             .collect();
         let verdicts = to.commit(&sets, filled.floor).await?;
-        let moved = live.into_iter().zip(verdicts).filter(|(_, verdict)| *verdict == Verdict::Moved);
+        let moved = live.into_iter().zip(verdicts).filter(|(_, verdict)| *verdict != Verdict::Applied);
         let there: Found = moved.map(|(row, _)| row).collect();
         if !there.is_empty() {
             let mut found = Compared::default();

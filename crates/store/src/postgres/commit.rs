@@ -104,7 +104,7 @@ impl Committer<'_> {
         if self.perhaps.contains(&set.id) {
             return Err(Error::Unknown("a row is held by another transaction, perhaps by our own".to_owned()));
         }
-        Ok(Verdict::Moved)
+        Ok(Verdict::Held)
     }
 
     // No verdicts where others were in the way each time.

@@ -203,7 +203,8 @@ impl Inner {
     fn remember(&self, sets: &[WriteSet], verdicts: &[Verdict]) {
         let applied = sets.iter().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Applied);
         for (set, write) in applied.flat_map(|(set, _)| set.writes.iter().map(move |write| (set, write))) {
-            let row = write.put.as_ref().map(|record| fencepost_kernel::Row { record: record.clone(), revision: set.id });
+            let row =
+                write.put.as_ref().map(|record| fencepost_kernel::Row { record: record.clone(), revision: set.id });
             self.hot.written(write.key, row);
         }
     }

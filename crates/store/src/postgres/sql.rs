@@ -3,6 +3,7 @@
 //!
 //! Rows are locked in key order and only then written: see [0010](../../../../docs/decisions/0010-postgres.md).
 
+// The key says the tenant, the scope, the fields and the repetition: they never change.
 // Existing rows are locked first, in key order; then new ones are inserted, in key order; then the locked ones are
 // changed. Counting the rows of a step makes the next one wait for it. Nobody who waits holds a changed row that an
 // earlier step of another could wait for, so two batches never wait for one another.
@@ -30,8 +31,7 @@ macro_rules! write_fences {
                 FROM given WHERE expect IS NULL AND (SELECT count(*) FROM locked) >= 0 ORDER BY key
                 ON CONFLICT (key) DO NOTHING RETURNING key
             ), updated AS (
-                UPDATE fencepost_fences old SET tenant = new.tenant, scope = new.scope, fields = new.fields::jsonb,
-                    seq = new.seq, state = new.state, on_lapse = new.on_lapse, token = new.token,
+                UPDATE fencepost_fences old SET state = new.state, on_lapse = new.on_lapse, token = new.token,
                     attempt = new.attempt, effect_id = new.effect_id, source_kind = new.source_kind,
                     source_id = new.source_id, first_seen = new.first_seen, lease_expires = new.lease_expires,
                     sealed_at = new.sealed_at, released_at = new.released_at, expires_at = new.expires_at,

@@ -15,7 +15,7 @@ use fencepost_kernel::{
 };
 use fencepost_store::{
     Durability, Error, Store,
-    Verdict::{Applied, Moved},
+    Verdict::{Applied, Held},
     postgres::Postgres,
 };
 use futures::executor::block_on;
@@ -306,7 +306,7 @@ fn a_row_that_somebody_holds_stops_only_who_wants_it() {
         set(3, [put(1, Some(1), sealed(3, u64::MAX))]),
         set(4, [put(4, None, sealed(4, u64::MAX))]),
     ];
-    assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), [Applied, Moved, Applied]);
+    assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), [Applied, Held, Applied]);
     rig.runtime.block_on(held.rollback()).unwrap();
     assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), [Applied; 3]);
 }

@@ -98,3 +98,26 @@ fn sigterm_of_a_node_under_load_loses_nothing() {
     town.audit(&history, 0..next);
     assert_kept(&history, 3, 0, "nodes were ended by SIGTERM");
 }
+
+#[test]
+fn a_transaction_that_holds_one_key_keeps_nobody_else_waiting() {
+    let town = Town::start(1);
+    let node = town.node(0);
+    let held = json!({"index_hash": "held"});
+    let token = node.acme().claim(SCOPE, &held).token();
+    let hold = "BEGIN; UPDATE fencepost_fences SET attempt = attempt; SELECT pg_sleep(4); ROLLBACK";
+    thread::scope(|scope| {
+        let holder = scope.spawn(|| town.postgres.sql(&town.database, hold));
+        thread::sleep(Duration::from_millis(700));
+        let refused = node.acme().seal(SCOPE, &held, token, "E", json!(1));
+        refused.problem(503, "store-unavailable");
+        assert!(!holder.is_finished(), "the key was held all the time");
+        let begun = Instant::now();
+        for other in 0..5 {
+            node.acme().claim(SCOPE, &json!({"index_hash": other.to_string()})).token();
+        }
+        assert!(!holder.is_finished() && begun.elapsed() < Duration::from_secs(2), "others were kept waiting");
+        holder.join().unwrap();
+    });
+    node.acme().seal(SCOPE, &held, token, "E", json!(1)).ok(200);
+}
