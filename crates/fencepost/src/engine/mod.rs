@@ -273,7 +273,8 @@ impl Engine {
         replies.pop().ok_or_else(|| Error::Unknown("no reply".to_owned()))
     }
 
-    /// The replies to several commands, decided in order and made durable in one commit.
+    /// The replies to several commands, decided in order and made durable in one commit. On a shared store what others have
+    /// moved meanwhile is decided again after the rest; the order holds for each key.
     pub async fn ask_all(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
         if commands.is_empty() {
             return Ok(Vec::new());
