@@ -221,6 +221,12 @@ impl<'a> Effect<'a> {
             Some(lease) => (lease.as_millis() as u64).clamp(1, target.scope.lease_ms_max),
             None => target.scope.lease_ms,
         };
+        if self.version.is_some() && !self.fencepost.engine().promises().many_rows {
+            return Err(Error::UnfitScope(format!(
+                "{}: it commits rows one by one and cannot order versions",
+                self.scope
+            )));
+        }
         let body = match &self.body {
             Some(bytes) => {
                 let node = json::parse(bytes).map_err(|bad| Error::WrongBody(bad.to_string()))?;

@@ -73,18 +73,16 @@ impl fmt::Display for Address {
     }
 }
 
-// Between the scheme and the last @ before the path stands who logs in; what follows its colon is secret.
+// Between the scheme and the last @ stands who logs in; what follows its colon is secret, and may hold any character.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    let path = path.split('?').next().unwrap_or_default();
-    match authority.rsplit_once('@') {
+    let place = |text: &str| text.split('?').next().unwrap_or_default().to_owned();
+    match rest.rsplit_once('@') {
         Some((login, hosts)) => {
-            let user = login.split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}@{hosts}{path}")
+            let user = login.split([':', '/', '?']).next().unwrap_or_default();
+            format!("{scheme}://{user}@{}", place(hosts))
         }
-        None => format!("{scheme}://{authority}{path}"),
+        None => format!("{scheme}://{}", place(rest)),
     }
 }
 
@@ -103,9 +101,19 @@ mod tests {
 
     #[test]
     fn a_password_is_never_shown() {
-        for url in ["postgres://fp:hush@db:5432/fences?password=hush", "postgres://fp:h@sh:hush@db/fences"] {
+        for url in [
+            "postgres://fp:hush@db:5432/fences?password=hush",
+            "postgres://fp:h@sh:hush@db/fences",
+            "postgres://fp:hu/sh?hush@db/fences",
+        ] {
             let shown = Address::Postgres(url.to_owned()).to_string();
-            assert!(!shown.contains("hush") && shown.contains("fp@db") && shown.ends_with("/fences"), "{shown}");
+            assert!(
+                !shown.contains("hush")
+                    && !shown.contains("hu/sh")
+                    && shown.contains("fp@db")
+                    && shown.ends_with("/fences"),
+                "{shown}"
+            );
         }
         assert_eq!(Address::Redis("redis://:hush@cache".to_owned()).to_string(), "redis://@cache");
     }

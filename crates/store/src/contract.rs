@@ -39,7 +39,8 @@ pub enum Verdict {
     Applied,
     /// Something it was decided over has moved; none of it was written. Decide again.
     Moved,
-    /// Somebody else's transaction holds a row of it, and did not let go in time; none of it was written. Ask later.
+    /// Somebody else's transaction holds a row of it and did not let go in time, or the one server that has its rows takes
+    /// no writes; none of it was written. Ask later.
     Held,
 }
 

@@ -4,7 +4,7 @@
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
-    time::Instant,
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use fencepost_kernel::Millis;
@@ -15,17 +15,33 @@ use fencepost_kernel::Millis;
 pub(crate) struct SharedClock {
     origin: Instant,
     lead_ms: AtomicI64,
+    /// How far the wall was ahead of the local clock when the server last answered.
+    wall_ms: AtomicI64,
 }
+
+/// How far the wall may have moved against the local clock before the next answer must come first.
+const SLEPT_MS: i64 = 1_000;
 
 impl SharedClock {
     /// Starts past the floor: no millisecond of an earlier run is lived twice.
     pub(crate) fn new(floor: Millis) -> Self {
-        Self { origin: Instant::now(), lead_ms: AtomicI64::new(floor.plus(1).0 as i64) }
+        let lead_ms = AtomicI64::new(floor.plus(1).0 as i64);
+        Self { origin: Instant::now(), lead_ms, wall_ms: AtomicI64::new(i64::MIN) }
     }
 
     /// Takes in what the server said its time was. The answer is older than its arrival, so this errs to the past.
     pub(crate) fn heard(&self, server: Millis) {
-        self.lead_ms.fetch_max(server.0 as i64 - self.local_ms(), Ordering::AcqRel);
+        let local_ms = self.local_ms();
+        self.lead_ms.fetch_max(server.0 as i64 - local_ms, Ordering::AcqRel);
+        self.wall_ms.store(wall_ms() - local_ms, Ordering::Release);
+    }
+
+    /// Whether the time can be relied on without asking. The local clock stands still while a machine sleeps, and the wall
+    /// does not: where they have moved apart since the last answer, only the next one can tell.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn awake(&self) -> bool {
+        let apart = (wall_ms() - self.local_ms()).saturating_sub(self.wall_ms.load(Ordering::Acquire));
+        (-SLEPT_MS..=SLEPT_MS).contains(&apart)
     }
 
     pub(crate) fn now(&self) -> Millis {
@@ -37,9 +53,24 @@ impl SharedClock {
     }
 }
 
+fn wall_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn time_is_relied_on_only_while_the_wall_and_the_local_clock_agree() {
+        let clock = SharedClock::new(Millis(0));
+        assert!(!clock.awake(), "no answer yet");
+        clock.heard(Millis(5_000));
+        assert!(clock.awake());
+        clock.wall_ms.fetch_sub(2 * SLEPT_MS, Ordering::AcqRel);
+        assert!(!clock.awake(), "the wall went on while the local clock stood still");
+    }
 
     #[test]
     fn a_server_that_is_set_back_does_not_take_time_with_it() {

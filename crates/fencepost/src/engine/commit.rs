@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     Error, Shared, World,
-    rows::{View, leans, load},
+    rows::{View, leans, load, touches},
 };
 
 /// Commands that are decided side by side and answered together.
@@ -43,7 +43,7 @@ fn asked((job, asked): (usize, &Job)) -> impl Iterator<Item = Asked<'_>> {
     asked.commands.iter().map(move |command| Asked { job, command, read_at, guessed })
 }
 
-const HELD: &str = "another transaction holds the row";
+const HELD: &str = "another transaction holds the row, or its server takes no writes";
 /// How often a command is decided again because others keep moving its rows.
 const ROUNDS_MAX: usize = 16;
 /// How often a commit with an unknown outcome is repeated under its own ids.
@@ -100,8 +100,6 @@ fn together(replies: Vec<Result<Reply, Error>>) -> Result<Vec<Reply>, Error> {
 struct Decided {
     reply: Reply,
     set: Option<usize>,
-    /// Rows that it looked at as others before it in the batch left them.
-    leans: Vec<RowKey>,
     /// An answer that rests on a guess: it must be read for first.
     unread: bool,
 }
@@ -189,13 +187,11 @@ async fn attempt(
         {
             shared.note(target.key, &decision.reply, now);
         }
-        let leans = leans(command, &world, &written);
         let set = (!decision.writes.is_empty()).then(|| {
             let mut writes = decision.writes;
             // What was decided over another's write must not stand where that falls, also if it leaves that row alone.
-            let unwritten = leans.iter().filter(|key| !writes.iter().any(|write| write.key == **key));
             if shared.many_rows {
-                let held: Vec<Write> = unwritten.filter_map(|key| world.hold(*key)).collect();
+                let held: Vec<Write> = leans(command, &world, &written, &writes).collect();
                 writes.extend(held);
             }
             written.extend(writes.iter().map(|write| write.key));
@@ -204,13 +200,13 @@ async fn attempt(
             sets.push(set);
             sets.len() - 1
         });
-        decided.push(Decided { reply: decision.reply, set, leans, unread });
+        decided.push(Decided { reply: decision.reply, set, unread });
     }
     if sets.is_empty() {
         return Ok(decided.into_iter().map(|one| (!one.unread).then_some(Ok(one.reply))).collect());
     }
     let Persisted { verdicts, repeated } = persist(shared, &sets, now).await?;
-    let moved: Vec<RowKey> = verdicts
+    let moved: BTreeSet<RowKey> = verdicts
         .iter()
         .zip(&sets)
         .filter(|(verdict, _)| **verdict != Verdict::Applied)
@@ -219,7 +215,8 @@ async fn attempt(
     shared.waiters.wake(freed(&sets));
     Ok(decided
         .into_iter()
-        .map(|one| match one.set {
+        .zip(&commands)
+        .map(|(one, command)| match one.set {
             Some(set) if verdicts[set] == Verdict::Applied => Some(Ok(one.reply)),
             // The first try may have gone through and been written over since: decided again, it would happen twice.
             Some(_) if repeated => Some(Err(Error::Unknown("another node wrote meanwhile".to_owned()))),
@@ -227,7 +224,7 @@ async fn attempt(
             Some(set) if verdicts[set] == Verdict::Held => Some(Err(Error::Unavailable(HELD.to_owned()))),
             Some(_) => None,
             // A refusal that was decided over a write which then did not happen must be decided again.
-            None => (!one.unread && !one.leans.iter().any(|key| moved.contains(key))).then_some(Ok(one.reply)),
+            None => (!one.unread && !touches(command, &world, &moved)).then_some(Ok(one.reply)),
         })
         .collect())
 }

@@ -14,11 +14,17 @@ const PAGES_MAX: usize = 10;
 /// Counts flushed in one step.
 const FLUSH_MAX: usize = 1_000;
 
-/// Where the sweep stands.
-#[derive(Default)]
+/// Where the sweep stands, and how many rows it takes at a time: fewer where so many were too much for the store.
 pub(super) struct Sweep {
     kind: usize,
     after: Option<RowKey>,
+    rows: usize,
+}
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self { kind: 0, after: None, rows: PAGE_ROWS }
+    }
 }
 
 const SWEPT: [Kind; 3] = [Kind::Fence, Kind::Trace, Kind::AgainHead];
@@ -50,13 +56,16 @@ impl Engine {
     }
 
     async fn sweep_page(&self) -> Result<usize, Error> {
-        let (kind, after) = {
-            let sweep = self.shared.sweep.lock().unwrap_or_else(PoisonError::into_inner);
-            (sweep.kind, sweep.after)
+        let (kind, after, rows) = {
+            let mut sweep = self.shared.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+            let rows = sweep.rows;
+            // Until the page is there, the next try asks for less.
+            sweep.rows = (rows / 4).max(1);
+            (sweep.kind, sweep.after, rows)
         };
         let now = self.now();
-        let page = self.shared.store.scan(SWEPT[kind], after, PAGE_ROWS).await?;
-        let next = page.last().filter(|_| page.len() == PAGE_ROWS).map(|(key, _)| *key);
+        let page = self.shared.store.scan(SWEPT[kind], after, rows).await?;
+        let next = page.last().filter(|_| page.len() == rows).map(|(key, _)| *key);
         let over: Vec<Command> = page
             .iter()
             .filter(|(_, row)| row.record.expires_at().is_some_and(|expires| expires <= now))
@@ -68,6 +77,7 @@ impl Engine {
         }
         let mut sweep = self.shared.sweep.lock().unwrap_or_else(PoisonError::into_inner);
         sweep.after = next;
+        sweep.rows = (rows * 2).min(PAGE_ROWS);
         if next.is_none() {
             sweep.kind = (kind + 1) % SWEPT.len();
         }

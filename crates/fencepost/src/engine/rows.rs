@@ -32,14 +32,27 @@ pub(super) async fn load(shared: &Shared, commands: &[&Command], known: World) -
     Ok(world)
 }
 
-/// Which of the rows that a command looks at were written by others before it.
-pub(super) fn leans(command: &Command, world: &World, written: &BTreeSet<RowKey>) -> Vec<RowKey> {
-    let mut keys = Vec::new();
-    if !written.is_empty() {
-        footprint(command, &mut |key| keys.push(key));
-        keys.extend(follow(command, world));
-        keys.retain(|key| written.contains(key));
-    }
+/// Writes that bind a command to rows which others before it wrote, and which it looks at but leaves alone.
+pub(super) fn leans<'a>(
+    command: &Command,
+    world: &'a World,
+    written: &'a BTreeSet<RowKey>,
+    own: &'a [Write],
+) -> impl Iterator<Item = Write> + use<'a> {
+    let keys = if written.is_empty() { Vec::new() } else { looked_at(command, world) };
+    let left_alone = |key: &RowKey| written.contains(key) && !own.iter().any(|write| write.key == *key);
+    keys.into_iter().filter(left_alone).filter_map(|key| world.hold(key))
+}
+
+/// Whether a command looks at one of these rows.
+pub(super) fn touches(command: &Command, world: &World, keys: &BTreeSet<RowKey>) -> bool {
+    !keys.is_empty() && looked_at(command, world).iter().any(|key| keys.contains(key))
+}
+
+fn looked_at(command: &Command, world: &World) -> Vec<RowKey> {
+    let mut keys = Vec::with_capacity(2);
+    footprint(command, &mut |key| keys.push(key));
+    keys.extend(follow(command, world));
     keys
 }
 

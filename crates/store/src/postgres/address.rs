@@ -3,7 +3,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use tokio_postgres::{Config, config::SslMode};
+use tokio_postgres::{
+    Config,
+    config::{SslMode, TargetSessionAttrs},
+};
 
 use super::tls::{Tls, Trust, tls};
 use crate::Error;
@@ -48,6 +51,10 @@ impl Target {
         config.ssl_mode(ssl_mode);
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
+        }
+        // A standby answers, too, but with what was: unless the url says otherwise, only a primary will do.
+        if config.get_target_session_attrs() == TargetSessionAttrs::Any {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         if config.get_application_name().is_none() {
             config.application_name(format!("fencepost {node}"));

@@ -2,7 +2,10 @@
 //! Never says that something moved while an earlier try of it may still be under way.
 //! Called by the store, one commit at a time.
 
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::{Duration, Instant},
+};
 
 use fencepost_kernel::{
     Millis, RowKey, Write,
@@ -29,6 +32,8 @@ use crate::{
 
 /// How often a commit that lost against others is tried again before it is taken apart, and each part of it then.
 const TRIES_MAX: usize = 3;
+/// How long a commit that somebody is in the way of is taken apart; what is left then is told to come back.
+const APART_MAX: Duration = Duration::from_secs(1);
 /// About how many bytes of rows one transaction carries; more are several transactions.
 const BYTES_MAX: usize = 16 << 20;
 
@@ -74,7 +79,7 @@ impl Committer<'_> {
         }
         let hurry = self.session.say("SET lock_timeout = '25ms'").await;
         hurry.map_err(|error| fault::of_read(&error))?;
-        let outcome = self.apart(sets, now).await;
+        let outcome = self.apart(sets, now, Instant::now() + APART_MAX).await;
         if self.session.say(LOCK_WAIT).await.is_err() {
             self.session.spoil();
         }
@@ -82,15 +87,15 @@ impl Committer<'_> {
     }
 
     // Each half in a transaction of its own: who is in nobody's way goes through, and the few others are soon found.
-    async fn apart(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
-        if let [set] = sets {
-            return self.in_the_way(set).map(|verdict| vec![verdict]);
+    async fn apart(&self, sets: &[WriteSet], now: Millis, until: Instant) -> Result<Vec<Verdict>, Error> {
+        if sets.len() == 1 || Instant::now() > until {
+            return sets.iter().map(|set| self.in_the_way(set)).collect();
         }
         let (half, rest) = sets.split_at(sets.len() / 2);
         let mut verdicts = Vec::with_capacity(sets.len());
         for part in [half, rest] {
             let told = match self.tries(part, now).await {
-                Ok(None) => Box::pin(self.apart(part, now)).await,
+                Ok(None) => Box::pin(self.apart(part, now, until)).await,
                 Ok(Some(told)) => Ok(told),
                 Err(error) => Err(error),
             };

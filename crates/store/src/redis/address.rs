@@ -80,6 +80,7 @@ impl Settings {
                 let format = number.parse().ok().filter(known);
                 self.format = format.ok_or(format!("format: 1 to {}, not `{number}`", codec::VERSION))?;
             }
+            (name, _) if name.contains('@') => return Err("a `?` in a password must be written %3F".to_owned()),
             (name, _) => return Err(format!("`{name}` is not known: prefix, slots, replicas and format are")),
         }
         Ok(())

@@ -5,8 +5,10 @@
 -- them the revision it expects (or nothing), the new row (or nothing, to remove it), its place in the due list, when it is
 -- due (or nothing), and how long it lives (or nothing).
 local call = redis.call
+-- Always written: what a repeated commit waits for (WAIT) is what its own connection wrote.
 local known = call('GET', KEYS[1])
-if not known or tonumber(known) < tonumber(ARGV[1]) then call('SET', KEYS[1], ARGV[1]) end
+if not known or tonumber(known) < tonumber(ARGV[1]) then known = ARGV[1] end
+call('SET', KEYS[1], known)
 local due = KEYS[2]
 local any_due = call('EXISTS', due) == 1
 

@@ -124,7 +124,11 @@ impl Store for Redis {
 
 // What a set said for itself, and what the sets after it prove.
 fn verdicts(sets: &[WriteSet], said: &[Said]) -> Vec<Verdict> {
-    let verdict = |said: &Said| if *said == Said::Moved { Verdict::Moved } else { Verdict::Applied };
+    let verdict = |said: &Said| match said {
+        Said::Moved => Verdict::Moved,
+        Said::Refused => Verdict::Held,
+        Said::Applied | Said::Repeated => Verdict::Applied,
+    };
     let mut verdicts: Vec<Verdict> = said.iter().map(verdict).collect();
     if said.contains(&Said::Repeated) {
         follow_back(sets, &mut verdicts);

@@ -91,7 +91,7 @@ impl Inner {
     pub(super) async fn commit(&self, parts: Vec<Part>) -> Result<Vec<Said>, Error> {
         let (asks, sets): (Vec<Ask>, Vec<Vec<usize>>) = parts.into_iter().map(|part| (part.ask, part.sets)).unzip();
         let mut said = vec![Said::Moved; sets.iter().map(Vec::len).sum()];
-        let mut failed = None;
+        let (mut failed, mut refused) = (None, None);
         let mut something = false;
         for (sets, answer) in sets.iter().zip(self.router.send(Does::Write, &asks).await) {
             match outcome(answer, sets.len()) {
@@ -100,16 +100,20 @@ impl Inner {
                     something |= verdicts.iter().any(|verdict| *verdict != Said::Moved);
                     sets.iter().zip(verdicts).for_each(|(at, verdict)| said[*at] = verdict);
                 }
-                Err((harmless, why)) => {
-                    something |= !harmless;
+                // One server that takes no writes must not stop what goes to the others.
+                Err((true, why)) => {
+                    sets.iter().for_each(|at| said[*at] = Said::Refused);
+                    refused.get_or_insert(why);
+                }
+                Err((false, why)) => {
                     failed.get_or_insert(why);
                 }
             }
         }
-        match failed {
-            None => Ok(said),
-            Some(why) if something => Err(Error::Unknown(why)),
-            Some(why) => Err(Error::NotApplied(why)),
+        match (failed, refused) {
+            (Some(why), _) => Err(Error::Unknown(why)),
+            (None, Some(why)) if !something => Err(Error::NotApplied(why)),
+            _ => Ok(said),
         }
     }
 

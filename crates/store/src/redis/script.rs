@@ -45,6 +45,8 @@ pub(super) fn all() -> Vec<Cmd> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Said {
     Moved,
+    /// Its server took no writes.
+    Refused,
     Applied,
     Repeated,
 }

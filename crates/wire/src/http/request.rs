@@ -133,6 +133,12 @@ pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Res
         Some((_, Some(text))) => Some(Version::Text(text.to_owned())),
         Some(_) => return Err(malformed("`version` must be an integer or a string")),
     };
+    if version.is_some() && !call.app.fencepost.engine().promises().many_rows {
+        return Err(Problem::new(
+            Code::StoreUnsupported,
+            "this store commits rows one by one and cannot order versions",
+        ));
+    }
     let source = match node.get("source") {
         None => None,
         Some(source) => Some(Source {
