@@ -279,7 +279,7 @@ fn welcome(dev: bool, scheme: &str, address: SocketAddr) {
 
 // Follows the credentials file, and says loudly when the store has stopped.
 async fn watch(app: Arc<App>) {
-    let mut told = false;
+    let (mut told, mut away) = (false, false);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let now = app.fencepost.engine().now().0;
@@ -291,6 +291,17 @@ async fn watch(app: Arc<App>) {
                     .line(Level::Error, now, "credentials not read; the known ones stay")
                     .text("why", finding::human(&findings).trim_end()),
             ),
+        }
+        match app.fencepost.engine().ready().await {
+            Err(why) if !away => {
+                away = true;
+                app.log.line(Level::Error, now, "the store does not answer").text("why", &why.to_string());
+            }
+            Ok(()) if away => {
+                away = false;
+                app.log.line(Level::Info, now, "the store answers again");
+            }
+            _ => {}
         }
         if let Some(why) = app.fencepost.engine().stopped().filter(|_| !told) {
             told = true;

@@ -140,7 +140,9 @@ fn holder(fence: &Fence) -> Option<Token> {
 fn refuse(target: &Target, fence: &Fence, token: Token, rows: &impl Rows, now: Millis) -> Decision {
     let reply = Reply::FencedOff { current: holder(fence) };
     let refused = fence.events.iter().filter(|event| event.what == What::SealRefused).collect::<Vec<_>>();
-    if refused.len() >= REFUSALS_MAX || refused.iter().any(|event| event.token == token) {
+    // A token that was never given is nobody's: it leaves no trace.
+    let given = token <= fence.token;
+    if !given || refused.len() >= REFUSALS_MAX || refused.iter().any(|event| event.token == token) {
         return Decision::reply(reply);
     }
     let mut fence = fence.clone();

@@ -39,6 +39,11 @@ impl Address {
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.split_once("://") {
             None if text.is_empty() => Err("the address of a store is empty".to_owned()),
+            // Taken for a directory, each node would have a store of its own.
+            None if looks_like_a_server(text) => {
+                Err("this is no directory and no address: write postgres://user@host/database or redis://host"
+                    .to_owned())
+            }
             None => Ok(Self::Directory(text.into())),
             Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(text.to_owned())),
             Some(("redis" | "rediss" | "redis+cluster" | "rediss+cluster", _)) => Ok(Self::Redis(text.to_owned())),
@@ -73,6 +78,15 @@ impl fmt::Display for Address {
     }
 }
 
+fn looks_like_a_server(text: &str) -> bool {
+    let scheme = text.split_once(':').map(|(scheme, _)| scheme.trim_end_matches("+cluster").to_ascii_lowercase());
+    let schemes = ["postgres", "postgresql", "redis", "rediss"];
+    scheme.is_some_and(|scheme| schemes.contains(&scheme.as_str()))
+        || ["host=", "dbname=", "password="]
+            .iter()
+            .any(|word| text.split_whitespace().any(|part| part.starts_with(word)))
+}
+
 // Between the scheme and the last @ stands who logs in; what follows its colon is secret, and may hold any character.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -97,6 +111,9 @@ mod tests {
         assert!(matches!(Address::parse("rediss+cluster://a,b"), Ok(Address::Redis(_))));
         assert!(Address::parse("mysql://h").is_err_and(|why| why.contains("mysql")));
         assert!(Address::parse("").is_err());
+        for typo in ["postgres:/fp:hush@db/fences", "redis+cluster:h", "host=db password=hush dbname=fences"] {
+            assert!(Address::parse(typo).is_err_and(|why| !why.contains("hush")), "{typo}");
+        }
     }
 
     #[test]

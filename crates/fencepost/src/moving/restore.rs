@@ -1,4 +1,5 @@
-//! Fills an empty store from a backup file, and raises its time past every token the lost store may have given.
+//! Fills an empty store from a backup file, raises its time past every token the lost store may have given, and ends the
+//! claims that were under way.
 //! Never writes before the whole file was found sound. Called by `fencepost restore`.
 
 use std::{
@@ -6,8 +7,11 @@ use std::{
     sync::Arc,
 };
 
-use fencepost_kernel::Millis;
-use fencepost_store::Store;
+use fencepost_kernel::{
+    Millis, Row,
+    fence::{Fence, Record, State, Token},
+};
+use fencepost_store::{Found, Store};
 
 use super::{
     Contents, Counts, Error, Meter, Progress,
@@ -52,17 +56,20 @@ pub async fn restore<R: Read + Seek>(
 
     meter.begin("looking at the target");
     let there = count(to, &mut meter).await?;
+    // An interrupted restore has left the floor that it went by.
+    let ended = if there > 0 { to.time_floor().await? } else { floor };
+    let ended = Ended { token: Token(ended.0), at: contents.ended_at };
     if there > 0 {
-        let held = held(file, to, floor, &mut meter).await?.same.total();
+        let held = held(file, to, ended, floor, &mut meter).await?.same.total();
         if held < there {
             return Err(Error::NotEmpty(there - held));
         }
     }
     meter.begin("restoring");
     // The floor goes in with the first rows: a restore that is interrupted leaves no store with an old one.
-    let filled = fill(&mut again(file)?, &**to, floor, &mut meter).await?;
+    let filled = fill(&mut again(file, ended)?, &**to, floor, &mut meter).await?;
     meter.begin("comparing");
-    let compared = held(file, to, filled.floor, &mut meter).await?;
+    let compared = held(file, to, ended, filled.floor, &mut meter).await?;
     if let Some(key) = compared.missing_first {
         return Err(Error::Lost(key));
     }
@@ -88,16 +95,52 @@ async fn count(store: &Arc<dyn Store>, meter: &mut Meter<'_>) -> Result<u64, Err
     }
 }
 
+/// The claims of a backup as they are restored: over, under a token that nobody holds. Whoever held them then may have
+/// acted since, or have been followed by others.
+#[derive(Clone, Copy)]
+struct Ended {
+    token: Token,
+    at: Millis,
+}
+
+impl Ended {
+    fn end(self, row: Arc<Row>) -> Arc<Row> {
+        let Record::Fence(fence) = &row.record else { return row };
+        let State::Pending { lease_expires, on_lapse, forget_at } = &fence.state else { return row };
+        let state = State::Pending {
+            lease_expires: (*lease_expires).min(self.at),
+            on_lapse: *on_lapse,
+            // Never forgotten before the clock has passed its token.
+            forget_at: forget_at.map(|at| at.max(Millis(self.token.0).plus(1))),
+        };
+        let fence = Fence { token: self.token, state, ..Fence::clone(fence) };
+        Arc::new(Row { record: fence.into(), revision: row.revision })
+    }
+}
+
+struct Rows<R> {
+    file: Reader<R>,
+    ended: Ended,
+}
+
+impl<R: Read> Pages for Rows<R> {
+    async fn page(&mut self) -> Result<Found, Error> {
+        let page = self.file.page().await?;
+        Ok(page.into_iter().map(|(key, row)| (key, self.ended.end(row))).collect())
+    }
+}
+
 async fn held<R: Read + Seek>(
     file: &mut R,
     to: &Arc<dyn Store>,
+    ended: Ended,
     now: Millis,
     meter: &mut Meter<'_>,
 ) -> Result<Compared, Error> {
-    compare(&mut again(file)?, &**to, now, meter).await
+    compare(&mut again(file, ended)?, &**to, now, meter).await
 }
 
-fn again<R: Read + Seek>(file: &mut R) -> Result<Reader<BufReader<&mut R>>, Error> {
+fn again<R: Read + Seek>(file: &mut R, ended: Ended) -> Result<Rows<BufReader<&mut R>>, Error> {
     file.seek(SeekFrom::Start(0))?;
-    Reader::open(BufReader::new(file))
+    Ok(Rows { file: Reader::open(BufReader::new(file))?, ended })
 }

@@ -89,7 +89,8 @@ fn latest_of(fence: &Fence) -> Millis {
         State::Pending { .. } => Millis(0),
         State::Sealed { at, .. } | State::Released { at, .. } => *at,
     };
-    let events = fence.events.iter().flat_map(|event| [event.at, Millis(event.token.0)]);
+    // The fence's own token is the highest that was given; a refused seal may have shown any other.
+    let events = fence.events.iter().map(|event| event.at);
     events.fold(state.max(fence.first_seen).max(Millis(fence.token.0)), Millis::max)
 }
 

@@ -58,10 +58,10 @@ fn hostile_holder_cannot_make_a_fence_write_for_ever() {
     let mut world = World::new();
     let token = world.granted(&claim(&target)).token;
     let recorded =
-        (1..100).filter(|n| !world.decide(&seal(&target, Token(token.0 + n), "1")).writes.is_empty()).count();
+        (1..100).filter(|n| !world.decide(&seal(&target, Token(token.0 - n), "1")).writes.is_empty()).count();
     assert_eq!(recorded, 99, "each would be recorded alone");
     for n in 1..100 {
-        world.run(&seal(&target, Token(token.0 + n), "1"));
+        world.run(&seal(&target, Token(token.0 - n), "1"));
     }
     assert_eq!(whats(&world, &target).len(), REFUSALS_MAX);
     assert_eq!(world.phase(&target), "pending");
@@ -131,6 +131,18 @@ fn renewing_moves_the_lease_from_now_and_a_lapsed_one_comes_back() {
     assert_eq!(world.say(&renew(&target, token)), "renewed");
     assert_eq!(world.say(&claim(&target)), "in_flight");
     assert_eq!(world.fence(&target).unwrap().attempt, 1);
+}
+
+#[test]
+fn a_token_that_was_never_given_is_refused_and_leaves_no_trace() {
+    let target = target();
+    let mut world = World::new();
+    let token = world.granted(&claim(&target)).token;
+    world.run(&seal(&target, token, "1"));
+    for made_up in [token.0 + 1, 1 << 53, u64::MAX] {
+        let decision = world.decide(&seal(&target, Token(made_up), "x"));
+        assert!(decision.writes.is_empty() && matches!(decision.reply, Reply::FencedOff { .. }), "{made_up}");
+    }
 }
 
 #[test]
