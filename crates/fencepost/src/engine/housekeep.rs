@@ -3,7 +3,7 @@
 
 use std::sync::PoisonError;
 
-use fencepost_kernel::{Command, RowKey, key::Kind};
+use fencepost_kernel::{Command, Millis, RowKey, key::Kind};
 
 use super::{Engine, Error};
 
@@ -11,6 +11,9 @@ use super::{Engine, Error};
 const PAGE_ROWS: usize = 1_000;
 /// Pages looked at in one step, while there is something to drop.
 const PAGES_MAX: usize = 10;
+/// How long a row outlives its expiry where other engines write, too: one that guesses that there is none, and is then paused
+/// before it commits, must still find it.
+const SHARED_GRACE_MS: u64 = 60_000;
 /// Counts flushed in one step.
 const FLUSH_MAX: usize = 1_000;
 
@@ -35,7 +38,7 @@ impl Engine {
         self.flush_sightings().await?;
         for _ in 0..PAGES_MAX {
             // A store with an index of expiries drops them itself; elsewhere they are looked for.
-            let dropped = match self.shared.store.sweep(self.now(), PAGE_ROWS).await? {
+            let dropped = match self.shared.store.sweep(self.swept_until(), PAGE_ROWS).await? {
                 Some(dropped) => dropped,
                 None => self.sweep_page().await?,
             };
@@ -44,6 +47,12 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    // What was over by then may be dropped.
+    fn swept_until(&self) -> Millis {
+        let grace_ms = if self.shared.shared { SHARED_GRACE_MS } else { 0 };
+        Millis(self.now().0.saturating_sub(grace_ms))
     }
 
     /// Writes down the counts that are only in memory.
@@ -63,12 +72,12 @@ impl Engine {
             sweep.rows = (rows / 4).max(1);
             (sweep.kind, sweep.after, rows)
         };
-        let now = self.now();
+        let until = self.swept_until();
         let page = self.shared.store.scan(SWEPT[kind], after, rows).await?;
         let next = page.last().filter(|_| page.len() == rows).map(|(key, _)| *key);
         let over: Vec<Command> = page
             .iter()
-            .filter(|(_, row)| row.record.expires_at().is_some_and(|expires| expires <= now))
+            .filter(|(_, row)| row.record.expires_at().is_some_and(|expires| expires <= until))
             .map(|(key, _)| Command::Sweep(*key))
             .collect();
         let count = over.len();
