@@ -8,7 +8,7 @@ use std::{
 use serde_json::json;
 
 use super::{
-    super::server::Server,
+    super::server::{Server, until},
     callers::Load,
     history::{History, SCOPE},
     town::{Town, assert_kept},
@@ -108,7 +108,8 @@ fn a_transaction_that_holds_one_key_keeps_nobody_else_waiting() {
     let hold = "BEGIN; UPDATE fencepost_fences SET attempt = attempt; SELECT pg_sleep(4); ROLLBACK";
     thread::scope(|scope| {
         let holder = scope.spawn(|| town.postgres.sql(&town.database, hold));
-        thread::sleep(Duration::from_millis(700));
+        let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        until("the key is held", || (town.postgres.sql(&town.database, asleep) == "1").then_some(()));
         let refused = node.acme().seal(SCOPE, &held, token, "E", json!(1));
         refused.problem(503, "store-unavailable");
         assert!(!holder.is_finished(), "the key was held all the time");
