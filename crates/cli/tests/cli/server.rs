@@ -205,6 +205,17 @@ impl Server {
         rustix::process::kill_process(self.pid(), signal).unwrap();
     }
 
+    /// SIGSTOP, and nothing of it runs when this returns: the signal itself only asks the threads to stop.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.pid().as_raw_nonzero());
+        until("every thread stands still", || {
+            let mut states = std::fs::read_dir(&tasks).unwrap().map(|task| task.unwrap().path().join("stat"));
+            // The state follows the name, which is in brackets. A thread that ended meanwhile has no file.
+            states.all(|stat| std::fs::read_to_string(stat).map_or(true, |stat| stat.contains(") T "))).then_some(())
+        });
+    }
+
     /// kill -9, and gone when this returns.
     pub fn kill(mut self) {
         self.end();

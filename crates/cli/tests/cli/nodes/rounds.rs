@@ -84,7 +84,7 @@ impl Fault {
             }
             Self::KillNode => town.replace(seat),
             Self::PauseNode => {
-                town.node(seat).signal(Signal::STOP);
+                town.node(seat).pause();
                 a_while(300, 1_500);
                 town.node(seat).signal(Signal::CONT);
             }

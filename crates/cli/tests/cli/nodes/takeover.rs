@@ -12,7 +12,7 @@ fn a_claim_held_through_a_paused_node_is_taken_over_and_its_late_seal_is_refused
     let mut holder = town.node(0).acme();
     let held = holder.claim_with(SCOPE, &key, json!({"lease_ms": 400}));
     let token = held.token();
-    town.node(0).signal(Signal::STOP);
+    town.node(0).pause();
     // The seal is on its way: it lies in the paused node's socket until that wakes.
     let late = json!({"scope": SCOPE, "key": key, "token": token, "effect_id": "late", "receipt": 1}).to_string();
     holder.begin_post("/v1/fences/seal", late);
@@ -45,7 +45,7 @@ fn a_node_that_slept_through_a_takeover_does_not_answer_from_before_its_sleep() 
     let mut sleeper = town.node(0).acme();
     sleeper.claim_with(SCOPE, &key, json!({"lease_ms": 200})).token();
     sleeper.claim(SCOPE, &key).problem(409, "in-flight");
-    town.node(0).signal(Signal::STOP);
+    town.node(0).pause();
     let mut other = town.node(1).acme();
     let token = until("the lease has run out", || {
         let answer = other.claim(SCOPE, &key);
