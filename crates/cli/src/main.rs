@@ -7,6 +7,7 @@ mod copy;
 mod credential;
 mod doctor;
 mod moving;
+mod outbound;
 mod restore;
 mod serve;
 mod why;

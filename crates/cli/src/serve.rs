@@ -32,6 +32,8 @@ use fencepost_wire::{
 };
 use tokio::{net::TcpListener, runtime::Handle, signal::unix::SignalKind};
 
+use crate::outbound;
+
 /// Serve fences over HTTP.
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
@@ -135,6 +137,7 @@ async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<Ex
     let dev = args.dev;
     let settings = policy.server.clone();
     let directory = directory(dev, &policy)?;
+    let egress = outbound::egress(&policy, dev)?;
     let tls = settings.tls.as_ref().map(|tls| {
         let clients = tls.client_ca.clone().map_or(ClientAuth::Off, ClientAuth::Optional);
         Tls::load(&tls.cert, &tls.key, &clients)
@@ -182,8 +185,11 @@ async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<Ex
             .text("scope", scope)
             .text("why", why);
     }
+    let dispatch = outbound::start(&fencepost, &node.id, egress.clone(), dev, &log, &metrics).await?;
     let app = Arc::new(App {
         fencepost: fencepost.clone(),
+        dispatch: dispatch.clone(),
+        egress,
         directory,
         metrics,
         log: log.clone(),
@@ -209,6 +215,10 @@ async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<Ex
     let (engine, patience) = (fencepost.engine().downgrade(), settings.shutdown_grace / 2);
     let shutdown = async {
         stop(log.clone(), now()).await;
+        // Nothing new leaves, and nobody waits for something new: what is under way may end.
+        if let Some(dispatch) = &dispatch {
+            dispatch.stop();
+        }
         tokio::spawn(async move {
             tokio::time::sleep(patience).await;
             if let Some(engine) = engine.upgrade() {
@@ -224,7 +234,7 @@ async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<Ex
         Drained::Cut(connections) => connections,
     };
     log.line(Level::Info, now(), "stopped").number("cut", cut as u64);
-    drop(app);
+    drop((app, dispatch));
     fencepost.close().await;
     log.flush();
     Ok(ExitCode::SUCCESS)

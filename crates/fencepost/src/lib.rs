@@ -32,6 +32,7 @@
 
 pub mod answer;
 pub mod clock;
+pub mod dispatch;
 pub mod engine;
 pub mod layer;
 pub mod moving;
@@ -49,6 +50,8 @@ pub use engine::{Engine, Explanation};
 pub use fencepost_kernel::{self as kernel, Scope};
 pub use fencepost_store as store;
 pub use once::{Claim, Claimed, Done, Effect, Error, Failure, Outcome};
+#[cfg(feature = "postgres")]
+pub use transaction::Published;
 
 use clock::{Clock, SystemClock};
 use engine::{Limits, Observer};

@@ -89,6 +89,8 @@ pub enum Error<E = std::convert::Infallible> {
     },
     /// The lease ran out and somebody else was let in; this holder's outcome was refused.
     FencedOff,
+    /// The event is in no lane, and why.
+    NotPublished(&'static str),
     /// The effect itself failed.
     Effect(E),
     /// The store or its engine.
@@ -106,6 +108,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::InFlight { .. } => write!(f, "somebody else is acting under this key"),
             Self::Conflict { .. } => write!(f, "the key was first used with another body"),
             Self::Stale { .. } => write!(f, "a newer version is already sealed"),
+            Self::NotPublished(why) => write!(f, "not published: {why}"),
             Self::InDoubt => write!(f, "in doubt: a person must resolve this key"),
             Self::SequenceGap { last } => write!(f, "not the next repetition: the last was {last}"),
             Self::FencedOff => write!(f, "fenced off: the lease ran out and somebody else was let in"),
@@ -128,6 +131,7 @@ impl Error {
             Self::InFlight { lease_expires } => Error::InFlight { lease_expires },
             Self::Conflict { diff } => Error::Conflict { diff },
             Self::Stale { sealed_version } => Error::Stale { sealed_version },
+            Self::NotPublished(why) => Error::NotPublished(why),
             Self::InDoubt => Error::InDoubt,
             Self::SequenceGap { last } => Error::SequenceGap { last },
             Self::FencedOff => Error::FencedOff,

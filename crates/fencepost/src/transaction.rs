@@ -1,13 +1,21 @@
 //! Claim, effect and seal in the caller's own PostgreSQL transaction: the effect happens exactly once, with no window.
 //! Never commits: the caller does, and with it everything stands or falls.
-//! What is published in a transaction will come in the same style.
+//! And the outbox: an event that is published in the same transaction leaves if, and only if, that commits.
 
 use bytes::Bytes;
-use fencepost_kernel::{Command, Reply};
+use fencepost_kernel::{
+    Command, Reply, diff,
+    lane::{Original, published},
+};
 use fencepost_store::postgres::in_tx;
 use tokio_postgres::Transaction;
 
-use crate::{Claim, Claimed, Effect, Engine, Error, engine, once::sealed};
+use crate::{
+    Claim, Claimed, Effect, Engine, Error, Fencepost,
+    dispatch::{self, Publication},
+    engine,
+    once::sealed,
+};
 
 /// What the rows say wrote them: no node holds such a claim.
 const IN_TRANSACTION: &str = "transaction";
@@ -54,6 +62,59 @@ impl Claim {
         let seal = self.sealing(effect_id.into(), receipt.into());
         sealed(self.engine().ask_in(tx, &seal).await.map_err(Error::Engine)?)
     }
+}
+
+impl Fencepost {
+    /// Publishes an event as part of a transaction on the database that holds the lanes: it is in its lane when, and only
+    /// when, the transaction commits, and the node that drives the lane sends it then. The same `correlation_id` again is the
+    /// same event.
+    ///
+    /// The lane is locked until the transaction ends, so that its order is the order of commits: keep it short, and
+    /// publish last.
+    ///
+    /// ```no_run
+    /// # async fn ship(once: &fencepost::Fencepost, client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use fencepost::dispatch::Publication;
+    /// let envelope = r#"{"kind":"SHIPPER_RELEASED","correlation_id":"cid-101","warehouse_id":"WH-1",
+    ///     "document_ref":{"type":"SHIPPER","id":"SH-1"},"routing":{"ops":[{"op_id":"op-1","kind":"PICK"}]}}"#;
+    /// let mut tx = client.transaction().await?;
+    /// tx.execute("UPDATE shippers SET state = 'RELEASED' WHERE id = 'SH-1'", &[]).await?;
+    /// once.publish_in(&mut tx, Publication::envelope("fgai-wms", envelope)?).await?;
+    /// tx.commit().await?; // the row and the event, or neither
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn publish_in(&self, tx: &mut Transaction<'_>, publication: Publication) -> Result<Published, Error> {
+        let scope =
+            self.policy().scope(dispatch::SCOPE).map_err(|_| Error::UnknownScope(dispatch::SCOPE.to_owned()))?;
+        let nodes = self.engine().nodes().await.map_err(Error::Engine)?;
+        let members = dispatch::members(IN_TRANSACTION, nodes, self.engine().now());
+        let command = publication.command(scope, members.into(), None).map_err(Error::Engine)?;
+        match self.engine().ask_in(tx, &command).await.map_err(Error::Engine)? {
+            Reply::Published { lane, seq, original, .. } => Ok(Published { lane, seq, replay: false, original }),
+            Reply::Duplicate { fence, .. } => {
+                let seq = published(&fence).map_or(0, |(_, seq)| seq);
+                Ok(Published { lane: String::new(), seq, replay: true, original: None })
+            }
+            Reply::Conflict(mismatch) => Err(Error::Conflict { diff: diff::between(&mismatch, &scope.mask).patch }),
+            Reply::NoRoute => Err(Error::NotPublished("the warehouse has no transport")),
+            Reply::UnknownOriginal => Err(Error::NotPublished("what it cancels was never published")),
+            _ => Err(Error::NotPublished("somebody holds its id")),
+        }
+    }
+}
+
+/// Where a published event is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// The lane; empty for a repetition.
+    pub lane: String,
+    /// Its position there.
+    pub seq: u64,
+    /// Whether it was published before.
+    pub replay: bool,
+    /// What became of the event that it cancels.
+    pub original: Option<Original>,
 }
 
 impl Engine {

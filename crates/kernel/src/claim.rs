@@ -87,7 +87,7 @@ pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
                 let (fence, granted) = grant(claim, live, known.map(|fence| fence.token), version, now);
                 let mut writes = vec![write(rows, key, Some(fence.into()))];
                 writes.extend(head);
-                Decision { writes, reply: Reply::New(granted) }
+                Decision::new(writes, Reply::New(granted))
             }
         },
     }

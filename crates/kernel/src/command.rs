@@ -7,7 +7,9 @@ use bytes::Bytes;
 use crate::{
     body::Body,
     fence::{Alias, Fence, Record, Sighting, Source, Token},
-    key::{RowKey, Target, Tenant},
+    key::{LaneId, RowKey, Target, Tenant},
+    lane::{AfterDead, Answer, Append, DeadLetter, Entry, Lane, Original, Reason, Route, placed},
+    retry::Chance,
     time::Millis,
     version::Version,
 };
@@ -31,6 +33,154 @@ pub enum Command {
     Observe(Observe),
     /// Drops a row whose time is over.
     Sweep(RowKey),
+    /// Puts an event at the end of its lane, once.
+    Publish(Box<Publish>),
+    /// Says where the events of a warehouse go.
+    PutRoute(Box<PutRoute>),
+    /// Something that happens to a lane.
+    Lane(Box<OnLane>),
+    /// A person's word on a dead letter.
+    Letter(Box<OnLetter>),
+    /// Forgets words from other nodes that were heard.
+    Heard(Vec<RowKey>),
+}
+
+/// See [`Command::Publish`].
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// The fence of the publication; its body is compared.
+    pub claim: Claim,
+    /// The event.
+    pub entry: Arc<Entry>,
+    /// The publication that it cancels.
+    pub cancels: Option<Target>,
+    /// Who publishes.
+    pub members: Arc<Members>,
+    /// How much of the lane of what it cancels pollers may have seen; none where nobody knows.
+    pub served: Option<u64>,
+}
+
+/// The nodes that share a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// This one; empty where there is only one.
+    pub me: String,
+    /// Those that live.
+    pub alive: Vec<String>,
+}
+
+/// See [`Command::PutRoute`].
+#[derive(Clone, Debug)]
+pub struct PutRoute {
+    /// The new one. Its time is set when it is decided.
+    pub route: Route,
+    /// Up to which position of the lane that is left somebody has looked for events of this warehouse, and found none.
+    pub seen_to: Option<u64>,
+}
+
+/// See [`Command::Lane`].
+#[derive(Clone, Debug)]
+pub struct OnLane {
+    /// Which.
+    pub lane: LaneId,
+    /// What happens.
+    pub act: Act,
+}
+
+/// What may happen to a lane.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// Everything up to a position was received.
+    Ack {
+        /// The position.
+        upto: u64,
+        /// The epoch of who drives the lane; none where the receiver comes itself.
+        epoch: Option<u64>,
+    },
+    /// An attempt at the head failed.
+    Fail {
+        /// The head.
+        seq: u64,
+        /// The epoch of who drives the lane.
+        epoch: u64,
+        /// When the attempt began.
+        began: Millis,
+        /// What came of it.
+        failure: Failure,
+        /// What follows a dead letter.
+        after_dead: AfterDead,
+        /// For the jitter.
+        chance: Chance,
+    },
+    /// The head goes to the dead letters now.
+    Skip {
+        /// The head.
+        seq: u64,
+        /// Who says so.
+        by: String,
+    },
+    /// Nothing is sent any more.
+    Pause {
+        /// Who says so.
+        by: String,
+        /// Their reason.
+        why: String,
+    },
+    /// Sending goes on.
+    Resume,
+    /// Another node drives it now.
+    Take {
+        /// Who.
+        node: String,
+        /// The epoch that ended.
+        after: u64,
+    },
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It may go better later.
+    Later {
+        /// What came of it.
+        answer: Answer,
+        /// How long the receiver asks to be left alone.
+        wish_ms: Option<u64>,
+    },
+    /// The receiver says that it is gone for good: the lane is paused, and nothing is lost.
+    Gone(Answer),
+    /// It will never be taken.
+    Never(Answer, Reason),
+}
+
+/// See [`Command::Letter`].
+#[derive(Clone, Debug)]
+pub struct OnLetter {
+    /// The lane it left.
+    pub lane: LaneId,
+    /// Where.
+    pub seq: u64,
+    /// What shall become of it.
+    pub verdict: LetterVerdict,
+    /// Who says so.
+    pub by: String,
+    /// The nodes that share the store.
+    pub members: Arc<Members>,
+}
+
+/// What a person may decide about a dead letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LetterVerdict {
+    /// Send it again, past the receiver's memory only with a reason.
+    Redrive {
+        /// That reason.
+        force: Option<String>,
+    },
+    /// Give it up.
+    Discard {
+        /// Why.
+        why: String,
+    },
 }
 
 /// See [`Command::Claim`].
@@ -162,18 +312,47 @@ pub struct Write {
     pub put: Option<Record>,
 }
 
+/// What stands or falls with a set of writes, beside them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Also {
+    /// Rows that must still be as they were read, and are left alone.
+    pub held: Vec<(RowKey, Option<CommitId>)>,
+    /// An entry for the end of a lane.
+    pub append: Option<Append>,
+    /// Rows that go, whatever they hold.
+    pub drops: Vec<RowKey>,
+}
+
+impl Also {
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.append.is_none() && self.drops.is_empty()
+    }
+}
+
 /// What follows from a command: first the writes, and only then the reply.
 #[derive(Clone, Debug)]
 pub struct Decision {
     /// All or nothing.
     pub writes: Vec<Write>,
+    /// And this with them.
+    pub also: Also,
     /// For the asker, once the writes are durable.
     pub reply: Reply,
 }
 
 impl Decision {
     pub(crate) fn reply(reply: Reply) -> Self {
-        Self { writes: Vec::new(), reply }
+        Self::new(Vec::new(), reply)
+    }
+
+    pub(crate) fn new(writes: Vec<Write>, reply: Reply) -> Self {
+        Self { writes, also: Also::default(), reply }
+    }
+
+    /// Whether it changes nothing: then it needs no commit.
+    pub fn only_answers(&self) -> bool {
+        self.writes.is_empty() && self.also.drops.is_empty()
     }
 }
 
@@ -264,6 +443,95 @@ pub enum Reply {
     NotSealed,
     /// Housekeeping; nobody listens.
     Done,
+    /// The event is in its lane.
+    Published {
+        /// The lane's name.
+        lane: String,
+        /// Its position, once it is known.
+        seq: u64,
+        /// What became of the event that it cancels.
+        original: Option<Original>,
+        /// Until when a repetition is known as one.
+        expires: Millis,
+    },
+    /// The warehouse has no transport.
+    NoRoute,
+    /// What it cancels was never published.
+    UnknownOriginal,
+    /// The transport is as asked for.
+    Routed {
+        /// Whether it already was.
+        replay: bool,
+    },
+    /// Events are still on their way over the transport that is to be left.
+    NotDrained {
+        /// The lane.
+        lane: LaneId,
+        /// Its last position.
+        tail: u64,
+        /// Everything up to here is settled.
+        settled: u64,
+    },
+    /// How the lane stands after what happened to it.
+    OnLane {
+        /// The lane.
+        lane: Arc<Lane>,
+        /// Whether nothing changed.
+        replay: bool,
+        /// The letter that came of it.
+        died: Option<Arc<DeadLetter>>,
+    },
+    /// There is no such lane, or none at that position.
+    NoLane,
+    /// Not the head of the lane.
+    NotHead {
+        /// Everything up to here is settled.
+        settled: u64,
+    },
+    /// The position is past the lane's end.
+    Ahead {
+        /// The last one.
+        tail: u64,
+    },
+    /// Another node drives the lane by now.
+    LaneLost,
+    /// There is no such letter.
+    NoLetter,
+    /// The letter's event was cancelled.
+    LetterCancelled {
+        /// By which event.
+        by: String,
+    },
+    /// The receiver no longer remembers whether it has seen the event.
+    PastRetention {
+        /// How long it remembers.
+        receiver_retain_ms: u64,
+    },
+    /// Somebody has decided otherwise.
+    LetterDecided(Arc<DeadLetter>),
+    /// What became of the letter.
+    Letter {
+        /// The letter.
+        letter: Arc<DeadLetter>,
+        /// Whether it already was so.
+        replay: bool,
+    },
+}
+
+impl Reply {
+    /// The same reply with the position that the store has given.
+    pub fn placed(mut self, seq: u64) -> Self {
+        match &mut self {
+            Self::Published { seq: place, .. } => *place = seq,
+            Self::Letter { letter, .. } => {
+                if let Record::DeadLetter(told) = placed(&Record::DeadLetter(letter.clone()), seq) {
+                    *letter = told;
+                }
+            }
+            _ => {}
+        }
+        self
+    }
 }
 
 /// See [`Reply::New`].
@@ -322,6 +590,21 @@ impl Reply {
             Self::Aliased { .. } => "aliased",
             Self::NotSealed => "not_sealed",
             Self::Done => "done",
+            Self::Published { .. } => "published",
+            Self::NoRoute => "no_transport",
+            Self::UnknownOriginal => "unknown_original",
+            Self::Routed { .. } => "routed",
+            Self::NotDrained { .. } => "not_drained",
+            Self::OnLane { .. } => "lane",
+            Self::NoLane => "no_lane",
+            Self::NotHead { .. } => "not_head",
+            Self::Ahead { .. } => "ahead",
+            Self::LaneLost => "lane_lost",
+            Self::NoLetter => "no_letter",
+            Self::LetterCancelled { .. } => "letter_cancelled",
+            Self::PastRetention { .. } => "past_retention",
+            Self::LetterDecided(_) => "letter_decided",
+            Self::Letter { letter, .. } => letter.fate.name(),
         }
     }
 }
@@ -341,7 +624,13 @@ impl Command {
             | Self::Release(Release { target, .. })
             | Self::Resolve(Resolve { target, .. })
             | Self::PutAlias(PutAlias { target, .. }) => Some(target),
-            Self::Observe(_) | Self::Sweep(_) => None,
+            Self::Publish(publish) => Some(&publish.claim.target),
+            Self::Observe(_)
+            | Self::Sweep(_)
+            | Self::PutRoute(_)
+            | Self::Lane(_)
+            | Self::Letter(_)
+            | Self::Heard(_) => None,
         }
     }
 }

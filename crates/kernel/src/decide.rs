@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::{
     again, claim,
-    command::{Command, Decision, Observe, PutAlias, Reply, Rows, Write},
+    command::{Also, Command, Decision, Observe, PutAlias, Reply, Rows, Write},
+    dispatch,
     fence::{Alias, Fence, Phase, Record, SIGHTINGS_MAX, State, Trace},
     key::RowKey,
     scope::RETAIN_MS_DEFAULT,
@@ -22,6 +23,11 @@ pub fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
             add(RowKey::trace(observe.key));
         }
         Command::Sweep(key) => add(*key),
+        Command::Heard(_) => {}
+        Command::Publish(publish) => dispatch::footprint_publish(publish, add),
+        Command::PutRoute(put) => add(dispatch::route_key(&put.route)),
+        Command::Lane(on) => dispatch::footprint_lane(on, add),
+        Command::Letter(on) => dispatch::footprint_letter(on, add),
         Command::PutAlias(put) => {
             add(RowKey::fence(put.target.key));
             add(RowKey::alias(&put.target.tenant, &put.name));
@@ -42,16 +48,23 @@ pub fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
     }
 }
 
-/// The row that only a loaded fence can name: the version head that its seal moves, and that a retry which does not
-/// repeat its version is judged by.
-pub fn follow(command: &Command, rows: &impl Rows) -> Option<RowKey> {
+/// The rows that only loaded ones can name, such as the version head that a seal moves. Ask again with what was found: those
+/// may name more.
+pub fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     match command {
-        Command::Claim(claim) if claim::version(claim).is_some() => None,
+        // A retry that does not repeat its version is judged by the one that it claimed with.
+        Command::Claim(claim) if claim::version(claim).is_some() => {}
         Command::Claim(_) | Command::Seal(_) | Command::Resolve(_) => {
-            let fence = fence_of(rows, RowKey::fence(command.target()?.key))?;
-            fence.version.as_ref().map(|(_, head)| *head)
+            let fence = command.target().and_then(|target| fence_of(rows, RowKey::fence(target.key)));
+            if let Some((_, head)) = fence.and_then(|fence| fence.version.as_ref()) {
+                add(*head);
+            }
         }
-        _ => None,
+        Command::Publish(publish) => dispatch::follow_publish(publish, rows, add),
+        Command::PutRoute(put) => dispatch::follow_put_route(put, rows, add),
+        Command::Lane(on) => dispatch::follow_lane(on, rows, add),
+        Command::Letter(on) => dispatch::follow_letter(on, rows, add),
+        _ => {}
     }
 }
 
@@ -66,6 +79,14 @@ pub fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
         Command::PutAlias(put) => put_alias(put, rows, now),
         Command::Observe(observe) => self::observe(observe, rows, now),
         Command::Sweep(key) => sweep(*key, rows, now),
+        Command::Publish(publish) => dispatch::publish(publish, rows, now),
+        Command::PutRoute(put) => dispatch::put_route(put, rows, now),
+        Command::Lane(on) => dispatch::on_lane(on, rows, now),
+        Command::Letter(on) => dispatch::on_letter(on, rows, now),
+        Command::Heard(pokes) => {
+            let also = Also { drops: pokes.clone(), ..Also::default() };
+            Decision { writes: Vec::new(), also, reply: Reply::Done }
+        }
     }
 }
 
@@ -108,7 +129,7 @@ fn put_alias(put: &PutAlias, rows: &impl Rows, now: Millis) -> Decision {
         at: now,
     };
     let writes = vec![write(rows, key, Some(Record::Alias(alias.clone())))];
-    Decision { writes, reply: Reply::Aliased { replay: false, alias: alias.into() } }
+    Decision::new(writes, Reply::Aliased { replay: false, alias: alias.into() })
 }
 
 fn observe(observe: &Observe, rows: &impl Rows, now: Millis) -> Decision {
@@ -127,11 +148,11 @@ fn observe(observe: &Observe, rows: &impl Rows, now: Millis) -> Decision {
     trace.recent.drain(..surplus);
     // Beside a doubt, which never goes by itself, the counts still do: one sighting must not stay for ever.
     trace.expires = fence.expires_at().or(Some(now.plus(RETAIN_MS_DEFAULT)));
-    Decision { writes: vec![write(rows, key, Some(Record::Trace(trace)))], reply: Reply::Done }
+    Decision::new(vec![write(rows, key, Some(Record::Trace(trace)))], Reply::Done)
 }
 
 fn sweep(key: RowKey, rows: &impl Rows, now: Millis) -> Decision {
     let over = rows.row(&key).is_some_and(|row| row.record.expires_at().is_some_and(|expires| expires <= now));
     let writes = if over { vec![write(rows, key, None)] } else { Vec::new() };
-    Decision { writes, reply: Reply::Done }
+    Decision::new(writes, Reply::Done)
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crate::{
     body::Body,
     key::{FenceKey, Field, RowKey, Tenant},
+    lane::{Cancelled, DeadLetter, Entry, Lane, Route, Tail},
     scope::OnLapse,
     time::Millis,
     version::Version,
@@ -295,6 +296,20 @@ pub enum Record {
     Alias(Alias),
     /// See [`Trace`].
     Trace(Trace),
+    /// See [`Route`]. Shared, as all that belongs to lanes: it is handed around far more often than it changes.
+    Route(Arc<Route>),
+    /// See [`Lane`].
+    Lane(Arc<Lane>),
+    /// See [`Tail`].
+    Tail(Tail),
+    /// See [`Entry`].
+    Entry(Arc<Entry>),
+    /// See [`DeadLetter`].
+    DeadLetter(Arc<DeadLetter>),
+    /// See [`Cancelled`].
+    Cancelled(Cancelled),
+    /// A lane has something new.
+    Poke,
 }
 
 impl From<Fence> for Record {
@@ -310,7 +325,9 @@ impl Record {
             Self::Fence(fence) => fence.expires_at(),
             Self::AgainHead(head) => head.expires,
             Self::Trace(trace) => trace.expires,
-            Self::VersionHead(_) | Self::Alias(_) => None,
+            Self::DeadLetter(letter) => letter.expires_at(),
+            Self::Cancelled(cancelled) => Some(cancelled.expires),
+            _ => None,
         }
     }
 

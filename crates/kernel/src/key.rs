@@ -92,14 +92,42 @@ pub enum Kind {
     Alias = 4,
     /// Approximate counts of what was only read.
     Trace = 5,
+    /// Where the events of a warehouse go.
+    Route = 6,
+    /// How far a lane has come.
+    Lane = 7,
+    /// The last position of a lane; only an append moves it.
+    Tail = 8,
+    /// An event under its position in a lane.
+    Entry = 9,
+    /// An event that left its lane undelivered.
+    DeadLetter = 10,
+    /// That an event was cancelled.
+    Cancelled = 11,
+    /// A word from one node to another that a lane of its has something new.
+    Poke = 12,
 }
 
 impl Kind {
+    /// Every kind, in stored order.
+    pub const ALL: [Self; 12] = [
+        Self::Fence,
+        Self::VersionHead,
+        Self::AgainHead,
+        Self::Alias,
+        Self::Trace,
+        Self::Route,
+        Self::Lane,
+        Self::Tail,
+        Self::Entry,
+        Self::DeadLetter,
+        Self::Cancelled,
+        Self::Poke,
+    ];
+
     /// The kind behind its stored number.
     pub fn from_u8(number: u8) -> Option<Self> {
-        [Self::Fence, Self::VersionHead, Self::AgainHead, Self::Alias, Self::Trace]
-            .into_iter()
-            .find(|kind| *kind as u8 == number)
+        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 }
 
@@ -128,11 +156,122 @@ impl RowKey {
         Self { kind: Kind::Alias, id: digest(&[tenant.as_str(), name]) }
     }
 
+    /// Where the events of a planner's warehouse go.
+    pub fn route(planner: &Tenant, warehouse: &str) -> Self {
+        Self { kind: Kind::Route, id: LaneId::of(planner, &["route", warehouse]).at(0) }
+    }
+
+    /// How far a lane has come.
+    pub fn lane(lane: LaneId) -> Self {
+        Self { kind: Kind::Lane, id: lane.at(0) }
+    }
+
+    /// The last position of a lane.
+    pub fn tail(lane: LaneId) -> Self {
+        Self { kind: Kind::Tail, id: lane.at(0) }
+    }
+
+    /// The event at a position of a lane. Those of a lane lie side by side, in order.
+    pub fn entry(lane: LaneId, seq: u64) -> Self {
+        Self { kind: Kind::Entry, id: lane.at(seq) }
+    }
+
+    /// The event that left its lane at this position.
+    pub fn dead_letter(lane: LaneId, seq: u64) -> Self {
+        Self { kind: Kind::DeadLetter, id: lane.at(seq) }
+    }
+
+    /// Whether the event at this position was cancelled.
+    pub fn cancelled(lane: LaneId, seq: u64) -> Self {
+        Self { kind: Kind::Cancelled, id: lane.at(seq) }
+    }
+
+    /// A word to a node about a lane. All that are meant for one node lie side by side.
+    pub fn poke(node: &str, lane: LaneId) -> Self {
+        let mut id = [0; 32];
+        id[..8].copy_from_slice(&digest(&[node])[..8]);
+        id[8..].copy_from_slice(&lane.0);
+        Self { kind: Kind::Poke, id }
+    }
+
+    /// The lane that a row of a lane belongs to, and the position, where the row is about one.
+    pub fn place(&self) -> (LaneId, u64) {
+        let (mut lane, mut seq) = ([0; 24], [0; 8]);
+        lane.copy_from_slice(&self.id[..24]);
+        seq.copy_from_slice(&self.id[24..]);
+        (LaneId(lane), u64::from_be_bytes(seq))
+    }
+
     /// The version head of a source: the tenant, the scope and what names the source.
     pub fn version_head(tenant: &Tenant, scope: &str, source: &[&str]) -> Self {
         let mut parts = vec![tenant.as_str(), scope];
         parts.extend_from_slice(source);
         Self { kind: Kind::VersionHead, id: digest(&parts) }
+    }
+}
+
+/// An ordered log of one planner. It begins with a digest of the planner, so that all lanes of one lie side by side.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LaneId(pub [u8; 24]);
+
+impl LaneId {
+    /// The lane of a warehouse, for transports that push.
+    pub fn warehouse(planner: &Tenant, warehouse: &str) -> Self {
+        Self::of(planner, &["warehouse", warehouse])
+    }
+
+    /// The lane that an executor polls.
+    pub fn executor(planner: &Tenant, executor: &str) -> Self {
+        Self::of(planner, &["executor", executor])
+    }
+
+    /// What all lanes of a planner begin with.
+    pub fn prefix(planner: &Tenant) -> [u8; 8] {
+        let mut prefix = [0; 8];
+        prefix.copy_from_slice(&digest(&["planner", planner.as_str()])[..8]);
+        prefix
+    }
+
+    /// The lane behind its digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let mut lane = [0; 24];
+        let digits = text.as_bytes();
+        if digits.len() != 48 || digits.iter().any(|digit| !matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+            return None;
+        }
+        for (byte, pair) in lane.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(lane))
+    }
+
+    fn of(planner: &Tenant, parts: &[&str]) -> Self {
+        let mut lane = [0; 24];
+        lane[..8].copy_from_slice(&Self::prefix(planner));
+        let mut all = vec![planner.as_str()];
+        all.extend_from_slice(parts);
+        lane[8..].copy_from_slice(&digest(&all)[..16]);
+        Self(lane)
+    }
+
+    fn at(self, seq: u64) -> [u8; 32] {
+        let mut id = [0; 32];
+        id[..24].copy_from_slice(&self.0);
+        // Big-endian, so that byte order is the lane's order.
+        id[24..].copy_from_slice(&seq.to_be_bytes());
+        id
+    }
+}
+
+impl fmt::Display for LaneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for LaneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
     }
 }
 

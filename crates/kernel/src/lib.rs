@@ -4,22 +4,26 @@
 
 pub mod body;
 pub mod command;
+pub mod cursor;
 pub mod decide;
 pub mod diff;
 pub mod fence;
 pub mod json;
 pub mod key;
+pub mod lane;
+pub mod retry;
 pub mod scope;
 pub mod time;
 
 mod again;
 mod claim;
+mod dispatch;
 mod seal;
 mod version;
 
 pub use command::{Command, Decision, Reply, Row, Rows, Write};
 pub use decide::decide;
-pub use key::{FenceKey, RowKey, Tenant};
+pub use key::{FenceKey, LaneId, RowKey, Tenant};
 pub use scope::Scope;
 pub use time::Millis;
 pub use version::Version;

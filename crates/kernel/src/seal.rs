@@ -55,7 +55,7 @@ pub(crate) fn renew(renew: &Renew, rows: &impl Rows, now: Millis) -> Decision {
             let mut fence = fence.clone();
             fence.state = claim::pending(&renew.target.scope, renew.token, renew.lease_ms, now);
             let writes = vec![write(rows, RowKey::fence(renew.target.key), Some(fence.into()))];
-            Decision { writes, reply: Reply::Renewed { lease_expires: now.plus(renew.lease_ms) } }
+            Decision::new(writes, Reply::Renewed { lease_expires: now.plus(renew.lease_ms) })
         }
         // Somebody may already be looking at this doubt: only an outcome ends it.
         (_, State::Pending { lease_expires, .. }) => Decision::reply(Reply::InDoubt { since: *lease_expires }),
@@ -74,7 +74,7 @@ pub(crate) fn release(release: &Release, rows: &impl Rows, now: Millis) -> Decis
         State::Pending { .. } => {
             let mut fence = fence.clone();
             fence.record(now, release.token, What::Released);
-            Decision { writes: vec![free(&release.target, fence, rows, now)], reply: Reply::Released { replay: false } }
+            Decision::new(vec![free(&release.target, fence, rows, now)], Reply::Released { replay: false })
         }
     }
 }
@@ -106,7 +106,7 @@ pub(crate) fn resolve(resolve: &Resolve, rows: &impl Rows, now: Millis) -> Decis
         }
         Outcome::Released => vec![free(&resolve.target, fence, rows, now)],
     };
-    Decision { writes, reply: Reply::Resolved { replay: false } }
+    Decision::new(writes, Reply::Resolved { replay: false })
 }
 
 // A repeat of the word that ended the doubt is answered as done; another receipt is another word.
@@ -147,7 +147,7 @@ fn refuse(target: &Target, fence: &Fence, token: Token, rows: &impl Rows, now: M
     }
     let mut fence = fence.clone();
     fence.record(now, token, What::SealRefused);
-    Decision { writes: vec![write(rows, RowKey::fence(target.key), Some(fence.into()))], reply }
+    Decision::new(vec![write(rows, RowKey::fence(target.key), Some(fence.into()))], reply)
 }
 
 fn settle(target: &Target, mut fence: Fence, effect_id: &str, body: Bytes, rows: &impl Rows, now: Millis) -> Decision {
@@ -158,7 +158,7 @@ fn settle(target: &Target, mut fence: Fence, effect_id: &str, body: Bytes, rows:
     let mut writes = vec![write(rows, RowKey::fence(target.key), Some(fence.into()))];
     writes.extend(head);
     writes.extend(again::sealed(target, rows, expires, now));
-    Decision { writes, reply: Reply::Sealed { replay: false, at: now, expires, first_seen } }
+    Decision::new(writes, Reply::Sealed { replay: false, at: now, expires, first_seen })
 }
 
 fn raise_head(fence: &Fence, rows: &impl Rows) -> Option<Write> {

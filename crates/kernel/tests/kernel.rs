@@ -5,14 +5,21 @@
 mod kernel {
     mod again;
     mod claim;
+    mod cursor;
     mod diff;
+    mod dispatch_table;
+    mod dispatch_table_letters;
+    mod dispatch_table_routes;
     mod fence_table;
     mod json;
     mod json_oracle;
     mod key;
+    mod lane_properties;
+    mod lane_world;
     mod mask;
     mod model;
     mod properties;
+    mod retry;
     mod seal;
     mod trace;
     mod version;

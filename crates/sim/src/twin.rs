@@ -64,7 +64,7 @@ impl Twin {
             let row = codec::decode(key, &Bytes::copy_from_slice(bytes))
                 .map_err(|damage| Error::Broken(format!("recovered a damaged row: {damage:?}")))?;
             let set =
-                WriteSet { id: row.revision, writes: vec![Write { key: *key, expect: None, put: Some(row.record) }] };
+                WriteSet::new(row.revision, vec![Write { key: *key, expect: None, put: Some(row.record) }]);
             memory.commit(&[set], Millis(0)).await?;
         }
         memory.commit(&[], Millis(floor_ms)).await?;
@@ -147,6 +147,7 @@ impl Store for Twin {
             because: "a simulated disk".to_owned(),
             shared: self.clock.is_some(),
             many_rows: true,
+            lanes: true,
         }
     }
 

@@ -164,13 +164,11 @@ fn step(store: &Embedded, keys: &[RowKey], first: u64, id: u64, record: fn(u64) 
         .iter()
         .zip(rows)
         .enumerate()
-        .map(|(at, (key, row))| WriteSet {
-            id: CommitId(id * BATCH + at as u64),
-            writes: vec![Write {
-                key: *key,
-                expect: row.map(|row| row.revision),
-                put: Some(record(first + at as u64)),
-            }],
+        .map(|(at, (key, row))| {
+            WriteSet::new(
+                CommitId(id * BATCH + at as u64),
+                vec![Write { key: *key, expect: row.map(|row| row.revision), put: Some(record(first + at as u64)) }],
+            )
         })
         .collect();
     let verdicts = block_on(store.commit(&sets, Millis(NOW + id))).expect("the commit goes through");

@@ -8,13 +8,19 @@
 //! 4. **Durable**: what was acknowledged survives a crash, to the strength the store declares.
 //! 5. **Repeatable**: a write set whose outcome is unknown may be committed again under the same id.
 //! 6. **Patient**: a row vanishes by itself only past its expiry.
+//! 7. **Ordered**: an entry that is appended to a lane gets the position after the last one; no position is left out, and
+//!    nobody ever sees one before those below it.
 //!
 //! Never contains a rule about fences. Called by the commit loop, one commit at a time from one engine;
 //! other engines may share the store.
 
 use std::{fmt, sync::Arc};
 
-use fencepost_kernel::{Millis, Row, RowKey, Write, command::CommitId, key::Kind};
+use fencepost_kernel::{
+    Millis, Row, RowKey, Write,
+    command::{Also, CommitId},
+    key::Kind,
+};
 use futures::future::BoxFuture;
 
 /// A row as loaded; shared, so that a large receipt is never copied.
@@ -30,18 +36,36 @@ pub struct WriteSet {
     pub id: CommitId,
     /// The changes, each with the revision it was decided over.
     pub writes: Vec<Write>,
+    /// What stands or falls with them. An append comes with a put, which proves it when the set is repeated.
+    pub also: Also,
+}
+
+impl WriteSet {
+    /// Writes, and nothing beside them.
+    pub fn new(id: CommitId, writes: Vec<Write>) -> Self {
+        Self { id, writes, also: Also::default() }
+    }
 }
 
 /// What became of one write set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// All of it is durable.
+    /// All of it is durable. Of a repeated set with an append, the row that tells the position says which it got.
     Applied,
+    /// All of it is durable, with its entry at this position of its lane.
+    Appended(u64),
     /// Something it was decided over has moved; none of it was written. Decide again.
     Moved,
     /// Somebody else's transaction holds a row of it and did not let go in time, or the one server that has its rows takes
     /// no writes; none of it was written. Ask later.
     Held,
+}
+
+impl Verdict {
+    /// Whether all of it is durable.
+    pub fn applied(self) -> bool {
+        matches!(self, Self::Applied | Self::Appended(_))
+    }
 }
 
 /// An infrastructure failure. Its kind answers one question: did it happen?
@@ -89,6 +113,8 @@ pub struct Promises {
     pub shared: bool,
     /// Whether a write set may touch several rows. Where it may not, version heads and repetitions cannot be kept.
     pub many_rows: bool,
+    /// Whether a write set may have anything beside its writes. Where it may not, lanes cannot be kept.
+    pub lanes: bool,
 }
 
 /// One of the processes that share a store.

@@ -36,6 +36,8 @@ fn bytes(record: &Record) -> usize {
             receipt + fence.body.as_ref().and_then(|body| body.kept.as_ref()).map_or(0, |kept| kept.len())
         }
         Record::Alias(alias) => alias.receipt.body.len(),
+        Record::Entry(entry) => entry.body.len(),
+        Record::DeadLetter(letter) => letter.entry.body.len(),
         _ => 0,
     };
     ROW_BYTES + variable

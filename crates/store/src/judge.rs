@@ -2,9 +2,18 @@
 //! Never writes: it hands back each changed row once, in its final form and in key order.
 //! Called by the stores that check revisions in this process.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+};
 
-use fencepost_kernel::{Millis, RowKey, command::CommitId, fence::Record};
+use fencepost_kernel::{
+    Millis, Row, RowKey,
+    command::CommitId,
+    fence::Record,
+    key::Kind,
+    lane::{Append, Tail, placed},
+};
 
 use crate::{Error, Verdict, WriteSet};
 
@@ -13,6 +22,15 @@ use crate::{Error, Verdict, WriteSet};
 pub(crate) struct Known {
     pub(crate) revision: CommitId,
     pub(crate) due: Option<Millis>,
+    /// The last position, where the row is the tail of a lane.
+    pub(crate) tail: u64,
+}
+
+impl Known {
+    /// What is known of a row that was read whole.
+    pub(crate) fn of(row: &Row) -> Self {
+        Self { revision: row.revision, due: row.record.due_at(), tail: tail(&row.record) }
+    }
 }
 
 /// One row that the commit changes.
@@ -21,7 +39,14 @@ pub(crate) struct Change<'s> {
     /// What was there before the commit.
     pub(crate) before: Option<Known>,
     /// What shall be there after it; none removes the row.
-    pub(crate) after: Option<(CommitId, &'s Record)>,
+    pub(crate) after: Option<After<'s>>,
+}
+
+/// A row as it shall be.
+#[derive(Clone)]
+pub(crate) struct After<'s> {
+    pub(crate) revision: CommitId,
+    pub(crate) record: Cow<'s, Record>,
 }
 
 /// What becomes of a commit.
@@ -32,55 +57,124 @@ pub(crate) struct Judged<'s> {
 
 struct Slot<'s> {
     before: Option<Known>,
-    change: Option<Option<(CommitId, &'s Record)>>,
+    change: Option<Option<After<'s>>>,
 }
 
 impl Slot<'_> {
     fn revision(&self) -> Option<CommitId> {
-        match self.change {
-            Some(after) => after.map(|(revision, _)| revision),
+        match &self.change {
+            Some(after) => after.as_ref().map(|after| after.revision),
             None => self.before.map(|known| known.revision),
         }
+    }
+
+    fn tail(&self) -> u64 {
+        match &self.change {
+            Some(Some(After { record, .. })) => tail(record),
+            Some(None) => 0,
+            None => self.before.map_or(0, |known| known.tail),
+        }
+    }
+}
+
+/// The last position that a record tells, where it is the tail of a lane.
+pub(crate) fn tail(record: &Record) -> u64 {
+    if let Record::Tail(tail) = record { tail.last } else { 0 }
+}
+
+/// The rows of one commit while it is judged.
+struct Slots<'s, C> {
+    rows: BTreeMap<RowKey, Slot<'s>>,
+    current: C,
+}
+
+impl<'s, C: FnMut(&RowKey) -> Result<Option<Known>, Error>> Slots<'s, C> {
+    fn at(&mut self, key: RowKey) -> Result<&mut Slot<'s>, Error> {
+        Ok(match self.rows.entry(key) {
+            Entry::Occupied(slot) => slot.into_mut(),
+            Entry::Vacant(slot) => slot.insert(Slot { before: (self.current)(&key)?, change: None }),
+        })
+    }
+
+    // An entry that goes is not read: nobody writes it a second time, and it may be large.
+    fn unseen(&mut self, key: RowKey, revision: CommitId) -> Result<&mut Slot<'s>, Error> {
+        if key.kind != Kind::Entry {
+            return self.at(key);
+        }
+        let before = Some(Known { revision, due: None, tail: 0 });
+        Ok(self.rows.entry(key).or_insert(Slot { before, change: None }))
+    }
+
+    fn put(&mut self, key: RowKey, revision: CommitId, record: Cow<'s, Record>) -> Result<(), Error> {
+        self.at(key)?.change = Some(Some(After { revision, record }));
+        Ok(())
+    }
+
+    fn apply(&mut self, set: &'s WriteSet) -> Result<Verdict, Error> {
+        for write in &set.writes {
+            match &write.put {
+                Some(record) => self.put(write.key, set.id, Cow::Borrowed(record))?,
+                None => self.at(write.key)?.change = Some(None),
+            }
+        }
+        for key in &set.also.drops {
+            self.unseen(*key, set.id)?.change = Some(None);
+        }
+        match &set.also.append {
+            Some(append) => self.append(set, append).map(Verdict::Appended),
+            None => Ok(Verdict::Applied),
+        }
+    }
+
+    // The position after the last; and the row that waits for it is told.
+    fn append(&mut self, set: &'s WriteSet, append: &Append) -> Result<u64, Error> {
+        let key = RowKey::tail(append.lane);
+        let last = self.at(key)?.tail() + 1;
+        self.put(key, set.id, Cow::Owned(Record::Tail(Tail { last })))?;
+        let entry = Record::Entry(append.entry.clone());
+        self.put(RowKey::entry(append.lane, last), set.id, Cow::Owned(entry))?;
+        let waiting = set.writes.iter().find(|write| write.key == append.told_in).and_then(|write| write.put.as_ref());
+        if let Some(record) = waiting {
+            self.put(append.told_in, set.id, Cow::Owned(placed(record, last)))?;
+        }
+        Ok(last)
     }
 }
 
 /// Judges `sets` in order; `current` reads what the store holds.
 pub(crate) fn judge<'s>(
     sets: &'s [WriteSet],
-    mut current: impl FnMut(&RowKey) -> Result<Option<Known>, Error>,
+    current: impl FnMut(&RowKey) -> Result<Option<Known>, Error>,
 ) -> Result<Judged<'s>, Error> {
-    let mut slots: BTreeMap<RowKey, Slot<'s>> = BTreeMap::new();
+    let mut slots = Slots { rows: BTreeMap::new(), current };
     let mut verdicts = Vec::with_capacity(sets.len());
     let mut any_repeated = false;
     for set in sets {
         let mut stands = true;
         let mut repeated = false;
         for write in &set.writes {
-            let slot = match slots.entry(write.key) {
-                Entry::Occupied(slot) => slot.into_mut(),
-                Entry::Vacant(slot) => slot.insert(Slot { before: current(&write.key)?, change: None }),
-            };
-            let revision = slot.revision();
+            let revision = slots.at(write.key)?.revision();
             // A set is applied whole and its id is never used again, so one row that carries it proves all of it.
             repeated |= write.put.is_some() && revision == Some(set.id);
             // What shall go and is gone already needs no comparing: somebody else, or an expiry, was faster.
             let gone = write.put.is_none() && revision.is_none();
             stands &= gone || revision == write.expect;
         }
-        if stands && !repeated {
-            for write in &set.writes {
-                if let Some(slot) = slots.get_mut(&write.key) {
-                    slot.change = Some(write.put.as_ref().map(|record| (set.id, record)));
-                }
-            }
+        for (key, expect) in &set.also.held {
+            stands &= slots.at(*key)?.revision() == *expect;
         }
         any_repeated |= repeated;
-        verdicts.push(if stands || repeated { Verdict::Applied } else { Verdict::Moved });
+        verdicts.push(match (stands, repeated) {
+            (_, true) => Verdict::Applied,
+            (true, false) => slots.apply(set)?,
+            (false, false) => Verdict::Moved,
+        });
     }
     if any_repeated {
         follow_back(sets, &mut verdicts);
     }
     let changes = slots
+        .rows
         .into_iter()
         .filter_map(|(key, slot)| slot.change.map(|after| Change { key, before: slot.before, after }))
         // Removing what was never there is no change.
@@ -94,13 +188,14 @@ pub(crate) fn judge<'s>(
 pub(crate) fn follow_back(sets: &[WriteSet], verdicts: &mut [Verdict]) {
     let mut proven = BTreeSet::new();
     for (set, verdict) in sets.iter().zip(verdicts).rev() {
-        if proven.contains(&set.id) {
+        if proven.contains(&set.id) && !verdict.applied() {
             *verdict = Verdict::Applied;
         }
-        if *verdict == Verdict::Applied {
+        if verdict.applied() {
             // What was only removed proves nothing: a row that is gone is not compared.
             let puts = set.writes.iter().filter(|write| write.put.is_some());
             proven.extend(puts.filter_map(|write| write.expect));
+            proven.extend(set.also.held.iter().filter_map(|(_, expect)| *expect));
         }
     }
 }

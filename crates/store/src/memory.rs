@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use crate::{
     Durability, Error, Promises, Store, Verdict, WriteSet,
     contract::{Found, Loaded},
-    judge::{Judged, Known, judge},
+    judge::{After, Judged, Known, judge},
 };
 
 /// Rows in memory. Cloning copies them: an image of the store at that moment.
@@ -75,8 +75,7 @@ impl Clone for Memory {
 impl State {
     fn commit(&mut self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
         let rows = &self.rows;
-        let Judged { verdicts, changes } =
-            judge(sets, |key| Ok(rows.get(key).map(|row| Known { revision: row.revision, due: row.record.due_at() })))?;
+        let Judged { verdicts, changes } = judge(sets, |key| Ok(rows.get(key).map(|row| Known::of(row))))?;
         for change in changes {
             if let Some(due) = change.before.and_then(|known| known.due) {
                 self.due.remove(&(due, change.key));
@@ -85,11 +84,11 @@ impl State {
                 None => {
                     self.rows.remove(&change.key);
                 }
-                Some((revision, record)) => {
+                Some(After { revision, record }) => {
                     if let Some(due) = record.due_at() {
                         self.due.insert((due, change.key));
                     }
-                    self.rows.insert(change.key, Arc::new(Row { record: record.clone(), revision }));
+                    self.rows.insert(change.key, Arc::new(Row { record: record.into_owned(), revision }));
                 }
             }
         }
@@ -100,7 +99,13 @@ impl State {
 
 impl Store for Memory {
     fn promises(&self) -> Promises {
-        Promises { durability: Durability::None, because: "memory".to_owned(), shared: false, many_rows: true }
+        Promises {
+            durability: Durability::None,
+            because: "memory".to_owned(),
+            shared: false,
+            many_rows: true,
+            lanes: true,
+        }
     }
 
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {

@@ -6,6 +6,7 @@ mod store {
     mod damage;
     mod embedded;
     mod fixtures;
+    mod flawed;
     mod harness;
     mod laws;
     mod postgres;

@@ -1,10 +1,12 @@
 //! What Fencepost's clients see. Bytes become commands here, and replies become bytes; nothing is decided.
 //! Only this crate knows HTTP; it never touches a store, and it holds no rule about fences.
 
+pub mod deliveries;
 pub mod http;
 pub mod log;
 pub mod metrics;
 pub mod problem;
 pub mod server;
+pub mod sinks;
 pub mod time;
 pub mod trace;

@@ -16,6 +16,8 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use crate::deliveries::Figures;
+
 /// Tenants with series of their own.
 const TENANTS_MAX: usize = 200;
 
@@ -76,6 +78,8 @@ pub struct Metrics {
     ready: Gauge,
     clock_ahead: Gauge<f64, AtomicU64>,
     tenants: Arc<RwLock<HashSet<Tenant>>>,
+    /// What is counted about events on their way out.
+    pub deliveries: Figures,
 }
 
 impl Default for Metrics {
@@ -118,8 +122,10 @@ impl Default for Metrics {
             Unit::Seconds,
             clock_ahead.clone(),
         );
+        let deliveries = Figures::register(&mut registry);
         Self {
             registry: Arc::new(registry),
+            deliveries,
             decisions,
             seal_seconds,
             diff_operations,

@@ -43,6 +43,14 @@ codes! {
     UnknownScope = 404 "unknown-scope" "No scope of that name";
     /// No such alias.
     UnknownAlias = 404 "unknown-alias" "No alias of that name";
+    /// No such lane.
+    UnknownLane = 404 "unknown-lane" "No such lane";
+    /// No such dead letter.
+    UnknownLetter = 404 "unknown-dead-letter" "No such dead letter";
+    /// Not a cursor that was served to the caller.
+    UnknownCursor = 404 "unknown-cursor" "No such cursor";
+    /// A warehouse whose events go nowhere.
+    UnknownWarehouse = 404 "unknown-warehouse" "The warehouse has no transport";
     /// The path exists, the method does not.
     MethodNotAllowed = 405 "method-not-allowed" "The path does not take this method";
     /// The client was too slow.
@@ -63,6 +71,18 @@ codes! {
     NotSealed = 409 "not-sealed" "The effect is not sealed";
     /// No doubt to resolve.
     NotInDoubt = 409 "not-in-doubt" "There is no doubt to resolve";
+    /// Events are still on the transport that is to be left.
+    LaneNotDrained = 409 "lane-not-drained" "The lane is not drained";
+    /// Not the head of the lane.
+    NotHead = 409 "not-head" "Not the head of the lane";
+    /// Past the end of the lane.
+    CursorAhead = 409 "cursor-ahead" "The cursor is past the end of its lane";
+    /// The event was cancelled.
+    LetterCancelled = 409 "letter-cancelled" "The event was cancelled";
+    /// The receiver may have forgotten the event.
+    PastRetention = 409 "past-retention" "The receiver may have forgotten the event";
+    /// Somebody has decided otherwise.
+    AlreadyDecided = 409 "already-decided" "The dead letter is decided about";
     /// Too many bytes.
     TooLarge = 413 "too-large" "The request is too large";
     /// The address is too long.
@@ -71,6 +91,14 @@ codes! {
     NotJson = 415 "not-json" "JSON is required";
     /// Versions of different kinds do not compare.
     Incomparable = 422 "version-incomparable" "The version does not compare with the sealed one";
+    /// Understood, and it makes no sense.
+    Invalid = 422 "invalid" "The content makes no sense";
+    /// What is to be cancelled was never published.
+    UnknownOriginal = 422 "unknown-original" "What it cancels was never published";
+    /// Nobody has said where the events of the warehouse go.
+    NoTransport = 422 "no-transport" "The warehouse has no transport";
+    /// Nothing is sent to that address.
+    AddressRefused = 422 "address-refused" "Nothing is sent to this address";
     /// Too many bytes, or too many, in the headers.
     HeadersTooLarge = 431 "headers-too-large" "The headers are too large";
     /// A bug on our side.
@@ -79,6 +107,8 @@ codes! {
     NotImplemented = 501 "not-implemented" "Not served here";
     /// The store at hand cannot carry this.
     StoreUnsupported = 501 "store-unsupported" "This store cannot carry it";
+    /// The transport is not part of this build.
+    TransportUnsupported = 501 "transport-unsupported" "This build has no such transport";
     /// The store does not answer.
     StoreUnavailable = 503 "store-unavailable" "The store does not answer";
     /// As many connections as may be served.
@@ -120,6 +150,16 @@ impl Problem {
     /// Its kind.
     pub fn code(&self) -> Code {
         self.code
+    }
+
+    /// Its sentence for a person.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// Its further members as JSON text, each with a comma before it.
+    pub(crate) fn members(&self) -> &[u8] {
+        &self.members
     }
 
     /// Its status.

@@ -5,8 +5,9 @@
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use fencepost_kernel::{
-    Command, FenceKey, Millis, Reply, RowKey, Write, decide,
+    Command, Decision, FenceKey, Millis, Reply, RowKey, decide,
     fence::{Record, State},
+    lane,
 };
 use fencepost_store::{Verdict, WriteSet};
 use tokio::{
@@ -97,11 +98,13 @@ fn together(replies: Vec<Result<Reply, Error>>) -> Result<Vec<Reply>, Error> {
 }
 
 /// One command's share of a batch.
-struct Decided {
-    reply: Reply,
-    set: Option<usize>,
-    /// An answer that rests on a guess: it must be read for first.
-    unread: bool,
+enum Decided {
+    /// An answer alone. It may rest on rows that others of the batch write.
+    Answer(Reply),
+    /// An answer that counts once its set does.
+    Written(Reply, usize),
+    /// It must be decided again: it rests on a guess, on a position that is not given yet, or comes after such a one.
+    Later,
 }
 
 async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error>>, Error> {
@@ -171,62 +174,94 @@ async fn attempt(
     let mut world = load(shared, &commands, known).await?;
     // A write is dated after its rows were read: they hold until the commit, or the store says that they moved.
     let now = shared.time.now();
-    let mut sets = Vec::with_capacity(commands.len());
+    let mut sets: Vec<WriteSet> = Vec::with_capacity(commands.len());
     let mut decided = Vec::with_capacity(commands.len());
     let mut written = BTreeSet::new();
-    for Asked { command, read_at, guessed, .. } in asked {
+    // Rows that tell a position once the store has given it, and the job whose commands wait for one.
+    let mut unplaced = BTreeSet::new();
+    let mut waits = None;
+    for Asked { job, command, read_at, guessed } in asked {
+        if waits == Some(*job) || touches(command, &world, &unplaced) {
+            waits = Some(*job);
+            decided.push(Decided::Later);
+            continue;
+        }
         let mut decision = decide(command, &world, now);
-        if decision.writes.is_empty() {
+        if decision.only_answers() {
             // Nothing compares these rows again: judged later than read, a lease would lapse although renewed since.
             decision = decide(command, &world, read_at.unwrap_or(before));
         }
-        let unread = *guessed && decision.writes.is_empty();
-        if decision.writes.is_empty()
-            && !unread
-            && let Some(target) = command.target()
-        {
-            shared.note(target.key, &decision.reply, now);
-        }
-        let set = (!decision.writes.is_empty()).then(|| {
-            let mut writes = decision.writes;
-            // What was decided over another's write must not stand where that falls, also if it leaves that row alone.
-            if shared.many_rows {
-                let held: Vec<Write> = leans(command, &world, &written, &writes).collect();
-                writes.extend(held);
+        if decision.only_answers() {
+            if let (Some(target), false) = (command.target(), guessed) {
+                shared.note(target.key, &decision.reply, now);
             }
-            written.extend(writes.iter().map(|write| write.key));
-            let set = WriteSet { id: shared.next_id(), writes };
-            world.apply(&set);
-            sets.push(set);
-            sets.len() - 1
-        });
-        decided.push(Decided { reply: decision.reply, set, unread });
+            decided.push(if *guessed { Decided::Later } else { Decided::Answer(decision.reply) });
+            continue;
+        }
+        let Decision { writes, mut also, reply } = decision;
+        // What was decided over another's write must not stand where that falls, also if it leaves that row alone.
+        if shared.many_rows {
+            also.held.extend(leans(command, &world, &written, &writes));
+        }
+        written.extend(writes.iter().map(|write| write.key));
+        unplaced.extend(also.append.as_ref().map(|append| append.told_in));
+        let set = WriteSet { id: shared.next_id(), writes, also };
+        world.apply(&set);
+        decided.push(Decided::Written(reply, sets.len()));
+        sets.push(set);
     }
     if sets.is_empty() {
-        return Ok(decided.into_iter().map(|one| (!one.unread).then_some(Ok(one.reply))).collect());
+        let told = |one| if let Decided::Answer(reply) = one { Some(Ok(reply)) } else { None };
+        return Ok(decided.into_iter().map(told).collect());
     }
     let Persisted { verdicts, repeated } = persist(shared, &sets, now).await?;
+    let positions = positions(shared, &sets, &verdicts).await?;
     let moved: BTreeSet<RowKey> = verdicts
         .iter()
         .zip(&sets)
-        .filter(|(verdict, _)| **verdict != Verdict::Applied)
+        .filter(|(verdict, _)| !verdict.applied())
         .flat_map(|(_, set)| set.writes.iter().map(|write| write.key))
         .collect();
     shared.waiters.wake(freed(&sets));
+    shared.herald(&sets, &positions);
     Ok(decided
         .into_iter()
         .zip(&commands)
-        .map(|(one, command)| match one.set {
-            Some(set) if verdicts[set] == Verdict::Applied => Some(Ok(one.reply)),
-            // The first try may have gone through and been written over since: decided again, it would happen twice.
-            Some(_) if repeated => Some(Err(Error::Unknown("another node wrote meanwhile".to_owned()))),
-            // Waiting here would make everybody wait.
-            Some(set) if verdicts[set] == Verdict::Held => Some(Err(Error::Unavailable(HELD.to_owned()))),
-            Some(_) => None,
+        .map(|(one, command)| match one {
+            Decided::Written(reply, set) => match verdicts[set] {
+                verdict if verdict.applied() => Some(Ok(match positions[set] {
+                    Some(seq) => reply.placed(seq),
+                    None => reply,
+                })),
+                // The first try may have gone through and been written over since: decided again, it would happen twice.
+                _ if repeated => Some(Err(Error::Unknown("another node wrote meanwhile".to_owned()))),
+                // Waiting here would make everybody wait.
+                Verdict::Held => Some(Err(Error::Unavailable(HELD.to_owned()))),
+                _ => None,
+            },
             // A refusal that was decided over a write which then did not happen must be decided again.
-            None => (!one.unread && !touches(command, &world, &moved)).then_some(Ok(one.reply)),
+            Decided::Answer(reply) => (!touches(command, &world, &moved)).then_some(Ok(reply)),
+            Decided::Later => None,
         })
         .collect())
+}
+
+// The position that each append got. A repeated commit no longer knows: the row that was told does.
+async fn positions(shared: &Shared, sets: &[WriteSet], verdicts: &[Verdict]) -> Result<Vec<Option<u64>>, Error> {
+    let mut positions = Vec::with_capacity(sets.len());
+    for (set, verdict) in sets.iter().zip(verdicts) {
+        positions.push(match (verdict, &set.also.append) {
+            (Verdict::Appended(seq), _) => Some(*seq),
+            (Verdict::Applied, Some(append)) => {
+                let told = shared.store.load(&[append.told_in]).await;
+                // It is durable: an answer that cannot be had now is not a reason to say that nothing happened.
+                let told = told.map_err(|error| Error::Unknown(error.to_string()))?.pop().flatten();
+                told.and_then(|row| lane::position(&row.record))
+            }
+            _ => None,
+        });
+    }
+    Ok(positions)
 }
 
 /// What the store said of a commit, and whether that was only when it was asked once more.

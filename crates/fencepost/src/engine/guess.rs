@@ -53,7 +53,9 @@ pub(super) fn guess(shared: &Shared, commands: &[Command]) -> Option<View> {
         footprint(command, &mut |key| keys.push(key));
         let [key] = keys[..] else { return None };
         rows.0.insert(key, shared.store.guess(&key)?);
-        if follow(command, &rows).is_some() || decide(command, &rows, at).writes.is_empty() {
+        let mut follows = false;
+        follow(command, &rows, &mut |_| follows = true);
+        if follows || decide(command, &rows, at).writes.is_empty() {
             return None;
         }
     }

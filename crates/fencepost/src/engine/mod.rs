@@ -6,6 +6,7 @@ mod commit;
 mod explain;
 mod guess;
 mod housekeep;
+mod lanes;
 mod read;
 mod rows;
 mod sightings;
@@ -23,9 +24,9 @@ use std::{
 
 use fencepost_kernel::{
     Command, FenceKey, Millis, Reply, Row, RowKey, Rows, Tenant, decide, decide::footprint, fence::Alias,
-    fence::Record, fence::Sighting,
+    fence::Record, fence::Sighting, lane::Append,
 };
-use fencepost_store::{Node, Promises, Store, contract::Loaded};
+use fencepost_store::{Node, Promises, Store, WriteSet, contract::Loaded};
 use futures::future::{BoxFuture, join, select_all};
 use tokio::sync::{mpsc, oneshot};
 
@@ -125,6 +126,14 @@ pub(crate) struct Shared {
     next_id: AtomicU64,
     stopped: std::sync::OnceLock<String>,
     observer: Box<dyn Observer>,
+    /// Who hears of entries that this engine has appended to lanes.
+    listener: std::sync::OnceLock<Box<dyn Listener>>,
+}
+
+/// Told of every entry that this engine has appended, once it is durable.
+pub trait Listener: Send + Sync + 'static {
+    /// An entry is in its lane, at this position.
+    fn appended(&self, append: &Append, seq: u64);
 }
 
 /// A handle to one engine; clones share it.
@@ -189,6 +198,7 @@ impl Engine {
             next_id,
             stopped: std::sync::OnceLock::new(),
             observer,
+            listener: std::sync::OnceLock::new(),
         });
         let (reading, own) = (shared.shared, shared.clone());
         let commit_loop = async move {
@@ -210,6 +220,11 @@ impl Engine {
     #[cfg(feature = "postgres")]
     pub(crate) fn next_id(&self) -> fencepost_kernel::command::CommitId {
         self.shared.next_id()
+    }
+
+    /// Says who shall hear of appended entries. Only the first one counts.
+    pub(crate) fn listen(&self, listener: Box<dyn Listener>) {
+        let _ = self.shared.listener.set(listener);
     }
 
     /// The store below.
@@ -345,17 +360,13 @@ impl Engine {
             _ => keys.iter().copied().zip(self.load(&keys).await?).collect(),
         };
         let decision = decide(command, &Snapshot(rows), now);
-        if !decision.writes.is_empty() {
+        if !decision.only_answers() {
             return Ok(None);
         }
         if let Some(target) = command.target() {
             self.shared.note(target.key, &decision.reply, now);
         }
         Ok(Some(decision.reply))
-    }
-
-    async fn load(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
-        self.within_patience(self.shared.store.load(keys)).await
     }
 
     async fn within_patience<T>(&self, read: BoxFuture<'_, Result<T, fencepost_store::Error>>) -> Result<T, Error> {
@@ -394,6 +405,15 @@ impl Engine {
 }
 
 impl Shared {
+    fn herald(&self, sets: &[WriteSet], positions: &[Option<u64>]) {
+        let Some(listener) = self.listener.get() else { return };
+        for (set, seq) in sets.iter().zip(positions) {
+            if let (Some(append), Some(seq)) = (&set.also.append, seq) {
+                listener.appended(append, *seq);
+            }
+        }
+    }
+
     fn note(&self, key: FenceKey, reply: &Reply, now: Millis) {
         let sighting = match reply {
             Reply::Duplicate { .. } => Sighting::Duplicate,

@@ -42,7 +42,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, com
         for job in jobs.drain(..) {
             let decisions: Vec<Decision> =
                 job.commands.iter().map(|command| decide(command, &view.rows, now)).collect();
-            if decisions.iter().any(|decision| !decision.writes.is_empty()) {
+            if decisions.iter().any(|decision| !decision.only_answers()) {
                 hand_on(&commits, job, view.clone()).await;
                 continue;
             }

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use fencepost_kernel::{
     Command, Millis, Row, RowKey, Rows, Write,
+    command::CommitId,
     decide::{follow, footprint},
 };
 use fencepost_store::WriteSet;
@@ -27,21 +28,28 @@ pub(super) async fn load(shared: &Shared, commands: &[&Command], known: World) -
         footprint(command, &mut |key| keys.push(key));
     }
     world.fill(shared, keys).await?;
-    let more = commands.iter().filter_map(|command| follow(command, &world)).collect();
-    world.fill(shared, more).await?;
-    Ok(world)
+    // Rows name further rows, a few times over.
+    loop {
+        let mut keys = Vec::new();
+        for command in commands {
+            follow(command, &world, &mut |key| keys.push(key));
+        }
+        if !world.fill(shared, keys).await? {
+            return Ok(world);
+        }
+    }
 }
 
-/// Writes that bind a command to rows which others before it wrote, and which it looks at but leaves alone.
+/// Rows which others before it wrote, and which a command looks at but leaves alone: it stands only while they do.
 pub(super) fn leans<'a>(
     command: &Command,
     world: &'a World,
     written: &'a BTreeSet<RowKey>,
     own: &'a [Write],
-) -> impl Iterator<Item = Write> + use<'a> {
+) -> impl Iterator<Item = (RowKey, Option<CommitId>)> + use<'a> {
     let keys = if written.is_empty() { Vec::new() } else { looked_at(command, world) };
     let left_alone = |key: &RowKey| written.contains(key) && !own.iter().any(|write| write.key == *key);
-    keys.into_iter().filter(left_alone).filter_map(|key| world.hold(key))
+    keys.into_iter().filter(left_alone).map(|key| (key, world.row(&key).map(|row| row.revision)))
 }
 
 /// Whether a command looks at one of these rows.
@@ -52,7 +60,7 @@ pub(super) fn touches(command: &Command, world: &World, keys: &BTreeSet<RowKey>)
 fn looked_at(command: &Command, world: &World) -> Vec<RowKey> {
     let mut keys = Vec::with_capacity(2);
     footprint(command, &mut |key| keys.push(key));
-    keys.extend(follow(command, world));
+    follow(command, world, &mut |key| keys.push(key));
     keys
 }
 
@@ -72,21 +80,16 @@ impl World {
         world
     }
 
-    async fn fill(&mut self, shared: &Shared, mut keys: Vec<RowKey>) -> Result<(), Error> {
+    // Whether there was anything to read.
+    async fn fill(&mut self, shared: &Shared, mut keys: Vec<RowKey>) -> Result<bool, Error> {
         keys.retain(|key| !self.0.contains_key(key));
         if keys.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         keys.sort_unstable();
         keys.dedup();
         self.0.extend(keys.iter().copied().zip(shared.store.load(&keys).await?));
-        Ok(())
-    }
-
-    /// Writes a row as it is, so that what else is written with it falls where this row moves.
-    pub(super) fn hold(&self, key: RowKey) -> Option<Write> {
-        let row = self.row(&key)?;
-        Some(Write { key, expect: Some(row.revision), put: Some(row.record.clone()) })
+        Ok(true)
     }
 
     pub(super) fn apply(&mut self, set: &WriteSet) {

@@ -44,7 +44,7 @@ pub(super) async fn fill(
             .map(|(key, row)| {
                 id = id.wrapping_add(1);
                 let write = Write { key: *key, expect: None, put: Some(row.record.clone()) };
-                WriteSet { id: CommitId(id), writes: vec![write] }
+                WriteSet::new(CommitId(id), vec![write])
             })
             .collect();
         let verdicts = to.commit(&sets, filled.floor).await?;

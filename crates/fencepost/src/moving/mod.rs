@@ -33,6 +33,13 @@ fn names(kind: Kind) -> (&'static str, &'static str) {
         Kind::AgainHead => ("repetition head", "repetition heads"),
         Kind::Alias => ("alias", "aliases"),
         Kind::Trace => ("trace", "traces"),
+        Kind::Route => ("transport", "transports"),
+        Kind::Lane => ("lane", "lanes"),
+        Kind::Tail => ("lane end", "lane ends"),
+        Kind::Entry => ("event", "events"),
+        Kind::DeadLetter => ("dead letter", "dead letters"),
+        Kind::Cancelled => ("cancellation", "cancellations"),
+        Kind::Poke => ("word between nodes", "words between nodes"),
     }
 }
 

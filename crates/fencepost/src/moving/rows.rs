@@ -69,7 +69,9 @@ pub(super) fn weight(record: &Record) -> usize {
             body + receipt
         }
         Record::Alias(alias) => alias.receipt.body.len(),
-        Record::VersionHead(_) | Record::AgainHead(_) | Record::Trace(_) => 0,
+        Record::Entry(entry) => entry.body.len(),
+        Record::DeadLetter(letter) => letter.entry.body.len(),
+        _ => 0,
     }
 }
 
@@ -80,7 +82,10 @@ pub(super) fn latest(record: &Record) -> Millis {
         Record::Fence(fence) => latest_of(fence),
         Record::Alias(alias) => alias.at,
         Record::Trace(trace) => trace.recent.iter().map(|(at, _)| *at).max().unwrap_or(trace.first_seen),
-        Record::VersionHead(_) | Record::AgainHead(_) => Millis(0),
+        Record::Route(route) => route.at,
+        Record::Entry(entry) => entry.published,
+        Record::DeadLetter(letter) => letter.at,
+        _ => Millis(0),
     }
 }
 

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     fn promises(durability: Durability, many_rows: bool) -> Promises {
-        Promises { durability, because: "appendfsync everysec".to_owned(), shared: true, many_rows }
+        Promises { durability, because: "appendfsync everysec".to_owned(), shared: true, many_rows, lanes: false }
     }
 
     #[test]

@@ -249,6 +249,14 @@ impl Directory {
         self.read().tenants.iter().cloned().collect()
     }
 
+    /// Every identity that has this role, sorted.
+    pub fn with_role(&self, role: Role) -> Vec<String> {
+        let table = self.read();
+        let known = table.tokens.values().chain(table.certificates.values()).map(|(identity, _)| identity);
+        let ids: BTreeSet<&str> = known.filter(|identity| identity.has(role)).map(|identity| &*identity.id).collect();
+        ids.into_iter().map(str::to_owned).collect()
+    }
+
     /// Whether nobody can come in: then there is nothing to start for.
     pub fn is_empty(&self) -> bool {
         let table = self.read();

@@ -7,6 +7,7 @@
 
 pub mod check;
 pub mod credentials;
+pub mod dispatch;
 pub mod duration;
 pub mod finding;
 pub mod identity;
@@ -46,13 +47,14 @@ pub use fit::NoScope;
 pub const DEFAULTS: &str = include_str!("defaults.yml");
 
 /// The contracts whose scopes are built in, by file name.
-pub const CONTRACTS: [(&str, &str); 2] = [
+pub const CONTRACTS: [(&str, &str); 3] = [
     ("contracts/nexa.yml", include_str!("../../../../contracts/nexa.yml")),
     ("contracts/opsdeploy.yml", include_str!("../../../../contracts/opsdeploy.yml")),
+    ("contracts/wes.yml", include_str!("../../../../contracts/wes.yml")),
 ];
 
 /// Every section of a policy file.
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 13] = [
     "require_headers",
     "reject_on_body_mismatch",
     "stores",
@@ -65,6 +67,7 @@ const SECTIONS: [&str; 12] = [
     "warehouses",
     "retention",
     "server",
+    "dispatch",
 ];
 
 /// Sections that are part of the format, and that no part of this release serves.
@@ -95,6 +98,8 @@ pub struct Policy {
     pub identities: Vec<Holder>,
     /// Where the server listens and what it bears.
     pub server: Server,
+    /// How events leave.
+    pub dispatch: dispatch::Dispatch,
     /// Warnings and notes; never an error.
     pub findings: Vec<Finding>,
     /// What the file asks for and this release does not serve: a server must refuse to start on any.
@@ -174,6 +179,7 @@ fn parse_layer(reader: &mut Reader, layer: Layer, name: &str, text: &str) -> Opt
 fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
     let root = reader.fields(tree, "a policy", &SECTIONS)?;
     let server = root.get("server").and_then(|node| server::read(reader, node));
+    let dispatch = root.get("dispatch").and_then(|node| dispatch::read(reader, node));
     let routes = routes::read(reader, root.get("routes"));
     let identities = root.get("identities").map(|node| holders::read(reader, node)).unwrap_or_default();
     let understood = settings::read(reader, &root);
@@ -200,6 +206,7 @@ fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
         routes,
         identities: identities.into_iter().map(|(holder, _)| holder).collect(),
         server: server?,
+        dispatch: dispatch?,
         findings: Vec::new(),
         unserved,
     })

@@ -137,7 +137,7 @@ async fn a_source_that_changes_meanwhile_is_noticed() {
     let expect = from.load(&[changed]).await.unwrap()[0].as_ref().map(|row| row.revision);
     let newer = Record::VersionHead(VersionHead { version: Version::Integer(8) });
     let write = Write { key: changed, expect, put: Some(newer) };
-    let set = WriteSet { id: CommitId(1), writes: vec![write] };
+    let set = WriteSet::new(CommitId(1), vec![write]);
     from.commit(&[set], Millis(NOW)).await.unwrap();
     let refused = copy(&from, &to).await.unwrap_err();
     assert!(refused.to_string().contains("version head"), "{refused}");

@@ -10,12 +10,13 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Command, Decision, Millis, Reply, Row, RowKey, Rows, Scope, Tenant, Version, Write,
     body::Body,
-    command::{Claim, CommitId, Granted, Outcome, PutAlias, Release, Renew, Resolve, Seal},
+    command::{Also, Claim, CommitId, Granted, Outcome, PutAlias, Release, Renew, Resolve, Seal},
     decide,
     decide::{follow, footprint},
     fence::{AgainHead, Fence, Phase, Record, Source, Token, VersionHead},
     json,
     key::Target,
+    lane::{Tail, placed},
     scope::OnLapse,
 };
 
@@ -59,37 +60,61 @@ impl World {
             loaded.insert(key);
         });
         let mut view = View { world: self, loaded };
-        if let Some(more) = follow(command, &view) {
-            view.loaded.insert(more);
+        // Rows name further rows, a few times over.
+        loop {
+            let mut more = BTreeSet::new();
+            follow(command, &view, &mut |key| {
+                more.insert(key);
+            });
+            if more.is_subset(&view.loaded) {
+                return decide(command, &view, self.now);
+            }
+            view.loaded.extend(more);
         }
-        decide(command, &view, self.now)
     }
 
     /// All of the writes, or none where a row has moved since it was read.
     pub fn commit(&mut self, writes: &[Write]) -> bool {
-        let moved = |write: &Write| self.rows.get(&write.key).map(|row| row.revision) != write.expect;
-        if writes.iter().any(moved) {
-            return false;
+        self.commit_also(writes, &Also::default()).is_some()
+    }
+
+    /// The same with what stands or falls with the writes; the position that an append got, 0 where there was none.
+    pub fn commit_also(&mut self, writes: &[Write], also: &Also) -> Option<u64> {
+        let revision = |key: &RowKey| self.rows.get(key).map(|row| row.revision);
+        let written = writes.iter().map(|write| (write.key, write.expect));
+        if written.chain(also.held.iter().copied()).any(|(key, expect)| revision(&key) != expect) {
+            return None;
         }
         self.commits += 1;
         for write in writes {
             match write.put.clone() {
-                Some(record) => {
-                    self.rows.insert(write.key, Row { record, revision: CommitId(self.commits) });
-                }
-                None => {
-                    self.rows.remove(&write.key);
-                }
+                Some(record) => self.put(write.key, record),
+                None => drop(self.rows.remove(&write.key)),
             }
         }
-        true
+        also.drops.iter().for_each(|key| drop(self.rows.remove(key)));
+        let Some(append) = &also.append else { return Some(0) };
+        let seq = 1 + match self.record(RowKey::tail(append.lane)) {
+            Some(Record::Tail(tail)) => tail.last,
+            _ => 0,
+        };
+        self.put(RowKey::tail(append.lane), Record::Tail(Tail { last: seq }));
+        self.put(RowKey::entry(append.lane, seq), Record::Entry(append.entry.clone()));
+        let waiting = writes.iter().find(|write| write.key == append.told_in).and_then(|write| write.put.as_ref());
+        self.put(append.told_in, placed(waiting.expect("somebody is told the position"), seq));
+        Some(seq)
+    }
+
+    fn put(&mut self, key: RowKey, record: Record) {
+        self.rows.insert(key, Row { record, revision: CommitId(self.commits) });
     }
 
     /// Decides and commits.
     pub fn run(&mut self, command: &Command) -> Reply {
         let decision = self.decide(command);
-        assert!(self.commit(&decision.writes), "a decision over the present rows cannot be moved");
-        decision.reply
+        let seq = self.commit_also(&decision.writes, &decision.also);
+        let seq = seq.expect("a decision over the present rows cannot be moved");
+        if decision.also.append.is_some() { decision.reply.placed(seq) } else { decision.reply }
     }
 
     /// The word for the decision, after its commit.

@@ -37,10 +37,7 @@ pub(super) fn put_again_head(out: &mut Vec<u8>, head: &AgainHead) {
 }
 
 pub(super) fn take_again_head(reader: &mut Reader<'_>) -> Result<AgainHead, Damage> {
-    let flags = reader.byte()?;
-    if flags > 3 {
-        return Err(Damage("it has flags that its format does not know"));
-    }
+    let flags = reader.flags(3)?;
     let last = reader.uint()?;
     let expires = (flags & 2 != 0).then(|| reader.uint()).transpose()?.map(Millis);
     Ok(AgainHead { last, sealed: flags & 1 != 0, expires })
@@ -62,7 +59,7 @@ pub(super) fn put_alias(out: &mut Vec<u8>, alias: &Alias, format: u8) {
 }
 
 pub(super) fn take_alias(reader: &mut Reader<'_>, whole: &Bytes, format: u8) -> Result<Alias, Damage> {
-    let packed = format >= PACKS_RECEIPTS && take_bool(reader)?;
+    let packed = format >= PACKS_RECEIPTS && reader.flags(1)? != 0;
     let at = Millis(reader.uint()?);
     let tenant = Tenant::new(reader.str()?);
     let scope = reader.string()?;
@@ -87,16 +84,8 @@ pub(super) fn put_trace(out: &mut Vec<u8>, trace: &Trace) {
     }
 }
 
-fn take_bool(reader: &mut Reader<'_>) -> Result<bool, Damage> {
-    match reader.byte()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Damage("it has flags that its format does not know")),
-    }
-}
-
 fn take_trace_times(reader: &mut Reader<'_>) -> Result<(u64, Option<Millis>), Damage> {
-    let expires = take_bool(reader)?;
+    let expires = reader.flags(1)? != 0;
     let first = reader.uint()?;
     let expires = expires.then(|| reader.since(first)).transpose()?.map(Millis);
     Ok((first, expires))

@@ -10,6 +10,7 @@
 
 mod fence;
 mod heads;
+mod lanes;
 mod pack;
 mod wire;
 
@@ -18,7 +19,7 @@ mod tests;
 
 use bytes::Bytes;
 use fencepost_kernel::{Millis, Row, RowKey, command::CommitId, fence::Record, key::Kind};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use wire::Damage;
 use wire::Reader;
@@ -41,6 +42,8 @@ pub struct Head {
     pub expires: Option<Millis>,
     /// When somebody should look at it.
     pub due: Option<Millis>,
+    /// The last position, where the row is the tail of a lane.
+    pub tail: u64,
 }
 
 /// The bytes under which a record is kept at `key`, in a format of `1..=VERSION`.
@@ -63,6 +66,13 @@ pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: C
         Record::AgainHead(head) => heads::put_again_head(out, head),
         Record::Alias(alias) => heads::put_alias(out, alias, format),
         Record::Trace(trace) => heads::put_trace(out, trace),
+        Record::Route(route) => lanes::put_route(out, route),
+        Record::Lane(lane) => lanes::put_lane(out, lane),
+        Record::Tail(tail) => lanes::put_tail(out, tail),
+        Record::Entry(entry) => lanes::put_entry(out, entry),
+        Record::DeadLetter(letter) => lanes::put_dead_letter(out, letter),
+        Record::Cancelled(cancelled) => lanes::put_cancelled(out, cancelled),
+        Record::Poke => {}
     }
     let sum = checksum(key, &out[begin..]);
     out.extend_from_slice(&sum);
@@ -82,6 +92,13 @@ pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, 
         Kind::AgainHead => Record::AgainHead(heads::take_again_head(&mut reader)?),
         Kind::Alias => Record::Alias(heads::take_alias(&mut reader, bytes, format)?),
         Kind::Trace => Record::Trace(heads::take_trace(&mut reader)?),
+        Kind::Route => Record::Route(lanes::take_route(&mut reader, bytes)?.into()),
+        Kind::Lane => Record::Lane(lanes::take_lane(&mut reader)?.into()),
+        Kind::Tail => Record::Tail(lanes::take_tail(&mut reader)?),
+        Kind::Entry => Record::Entry(lanes::take_entry(&mut reader, bytes)?.into()),
+        Kind::DeadLetter => Record::DeadLetter(lanes::take_dead_letter(&mut reader, bytes)?.into()),
+        Kind::Cancelled => Record::Cancelled(lanes::take_cancelled(&mut reader)?),
+        Kind::Poke => Record::Poke,
     };
     reader.end()?;
     Ok(Row { record, revision })
@@ -90,13 +107,17 @@ pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, 
 /// The head of stored bytes: much cheaper than the row, and checked as strictly.
 pub fn head(key: &RowKey, bytes: &[u8]) -> Result<Head, Damage> {
     let Opened { mut reader, format, revision } = open(key, bytes, VERSION)?;
-    let (expires, due) = match key.kind {
-        Kind::Fence => fence::take_head(&mut reader, format)?,
-        Kind::AgainHead => (heads::take_again_head(&mut reader)?.expires, None),
-        Kind::Trace => (heads::take_trace_expiry(&mut reader)?, None),
-        Kind::VersionHead | Kind::Alias => (None, None),
-    };
-    Ok(Head { revision, expires, due })
+    let mut head = Head { revision, expires: None, due: None, tail: 0 };
+    match key.kind {
+        Kind::Fence => (head.expires, head.due) = fence::take_head(&mut reader, format)?,
+        Kind::AgainHead => head.expires = heads::take_again_head(&mut reader)?.expires,
+        Kind::Trace => head.expires = heads::take_trace_expiry(&mut reader)?,
+        Kind::DeadLetter => head.expires = lanes::take_dead_letter_expiry(&mut reader)?,
+        Kind::Cancelled => head.expires = Some(lanes::take_cancelled(&mut reader)?.expires),
+        Kind::Tail => head.tail = lanes::take_tail(&mut reader)?.last,
+        Kind::VersionHead | Kind::Alias | Kind::Route | Kind::Lane | Kind::Entry | Kind::Poke => {}
+    }
+    Ok(head)
 }
 
 struct Opened<'a> {
@@ -124,10 +145,16 @@ fn open<'a>(key: &RowKey, bytes: &'a [u8], format_max: u8) -> Result<Opened<'a>,
     Ok(Opened { reader, format, revision })
 }
 
-// The address enters as the seed: its id is a digest, so eight bytes of it tell rows apart.
+// The address enters as the seed. Where the id is a digest, eight bytes of it tell rows apart; those of a lane begin alike.
 fn checksum(key: &RowKey, content: &[u8]) -> [u8; CHECKSUM_LEN] {
-    let mut seed = [0; 8];
-    seed.copy_from_slice(&key.id[..8]);
-    let sum = xxh3_64_with_seed(content, u64::from_le_bytes(seed) ^ u64::from(key.kind as u8));
+    let seed = match key.kind {
+        Kind::Fence | Kind::VersionHead | Kind::AgainHead | Kind::Alias | Kind::Trace => {
+            let mut seed = [0; 8];
+            seed.copy_from_slice(&key.id[..8]);
+            u64::from_le_bytes(seed)
+        }
+        _ => xxh3_64(&key.id),
+    };
+    let sum = xxh3_64_with_seed(content, seed ^ u64::from(key.kind as u8));
     (sum as u32).to_le_bytes()
 }

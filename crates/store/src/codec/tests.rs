@@ -9,6 +9,7 @@ use fencepost_kernel::{
     command::CommitId,
     fence::{AgainHead, Alias, Fence, Receipt, Record, State, Token},
     key::Kind,
+    lane::Entry,
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -41,6 +42,8 @@ proptest! {
         prop_assert_eq!(head.revision, row.revision);
         prop_assert_eq!(head.expires, row.record.expires_at());
         prop_assert_eq!(head.due, row.record.due_at());
+        let last = if let Record::Tail(tail) = &row.record { tail.last } else { 0 };
+        prop_assert_eq!(head.tail, last);
     }
 
     #[test]
@@ -69,6 +72,15 @@ proptest! {
     #[test]
     fn a_row_under_another_address_is_damage((key, row) in row(), other in key(kind())) {
         prop_assume!(key != other);
+        prop_assert!(decode(&other, &stored(&key, &row, VERSION).into()).is_err());
+    }
+
+    // All rows of a planner begin alike; those of a lane differ only in their last bytes.
+    #[test]
+    fn a_row_under_a_neighbours_address_is_damage((key, row) in row(), at in 8..32usize, change in 1..=255u8) {
+        prop_assume!(key.kind as u8 >= Kind::Route as u8);
+        let mut other = key;
+        other.id[at] ^= change;
         prop_assert!(decode(&other, &stored(&key, &row, VERSION).into()).is_err());
     }
 
@@ -140,6 +152,22 @@ fn a_receipt_that_is_not_packed_is_a_share_of_the_row_and_not_a_copy() {
     let bytes = Bytes::from(encode(&key, &record, CommitId(1), 1));
     let Record::Alias(alias) = decode(&key, &bytes).unwrap().record else { panic!("an alias was stored") };
     assert!(bytes.as_ptr_range().contains(&alias.receipt.body.as_ptr()));
+}
+
+#[test]
+fn the_body_of_an_entry_is_a_share_of_the_row_and_not_a_copy() {
+    let key = RowKey { kind: Kind::Entry, id: [1; 32] };
+    let entry = Entry {
+        correlation_id: "C-1".to_owned(),
+        kind: "SHIPPER_RELEASED".to_owned(),
+        warehouse: "W-1".to_owned(),
+        body: vec![7; 1_000].into(),
+        published: Millis(5),
+        redrive_of: None,
+    };
+    let bytes = Bytes::from(encode(&key, &Record::Entry(entry.into()), CommitId(1), VERSION));
+    let Record::Entry(entry) = decode(&key, &bytes).unwrap().record else { panic!("an entry was stored") };
+    assert!(bytes.as_ptr_range().contains(&entry.body.as_ptr()));
 }
 
 #[test]

@@ -69,6 +69,12 @@ impl<'a> Reader<'a> {
         Ok(self.take(1)?[0])
     }
 
+    /// A byte of which only the `known` bits may be set.
+    pub(super) fn flags(&mut self, known: u8) -> Result<u8, Damage> {
+        let flags = self.byte()?;
+        if flags & !known == 0 { Ok(flags) } else { Err(Damage("it has flags that its format does not know")) }
+    }
+
     pub(super) fn uint(&mut self) -> Result<u64, Damage> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {

@@ -10,10 +10,12 @@ use futures::{executor::block_on, future::BoxFuture};
 use crate::{Error, Store, WriteSet};
 
 mod atomic;
+mod crowd;
 mod due;
 mod durable;
 mod fresh;
 mod moved;
+mod ordered;
 mod patient;
 mod repeatable;
 mod rows;
@@ -33,6 +35,11 @@ pub trait Harness: Send {
 
     /// Makes the store drop what it may drop by itself.
     fn sweep(&mut self, store: &Arc<dyn Store>);
+
+    /// The same store as another process has it, where several may; else the same object.
+    fn beside(&mut self, store: &Arc<dyn Store>) -> Arc<dyn Store> {
+        store.clone()
+    }
 
     /// Runs jobs at the same time and waits for them. A store with a runtime of its own runs them there.
     fn together(&mut self, jobs: Vec<BoxFuture<'static, Result<(), Violation>>>) -> Result<(), Violation> {
@@ -77,7 +84,7 @@ impl Law {
 }
 
 /// Every law, in the order of the contract.
-pub fn laws() -> [Law; 8] {
+pub fn laws() -> [Law; 9] {
     [
         Law { name: "atomic", check: |harness| Box::pin(atomic::check(harness)) },
         Law { name: "moved", check: |harness| Box::pin(moved::check(harness)) },
@@ -85,6 +92,7 @@ pub fn laws() -> [Law; 8] {
         Law { name: "durable", check: |harness| Box::pin(durable::check(harness)) },
         Law { name: "repeatable", check: |harness| Box::pin(repeatable::check(harness)) },
         Law { name: "patient", check: |harness| Box::pin(patient::check(harness)) },
+        Law { name: "ordered", check: |harness| Box::pin(ordered::check(harness)) },
         Law { name: "due", check: |harness| Box::pin(due::check(harness)) },
         Law { name: "scan", check: |harness| Box::pin(scan::check(harness)) },
     ]

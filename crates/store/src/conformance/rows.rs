@@ -6,6 +6,7 @@ use fencepost_kernel::{
     command::CommitId,
     fence::{Alias, Fence, Receipt, Record, State, Token, Trace, VersionHead},
     key::Kind,
+    lane::{AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, Place, Reason, Route, Tail, Transport},
     scope::OnLapse,
 };
 
@@ -56,6 +57,56 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
             at: NOW,
         }),
         Kind::Trace => Record::Trace(Trace { replays: value, ..Trace::default() }),
+        Kind::Tail => Record::Tail(Tail { last: value }),
+        Kind::Entry => Record::Entry(entry(value).into()),
+        Kind::Cancelled => Record::Cancelled(Cancelled { by: value.to_string(), expires: Millis(u64::MAX) }),
+        Kind::Poke => Record::Poke,
+        Kind::Lane => {
+            let place = Place::Warehouse(value.to_string());
+            Record::Lane(Lane::new(Tenant::new("acme"), place).into())
+        }
+        Kind::Route => Record::Route(
+            Route {
+                planner: Tenant::new("acme"),
+                warehouse: value.to_string(),
+                executor: "dock".to_owned(),
+                transport: Transport::Poll,
+                after_dead: AfterDead::Continue,
+                receiver_retain_ms: 7 * DAY_MS,
+                at: NOW,
+            }
+            .into(),
+        ),
+        Kind::DeadLetter => Record::DeadLetter(letter(value, Fate::Waiting).into()),
+    }
+}
+
+/// An event that shows `value`.
+pub(super) fn entry(value: u64) -> Entry {
+    Entry {
+        correlation_id: value.to_string(),
+        kind: "SHIPPER_RELEASED".to_owned(),
+        warehouse: "W1".to_owned(),
+        body: format!("body {value}").into(),
+        published: NOW,
+        redrive_of: None,
+    }
+}
+
+/// A dead letter of that event.
+pub(super) fn letter(value: u64, fate: Fate) -> DeadLetter {
+    DeadLetter {
+        planner: Tenant::new("acme"),
+        place: Place::Warehouse("W1".to_owned()),
+        entry: entry(value).into(),
+        reason: Reason::Horizon,
+        attempts: 9,
+        first_at: NOW,
+        at: NOW,
+        answer: Answer::new(Some(503), "busy"),
+        cancelled_by: None,
+        fate,
+        blocks: false,
     }
 }
 
@@ -99,7 +150,7 @@ pub(super) fn remove(key: RowKey, expect: Option<u64>) -> Write {
 }
 
 pub(super) fn set(id: u64, writes: impl Into<Vec<Write>>) -> WriteSet {
-    WriteSet { id: CommitId(id), writes: writes.into() }
+    WriteSet::new(CommitId(id), writes.into())
 }
 
 /// Commits one set; row by row where the store takes no more at once.
@@ -108,7 +159,7 @@ pub(super) async fn commit(store: &dyn Store, set: WriteSet) -> Result<Verdict, 
         return commit_whole(store, set).await;
     }
     for write in set.writes {
-        if commit_whole(store, WriteSet { id: set.id, writes: vec![write] }).await? == Verdict::Moved {
+        if commit_whole(store, WriteSet::new(set.id, vec![write])).await? == Verdict::Moved {
             return Ok(Verdict::Moved);
         }
     }

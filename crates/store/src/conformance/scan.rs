@@ -14,13 +14,12 @@ const ROWS: u64 = 23;
 
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     let store = harness.open();
-    let kinds = [Kind::Fence, Kind::VersionHead, Kind::AgainHead, Kind::Alias, Kind::Trace];
-    for kind in kinds {
+    for kind in Kind::ALL {
         let writes: Vec<_> = (0..ROWS).rev().map(|number| put(key(kind, number), None, record(kind, number))).collect();
         commit(&*store, set(1 + kind as u64, writes)).await?;
-        commit(&*store, set(10 + kind as u64, [remove(key(kind, 7), Some(1 + kind as u64))])).await?;
+        commit(&*store, set(100 + kind as u64, [remove(key(kind, 7), Some(1 + kind as u64))])).await?;
     }
-    for kind in kinds {
+    for kind in Kind::ALL {
         let wanted: Vec<u64> = (0..ROWS).filter(|number| *number != 7).collect();
         for limit in [1, 5, 100] {
             same(&format!("{kind:?} in pages of {limit}"), walk(&*store, kind, limit).await?, wanted.clone())?;

@@ -33,7 +33,7 @@ use crate::{
     Durability, Error, Promises, Store, Verdict, WriteSet, codec,
     contract::{Found, Loaded},
     hot::Hot,
-    judge::{Change, Judged, Known, judge},
+    judge::{After, Change, Judged, Known, judge},
 };
 use fault::Fault;
 use recent::Recent;
@@ -134,11 +134,11 @@ impl Embedded {
 
     fn known(&self, key: &RowKey) -> Result<Option<Known>, Error> {
         if let Some(row) = self.hot_row(key) {
-            return Ok(Some(Known { revision: row.revision, due: row.record.due_at() }));
+            return Ok(Some(Known::of(&row)));
         }
         let Some(bytes) = self.bytes(None, key)? else { return Ok(None) };
         let head = codec::head(key, &bytes).map_err(|damage| self.fault.damaged(key, damage))?;
-        Ok(Some(Known { revision: head.revision, due: head.due }))
+        Ok(Some(Known { revision: head.revision, due: head.due, tail: head.tail }))
     }
 
     fn load_now(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
@@ -166,14 +166,14 @@ impl Embedded {
             Some(known) => Ok(*known),
             None => self.known(key),
         })
-        .and_then(|Judged { verdicts, changes }| self.write(&changes, now).map(|()| verdicts));
+        .and_then(|Judged { verdicts, changes }| self.write(changes, now).map(|()| verdicts));
         self.recent.end();
         outcome
     }
 
-    fn write(&self, changes: &[Change<'_>], now: Millis) -> Result<(), Error> {
+    fn write(&self, changes: Vec<Change<'_>>, now: Millis) -> Result<(), Error> {
         let mut staged = Staged::default();
-        for change in changes {
+        for change in &changes {
             self.stage(&mut staged, change);
         }
         if now.0 > self.time_floor.load(Ordering::Acquire) {
@@ -190,7 +190,7 @@ impl Embedded {
         // Only a time that is durable may make rows expire: after a crash the clock could otherwise seem to go back.
         self.time_floor.fetch_max(now.0, Ordering::AcqRel);
         for change in changes {
-            let row = change.after.map(|(revision, record)| Row { record: record.clone(), revision });
+            let row = change.after.map(|After { revision, record }| Row { record: record.into_owned(), revision });
             self.hot.written(change.key, row);
         }
         Ok(())
@@ -200,7 +200,7 @@ impl Embedded {
     fn stage<'k>(&'k self, staged: &mut Staged<'k>, change: &Change<'_>) {
         let key = &change.key;
         let due_before = change.before.and_then(|known| known.due);
-        let due_after = change.after.and_then(|(_, record)| record.due_at());
+        let due_after = change.after.as_ref().and_then(|after| after.record.due_at());
         if due_before != due_after {
             if let Some(due) = due_before {
                 staged.remove(&self.due, &due_address(due, key));
@@ -212,9 +212,9 @@ impl Embedded {
         let address = row_address(key);
         let (keyspace, address) =
             if key.kind == Kind::Fence { (&self.fences, &address[1..]) } else { (&self.rows, &address[..]) };
-        match change.after {
-            Some((revision, record)) => {
-                staged.put(keyspace, address, |out| codec::encode_into(out, key, record, revision, codec::VERSION));
+        match &change.after {
+            Some(After { revision, record }) => {
+                staged.put(keyspace, address, |out| codec::encode_into(out, key, record, *revision, codec::VERSION));
             }
             None => staged.remove(keyspace, address),
         }
@@ -278,7 +278,7 @@ impl Store for Embedded {
             PersistMode::Buffer => (Durability::Delayed, "opened without syncs"),
             PersistMode::SyncData | PersistMode::SyncAll => (Durability::Synced, "every commit is synced to disk"),
         };
-        Promises { durability, because: because.to_owned(), shared: false, many_rows: true }
+        Promises { durability, because: because.to_owned(), shared: false, many_rows: true, lanes: true }
     }
 
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {

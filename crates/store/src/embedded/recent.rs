@@ -48,7 +48,7 @@ impl Recent {
             state.rows.clear();
         }
         state.rows.extend(rows.map(|(key, row)| {
-            let known = row.as_ref().map(|row| Known { revision: row.revision, due: row.record.due_at() });
+            let known = row.as_ref().map(|row| Known::of(row));
             (key, known)
         }));
     }

@@ -5,16 +5,19 @@
 use std::borrow::Cow;
 
 use fencepost_kernel::{
-    RowKey, Version,
+    RowKey,
     command::CommitId,
     fence::{Fence, Record, State},
     key::Kind,
     scope::OnLapse,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_postgres::types::ToSql;
 
-use super::stamp::Stamp;
+use super::{
+    about::{about, readable},
+    stamp::Stamp,
+};
 use crate::codec;
 
 /// How many parts the indexes of expiry have: on a database of many machines no single one takes all new entries.
@@ -108,7 +111,7 @@ impl<'a> Columns<'a> {
             let bytes = codec::encode(&put.key, put.record, put.revision, format);
             match put.record {
                 Record::Fence(fence) => own.fences.add(&put, fence, bytes),
-                other => own.rows.add(&put, about(other), bytes),
+                other => own.rows.add(&put, about(&put.key, other), bytes),
             }
         }
         own
@@ -227,26 +230,4 @@ impl Rows {
 // The last byte: the first ones already order the table.
 fn bucket(key: &RowKey) -> i16 {
     i16::from(key.id[31] % BUCKETS)
-}
-
-fn about(record: &Record) -> Value {
-    match record {
-        Record::Fence(_) => Value::Null,
-        Record::VersionHead(head) => match &head.version {
-            Version::Integer(number) => json!({ "what": "version", "version": number.to_string() }),
-            Version::Text(text) => json!({ "what": "version", "version": readable(text) }),
-        },
-        Record::AgainHead(head) => json!({ "what": "again", "last": head.last, "sealed": head.sealed }),
-        Record::Alias(alias) => json!({
-            "what": "alias", "tenant": readable(alias.tenant.as_str()), "name": readable(&alias.name),
-            "scope": readable(&alias.scope), "target": &*alias.target.hex(),
-            "effect_id": readable(&alias.receipt.effect_id),
-        }),
-        Record::Trace(trace) => json!({ "what": "trace", "replays": trace.replays, "conflicts": trace.conflicts }),
-    }
-}
-
-// PostgreSQL has no NUL in texts. The record keeps it; a person sees that something stood there.
-fn readable(text: &str) -> Cow<'_, str> {
-    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
 }

@@ -19,16 +19,12 @@ use super::{
     columns::{Columns, Keys, Put},
     fault::{self, Contention, Failed},
     link::{LOCK_WAIT, Run, Session},
-    rows::{self, Hold, revisions},
+    rows::{self, Hold},
     sql,
     stamp::Stamp,
-    write::write,
+    write::{touched, write},
 };
-use crate::{
-    Error, Verdict, WriteSet,
-    judge::{Judged, Known, judge},
-    shared_clock::SharedClock,
-};
+use crate::{Error, Verdict, WriteSet, judge::judge, shared_clock::SharedClock};
 
 /// How often a commit that lost against others is tried again before it is taken apart, and each part of it then.
 const TRIES_MAX: usize = 3;
@@ -36,6 +32,8 @@ const TRIES_MAX: usize = 3;
 const APART_MAX: Duration = Duration::from_secs(1);
 /// About how many bytes of rows one transaction carries; more are several transactions.
 const BYTES_MAX: usize = 16 << 20;
+/// What a row weighs beside its receipt and its body, roughly.
+const ROW_BYTES: usize = 512;
 
 /// What a commit needs beside its sets.
 pub(super) struct Committer<'a> {
@@ -150,10 +148,11 @@ impl Committer<'_> {
         let missed: Keys = keys().filter(|key| !applied.contains(key)).collect();
         // A row that carries the set's own id was written by an earlier try of it. What was written now is durable, so
         // an error here no longer means that nothing happened.
-        let found = revisions(Run::Ours(self.session), &missed, Hold::No).await;
+        let found = rows::known(Run::Ours(self.session), &missed, Hold::No).await;
         let found = found.map_err(|failed| after(&[Verdict::Applied], failed.of_nothing()))?;
         let verdict = |set: &WriteSet| {
-            let own = |key: &RowKey| applied.contains(key) || found.get(key) == Some(&set.id);
+            let own =
+                |key: &RowKey| applied.contains(key) || found.get(key).is_some_and(|known| known.revision == set.id);
             if set.writes.iter().all(|write| own(&write.key)) { Verdict::Applied } else { Verdict::Moved }
         };
         Ok(Tried::Done(sets.iter().map(verdict).collect()))
@@ -182,18 +181,15 @@ impl Committer<'_> {
 
     // Everything but the commit; no verdicts where a row came into being under our hands.
     async fn prepare(&self, sets: &[WriteSet], now: Millis) -> Result<Option<Vec<Verdict>>, Failed> {
-        let keys: BTreeSet<RowKey> = sets.iter().flat_map(|set| &set.writes).map(|write| write.key).collect();
+        let keys: BTreeSet<RowKey> = sets.iter().flat_map(touched).collect();
         let keys: Keys = keys.iter().collect();
         let run = Run::Ours(self.session);
-        let (begun, found) = join(self.session.say("BEGIN"), revisions(run, &keys, Hold::Yes)).await;
+        let (begun, found) = join(self.session.say("BEGIN"), rows::known(run, &keys, Hold::Yes)).await;
         begun?;
         let found = found?;
-        let known = |key: &RowKey| found.get(key).map(|revision| Known { revision: *revision, due: None });
-        let Judged { verdicts, changes } = judge(sets, |key| Ok(known(key)))?;
-        let whole = write(run, &changes, self.node, self.format).await?;
-        // Last, so that nobody who shares the node's name waits for it while others wait for them.
-        self.session.query(sql::FLOOR, &[&self.node, &Stamp(now)]).await?;
-        Ok(whole.then_some(verdicts))
+        let judged = judge(sets, |key| Ok(found.get(key).copied()))?;
+        let whole = write(run, sets, &judged, self.node, self.format, Some(now)).await?;
+        Ok(whole.then_some(judged.verdicts))
     }
 
     fn failed(&self, failed: Failed, outcome: impl FnOnce(Failed) -> Error) -> Result<Tried, Error> {
@@ -211,7 +207,7 @@ impl Committer<'_> {
 // Once something is durable, the whole is no longer "not applied".
 fn after(done: &[Verdict], error: Error) -> Error {
     match error {
-        Error::NotApplied(why) if done.contains(&Verdict::Applied) => Error::Unknown(why),
+        Error::NotApplied(why) if done.iter().any(|verdict| verdict.applied()) => Error::Unknown(why),
         error => error,
     }
 }
@@ -222,6 +218,9 @@ fn lone_puts(sets: &[WriteSet]) -> Option<Vec<Put<'_>>> {
     let mut puts: Vec<Put<'_>> = Vec::with_capacity(sets.len());
     for set in sets {
         let [Write { key, expect, put: Some(record) }] = set.writes.as_slice() else { return None };
+        if !set.also.is_empty() {
+            return None;
+        }
         let fence = |key: &RowKey| key.kind == Kind::Fence;
         if !keys.insert(*key) || puts.first().is_some_and(|first| fence(&first.key) != fence(key)) {
             return None;
@@ -236,7 +235,9 @@ fn fitting(sets: &[WriteSet]) -> usize {
     let mut bytes = 0;
     let fits = |set: &&WriteSet| {
         let first = bytes == 0;
-        bytes += set.writes.iter().filter_map(|write| write.put.as_ref()).map(size).sum::<usize>() + 1;
+        let appended = set.also.append.as_ref().map_or(0, |append| ROW_BYTES + append.entry.body.len());
+        let puts = set.writes.iter().filter_map(|write| write.put.as_ref());
+        bytes += puts.map(size).sum::<usize>() + appended + 1;
         first || bytes <= BYTES_MAX
     };
     sets.iter().take_while(fits).count()
@@ -252,7 +253,8 @@ fn size(record: &Record) -> usize {
             }
         }
         Record::Alias(alias) => alias.receipt.body.len(),
+        Record::DeadLetter(letter) => letter.entry.body.len(),
         _ => 0,
     };
-    512 + body
+    ROW_BYTES + body
 }

@@ -2,7 +2,10 @@
 //! Never commits and never rolls back: what was decided is true once the user's transaction is.
 //! Called by the library; the transaction's connection must have Fencepost's tables on its search path.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use fencepost_kernel::{
     Command, Reply, Row, RowKey, Rows,
@@ -10,6 +13,7 @@ use fencepost_kernel::{
     decide,
     decide::{follow, footprint},
 };
+use futures::future::join;
 use tokio_postgres::Transaction;
 
 use super::{
@@ -17,15 +21,17 @@ use super::{
     link::Run,
     nodes, rows,
     stamp::Stamp,
-    write::write,
+    write::{touched, write},
 };
 use crate::{
-    Error, WriteSet, codec,
-    judge::{Change, Judged, Known, judge},
+    Error, Verdict, WriteSet, codec,
+    judge::{Judged, Known, judge},
 };
 
 /// How often a command is decided again because a row that was not there came into being meanwhile.
 const ROUNDS_MAX: usize = 8;
+/// How often rows may name more rows.
+const FOLLOWS_MAX: usize = 4;
 
 // The database's time, never before what was ever committed; and the row format that everybody reads. What a fence says is
 // only worth something if it lasts: the transaction is made as durable as one of ours.
@@ -34,11 +40,25 @@ const MOMENT: &str = "SELECT greatest(clock_timestamp(), (SELECT max(floor) FROM
     CASE WHEN current_setting('synchronous_commit', true) IN ('off', 'local', 'remote_write')
         THEN set_config('synchronous_commit', 'on', true) END";
 
-struct World(BTreeMap<RowKey, Arc<Row>>);
+#[derive(Default)]
+struct World {
+    rows: BTreeMap<RowKey, Arc<Row>>,
+    /// What was asked for, whether it was there or not.
+    asked: BTreeSet<RowKey>,
+}
 
 impl Rows for World {
     fn row(&self, key: &RowKey) -> Option<&Row> {
-        self.0.get(key).map(Arc::as_ref)
+        self.rows.get(key).map(Arc::as_ref)
+    }
+}
+
+impl World {
+    /// Locks those rows that are not locked yet; whether there were any.
+    async fn take(&mut self, run: Run<'_>, keys: impl IntoIterator<Item = RowKey>) -> Result<bool, Error> {
+        let new: Vec<RowKey> = keys.into_iter().filter(|key| self.asked.insert(*key)).collect();
+        self.rows.extend(rows::take(run, &new, codec::VERSION).await?);
+        Ok(!new.is_empty())
     }
 }
 
@@ -53,44 +73,55 @@ pub async fn ask(
 ) -> Result<Reply, Error> {
     let run = Run::Theirs(tx.client());
     for _ in 0..ROUNDS_MAX {
-        let world = take(run, command).await?;
+        let mut world = take(run, command).await?;
         let moment = tx.query_one(MOMENT, &[]).await.map_err(|error| fault::of_read(&error))?;
         let format = nodes::readable(moment.get(1), codec::VERSION)?;
         let decision = decide(command, &world, moment.get::<_, Stamp>(0).0);
-        if decision.writes.is_empty() {
+        if decision.only_answers() {
             return Ok(decision.reply);
         }
-        let sets = [WriteSet { id: ids(), writes: decision.writes }];
-        let known = |key: &RowKey| world.row(key).map(|row| Known { revision: row.revision, due: None });
-        let Judged { changes, .. } = judge(&sets, |key| Ok(known(key)))?;
-        if write_whole(tx, &changes, node, format).await.map_err(Failed::of_nothing)? {
-            return Ok(decision.reply);
+        let sets = [WriteSet { id: ids(), writes: decision.writes, also: decision.also }];
+        world.take(run, sets.iter().flat_map(touched)).await?;
+        let judged = judge(&sets, |key| Ok(world.row(key).map(Known::of)))?;
+        if write_whole(tx, &sets, &judged, node, format).await.map_err(Failed::of_nothing)? {
+            return Ok(match judged.verdicts.as_slice() {
+                [Verdict::Appended(seq)] => decision.reply.placed(*seq),
+                _ => decision.reply,
+            });
         }
     }
     Err(Error::NotApplied("too many writers on one key".to_owned()))
 }
 
 // A row that was not there is not locked: where it is there by now, the others must not be written either.
-async fn write_whole(tx: &Transaction<'_>, changes: &[Change<'_>], node: &str, format: u8) -> Result<bool, Failed> {
-    let run = Run::Theirs(tx.client());
-    if changes.len() == 1 {
-        return write(run, changes, node, format).await;
+async fn write_whole(
+    tx: &Transaction<'_>,
+    sets: &[WriteSet],
+    judged: &Judged<'_>,
+    node: &str,
+    format: u8,
+) -> Result<bool, Failed> {
+    let writing = write(Run::Theirs(tx.client()), sets, judged, node, format, None);
+    if judged.changes.len() == 1 && sets.iter().all(|set| set.also.is_empty()) {
+        return writing.await;
     }
-    tx.batch_execute("SAVEPOINT fencepost_ask").await?;
-    let whole = write(run, changes, node, format).await?;
+    let (begun, whole) = join(tx.batch_execute("SAVEPOINT fencepost_ask"), writing).await;
+    begun?;
+    let whole = whole?;
     tx.batch_execute(if whole { "RELEASE fencepost_ask" } else { "ROLLBACK TO fencepost_ask" }).await?;
     Ok(whole)
 }
 
-// The rows of the command's footprint, locked in key order, and then the one that only they can name.
+// The rows of the command's footprint, locked in key order, and then those that only they can name.
 async fn take(run: Run<'_>, command: &Command) -> Result<World, Error> {
     let mut keys = Vec::new();
     footprint(command, &mut |key| keys.push(key));
-    let mut world = World(rows::take(run, &keys, codec::VERSION).await?.into_iter().collect());
-    if let Some(key) = follow(command, &world)
-        && !keys.contains(&key)
-    {
-        world.0.extend(rows::take(run, &[key], codec::VERSION).await?);
+    let mut world = World::default();
+    for _ in 0..=FOLLOWS_MAX {
+        if !world.take(run, keys.drain(..)).await? {
+            break;
+        }
+        follow(command, &world, &mut |key| keys.push(key));
     }
     Ok(world)
 }

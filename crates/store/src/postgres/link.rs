@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::future::{join_all, try_join_all};
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, Row, Statement, error::Error as ServerError};
 
@@ -89,6 +90,26 @@ pub(super) enum Run<'a> {
 }
 
 impl Run<'_> {
+    /// Runs statements in order in one round trip, prepared first where they are not yet. What each says; the first that
+    /// failed fails those after it.
+    pub(super) async fn all(self, steps: &[(&'static str, Vec<Param<'_>>)]) -> Result<Vec<Vec<Row>>, ServerError> {
+        // Sent only when every one is prepared: one that is not must not be overtaken by those after it.
+        let statements = try_join_all(steps.iter().map(|(sql, _)| self.prepared(sql))).await?;
+        let client = match self {
+            Self::Ours(session) => &session.client,
+            Self::Theirs(client) => client,
+        };
+        let sent = statements.iter().zip(steps).map(|(statement, (_, params))| client.query(statement, params));
+        join_all(sent).await.into_iter().collect()
+    }
+
+    async fn prepared(self, sql: &'static str) -> Result<Statement, ServerError> {
+        match self {
+            Self::Ours(session) => session.prepared(sql).await,
+            Self::Theirs(client) => client.prepare(sql).await,
+        }
+    }
+
     pub(super) async fn query(self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, ServerError> {
         match self {
             Self::Ours(session) => session.query(sql, params).await,

@@ -2,6 +2,7 @@
 //! Never decides anything, and never acknowledges what the server has not made durable.
 //! Called like any store; runs on the Tokio runtime that it was opened on, and needs none where it is called.
 
+mod about;
 mod address;
 mod columns;
 mod commit;
@@ -26,7 +27,13 @@ use std::{
     time::Duration,
 };
 
-use fencepost_kernel::{Millis, RowKey, command::CommitId, key::Kind};
+use fencepost_kernel::{
+    Millis, RowKey,
+    command::CommitId,
+    fence::Record,
+    key::Kind,
+    lane::{Append, Tail, placed},
+};
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio_postgres::Row;
@@ -201,11 +208,24 @@ impl Inner {
     }
 
     fn remember(&self, sets: &[WriteSet], verdicts: &[Verdict]) {
-        let applied = sets.iter().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Applied);
-        for (set, write) in applied.flat_map(|(set, _)| set.writes.iter().map(move |write| (set, write))) {
-            let row =
-                write.put.as_ref().map(|record| fencepost_kernel::Row { record: record.clone(), revision: set.id });
-            self.hot.written(write.key, row);
+        for (set, verdict) in sets.iter().zip(verdicts).filter(|(_, verdict)| verdict.applied()) {
+            let row = |record| fencepost_kernel::Row { record, revision: set.id };
+            for write in &set.writes {
+                self.hot.written(write.key, write.put.clone().map(row));
+            }
+            set.also.drops.iter().for_each(|key| self.hot.written(*key, None));
+            if let Some(Append { lane, told_in, .. }) = &set.also.append {
+                let told = match verdict {
+                    Verdict::Appended(seq) => {
+                        self.hot.written(RowKey::tail(*lane), Some(row(Record::Tail(Tail { last: *seq }))));
+                        let write = set.writes.iter().find(|write| write.key == *told_in);
+                        write.and_then(|write| write.put.as_ref()).map(|record| row(placed(record, *seq)))
+                    }
+                    // An earlier try of it has the position.
+                    _ => None,
+                };
+                self.hot.written(*told_in, told);
+            }
         }
     }
 
@@ -290,6 +310,9 @@ impl Store for Postgres {
             let limit = page(limit);
             match kind {
                 Kind::Fence => inner.find(sql::SCAN_FENCES, &[&from, &limit]).await,
+                Kind::Route | Kind::Lane | Kind::DeadLetter | Kind::Poke => {
+                    inner.find(sql::SCAN_FEW, &[&from, &limit, &(kind as i16)]).await
+                }
                 kind => inner.find(sql::SCAN_ROWS, &[&from, &limit, &(kind as i16)]).await,
             }
         })

@@ -21,5 +21,5 @@ pub(super) async fn ask(client: &Client) -> Result<(SharedClock, Promises), Fail
         (Some(_), _) => (Durability::Delayed, "full_page_writes is off: a power cut may damage what was acknowledged"),
         (None, _) => (Durability::Delayed, "the server does not say whether it syncs (it has no setting fsync)"),
     };
-    Ok((clock, Promises { durability, because: because.to_owned(), shared: true, many_rows: true }))
+    Ok((clock, Promises { durability, because: because.to_owned(), shared: true, many_rows: true, lanes: true }))
 }

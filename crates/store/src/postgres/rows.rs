@@ -17,7 +17,7 @@ use super::{
     sql,
     stamp::Stamp,
 };
-use crate::{Error, codec, shared_clock::SharedClock};
+use crate::{Error, codec, judge::Known, shared_clock::SharedClock};
 
 /// The address in the first two columns.
 pub(super) fn key(row: &tokio_postgres::Row) -> Result<RowKey, Error> {
@@ -33,11 +33,13 @@ pub(super) fn key(row: &tokio_postgres::Row) -> Result<RowKey, Error> {
 pub(super) fn record(key: &RowKey, bytes: &[u8], format_max: u8) -> Result<Arc<Row>, Error> {
     match codec::decode_up_to(format_max, key, &Bytes::copy_from_slice(bytes)) {
         Ok(row) => Ok(Arc::new(row)),
-        Err(damage) => {
-            let id = fencepost_kernel::FenceKey(key.id);
-            Err(Error::Broken(format!("the {:?} row {id} cannot be read: {damage}", key.kind)))
-        }
+        Err(damage) => Err(damaged(key, damage)),
     }
+}
+
+fn damaged(key: &RowKey, damage: codec::Damage) -> Error {
+    let id = fencepost_kernel::FenceKey(key.id);
+    Error::Broken(format!("the {:?} row {id} cannot be read: {damage}", key.kind))
 }
 
 /// Addresses with the record in the third column, where there is one, and the server's time in the fourth.
@@ -68,14 +70,22 @@ pub(super) enum Hold {
     Yes,
 }
 
-/// The revisions of those rows that exist. Fences first, then the others, each in key order.
-pub(super) async fn revisions(run: Run<'_>, keys: &Keys, hold: Hold) -> Result<BTreeMap<RowKey, CommitId>, Failed> {
+/// What is known of those rows that exist. Fences first, then the others, each in key order. A lane's last position comes
+/// only with a lock.
+pub(super) async fn known(run: Run<'_>, keys: &Keys, hold: Hold) -> Result<BTreeMap<RowKey, Known>, Failed> {
     let (fences, rows) = match hold {
         Hold::No => (sql::LOOK_FENCES, sql::LOOK_ROWS),
         Hold::Yes => (sql::LOCK_FENCES, sql::LOCK_ROWS),
     };
     let found = both(run, keys, fences, rows).await?;
-    found.iter().map(|row| Ok((key(row)?, CommitId(row.get::<_, i64>(2) as u64)))).collect()
+    let read = |row: &tokio_postgres::Row| {
+        let key = key(row)?;
+        let tail: Option<&[u8]> = if row.len() > 3 { row.get(3) } else { None };
+        let head = tail.map(|bytes| codec::head(&key, bytes)).transpose().map_err(|damage| damaged(&key, damage))?;
+        let revision = CommitId(row.get::<_, i64>(2) as u64);
+        Ok((key, Known { revision, due: None, tail: head.map_or(0, |head| head.tail) }))
+    };
+    found.iter().map(read).collect()
 }
 
 /// Whole rows that nobody may change until the transaction ends.

@@ -12,7 +12,7 @@ use super::fault::Failed;
 use crate::Error;
 
 /// Every step from an empty database to today's tables; the first makes version 1. A step is never changed once released.
-const STEPS: [&str; 1] = [include_str!("schema.sql")];
+const STEPS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema_lanes.sql")];
 
 /// How often a step is tried again because another node was making it at that moment.
 const TRIES_MAX: u32 = 20;

@@ -108,8 +108,9 @@ pub(super) const LOOK_ROWS: &str = "SELECT old.kind, old.id, old.revision FROM f
 /// Revisions of fences that nobody may change until the transaction ends.
 pub(super) const LOCK_FENCES: &str = "SELECT 1::smallint, key, revision FROM fencepost_fences
     WHERE key = ANY ($1) ORDER BY key FOR UPDATE";
-/// Revisions of rows that nobody may change until the transaction ends.
-pub(super) const LOCK_ROWS: &str = "SELECT old.kind, old.id, old.revision FROM fencepost_rows old
+/// Revisions of rows that nobody may change until the transaction ends, and the whole of a lane's tail.
+pub(super) const LOCK_ROWS: &str = "SELECT old.kind, old.id, old.revision, CASE WHEN old.kind = 8 THEN old.record END
+    FROM fencepost_rows old
     JOIN unnest($1::bytea[], $2::smallint[]) AS given (id, kind) ON old.id = given.id AND old.kind = given.kind
     ORDER BY old.id, old.kind FOR UPDATE OF old";
 /// Whole fences that nobody may change until the transaction ends.
@@ -139,9 +140,12 @@ pub(super) const DUE_AFTER: &str = "SELECT 1::smallint, key, record, clock_times
 /// Fences in key order.
 pub(super) const SCAN_FENCES: &str = "SELECT 1::smallint, key, record, clock_timestamp() FROM fencepost_fences
     WHERE key > $1 ORDER BY key LIMIT $2";
-/// Rows of one kind in key order.
+/// Rows of one kind in key order. Entries of a lane lie side by side, so its pages are found by the primary key.
 pub(super) const SCAN_ROWS: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
     WHERE id > $1 AND kind = $3 ORDER BY id LIMIT $2";
+/// The same for kinds of which there are few among many entries; they have an index of their own.
+pub(super) const SCAN_FEW: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
+    WHERE kind IN (6, 7, 10, 12) AND kind = $3 AND id > $1 ORDER BY id LIMIT $2";
 
 /// Drops a few rows past their expiry, by our time and by the database's. What somebody holds is left for the next time.
 pub(super) const SWEEPS: [&str; 3] = [

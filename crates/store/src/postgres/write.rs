@@ -1,36 +1,102 @@
 //! Writes rows within a transaction whose other rows are locked already.
 //! Never commits. Called by a commit of ours and within a transaction of the user's.
 
+use fencepost_kernel::{
+    Millis, RowKey, Tenant,
+    command::CommitId,
+    fence::{Fence, Record, State, Token},
+    key::Kind,
+};
+
 use super::{
-    columns::{Columns, Keys, Put},
+    columns::{Columns, Keys, Param, Put},
     fault::Failed,
     link::Run,
     sql,
+    stamp::Stamp,
 };
-use crate::judge::Change;
+use crate::{WriteSet, judge::Judged};
 
-/// Writes every change, and says whether all of them went through: a row that was not there may be there by now, and
-/// then the transaction must be undone.
-pub(super) async fn write(run: Run<'_>, changes: &[Change<'_>], node: &str, format: u8) -> Result<bool, Failed> {
-    let puts = changes.iter().filter_map(|change| {
-        let (revision, record) = change.after?;
+/// The rows that must be locked before a set is judged: all that it names, but for entries that go. Nobody else changes
+/// those any more.
+pub(super) fn touched(set: &WriteSet) -> impl Iterator<Item = RowKey> {
+    let also = &set.also;
+    let writes = set.writes.iter().map(|write| write.key);
+    let tail = also.append.iter().map(|append| RowKey::tail(append.lane));
+    let drops = also.drops.iter().copied().filter(|key| key.kind != Kind::Entry);
+    writes.chain(also.held.iter().map(|(key, _)| *key)).chain(tail.take(0)).chain(drops)
+}
+
+/// Writes every change, in one round trip, and says whether all of them went through: a row that was not there may be
+/// there by now, and then the transaction must be undone. With the node's time floor, where one is given: it comes last,
+/// so that nobody who shares the node's name waits for it while others wait for them.
+pub(super) async fn write(
+    run: Run<'_>,
+    sets: &[WriteSet],
+    judged: &Judged<'_>,
+    node: &str,
+    format: u8,
+    floor: Option<Millis>,
+) -> Result<bool, Failed> {
+    let absent: Vec<(RowKey, Record)> = absent(sets, judged).map(|key| (key, nothing(key.kind))).collect();
+    let puts = judged.changes.iter().filter_map(|change| {
+        let after = change.after.as_ref()?;
         let expect = change.before.map(|known| known.revision);
-        Some(Put { key: change.key, expect, revision, record })
+        Some(Put { key: change.key, expect, revision: after.revision, record: &after.record })
     });
-    let columns = Columns::new(puts, format);
-    let gone: Keys = changes.iter().filter(|change| change.after.is_none()).map(|change| &change.key).collect();
-    let mut written = 0;
+    let guards = absent.iter().map(|(key, record)| Put { key: *key, expect: None, revision: CommitId(0), record });
+    let columns = Columns::new(puts.chain(guards), format);
+    let gone = judged.changes.iter().filter(|change| change.after.is_none()).map(|change| &change.key);
+    let gone: Keys = gone.chain(absent.iter().map(|(key, _)| key)).collect();
+    let floor = floor.map(Stamp);
+    let mut steps: Vec<(&'static str, Vec<Param<'_>>)> = Vec::with_capacity(5);
     if columns.has_fences() {
-        written += run.query(sql::WRITE_FENCES, &columns.fences(&[&node])).await?.len();
+        steps.push((sql::WRITE_FENCES, columns.fences(&[&node])));
     }
     if columns.has_rows() {
-        written += run.query(sql::WRITE_ROWS, &columns.rows(&[&node])).await?.len();
+        steps.push((sql::WRITE_ROWS, columns.rows(&[&node])));
     }
     if !gone.fences.is_empty() {
-        run.query(sql::DELETE_FENCES, &[&gone.fences]).await?;
+        steps.push((sql::DELETE_FENCES, vec![&gone.fences]));
     }
     if !gone.ids.is_empty() {
-        run.query(sql::DELETE_ROWS, &[&gone.ids, &gone.kinds]).await?;
+        steps.push((sql::DELETE_ROWS, vec![&gone.ids, &gone.kinds]));
     }
+    if let Some(floor) = &floor {
+        steps.push((sql::FLOOR, vec![&node, floor]));
+    }
+    // Only the statements that write rows say which.
+    let written: usize = run.all(&steps).await?.iter().map(Vec::len).sum();
     Ok(written == columns.len())
+}
+
+// Rows that an applied set needs to be absent. What is not there cannot be locked: it is put in their place and taken away
+// again, so that whoever puts the row at the same moment waits for us, or we for them.
+fn absent(sets: &[WriteSet], judged: &Judged<'_>) -> impl Iterator<Item = RowKey> {
+    let applied = sets.iter().zip(&judged.verdicts).filter(|(_, verdict)| verdict.applied());
+    let held = applied.flat_map(|(set, _)| &set.also.held).filter(|(_, expect)| expect.is_none());
+    let mut keys: Vec<RowKey> = held.map(|(key, _)| *key).collect();
+    keys.sort();
+    keys.dedup();
+    keys.into_iter().filter(|key| judged.changes.binary_search_by_key(key, |change| change.key).is_err())
+}
+
+fn nothing(kind: Kind) -> Record {
+    if kind != Kind::Fence {
+        return Record::Poke;
+    }
+    Record::from(Fence {
+        tenant: Tenant::new(""),
+        scope: String::new(),
+        fields: Vec::new().into(),
+        seq: None,
+        first_seen: Millis(0),
+        token: Token(0),
+        attempt: 0,
+        body: None,
+        source: None,
+        version: None,
+        state: State::Released { at: Millis(0), expires: Millis(0) },
+        events: Vec::new(),
+    })
 }

@@ -96,6 +96,10 @@ impl Store for Redis {
             let why = "several rows commit together only where they share a slot: open the cluster with `?slots=one`";
             return Box::pin(async move { Err(Error::NotApplied(why.to_owned())) });
         }
+        if sets.iter().any(|set| !set.also.is_empty()) {
+            let why = "lanes are not kept in Redis: use the embedded store or PostgreSQL";
+            return Box::pin(async move { Err(Error::NotApplied(why.to_owned())) });
+        }
         let (inner, parts) = (self.inner.clone(), self.inner.parts(sets, now));
         let said = self.run(async move { inner.commit(parts).await });
         Box::pin(async move { said.await.map(|said| verdicts(sets, &said)) })

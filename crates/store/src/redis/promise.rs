@@ -46,7 +46,7 @@ pub(super) async fn promises(router: &Router, many_rows: bool) -> Result<Promise
         because =
             "appendfsync always on every server; a failover may lose what its replica had not received".to_owned();
     }
-    Ok(Promises { durability, because, shared: true, many_rows })
+    Ok(Promises { durability, because, shared: true, many_rows, lanes: false })
 }
 
 impl Said {

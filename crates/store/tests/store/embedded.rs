@@ -45,7 +45,7 @@ pub fn sealed(number: u64, expires: u64) -> Record {
 
 pub fn put(number: u64, record: Record) -> WriteSet {
     let write = Write { key: key(number), expect: None, put: Some(record) };
-    WriteSet { id: CommitId(1_000 + number), writes: vec![write] }
+    WriteSet::new(CommitId(1_000 + number), vec![write])
 }
 
 pub fn open(dir: &std::path::Path) -> Result<Embedded, Error> {
@@ -104,7 +104,7 @@ fn an_older_version_of_a_row_does_not_come_back_when_the_newer_one_expires() {
     block_on(store.commit(&[put(1, sealed(1, u64::MAX))], Millis(NOW))).unwrap();
     store.compact().unwrap();
     let newer = Write { key: key(1), expect: Some(CommitId(1_001)), put: Some(sealed(1, NOW + 1)) };
-    block_on(store.commit(&[WriteSet { id: CommitId(2), writes: vec![newer] }], Millis(NOW + 1))).unwrap();
+    block_on(store.commit(&[WriteSet::new(CommitId(2), vec![newer])], Millis(NOW + 1))).unwrap();
     store.compact().unwrap();
     assert_eq!(block_on(store.load(&[key(1)])).unwrap(), [None]);
 }
@@ -161,7 +161,7 @@ fn recent_is_current_while_engines_load_and_commit_beside_each_other() {
                         put: Some(sealed(id.0, u64::MAX)),
                     };
                     let expect = write.expect;
-                    let set = WriteSet { id, writes: vec![write] };
+                    let set = WriteSet::new(id, vec![write]);
                     if block_on(store.commit(&[set], Millis(NOW))).unwrap() == [Verdict::Applied] {
                         applied.insert(expect);
                     }

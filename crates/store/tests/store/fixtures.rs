@@ -8,13 +8,18 @@ use fencepost_kernel::{
     fence::{
         AgainHead, Alias, Event, Fence, Receipt, Record, Sighting, Source, State, Token, Trace, VersionHead, What,
     },
-    key::Kind,
+    key::{Kind, LaneId},
+    lane::{
+        AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, Owner, Pause, Place, Reason, Route, Tail,
+        Transport, Trouble, Webhook,
+    },
     scope::OnLapse,
 };
 use fencepost_store::codec;
 
 const ROWS_V1: &str = include_str!("../fixtures/rows-v1.txt");
 const ROWS_V2: &str = include_str!("../fixtures/rows-v2.txt");
+const LANES_V2: &str = include_str!("../fixtures/lanes-v2.txt");
 
 #[test]
 fn rows_of_format_1_read_as_they_were_written() {
@@ -24,6 +29,11 @@ fn rows_of_format_1_read_as_they_were_written() {
 #[test]
 fn rows_of_format_2_read_as_they_were_written() {
     check(ROWS_V2, rows_v2());
+}
+
+#[test]
+fn rows_of_lanes_read_as_they_were_first_written() {
+    check(LANES_V2, lanes_v2());
 }
 
 fn check(stored: &str, written: Vec<(RowKey, Row)>) {
@@ -162,6 +172,85 @@ fn rows_v2() -> Vec<(RowKey, Row)> {
     addressed(receipts.iter().map(fence).chain(receipts.iter().map(alias)).collect())
 }
 
+// Lanes came with format 2; their rows are the same in format 1.
+fn lanes_v2() -> Vec<(RowKey, Row)> {
+    let at = |offset: u64| Millis(1_767_225_600_000 + offset);
+    let planner = Tenant::new("nexa");
+    let answer = Answer { status: Some(503), note: "später".to_owned() };
+    let webhook = Webhook {
+        url: "https://dock.example/in".to_owned(),
+        secrets: vec![Bytes::from_static(b"new\x00\xff"), Bytes::from_static(b"old")],
+        standard: true,
+    };
+    let route = |transport, after_dead| {
+        let (warehouse, executor) = ("frn:wh:1".to_owned(), "dock".to_owned());
+        let planner = planner.clone();
+        Record::Route(
+            Route { planner, warehouse, executor, transport, after_dead, receiver_retain_ms: 604_800_000, at: at(1) }
+                .into(),
+        )
+    };
+    let trouble = Trouble { attempts: 3, first_at: at(2), last_at: at(3), next_at: at(4), answer: answer.clone() };
+    let lane = Lane::new(planner.clone(), Place::Executor("dock".to_owned()));
+    let troubled = Lane {
+        place: Place::Warehouse("frn:wh:1".to_owned()),
+        owner: Owner { node: "node-1".to_owned(), epoch: 7 },
+        settled: 300,
+        trimmed: 299,
+        trouble: Some(trouble),
+        paused: Some(Pause { at: at(5), by: "ann".to_owned(), why: "stocktaking".to_owned() }),
+        blocked: true,
+        ..lane.clone()
+    };
+    let entry = Entry {
+        correlation_id: "C-1".to_owned(),
+        kind: "SHIPPER_RELEASED".to_owned(),
+        warehouse: "frn:wh:1".to_owned(),
+        body: Bytes::from_static(b"{\"n\":1.0}\n\x00\xff"),
+        published: at(6),
+        redrive_of: None,
+    };
+    let again = Entry { redrive_of: Some((LaneId([8; 24]), u64::MAX)), ..entry.clone() };
+    let letter = DeadLetter {
+        planner: planner.clone(),
+        place: troubled.place.clone(),
+        entry: entry.clone().into(),
+        reason: Reason::Horizon,
+        attempts: 17,
+        first_at: at(7),
+        at: at(8),
+        answer,
+        cancelled_by: None,
+        fate: Fate::Waiting,
+        blocks: true,
+    };
+    let (by, why) = ("bob".to_owned(), "they asked".to_owned());
+    let decided = |reason, fate| DeadLetter { reason, fate, blocks: false, ..letter.clone() };
+    let forced = Fate::Redriven { at: at(9), by: by.clone(), why: Some(why.clone()), seq: 301 };
+    let redriven = Fate::Redriven { at: at(9), by: by.clone(), why: None, seq: 0 };
+    let cancelled = DeadLetter {
+        answer: Answer::default(),
+        cancelled_by: Some("C-2".to_owned()),
+        ..decided(Reason::Skipped, Fate::Discarded { at: at(10), by, why })
+    };
+    let letters = [letter.clone(), decided(Reason::TooLarge, forced), decided(Reason::Horizon, redriven), cancelled];
+    let mut records = vec![
+        route(Transport::Webhook(webhook), AfterDead::Block),
+        route(Transport::Kafka { topic: "orders".to_owned() }, AfterDead::Continue),
+        route(Transport::Poll, AfterDead::Continue),
+        Record::Lane(lane.into()),
+        Record::Lane(troubled.into()),
+        Record::Tail(Tail { last: 0 }),
+        Record::Tail(Tail { last: u64::MAX }),
+        Record::Entry(entry.into()),
+        Record::Entry(again.into()),
+    ];
+    records.extend(letters.map(|letter| Record::DeadLetter(letter.into())));
+    records.push(Record::Cancelled(Cancelled { by: "C-2".to_owned(), expires: at(11) }));
+    records.push(Record::Poke);
+    addressed(records)
+}
+
 fn addressed(records: Vec<Record>) -> Vec<(RowKey, Row)> {
     let addressed = |(number, record): (u64, Record)| {
         let kind = match &record {
@@ -170,6 +259,13 @@ fn addressed(records: Vec<Record>) -> Vec<(RowKey, Row)> {
             Record::AgainHead(_) => Kind::AgainHead,
             Record::Alias(_) => Kind::Alias,
             Record::Trace(_) => Kind::Trace,
+            Record::Route(_) => Kind::Route,
+            Record::Lane(_) => Kind::Lane,
+            Record::Tail(_) => Kind::Tail,
+            Record::Entry(_) => Kind::Entry,
+            Record::DeadLetter(_) => Kind::DeadLetter,
+            Record::Cancelled(_) => Kind::Cancelled,
+            Record::Poke => Kind::Poke,
         };
         (RowKey { kind, id: [number as u8; 32] }, Row { record, revision: CommitId(0x0102_0304_0506_0700 + number) })
     };

@@ -83,6 +83,10 @@ impl Harness for OnServer {
         store
     }
 
+    fn beside(&mut self, _: &Arc<dyn Store>) -> Arc<dyn Store> {
+        self.rig.open(self.urls.last().unwrap(), "beside")
+    }
+
     fn crash(&mut self, store: Arc<dyn Store>) -> Option<Arc<dyn Store>> {
         drop(store);
         self.rig.server.kill();
@@ -173,5 +177,5 @@ pub fn put(number: u64, expect: Option<u64>, record: Record) -> Write {
 }
 
 pub fn set(id: u64, writes: impl Into<Vec<Write>>) -> WriteSet {
-    WriteSet { id: CommitId(id), writes: writes.into() }
+    WriteSet::new(CommitId(id), writes.into())
 }

@@ -56,7 +56,7 @@ pub fn key(number: u64) -> RowKey {
 }
 
 pub fn set(id: u64, key: RowKey, expect: Option<u64>, record: Record) -> WriteSet {
-    WriteSet { id: CommitId(id), writes: vec![Write { key, expect: expect.map(CommitId), put: Some(record) }] }
+    WriteSet::new(CommitId(id), vec![Write { key, expect: expect.map(CommitId), put: Some(record) }])
 }
 
 pub fn commit(store: &Redis, sets: &[WriteSet]) -> Result<Vec<Verdict>, Error> {
@@ -111,7 +111,7 @@ fn the_privileges_that_the_guide_names_are_enough() {
         assert_eq!(store.promises().durability, durability);
         commit(&store, &[set(1, key(1), None, pending())]).unwrap();
         let remove = Write { key: key(1), expect: Some(CommitId(1)), put: None };
-        let gone = WriteSet { id: CommitId(2), writes: vec![remove] };
+        let gone = WriteSet::new(CommitId(2), vec![remove]);
         assert_eq!(commit(&store, &[gone]).unwrap(), [Applied]);
         assert!(block_on(store.scan(Kind::Fence, None, 10)).unwrap().is_empty());
         assert!(block_on(store.due(NOW, None, 10)).unwrap().is_empty());

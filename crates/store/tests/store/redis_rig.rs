@@ -142,7 +142,7 @@ async fn copy(from: &dyn Store, to: &dyn Store) {
     for kind in [Kind::Fence, Kind::VersionHead, Kind::AgainHead, Kind::Alias, Kind::Trace] {
         for (key, row) in from.scan(kind, None, 1_000).await.unwrap() {
             let write = fencepost_kernel::Write { key, expect: None, put: Some(row.record.clone()) };
-            let set = WriteSet { id: row.revision, writes: vec![write] };
+            let set = WriteSet::new(row.revision, vec![write]);
             assert_eq!(to.commit(&[set], now).await.unwrap(), [Verdict::Applied]);
         }
     }

@@ -1,36 +1,12 @@
 //! The suite itself is tested: stores that break one law each must fail that law, and only that one.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use fencepost_store::conformance::laws;
+use futures::executor::block_on;
 
-use fencepost_kernel::{Millis, RowKey, command::CommitId, key::Kind};
-use fencepost_store::{
-    Error, Found, Loaded, Memory, Promises, Store, Verdict, WriteSet,
-    conformance::{Harness, laws},
-};
-use futures::{FutureExt, executor::block_on, future::BoxFuture};
-
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Flaw {
-    None,
-    TornWrite,
-    NoCompareAndSet,
-    AllOrNobody,
-    StaleRead,
-    ForgetsAcknowledged,
-    NotRepeatable,
-    VanishesEarly,
-    DueOutOfOrder,
-    ScanSkips,
-    /// None, in a store that takes one row at a time and refuses more.
-    Alone,
-    TakesMoreThanItPromises,
-}
+use super::flawed::{Bench, Flaw};
 
 fn broken_laws(flaw: Flaw) -> Vec<&'static str> {
-    let broken = laws().into_iter().filter(|law| block_on(law.check(&mut Bench { flaw, stores: Vec::new() })).is_err());
+    let broken = laws().into_iter().filter(|law| block_on(law.check(&mut Bench::new(flaw))).is_err());
     broken.map(|law| law.name).collect()
 }
 
@@ -85,6 +61,21 @@ fn a_page_that_misses_a_row_breaks_scan() {
 }
 
 #[test]
+fn counting_positions_anew_in_every_commit_breaks_ordered() {
+    assert_eq!(broken_laws(Flaw::CountsFromOneInEveryCommit), ["ordered"]);
+}
+
+#[test]
+fn a_position_that_a_moved_set_takes_breaks_ordered() {
+    assert_eq!(broken_laws(Flaw::MovedTakesAPosition), ["ordered"]);
+}
+
+#[test]
+fn writing_although_a_held_row_has_moved_breaks_ordered() {
+    assert_eq!(broken_laws(Flaw::HeldIgnored), ["ordered"]);
+}
+
+#[test]
 fn a_store_of_single_rows_that_refuses_several_breaks_no_law() {
     assert_eq!(broken_laws(Flaw::Alone), [""; 0]);
 }
@@ -92,188 +83,4 @@ fn a_store_of_single_rows_that_refuses_several_breaks_no_law() {
 #[test]
 fn taking_several_rows_without_keeping_them_together_breaks_atomic() {
     assert_eq!(broken_laws(Flaw::TakesMoreThanItPromises), ["atomic"]);
-}
-
-/// A memory store whose copies stand for its disk, with one flaw.
-struct Flawed {
-    flaw: Flaw,
-    now: Memory,
-    /// As it was before the last commit.
-    before: Mutex<Memory>,
-    peeked: Mutex<BTreeMap<RowKey, Loaded>>,
-    seen: Mutex<Vec<CommitId>>,
-}
-
-impl Flawed {
-    fn new(flaw: Flaw, now: Memory) -> Arc<Self> {
-        let before = Mutex::new(now.clone());
-        Arc::new(Self { flaw, now, before, peeked: Mutex::default(), seen: Mutex::default() })
-    }
-
-    fn commit_now(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
-        // One at a time, so that each flaw is the only one.
-        let mut before = self.before.lock().unwrap();
-        *before = self.now.clone();
-        match self.flaw {
-            Flaw::Alone if sets.iter().any(|set| set.writes.len() > 1) => {
-                Err(Error::NotApplied("one row at a time".to_owned()))
-            }
-            Flaw::NoCompareAndSet => self.commit_blindly(sets, now),
-            Flaw::AllOrNobody => {
-                let verdicts = at_once(before.clone().commit(sets, now))?;
-                if verdicts.contains(&Verdict::Moved) {
-                    at_once(self.now.commit(&[], now))?;
-                    return Ok(vec![Verdict::Moved; sets.len()]);
-                }
-                at_once(self.now.commit(sets, now))
-            }
-            Flaw::NotRepeatable => {
-                let mut verdicts = Vec::new();
-                for set in sets {
-                    let mut seen = self.seen.lock().unwrap();
-                    if seen.contains(&set.id) {
-                        verdicts.push(Verdict::Moved);
-                        continue;
-                    }
-                    let verdict = at_once(self.now.commit(std::slice::from_ref(set), now))?;
-                    if verdict == [Verdict::Applied] {
-                        seen.push(set.id);
-                    }
-                    verdicts.extend(verdict);
-                }
-                at_once(self.now.commit(&[], now))?;
-                Ok(verdicts)
-            }
-            _ => at_once(self.now.commit(sets, now)),
-        }
-    }
-
-    fn commit_blindly(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
-        let mut verdicts = Vec::new();
-        for set in sets {
-            let mut set = set.clone();
-            for write in &mut set.writes {
-                let current = at_once(self.now.load(&[write.key]))?.remove(0);
-                write.expect = current.map(|row| row.revision);
-            }
-            verdicts.extend(at_once(self.now.commit(&[set], now))?);
-        }
-        at_once(self.now.commit(&[], now))?;
-        Ok(verdicts)
-    }
-}
-
-impl Store for Flawed {
-    fn promises(&self) -> Promises {
-        let many_rows = !matches!(self.flaw, Flaw::Alone | Flaw::TakesMoreThanItPromises);
-        Promises { many_rows, ..self.now.promises() }
-    }
-
-    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
-        self.now.load(keys)
-    }
-
-    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        if self.flaw != Flaw::StaleRead {
-            return self.now.peek(key);
-        }
-        // A cache that no commit clears.
-        let mut peeked = self.peeked.lock().unwrap();
-        let row = peeked.entry(*key).or_insert_with(|| self.now.peek(key).unwrap().unwrap());
-        Some(Ok(row.clone()))
-    }
-
-    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
-        Box::pin(async move { self.commit_now(sets, now) })
-    }
-
-    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>> {
-        self.now.time_floor()
-    }
-
-    fn due<'a>(
-        &'a self,
-        until: Millis,
-        after: Option<(Millis, RowKey)>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Found, Error>> {
-        Box::pin(async move {
-            let mut rows = self.now.due(until, after, limit).await?;
-            if self.flaw == Flaw::DueOutOfOrder {
-                rows.sort_by_key(|(key, _)| *key);
-            }
-            Ok(rows)
-        })
-    }
-
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
-        Box::pin(async move {
-            // The next page begins one row too late.
-            let skipped = if self.flaw == Flaw::ScanSkips && after.is_some() { 1 } else { 0 };
-            let rows = self.now.scan(kind, after, limit.saturating_add(skipped)).await?;
-            Ok(rows.into_iter().skip(skipped).collect())
-        })
-    }
-}
-
-// The memory store never waits.
-fn at_once<T>(answer: BoxFuture<'_, T>) -> T {
-    answer.now_or_never().unwrap()
-}
-
-struct Bench {
-    flaw: Flaw,
-    stores: Vec<Arc<Flawed>>,
-}
-
-impl Bench {
-    fn keep(&mut self, store: Arc<Flawed>) -> Arc<dyn Store> {
-        self.stores.push(store.clone());
-        store
-    }
-
-    fn take(&mut self) -> Arc<Flawed> {
-        self.stores.pop().unwrap()
-    }
-}
-
-impl Harness for Bench {
-    fn open(&mut self) -> Arc<dyn Store> {
-        let store = Flawed::new(self.flaw, Memory::new());
-        self.keep(store)
-    }
-
-    fn crash(&mut self, _: Arc<dyn Store>) -> Option<Arc<dyn Store>> {
-        let store = self.take();
-        let disk = match self.flaw {
-            Flaw::ForgetsAcknowledged => store.before.lock().unwrap().clone(),
-            _ => store.now.clone(),
-        };
-        Some(self.keep(Flawed::new(self.flaw, disk)))
-    }
-
-    fn interrupt(&mut self, _: Arc<dyn Store>, sets: &[WriteSet], now: Millis) -> Vec<Arc<dyn Store>> {
-        let store = self.take();
-        let (nothing, all) = (store.now.clone(), store.now.clone());
-        at_once(all.commit(sets, now)).unwrap();
-        let mut disks = vec![nothing, all];
-        if self.flaw == Flaw::TornWrite {
-            let half = store.now.clone();
-            for set in sets {
-                let writes = set.writes[..set.writes.len().div_ceil(2)].to_vec();
-                at_once(half.commit(&[WriteSet { id: set.id, writes }], now)).unwrap();
-            }
-            disks.push(half);
-        }
-        disks.into_iter().map(|disk| self.keep(Flawed::new(self.flaw, disk))).collect()
-    }
-
-    fn sweep(&mut self, _: &Arc<dyn Store>) {
-        let store = self.stores.last().unwrap();
-        if self.flaw == Flaw::VanishesEarly {
-            let floor = at_once(store.now.time_floor()).unwrap();
-            at_once(store.now.commit(&[], floor.plus(60_000))).unwrap();
-        }
-        store.now.sweep();
-    }
 }

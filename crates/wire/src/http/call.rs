@@ -102,9 +102,9 @@ impl Call {
             .collect()
     }
 
-    /// The last segment of the path, decoded.
-    pub(super) fn last_segment(&self) -> Result<String, Problem> {
-        decode(self.parts.uri.path().rsplit('/').next().unwrap_or_default(), Plus::Plus)
+    /// A segment of the path, decoded, counted from the last, which is 0.
+    pub(super) fn segment(&self, from_last: usize) -> Result<String, Problem> {
+        decode(self.parts.uri.path().rsplit('/').nth(from_last).unwrap_or_default(), Plus::Plus)
     }
 }
 

@@ -11,6 +11,7 @@ use fencepost_kernel::{
     command::PutAlias,
     fence::State as FenceState,
     json::{Node, Value},
+    key::Target,
 };
 
 use super::{
@@ -128,7 +129,7 @@ pub(super) async fn get_alias(State(app): State<Arc<App>>, request: Request) -> 
 }
 
 fn alias_name(call: &Call) -> Result<String, Problem> {
-    let name = call.last_segment()?;
+    let name = call.segment(0)?;
     if name.is_empty() || name.len() > 255 {
         return Err(Problem::new(Code::Malformed, "an alias has 1 to 255 bytes"));
     }
@@ -138,7 +139,6 @@ fn alias_name(call: &Call) -> Result<String, Problem> {
 /// Logs and counts a decision, and writes it down for the client.
 pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<Answer, Problem> {
     let Some(target) = command.target() else { return Err(Problem::new(Code::Internal, "no target")) };
-    let app = &call.app;
     let (op, effect_id, source) = match (command, reply) {
         (Command::Claim(claim), Reply::Duplicate { fence, .. }) => {
             let effect_id = match &fence.state {
@@ -153,8 +153,26 @@ pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<
         (Command::Release(_), _) => ("release", None, None),
         (Command::Resolve(_), _) => ("resolve", None, None),
         (Command::PutAlias(_), _) => ("alias", None, None),
-        (Command::Observe(_) | Command::Sweep(_), _) => ("housekeeping", None, None),
+        _ => ("housekeeping", None, None),
     };
+    let source = source.map(|source| (source.kind.as_str(), source.id.as_str()));
+    record(call, target, reply, &Told { op, effect_id, source });
+    reply::answer(call, target, reply)
+}
+
+/// What is told of a decision beside its key.
+pub(super) struct Told<'t> {
+    /// What was asked.
+    pub(super) op: &'static str,
+    /// The effect, where it is known.
+    pub(super) effect_id: Option<&'t str>,
+    /// Type and id of what the effect comes from.
+    pub(super) source: Option<(&'t str, &'t str)>,
+}
+
+/// Logs and counts a decision.
+pub(super) fn record(call: &Call, target: &Target, reply: &Reply, told: &Told<'_>) {
+    let (app, &Told { op, effect_id, source }) = (&call.app, told);
     let (scope, tenant, decision) = (target.scope.name.as_str(), target.tenant.as_str(), reply.decision());
     app.metrics.decision(op, target, decision);
     if let Reply::Sealed { replay: false, at, first_seen, .. } = reply {
@@ -171,8 +189,8 @@ pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<
         line = line.text("idempotency_key", &target.key.hex()).text("trace_id", &call.trace.0);
         for (field, value) in [
             ("effect_id", effect_id),
-            ("source_type", source.map(|source| source.kind.as_str()).or(target.scope.source.as_deref())),
-            ("source_id", source.map(|source| source.id.as_str())),
+            ("source_type", source.map(|(kind, _)| kind).or(target.scope.source.as_deref())),
+            ("source_id", source.map(|(_, id)| id)),
         ] {
             if let Some(value) = value.filter(|_| wanted(field)) {
                 line = line.text(field, value);
@@ -188,5 +206,4 @@ pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<
         }
         drop(line);
     }
-    reply::answer(call, target, reply)
 }

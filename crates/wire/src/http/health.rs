@@ -34,6 +34,9 @@ pub(super) async fn readyz(State(app): State<Arc<App>>, request: Request) -> Res
 /// `GET /metrics`
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let engine = app.fencepost.engine();
+    if let Some(dispatch) = &app.dispatch {
+        app.metrics.deliveries.lanes(dispatch.counts(), engine.now());
+    }
     let text = app.metrics.render(engine.waiting(), engine.stopped().is_none(), engine.wall_ahead_ms());
     typed(text, "application/openmetrics-text; version=1.0.0; charset=utf-8")
 }

@@ -10,6 +10,7 @@ mod nodes;
 pub mod openapi;
 mod reply;
 mod request;
+mod wes;
 
 use std::sync::Arc;
 
@@ -19,11 +20,12 @@ use axum::{
 };
 use fencepost::{
     Fencepost,
+    dispatch::Dispatch,
     policy::{Policy, identity::Directory},
     store::Node,
 };
 
-use crate::{log::Log, metrics::Metrics};
+use crate::{log::Log, metrics::Metrics, sinks::webhook::Egress};
 
 /// What the routes share.
 pub struct App {
@@ -39,6 +41,10 @@ pub struct App {
     pub node: Node,
     /// Where the store is, without a password.
     pub store: String,
+    /// Events on their way out; none where the store cannot carry lanes.
+    pub dispatch: Option<Dispatch>,
+    /// Where events may be sent.
+    pub egress: Egress,
 }
 
 impl App {
@@ -57,6 +63,20 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/fences/release", post(fences::release))
         .route("/v1/fences/batch", post(fences::batch))
         .route("/v1/aliases/{name}", put(fences::put_alias).get(fences::get_alias))
+        .route("/wes/v1/dispatch/events", post(wes::publish::events))
+        .route("/wes/v1/warehouses/{warehouse_id}/transport", put(wes::transport::put).get(wes::transport::get))
+        .route("/wes/v1/dispatch/lanes", get(wes::lanes::list))
+        .route("/wes/v1/dispatch/lanes/{lane}", get(wes::lanes::one))
+        .route("/wes/v1/dispatch/lanes/{lane}/skip", post(wes::skip))
+        .route("/wes/v1/dispatch/lanes/{lane}/pause", post(wes::pause))
+        .route("/wes/v1/dispatch/lanes/{lane}/resume", post(wes::resume))
+        .route("/wes/v1/dispatch/dlq", get(wes::letters::list))
+        .route("/wes/v1/dispatch/dlq/redrive", post(wes::redrive_many))
+        .route("/wes/v1/dispatch/dlq/{id}", get(wes::letters::one))
+        .route("/wes/v1/dispatch/dlq/{id}/redrive", post(wes::letters::redrive))
+        .route("/wes/v1/dispatch/dlq/{id}/discard", post(wes::letters::discard))
+        .route("/wes/v1/dispatch/pending", get(wes::poll::pending))
+        .route("/wes/v1/dispatch/ack", post(wes::poll::ack))
         .route("/admin/idempotency/lookup", get(admin::lookup))
         .route("/admin/idempotency/in-doubt", get(admin::in_doubt))
         .route("/admin/idempotency/resolve", post(admin::resolve))

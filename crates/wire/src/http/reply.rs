@@ -30,8 +30,8 @@ const RETRY_AFTER_S_MAX: u64 = 5;
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) body: Vec<u8>,
-    replayed: bool,
-    expires: Option<Millis>,
+    pub(super) replayed: bool,
+    pub(super) expires: Option<Millis>,
 }
 
 impl Answer {
@@ -85,6 +85,21 @@ impl Object {
         self.name(name);
         self.0.extend_from_slice(json);
         self
+    }
+
+    /// The members of another object.
+    pub(super) fn members_of(mut self, object: &[u8]) -> Self {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        self.0
+            .extend_from_slice(object.strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}")).unwrap_or_default());
+        self
+    }
+
+    /// What of a refusal is said where it is one among many answers.
+    pub(super) fn problem(self, problem: &Problem) -> Self {
+        let mut object = self.text("code", problem.code().parts().1).text("detail", problem.detail());
+        object.0.extend_from_slice(problem.members());
+        object
     }
 
     pub(super) fn time(self, name: &str, at: Millis) -> Self {
@@ -173,7 +188,8 @@ pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answ
         Reply::Aliased { replay, alias } => {
             Ok(Answer { replayed: *replay, ..Answer::ok(self::alias(alias, Some(*replay))) })
         }
-        Reply::Done => Err(Problem::new(Code::Internal, "no reply")),
+        // What is about lanes has answers of its own.
+        _ => Err(Problem::new(Code::Internal, "no reply")),
     }
 }
 

@@ -38,7 +38,8 @@ pub(super) fn object<'n, 'a>(node: &'n Node<'a>) -> Result<&'n Node<'a>, Problem
     object_as("the body", node)
 }
 
-fn object_as<'n, 'a>(what: &str, node: &'n Node<'a>) -> Result<&'n Node<'a>, Problem> {
+/// This part of the document must be an object.
+pub(super) fn object_as<'n, 'a>(what: &str, node: &'n Node<'a>) -> Result<&'n Node<'a>, Problem> {
     match node.value {
         Value::Object(_) => Ok(node),
         _ => Err(malformed(format!("{what} must be a JSON object"))),

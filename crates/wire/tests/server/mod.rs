@@ -1,7 +1,7 @@
 //! The HTTP front against hostile, slow and ordinary clients, over raw sockets.
 
 mod bounds;
-mod bytes_on_the_wire;
+pub mod bytes_on_the_wire;
 mod files;
 mod keep_alive;
 mod malformed;

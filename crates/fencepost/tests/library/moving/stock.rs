@@ -87,7 +87,7 @@ pub fn rows() -> Vec<(RowKey, Record)> {
 pub async fn put(store: &dyn Store, rows: impl IntoIterator<Item = (RowKey, Record)>) {
     for (number, (key, record)) in (900_000..).zip(rows) {
         let write = Write { key, expect: None, put: Some(record) };
-        let set = WriteSet { id: CommitId(number), writes: vec![write] };
+        let set = WriteSet::new(CommitId(number), vec![write]);
         assert_eq!(store.commit(&[set], Millis(NOW)).await.unwrap(), [Verdict::Applied]);
     }
 }

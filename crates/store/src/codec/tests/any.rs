@@ -1,6 +1,8 @@
 //! Any rows: strategies that make every kind of record with every choice it has.
 //! Called only by the tests of the codec.
 
+mod lanes;
+
 use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant, Version,
@@ -36,7 +38,7 @@ fn version() -> impl Strategy<Value = Version> {
 }
 
 pub(super) fn kind() -> impl Strategy<Value = Kind> {
-    prop::sample::select(vec![Kind::Fence, Kind::VersionHead, Kind::AgainHead, Kind::Alias, Kind::Trace])
+    prop::sample::select(Kind::ALL.to_vec())
 }
 
 pub(super) fn key(kind: impl Strategy<Value = Kind>) -> impl Strategy<Value = RowKey> {
@@ -136,15 +138,26 @@ pub(super) fn row() -> impl Strategy<Value = (RowKey, Row)> {
             .prop_map(|(last, sealed, expires)| Record::AgainHead(AgainHead { last, sealed, expires })),
         1 => alias(),
         1 => trace(),
+        7 => lanes::record(),
     ];
     (record, any::<[u8; 32]>(), any::<u64>()).prop_map(|(record, id, revision)| {
-        let kind = match &record {
-            Record::Fence(_) => Kind::Fence,
-            Record::VersionHead(_) => Kind::VersionHead,
-            Record::AgainHead(_) => Kind::AgainHead,
-            Record::Alias(_) => Kind::Alias,
-            Record::Trace(_) => Kind::Trace,
-        };
-        (RowKey { kind, id }, Row { record, revision: CommitId(revision) })
+        (RowKey { kind: kind_of(&record), id }, Row { record, revision: CommitId(revision) })
     })
+}
+
+fn kind_of(record: &Record) -> Kind {
+    match record {
+        Record::Fence(_) => Kind::Fence,
+        Record::VersionHead(_) => Kind::VersionHead,
+        Record::AgainHead(_) => Kind::AgainHead,
+        Record::Alias(_) => Kind::Alias,
+        Record::Trace(_) => Kind::Trace,
+        Record::Route(_) => Kind::Route,
+        Record::Lane(_) => Kind::Lane,
+        Record::Tail(_) => Kind::Tail,
+        Record::Entry(_) => Kind::Entry,
+        Record::DeadLetter(_) => Kind::DeadLetter,
+        Record::Cancelled(_) => Kind::Cancelled,
+        Record::Poke => Kind::Poke,
+    }
 }

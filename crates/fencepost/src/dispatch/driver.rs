@@ -1,0 +1,384 @@
+//! Pushes what is due: one event in flight per lane, its outcome recorded before the next. Between two commits, never in one.
+//! Never sends for a lane that another node drives, and takes no answer for an acknowledgement before it is durable.
+//! Started by `Dispatch`; runs on its runtime until it is stopped or the engine is gone.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use fencepost_kernel::{
+    Command, LaneId, Reply, RowKey,
+    command::{Act, Failure, Members, OnLane},
+    fence::Record,
+    key::Kind,
+    lane::{Append, DeadLetter, Entry, Lane, Place, Route, Trouble},
+    retry::Chance,
+};
+use tokio::{runtime::Handle, sync::Notify};
+
+use super::{
+    polls::Polls,
+    shared::Membership,
+    sink::{Delivery, Sink},
+    table::{Counts, Flight, Table},
+};
+use crate::engine::{Engine, Error, Listener, WeakEngine};
+
+/// Bounds of the driver.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The name of this node, as the store knows it; empty where the store is not shared.
+    pub node: String,
+    /// Attempts under way at one time.
+    pub in_flight_max: usize,
+    /// Attempts under way to one host.
+    pub per_host_max: usize,
+    /// How long a head may fail before somebody is told.
+    pub blocked_after: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { node: String::new(), in_flight_max: 1_024, per_host_max: 256, blocked_after: Duration::from_secs(900) }
+    }
+}
+
+/// Who is told that a person should look.
+pub trait Alarm: Send + Sync + 'static {
+    /// An event has left its lane undelivered.
+    fn died(&self, lane: &str, letter: &DeadLetter);
+    /// The head of a lane has failed for long.
+    fn blocked(&self, lane: &str, seq: u64, trouble: &Trouble);
+    /// An attempt has ended.
+    fn attempted(&self, lane: &str, outcome: Result<(), &Failure>, took: Duration);
+}
+
+impl Alarm for () {
+    fn died(&self, _: &str, _: &DeadLetter) {}
+    fn blocked(&self, _: &str, _: u64, _: &Trouble) {}
+    fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
+}
+
+/// How long a record of an outcome waits before it is tried again, while the store does not answer.
+const RECORD_AGAIN: Duration = Duration::from_millis(200);
+/// Lanes read in one step.
+const READ_MAX: usize = 1_000;
+/// Lanes that are remembered although nothing is to be sent.
+const IDLE_KEPT: usize = 10_000;
+
+pub(super) struct Driver {
+    engine: WeakEngine,
+    sink: Arc<dyn Sink>,
+    alarm: Arc<dyn Alarm>,
+    polls: Arc<Polls>,
+    settings: Settings,
+    table: Mutex<Table>,
+    pub(super) membership: Membership,
+    /// Rung when lanes are to be read.
+    reads: Notify,
+    /// Rung when the first due time may have changed.
+    clock: Notify,
+    runtime: Handle,
+    stopped: AtomicBool,
+}
+
+impl Driver {
+    pub(super) async fn start(
+        engine: &Engine,
+        sink: Arc<dyn Sink>,
+        alarm: Arc<dyn Alarm>,
+        polls: Arc<Polls>,
+        settings: Settings,
+    ) -> Result<Arc<Self>, Error> {
+        let shared = engine.promises().shared;
+        let node = if shared { settings.node.clone() } else { String::new() };
+        let driver = Arc::new(Self {
+            engine: engine.downgrade(),
+            sink,
+            alarm,
+            polls,
+            table: Mutex::new(Table::new(settings.in_flight_max, settings.per_host_max)),
+            membership: Membership::new(node),
+            settings,
+            reads: Notify::new(),
+            clock: Notify::new(),
+            runtime: Handle::current(),
+            stopped: AtomicBool::new(false),
+        });
+        engine.listen(Box::new(Ear(Arc::downgrade(&driver))));
+        if shared {
+            driver.membership.refresh(engine).await?;
+            tokio::spawn(super::shared::run(Arc::downgrade(&driver)));
+        } else {
+            driver.find_lanes(engine).await?;
+        }
+        tokio::spawn(read_lanes(driver.clone()));
+        tokio::spawn(keep_time(driver.clone()));
+        driver.reads.notify_one();
+        Ok(driver)
+    }
+
+    // Everything that is not settled is tried at once: a restart is a good reason for another attempt.
+    async fn find_lanes(&self, engine: &Engine) -> Result<(), Error> {
+        let mut after = None;
+        loop {
+            let page = engine.scan(Kind::Lane, after, READ_MAX).await?;
+            for (key, _) in &page {
+                self.table().look_at(key.place().0);
+            }
+            match page.last() {
+                Some((key, _)) => after = Some(*key),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn engine(&self) -> Option<Engine> {
+        self.engine.upgrade().filter(|_| !self.stopped())
+    }
+
+    pub(super) fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.reads.notify_one();
+        self.clock.notify_one();
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.table().counts()
+    }
+
+    pub(super) fn members(&self) -> Arc<Members> {
+        self.membership.members()
+    }
+
+    /// Something about a lane may be new.
+    pub(super) fn look_at(&self, lane: LaneId) {
+        self.table().look_at(lane);
+        self.reads.notify_one();
+    }
+
+    /// A warehouse has another address.
+    pub(super) fn rerouted(&self, route: &Route) {
+        self.look_at(route.lane());
+    }
+
+    /// Sends whatever may be sent.
+    pub(super) fn pump(self: &Arc<Self>) {
+        let mut flights = Vec::new();
+        {
+            let mut table = self.table();
+            if self.stopped() || !self.membership.may_send() {
+                return;
+            }
+            while let Some(flight) = table.next() {
+                flights.push(flight);
+            }
+        }
+        for (id, flight) in flights {
+            self.runtime.spawn(self.clone().fly(id, flight));
+        }
+    }
+
+    // One attempt, and its record. The lane goes on from there.
+    async fn fly(self: Arc<Self>, id: LaneId, mut flight: Flight) {
+        let entry = match flight.entry.take() {
+            Some(entry) => Some(entry),
+            None => self.head(id, flight.seq).await,
+        };
+        let Some(entry) = entry else {
+            // Gone, or not readable now: what the rows say decides.
+            self.table().answered(&flight);
+            tokio::time::sleep(RECORD_AGAIN).await;
+            self.look_at(id);
+            self.land(id, Some(flight.lane));
+            return;
+        };
+        let Some(began) = self.engine().map(|engine| engine.now()) else { return };
+        let clock = tokio::time::Instant::now();
+        let delivery = Delivery {
+            lane: flight.name.clone(),
+            seq: flight.seq,
+            prev_seq: flight.seq - 1,
+            attempt: flight.lane.trouble.as_ref().map_or(1, |trouble| trouble.attempts.saturating_add(1)),
+            route: flight.route.clone(),
+            entry,
+        };
+        let outcome = self.sink.deliver(delivery).await;
+        self.table().answered(&flight);
+        // Its host has room: others go while this one is recorded.
+        self.pump();
+        self.alarm.attempted(&flight.name, outcome.as_ref().copied(), clock.elapsed());
+        let epoch = flight.lane.owner.epoch;
+        let act = match outcome {
+            Ok(()) => Act::Ack { upto: flight.seq, epoch: Some(epoch) },
+            Err(failure) => Act::Fail {
+                seq: flight.seq,
+                epoch,
+                began,
+                failure,
+                after_dead: flight.route.after_dead,
+                chance: Chance(fastrand::u32(..)),
+            },
+        };
+        match self.record(Command::Lane(Box::new(OnLane { lane: id, act }))).await {
+            Some(Reply::OnLane { lane, died, .. }) => {
+                if let Some(letter) = died {
+                    self.alarm.died(&flight.name, &letter);
+                }
+                self.warn(id, &lane);
+                self.land(id, Some(lane));
+            }
+            // A person was faster.
+            Some(Reply::NotHead { .. }) => {
+                self.look_at(id);
+                self.land(id, Some(flight.lane));
+            }
+            Some(_) => self.land(id, None),
+            None => {}
+        }
+    }
+
+    async fn head(&self, id: LaneId, seq: u64) -> Option<Arc<Entry>> {
+        let found = self.engine()?.entries(id, seq - 1, 1).await.ok()?;
+        found.into_iter().find(|(found, _)| *found == seq).map(|(_, entry)| entry)
+    }
+
+    // Until it is durable. Recorded again, it is the same record: an acknowledgement of what is settled changes nothing.
+    async fn record(&self, command: Command) -> Option<Reply> {
+        loop {
+            match self.engine()?.ask(&command).await {
+                Ok(reply) => return Some(reply),
+                Err(Error::Stopped(_)) => return None,
+                Err(_) => tokio::time::sleep(RECORD_AGAIN).await,
+            }
+        }
+    }
+
+    fn land(self: &Arc<Self>, id: LaneId, lane: Option<Arc<Lane>>) {
+        let Some(engine) = self.engine() else { return };
+        self.table().landed(id, lane, engine.now());
+        drop(engine);
+        self.clock.notify_one();
+        self.reads.notify_one();
+        self.pump();
+    }
+
+    // A head that has failed for long is told once.
+    fn warn(&self, id: LaneId, lane: &Lane) {
+        let (Some(trouble), Some(engine)) = (&lane.trouble, self.engine()) else { return };
+        if engine.now().since(trouble.first_at) < self.settings.blocked_after.as_millis() as u64 {
+            return;
+        }
+        let mut table = self.table();
+        let Some(driven) = table.driven(id).filter(|driven| !driven.alarmed) else { return };
+        driven.alarmed = true;
+        let name = driven.name.clone();
+        drop(table);
+        self.alarm.blocked(&name, lane.settled + 1, trouble);
+    }
+
+    // Reads lanes together, with their tails and routes.
+    async fn read(self: &Arc<Self>, engine: &Engine, lanes: &[LaneId]) -> Result<(), Error> {
+        let keys: Vec<RowKey> = lanes.iter().flat_map(|lane| [RowKey::lane(*lane), RowKey::tail(*lane)]).collect();
+        let rows = engine.load(&keys).await?;
+        let mut found = Vec::with_capacity(lanes.len());
+        for (id, pair) in lanes.iter().zip(rows.chunks_exact(2)) {
+            let record = |at: usize| pair[at].as_ref().map(|row| &row.record);
+            let lane = match record(0) {
+                Some(Record::Lane(lane)) if self.membership.drives(&lane.owner) => Some(lane.clone()),
+                _ => None,
+            };
+            let tail = if let Some(Record::Tail(tail)) = record(1) { tail.last } else { 0 };
+            found.push((*id, lane, tail));
+        }
+        let warehouse = |lane: &Lane| match &lane.place {
+            Place::Warehouse(warehouse) => Some(RowKey::route(&lane.planner, warehouse)),
+            Place::Executor(_) => None,
+        };
+        let routes: Vec<RowKey> = found.iter().filter_map(|(_, lane, _)| lane.as_deref().and_then(warehouse)).collect();
+        let mut rows = engine.load(&routes).await?.into_iter();
+        let now = engine.now();
+        for (id, lane, tail) in found {
+            let route = match lane.as_deref().and_then(warehouse).and_then(|_| rows.next().flatten()) {
+                Some(row) => match &row.record {
+                    Record::Route(route) => Some(route.clone()),
+                    _ => None,
+                },
+                None => None,
+            };
+            let driven = lane.zip(route).map(|(lane, route)| {
+                let host = self.sink.host(&route).into();
+                (lane, tail, route, host)
+            });
+            self.table().read(id, driven, now);
+        }
+        self.clock.notify_one();
+        self.pump();
+        Ok(())
+    }
+}
+
+// Hears of entries on the commit loop's thread: it must be quick.
+struct Ear(Weak<Driver>);
+
+impl Listener for Ear {
+    fn appended(&self, append: &Append, seq: u64) {
+        let Some(driver) = self.0.upgrade() else { return };
+        match append.driven {
+            None => driver.polls.appended(append.lane, seq),
+            Some(epoch) => {
+                driver.table().appended(append.lane, epoch, seq, &append.entry);
+                driver.reads.notify_one();
+                driver.pump();
+            }
+        }
+    }
+}
+
+async fn read_lanes(driver: Arc<Driver>) {
+    loop {
+        driver.reads.notified().await;
+        let Some(engine) = driver.engine() else { return };
+        let unread = driver.table().unread();
+        for lanes in unread.chunks(READ_MAX) {
+            if driver.read(&engine, lanes).await.is_err() {
+                tokio::time::sleep(RECORD_AGAIN).await;
+                let mut table = driver.table();
+                lanes.iter().for_each(|lane| table.unreadable(*lane));
+                drop(table);
+                driver.reads.notify_one();
+            }
+        }
+        driver.table().forget_idle(IDLE_KEPT);
+    }
+}
+
+// The one timer for all lanes that wait.
+async fn keep_time(driver: Arc<Driver>) {
+    loop {
+        let Some(engine) = driver.engine() else { return };
+        let next = driver.table().wake(engine.now());
+        driver.pump();
+        let now = engine.now();
+        drop(engine);
+        let changed = driver.clock.notified();
+        match next {
+            Some(next) => {
+                let _ = tokio::time::timeout(Duration::from_millis(next.since(now).max(1)), changed).await;
+            }
+            None => changed.await,
+        }
+    }
+}

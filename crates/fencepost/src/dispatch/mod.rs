@@ -1,0 +1,404 @@
+//! Events on their way out: publishing, lanes, pollers, dead letters; and the driver that pushes what is due.
+//! Never decides: the kernel does. Never touches the outside world within a commit.
+//! Called by the wire and by users of the library.
+
+mod driver;
+mod polls;
+mod shared;
+mod sink;
+mod table;
+mod vault;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use fencepost_kernel::{
+    Command, LaneId, Millis, Reply, RowKey, Scope, Tenant,
+    body::Body,
+    command::{Act, Claim, LetterVerdict, Members, OnLane, OnLetter, Publish, PutRoute},
+    cursor,
+    fence::{Record, Source},
+    json,
+    key::{Kind, Target},
+    lane::{DeadLetter, Entry, Lane, Place, Route, published},
+};
+
+pub use driver::{Alarm, Settings};
+pub use sink::{Delivery, Sink};
+pub use table::Counts;
+pub use vault::Vault;
+
+use crate::engine::{Engine, Error};
+use driver::Driver;
+use polls::Polls;
+#[cfg(feature = "postgres")]
+pub(crate) use shared::members;
+
+/// The scope that publications are fenced under.
+pub const SCOPE: &str = "WES_DISPATCH";
+
+/// An event to be published.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    /// Who publishes.
+    pub planner: Tenant,
+    /// Its id of the event: the same id is the same event.
+    pub correlation_id: String,
+    /// Its kind, such as `SHIPPER_RELEASED`.
+    pub kind: String,
+    /// Where it goes.
+    pub warehouse: String,
+    /// The exact bytes that are delivered.
+    pub body: Bytes,
+    /// What of it is compared with a repetition.
+    pub compared: Body,
+    /// The id of the event that it cancels.
+    pub cancels: Option<String>,
+}
+
+impl Publication {
+    /// The event in an envelope, as it shall be delivered: a JSON object with `kind`, `correlation_id`, `warehouse_id` and,
+    /// where it cancels another, `cancels_correlation_id`. Everything else is the receiver's business.
+    pub fn envelope(planner: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Result<Self, String> {
+        let body = body.into();
+        let node = json::parse(&body).map_err(|bad| bad.to_string())?;
+        let text = |name: &str| {
+            let value = node.get(name).map(|value| value.as_str().filter(|value| !value.is_empty()));
+            value.map(|value| value.map(str::to_owned).ok_or_else(|| format!("`{name}` must be a text"))).transpose()
+        };
+        let required = |name: &str| text(name)?.ok_or_else(|| format!("`{name}` is missing"));
+        Ok(Self {
+            planner: Tenant::new(planner),
+            correlation_id: required("correlation_id")?,
+            kind: required("kind")?,
+            warehouse: required("warehouse_id")?,
+            cancels: text("cancels_correlation_id")?,
+            compared: Body::json(&node, &[]),
+            body: body.clone(),
+        })
+    }
+
+    fn target(&self, scope: &Arc<Scope>, correlation_id: &str) -> Result<Target, Error> {
+        let fields = vec![("correlation_id".to_owned(), correlation_id.to_owned())];
+        let target = Target::new(self.planner.clone(), scope.clone(), fields, None);
+        target.map_err(|wrong| Error::Unavailable(format!("the scope {SCOPE} has other fields: {wrong}")))
+    }
+
+    // The fence of what it cancels.
+    fn original(&self, scope: &Arc<Scope>) -> Result<Option<Target>, Error> {
+        self.cancels.as_ref().map(|original| self.target(scope, original)).transpose()
+    }
+
+    pub(crate) fn command(
+        self,
+        scope: &Arc<Scope>,
+        members: Arc<Members>,
+        served: Option<u64>,
+    ) -> Result<Command, Error> {
+        let (target, cancels) = (self.target(scope, &self.correlation_id)?, self.original(scope)?);
+        let Self { correlation_id, kind, warehouse, body, compared, .. } = self;
+        let source = Some(Source { kind: kind.clone(), id: warehouse.clone() });
+        let claim = Claim { target, body: Some(compared), version: None, source, lease_ms: 1 };
+        // When it is decided, it is dated.
+        let published = Millis(0);
+        let entry = Entry { correlation_id, kind, warehouse, body, published, redrive_of: None }.into();
+        Ok(Command::Publish(Box::new(Publish { claim, entry, cancels, members, served })))
+    }
+}
+
+/// A lane, and how long it is.
+#[derive(Clone, Debug)]
+pub struct LaneView {
+    /// How far it has come.
+    pub lane: Arc<Lane>,
+    /// The last position.
+    pub tail: u64,
+}
+
+/// A dead letter, and where it died.
+#[derive(Clone, Debug)]
+pub struct Letter {
+    /// The lane.
+    pub lane: LaneId,
+    /// The position.
+    pub seq: u64,
+    /// The letter.
+    pub letter: Arc<DeadLetter>,
+}
+
+/// Everything about events on their way out. Clones share it; the driver runs while one of them, or of the engine, lives.
+#[derive(Clone)]
+pub struct Dispatch {
+    engine: Engine,
+    scope: Arc<Scope>,
+    vault: Arc<Vault>,
+    polls: Arc<Polls>,
+    driver: Arc<Driver>,
+}
+
+/// How often a change of transport looks whether the lane is drained by now.
+const DRAIN_LOOK: Duration = Duration::from_millis(50);
+/// How many entries are looked at in one read, when a lane that is left is searched for one warehouse.
+const SEARCH_PAGE: usize = 1_000;
+
+impl Dispatch {
+    /// Starts the driver. `scope` fences publications; `sink` is the way out. Must be called on a Tokio runtime that outlives
+    /// it.
+    pub async fn start(
+        engine: Engine,
+        scope: Arc<Scope>,
+        vault: Arc<Vault>,
+        sink: Arc<dyn Sink>,
+        alarm: Arc<dyn Alarm>,
+        settings: Settings,
+    ) -> Result<Self, Error> {
+        let polls = Arc::new(Polls::new(engine.promises().shared));
+        let driver = Driver::start(&engine, sink, alarm, polls.clone(), settings).await?;
+        Ok(Self { engine, scope, vault, polls, driver })
+    }
+
+    /// What seals secrets and cursors.
+    pub fn vault(&self) -> &Vault {
+        &self.vault
+    }
+
+    /// How lanes stand in this process, for metrics.
+    pub fn counts(&self) -> Counts {
+        self.driver.counts()
+    }
+
+    /// Lets nothing new leave. What is under way may end.
+    pub fn stop(&self) {
+        self.driver.stop();
+        self.polls.close();
+    }
+
+    /// Publishes in order, in one commit.
+    pub async fn publish(&self, publications: Vec<Publication>) -> Result<Vec<Reply>, Error> {
+        let mut commands = Vec::with_capacity(publications.len());
+        for publication in publications {
+            commands.push(self.command(publication).await?);
+        }
+        self.engine.ask_all(commands).await
+    }
+
+    async fn command(&self, publication: Publication) -> Result<Command, Error> {
+        let served = match publication.original(&self.scope)? {
+            Some(original) => self.served(&original).await?,
+            None => None,
+        };
+        publication.command(&self.scope, self.members(), served)
+    }
+
+    // How much of the lane of an event pollers may have seen.
+    async fn served(&self, original: &Target) -> Result<Option<u64>, Error> {
+        let row = self.row(RowKey::fence(original.key)).await?;
+        let Some(Record::Fence(fence)) = row else { return Ok(None) };
+        Ok(published(&fence).and_then(|(lane, _)| self.polls.served(lane)))
+    }
+
+    fn members(&self) -> Arc<Members> {
+        self.driver.members()
+    }
+
+    /// Says where the events of a warehouse go. A change of transport needs a drained lane, and waits for it as long as
+    /// `drain` says.
+    pub async fn put_route(&self, route: Route, drain: Option<Duration>) -> Result<Reply, Error> {
+        let until = drain.map(|drain| tokio::time::Instant::now() + drain);
+        let mut seen_to = None;
+        loop {
+            let put = PutRoute { route: route.clone(), seen_to };
+            let reply = self.engine.ask(&Command::PutRoute(Box::new(put))).await?;
+            let Reply::NotDrained { lane, tail, settled } = reply else {
+                self.driver.rerouted(&route);
+                return Ok(reply);
+            };
+            // A lane that an executor polls has events of other warehouses, too: only ours must be gone.
+            let clear = self.clear_of(lane, &route, settled.max(seen_to.unwrap_or(0)), tail).await?;
+            if clear && seen_to < Some(tail) {
+                seen_to = Some(tail);
+                continue;
+            }
+            if until.is_none_or(|until| tokio::time::Instant::now() >= until) {
+                return Ok(reply);
+            }
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+    }
+
+    // Whether no entry of a lane after a position is for this warehouse.
+    async fn clear_of(&self, lane: LaneId, route: &Route, mut after: u64, tail: u64) -> Result<bool, Error> {
+        let shared = self.lane(lane).await?.is_some_and(|view| matches!(view.lane.place, Place::Executor(_)));
+        if !shared {
+            return Ok(false);
+        }
+        while after < tail {
+            let page = self.entries(lane, after, SEARCH_PAGE).await?;
+            if page.iter().any(|(_, entry)| entry.warehouse == route.warehouse) {
+                return Ok(false);
+            }
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+        }
+        Ok(true)
+    }
+
+    /// Where the events of a warehouse go.
+    pub async fn route(&self, planner: &Tenant, warehouse: &str) -> Result<Option<Arc<Route>>, Error> {
+        Ok(match self.row(RowKey::route(planner, warehouse)).await? {
+            Some(Record::Route(route)) => Some(route),
+            _ => None,
+        })
+    }
+
+    /// A lane, where there is one.
+    pub async fn lane(&self, lane: LaneId) -> Result<Option<LaneView>, Error> {
+        Ok(self.views(&[lane]).await?.pop())
+    }
+
+    /// Lanes in the order of their addresses.
+    pub async fn lanes(
+        &self,
+        planner: Option<&Tenant>,
+        after: Option<LaneId>,
+        limit: usize,
+    ) -> Result<Vec<LaneView>, Error> {
+        let after = after.map(RowKey::lane);
+        let found = self.scan(Kind::Lane, planner, after, limit).await?;
+        self.views(&found.iter().map(|(key, _)| key.place().0).collect::<Vec<_>>()).await
+    }
+
+    // Those of the lanes that exist, each with its tail as of the same moment.
+    async fn views(&self, lanes: &[LaneId]) -> Result<Vec<LaneView>, Error> {
+        let keys: Vec<RowKey> = lanes.iter().flat_map(|lane| [RowKey::lane(*lane), RowKey::tail(*lane)]).collect();
+        let rows = self.engine.load(&keys).await?;
+        let view = |pair: &[fencepost_store::contract::Loaded]| {
+            let Some(Record::Lane(lane)) = pair[0].as_ref().map(|row| &row.record) else { return None };
+            let tail = match pair[1].as_ref().map(|row| &row.record) {
+                Some(Record::Tail(tail)) => tail.last,
+                _ => 0,
+            };
+            Some(LaneView { lane: lane.clone(), tail })
+        };
+        Ok(rows.chunks_exact(2).filter_map(view).collect())
+    }
+
+    /// Dead letters in the order of their lanes and positions.
+    pub async fn letters(
+        &self,
+        planner: Option<&Tenant>,
+        after: Option<(LaneId, u64)>,
+        limit: usize,
+    ) -> Result<Vec<Letter>, Error> {
+        let after = after.map(|(lane, seq)| RowKey::dead_letter(lane, seq));
+        let found = self.scan(Kind::DeadLetter, planner, after, limit).await?;
+        let letter = |(key, record): (RowKey, Record)| match record {
+            Record::DeadLetter(letter) => {
+                let (lane, seq) = key.place();
+                Some(Letter { lane, seq, letter })
+            }
+            _ => None,
+        };
+        Ok(found.into_iter().filter_map(letter).collect())
+    }
+
+    /// One dead letter.
+    pub async fn letter(&self, lane: LaneId, seq: u64) -> Result<Option<Arc<DeadLetter>>, Error> {
+        Ok(match self.row(RowKey::dead_letter(lane, seq)).await? {
+            Some(Record::DeadLetter(letter)) => Some(letter),
+            _ => None,
+        })
+    }
+
+    /// A person's word on a dead letter.
+    pub async fn decide_letter(
+        &self,
+        lane: LaneId,
+        seq: u64,
+        verdict: LetterVerdict,
+        by: &str,
+    ) -> Result<Reply, Error> {
+        let on = OnLetter { lane, seq, verdict, by: by.to_owned(), members: self.members() };
+        let reply = self.engine.ask(&Command::Letter(Box::new(on))).await?;
+        if let Reply::Letter { letter, replay: false } = &reply {
+            self.driver.look_at(letter.place.lane(&letter.planner));
+        }
+        Ok(reply)
+    }
+
+    /// Something that a person does to a lane: skip its head, pause it, let it go on.
+    pub async fn act(&self, lane: LaneId, act: Act) -> Result<Reply, Error> {
+        let reply = self.engine.ask(&Command::Lane(Box::new(OnLane { lane, act }))).await?;
+        self.driver.look_at(lane);
+        Ok(reply)
+    }
+
+    /// Entries of a lane after a position. Where there are none, waits for one up to `wait`.
+    pub async fn pending(
+        &self,
+        lane: LaneId,
+        after: u64,
+        limit: usize,
+        wait: Duration,
+    ) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
+        let page = self.polls.wait(lane, wait, || self.entries(lane, after, limit)).await?;
+        if let Some((seq, _)) = page.last() {
+            self.polls.serve(lane, *seq);
+        }
+        Ok(page)
+    }
+
+    /// Everything up to a position of a lane was received by who polls it.
+    pub async fn ack(&self, lane: LaneId, upto: u64) -> Result<Reply, Error> {
+        let act = Act::Ack { upto, epoch: None };
+        let command = Command::Lane(Box::new(OnLane { lane, act }));
+        let reply = self.engine.ask(&command).await?;
+        // What is settled leaves the store a bounded part at a time, while nobody waits.
+        if matches!(&reply, Reply::OnLane { lane, .. } if lane.trimmed < lane.settled) {
+            let engine = self.engine.clone();
+            tokio::spawn(async move {
+                while let Ok(Reply::OnLane { lane, .. }) = engine.ask(&command).await
+                    && lane.trimmed < lane.settled
+                {}
+            });
+        }
+        Ok(reply)
+    }
+
+    /// The text for a position, as pollers hold it.
+    pub fn cursor(&self, lane: LaneId, seq: u64) -> String {
+        cursor::write(&self.vault.cursor_key(), lane, seq)
+    }
+
+    /// The position behind such a text; none where it is not ours.
+    pub fn read_cursor(&self, text: &str) -> Option<(LaneId, u64)> {
+        cursor::read(&self.vault.cursor_key(), text)
+    }
+
+    async fn entries(&self, lane: LaneId, after: u64, limit: usize) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
+        self.engine.entries(lane, after, limit).await
+    }
+
+    async fn row(&self, key: RowKey) -> Result<Option<Record>, Error> {
+        Ok(self.engine.load(&[key]).await?.pop().flatten().map(|row| row.record.clone()))
+    }
+
+    // Rows of one kind whose addresses begin with a planner's lanes.
+    async fn scan(
+        &self,
+        kind: Kind,
+        planner: Option<&Tenant>,
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> Result<Vec<(RowKey, Record)>, Error> {
+        let prefix = planner.map(LaneId::prefix);
+        let first = prefix.map(|prefix| {
+            let mut id = [0; 32];
+            id[..8].copy_from_slice(&prefix);
+            RowKey { kind, id }
+        });
+        let found = self.engine.scan(kind, after.max(first), limit).await?;
+        let own = |(key, _): &(RowKey, _)| prefix.is_none_or(|prefix| key.id.starts_with(&prefix));
+        Ok(found.into_iter().take_while(own).map(|(key, row)| (key, row.record.clone())).collect())
+    }
+}

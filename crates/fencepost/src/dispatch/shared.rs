@@ -1,0 +1,199 @@
+//! Lanes on a store that several nodes share: each is driven by one of them at a time, under its heartbeat and an epoch.
+//! Never sends on when this node may already be taken for dead. An idle lane costs no query: a node looks at what is
+//! said to it, and at lanes only when another node is gone.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use fencepost_kernel::{
+    Command, LaneId, Millis, Reply, RowKey,
+    command::{Act, Members, OnLane},
+    fence::Record,
+    key::Kind,
+    lane::{Owner, Place},
+};
+
+use fencepost_store::Node;
+
+use super::driver::Driver;
+use crate::engine::{Engine, Error};
+
+/// A node that was not seen for this long is dead, and its lanes are taken.
+pub const LEASE_MS: u64 = 6_000;
+/// How long before that it stops sending by itself.
+const MARGIN_MS: u64 = 1_500;
+/// How often words from other nodes are looked for.
+const LISTEN_EVERY: Duration = Duration::from_millis(50);
+/// How often nodes are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Rows read in one step.
+const PAGE: usize = 1_000;
+
+/// Who shares the store, as far as this node knows.
+pub(super) struct Membership {
+    me: String,
+    members: Mutex<Arc<Members>>,
+    begun: Instant,
+    /// Until when this node may send, in milliseconds since it began.
+    until_ms: AtomicU64,
+}
+
+impl Membership {
+    pub(super) fn new(me: String) -> Self {
+        let alive = if me.is_empty() { Vec::new() } else { vec![me.clone()] };
+        let members = Mutex::new(Arc::new(Members { me: me.clone(), alive }));
+        Self { me, members, begun: Instant::now(), until_ms: AtomicU64::new(0) }
+    }
+
+    pub(super) fn members(&self) -> Arc<Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether this node is the owner.
+    pub(super) fn drives(&self, owner: &Owner) -> bool {
+        owner.node == self.me
+    }
+
+    /// Whether nobody can take this node for dead yet. Goes by a clock that a paused process cannot stop.
+    pub(super) fn may_send(&self) -> bool {
+        self.me.is_empty() || (self.begun.elapsed().as_millis() as u64) < self.until_ms.load(Ordering::Acquire)
+    }
+
+    /// Asks the store who lives.
+    pub(super) async fn refresh(&self, engine: &Engine) -> Result<(), Error> {
+        let asked_ms = self.begun.elapsed().as_millis() as u64;
+        let nodes = engine.nodes().await?;
+        let now = engine.now();
+        let own = nodes.iter().find(|node| node.id == self.me).map(|node| now.since(node.seen));
+        if let Some(silent_ms) = own {
+            let left_ms = LEASE_MS.saturating_sub(silent_ms + MARGIN_MS);
+            self.until_ms.store(asked_ms + left_ms, Ordering::Release);
+        }
+        let members = members(&self.me, nodes, now);
+        let mut known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        if **known != members {
+            *known = Arc::new(members);
+        }
+        Ok(())
+    }
+}
+
+/// Those of the nodes that live and drive lanes. What only reads, copies or publishes has no address, and drives nothing.
+pub(crate) fn members(me: &str, nodes: Vec<Node>, now: Millis) -> Members {
+    let drives = |node: &Node| now.since(node.seen) < LEASE_MS && !node.address.is_empty();
+    let mut alive: Vec<String> = nodes.into_iter().filter(drives).map(|node| node.id).collect();
+    alive.sort();
+    Members { me: me.to_owned(), alive }
+}
+
+/// Listens to other nodes, and takes over from those that are gone.
+pub(super) async fn run(driver: Weak<Driver>) {
+    let mut seen: Option<BTreeSet<String>> = None;
+    let mut looked: Option<Instant> = None;
+    loop {
+        tokio::time::sleep(LISTEN_EVERY).await;
+        let Some(driver) = driver.upgrade() else { return };
+        let Some(engine) = driver.engine() else { return };
+        // A store that does not answer is asked again; meanwhile nothing is sent for long.
+        let _ = listen(&driver, &engine).await;
+        if looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
+            continue;
+        }
+        looked = Some(Instant::now());
+        if driver.membership.refresh(&engine).await.is_err() {
+            continue;
+        }
+        driver.pump();
+        let alive: BTreeSet<String> = driver.members().alive.iter().cloned().collect();
+        // At the start, and when somebody has left, there may be lanes that nobody drives.
+        let left = seen.as_ref().is_none_or(|seen| !seen.is_subset(&alive));
+        if left && take_over(&driver, &engine).await.is_err() {
+            continue;
+        }
+        seen = Some(alive);
+    }
+}
+
+// What others have said is forgotten first and looked at then: what they say next is said anew.
+async fn listen(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
+    let me = &driver.members().me;
+    let nothing = LaneId([0; 24]);
+    let mut first = RowKey::poke(me, nothing);
+    let prefix: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7].map(|at: usize| first.id[at]);
+    first.id[8..].fill(0);
+    let found = engine.scan(Kind::Poke, Some(first), PAGE).await?;
+    let pokes: Vec<RowKey> =
+        found.into_iter().map(|(key, _)| key).take_while(|key| key.id.starts_with(&prefix)).collect();
+    if pokes.is_empty() {
+        return Ok(());
+    }
+    engine.ask(&Command::Heard(pokes.clone())).await?;
+    for poke in &pokes {
+        let mut lane = [0; 24];
+        lane.copy_from_slice(&poke.id[8..]);
+        let lane = LaneId(lane);
+        if !take(driver, engine, lane).await? {
+            driver.look_at(lane);
+        }
+    }
+    Ok(())
+}
+
+// Every lane whose owner is gone and that has something to send gets one of those who live.
+async fn take_over(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
+    let mut after = None;
+    loop {
+        let page = engine.scan(Kind::Lane, after, PAGE).await?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        after = Some(*last);
+        let members = driver.members();
+        let orphan = |record: &Record| match record {
+            Record::Lane(lane) => {
+                matches!(lane.place, Place::Warehouse(_)) && !members.alive.contains(&lane.owner.node)
+            }
+            _ => false,
+        };
+        let orphans = page.iter().filter(|(_, row)| orphan(&row.record)).map(|(key, _)| key.place().0);
+        let mine: Vec<LaneId> = orphans.filter(|lane| heir(*lane, &members) == Some(members.me.as_str())).collect();
+        let tails: Vec<RowKey> = mine.iter().map(|lane| RowKey::tail(*lane)).collect();
+        let tails = engine.load(&tails).await?;
+        for (lane, tail) in mine.into_iter().zip(tails) {
+            if tail.is_some() {
+                take(driver, engine, lane).await?;
+            }
+        }
+    }
+}
+
+// Who of those who live takes a lane: everybody comes to the same answer.
+fn heir(lane: LaneId, members: &Members) -> Option<&str> {
+    let weight = |node: &&String| {
+        RowKey::poke(node, lane).id[..8].iter().zip(lane.0.iter().rev()).fold(0u64, |sum, (a, b)| {
+            (sum.rotate_left(8) ^ u64::from(*a) ^ (u64::from(*b) << 3)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        })
+    };
+    members.alive.iter().max_by_key(weight).map(String::as_str)
+}
+
+// Takes a lane whose owner is gone; whether it did.
+async fn take(driver: &Arc<Driver>, engine: &Engine, lane: LaneId) -> Result<bool, Error> {
+    let row = engine.load(&[RowKey::lane(lane)]).await?.pop().flatten();
+    let Some(Record::Lane(known)) = row.map(|row| row.record.clone()) else { return Ok(false) };
+    let members = driver.members();
+    if known.owner.node == members.me || members.alive.contains(&known.owner.node) {
+        return Ok(false);
+    }
+    let act = Act::Take { node: members.me.clone(), after: known.owner.epoch };
+    let reply = engine.ask(&Command::Lane(Box::new(OnLane { lane, act }))).await?;
+    let taken = matches!(reply, Reply::OnLane { .. });
+    if taken {
+        driver.look_at(lane);
+    }
+    Ok(taken)
+}

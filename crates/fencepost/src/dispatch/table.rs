@@ -1,0 +1,358 @@
+//! What the driver knows of its lanes, and who may go next: bounded in all, bounded per host, fair between lanes.
+//! Never waits and never reads a store: it is asked under a lock. A lane that is blocked costs the others nothing.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, VecDeque, hash_map::Entry as Slot},
+    sync::Arc,
+};
+
+use fencepost_kernel::{
+    LaneId, Millis,
+    lane::{Entry, Lane, Route},
+};
+
+/// How lanes stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Lanes with something to send.
+    pub busy: usize,
+    /// Of these, lanes whose head has failed.
+    pub retrying: usize,
+    /// Of these, lanes that a person or a receiver has stopped.
+    pub standing: usize,
+    /// Attempts under way.
+    pub in_flight: usize,
+    /// When the oldest head that is known here was published.
+    pub oldest: Option<Millis>,
+}
+
+/// Where a lane stands with the driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Its rows must be read first.
+    Unread,
+    /// Nothing to send.
+    Idle,
+    /// In its host's queue.
+    Ready,
+    /// Somebody sends for it, or records what came of that.
+    Flying,
+    /// Its head is tried again at this time.
+    Waiting(Millis),
+    /// Stopped by a person, a receiver or a dead letter.
+    Standing,
+}
+
+/// One lane that this process drives.
+pub(super) struct Driven {
+    pub(super) lane: Arc<Lane>,
+    pub(super) name: Arc<str>,
+    pub(super) tail: u64,
+    pub(super) route: Arc<Route>,
+    /// The head, where it is known without a read.
+    head: Option<(u64, Arc<Entry>)>,
+    state: State,
+    host: Arc<str>,
+    /// Something happened while it was flying or being read: its rows must be read again.
+    stale: bool,
+    pub(super) alarmed: bool,
+}
+
+impl Driven {
+    fn busy(&self) -> bool {
+        self.tail > self.lane.settled
+    }
+}
+
+/// One flight: what to send, and over which route.
+pub(super) struct Flight {
+    pub(super) lane: Arc<Lane>,
+    pub(super) name: Arc<str>,
+    pub(super) route: Arc<Route>,
+    pub(super) seq: u64,
+    pub(super) entry: Option<Arc<Entry>>,
+    host: Arc<str>,
+}
+
+impl Flight {
+    /// Whether an attempt before it failed.
+    pub(super) fn troubled(&self) -> bool {
+        self.lane.trouble.is_some()
+    }
+}
+
+/// A lane in the table.
+enum Known {
+    /// Its rows are being read for the first time; whether something happened since.
+    Unread { stale: bool },
+    /// As it was read.
+    Driven(Driven),
+}
+
+#[derive(Default)]
+struct Host {
+    queue: VecDeque<LaneId>,
+    flying: usize,
+    in_ring: bool,
+}
+
+/// The lanes that this process drives.
+pub(super) struct Table {
+    lanes: HashMap<LaneId, Known>,
+    hosts: HashMap<Arc<str>, Host>,
+    /// Hosts with something to send and room for it, in turn.
+    ring: VecDeque<Arc<str>>,
+    due: BinaryHeap<Reverse<(Millis, LaneId)>>,
+    unread: Vec<LaneId>,
+    flying: usize,
+    flying_troubled: usize,
+    in_flight_max: usize,
+    per_host_max: usize,
+}
+
+impl Table {
+    pub(super) fn new(in_flight_max: usize, per_host_max: usize) -> Self {
+        Self {
+            lanes: HashMap::new(),
+            hosts: HashMap::new(),
+            ring: VecDeque::new(),
+            due: BinaryHeap::new(),
+            unread: Vec::new(),
+            flying: 0,
+            flying_troubled: 0,
+            in_flight_max,
+            per_host_max,
+        }
+    }
+
+    /// An entry was appended to a lane that this process drives under an epoch.
+    pub(super) fn appended(&mut self, id: LaneId, epoch: u64, seq: u64, entry: &Arc<Entry>) {
+        match self.driven(id) {
+            Some(driven) if driven.lane.owner.epoch == epoch && driven.state != State::Unread => {
+                driven.tail = driven.tail.max(seq);
+                if seq == driven.lane.settled + 1 {
+                    driven.head = Some((seq, entry.clone()));
+                }
+                if driven.state == State::Idle {
+                    self.ready(id);
+                }
+            }
+            _ => self.look_at(id),
+        }
+    }
+
+    /// Something about a lane is new: its rows must be read.
+    pub(super) fn look_at(&mut self, id: LaneId) {
+        match self.lanes.entry(id) {
+            Slot::Vacant(slot) => {
+                slot.insert(Known::Unread { stale: false });
+                self.unread.push(id);
+            }
+            Slot::Occupied(mut slot) => match slot.get_mut() {
+                Known::Unread { stale } => *stale = true,
+                Known::Driven(driven) if matches!(driven.state, State::Flying | State::Unread) => driven.stale = true,
+                // In a queue it may stay: who takes it from there finds that it is not ready any more.
+                Known::Driven(driven) => {
+                    driven.state = State::Unread;
+                    self.unread.push(id);
+                }
+            },
+        }
+    }
+
+    /// Lanes whose rows must be read.
+    pub(super) fn unread(&mut self) -> Vec<LaneId> {
+        std::mem::take(&mut self.unread)
+    }
+
+    /// A lane as it was read; none where this process does not drive it.
+    pub(super) fn read(&mut self, id: LaneId, found: Option<(Arc<Lane>, u64, Arc<Route>, Arc<str>)>, now: Millis) {
+        let (stale, alarmed) = match self.lanes.remove(&id) {
+            Some(Known::Unread { stale }) => (stale, false),
+            Some(Known::Driven(driven)) => (driven.stale, driven.alarmed),
+            None => (false, false),
+        };
+        if stale {
+            // What was read may be older than what happened meanwhile.
+            self.look_at(id);
+        } else if let Some((lane, tail, route, host)) = found {
+            let (name, state) = (lane.name().into(), State::Idle);
+            let driven = Driven { lane, name, tail, route, head: None, state, host, stale: false, alarmed };
+            self.lanes.insert(id, Known::Driven(driven));
+            self.settle(id, now);
+        }
+    }
+
+    /// The read failed: it is to be tried again.
+    pub(super) fn unreadable(&mut self, id: LaneId) {
+        self.unread.push(id);
+    }
+
+    /// A flight has come to an answer: its host has room for another.
+    pub(super) fn answered(&mut self, flight: &Flight) {
+        self.flying -= 1;
+        self.flying_troubled -= usize::from(flight.troubled());
+        if let Some(host) = self.hosts.get_mut(&flight.host) {
+            host.flying -= 1;
+        }
+        self.turn(&flight.host);
+    }
+
+    /// What came of a flight is recorded. The lane is as given, or no longer ours.
+    pub(super) fn landed(&mut self, id: LaneId, lane: Option<Arc<Lane>>, now: Millis) {
+        let Some(lane) = lane else {
+            self.lanes.remove(&id);
+            return;
+        };
+        let Some(driven) = self.driven(id) else { return };
+        if driven.head.as_ref().is_some_and(|(seq, _)| *seq != lane.settled + 1) {
+            driven.head = None;
+        }
+        if lane.trouble.is_none() {
+            driven.alarmed = false;
+        }
+        driven.lane = lane;
+        if driven.stale {
+            driven.stale = false;
+            driven.state = State::Unread;
+            self.unread.push(id);
+            return;
+        }
+        self.settle(id, now);
+    }
+
+    /// A known lane, for a change under the lock.
+    pub(super) fn driven(&mut self, id: LaneId) -> Option<&mut Driven> {
+        match self.lanes.get_mut(&id) {
+            Some(Known::Driven(driven)) => Some(driven),
+            _ => None,
+        }
+    }
+
+    // Where a lane goes that nobody holds.
+    fn settle(&mut self, id: LaneId, now: Millis) {
+        let Some(driven) = self.driven(id) else { return };
+        if !driven.busy() {
+            driven.state = State::Idle;
+        } else if driven.lane.stands() {
+            driven.state = State::Standing;
+        } else {
+            match driven.lane.trouble.as_ref().map(|trouble| trouble.next_at).filter(|next_at| *next_at > now) {
+                Some(next_at) => {
+                    driven.state = State::Waiting(next_at);
+                    self.due.push(Reverse((next_at, id)));
+                }
+                None => self.ready(id),
+            }
+        }
+    }
+
+    fn ready(&mut self, id: LaneId) {
+        let Some(driven) = self.driven(id) else { return };
+        driven.state = State::Ready;
+        let host = driven.host.clone();
+        self.hosts.entry(host.clone()).or_default().queue.push_back(id);
+        self.turn(&host);
+    }
+
+    // A host with work and room takes its turn with the others.
+    fn turn(&mut self, name: &Arc<str>) {
+        let per_host_max = self.per_host_max;
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        if !host.in_ring && !host.queue.is_empty() && host.flying < per_host_max {
+            host.in_ring = true;
+            self.ring.push_back(name.clone());
+        }
+        if host.queue.is_empty() && host.flying == 0 {
+            self.hosts.remove(name);
+        }
+    }
+
+    /// Lanes whose time has come are ready; says when the next one is due.
+    pub(super) fn wake(&mut self, now: Millis) -> Option<Millis> {
+        while let Some(Reverse((at, id))) = self.due.peek().copied() {
+            if at > now {
+                return Some(at);
+            }
+            self.due.pop();
+            // One that was woken otherwise meanwhile has left an old entry here.
+            if self.driven(id).is_some_and(|driven| driven.state == State::Waiting(at)) {
+                self.ready(id);
+            }
+        }
+        None
+    }
+
+    /// The next flight, where there is room for one.
+    pub(super) fn next(&mut self) -> Option<(LaneId, Flight)> {
+        let mut passed = 0;
+        while self.flying < self.in_flight_max && passed <= self.ring.len() {
+            let name = self.ring.pop_front()?;
+            let Some(host) = self.hosts.get_mut(&name) else { continue };
+            host.in_ring = false;
+            let Some(id) = host.queue.pop_front() else {
+                self.turn(&name);
+                continue;
+            };
+            let Some(Known::Driven(driven)) = self.lanes.get_mut(&id) else {
+                self.turn(&name);
+                continue;
+            };
+            if driven.state != State::Ready || driven.host != name {
+                self.turn(&name);
+                continue;
+            }
+            let troubled = driven.lane.trouble.is_some();
+            // Those that fail may not take all the room: others would wait for receivers that are down.
+            if troubled && self.flying_troubled >= self.in_flight_max.div_ceil(2) {
+                host.queue.push_back(id);
+                passed += 1;
+                self.turn(&name);
+                continue;
+            }
+            driven.state = State::Flying;
+            host.flying += 1;
+            self.flying += 1;
+            self.flying_troubled += usize::from(troubled);
+            let seq = driven.lane.settled + 1;
+            let flight = Flight {
+                host: name.clone(),
+                lane: driven.lane.clone(),
+                name: driven.name.clone(),
+                route: driven.route.clone(),
+                seq,
+                entry: driven.head.as_ref().filter(|(head, _)| *head == seq).map(|(_, entry)| entry.clone()),
+            };
+            self.turn(&name);
+            return Some((id, flight));
+        }
+        None
+    }
+
+    /// Forgets lanes that are idle: what is not busy costs no memory.
+    pub(super) fn forget_idle(&mut self, keep: usize) {
+        if self.lanes.len() > keep {
+            self.lanes.retain(|_, driven| !matches!(driven, Known::Driven(Driven { state: State::Idle, .. })));
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts { in_flight: self.flying, ..Counts::default() };
+        let driven = self.lanes.values().filter_map(|known| match known {
+            Known::Driven(driven) if driven.busy() => Some(driven),
+            _ => None,
+        });
+        for driven in driven {
+            counts.busy += 1;
+            counts.retrying += usize::from(driven.lane.trouble.is_some());
+            counts.standing += usize::from(driven.lane.stands());
+            let published = driven.head.as_ref().map(|(_, entry)| entry.published);
+            counts.oldest = match (counts.oldest, published) {
+                (Some(oldest), Some(published)) => Some(oldest.min(published)),
+                (oldest, published) => oldest.or(published),
+            };
+        }
+        counts
+    }
+}

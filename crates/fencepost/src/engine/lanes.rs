@@ -1,0 +1,41 @@
+//! Reads for whoever drives or shows lanes: rows, ranges of rows, entries of a lane.
+//! Never writes. Called by `dispatch`.
+
+use std::sync::Arc;
+
+use fencepost_kernel::{LaneId, Row, RowKey, fence::Record, key::Kind, lane::Entry};
+
+use super::{Engine, Error, Loaded};
+
+impl Engine {
+    /// Rows as they are now.
+    pub(crate) async fn load(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
+        self.within_patience(self.shared.store.load(keys)).await
+    }
+
+    /// Rows of one kind in key order, starting after one.
+    pub(crate) async fn scan(
+        &self,
+        kind: Kind,
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
+        self.within_patience(self.shared.store.scan(kind, after, limit)).await
+    }
+
+    /// Entries of a lane in order, starting after a position.
+    pub(crate) async fn entries(
+        &self,
+        lane: LaneId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
+        let found = self.scan(Kind::Entry, Some(RowKey::entry(lane, after)), limit).await?;
+        let own = found.into_iter().take_while(|(key, _)| key.place().0 == lane);
+        let entry = |(key, row): (RowKey, Arc<Row>)| match &row.record {
+            Record::Entry(entry) => Some((key.place().1, entry.clone())),
+            _ => None,
+        };
+        Ok(own.filter_map(entry).collect())
+    }
+}

@@ -1,0 +1,65 @@
+//! The `dispatch` section: how events leave, where they may go, who hears of those that do not arrive.
+//! Never opens or connects anything: these are plain values.
+//! Called by `Policy::load`; read by the command line and the sinks.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::read::Reader;
+use super::yaml::{Node, Value};
+
+/// The `dispatch` section.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dispatch {
+    /// Attempts under way at one time.
+    pub in_flight_max: usize,
+    /// Attempts under way to one host.
+    pub per_host_max: usize,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+    /// How long a head may fail before somebody is told.
+    pub blocked_after: Duration,
+    /// Where alerts are posted.
+    pub alert_webhook: Option<String>,
+    /// Addresses, networks and hosts that webhooks may go to although they are not public.
+    pub egress_allow: Vec<String>,
+    /// Authorities that receivers' certificates may come from, beside the public ones, PEM.
+    pub ca: Option<PathBuf>,
+    /// The key that seals secrets and cursors.
+    pub key_file: Option<PathBuf>,
+}
+
+const FIELDS: [&str; 8] =
+    ["in_flight_max", "per_host_max", "timeout", "blocked_after", "alert_webhook", "egress_allow", "ca", "key_file"];
+
+/// Reads the section. `None` only beside at least one error.
+pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
+    let fields = reader.fields(node, "`dispatch`", &FIELDS)?;
+    let count = |reader: &mut Reader, name: &str| {
+        let count = reader.integer(fields.get(name)?, &format!("`{name}`"), 1..=100_000)?;
+        usize::try_from(count).ok()
+    };
+    let span = |reader: &mut Reader, name: &str| {
+        reader.duration(fields.get(name)?, &format!("`{name}`")).map(Duration::from_millis)
+    };
+    // `Some(None)` is a setting that is off; `None` one that was wrong.
+    let text = |reader: &mut Reader, name: &str| match fields.get(name) {
+        Some(node) if !matches!(node.value, Value::Null) => reader.text(node, &format!("`{name}`")).map(Some),
+        _ => Some(None),
+    };
+    let (in_flight_max, per_host_max) = (count(reader, "in_flight_max"), count(reader, "per_host_max"));
+    let (timeout, blocked_after) = (span(reader, "timeout"), span(reader, "blocked_after"));
+    let (alert_webhook, ca) = (text(reader, "alert_webhook"), text(reader, "ca"));
+    let key_file = text(reader, "key_file");
+    let egress_allow = fields.get("egress_allow").and_then(|node| reader.texts(node, "`egress_allow`"));
+    Some(Dispatch {
+        in_flight_max: in_flight_max?,
+        per_host_max: per_host_max?,
+        timeout: timeout?,
+        blocked_after: blocked_after?,
+        alert_webhook: alert_webhook?,
+        egress_allow: egress_allow?,
+        ca: ca?.map(PathBuf::from),
+        key_file: key_file?.map(PathBuf::from),
+    })
+}

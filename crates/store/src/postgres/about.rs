@@ -1,0 +1,69 @@
+//! What a person reads of a row that is not a fence, told from its record.
+//! Never a body and never a secret; never read back. Called where rows become columns.
+
+use std::borrow::Cow;
+
+use fencepost_kernel::{
+    RowKey, Version,
+    fence::Record,
+    lane::{AfterDead, Transport},
+};
+use serde_json::{Value, json};
+
+/// The readable side of a record.
+pub(super) fn about(key: &RowKey, record: &Record) -> Value {
+    match record {
+        Record::Fence(_) => Value::Null,
+        Record::VersionHead(head) => match &head.version {
+            Version::Integer(number) => json!({ "what": "version", "version": number.to_string() }),
+            Version::Text(text) => json!({ "what": "version", "version": readable(text) }),
+        },
+        Record::AgainHead(head) => json!({ "what": "again", "last": head.last, "sealed": head.sealed }),
+        Record::Alias(alias) => json!({
+            "what": "alias", "tenant": readable(alias.tenant.as_str()), "name": readable(&alias.name),
+            "scope": readable(&alias.scope), "target": &*alias.target.hex(),
+            "effect_id": readable(&alias.receipt.effect_id),
+        }),
+        Record::Trace(trace) => json!({ "what": "trace", "replays": trace.replays, "conflicts": trace.conflicts }),
+        Record::Route(route) => json!({
+            "what": "route", "planner": readable(route.planner.as_str()), "warehouse": readable(&route.warehouse),
+            "executor": readable(&route.executor), "transport": route.transport.name(),
+            "topic": match &route.transport {
+                Transport::Kafka { topic } => Some(readable(topic)),
+                _ => None,
+            },
+            "blocks_after_dead": route.after_dead == AfterDead::Block,
+        }),
+        Record::Lane(lane) => json!({
+            "what": "lane", "name": readable(&lane.name()), "owner": readable(&lane.owner.node),
+            "epoch": lane.owner.epoch, "settled": lane.settled, "trimmed": lane.trimmed,
+            "attempts": lane.trouble.as_ref().map_or(0, |trouble| trouble.attempts),
+            "paused": lane.paused.is_some(), "blocked": lane.blocked,
+        }),
+        Record::Tail(tail) => json!({ "what": "tail", "lane_id": lane_id(key), "last": tail.last }),
+        Record::Entry(entry) => json!({
+            "what": "entry", "lane_id": lane_id(key), "seq": key.place().1,
+            "correlation_id": readable(&entry.correlation_id), "kind": readable(&entry.kind),
+            "warehouse": readable(&entry.warehouse), "bytes": entry.body.len(),
+        }),
+        Record::DeadLetter(letter) => json!({
+            "what": "dead_letter", "lane": readable(&letter.place.name(&letter.planner)), "seq": key.place().1,
+            "correlation_id": readable(&letter.entry.correlation_id), "kind": readable(&letter.entry.kind),
+            "warehouse": readable(&letter.entry.warehouse), "reason": letter.reason.name(),
+            "attempts": letter.attempts, "status": letter.answer.status, "fate": letter.fate.name(),
+        }),
+        Record::Cancelled(cancelled) => json!({
+            "what": "cancelled", "lane_id": lane_id(key), "seq": key.place().1, "by": readable(&cancelled.by),
+        }),
+        Record::Poke => json!({ "what": "poke" }),
+    }
+}
+
+fn lane_id(key: &RowKey) -> String {
+    key.place().0.to_string()
+}
+
+/// PostgreSQL has no NUL in texts. The record keeps it; a person sees that something stood there.
+pub(super) fn readable(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
+}

@@ -1,0 +1,171 @@
+//! What is counted, logged and posted about events on their way out: attempts, lanes that stand, dead letters.
+//! Never holds a delivery up: an alert that cannot be posted is dropped after a while, and the log has it.
+//! Told by the driver; read by `/metrics`.
+
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use fencepost::dispatch::{Alarm, Counts, Letter};
+use fencepost_kernel::{
+    LaneId, Millis,
+    command::Failure,
+    lane::{DeadLetter, Reason, Trouble},
+};
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::{
+    log::{Level, Log},
+    time::rfc3339,
+};
+
+/// Alerts that wait for the receiver of alerts; more are in the log only.
+const WAITING_MAX: usize = 1_000;
+
+type ByWord = Vec<(&'static str, &'static str)>;
+
+/// Figures about lanes. Clones share them.
+#[derive(Clone, Default)]
+pub struct Figures {
+    attempts: Family<ByWord, Counter>,
+    attempt_seconds: Option<Histogram>,
+    dead: Family<ByWord, Counter>,
+    blocked: Counter,
+    lanes: Family<ByWord, Gauge>,
+    in_flight: Gauge,
+    oldest_s: Gauge<f64, AtomicU64>,
+}
+
+impl Figures {
+    /// Figures that the registry knows.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let attempt_seconds = Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 5.0, 15.0]);
+        let own = Self { attempt_seconds: Some(attempt_seconds.clone()), ..Self::default() };
+        registry.register("delivery_attempts", "Attempts at deliveries by outcome", own.attempts.clone());
+        registry.register_with_unit("delivery_attempt", "Time of one attempt", Unit::Seconds, attempt_seconds);
+        registry.register("dead_letters", "Events that left their lane undelivered, by reason", own.dead.clone());
+        registry.register("lanes_blocked", "Times that the head of a lane failed for long", own.blocked.clone());
+        registry.register("lanes", "Lanes with something to send, by state", own.lanes.clone());
+        registry.register("deliveries_in_flight", "Attempts under way", own.in_flight.clone());
+        registry.register_with_unit(
+            "oldest_undelivered",
+            "Age of the oldest head of a lane that this process knows",
+            Unit::Seconds,
+            own.oldest_s.clone(),
+        );
+        own
+    }
+
+    /// Takes over how lanes stand.
+    pub fn lanes(&self, counts: Counts, now: Millis) {
+        let set = |state, count| self.lanes.get_or_create(&vec![("state", state)]).set(count as i64);
+        set("busy", counts.busy);
+        set("retrying", counts.retrying);
+        set("standing", counts.standing);
+        self.in_flight.set(counts.in_flight as i64);
+        self.oldest_s.set(counts.oldest.map_or(0.0, |oldest| now.since(oldest) as f64 / 1_000.0));
+    }
+
+    fn died(&self, reason: Reason) {
+        self.dead.get_or_create(&vec![("reason", reason.name())]).inc();
+    }
+}
+
+/// Tells people what needs them.
+pub struct Alerts {
+    log: Log,
+    figures: Figures,
+    now: Box<dyn Fn() -> Millis + Send + Sync>,
+    posts: Option<mpsc::Sender<String>>,
+}
+
+impl Alerts {
+    /// Alerts to a log and, where there is a receiver, to it: what must be posted comes out of the second.
+    pub fn new(
+        log: Log,
+        figures: Figures,
+        now: impl Fn() -> Millis + Send + Sync + 'static,
+        posted: bool,
+    ) -> (Arc<Self>, Option<mpsc::Receiver<String>>) {
+        let (posts, waiting) = mpsc::channel(WAITING_MAX);
+        let own = Self { log, figures, now: Box::new(now), posts: posted.then_some(posts) };
+        (Arc::new(own), posted.then_some(waiting))
+    }
+
+    fn post(&self, alert: &Value) {
+        if let Some(posts) = &self.posts
+            && posts.try_send(alert.to_string()).is_err()
+        {
+            self.log.line(Level::Warn, (self.now)().0, "an alert was not posted: too many wait");
+        }
+    }
+}
+
+/// The address of a dead letter on the wire.
+pub fn letter_id(lane: LaneId, seq: u64) -> String {
+    format!("{lane}-{seq}")
+}
+
+/// See [`letter_id`].
+pub fn id_of(letter: &Letter) -> String {
+    letter_id(letter.lane, letter.seq)
+}
+
+impl Alarm for Alerts {
+    fn died(&self, lane: &str, letter: &DeadLetter) {
+        self.figures.died(letter.reason);
+        let entry = &letter.entry;
+        self.log
+            .line(Level::Error, letter.at.0, "an event is a dead letter")
+            .text("lane", lane)
+            .text("correlation_id", &entry.correlation_id)
+            .text("kind", &entry.kind)
+            .text("reason", letter.reason.name())
+            .number("attempts", letter.attempts.into())
+            .number("status", letter.answer.status.unwrap_or_default().into())
+            .text("answer", &letter.answer.note);
+        self.post(&json!({
+            "alert": "dead_letter", "at": &*rfc3339(letter.at.0), "lane": lane, "planner_id": letter.planner.as_str(),
+            "warehouse_id": entry.warehouse, "correlation_id": entry.correlation_id, "kind": entry.kind,
+            "reason": letter.reason.name(), "attempts": letter.attempts, "last_status": letter.answer.status,
+            "last_answer": letter.answer.note, "lane_waits": letter.blocks,
+        }));
+    }
+
+    fn blocked(&self, lane: &str, seq: u64, trouble: &Trouble) {
+        self.figures.blocked.inc();
+        let now = (self.now)();
+        self.log
+            .line(Level::Warn, now.0, "a lane is blocked")
+            .text("lane", lane)
+            .number("seq", seq)
+            .number("attempts", trouble.attempts.into())
+            .number("since_ms", now.since(trouble.first_at))
+            .number("status", trouble.answer.status.unwrap_or_default().into())
+            .text("answer", &trouble.answer.note);
+        self.post(&json!({
+            "alert": "lane_blocked", "at": &*rfc3339(now.0), "lane": lane, "seq": seq, "attempts": trouble.attempts,
+            "since": &*rfc3339(trouble.first_at.0), "next_attempt_at": &*rfc3339(trouble.next_at.0),
+            "last_status": trouble.answer.status, "last_answer": trouble.answer.note,
+        }));
+    }
+
+    fn attempted(&self, _: &str, outcome: Result<(), &Failure>, took: Duration) {
+        let word = match outcome {
+            Ok(()) => "acknowledged",
+            Err(Failure::Later { .. }) => "failed",
+            Err(Failure::Gone(_)) => "gone",
+            Err(Failure::Never(..)) => "refused",
+        };
+        self.figures.attempts.get_or_create(&vec![("outcome", word)]).inc();
+        if let Some(seconds) = &self.figures.attempt_seconds {
+            seconds.observe(took.as_secs_f64());
+        }
+    }
+}

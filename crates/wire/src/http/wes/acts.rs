@@ -1,0 +1,90 @@
+//! What people do to a lane: skip its head, pause it, let it go on. Each may be repeated: the second time nothing happens.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use fencepost_kernel::{LaneId, Reply, command::Act};
+
+use super::{ACTORS, Query, Reach, audit, dispatch, lanes, letters, malformed};
+use crate::{
+    http::{
+        App,
+        call::Call,
+        reply::{Answer, Object},
+        request,
+    },
+    problem::{Code, Problem},
+};
+
+/// `POST /wes/v1/dispatch/lanes/{lane}/skip`
+pub(in crate::http) async fn skip(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let by = call.caller.id.clone();
+        act(call, "skip", |call| {
+            let node = call.json()?;
+            let seq = request::object(&node)?.get("seq").and_then(|seq| seq.as_u64()).filter(|seq| *seq > 0);
+            let seq = seq.ok_or_else(|| malformed("`seq` must be the position of the lane's head"))?;
+            Ok(Act::Skip { seq, by })
+        })
+        .await
+    })
+    .await
+}
+
+/// `POST /wes/v1/dispatch/lanes/{lane}/pause`
+pub(in crate::http) async fn pause(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let by = call.caller.id.clone();
+        act(call, "pause", |call| {
+            let node = call.json()?;
+            Ok(Act::Pause { by, why: request::text(request::object(&node)?, "why")?.to_owned() })
+        })
+        .await
+    })
+    .await
+}
+
+/// `POST /wes/v1/dispatch/lanes/{lane}/resume`
+pub(in crate::http) async fn resume(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| act(call, "resume", |_| Ok(Act::Resume)).await).await
+}
+
+async fn act(call: &Call, op: &str, read: impl FnOnce(&Call) -> Result<Act, Problem>) -> Result<Response, Problem> {
+    let query = Query::of(call)?;
+    let reach = Reach::of(call, query.one("planner_id")?, ACTORS)?;
+    let dispatch = dispatch(call)?;
+    let act = read(call)?;
+    let view = lanes::find(call, &reach, &call.segment(1)?).await?;
+    let (lane, name) = (view.lane.id(), view.lane.name());
+    let reply = dispatch.act(lane, act).await?;
+    audit(call, op, reply.decision(), &view.lane.planner, &[("lane", &name)]);
+    answered(lane, &name, &reply)
+}
+
+fn answered(id: LaneId, name: &str, reply: &Reply) -> Result<Response, Problem> {
+    match reply {
+        Reply::OnLane { lane, replay, died } => {
+            let mut body = Object::new()
+                .text("lane", name)
+                .text("lane_id", &id.to_string())
+                .display("settled", lane.settled)
+                .display("paused", lane.paused.is_some())
+                .display("blocked", lane.blocked);
+            if let Some(letter) = died {
+                // One that was sent again is still the letter that it was.
+                let (lane, seq) = letter.entry.redrive_of.unwrap_or((id, lane.settled));
+                body = body.text("dead_letter", &letters::name(lane, seq));
+            }
+            let body = body.display("replay", replay).end();
+            Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
+        }
+        Reply::NotHead { settled } => {
+            let detail = format!("only the head can be skipped; everything up to {settled} is settled");
+            Err(Problem::new(Code::NotHead, detail).with("settled", &settled.to_string()))
+        }
+        _ => Err(Problem::new(Code::UnknownLane, "there is no such lane")),
+    }
+}

@@ -1,0 +1,183 @@
+//! `GET /wes/v1/dispatch/lanes`: where every lane stands, and why. Reads only; what people do to a lane is in `acts`.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use fencepost::dispatch::{Dispatch, LaneView};
+use fencepost_kernel::{LaneId, Tenant, lane::Place};
+
+use super::{LOOKERS, Query, Reach, SCAN_MAX, array, dispatch, malformed};
+use crate::{
+    http::{
+        App,
+        call::Call,
+        reply::{Answer, Object},
+    },
+    problem::{Code, Problem},
+};
+
+/// How many lanes are read at once in search of those in some state.
+const READ_MAX: usize = 1_000;
+
+const STATES: [&str; 6] = ["idle", "waiting", "delivering", "retrying", "paused", "blocked"];
+
+/// `GET /wes/v1/dispatch/lanes`
+pub(in crate::http) async fn list(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let query = Query::of(call)?;
+        let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
+        let dispatch = dispatch(call)?;
+        let limit = query.limit()?;
+        let wanted = query.one("state")?;
+        if wanted.is_some_and(|wanted| !STATES.contains(&wanted)) {
+            return Err(malformed(format!("`state` must be one of {}", STATES.join(", "))));
+        }
+        let after = query.one("after")?.map(|text| LaneId::from_hex(text).ok_or_else(unknown)).transpose()?;
+        let (lanes, next) = page(dispatch, &reach, wanted, after, limit).await?;
+        let mut items = Vec::with_capacity(lanes.len());
+        for lane in &lanes {
+            items.push(shown(dispatch, lane).await?);
+        }
+        let next = next.map(|lane| lane.to_string()).unwrap_or_default();
+        Ok(Answer::ok(Object::new().raw("lanes", &array(items)).text("next", &next).end()).response())
+    })
+    .await
+}
+
+// Lanes in order, and where to go on.
+async fn page(
+    dispatch: &Dispatch,
+    reach: &Reach<'_>,
+    wanted: Option<&str>,
+    mut after: Option<LaneId>,
+    limit: usize,
+) -> Result<(Vec<LaneView>, Option<LaneId>), Problem> {
+    let (mut found, mut seen) = (Vec::new(), 0);
+    // One more than wanted tells whether there are more.
+    let read = if wanted.is_none() { limit + 1 } else { READ_MAX };
+    loop {
+        let rows = dispatch.lanes(reach.planner.as_ref(), after, read).await?;
+        let last = rows.len() < read;
+        for view in rows {
+            // Another one follows: so the page is not the last.
+            if found.len() == limit || seen == SCAN_MAX {
+                return Ok((found, after));
+            }
+            seen += 1;
+            after = Some(view.lane.id());
+            let in_reach = reach.covers_lane(&view.lane.planner, &view.lane.place);
+            if in_reach && wanted.is_none_or(|wanted| wanted == state(&view)) {
+                found.push(view);
+            }
+        }
+        if last {
+            return Ok((found, None));
+        }
+    }
+}
+
+/// `GET /wes/v1/dispatch/lanes/{lane}`
+pub(in crate::http) async fn one(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let query = Query::of(call)?;
+        let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
+        let view = find(call, &reach, &call.segment(0)?).await?;
+        Ok(Answer::ok(shown(dispatch(call)?, &view).await?).response())
+    })
+    .await
+}
+
+/// The lane behind its name or its address, where the caller may see it.
+pub(super) async fn find(call: &Call, reach: &Reach<'_>, text: &str) -> Result<LaneView, Problem> {
+    let dispatch = dispatch(call)?;
+    let mut meant: Vec<LaneId> = LaneId::from_hex(text).into_iter().collect();
+    if let Some(planner) = &reach.planner
+        && let Some(place) = text.strip_prefix(planner.as_str()).and_then(|rest| rest.strip_prefix(':'))
+    {
+        // A warehouse may be called `poll:…`, too, though hardly ever.
+        meant.extend(place.strip_prefix("poll:").map(|executor| LaneId::executor(planner, executor)));
+        meant.push(LaneId::warehouse(planner, place));
+    }
+    for lane in meant {
+        if let Some(view) = dispatch.lane(lane).await?
+            && reach.covers_lane(&view.lane.planner, &view.lane.place)
+        {
+            return Ok(view);
+        }
+    }
+    Err(unknown())
+}
+
+fn unknown() -> Problem {
+    Problem::new(Code::UnknownLane, "there is no such lane; an admin names it by its lane_id, or gives `planner_id=`")
+}
+
+/// The word for how a lane stands.
+pub(super) fn state(view: &LaneView) -> &'static str {
+    let lane = &view.lane;
+    match &lane.place {
+        _ if lane.paused.is_some() => "paused",
+        _ if lane.blocked => "blocked",
+        _ if lane.settled >= view.tail => "idle",
+        Place::Executor(_) => "waiting",
+        Place::Warehouse(_) if lane.trouble.is_some() => "retrying",
+        Place::Warehouse(_) => "delivering",
+    }
+}
+
+async fn shown(dispatch: &Dispatch, view: &LaneView) -> Result<Vec<u8>, Problem> {
+    let lane = &view.lane;
+    let mut body = Object::new()
+        .text("lane", &lane.name())
+        .text("lane_id", &lane.id().to_string())
+        .text("planner_id", lane.planner.as_str());
+    match &lane.place {
+        Place::Executor(executor) => body = body.text("executor_id", executor).text("transport", "poll"),
+        Place::Warehouse(warehouse) => {
+            body = body.text("warehouse_id", warehouse);
+            if let Some(transport) = transport(dispatch, &lane.planner, warehouse).await? {
+                body = body.text("transport", transport);
+            }
+        }
+    }
+    body = body
+        .text("state", state(view))
+        .display("tail", view.tail)
+        .display("settled", lane.settled)
+        .display("backlog", view.tail.saturating_sub(lane.settled));
+    if view.tail > lane.settled {
+        body = body.raw("head", &head(view));
+    }
+    if let Some(pause) = &lane.paused {
+        let pause = Object::new().time("at", pause.at).text("by", &pause.by).text("why", &pause.why);
+        body = body.raw("paused", &pause.end());
+    }
+    if !lane.owner.node.is_empty() {
+        body = body.text("owner", &lane.owner.node);
+    }
+    Ok(body.end())
+}
+
+// None where the warehouse has gone over to polling: the lane that it left has nothing to carry.
+async fn transport(dispatch: &Dispatch, planner: &Tenant, warehouse: &str) -> Result<Option<&'static str>, Problem> {
+    let route = dispatch.route(planner, warehouse).await?;
+    let pushed = route.filter(|route| matches!(route.place(), Place::Warehouse(_)));
+    Ok(pushed.map(|route| route.transport.name()))
+}
+
+fn head(view: &LaneView) -> Vec<u8> {
+    let head = Object::new().display("seq", view.lane.settled + 1);
+    let Some(trouble) = &view.lane.trouble else { return head.display("attempts", 0).end() };
+    let mut head = head.display("attempts", trouble.attempts).time("first_attempt_at", trouble.first_at);
+    // Nothing is due while the lane stands.
+    if !view.lane.stands() {
+        head = head.time("next_attempt_at", trouble.next_at);
+    }
+    if let Some(status) = trouble.answer.status {
+        head = head.display("last_status", status);
+    }
+    head.text("last_answer", &trouble.answer.note).end()
+}

@@ -1,0 +1,270 @@
+//! `/wes/v1/dispatch/dlq`: the events that nobody took, and a person's word on each.
+//! Redriving many at once is in `bulk`.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use fencepost::dispatch::{Dispatch, Letter};
+use fencepost_kernel::{
+    LaneId, Reply,
+    command::LetterVerdict,
+    json::Node,
+    lane::{DeadLetter, Fate, Reason},
+};
+
+use super::{ACTORS, LOOKERS, Query, Reach, SCAN_MAX, allowed, array, audit, dispatch, envelope::is_kind, malformed};
+use crate::{
+    http::{
+        App,
+        call::Call,
+        reply::{Answer, Object, quoted},
+        request,
+    },
+    problem::{Code, Problem},
+};
+
+/// What a dead letter goes by.
+pub(super) fn name(lane: LaneId, seq: u64) -> String {
+    format!("{lane}-{seq}")
+}
+
+/// The place behind a name.
+pub(super) fn place(name: &str) -> Result<(LaneId, u64), Problem> {
+    let place = || {
+        let (lane, seq) = name.split_once('-')?;
+        Some((LaneId::from_hex(lane)?, seq.parse().ok()?))
+    };
+    place().ok_or_else(|| unknown(name))
+}
+
+fn unknown(name: &str) -> Problem {
+    Problem::new(Code::UnknownLetter, format!("there is no dead letter {name:?}"))
+}
+
+/// Which letters are meant.
+#[derive(Default)]
+pub(super) struct Filter {
+    warehouse: Option<String>,
+    reason: Option<String>,
+    state: Option<String>,
+    kind: Option<String>,
+    correlation_id: Option<String>,
+}
+
+impl Filter {
+    pub(super) const NAMES: [&str; 5] = ["warehouse_id", "reason", "state", "kind", "correlation_id"];
+
+    /// By a way to read the value of a name.
+    pub(super) fn read<'v>(one: impl Fn(&str) -> Result<Option<&'v str>, Problem>) -> Result<Self, Problem> {
+        let [warehouse, reason, state, kind, correlation_id] =
+            Self::NAMES.map(|name| one(name).map(|value| value.map(str::to_owned)));
+        let filter = Self {
+            warehouse: warehouse?,
+            reason: reason?,
+            state: state?,
+            kind: kind?,
+            correlation_id: correlation_id?,
+        };
+        let reasons = Reason::ALL.map(Reason::name);
+        if filter.reason.as_deref().is_some_and(|reason| !reasons.contains(&reason)) {
+            return Err(malformed(format!("`reason` must be one of {}", reasons.join(", "))));
+        }
+        if filter.kind.as_deref().is_some_and(|kind| !is_kind(kind)) {
+            return Err(malformed("`kind` is none of the kinds there are"));
+        }
+        match filter.state.as_deref() {
+            None | Some("waiting" | "redriven" | "discarded" | "all") => Ok(filter),
+            Some(_) => Err(malformed("`state` must be waiting, redriven, discarded or all")),
+        }
+    }
+
+    fn takes(&self, letter: &DeadLetter) -> bool {
+        let same = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|wanted| wanted == is);
+        let state = self.state.as_deref().unwrap_or("waiting");
+        (state == "all" || state == letter.fate.name())
+            && same(&self.warehouse, &letter.entry.warehouse)
+            && same(&self.reason, letter.reason.name())
+            && same(&self.kind, &letter.entry.kind)
+            && same(&self.correlation_id, &letter.entry.correlation_id)
+    }
+}
+
+/// How many letters are read at once, and the bytes of events past which a page takes no further one.
+const READ_MAX: usize = 100;
+const PAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Letters in order, and where to go on.
+pub(super) async fn page(
+    dispatch: &Dispatch,
+    reach: &Reach<'_>,
+    filter: &Filter,
+    mut after: Option<(LaneId, u64)>,
+    limit: usize,
+) -> Result<(Vec<Letter>, Option<(LaneId, u64)>), Problem> {
+    let (mut found, mut seen, mut bytes) = (Vec::new(), 0, 0);
+    loop {
+        let rows = dispatch.letters(reach.planner.as_ref(), after, READ_MAX).await?;
+        let last = rows.len() < READ_MAX;
+        for row in rows {
+            // Another one follows: so the page is not the last.
+            if found.len() == limit || seen == SCAN_MAX || bytes > PAGE_BYTES_MAX {
+                return Ok((found, after));
+            }
+            seen += 1;
+            after = Some((row.lane, row.seq));
+            if reach.covers(&row.letter.planner, &row.letter.entry.warehouse) && filter.takes(&row.letter) {
+                bytes += row.letter.entry.body.len();
+                found.push(row);
+            }
+        }
+        if last {
+            return Ok((found, None));
+        }
+    }
+}
+
+/// `GET /wes/v1/dispatch/dlq`
+pub(in crate::http) async fn list(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let query = Query::of(call)?;
+        let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
+        let filter = Filter::read(|name| query.one(name))?;
+        let after = query.one("after")?.map(place).transpose()?;
+        let (letters, next) = page(dispatch(call)?, &reach, &filter, after, query.limit()?).await?;
+        let items = array(letters.iter().map(|letter| shown(letter.lane, letter.seq, &letter.letter).end()));
+        let next = next.map(|(lane, seq)| name(lane, seq)).unwrap_or_default();
+        Ok(Answer::ok(Object::new().raw("dead_letters", &items).text("next", &next).end()).response())
+    })
+    .await
+}
+
+/// `GET /wes/v1/dispatch/dlq/{id}`
+pub(in crate::http) async fn one(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let query = Query::of(call)?;
+        let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
+        let (lane, seq, letter) = find(call, &reach, &call.segment(0)?).await?;
+        Ok(Answer::ok(shown(lane, seq, &letter).raw("event", &letter.entry.body).end()).response())
+    })
+    .await
+}
+
+/// `POST /wes/v1/dispatch/dlq/{id}/redrive`
+pub(in crate::http) async fn redrive(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let force = if call.body.is_empty() { None } else { force(request::object(&call.json()?)?)? };
+        decide(call, "redrive", LetterVerdict::Redrive { force }).await
+    })
+    .await
+}
+
+/// `POST /wes/v1/dispatch/dlq/{id}/discard`
+pub(in crate::http) async fn discard(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let why = request::text(request::object(&call.json()?)?, "why")?.to_owned();
+        decide(call, "discard", LetterVerdict::Discard { why }).await
+    })
+    .await
+}
+
+/// The reason for sending again what the receiver may have forgotten.
+pub(super) fn force(node: &Node<'_>) -> Result<Option<String>, Problem> {
+    let force = node.get("force").map(|force| request::text(request::object_as("`force`", force)?, "why"));
+    Ok(force.transpose()?.map(str::to_owned))
+}
+
+async fn decide(call: &Call, op: &str, verdict: LetterVerdict) -> Result<Response, Problem> {
+    let query = Query::of(call)?;
+    let reach = Reach::of(call, query.one("planner_id")?, ACTORS)?;
+    let id = call.segment(1)?;
+    let (lane, seq, letter) = find(call, &reach, &id).await?;
+    let reply = dispatch(call)?.decide_letter(lane, seq, verdict, &call.caller.id).await?;
+    audit(call, op, reply.decision(), &letter.planner, &[("dead_letter", &id)]);
+    let (letter, replay) = decided(&id, &reply)?;
+    let body = shown(lane, seq, letter).display("replay", replay).end();
+    Ok(Answer { replayed: replay, ..Answer::ok(body) }.response())
+}
+
+/// The letter as it was decided about, and whether it already was so; or why not.
+pub(super) fn decided<'r>(id: &str, reply: &'r Reply) -> Result<(&'r DeadLetter, bool), Problem> {
+    match reply {
+        Reply::Letter { letter, replay } => Ok((letter, *replay)),
+        Reply::LetterCancelled { by } => Err(cancelled(by)),
+        Reply::PastRetention { receiver_retain_ms } => Err(past_retention(*receiver_retain_ms)),
+        Reply::LetterDecided(letter) => Err(already(letter)),
+        Reply::NoRoute => Err(no_transport()),
+        _ => Err(unknown(id)),
+    }
+}
+
+pub(super) fn already(letter: &DeadLetter) -> Problem {
+    let fate = letter.fate.name();
+    Problem::new(Code::AlreadyDecided, format!("this letter was {fate}")).with("state", &quoted(fate))
+}
+
+pub(super) fn no_transport() -> Problem {
+    Problem::new(Code::NoTransport, "the warehouse of this letter has no transport")
+}
+
+pub(super) fn cancelled(by: &str) -> Problem {
+    let detail = "the event was cancelled after it died: sending it again would undo that";
+    Problem::new(Code::LetterCancelled, detail).with("cancelled_by", &quoted(by))
+}
+
+pub(super) fn past_retention(receiver_retain_ms: u64) -> Problem {
+    let detail = "the receiver may have had this event and forgotten it; to send it again say `force` with a `why`";
+    Problem::new(Code::PastRetention, detail).with("receiver_retention_ms", &receiver_retain_ms.to_string())
+}
+
+/// The letter behind its name, where the caller may see it.
+pub(super) async fn find(call: &Call, reach: &Reach<'_>, id: &str) -> Result<(LaneId, u64, Arc<DeadLetter>), Problem> {
+    let (lane, seq) = place(id)?;
+    let letter = dispatch(call)?.letter(lane, seq).await?.ok_or_else(|| unknown(id))?;
+    if reach.planner.as_ref().is_some_and(|own| *own != letter.planner) {
+        return Err(unknown(id));
+    }
+    allowed(reach.warehouses, &letter.entry.warehouse)?;
+    Ok((lane, seq, letter))
+}
+
+fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
+    let mut body = Object::new()
+        .text("id", &name(lane, seq))
+        .text("lane", &letter.place.name(&letter.planner))
+        .text("lane_id", &lane.to_string())
+        .display("seq", seq)
+        .text("planner_id", letter.planner.as_str())
+        .text("warehouse_id", &letter.entry.warehouse)
+        .text("correlation_id", &letter.entry.correlation_id)
+        .text("kind", &letter.entry.kind)
+        .text("reason", letter.reason.name())
+        .display("attempts", letter.attempts);
+    if letter.attempts > 0 {
+        body = body.time("first_attempt_at", letter.first_at);
+    }
+    body = body.time("published_at", letter.entry.published).time("died_at", letter.at);
+    if let Some(status) = letter.answer.status {
+        body = body.display("last_status", status);
+    }
+    body = body.text("last_answer", &letter.answer.note);
+    if let Some(by) = &letter.cancelled_by {
+        body = body.text("cancelled_by", by);
+    }
+    body = body.display("blocks", letter.blocks).text("state", letter.fate.name());
+    let (at, by, why, to) = match &letter.fate {
+        Fate::Waiting => return body,
+        Fate::Redriven { at, by, why, seq } => (at, by, why.as_deref(), Some(seq)),
+        Fate::Discarded { at, by, why } => (at, by, Some(why.as_str()), None),
+    };
+    let mut decided = Object::new().time("at", *at).text("by", by);
+    if let Some(why) = why {
+        decided = decided.text("why", why);
+    }
+    if let Some(seq) = to {
+        decided = decided.display("seq", seq);
+    }
+    body.raw("decided", &decided.end())
+}

@@ -1,0 +1,180 @@
+//! `/wes/v1/dispatch/pending` and `/ack`: for executors that come for their events.
+//! Only an acknowledgement moves a position; reading changes nothing. Events leave as the bytes that were published.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use fencepost::{
+    dispatch::{Dispatch, LaneView},
+    policy::identity::Role,
+};
+use fencepost_kernel::{LaneId, Reply, Tenant, lane::Place};
+use tokio::time::Instant;
+
+use super::{LIMIT_DEFAULT, LIMIT_MAX, Query, audit, dispatch, malformed};
+use crate::{
+    http::{
+        App,
+        call::Call,
+        reply::{Answer, Object},
+        request,
+    },
+    problem::{Code, Problem},
+};
+
+/// The longest a poller may wait for something new.
+const WAIT_S_MAX: usize = 30;
+/// How often a poller whose lane is paused, or not known yet, is looked after.
+const LOOK: Duration = Duration::from_millis(500);
+/// Events read at once, and the bytes past which a page takes no further one.
+const READ_MAX: usize = 100;
+const PAGE_BYTES_MAX: usize = 8 << 20;
+
+/// `GET /wes/v1/dispatch/pending`
+pub(in crate::http) async fn pending(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        call.require(&[Role::Executor])?;
+        let dispatch = dispatch(call)?;
+        let query = Query::of(call)?;
+        let limit = query.number("limit", 1, LIMIT_MAX, LIMIT_DEFAULT)?;
+        let until = Instant::now() + Duration::from_secs(query.number("wait", 0, WAIT_S_MAX, 0)? as u64);
+        let since = match query.one("since")? {
+            None => None,
+            Some(text) => Some(own(call, text, query.one("planner_id")?).await?),
+        };
+        loop {
+            if let Some((lane, view)) = lane(call, query.one("planner_id")?).await? {
+                let (tail, settled) = view.as_ref().map_or((0, 0), |view| (view.tail, view.lane.settled));
+                let since = match since {
+                    Some((named, _)) if named != lane => return Err(unknown()),
+                    Some((_, seq)) if seq > tail => return Err(ahead(tail)),
+                    Some((_, seq)) => seq.max(settled),
+                    None => settled,
+                };
+                // Nothing is handed out while a person has stopped the lane.
+                if view.is_none_or(|view| view.lane.paused.is_none()) {
+                    let left = until.saturating_duration_since(Instant::now());
+                    return Ok(Answer::ok(page(dispatch, lane, since, limit, left).await?).response());
+                }
+            }
+            if Instant::now() >= until {
+                return Ok(Answer::ok(br#"{"events":[],"next_cursor":""}"#.to_vec()).response());
+            }
+            tokio::time::sleep_until(until.min(Instant::now() + LOOK)).await;
+        }
+    })
+    .await
+}
+
+async fn page(
+    dispatch: &Dispatch,
+    lane: LaneId,
+    mut after: u64,
+    limit: usize,
+    mut wait: Duration,
+) -> Result<Vec<u8>, Problem> {
+    let mut body = br#"{"events":["#.to_vec();
+    let (mut left, first) = (limit, body.len());
+    'page: while left > 0 {
+        let asked = left.min(READ_MAX);
+        let entries = dispatch.pending(lane, after, asked, wait).await?;
+        // Only the first read waits: what is there is not held back for what may come.
+        wait = Duration::ZERO;
+        left -= entries.len();
+        let last = entries.len() < asked;
+        for (seq, entry) in entries {
+            if body.len() > first {
+                if body.len() + entry.body.len() > PAGE_BYTES_MAX {
+                    break 'page;
+                }
+                body.push(b',');
+            }
+            body.extend_from_slice(&entry.body);
+            after = seq;
+        }
+        if last {
+            break;
+        }
+    }
+    let cursor = if body.len() > first { dispatch.cursor(lane, after) } else { String::new() };
+    body.extend_from_slice(format!(r#"],"next_cursor":"{cursor}"}}"#).as_bytes());
+    Ok(body)
+}
+
+/// `POST /wes/v1/dispatch/ack`
+pub(in crate::http) async fn ack(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        call.require(&[Role::Executor])?;
+        let dispatch = dispatch(call)?;
+        let node = call.json()?;
+        let cursor = request::object(&node)?.get("cursor").and_then(|cursor| cursor.as_str());
+        let cursor = cursor.ok_or_else(|| malformed("`cursor` must be the next_cursor of a page"))?;
+        // What an empty page said: there is nothing to acknowledge.
+        if cursor.is_empty() {
+            return Ok(Answer::ok(Object::new().text("acked", "").end()).response());
+        }
+        let (lane, seq) = own(call, cursor, None).await?;
+        let reply = dispatch.ack(lane, seq).await?;
+        match &reply {
+            Reply::OnLane { lane: now, replay, .. } => {
+                if call.app.policy().server.log.decisions {
+                    let about = [("lane", now.name()), ("acked", now.settled.to_string())];
+                    audit(
+                        call,
+                        "ack",
+                        reply.decision(),
+                        &now.planner,
+                        &about.each_ref().map(|(n, v)| (*n, v.as_str())),
+                    );
+                }
+                let body = Object::new().text("acked", &dispatch.cursor(lane, now.settled)).end();
+                Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
+            }
+            Reply::Ahead { tail } => Err(ahead(*tail)),
+            _ => Err(unknown()),
+        }
+    })
+    .await
+}
+
+// The position behind a cursor that was served to this caller.
+async fn own(call: &Call, cursor: &str, planner: Option<&str>) -> Result<(LaneId, u64), Problem> {
+    let dispatch = dispatch(call)?;
+    let (lane, seq) = dispatch.read_cursor(cursor).ok_or_else(unknown)?;
+    let view = dispatch.lane(lane).await?.ok_or_else(unknown)?;
+    let mine = matches!(&view.lane.place, Place::Executor(executor) if *executor == call.caller.id);
+    if mine && planner.is_none_or(|planner| planner == view.lane.planner.as_str()) {
+        return Ok((lane, seq));
+    }
+    Err(unknown())
+}
+
+// The lane that the caller polls, which may not be there yet; none where several could be meant and none is there.
+async fn lane(call: &Call, planner: Option<&str>) -> Result<Option<(LaneId, Option<LaneView>)>, Problem> {
+    let dispatch = dispatch(call)?;
+    let planners = planner.map_or_else(|| call.app.directory.with_role(Role::Planner), |one| vec![one.to_owned()]);
+    let lanes: Vec<LaneId> =
+        planners.into_iter().map(|planner| LaneId::executor(&Tenant::new(planner), &call.caller.id)).collect();
+    let mut found = None;
+    for lane in &lanes {
+        let Some(view) = dispatch.lane(*lane).await? else { continue };
+        if found.replace((*lane, Some(view))).is_some() {
+            return Err(malformed("you serve several planners: name one with `planner_id=`"));
+        }
+    }
+    Ok(found.or(match lanes.as_slice() {
+        [only] => Some((*only, None)),
+        _ => None,
+    }))
+}
+
+fn unknown() -> Problem {
+    Problem::new(Code::UnknownCursor, "this cursor was not served to you, or it is damaged")
+}
+
+fn ahead(tail: u64) -> Problem {
+    Problem::new(Code::CursorAhead, "the cursor is past the end of its lane").with("tail", &tail.to_string())
+}

@@ -1,0 +1,158 @@
+//! `POST /wes/v1/dispatch/events`: one event or many, each at the end of its lane, once.
+//! Checks every envelope of a request before it publishes any. The other half of the pair is `envelope`.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use bytes::Bytes;
+use fencepost::dispatch::{Publication, SCOPE};
+use fencepost_kernel::{
+    Reply, Scope, Tenant,
+    body::Body,
+    fence::State as FenceState,
+    json::{Node, Value},
+    key::Target,
+};
+use http::StatusCode;
+
+use super::{
+    array, dispatch,
+    envelope::{self, Envelope},
+    malformed, planner,
+};
+use crate::{
+    http::{
+        App,
+        call::Call,
+        fences::{self, Told},
+        reply::{self, Answer, Object},
+        request,
+    },
+    problem::{Code, Problem},
+};
+
+/// How many events one request may carry.
+const EVENTS_MAX: usize = 1_000;
+
+/// `POST /wes/v1/dispatch/events`
+pub(in crate::http) async fn events(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let planner = planner(call)?;
+        dispatch(call)?;
+        let scope = request::scope(call, SCOPE)?;
+        let node = call.json()?;
+        match node.get("events").filter(|_| node.get("kind").is_none()) {
+            None => one(call, &planner, scope, &node).await,
+            Some(events) => many(call, &planner, scope, events).await,
+        }
+    })
+    .await
+}
+
+async fn one(call: &Call, planner: &Tenant, scope: &Arc<Scope>, node: &Node<'_>) -> Result<Response, Problem> {
+    let envelope = envelope::read(&call.caller, node)?;
+    // Nothing is trimmed: what surrounds the document is part of what is signed and delivered.
+    let publication = publication(planner, scope, &envelope, node, &call.body);
+    let reply = dispatch(call)?.publish(vec![publication]).await?.pop();
+    let reply = reply.ok_or_else(|| Problem::new(Code::Internal, "no reply"))?;
+    Ok(answered(call, planner, scope, &envelope, &reply)?.response())
+}
+
+async fn many(call: &Call, planner: &Tenant, scope: &Arc<Scope>, events: &Node<'_>) -> Result<Response, Problem> {
+    let Value::Array(events) = &events.value else { return Err(malformed("`events` must be an array")) };
+    if !(1..=EVENTS_MAX).contains(&events.len()) {
+        return Err(malformed(format!("`events` must have 1 to {EVENTS_MAX} of them, not {}", events.len())));
+    }
+    let envelopes = envelopes(call, events)?;
+    let pairs = envelopes.iter().zip(events);
+    let publications =
+        pairs.map(|(envelope, node)| publication(planner, scope, envelope, node, node.raw.as_bytes())).collect();
+    let replies = dispatch(call)?.publish(publications).await?;
+    if replies.len() != envelopes.len() {
+        return Err(Problem::new(Code::Internal, "no reply"));
+    }
+    let mut status = StatusCode::OK;
+    let results = envelopes.iter().zip(&replies).map(|(envelope, reply)| {
+        let result = Object::new().text("correlation_id", envelope.correlation_id);
+        match answered(call, planner, scope, envelope, reply) {
+            Ok(answer) => {
+                status = status.max(answer.status);
+                result.members_of(&answer.body).end()
+            }
+            Err(problem) => result.display("accepted", false).problem(&problem).end(),
+        }
+    });
+    let results = array(results);
+    Ok(Answer { status, ..Answer::ok(Object::new().raw("results", &results).end()) }.response())
+}
+
+// All of them, or a refusal that names each one that is wrong.
+fn envelopes<'n>(call: &Call, events: &'n [Node<'_>]) -> Result<Vec<Envelope<'n>>, Problem> {
+    let (mut good, mut bad) = (Vec::with_capacity(events.len()), Vec::new());
+    for (index, node) in events.iter().enumerate() {
+        match envelope::read(&call.caller, node) {
+            Ok(envelope) => good.push(envelope),
+            Err(problem) => bad.push((index, problem)),
+        }
+    }
+    let Some((_, first)) = bad.first() else { return Ok(good) };
+    let errors = array(bad.iter().map(|(index, problem)| Object::new().display("index", index).problem(problem).end()));
+    let detail = format!("{} of {} events are refused, and none is published", bad.len(), events.len());
+    Err(Problem::new(first.code(), detail).with("errors", &String::from_utf8_lossy(&errors)))
+}
+
+fn publication(planner: &Tenant, scope: &Scope, envelope: &Envelope<'_>, node: &Node<'_>, exact: &[u8]) -> Publication {
+    Publication {
+        planner: planner.clone(),
+        correlation_id: envelope.correlation_id.to_owned(),
+        kind: envelope.kind.to_owned(),
+        warehouse: envelope.warehouse.to_owned(),
+        // A copy: an event outlives its request, and as a slice it would keep the whole buffer that came in.
+        body: Bytes::copy_from_slice(exact),
+        compared: Body::json(node, &scope.mask),
+        cancels: envelope.cancels.map(str::to_owned),
+    }
+}
+
+// Logs and counts what became of an event, and writes it down for the planner.
+fn answered(
+    call: &Call,
+    planner: &Tenant,
+    scope: &Arc<Scope>,
+    envelope: &Envelope<'_>,
+    reply: &Reply,
+) -> Result<Answer, Problem> {
+    let fields = vec![("correlation_id".to_owned(), envelope.correlation_id.to_owned())];
+    let target =
+        Target::new(planner.clone(), scope.clone(), fields, None).map_err(|wrong| request::wrong_key(scope, &wrong))?;
+    let told = Told { op: "publish", effect_id: Some(envelope.correlation_id), source: envelope.document };
+    fences::record(call, &target, reply, &told);
+    match reply {
+        Reply::Published { lane, seq, original, expires } => {
+            let mut body = Object::new().display("accepted", true).display("replay", false).text("lane", lane);
+            if let Some(original) = original {
+                body = body.text("original", original.name());
+            }
+            let body = body.display("seq", seq).end();
+            Ok(Answer { status: StatusCode::ACCEPTED, expires: Some(*expires), ..Answer::ok(body) })
+        }
+        Reply::Duplicate { fence, .. } => match &fence.state {
+            FenceState::Sealed { receipt, expires, .. } => {
+                Ok(Answer { replayed: true, expires: Some(*expires), ..Answer::ok(receipt.body.to_vec()) })
+            }
+            _ => Err(Problem::new(Code::Internal, "no receipt")),
+        },
+        Reply::NoRoute => {
+            let detail = format!("warehouse {:?} has no transport: PUT one first", envelope.warehouse);
+            Err(Problem::new(Code::NoTransport, detail))
+        }
+        Reply::UnknownOriginal => Err(Problem::new(
+            Code::UnknownOriginal,
+            format!("no event {:?} was ever published", envelope.cancels.unwrap_or_default()),
+        )),
+        other => reply::answer(call, &target, other),
+    }
+}

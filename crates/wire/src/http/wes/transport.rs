@@ -1,0 +1,235 @@
+//! `/wes/v1/warehouses/{warehouse_id}/transport`: how the events of a warehouse reach its executor.
+//! Never shows a secret, and never hands one on that is not sealed.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use bytes::Bytes;
+use fencepost::policy::{duration, identity::Role};
+use fencepost_kernel::{
+    Millis, Reply, Tenant,
+    json::{Node, Value},
+    lane::{AfterDead, Route, Transport, Webhook},
+};
+
+use super::{LOOKERS, Query, Reach, allowed, audit, dispatch, envelope, malformed, only, planner};
+use crate::{
+    http::{
+        App,
+        call::Call,
+        reply::{Answer, Object, quoted},
+        request,
+    },
+    problem::{Code, Problem},
+    sinks::webhook::signature::Secret,
+};
+
+/// How long a receiver remembers what it has seen, where nobody says: as long as the executor of this release does.
+const RECEIVER_RETAIN_MS: u64 = 7 * 24 * 3_600_000;
+/// How long `drain: true` waits, and any other may.
+const DRAIN: Duration = Duration::from_secs(30);
+const DRAIN_S_MAX: u64 = 300;
+/// As many secrets are live at once.
+const SECRETS_MAX: usize = 2;
+const SECRET_BYTES_MAX: usize = 1_024;
+
+/// `PUT /wes/v1/warehouses/{warehouse_id}/transport`
+pub(in crate::http) async fn put(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let planner = planner(call)?;
+        let dispatch = dispatch(call)?;
+        let warehouse = warehouse(call)?;
+        allowed(&call.caller.warehouses, &warehouse)?;
+        let known = dispatch.route(&planner, &warehouse).await?;
+        let (route, drain) = route(call, &planner, &warehouse, known.as_deref()).await?;
+        let reply = dispatch.put_route(route.clone(), drain).await?;
+        audit(call, "transport", reply.decision(), &planner, &[("warehouse_id", &warehouse)]);
+        match reply {
+            Reply::Routed { replay } => {
+                let body = named(&route).display("replay", replay).end();
+                Ok(Answer { replayed: replay, ..Answer::ok(body) }.response())
+            }
+            Reply::NotDrained { lane, tail, settled } => {
+                let detail = "this warehouse still has events on its present transport; ask again, or with `drain`";
+                let name = known.map_or_else(|| lane.to_string(), |known| known.place().name(&planner));
+                Err(Problem::new(Code::LaneNotDrained, detail)
+                    .with("lane", &quoted(&name))
+                    .with("lane_id", &format!("\"{lane}\""))
+                    .with("first_seq", &(settled + 1).to_string())
+                    .with("last_seq", &tail.to_string()))
+            }
+            _ => Err(Problem::new(Code::Internal, "no reply")),
+        }
+    })
+    .await
+}
+
+/// `GET /wes/v1/warehouses/{warehouse_id}/transport`
+pub(in crate::http) async fn get(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let query = Query::of(call)?;
+        let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
+        let warehouse = warehouse(call)?;
+        allowed(reach.warehouses, &warehouse)?;
+        let planner = reach.planner.ok_or_else(|| malformed("name the planner with `planner_id=`"))?;
+        match dispatch(call)?.route(&planner, &warehouse).await? {
+            Some(route) => Ok(Answer::ok(shown(&route)).response()),
+            None => Err(Problem::new(Code::UnknownWarehouse, format!("warehouse {warehouse:?} has no transport"))),
+        }
+    })
+    .await
+}
+
+fn warehouse(call: &Call) -> Result<String, Problem> {
+    let name = call.segment(1)?;
+    envelope::warehouse(&name, "warehouse_id").map(str::to_owned)
+}
+
+// What the request asks for, and how long it waits for a lane to be drained.
+async fn route(
+    call: &Call,
+    planner: &Tenant,
+    warehouse: &str,
+    known: Option<&Route>,
+) -> Result<(Route, Option<Duration>), Problem> {
+    let node = call.json()?;
+    let node = request::object(&node)?;
+    const MEMBERS: [&str; 8] =
+        ["planner_id", "executor_id", "webhook", "kafka", "poll", "after_dead_letter", "receiver_retention", "drain"];
+    only(node, "a transport", &MEMBERS)?;
+    if node.get("planner_id").is_some_and(|id| id.as_str() != Some(planner.as_str())) {
+        return Err(Problem::new(Code::Forbidden, "`planner_id` is not whose credential this is"));
+    }
+    let transport = match (node.get("webhook"), node.get("kafka"), node.get("poll")) {
+        (Some(webhook), None, None) => Transport::Webhook(self::webhook(call, webhook, known).await?),
+        (None, Some(kafka), None) => return Err(kafka_refused(kafka)),
+        (None, None, Some(poll)) => {
+            only(request::object_as("`poll`", poll)?, "`poll`", &[])?;
+            Transport::Poll
+        }
+        _ => return Err(malformed("a transport is exactly one of `webhook`, `kafka` and `poll`")),
+    };
+    let after_dead = match node.get("after_dead_letter").map(|after| after.as_str()) {
+        None | Some(Some("continue")) => AfterDead::Continue,
+        Some(Some("block")) => AfterDead::Block,
+        Some(_) => return Err(malformed("`after_dead_letter` must be \"continue\" or \"block\"")),
+    };
+    let receiver_retain_ms = node.get("receiver_retention").map_or(Ok(RECEIVER_RETAIN_MS), span)?;
+    let executor = executor(call, node)?;
+    let drain = node.get("drain").map_or(Ok(None), drain)?;
+    let (planner, warehouse) = (planner.clone(), warehouse.to_owned());
+    // Its time is set when it is decided.
+    let route = Route { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at: Millis(0) };
+    Ok((route, drain))
+}
+
+// Who works there. Where only one identity can be meant, it need not be said.
+fn executor(call: &Call, node: &Node<'_>) -> Result<String, Problem> {
+    if node.get("executor_id").is_some() {
+        return request::text(node, "executor_id").map(str::to_owned);
+    }
+    let known = call.app.directory.with_role(Role::Executor);
+    match known.as_slice() {
+        [only] => Ok(only.clone()),
+        _ => Err(malformed("`executor_id` is missing")),
+    }
+}
+
+async fn webhook(call: &Call, node: &Node<'_>, known: Option<&Route>) -> Result<Webhook, Problem> {
+    let node = request::object_as("`webhook`", node)?;
+    only(node, "`webhook`", &["url", "secret", "secrets", "standard_webhooks"])?;
+    let url = request::text(node, "url")?;
+    let standard = match node.get("standard_webhooks").map(|standard| &standard.value) {
+        None => false,
+        Some(Value::Bool(standard)) => *standard,
+        Some(_) => return Err(malformed("`standard_webhooks` must be true or false")),
+    };
+    let secrets = match (node.get("secret"), node.get("secrets").map(|secrets| &secrets.value)) {
+        (Some(_), None) => vec![request::text(node, "secret")?],
+        (None, Some(Value::Array(list))) if (1..=SECRETS_MAX).contains(&list.len()) => {
+            let all: Option<Vec<&str>> = list.iter().map(|secret| secret.as_str()).collect();
+            all.ok_or_else(|| malformed("`secrets` must be strings"))?
+        }
+        (None, Some(_)) => return Err(malformed("`secrets` must be one or two strings, the newest first")),
+        (None, None) => return Err(malformed("`secret` is missing")),
+        (Some(_), Some(_)) => return Err(malformed("give `secret` or `secrets`, not both")),
+    };
+    for secret in &secrets {
+        if secret.len() > SECRET_BYTES_MAX {
+            return Err(malformed(format!("a secret has up to {SECRET_BYTES_MAX} bytes")));
+        }
+        Secret::new(secret.as_bytes()).map_err(malformed)?;
+    }
+    call.app.egress.check_url(url).await.map_err(|why| Problem::new(Code::AddressRefused, why))?;
+    let known: &[Bytes] = match known.map(|known| &known.transport) {
+        Some(Transport::Webhook(known)) => &known.secrets,
+        _ => &[],
+    };
+    let vault = dispatch(call)?.vault();
+    // A secret that is sealed already stays as it is sealed: so that a repeated request changes nothing.
+    let seal = |secret: &str| {
+        let same = |sealed: &&Bytes| vault.open_sealed(sealed).is_ok_and(|open| open == secret.as_bytes());
+        known.iter().find(same).cloned().unwrap_or_else(|| vault.seal(secret.as_bytes()))
+    };
+    Ok(Webhook { url: url.to_owned(), secrets: secrets.into_iter().map(seal).collect(), standard })
+}
+
+fn kafka_refused(node: &Node<'_>) -> Problem {
+    if let Err(wrong) = request::object_as("`kafka`", node).and_then(|node| only(node, "`kafka`", &["topic"])) {
+        return wrong;
+    }
+    Problem::new(Code::TransportUnsupported, "this build has no Kafka: use webhook or poll")
+}
+
+// A span as in a policy, or a number of seconds.
+fn span(node: &Node<'_>) -> Result<u64, Problem> {
+    let said = match node.as_str() {
+        Some(text) => duration::parse(text),
+        None => node.as_u64().ok_or(String::new()).and_then(|seconds| duration::parse(&format!("{seconds}s"))),
+    };
+    said.map_err(|_| malformed("`receiver_retention` must be a span such as \"7d\", or a number of seconds"))
+}
+
+fn drain(node: &Node<'_>) -> Result<Option<Duration>, Problem> {
+    match (&node.value, node.as_u64()) {
+        (Value::Bool(true), _) => Ok(Some(DRAIN)),
+        (Value::Bool(false), _) => Ok(None),
+        (_, Some(seconds)) if seconds <= DRAIN_S_MAX => Ok(Some(Duration::from_secs(seconds))),
+        _ => Err(malformed(format!("`drain` must be true, or seconds from 0 to {DRAIN_S_MAX}"))),
+    }
+}
+
+fn named(route: &Route) -> Object {
+    Object::new()
+        .text("warehouse_id", &route.warehouse)
+        .text("executor_id", &route.executor)
+        .text("transport", route.transport.name())
+        .text("lane", &route.place().name(&route.planner))
+        .display("lane_id", format_args!("\"{}\"", route.lane()))
+}
+
+fn shown(route: &Route) -> Vec<u8> {
+    let transport = match &route.transport {
+        Transport::Webhook(webhook) => Object::new()
+            .text("url", &webhook.url)
+            .display("secrets", webhook.secrets.len())
+            .display("standard_webhooks", webhook.standard)
+            .end(),
+        Transport::Kafka { topic } => Object::new().text("topic", topic).end(),
+        Transport::Poll => Object::new().end(),
+    };
+    let after_dead = match route.after_dead {
+        AfterDead::Continue => "continue",
+        AfterDead::Block => "block",
+    };
+    named(route)
+        .text("planner_id", route.planner.as_str())
+        .raw(route.transport.name(), &transport)
+        .text("after_dead_letter", after_dead)
+        .text("receiver_retention", &duration::display(route.receiver_retain_ms))
+        .time("changed_at", route.at)
+        .end()
+}

@@ -1,0 +1,96 @@
+//! What a receiver's answer means, and what is kept of it for a person.
+//! Never follows a redirect, and never waits for a body that does not come. Called by the sink.
+
+use std::{
+    error::Error,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use fencepost_kernel::{command::Failure, lane::Answer};
+use http::{HeaderMap, Response, StatusCode, header};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+/// A body up to here is read to its end, and its connection used again; a longer one is cut off.
+const BODY_BYTES_MAX: usize = 4_096;
+/// How long a body may take once its head is there.
+const BODY_MS_MAX: u64 = 500;
+/// A receiver cannot ask for more than the horizon.
+const WISH_MS_MAX: u64 = 24 * 3_600_000;
+
+/// An attempt that may go better later.
+pub(super) fn later(note: &str) -> Failure {
+    Failure::Later { answer: Answer::new(None, note), wish_ms: None }
+}
+
+/// Any 2xx is an acknowledgement, whatever becomes of its body.
+pub(super) async fn understood(response: Response<Incoming>, now_ms: u64) -> Result<(), Failure> {
+    let (head, body) = response.into_parts();
+    let start = start_of(body).await;
+    if head.status.is_success() {
+        return Ok(());
+    }
+    let note = match head.headers.get(header::LOCATION) {
+        Some(place) if head.status.is_redirection() => {
+            format!("redirects are not followed; this one leads to {}", String::from_utf8_lossy(place.as_bytes()))
+        }
+        _ => String::from_utf8_lossy(&start).into_owned(),
+    };
+    let answer = Answer::new(Some(head.status.as_u16()), &readable(&note));
+    Err(match head.status {
+        StatusCode::GONE => Failure::Gone(answer),
+        _ => Failure::Later { answer, wish_ms: wish_ms(&head.headers, now_ms) },
+    })
+}
+
+/// The first bytes of a body, as far as they come in time.
+async fn start_of(mut body: Incoming) -> Vec<u8> {
+    let mut start = Vec::new();
+    let reading = async {
+        while start.len() <= BODY_BYTES_MAX
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            if let Ok(data) = frame.into_data() {
+                start.extend_from_slice(&data);
+            }
+        }
+    };
+    // Late, endless or broken off: what is there will do, and the connection goes with the body.
+    let _late = timeout(Duration::from_millis(BODY_MS_MAX), reading).await;
+    start
+}
+
+/// On one line, with nothing that moves a cursor.
+fn readable(text: &str) -> String {
+    let shown = |c: char| match c {
+        '\n' | '\r' | '\t' => ' ',
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.trim().chars().map(shown).collect()
+}
+
+/// How long the receiver asks to be left alone: seconds, or a date.
+fn wish_ms(headers: &HeaderMap, now_ms: u64) -> Option<u64> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let ms = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // Too many digits for a number are still a number, and past the bound.
+        text.parse().unwrap_or(u64::MAX).saturating_mul(1_000)
+    } else {
+        let at = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+        u64::try_from(at.as_millis()).ok()?.saturating_sub(now_ms)
+    };
+    Some(ms.min(WISH_MS_MAX))
+}
+
+/// What kept a receiver from answering, in words: the innermost cause says it best.
+pub(super) fn fault(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    while let Some(cause) = inner {
+        text = cause.to_string();
+        inner = cause.source();
+    }
+    readable(&text)
+}

@@ -1,0 +1,178 @@
+//! Which addresses events may be sent to: what a url must look like, and which nets are not the public internet.
+//! Never connects, and never trusts a name: what counts is the address that is connected to.
+//! Called when a route is registered, and by `connect` before every connection.
+
+use std::{
+    net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _},
+    sync::Arc,
+    time::Duration,
+};
+
+use http::Uri;
+use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
+
+use super::nets::{Net, nature};
+
+/// Longer ones are refused.
+pub const URL_BYTES_MAX: usize = 2_048;
+/// Names that are looked up at once: each takes a thread, and a silent name server holds on to it.
+const LOOKUPS_MAX: usize = 32;
+/// How long a registration waits for a name server.
+const CHECK_MS_MAX: u64 = 5_000;
+
+/// What may be reached: the public internet, and what is allowed beside it.
+#[derive(Clone, Debug)]
+pub struct Egress {
+    allow: Arc<[Rule]>,
+    loopback: bool,
+    lookups: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+enum Rule {
+    Net(Net),
+    Host(String),
+}
+
+/// Where a url leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// Whether over TLS.
+    pub(super) tls: bool,
+    /// A name in lower case without a dot at its end, or an address without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl Egress {
+    /// With these exceptions: an address, a net such as `10.1.0.0/16`, or the name of a host, wherever it leads.
+    pub fn new(allow: &[String], loopback: bool) -> Result<Self, String> {
+        let allow = allow.iter().map(|text| rule(text)).collect::<Result<_, _>>()?;
+        Ok(Self { allow, loopback, lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)) })
+    }
+
+    /// Whether a route may have this url. A name that does not resolve yet may: it is judged at every connection.
+    pub async fn check_url(&self, url: &str) -> Result<(), String> {
+        let (_, target) = read(url)?;
+        match timeout(Duration::from_millis(CHECK_MS_MAX), self.lookup(&target)).await {
+            Ok(Ok(found)) => self.judge(&target, &found),
+            Ok(Err(_)) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Every address of a target, all of them judged.
+    pub(super) async fn addresses(&self, target: &Target) -> Result<Vec<SocketAddr>, String> {
+        let found = self.lookup(target).await?;
+        self.judge(target, &found)?;
+        Ok(found)
+    }
+
+    async fn lookup(&self, target: &Target) -> Result<Vec<SocketAddr>, String> {
+        if let Ok(address) = target.host.parse() {
+            return Ok(vec![SocketAddr::new(address, target.port)]);
+        }
+        let failed = |why: &dyn std::fmt::Display| format!("{} cannot be looked up: {why}", target.host);
+        let permit = self.lookups.clone().acquire_owned().await.map_err(|error| failed(&error))?;
+        let name = (target.host.clone(), target.port);
+        let found = spawn_blocking(move || {
+            let found = name.to_socket_addrs().map(Vec::from_iter);
+            drop(permit);
+            found
+        });
+        let found = found.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
+        if found.is_empty() { Err(failed(&"it has no address")) } else { Ok(found) }
+    }
+
+    /// One that may not be reached is enough: a name that leads inside and outside is no receiver's.
+    fn judge(&self, target: &Target, found: &[SocketAddr]) -> Result<(), String> {
+        let host = &target.host;
+        if self.allow.iter().any(|rule| matches!(rule, Rule::Host(known) if known == host)) {
+            return Ok(());
+        }
+        match found.iter().find_map(|address| self.refusal(address.ip())) {
+            // The address itself is not told: who registers a name need not learn where it leads inside.
+            Some(nature) => Err(format!("{host} is not on the public internet ({nature}), and not allowed here")),
+            None => Ok(()),
+        }
+    }
+
+    fn refusal(&self, address: IpAddr) -> Option<&'static str> {
+        let nature = nature(address)?;
+        let own = address == Ipv6Addr::LOCALHOST || matches!(address, IpAddr::V4(v4) if v4.is_loopback());
+        let allowed = (self.loopback && own)
+            || self.allow.iter().any(|rule| matches!(rule, Rule::Net(net) if net.holds(address)));
+        (!allowed).then_some(nature)
+    }
+}
+
+fn rule(text: &str) -> Result<Rule, String> {
+    if let Some(net) = Net::parse(text) {
+        return Ok(Rule::Net(net));
+    }
+    let host = text.trim_end_matches('.').to_ascii_lowercase();
+    // What only digits and dots make up was meant as an address.
+    let named = host.bytes().any(|byte| byte.is_ascii_alphabetic());
+    if named && is_name(&host) { Ok(Rule::Host(host)) } else { Err(format!("`{text}` is no address, net or host")) }
+}
+
+/// The parts of a url that a route may have.
+pub(super) fn read(url: &str) -> Result<(Uri, Target), String> {
+    if url.len() > URL_BYTES_MAX {
+        return Err(format!("the url is longer than {URL_BYTES_MAX} bytes"));
+    }
+    if url.contains('#') {
+        return Err("the url has a fragment, which no receiver would see".to_owned());
+    }
+    let uri: Uri = url.parse().map_err(|error| format!("the url cannot be read: {error}"))?;
+    let target = target(&uri)?;
+    Ok((uri, target))
+}
+
+/// Where a connection for this must lead.
+pub(super) fn target(uri: &Uri) -> Result<Target, String> {
+    let tls = match uri.scheme_str() {
+        Some("http") => false,
+        Some("https") => true,
+        _ => return Err("the url must begin with http:// or https://".to_owned()),
+    };
+    let authority = uri.authority().ok_or("the url has no host")?;
+    if authority.as_str().contains('@') {
+        return Err("the url holds credentials: a route has secrets for that".to_owned());
+    }
+    let host = authority.host();
+    let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(v6) => v6.parse::<Ipv6Addr>().map_err(|_| "the url's host is no IPv6 address")?.to_string(),
+        None => host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase(),
+    };
+    if !is_name(&host) && host.parse::<IpAddr>().is_err() {
+        return Err("the url's host is neither a name nor an address".to_owned());
+    }
+    let port = match authority.as_str().rsplit_once(':') {
+        Some((_, text)) if !text.ends_with(']') => {
+            text.parse().ok().filter(|port| *port != 0).ok_or("the url's port is not one")?
+        }
+        _ => {
+            if tls {
+                443
+            } else {
+                80
+            }
+        }
+    };
+    Ok(Target { tls, host, port })
+}
+
+/// Letters, digits, hyphens and underscores between dots. `2130706433`, `0177.1` and `0x7f.1` are such names too: what
+/// they lead to is judged like any other.
+fn is_name(host: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    host.len() <= 253 && host.split('.').all(|label| !label.is_empty() && label.bytes().all(fits))
+}
+
+impl Target {
+    /// The same for all urls that share connections.
+    pub(super) fn name(&self) -> String {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+}

@@ -1,0 +1,128 @@
+//! Posts events to receivers: one attempt, one signed request, one verdict.
+//! Never decides when to try again, never follows a redirect, and never sends what it cannot sign.
+//! Made by the binary, called by the driver through the port.
+
+mod answer;
+mod connect;
+mod judge;
+mod nets;
+mod request;
+pub mod signature;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use fencepost::{
+    clock::Clock,
+    dispatch::{Delivery, Sink, Vault},
+};
+use fencepost_kernel::{
+    command::Failure,
+    lane::{Route, Transport, Webhook},
+};
+use futures::future::BoxFuture;
+use http_body_util::Full;
+use hyper_util::{
+    client::legacy::Client,
+    rt::{TokioExecutor, TokioTimer},
+};
+use tokio::time::timeout;
+
+use answer::{fault, later, understood};
+use connect::Connector;
+pub use judge::{Egress, URL_BYTES_MAX};
+use request::{Signing, request};
+use signature::Secret;
+
+/// The head of an answer; a larger one is a failure.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// How deliveries are made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// From the beginning of an attempt to the head of its answer.
+    pub attempt_ms_max: u64,
+    /// Of that, for a connection: its name, its address, its TLS.
+    pub connect_ms_max: u64,
+    /// How long a connection is kept for the next event.
+    pub idle_ms_max: u64,
+    /// How many are kept for one host.
+    pub idle_per_host_max: usize,
+    /// While more than this are open in all, new ones are not kept.
+    pub kept_max: usize,
+    /// Certificates of private authorities beside the public ones: a PEM file.
+    pub authorities: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            attempt_ms_max: 15_000,
+            connect_ms_max: 5_000,
+            idle_ms_max: 15_000,
+            idle_per_host_max: 256,
+            kept_max: 2_048,
+            authorities: None,
+        }
+    }
+}
+
+/// The way out to webhooks. Clones share their connections.
+#[derive(Clone)]
+pub struct WebhookSink {
+    client: Client<Connector, Full<Bytes>>,
+    vault: Arc<Vault>,
+    clock: Arc<dyn Clock>,
+    attempt_ms_max: u64,
+}
+
+impl WebhookSink {
+    /// Fails only where the file of authorities cannot be used.
+    pub fn new(egress: Egress, vault: Arc<Vault>, clock: Arc<dyn Clock>, settings: &Settings) -> Result<Self, String> {
+        let connector = Connector::new(egress, settings)?;
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_millis(settings.idle_ms_max))
+            .pool_max_idle_per_host(settings.idle_per_host_max)
+            .http1_max_buf_size(HEAD_BYTES_MAX)
+            .build(connector);
+        Ok(Self { client, vault, clock, attempt_ms_max: settings.attempt_ms_max })
+    }
+
+    async fn attempt(self, delivery: Delivery) -> Result<(), Failure> {
+        let Transport::Webhook(webhook) = &delivery.route.transport else {
+            return Err(later("the route is no webhook"));
+        };
+        let (uri, _) = judge::read(&webhook.url).map_err(|why| later(&why))?;
+        let secrets = self.open(webhook).map_err(|why| later(&why))?;
+        let at_s = self.clock.wall_ms() / 1_000;
+        let signing = Signing { secrets: &secrets, standard: webhook.standard, at_s };
+        let request = request(&delivery, uri, &signing).map_err(|why| later(&why))?;
+        let answering = self.client.request(request);
+        match timeout(Duration::from_millis(self.attempt_ms_max), answering).await {
+            Ok(Ok(response)) => understood(response, self.clock.wall_ms()).await,
+            Ok(Err(error)) => Err(later(&fault(&error))),
+            Err(_) => Err(later(&format!("no answer within {} ms", self.attempt_ms_max))),
+        }
+    }
+
+    /// Opened for each attempt: it takes a microsecond, and nothing that could be read lies about.
+    fn open(&self, webhook: &Webhook) -> Result<Vec<Secret>, String> {
+        webhook.secrets.iter().map(|sealed| Secret::new(&self.vault.open_sealed(sealed)?)).collect()
+    }
+}
+
+impl Sink for WebhookSink {
+    fn host(&self, route: &Route) -> String {
+        match &route.transport {
+            Transport::Webhook(webhook) => {
+                judge::read(&webhook.url).map_or_else(|_| webhook.url.clone(), |(_, target)| target.name())
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+        Box::pin(self.clone().attempt(delivery))
+    }
+}

@@ -1,0 +1,203 @@
+//! The signatures on a delivery, made and verified: X-FGAI, Standard Webhooks, and our own over headers and body.
+//! Never reads a clock, and never compares in a time that tells how much was right.
+//! Called by `request` to sign, and by receivers to verify.
+
+use std::{borrow::Cow, fmt};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+
+/// What a secret of Standard Webhooks begins with. Base64 follows.
+const STANDARD_PREFIX: &[u8] = b"whsec_";
+const BLOCK_LEN: usize = 64;
+
+/// What signs. `whsec_` and base64 stand for the decoded bytes; any other text stands for itself, in every signature.
+#[derive(Clone)]
+pub struct Secret(Hmac<Sha256>);
+
+impl Secret {
+    /// The secret that a person wrote.
+    pub fn new(text: &[u8]) -> Result<Self, String> {
+        let key = match text.strip_prefix(STANDARD_PREFIX) {
+            Some(coded) => BASE64.decode(coded).map_err(|_| "what follows `whsec_` in a secret must be base64")?,
+            None => text.to_vec(),
+        };
+        if key.is_empty() {
+            return Err("a secret may not be empty".to_owned());
+        }
+        // As HMAC has it: a key longer than a block counts as its digest, a shorter one as one with zeros behind it.
+        let mut block = [0; BLOCK_LEN];
+        if key.len() > BLOCK_LEN {
+            block[..32].copy_from_slice(&Sha256::digest(&key));
+        } else {
+            block[..key.len()].copy_from_slice(&key);
+        }
+        Ok(Self(Hmac::new(&block.into())))
+    }
+
+    fn over(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        for part in parts {
+            mac.update(part);
+        }
+        mac
+    }
+
+    fn sign(&self, parts: &[&[u8]]) -> [u8; 32] {
+        self.over(parts).finalize().into_bytes().into()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Where in its lane an event stands, as the headers say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks<'a> {
+    /// `Fencepost-Lane`, as it stands in the header: see [`lane_text`].
+    pub lane: &'a str,
+    /// `Fencepost-Seq`.
+    pub seq: u64,
+    /// `Fencepost-Prev-Seq`.
+    pub prev_seq: u64,
+    /// `Fencepost-Attempt`.
+    pub attempt: u32,
+    /// Whether `Fencepost-Redrive: true` is there.
+    pub redrive: bool,
+}
+
+impl Marks<'_> {
+    /// What is signed in front of the body.
+    fn text(&self, at_s: u64) -> String {
+        let Self { lane, seq, prev_seq, attempt, redrive } = self;
+        format!("{at_s}\n{lane}\n{seq}\n{prev_seq}\n{attempt}\n{redrive}\n")
+    }
+}
+
+/// When a signature may have been made.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// The time now, in seconds since the Unix epoch.
+    pub now_s: u64,
+    /// How far it may be off, either way.
+    pub tolerance_s: u64,
+}
+
+/// Why a signature does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It cannot be read.
+    Malformed,
+    /// It is too old, or from the future.
+    Stale,
+    /// None of the secrets made it over these bytes.
+    Wrong,
+}
+
+/// A lane's name as it stands in headers: all but visible ASCII is percent-encoded, and so is `%`.
+pub fn lane_text(name: &str) -> Cow<'_, str> {
+    let plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'%';
+    if name.as_bytes().iter().all(|byte| plain(byte)) {
+        return Cow::Borrowed(name);
+    }
+    let coded = |byte: u8| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    Cow::Owned(name.bytes().map(coded).collect())
+}
+
+/// `X-FGAI-Signature`.
+pub fn fgai(secret: &Secret, body: &[u8]) -> String {
+    format!("sha256={}", hex(&secret.sign(&[body])))
+}
+
+/// `webhook-signature`: one for each secret that is live.
+pub fn standard(secrets: &[Secret], id: &str, at_s: u64, body: &[u8]) -> String {
+    let head = standard_head(id, at_s);
+    let all: Vec<_> =
+        secrets.iter().map(|secret| format!("v1,{}", BASE64.encode(secret.sign(&[head.as_bytes(), body])))).collect();
+    all.join(" ")
+}
+
+/// `Fencepost-Signature`: the time, and one for each secret that is live.
+pub fn fencepost(secrets: &[Secret], at_s: u64, marks: &Marks<'_>, body: &[u8]) -> String {
+    let head = marks.text(at_s);
+    let each = |secret: &Secret| format!(",v1={}", hex(&secret.sign(&[head.as_bytes(), body])));
+    format!("t={at_s}{}", secrets.iter().map(each).collect::<String>())
+}
+
+/// Whether `X-FGAI-Signature`, or `X-FGAI-Signature-Previous`, is by one of the secrets.
+pub fn verify_fgai(secrets: &[Secret], header: &str, body: &[u8]) -> Result<(), Refused> {
+    let given = header.strip_prefix("sha256=").and_then(unhex).ok_or(Refused::Malformed)?;
+    by_one_of(secrets, &[body], &[given])
+}
+
+/// Whether the headers of Standard Webhooks are by one of the secrets, and of now.
+pub fn verify_standard(
+    secrets: &[Secret],
+    id: &str,
+    timestamp: &str,
+    signature: &str,
+    body: &[u8],
+    window: Window,
+) -> Result<(), Refused> {
+    let at_s = whole(timestamp).ok_or(Refused::Malformed)?;
+    let decoded = |one: &str| one.strip_prefix("v1,").and_then(|coded| BASE64.decode(coded).ok());
+    let given: Vec<_> = signature.split(' ').filter_map(decoded).collect();
+    by_one_of(secrets, &[standard_head(id, at_s).as_bytes(), body], &given)?;
+    window.holds(at_s)
+}
+
+/// Whether `Fencepost-Signature` is by one of the secrets over these marks and this body, and of now.
+pub fn verify_fencepost(
+    secrets: &[Secret],
+    signature: &str,
+    marks: &Marks<'_>,
+    body: &[u8],
+    window: Window,
+) -> Result<(), Refused> {
+    let (at, rest) = signature.strip_prefix("t=").and_then(|text| text.split_once(',')).ok_or(Refused::Malformed)?;
+    let at_s = whole(at).ok_or(Refused::Malformed)?;
+    let given: Vec<_> = rest.split(',').filter_map(|one| one.strip_prefix("v1=").and_then(unhex)).collect();
+    by_one_of(secrets, &[marks.text(at_s).as_bytes(), body], &given)?;
+    window.holds(at_s)
+}
+
+impl Window {
+    fn holds(self, at_s: u64) -> Result<(), Refused> {
+        if self.now_s.abs_diff(at_s) <= self.tolerance_s { Ok(()) } else { Err(Refused::Stale) }
+    }
+}
+
+fn standard_head(id: &str, at_s: u64) -> String {
+    format!("{id}.{at_s}.")
+}
+
+/// A receiver never gets more than a few: the bound keeps a hostile header from costing more than its bytes.
+const GIVEN_MAX: usize = 8;
+
+fn by_one_of(secrets: &[Secret], parts: &[&[u8]], given: &[Vec<u8>]) -> Result<(), Refused> {
+    if given.is_empty() || given.len() > GIVEN_MAX {
+        return Err(Refused::Malformed);
+    }
+    let made: Vec<_> = secrets.iter().map(|secret| secret.over(parts)).collect();
+    let right = made.iter().any(|mac| given.iter().any(|one| mac.clone().verify_slice(one).is_ok()));
+    if right { Ok(()) } else { Err(Refused::Wrong) }
+}
+
+/// Digits only: no sign, no spaces, one form for each number.
+fn whole(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    pairs.iter().map(|[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect()
+}
