@@ -5,6 +5,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod contest;
+mod dispatch;
 mod fence;
 mod http;
 mod keys;
@@ -58,7 +59,16 @@ struct Arguments {
     /// Fill this many sealed fences (1,000,000 where no number follows) and report speed, memory and disk instead
     #[arg(long, num_args = 0..=1, default_missing_value = "1000000", value_name = "KEYS", value_parser = count)]
     scale: Option<u64>,
-    /// Where results.json, results.svg and scale.json go
+    /// Measure dispatch instead, with this many events (100,000 where no number follows)
+    #[arg(long, num_args = 0..=1, default_missing_value = "100000", value_name = "EVENTS", value_parser = count)]
+    dispatch: Option<u64>,
+    /// Only these parts of dispatch, a to f (repeat it, or separate letters with commas)
+    #[arg(long, value_delimiter = ',', value_name = "LETTER", value_parser = dispatch::part, requires = "dispatch")]
+    part: Vec<char>,
+    /// Where dispatch keeps its lanes
+    #[arg(long, value_enum, default_value = "embedded", value_name = "STORE", requires = "dispatch")]
+    lanes_on: dispatch::Store,
+    /// Where results.json, results.svg, scale.json and dispatch.json go
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     out: PathBuf,
     /// Where the servers keep their data while they run; it must be on a real disk
@@ -76,6 +86,12 @@ enum Hidden {
     /// The no-op server, in a process of its own
     #[command(hide = true)]
     NoopServer {
+        /// The port on 127.0.0.1
+        port: u16,
+    },
+    /// The receiver of deliveries, in a process of its own
+    #[command(hide = true)]
+    Receiver {
         /// The port on 127.0.0.1
         port: u16,
     },
@@ -103,16 +119,19 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<()> {
-    if let Some(Hidden::NoopServer { port }) = arguments.hidden {
-        return noop::serve(port);
+    match arguments.hidden {
+        Some(Hidden::NoopServer { port }) => return noop::serve(port),
+        Some(Hidden::Receiver { port }) => return dispatch::receiver::serve(port),
+        None => {}
     }
     ensure!(arguments.seconds > 0.0 && arguments.rounds > 0 && arguments.connections > 0, "nothing to measure");
     stop::listen()?;
 
     let chosen: Vec<_> =
         contest::ALL.iter().filter(|each| arguments.only.is_empty() || chosen_by(&arguments.only, each)).collect();
-    let needs_fencepost = arguments.scale.is_some() || chosen.iter().any(|each| each.is_fencepost());
-    if arguments.scale.is_none() {
+    let side_by_side = arguments.scale.is_none() && arguments.dispatch.is_none();
+    let needs_fencepost = !side_by_side || chosen.iter().any(|each| each.is_fencepost());
+    if side_by_side {
         contest::require_programs(&chosen)?;
     }
     let fencepost = match (needs_fencepost, &arguments.fencepost) {
@@ -133,9 +152,12 @@ fn run(arguments: Arguments) -> Result<()> {
     let machine = Machine::look(&ground.work);
     std::fs::create_dir_all(&arguments.out)?;
     report::print_machine(&machine);
-    match arguments.scale {
-        Some(keys) => scale::run(&ground, &machine, keys, &arguments.out),
-        None => {
+    match (arguments.scale, arguments.dispatch) {
+        (Some(keys), _) => scale::run(&ground, &machine, keys, &arguments.out),
+        (None, Some(events)) => {
+            dispatch::run(&ground, &machine, events, &arguments.part, arguments.lanes_on, &arguments.out)
+        }
+        (None, None) => {
             let outcome = contest::run(&ground, &chosen, arguments.rounds)?;
             report::publish(&ground, &machine, &outcome, &arguments.out)
         }

@@ -1,6 +1,6 @@
 //! Starts the servers that are measured, each on a free port with a folder of its own, and stops them on drop.
 //! Never leaves a process behind on an error, a panic or Ctrl-C, and never reuses data of an earlier measurement.
-//! Called by `contest` and `scale`.
+//! Called by `contest`, `scale` and `dispatch`.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -78,10 +78,18 @@ impl Server {
 
     /// The no-op server: this very binary, in another process.
     pub fn noop(dir: &Path) -> Result<Server> {
-        let port = free_port()?;
+        Server::of_ours("noop", "noop-server", dir, free_port()?)
+    }
+
+    /// The receiver of deliveries: this very binary, too.
+    pub fn receiver(dir: &Path, port: u16) -> Result<Server> {
+        Server::of_ours("receiver", "receiver", dir, port)
+    }
+
+    fn of_ours(name: &'static str, subcommand: &str, dir: &Path, port: u16) -> Result<Server> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("noop-server").arg(port.to_string());
-        let mut server = Server::spawn("noop", command, Signal::TERM, port, dir)?;
+        command.arg(subcommand).arg(port.to_string());
+        let mut server = Server::spawn(name, command, Signal::TERM, port, dir)?;
         server.wait_ready(ready)?;
         Ok(server)
     }

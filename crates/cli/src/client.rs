@@ -1,11 +1,14 @@
-//! A small client for the commands that ask a running server. Never retries: these commands only read.
+//! A small client for the commands that ask a running server. Never retries: whoever types a command sees what came of it,
+//! and may type it again.
 
-use std::{io::Read, time::Duration};
+use std::{fmt::Write as _, io::Read, time::Duration};
 
 use anyhow::{Context, anyhow};
 
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// A POST may do many things one by one.
+const PATIENCE_POST: Duration = Duration::from_secs(60);
 
 /// Where the server is and who asks; shared by every command that talks to one.
 #[derive(clap::Args)]
@@ -38,15 +41,36 @@ impl Server {
         }
     }
 
+    /// The status and body of a POST of JSON.
+    pub fn post(&self, path: &str, body: &str) -> anyhow::Result<(u16, Vec<u8>)> {
+        let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE_POST)).http_status_as_error(false);
+        let sent = ureq::Agent::new_with_config(config.build())
+            .post(self.at(path))
+            .header("Authorization", format!("Bearer {}", self.token))
+            .header("Content-Type", "application/json")
+            .send(body);
+        let mut response = sent.with_context(|| self.silent())?;
+        let status = response.status().as_u16();
+        Ok((status, response.body_mut().read_to_vec()?))
+    }
+
     fn call(&self, path: &str, config: ureq::config::Config) -> anyhow::Result<ureq::http::Response<ureq::Body>> {
         ureq::Agent::new_with_config(config)
-            .get(format!("{}{path}", self.url.trim_end_matches('/')))
+            .get(self.at(path))
             .config()
             .http_status_as_error(false)
             .build()
             .header("Authorization", format!("Bearer {}", self.token))
             .call()
-            .with_context(|| format!("no answer from {}; is the server running?", self.url))
+            .with_context(|| self.silent())
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url.trim_end_matches('/'))
+    }
+
+    fn silent(&self) -> String {
+        format!("no answer from {}; is the server running?", self.url)
     }
 
     /// The body of a GET that must succeed.
@@ -63,4 +87,16 @@ impl Server {
         let detail = said.as_ref().and_then(|node| node.get("detail")?.as_str());
         anyhow!("{} answered {status}: {}", self.url, detail.unwrap_or("no explanation"))
     }
+}
+
+/// A text as part of a path or a query.
+pub fn encode(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte as char);
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+        out
+    })
 }

@@ -5,11 +5,16 @@ mod check;
 mod client;
 mod copy;
 mod credential;
+mod dlq;
 mod doctor;
+mod executor;
+mod lanes;
 mod moving;
 mod outbound;
 mod restore;
 mod serve;
+mod table;
+mod wes;
 mod why;
 
 use std::process::ExitCode;
@@ -35,6 +40,8 @@ Examples:
   fencepost check idempotency.yml                lint a policy before it is deployed
   fencepost why BOOKING caseUrn=urn:case:7 waveUrn=urn:wave:1 groupId=G-42
                                                  why did this not run again?
+  fencepost lanes --watch                        what is on its way out, live
+  fencepost dlq list                             what nobody took
   fencepost credential create acme --role partner
   fencepost doctor                               is this machine fit to hold fences?
   fencepost backup --out today.fpb               back up a running server
@@ -50,6 +57,9 @@ Start with:
 enum Command {
     Serve(serve::Args),
     Why(why::Args),
+    Lanes(lanes::Args),
+    Dlq(dlq::Args),
+    Executor(executor::Args),
     Check(check::Args),
     Credential(credential::Args),
     Doctor(doctor::Args),
@@ -62,6 +72,9 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Why(args) => why::run(args),
+        Command::Lanes(args) => lanes::run(args),
+        Command::Dlq(args) => dlq::run(args),
+        Command::Executor(args) => executor::run(args),
         Command::Check(args) => check::run(args),
         Command::Credential(args) => credential::run(args),
         Command::Doctor(args) => doctor::run(args),

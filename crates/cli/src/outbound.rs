@@ -14,7 +14,11 @@ use fencepost_wire::{
     deliveries::Alerts,
     log::{Level, Log},
     metrics::Metrics,
-    sinks::webhook::{self, Egress, WebhookSink},
+    sinks::{
+        Sinks,
+        kafka::{self, KafkaSink},
+        webhook::{self, Egress, WebhookSink},
+    },
 };
 use tokio::sync::mpsc;
 
@@ -57,7 +61,13 @@ pub async fn start(
         idle_per_host_max: settings.per_host_max,
         ..webhook::Settings::default()
     };
-    let sink = WebhookSink::new(egress, vault.clone(), clock, &sending).map_err(anyhow::Error::msg)?;
+    let webhook = WebhookSink::new(egress, vault.clone(), clock, &sending).map_err(anyhow::Error::msg)?;
+    let kafka = settings.kafka_brokers.clone().map(|brokers| {
+        let (account, attempt_ms_max) = (settings.kafka_account.clone(), sending.attempt_ms_max);
+        KafkaSink::new(kafka::Settings { brokers, account, attempt_ms_max })
+    });
+    let kafka = kafka.transpose().map_err(anyhow::Error::msg).context("dispatch.kafka_brokers")?;
+    let sink = Sinks { webhook, kafka };
     let weak = engine.downgrade();
     let now = move || weak.upgrade().map_or_else(Default::default, |engine| engine.now());
     let (alerts, posts) = Alerts::new(log.clone(), metrics.deliveries.clone(), now, settings.alert_webhook.is_some());

@@ -320,7 +320,7 @@ async fn watch(app: Arc<App>) {
     }
 }
 
-async fn stop(log: Log, now_ms: u64) {
+pub async fn stop(log: Log, now_ms: u64) {
     let signal = |kind| tokio::signal::unix::signal(kind).map_err(|error| error.to_string());
     match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
         (Ok(mut terminate), Ok(mut interrupt)) => {

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, process::ExitCode};
 use anyhow::{Context, bail};
 use fencepost_kernel::json::{self, Node, Value};
 
-use crate::client::Server;
+use crate::client::{Server, encode};
 
 /// Explain a key: what happened, when, and why it did not happen again.
 #[derive(clap::Args)]
@@ -113,15 +113,4 @@ fn told(scope: &str, fields: &[String], answer: &Node<'_>) -> String {
     };
     let _ = writeln!(out, "\n{because}");
     out
-}
-
-fn encode(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(byte as char);
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-        out
-    })
 }

@@ -12,10 +12,12 @@ mod cli {
     mod crash;
     mod credentials;
     mod disk;
+    mod dispatch;
     mod failed_sync;
     mod full_disk;
     mod hostile;
     mod in_doubt;
+    mod lanes;
     mod ledger;
     mod lookup;
     mod moving;

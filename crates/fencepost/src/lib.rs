@@ -34,10 +34,12 @@ pub mod answer;
 pub mod clock;
 pub mod dispatch;
 pub mod engine;
+pub mod executor;
 pub mod layer;
 pub mod moving;
 mod once;
 pub mod policy;
+pub mod signature;
 #[cfg(feature = "postgres")]
 mod transaction;
 

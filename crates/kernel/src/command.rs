@@ -147,6 +147,8 @@ pub enum Failure {
         /// How long the receiver asks to be left alone.
         wish_ms: Option<u64>,
     },
+    /// The way to the receiver is down: that is not the event's fault, and it is tried for as long as it takes.
+    Away(Answer),
     /// The receiver says that it is gone for good: the lane is paused, and nothing is lost.
     Gone(Answer),
     /// It will never be taken.

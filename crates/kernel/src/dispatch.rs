@@ -8,7 +8,7 @@ use crate::{
     claim,
     command::{Act, Also, Decision, Failure, LetterVerdict, Members, OnLane, OnLetter, Publish, PutRoute, Reply, Rows},
     decide::{fence_of, write},
-    fence::{Phase, Receipt, Record, State, forgotten_at},
+    fence::{Fence, Phase, Receipt, Record, State, forgotten_at},
     key::{LaneId, RowKey},
     lane::{
         AfterDead, Answer, Append, Cancelled, DeadLetter, Entry, Fate, Lane, Original, Owner, Pause, Place, Reason,
@@ -90,6 +90,9 @@ pub(crate) fn follow_publish(publish: &Publish, rows: &impl Rows, add: &mut impl
         add(RowKey::lane(lane));
         add(RowKey::dead_letter(lane, seq));
         add(RowKey::cancelled(lane, seq));
+        if let Some(letter) = letter_of(rows, lane, seq) {
+            add(RowKey::lane(letter.place.lane(&letter.planner)));
+        }
     }
 }
 
@@ -150,12 +153,7 @@ fn append(
     let driven = match driver(route, &mut own.owner, members) {
         Driver::Me => Some(own.owner.epoch),
         Driver::Other(node) => {
-            let poke = RowKey::poke(&node, lane);
-            match rows.row(&poke) {
-                // It may be heard and forgotten at this moment: then it must be said again.
-                Some(said) => decision.also.held.push((poke, Some(said.revision))),
-                None => decision.writes.push(write(rows, poke, Some(Record::Poke))),
-            }
+            tell(&node, lane, rows, decision);
             None
         }
         Driver::Nobody => None,
@@ -164,6 +162,17 @@ fn append(
         decision.writes.push(write(rows, RowKey::lane(lane), Some(Record::Lane(own.into()))));
     }
     decision.also.append = Some(Append { lane, entry, told_in, driven });
+}
+
+// A word to a node about a lane that it drives. One node alone needs none.
+fn tell(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
+    let poke = RowKey::poke(node, lane);
+    match rows.row(&poke) {
+        _ if node.is_empty() => {}
+        // It may be heard and forgotten at this moment: then it must be said again.
+        Some(said) => decision.also.held.push((poke, Some(said.revision))),
+        None => decision.writes.push(write(rows, poke, Some(Record::Poke))),
+    }
 }
 
 enum Driver {
@@ -218,20 +227,34 @@ fn cancel(
         decision.writes.push(write(rows, RowKey::dead_letter(lane, seq), Some(put)));
     }
     let Some(own) = lane_of(rows, lane) else { return Some(Original::Undelivered) };
-    Some(match letter.map(|letter| &letter.fate) {
-        Some(Fate::Waiting | Fate::Discarded { .. }) => Original::Dead,
-        Some(Fate::Redriven { seq, .. }) if *seq > own.settled => Original::InFlight,
-        Some(Fate::Redriven { .. }) => Original::Delivered,
+    let settled = |place: &Place| lane_of(rows, place.lane(&own.planner)).map_or(0, |lane| lane.settled);
+    Some(match letter.map(|letter| (&letter.fate, &letter.place)) {
+        Some((Fate::Waiting | Fate::Discarded { .. }, _)) => Original::Dead,
+        // Its warehouse may have moved to another lane meanwhile.
+        Some((Fate::Redriven { seq, .. }, place)) if *seq > settled(place) => Original::InFlight,
+        Some((Fate::Redriven { .. }, _)) => Original::Delivered,
         None if seq <= own.settled => Original::Delivered,
         None => match own.place {
             Place::Executor(_) if publish.served.is_some_and(|served| served < seq) => Original::Undelivered,
             Place::Executor(_) => Original::InFlight,
             // Whether an attempt at the head is under way at this moment is nowhere written down: it may be.
             Place::Warehouse(_) if seq > own.settled + 1 => Original::Undelivered,
-            Place::Warehouse(_) if own.stands() && own.trouble.is_none() => Original::Undelivered,
+            Place::Warehouse(_) if came_after_pause(own, fence) => Original::Undelivered,
             Place::Warehouse(_) => Original::InFlight,
         },
     })
+}
+
+/// How long it may take until another node has heard of a pause.
+const PAUSE_HEARD_MS: u64 = 1_000;
+
+// What was published into a lane that stood still was never tried. What was there before may be on its way.
+fn came_after_pause(lane: &Lane, fence: &Fence) -> bool {
+    let heard_ms = if lane.owner.node.is_empty() { 0 } else { PAUSE_HEARD_MS };
+    match (&lane.paused, &fence.state) {
+        (Some(pause), State::Sealed { at, .. }) => *at > pause.at.plus(heard_ms),
+        _ => false,
+    }
 }
 
 pub(crate) fn follow_put_route(put: &PutRoute, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
@@ -282,7 +305,15 @@ pub(crate) fn footprint_lane(on: &OnLane, add: &mut impl FnMut(RowKey)) {
     }
 }
 
+// What a person does must be heard by the node that drives the lane, whichever he asked.
+fn by_person(act: &Act) -> bool {
+    matches!(act, Act::Skip { .. } | Act::Pause { .. } | Act::Resume)
+}
+
 pub(crate) fn follow_lane(on: &OnLane, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+    if let Some(lane) = lane_of(rows, on.lane).filter(|_| by_person(&on.act)) {
+        add(RowKey::poke(&lane.owner.node, on.lane));
+    }
     if let Act::Fail { seq, .. } | Act::Skip { seq, .. } = on.act
         && let Some((lane, seq)) = entry_of(rows, on.lane, seq).and_then(|entry| entry.redrive_of)
     {
@@ -325,16 +356,18 @@ pub(crate) fn on_lane(on: &OnLane, rows: &impl Rows, now: Millis) -> Decision {
     }
     let Change { also, died, .. } = change;
     let replay = **known == lane && died.is_none();
-    let mut writes = Vec::new();
     let lane = Arc::new(lane);
+    let died = died.map(|(key, letter)| (write(rows, key, Some(Record::DeadLetter(letter.clone()))), letter));
+    let (dead, died) = died.unzip();
+    let reply = Reply::OnLane { lane: lane.clone(), replay, died };
+    let mut decision = Decision { writes: dead.into_iter().collect(), also, reply };
     if !replay {
-        writes.push(write(rows, RowKey::lane(on.lane), Some(Record::Lane(lane.clone()))));
+        if by_person(&on.act) {
+            tell(&lane.owner.node, on.lane, rows, &mut decision);
+        }
+        decision.writes.push(write(rows, RowKey::lane(on.lane), Some(Record::Lane(lane))));
     }
-    let died = died.map(|(key, letter)| {
-        writes.push(write(rows, key, Some(Record::DeadLetter(letter.clone()))));
-        letter
-    });
-    Decision { writes, also, reply: Reply::OnLane { lane, replay, died } }
+    decision
 }
 
 // A change of a lane in the making.
@@ -386,6 +419,10 @@ impl<R: Rows> Change<'_, R> {
         if failed.seq != lane.settled + 1 || lane.blocked {
             return Err(Reply::NotHead { settled: lane.settled });
         }
+        // Its record was lost and is made again: one attempt counts once.
+        if lane.trouble.as_ref().is_some_and(|trouble| trouble.last_at == failed.began) {
+            return Ok(());
+        }
         let first_at = lane.trouble.as_ref().map_or(failed.began, |trouble| trouble.first_at);
         let attempts = lane.trouble.as_ref().map_or(1, |trouble| trouble.attempts.saturating_add(1));
         let mut trouble =
@@ -393,10 +430,20 @@ impl<R: Rows> Change<'_, R> {
         match failed.failure {
             Failure::Later { answer, wish_ms } => {
                 trouble.answer = answer.clone();
-                match retry::next(attempts, first_at, self.now, *wish_ms, failed.chance) {
+                // The horizon stands still since a pause, although this attempt was still under way.
+                let now = lane.paused.as_ref().map_or(self.now, |pause| pause.at.min(self.now));
+                match retry::next(attempts, first_at, now, *wish_ms, failed.chance) {
                     Some(next_at) => lane.trouble = Some(Trouble { next_at, ..trouble }),
                     None => self.die(lane, failed.seq, Reason::Horizon, &trouble, failed.after_dead),
                 }
+            }
+            Failure::Away(answer) => {
+                trouble.answer = answer.clone();
+                trouble.next_at = retry::away(attempts, self.now, failed.chance);
+                // Nothing was tried since the attempt before: that time does not count against the event.
+                let before = lane.trouble.as_ref().map_or(failed.began, |trouble| trouble.last_at);
+                trouble.first_at = first_at.plus(failed.began.since(before));
+                lane.trouble = Some(trouble);
             }
             Failure::Gone(answer) => {
                 trouble.answer = answer.clone();
@@ -417,13 +464,15 @@ impl<R: Rows> Change<'_, R> {
         let Some(entry) = entry_of(self.rows, self.id, seq) else { return };
         let (first_lane, first_seq) = entry.redrive_of.unwrap_or((self.id, seq));
         let blocks = after == AfterDead::Block && reason != Reason::Skipped;
+        // What dies again was tried in its earlier life, too: the receiver may remember that, or have forgotten it.
+        let before = letter_of(self.rows, first_lane, first_seq).filter(|letter| letter.attempts > 0);
         let letter = DeadLetter {
             planner: lane.planner.clone(),
             place: lane.place.clone(),
             entry: entry.clone(),
             reason,
-            attempts: trouble.attempts,
-            first_at: trouble.first_at,
+            attempts: trouble.attempts.saturating_add(before.map_or(0, |letter| letter.attempts)),
+            first_at: before.map_or(trouble.first_at, |letter| letter.first_at),
             at: self.now,
             answer: trouble.answer.clone(),
             cancelled_by: cancelled_by(self.rows, first_lane, first_seq).map(str::to_owned),
@@ -476,7 +525,11 @@ pub(crate) fn footprint_letter(on: &OnLetter, add: &mut impl FnMut(RowKey)) {
 
 pub(crate) fn follow_letter(on: &OnLetter, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     let Some(letter) = letter_of(rows, on.lane, on.seq) else { return };
-    add(RowKey::lane(letter.place.lane(&letter.planner)));
+    let home = letter.place.lane(&letter.planner);
+    add(RowKey::lane(home));
+    if let Some(lane) = lane_of(rows, home) {
+        add(RowKey::poke(&lane.owner.node, home));
+    }
     let key = RowKey::route(&letter.planner, &letter.entry.warehouse);
     add(key);
     if let Some(route) = route_of(rows, key) {
@@ -527,15 +580,16 @@ fn redrive(on: &OnLetter, letter: &DeadLetter, force: Option<&str>, rows: &impl 
     }
     let why = force.map(str::to_owned);
     let fate = |seq| Fate::Redriven { at: now, by: on.by.clone(), why: why.clone(), seq };
-    let holds_lane = letter.blocks && lane_of(rows, on.lane).is_some_and(|lane| lane.blocked);
-    if holds_lane {
+    // Where it died last: a letter keeps the address of its first death.
+    let home = lane_of(rows, letter.place.lane(&letter.planner));
+    if let Some(lane) = home.filter(|lane| letter.blocks && lane.blocked) {
         // Its lane waited for it: it goes first, in order, at its old position.
-        let head = lane_of(rows, on.lane).map_or(on.seq, |lane| lane.settled + 1);
-        let mut decision = decided(on, letter, fate(head), rows);
+        let mut decision = decided(on, letter, fate(lane.settled + 1), rows);
         free(letter, AfterBlock::Head, rows, &mut decision, now);
         return decision;
     }
-    let mut decision = decided(on, letter, fate(0), rows);
+    let moved = DeadLetter { place: route.place(), ..letter.clone() };
+    let mut decision = decided(on, &moved, fate(0), rows);
     let entry = Entry { redrive_of: Some((on.lane, on.seq)), ..Entry::clone(&letter.entry) };
     let told_in = RowKey::dead_letter(on.lane, on.seq);
     append(route, entry.into(), told_in, &on.members, rows, &mut decision);
@@ -562,5 +616,6 @@ fn free(letter: &DeadLetter, after: AfterBlock, rows: &impl Rows, decision: &mut
         change.trim(&mut lane);
         decision.also.drops.extend(change.also.drops);
     }
+    tell(&lane.owner.node, id, rows, decision);
     decision.writes.push(write(rows, RowKey::lane(id), Some(Record::Lane(lane.into()))));
 }

@@ -315,7 +315,7 @@ impl Fate {
 pub struct DeadLetter {
     /// Whose.
     pub planner: Tenant,
-    /// The lane it left.
+    /// The lane it left; the lane it is in again, once it was sent again.
     pub place: Place,
     /// The event.
     pub entry: Arc<Entry>,

@@ -8,6 +8,9 @@ const OFFSETS_MS: [u64; 5] = [5_000, 30_000, 120_000, 600_000, HOUR_MS];
 const HOUR_MS: u64 = 3_600_000;
 /// The shortest time between two attempts: one that took long is not followed at once.
 const GAP_MS_MIN: u64 = 5_000;
+/// How soon a way that is down is tried again at first, and at last.
+const AWAY_MS_MIN: u64 = 1_000;
+const AWAY_MS_MAX: u64 = 30_000;
 /// How long after its first attempt an event is given up.
 pub const HORIZON_MS: u64 = 24 * HOUR_MS;
 /// By how much a gap is lengthened at most, as a part of it: a receiver that comes back does not meet everybody at once.
@@ -29,6 +32,12 @@ pub fn next(attempts: u32, first_at: Millis, now: Millis, wish_ms: Option<u64>, 
     let gap = due.since(now).max(GAP_MS_MIN);
     let gap = gap + u64::from(chance.0) % (gap / JITTER_PART + 1);
     Some(now.plus(gap.max(wish_ms.unwrap_or(0))).min(horizon))
+}
+
+/// When the attempt after `attempts` failed ones is due, where not the receiver but the way to it is down: soon, for ever.
+pub fn away(attempts: u32, now: Millis, chance: Chance) -> Millis {
+    let gap = (AWAY_MS_MIN << attempts.saturating_sub(1).min(8)).min(AWAY_MS_MAX);
+    now.plus(gap + u64::from(chance.0) % (gap / JITTER_PART + 1))
 }
 
 /// The same trouble after a pause: the horizon stands still while nothing may be sent.

@@ -1,10 +1,11 @@
-//! Real servers for the tests: PostgreSQL, Redis, a Redis Cluster, and a proxy that cuts connections.
+//! Real servers for the tests: PostgreSQL, Redis, a Redis Cluster, a Kafka broker, and a proxy that cuts connections.
 //! Each in a temporary folder on a free port, gone when dropped. Panics where a test could not go on anyway.
 //! Never used by the product.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 mod cluster;
+mod kafka;
 mod postgres;
 pub mod programs;
 mod proxy;
@@ -12,6 +13,7 @@ mod redis;
 mod server;
 
 pub use cluster::Cluster;
+pub use kafka::Kafka;
 pub use postgres::Postgres;
 pub use proxy::Proxy;
 pub use redis::Redis;

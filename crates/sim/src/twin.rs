@@ -63,8 +63,7 @@ impl Twin {
         for (key, bytes) in image {
             let row = codec::decode(key, &Bytes::copy_from_slice(bytes))
                 .map_err(|damage| Error::Broken(format!("recovered a damaged row: {damage:?}")))?;
-            let set =
-                WriteSet::new(row.revision, vec![Write { key: *key, expect: None, put: Some(row.record) }]);
+            let set = WriteSet::new(row.revision, vec![Write { key: *key, expect: None, put: Some(row.record) }]);
             memory.commit(&[set], Millis(0)).await?;
         }
         memory.commit(&[], Millis(floor_ms)).await?;

@@ -188,6 +188,11 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
+    /// Those among them that serve clients, and when each was last seen: what [`Store::nodes`] tells at less cost.
+    fn alive(&self) -> BoxFuture<'_, Result<Vec<(String, Millis)>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
     /// Everyone who shares the store and was seen lately; empty where it is not shared.
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Error>> {
         Box::pin(async { Ok(Vec::new()) })

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fencepost_kernel::{
     Row, RowKey,
     fence::{Record, State},
+    key::Kind,
 };
 use quick_cache::{Weighter, sync::Cache};
 
@@ -36,7 +37,6 @@ fn bytes(record: &Record) -> usize {
             receipt + fence.body.as_ref().and_then(|body| body.kept.as_ref()).map_or(0, |kept| kept.len())
         }
         Record::Alias(alias) => alias.receipt.body.len(),
-        Record::Entry(entry) => entry.body.len(),
         Record::DeadLetter(letter) => letter.entry.body.len(),
         _ => 0,
     };
@@ -55,7 +55,10 @@ impl Hot {
     /// After a commit is durable, and before it is acknowledged.
     pub(crate) fn written(&self, key: RowKey, row: Option<Row>) {
         match row {
-            Some(row) if bytes(&row.record) <= ROW_BYTES_MAX => self.0.insert(key, Arc::new(row)),
+            // Entries are read in pages, and mostly by who wrote them: they would push out what is asked for again.
+            Some(row) if key.kind != Kind::Entry && bytes(&row.record) <= ROW_BYTES_MAX => {
+                self.0.insert(key, Arc::new(row));
+            }
             _ => drop(self.0.remove(&key)),
         }
     }

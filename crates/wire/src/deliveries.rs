@@ -160,6 +160,7 @@ impl Alarm for Alerts {
         let word = match outcome {
             Ok(()) => "acknowledged",
             Err(Failure::Later { .. }) => "failed",
+            Err(Failure::Away(_)) => "away",
             Err(Failure::Gone(_)) => "gone",
             Err(Failure::Never(..)) => "refused",
         };

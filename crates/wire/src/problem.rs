@@ -107,8 +107,8 @@ codes! {
     NotImplemented = 501 "not-implemented" "Not served here";
     /// The store at hand cannot carry this.
     StoreUnsupported = 501 "store-unsupported" "This store cannot carry it";
-    /// The transport is not part of this build.
-    TransportUnsupported = 501 "transport-unsupported" "This build has no such transport";
+    /// The server is not set up for this transport.
+    TransportUnsupported = 501 "transport-unsupported" "This server has no such transport";
     /// The store does not answer.
     StoreUnavailable = 503 "store-unavailable" "The store does not answer";
     /// As many connections as may be served.

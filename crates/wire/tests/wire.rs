@@ -4,3 +4,4 @@
 
 mod server;
 mod sinks;
+mod wes;

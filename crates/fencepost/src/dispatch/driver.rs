@@ -128,7 +128,7 @@ impl Driver {
         loop {
             let page = engine.scan(Kind::Lane, after, READ_MAX).await?;
             for (key, _) in &page {
-                self.table().look_at(key.place().0);
+                self.table().found(key.place().0);
             }
             match page.last() {
                 Some((key, _)) => after = Some(*key),
@@ -255,10 +255,11 @@ impl Driver {
         found.into_iter().find(|(found, _)| *found == seq).map(|(_, entry)| entry)
     }
 
-    // Until it is durable. Recorded again, it is the same record: an acknowledgement of what is settled changes nothing.
+    // Until it is durable, also where the driver was stopped meanwhile. Recorded again, it is the same record: an
+    // acknowledgement of what is settled changes nothing.
     async fn record(&self, command: Command) -> Option<Reply> {
         loop {
-            match self.engine()?.ask(&command).await {
+            match self.engine.upgrade()?.ask(&command).await {
                 Ok(reply) => return Some(reply),
                 Err(Error::Stopped(_)) => return None,
                 Err(_) => tokio::time::sleep(RECORD_AGAIN).await,
@@ -350,15 +351,18 @@ impl Listener for Ear {
 async fn read_lanes(driver: Arc<Driver>) {
     loop {
         driver.reads.notified().await;
-        let Some(engine) = driver.engine() else { return };
-        let unread = driver.table().unread();
-        for lanes in unread.chunks(READ_MAX) {
-            if driver.read(&engine, lanes).await.is_err() {
-                tokio::time::sleep(RECORD_AGAIN).await;
-                let mut table = driver.table();
-                lanes.iter().for_each(|lane| table.unreadable(*lane));
-                drop(table);
-                driver.reads.notify_one();
+        loop {
+            let Some(engine) = driver.engine() else { return };
+            let unread = driver.table().unread();
+            if unread.is_empty() {
+                break;
+            }
+            for lanes in unread.chunks(READ_MAX) {
+                if driver.read(&engine, lanes).await.is_err() {
+                    tokio::time::sleep(RECORD_AGAIN).await;
+                    let mut table = driver.table();
+                    lanes.iter().for_each(|lane| table.unreadable(*lane));
+                }
             }
         }
         driver.table().forget_idle(IDLE_KEPT);

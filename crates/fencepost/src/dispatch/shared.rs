@@ -12,14 +12,12 @@ use std::{
 };
 
 use fencepost_kernel::{
-    Command, LaneId, Millis, Reply, RowKey,
+    Command, LaneId, Millis, Reply, RowKey, Tenant,
     command::{Act, Members, OnLane},
     fence::Record,
     key::Kind,
     lane::{Owner, Place},
 };
-
-use fencepost_store::Node;
 
 use super::driver::Driver;
 use crate::engine::{Engine, Error};
@@ -68,9 +66,9 @@ impl Membership {
     /// Asks the store who lives.
     pub(super) async fn refresh(&self, engine: &Engine) -> Result<(), Error> {
         let asked_ms = self.begun.elapsed().as_millis() as u64;
-        let nodes = engine.nodes().await?;
+        let nodes = engine.alive().await?;
         let now = engine.now();
-        let own = nodes.iter().find(|node| node.id == self.me).map(|node| now.since(node.seen));
+        let own = nodes.iter().find(|(node, _)| *node == self.me).map(|(_, seen)| now.since(*seen));
         if let Some(silent_ms) = own {
             let left_ms = LEASE_MS.saturating_sub(silent_ms + MARGIN_MS);
             self.until_ms.store(asked_ms + left_ms, Ordering::Release);
@@ -84,10 +82,10 @@ impl Membership {
     }
 }
 
-/// Those of the nodes that live and drive lanes. What only reads, copies or publishes has no address, and drives nothing.
-pub(crate) fn members(me: &str, nodes: Vec<Node>, now: Millis) -> Members {
-    let drives = |node: &Node| now.since(node.seen) < LEASE_MS && !node.address.is_empty();
-    let mut alive: Vec<String> = nodes.into_iter().filter(drives).map(|node| node.id).collect();
+/// Those of the nodes that live. What only reads, copies or publishes serves nobody, and drives nothing.
+pub(crate) fn members(me: &str, nodes: Vec<(String, Millis)>, now: Millis) -> Members {
+    let lives = |(_, seen): &(String, Millis)| now.since(*seen) < LEASE_MS;
+    let mut alive: Vec<String> = nodes.into_iter().filter(lives).map(|(node, _)| node).collect();
     alive.sort();
     Members { me: me.to_owned(), alive }
 }
@@ -123,13 +121,10 @@ pub(super) async fn run(driver: Weak<Driver>) {
 // What others have said is forgotten first and looked at then: what they say next is said anew.
 async fn listen(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     let me = &driver.members().me;
-    let nothing = LaneId([0; 24]);
-    let mut first = RowKey::poke(me, nothing);
-    let prefix: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7].map(|at: usize| first.id[at]);
-    first.id[8..].fill(0);
+    let first = RowKey::poke(me, LaneId([0; 24]));
     let found = engine.scan(Kind::Poke, Some(first), PAGE).await?;
-    let pokes: Vec<RowKey> =
-        found.into_iter().map(|(key, _)| key).take_while(|key| key.id.starts_with(&prefix)).collect();
+    let to_me = |key: &RowKey| key.id[..8] == first.id[..8];
+    let pokes: Vec<RowKey> = found.into_iter().map(|(key, _)| key).take_while(to_me).collect();
     if pokes.is_empty() {
         return Ok(());
     }
@@ -173,11 +168,7 @@ async fn take_over(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
 
 // Who of those who live takes a lane: everybody comes to the same answer.
 fn heir(lane: LaneId, members: &Members) -> Option<&str> {
-    let weight = |node: &&String| {
-        RowKey::poke(node, lane).id[..8].iter().zip(lane.0.iter().rev()).fold(0u64, |sum, (a, b)| {
-            (sum.rotate_left(8) ^ u64::from(*a) ^ (u64::from(*b) << 3)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        })
-    };
+    let weight = |node: &&String| LaneId::executor(&Tenant::new(node.as_str()), &lane.to_string()).0[8..].to_vec();
     members.alive.iter().max_by_key(weight).map(String::as_str)
 }
 

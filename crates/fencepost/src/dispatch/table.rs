@@ -84,8 +84,13 @@ impl Flight {
 
 /// A lane in the table.
 enum Known {
-    /// Its rows are being read for the first time; whether something happened since.
-    Unread { stale: bool },
+    /// Its rows are being read for the first time.
+    Unread {
+        /// Whether something happened since.
+        stale: bool,
+        /// Whether its head is tried at once, whenever it is due.
+        at_once: bool,
+    },
     /// As it was read.
     Driven(Driven),
 }
@@ -109,6 +114,8 @@ pub(super) struct Table {
     flying_troubled: usize,
     in_flight_max: usize,
     per_host_max: usize,
+    /// How many lanes were kept when idle ones were last forgotten.
+    kept_last: usize,
 }
 
 impl Table {
@@ -123,6 +130,7 @@ impl Table {
             flying_troubled: 0,
             in_flight_max,
             per_host_max,
+            kept_last: 0,
         }
     }
 
@@ -134,8 +142,10 @@ impl Table {
                 if seq == driven.lane.settled + 1 {
                     driven.head = Some((seq, entry.clone()));
                 }
-                if driven.state == State::Idle {
-                    self.ready(id);
+                match driven.state {
+                    State::Idle if driven.lane.stands() => driven.state = State::Standing,
+                    State::Idle => self.ready(id),
+                    _ => {}
                 }
             }
             _ => self.look_at(id),
@@ -146,11 +156,11 @@ impl Table {
     pub(super) fn look_at(&mut self, id: LaneId) {
         match self.lanes.entry(id) {
             Slot::Vacant(slot) => {
-                slot.insert(Known::Unread { stale: false });
+                slot.insert(Known::Unread { stale: false, at_once: false });
                 self.unread.push(id);
             }
             Slot::Occupied(mut slot) => match slot.get_mut() {
-                Known::Unread { stale } => *stale = true,
+                Known::Unread { stale, .. } => *stale = true,
                 Known::Driven(driven) if matches!(driven.state, State::Flying | State::Unread) => driven.stale = true,
                 // In a queue it may stay: who takes it from there finds that it is not ready any more.
                 Known::Driven(driven) => {
@@ -161,26 +171,41 @@ impl Table {
         }
     }
 
-    /// Lanes whose rows must be read.
+    /// A lane that was there before this process.
+    pub(super) fn found(&mut self, id: LaneId) {
+        if let Slot::Vacant(slot) = self.lanes.entry(id) {
+            slot.insert(Known::Unread { stale: false, at_once: true });
+            self.unread.push(id);
+        }
+    }
+
+    /// Lanes whose rows must be read. What has happened until now the read will see.
     pub(super) fn unread(&mut self) -> Vec<LaneId> {
-        std::mem::take(&mut self.unread)
+        let unread = std::mem::take(&mut self.unread);
+        for id in &unread {
+            if let Some(Known::Unread { stale, .. } | Known::Driven(Driven { stale, .. })) = self.lanes.get_mut(id) {
+                *stale = false;
+            }
+        }
+        unread
     }
 
     /// A lane as it was read; none where this process does not drive it.
     pub(super) fn read(&mut self, id: LaneId, found: Option<(Arc<Lane>, u64, Arc<Route>, Arc<str>)>, now: Millis) {
-        let (stale, alarmed) = match self.lanes.remove(&id) {
-            Some(Known::Unread { stale }) => (stale, false),
-            Some(Known::Driven(driven)) => (driven.stale, driven.alarmed),
-            None => (false, false),
+        let (stale, at_once, alarmed) = match self.lanes.remove(&id) {
+            Some(Known::Unread { stale, at_once }) => (stale, at_once, false),
+            Some(Known::Driven(driven)) => (driven.stale, false, driven.alarmed),
+            None => (false, false, false),
         };
         if stale {
             // What was read may be older than what happened meanwhile.
-            self.look_at(id);
+            self.lanes.insert(id, Known::Unread { stale: false, at_once });
+            self.unread.push(id);
         } else if let Some((lane, tail, route, host)) = found {
             let (name, state) = (lane.name().into(), State::Idle);
             let driven = Driven { lane, name, tail, route, head: None, state, host, stale: false, alarmed };
             self.lanes.insert(id, Known::Driven(driven));
-            self.settle(id, now);
+            self.settle(id, if at_once { Millis(u64::MAX) } else { now });
         }
     }
 
@@ -202,7 +227,10 @@ impl Table {
     /// What came of a flight is recorded. The lane is as given, or no longer ours.
     pub(super) fn landed(&mut self, id: LaneId, lane: Option<Arc<Lane>>, now: Millis) {
         let Some(lane) = lane else {
-            self.lanes.remove(&id);
+            // It may have come back to us since, under another epoch.
+            if let Some(Known::Driven(Driven { stale: true, .. })) = self.lanes.remove(&id) {
+                self.look_at(id);
+            }
             return;
         };
         let Some(driven) = self.driven(id) else { return };
@@ -332,8 +360,10 @@ impl Table {
 
     /// Forgets lanes that are idle: what is not busy costs no memory.
     pub(super) fn forget_idle(&mut self, keep: usize) {
-        if self.lanes.len() > keep {
+        if self.lanes.len() > keep.max(self.kept_last * 2) {
             self.lanes.retain(|_, driven| !matches!(driven, Known::Driven(Driven { state: State::Idle, .. })));
+            // Those that stay are not looked through again until there are twice as many.
+            self.kept_last = self.lanes.len();
         }
     }
 

@@ -30,7 +30,7 @@ impl Default for Sweep {
     }
 }
 
-const SWEPT: [Kind; 3] = [Kind::Fence, Kind::Trace, Kind::AgainHead];
+const SWEPT: [Kind; 5] = [Kind::Fence, Kind::Trace, Kind::AgainHead, Kind::DeadLetter, Kind::Cancelled];
 
 impl Engine {
     /// One bounded step of background work.

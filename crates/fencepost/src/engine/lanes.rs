@@ -3,11 +3,16 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{LaneId, Row, RowKey, fence::Record, key::Kind, lane::Entry};
+use fencepost_kernel::{LaneId, Millis, Row, RowKey, fence::Record, key::Kind, lane::Entry};
 
 use super::{Engine, Error, Loaded};
 
 impl Engine {
+    /// The nodes that serve clients, and when each was last seen.
+    pub(crate) async fn alive(&self) -> Result<Vec<(String, Millis)>, Error> {
+        self.within_patience(self.shared.store.alive()).await
+    }
+
     /// Rows as they are now.
     pub(crate) async fn load(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
         self.within_patience(self.shared.store.load(keys)).await

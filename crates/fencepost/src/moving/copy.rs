@@ -7,7 +7,7 @@ use fencepost_kernel::{Millis, key::Kind};
 use fencepost_store::Store;
 
 use super::{
-    Counts, Error, Meter, Progress,
+    Counts, Error, KINDS, Meter, Progress,
     fill::{compare, fill},
     rows::Scan,
 };
@@ -22,7 +22,8 @@ pub struct Copied {
     pub already: u64,
     /// Rows that were left out, since their time is over.
     pub expired: u64,
-    /// Rows that the target keeps but cannot serve: version and repetition heads where a write may touch one row only.
+    /// Rows that the target keeps but cannot serve: version and repetition heads where a write may touch one row only, and
+    /// all of lanes where it keeps none.
     pub unserved: u64,
     /// The target's time floor: no token below it will be given.
     pub floor: Millis,
@@ -58,6 +59,12 @@ pub async fn copy(
         return Err(Error::NotEmpty(back.missing));
     }
     let rows = compared.same;
-    let unserved = if to.promises().many_rows { 0 } else { rows.of(Kind::VersionHead) + rows.of(Kind::AgainHead) };
+    let promises = to.promises();
+    let unserved = |kind: &&Kind| match **kind {
+        Kind::VersionHead | Kind::AgainHead => !promises.many_rows,
+        Kind::Fence | Kind::Alias | Kind::Trace => false,
+        _ => !promises.lanes,
+    };
+    let unserved = KINDS.iter().filter(unserved).map(|kind| rows.of(*kind)).sum();
     Ok(Copied { rows, already: filled.already, expired: filled.expired, unserved, floor: filled.floor })
 }

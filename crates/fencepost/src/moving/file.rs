@@ -2,7 +2,7 @@
 //! Never trusts a length or a row that it reads. Written by `backup`, read by `verify` and `restore`.
 //!
 //! ```text
-//! fencepost backup 1\n
+//! fencepost backup 2\n
 //! {"release":…,"row_format":…,"store":…,"started_at_ms":…,"wall_ms":…,"time_floor_ms":…}\n
 //! kind (1) | id (32) | length (4, little-endian) | the row as the codec writes it        for each row
 //! 0 | {"ended_at_ms":…,"rows":[…]}\n                                                     the trailer
@@ -27,7 +27,8 @@ use super::{
 };
 
 const MAGIC: &str = "fencepost backup ";
-const FORMAT: u64 = 1;
+/// The first had no rows of lanes; nothing else differs.
+const FORMATS: [&str; 2] = ["1", "2"];
 const LINE_BYTES_MAX: usize = 4_096;
 /// Far more than any row; a damaged length must not be read into memory.
 const ROW_BYTES_MAX: u32 = 256 << 20;
@@ -51,7 +52,7 @@ pub struct Header {
 
 impl Header {
     pub(super) fn bytes(&self) -> Vec<u8> {
-        let mut out = format!("{MAGIC}{FORMAT}\n{{\"release\":").into_bytes();
+        let mut out = format!("{MAGIC}{}\n{{\"release\":", FORMATS[1]).into_bytes();
         write_string(&mut out, &self.release);
         out.extend_from_slice(format!(",\"row_format\":{},\"store\":", self.row_format).as_bytes());
         write_string(&mut out, &self.store);
@@ -132,7 +133,7 @@ impl<R: Read> Reader<R> {
         let mut digest = Sha256::new();
         let magic = line(&mut file, &mut digest)?;
         let format = magic.strip_prefix(MAGIC.as_bytes()).ok_or_else(|| damaged("it does not begin like one"))?;
-        if format != FORMAT.to_string().as_bytes() {
+        if !FORMATS.iter().any(|known| known.as_bytes() == format) {
             return Err(damaged("it is of a newer release; restore it with that one"));
         }
         let header =
@@ -144,6 +145,10 @@ impl<R: Read> Reader<R> {
         let rows = Counts::default();
         let contents = Contents { header, ended_at, rows, pending: 0, lapsed: 0, in_doubt: 0, latest: Millis(0) };
         Ok(Self { file, digest, contents, is_over: false })
+    }
+
+    pub(super) fn started_at(&self) -> Millis {
+        self.contents.header.started_at
     }
 
     /// The next row; none once the whole file was found sound.
@@ -231,7 +236,10 @@ fn read_trailer(line: &[u8]) -> Option<(Millis, Counts)> {
     let said = json::parse(line).ok()?;
     let Value::Array(rows) = &said.get("rows")?.value else { return None };
     let rows: Option<Vec<u64>> = rows.iter().map(Node::as_u64).collect();
-    Some((Millis(said.get("ended_at_ms")?.as_u64()?), Counts(rows?.try_into().ok()?)))
+    let mut rows = rows?;
+    // Kinds that came later are not counted in an older file.
+    rows.resize(rows.len().max(KINDS.len()), 0);
+    Some((Millis(said.get("ended_at_ms")?.as_u64()?), Counts(rows.try_into().ok()?)))
 }
 
 // A line without its end. Byte by byte: what follows it is not text, and the reader is buffered.

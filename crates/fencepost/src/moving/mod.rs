@@ -6,9 +6,9 @@ mod backup;
 mod copy;
 mod file;
 mod fill;
-mod rows;
-
+mod lanes;
 mod restore;
+mod rows;
 
 use std::{fmt, io};
 
@@ -21,9 +21,22 @@ pub use restore::{Restored, restore};
 
 use crate::clock::Clock;
 
-/// Every kind of row. Fences come first: a version head that was read later is never older than the fences under it,
-/// so what a restored store holds cannot let an older version pass.
-const KINDS: [Kind; 5] = [Kind::Fence, Kind::VersionHead, Kind::AgainHead, Kind::Alias, Kind::Trace];
+/// Every kind of row but words between nodes, which are only about now. Fences come first: a version head that was read
+/// later is never older than the fences under it, so what a restored store holds cannot let an older version pass. The
+/// order of what belongs to lanes is what `lanes` relies on. New kinds come last: a backup counts rows in this order.
+const KINDS: [Kind; 11] = [
+    Kind::Fence,
+    Kind::VersionHead,
+    Kind::AgainHead,
+    Kind::Alias,
+    Kind::Trace,
+    Kind::Route,
+    Kind::Lane,
+    Kind::Entry,
+    Kind::Tail,
+    Kind::DeadLetter,
+    Kind::Cancelled,
+];
 
 /// What a kind of row is called: one of it, several of it.
 fn names(kind: Kind) -> (&'static str, &'static str) {

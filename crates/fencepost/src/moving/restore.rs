@@ -1,5 +1,5 @@
 //! Fills an empty store from a backup file, raises its time past every token the lost store may have given, and ends the
-//! claims that were under way.
+//! claims that were under way and the say of whoever drove a lane.
 //! Never writes before the whole file was found sound. Called by `fencepost restore`.
 
 use std::{
@@ -17,6 +17,7 @@ use super::{
     Contents, Counts, Error, Meter, Progress,
     file::{Reader, verify},
     fill::{Compared, compare, fill},
+    lanes::Lanes,
     rows::{Pages, Scan},
 };
 use crate::clock::Clock;
@@ -49,6 +50,7 @@ pub async fn restore<R: Read + Seek>(
     told: &mut dyn FnMut(Progress),
 ) -> Result<Restored, Error> {
     let contents = verify(BufReader::new(&mut *file))?;
+    let lanes = Lanes::read(from_start(file)?)?;
     let mut meter = Meter::new(clock, told);
     let now = store_time(&contents, Millis(clock.wall_ms())).max(to.now().unwrap_or_default());
     let known = [contents.header.time_floor, contents.latest, contents.ended_at, to.time_floor().await?];
@@ -58,7 +60,7 @@ pub async fn restore<R: Read + Seek>(
     let there = count(to, &mut meter).await?;
     // An interrupted restore has left the floor that it went by.
     let ended = if there > 0 { to.time_floor().await? } else { floor };
-    let ended = Ended { token: Token(ended.0), at: contents.ended_at };
+    let ended = Ended { token: Token(ended.0), at: contents.ended_at, lanes: &lanes };
     if there > 0 {
         let held = held(file, to, ended, floor, &mut meter).await?.same.total();
         if held < there {
@@ -98,12 +100,13 @@ async fn count(store: &Arc<dyn Store>, meter: &mut Meter<'_>) -> Result<u64, Err
 /// The claims of a backup as they are restored: over, under a token that nobody holds. Whoever held them then may have
 /// acted since, or have been followed by others.
 #[derive(Clone, Copy)]
-struct Ended {
+struct Ended<'l> {
     token: Token,
     at: Millis,
+    lanes: &'l Lanes,
 }
 
-impl Ended {
+impl Ended<'_> {
     fn end(self, row: Arc<Row>) -> Arc<Row> {
         let Record::Fence(fence) = &row.record else { return row };
         let State::Pending { lease_expires, on_lapse, forget_at } = &fence.state else { return row };
@@ -118,29 +121,40 @@ impl Ended {
     }
 }
 
-struct Rows<R> {
+struct Rows<'l, R> {
     file: Reader<R>,
-    ended: Ended,
+    ended: Ended<'l>,
 }
 
-impl<R: Read> Pages for Rows<R> {
+impl<R: Read> Pages for Rows<'_, R> {
     async fn page(&mut self) -> Result<Found, Error> {
-        let page = self.file.page().await?;
-        Ok(page.into_iter().map(|(key, row)| (key, self.ended.end(row))).collect())
+        loop {
+            let page = self.file.page().await?;
+            let is_over = page.is_empty();
+            let restored = |(key, row)| Some((key, self.ended.lanes.restored(&key, self.ended.end(row))?));
+            let page: Found = page.into_iter().filter_map(restored).collect();
+            if is_over || !page.is_empty() {
+                return Ok(page);
+            }
+        }
     }
 }
 
 async fn held<R: Read + Seek>(
     file: &mut R,
     to: &Arc<dyn Store>,
-    ended: Ended,
+    ended: Ended<'_>,
     now: Millis,
     meter: &mut Meter<'_>,
 ) -> Result<Compared, Error> {
     compare(&mut again(file, ended)?, &**to, now, meter).await
 }
 
-fn again<R: Read + Seek>(file: &mut R, ended: Ended) -> Result<Rows<BufReader<&mut R>>, Error> {
+fn again<'f, 'l, R: Read + Seek>(file: &'f mut R, ended: Ended<'l>) -> Result<Rows<'l, BufReader<&'f mut R>>, Error> {
+    Ok(Rows { file: from_start(file)?, ended })
+}
+
+fn from_start<R: Read + Seek>(file: &mut R) -> Result<Reader<BufReader<&mut R>>, Error> {
     file.seek(SeekFrom::Start(0))?;
-    Ok(Rows { file: Reader::open(BufReader::new(file))?, ended })
+    Reader::open(BufReader::new(file))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fencepost_kernel::{
     Millis, RowKey,
     fence::{Fence, Record, State},
+    lane::Fate,
 };
 use fencepost_store::{Found, Store};
 
@@ -84,7 +85,14 @@ pub(super) fn latest(record: &Record) -> Millis {
         Record::Trace(trace) => trace.recent.iter().map(|(at, _)| *at).max().unwrap_or(trace.first_seen),
         Record::Route(route) => route.at,
         Record::Entry(entry) => entry.published,
-        Record::DeadLetter(letter) => letter.at,
+        Record::Lane(lane) => {
+            let tried = lane.trouble.as_ref().map_or(Millis(0), |trouble| trouble.last_at);
+            tried.max(lane.paused.as_ref().map_or(Millis(0), |pause| pause.at))
+        }
+        Record::DeadLetter(letter) => match &letter.fate {
+            Fate::Waiting => letter.at,
+            Fate::Redriven { at, .. } | Fate::Discarded { at, .. } => *at,
+        },
         _ => Millis(0),
     }
 }

@@ -27,10 +27,24 @@ pub struct Dispatch {
     pub ca: Option<PathBuf>,
     /// The key that seals secrets and cursors.
     pub key_file: Option<PathBuf>,
+    /// The Kafka cluster that events may go to.
+    pub kafka_brokers: Option<String>,
+    /// Whose warehouses they are, in the keys of messages.
+    pub kafka_account: Option<String>,
 }
 
-const FIELDS: [&str; 8] =
-    ["in_flight_max", "per_host_max", "timeout", "blocked_after", "alert_webhook", "egress_allow", "ca", "key_file"];
+const FIELDS: [&str; 10] = [
+    "in_flight_max",
+    "per_host_max",
+    "timeout",
+    "blocked_after",
+    "alert_webhook",
+    "egress_allow",
+    "ca",
+    "key_file",
+    "kafka_brokers",
+    "kafka_account",
+];
 
 /// Reads the section. `None` only beside at least one error.
 pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
@@ -51,6 +65,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
     let (timeout, blocked_after) = (span(reader, "timeout"), span(reader, "blocked_after"));
     let (alert_webhook, ca) = (text(reader, "alert_webhook"), text(reader, "ca"));
     let key_file = text(reader, "key_file");
+    let (kafka_brokers, kafka_account) = (text(reader, "kafka_brokers"), text(reader, "kafka_account"));
     let egress_allow = fields.get("egress_allow").and_then(|node| reader.texts(node, "`egress_allow`"));
     Some(Dispatch {
         in_flight_max: in_flight_max?,
@@ -61,5 +76,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
         egress_allow: egress_allow?,
         ca: ca?.map(PathBuf::from),
         key_file: key_file?.map(PathBuf::from),
+        kafka_brokers: kafka_brokers?,
+        kafka_account: kafka_account?,
     })
 }

@@ -35,12 +35,15 @@ pub struct World {
 struct View<'w> {
     world: &'w World,
     loaded: BTreeSet<RowKey>,
+    /// Whether more may still be asked for: then what is not loaded yet reads as absent.
+    open: bool,
 }
 
 impl Rows for View<'_> {
     fn row(&self, key: &RowKey) -> Option<&Row> {
-        assert!(self.loaded.contains(key), "{key:?} was read but is not in the footprint");
-        self.world.rows.get(key)
+        let loaded = self.loaded.contains(key);
+        assert!(loaded || self.open, "{key:?} was read but is not in the footprint");
+        self.world.rows.get(key).filter(|_| loaded)
     }
 }
 
@@ -59,7 +62,7 @@ impl World {
         footprint(command, &mut |key| {
             loaded.insert(key);
         });
-        let mut view = View { world: self, loaded };
+        let mut view = View { world: self, loaded, open: true };
         // Rows name further rows, a few times over.
         loop {
             let mut more = BTreeSet::new();
@@ -67,6 +70,7 @@ impl World {
                 more.insert(key);
             });
             if more.is_subset(&view.loaded) {
+                view.open = false;
                 return decide(command, &view, self.now);
             }
             view.loaded.extend(more);

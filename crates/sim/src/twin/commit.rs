@@ -78,7 +78,7 @@ impl Twin {
             let _turn = twin.turn.lock().await;
             if twin.alive().is_ok() {
                 let applied = twin.apply(&sets, now).await.unwrap_or_default();
-                let count = applied.iter().filter(|verdict| **verdict == Verdict::Applied).count();
+                let count = applied.iter().filter(|verdict| verdict.applied()).count();
                 twin.recorder.count("landed_late", format_args!("{count} of {} sets", sets.len()));
             }
         });
@@ -182,9 +182,15 @@ impl Twin {
     async fn records(&self, sets: &[WriteSet], before: &Memory, now: Millis) -> Result<Vec<u8>, Error> {
         let (steps, mut out) = (Memory::clone(before), Vec::new());
         for set in sets {
-            let keys: Vec<RowKey> = set.writes.iter().map(|write| write.key).collect();
-            let known = steps.load(&keys).await?;
-            steps.commit(std::slice::from_ref(set), now).await?;
+            let mut keys: Vec<RowKey> = set.writes.iter().map(|write| write.key).collect();
+            keys.extend(&set.also.drops);
+            keys.extend(set.also.append.iter().map(|append| RowKey::tail(append.lane)));
+            let mut known = steps.load(&keys).await?;
+            let verdicts = steps.commit(std::slice::from_ref(set), now).await?;
+            if let (Some(append), [Verdict::Appended(seq)]) = (&set.also.append, verdicts.as_slice()) {
+                keys.push(RowKey::entry(append.lane, *seq));
+                known.push(None);
+            }
             let changed = keys.iter().zip(known).zip(steps.load(&keys).await?);
             let rows: Stored = changed
                 .filter(|((_, known), left)| {
@@ -210,4 +216,56 @@ async fn overwriting(sets: &[WriteSet], before: &Memory, now: Millis) -> Result<
         steps.commit(std::slice::from_ref(set), now).await?;
     }
     Ok(sets)
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_kernel::{
+        Write,
+        command::{Also, CommitId},
+        fence::Record,
+        key::LaneId,
+        lane::{Append, Entry},
+    };
+
+    use super::*;
+    use crate::{clock::Clocks, faults::Faults, history::History, recorder::Recorder};
+
+    const LANE: LaneId = LaneId([1; 24]);
+
+    async fn open(disk: Disk) -> Arc<Twin> {
+        let recorder = Recorder::new(Arc::new(Clocks::new(None)), History::default());
+        let rng = fastrand::Rng::with_seed(1);
+        Twin::open(disk, Faults::none(), None, rng, recorder.into(), None).await.expect("the disk is sound")
+    }
+
+    fn publish(id: u64, drops: Vec<RowKey>) -> WriteSet {
+        let told_in = RowKey::poke(&id.to_string(), LANE);
+        let entry = Entry {
+            correlation_id: id.to_string(),
+            kind: String::new(),
+            warehouse: String::new(),
+            body: vec![id as u8].into(),
+            published: Millis(1),
+            redrive_of: None,
+        };
+        let append = Some(Append { lane: LANE, entry: entry.into(), told_in, driven: None });
+        let writes = vec![Write { key: told_in, expect: None, put: Some(Record::Poke) }];
+        WriteSet { id: CommitId(id), writes, also: Also { append, drops, ..Also::default() } }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_survives_a_crash_with_its_order_and_without_what_was_dropped() {
+        let twin = open(Disk::default()).await;
+        let sets = [publish(1, Vec::new()), publish(2, Vec::new()), publish(2, Vec::new())];
+        let verdicts = twin.commit(&sets, Millis(1)).await.expect("nothing goes wrong here");
+        assert_eq!(verdicts, [Verdict::Appended(1), Verdict::Appended(2), Verdict::Applied]);
+        twin.commit(&[publish(3, vec![RowKey::entry(LANE, 1)])], Millis(2)).await.expect("nor here");
+        let twin = open(twin.crash()).await;
+        let page = twin.scan(fencepost_kernel::key::Kind::Entry, None, 9).await.expect("nor here");
+        let found: Vec<_> = page.iter().map(|(key, row)| (key.place().1, row.revision.0)).collect();
+        assert_eq!(found, [(2, 2), (3, 3)]);
+        let next = twin.commit(&[publish(4, Vec::new())], Millis(3)).await.expect("nor here");
+        assert_eq!(next, [Verdict::Appended(4)]);
+    }
 }

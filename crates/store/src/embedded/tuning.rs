@@ -75,9 +75,9 @@ pub(super) fn fences() -> KeyspaceCreateOptions {
         .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_BYTES)))
 }
 
-/// Everything else: few rows beside the fences.
+/// Everything else: heads, and the rows of lanes, of which entries soon go again.
 pub(super) fn others() -> KeyspaceCreateOptions {
-    KeyspaceCreateOptions::default().max_memtable_size(8 << 20)
+    KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES)
 }
 
 struct Expiry {
@@ -103,6 +103,10 @@ struct Filter {
 impl CompactionFilter for Filter {
     fn filter_item(&mut self, item: ItemAccessor<'_>, _: &Context) -> CompactionFilterResult {
         let Some(key) = (self.addressed)(item.key()) else { return Ok(Verdict::Keep) };
+        // Entries never expire and may be large: they are not even read.
+        if key.kind == Kind::Entry {
+            return Ok(Verdict::Keep);
+        }
         // A damaged row stays where it is, for whoever reads it to be told.
         let expired = codec::head(&key, &item.value()?)
             .is_ok_and(|head| head.expires.is_some_and(|expires| expires.0 <= self.now));

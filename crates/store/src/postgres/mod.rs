@@ -11,6 +11,7 @@ pub mod in_tx;
 mod link;
 mod nodes;
 mod promises;
+mod remember;
 mod rows;
 mod schema;
 mod sql;
@@ -27,13 +28,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost_kernel::{
-    Millis, RowKey,
-    command::CommitId,
-    fence::Record,
-    key::Kind,
-    lane::{Append, Tail, placed},
-};
+use fencepost_kernel::{Millis, RowKey, command::CommitId, key::Kind};
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio_postgres::Row;
@@ -44,6 +39,7 @@ use self::{
     commit::Committer,
     fault::Failed,
     link::{Link, Session, dial},
+    remember::remember,
     stamp::Stamp,
 };
 use crate::{
@@ -199,34 +195,12 @@ impl Inner {
         match &outcome {
             Ok(verdicts) => {
                 perhaps.clear();
-                self.remember(&sets, verdicts);
+                remember(&self.hot, &sets, verdicts);
             }
             Err(Error::Unknown(_)) => perhaps.extend(sets.iter().map(|set| set.id)),
             Err(_) => {}
         }
         outcome
-    }
-
-    fn remember(&self, sets: &[WriteSet], verdicts: &[Verdict]) {
-        for (set, verdict) in sets.iter().zip(verdicts).filter(|(_, verdict)| verdict.applied()) {
-            let row = |record| fencepost_kernel::Row { record, revision: set.id };
-            for write in &set.writes {
-                self.hot.written(write.key, write.put.clone().map(row));
-            }
-            set.also.drops.iter().for_each(|key| self.hot.written(*key, None));
-            if let Some(Append { lane, told_in, .. }) = &set.also.append {
-                let told = match verdict {
-                    Verdict::Appended(seq) => {
-                        self.hot.written(RowKey::tail(*lane), Some(row(Record::Tail(Tail { last: *seq }))));
-                        let write = set.writes.iter().find(|write| write.key == *told_in);
-                        write.and_then(|write| write.put.as_ref()).map(|record| row(placed(record, *seq)))
-                    }
-                    // An earlier try of it has the position.
-                    _ => None,
-                };
-                self.hot.written(*told_in, told);
-            }
-        }
     }
 
     async fn sweep(&self, now: Millis, limit: usize) -> Result<usize, Error> {
@@ -321,6 +295,11 @@ impl Store for Postgres {
     fn sweep(&self, now: Millis, limit: usize) -> BoxFuture<'_, Result<Option<usize>, Error>> {
         let inner = self.inner.clone();
         self.run(async move { inner.sweep(now, limit).await.map(Some) })
+    }
+
+    fn alive(&self) -> BoxFuture<'_, Result<Vec<(String, Millis)>, Error>> {
+        let inner = self.inner.clone();
+        self.run(async move { inner.alive().await })
     }
 
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Error>> {

@@ -45,6 +45,9 @@ const LIST: &str = "SELECT node.id, node.address, node.release, node.format, nod
     ) held ON held.node = node.id
     WHERE (node.address <> '' OR held.count > 0) AND node.seen > clock_timestamp() - interval '60 seconds' ORDER BY node.id";
 
+const ALIVE: &str = "SELECT id, seen, clock_timestamp() FROM fencepost_nodes
+    WHERE address <> '' AND seen > clock_timestamp() - interval '60 seconds'";
+
 /// Enters the node among the others, and says which row format it shall write. Under the lock of the one row that says
 /// so: nobody raises it past what a node reads that is just coming in.
 pub(super) async fn register(client: &mut Client, opener: &Opener, format_max: u8) -> Result<u8, Failed> {
@@ -114,6 +117,15 @@ impl Inner {
             self.within(&session, session.query(PRUNE, &[node])).await?.map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// Those that were seen in the last minute and serve clients.
+    pub(super) async fn alive(&self) -> Result<Vec<(String, Millis)>, Error> {
+        let rows = self.ask(&self.keeping, ALIVE, &[]).await?;
+        if let Some(row) = rows.last() {
+            self.clock.heard(row.get::<_, Stamp>(2).0);
+        }
+        Ok(rows.iter().map(|row| (row.get(0), row.get::<_, Stamp>(1).0)).collect())
     }
 
     /// Those that were seen in the last minute and serve somebody or hold something.

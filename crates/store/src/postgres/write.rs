@@ -24,7 +24,7 @@ pub(super) fn touched(set: &WriteSet) -> impl Iterator<Item = RowKey> {
     let writes = set.writes.iter().map(|write| write.key);
     let tail = also.append.iter().map(|append| RowKey::tail(append.lane));
     let drops = also.drops.iter().copied().filter(|key| key.kind != Kind::Entry);
-    writes.chain(also.held.iter().map(|(key, _)| *key)).chain(tail.take(0)).chain(drops)
+    writes.chain(also.held.iter().map(|(key, _)| *key)).chain(tail).chain(drops)
 }
 
 /// Writes every change, in one round trip, and says whether all of them went through: a row that was not there may be

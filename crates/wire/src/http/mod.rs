@@ -4,6 +4,7 @@
 mod admin;
 mod backup;
 mod call;
+pub mod executor;
 mod fences;
 mod health;
 mod nodes;

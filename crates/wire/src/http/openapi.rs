@@ -1,6 +1,9 @@
 //! `/openapi.json`: the contract in OpenAPI 3.1, made from the same tables that the code uses: the error codes come
 //! from `problem`, and a test holds the paths against the router. A snapshot is committed.
 
+mod schemas;
+mod wes;
+
 use axum::{body::Body, response::Response};
 use http::{HeaderValue, header};
 use serde_json::{Map, Value, json};
@@ -31,8 +34,12 @@ struct Operation {
 }
 
 const GUARDED: &[Code] = &[Code::Malformed, Code::Unauthorized, Code::Forbidden, Code::StoreUnavailable];
-const WRITE: &[Code] =
-    &[Code::WrongKey, Code::UnknownScope, Code::StoreUnsupported, Code::TooLarge, Code::NotJson, Code::Timeout];
+const WRITE: &[Code] = &[Code::StoreUnsupported, Code::TooLarge, Code::NotJson, Code::Timeout];
+/// What a request that names a fence may hear beside that.
+const KEYED: &[Code] = &[Code::WrongKey, Code::UnknownScope];
+
+/// Requests whose body may be left out.
+const OPTIONAL: &[&str] = &["Redrive"];
 
 /// In place of a schema: the answer is bytes.
 const FILE: &str = "";
@@ -176,15 +183,19 @@ const OPEN: &[(&str, &str)] = &[
     ("/openapi.json", "This document"),
 ];
 
+fn operations() -> impl Iterator<Item = &'static Operation> {
+    OPERATIONS.iter().chain(wes::OPERATIONS)
+}
+
 /// The paths that the document names, with their methods.
 pub fn paths() -> Vec<(&'static str, &'static str)> {
-    let guarded = OPERATIONS.iter().map(|operation| (operation.method, operation.path));
+    let guarded = operations().map(|operation| (operation.method, operation.path));
     guarded.chain(OPEN.iter().map(|(path, _)| ("get", *path))).collect()
 }
 
 fn document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
-    for operation in OPERATIONS {
+    for operation in operations() {
         let entry = paths.entry(operation.path).or_insert_with(|| json!({}));
         entry[operation.method] = said(operation);
     }
@@ -202,7 +213,7 @@ fn document() -> Value {
         "paths": paths,
         "components": {
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-            "schemas": schemas(&codes),
+            "schemas": schemas::schemas(&codes),
         },
     })
 }
@@ -216,8 +227,13 @@ fn said(operation: &Operation) -> Value {
         };
         responses.insert(status.to_string(), json!({"description": description, "content": content}));
     }
-    let write: &[Code] = if operation.request.is_some() { WRITE } else { &[] };
-    for code in GUARDED.iter().chain(write).chain(operation.refusals) {
+    let none: &[Code] = &[];
+    let (keyed, write) = match operation.request {
+        None => (none, none),
+        Some(_) if wes::OPERATIONS.iter().any(|other| other.path == operation.path) => (none, WRITE),
+        Some(_) => (KEYED, WRITE),
+    };
+    for code in GUARDED.iter().chain(keyed).chain(write).chain(operation.refusals) {
         let (status, name, title) = code.parts();
         let entry = responses.entry(status.to_string()).or_insert_with(|| {
             json!({"description": "", "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}})
@@ -239,61 +255,7 @@ fn said(operation: &Operation) -> Value {
         said["parameters"] = json!(parameters);
     }
     if let Some(request) = operation.request {
-        said["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{request}")}}}});
+        said["requestBody"] = json!({"required": !OPTIONAL.contains(&request), "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{request}")}}}});
     }
     said
-}
-
-fn schemas(codes: &[&str]) -> Value {
-    let text = json!({"type": "string"});
-    let time = json!({"type": "string", "format": "date-time"});
-    let count = json!({"type": "integer", "minimum": 0});
-    let yes = json!({"type": "boolean"});
-    let key = json!({"type": "object", "additionalProperties": {"type": ["string", "integer", "boolean"]}, "description": "Exactly the scope's fields"});
-    let target = [("scope", &text), ("key", &key), ("seq", &count), ("tenant", &text)];
-    let object = |required: &[&str], parts: &[(&str, &Value)]| {
-        let properties: Map<String, Value> =
-            parts.iter().map(|(name, schema)| ((*name).to_owned(), (*schema).clone())).collect();
-        json!({"type": "object", "required": required, "properties": properties})
-    };
-    let with = |more: &[(&'static str, Value)], required: &[&str]| {
-        let mut schema = object(required, &target);
-        for (name, value) in more {
-            schema["properties"][*name] = value.clone();
-        }
-        schema
-    };
-    let any = json!({"description": "Any JSON; kept and returned byte for byte"});
-    let source = object(&["type", "id"], &[("type", &text), ("id", &text)]);
-    let version = json!({"type": ["integer", "string"]});
-    let claim = [
-        ("body", json!({"description": "Any JSON; another body under the same key is a conflict"})),
-        ("version", version),
-        ("source", source),
-        ("lease_ms", json!({"type": "integer", "minimum": 1})),
-        ("wait_ms", count.clone()),
-    ];
-    let key_hex = json!({"type": "string", "pattern": "^[0-9a-f]{64}$"});
-    json!({
-        "Target": object(&["scope", "key"], &target),
-        "Claim": with(&claim, &["scope", "key"]),
-        "Again": with(&claim, &["scope", "key", "seq"]),
-        "Seal": with(&[("token", count.clone()), ("effect_id", text.clone()), ("receipt", any.clone())], &["scope", "key", "token", "effect_id", "receipt"]),
-        "Renew": with(&[("token", count.clone()), ("lease_ms", json!({"type": "integer", "minimum": 1}))], &["scope", "key", "token"]),
-        "Release": with(&[("token", count.clone())], &["scope", "key", "token"]),
-        "Resolve": with(&[("outcome", json!({"enum": ["sealed", "released"]})), ("why", text.clone()), ("token", count.clone()), ("effect_id", text.clone()), ("receipt", any.clone())], &["scope", "key", "outcome", "why"]),
-        "Batch": json!({"type": "object", "required": ["commands"], "properties": {"commands": {"type": "array", "maxItems": 1000, "items": {"type": "object", "required": ["op"], "properties": {"op": {"enum": ["claim", "again", "seal", "renew", "release"]}}}}}}),
-        "BatchResults": json!({"type": "object", "required": ["results"], "properties": {"results": {"type": "array", "items": {"type": "object", "required": ["status", "body"], "properties": {"status": {"type": "integer"}, "body": {"type": "object"}}}}}}),
-        "New": object(&["decision", "idempotency_key", "token", "attempt", "recovering", "lease_expires_at"], &[("decision", &json!({"const": "new"})), ("idempotency_key", &key_hex), ("token", &count), ("attempt", &count), ("recovering", &yes), ("lease_expires_at", &time), ("earlier", &json!({"type": "object", "description": "The attempt that lapsed, where recovering"}))]),
-        "Duplicate": object(&["decision", "replay", "idempotency_key", "effect_id", "receipt"], &[("decision", &json!({"const": "duplicate"})), ("replay", &json!({"const": true})), ("idempotency_key", &key_hex), ("effect_id", &text), ("receipt", &any), ("first_seen_at", &time), ("sealed_at", &time), ("expires_at", &time)]),
-        "Sealed": object(&["decision", "replay", "idempotency_key"], &[("decision", &json!({"const": "sealed"})), ("replay", &yes), ("idempotency_key", &key_hex), ("sealed_at", &time), ("expires_at", &time)]),
-        "Renewed": object(&["decision", "lease_expires_at"], &[("decision", &json!({"const": "renewed"})), ("idempotency_key", &key_hex), ("lease_expires_at", &time)]),
-        "Released": object(&["decision", "replay"], &[("decision", &json!({"const": "released"})), ("idempotency_key", &key_hex), ("replay", &yes)]),
-        "Resolved": object(&["decision", "replay"], &[("decision", &json!({"const": "resolved"})), ("idempotency_key", &key_hex), ("replay", &yes)]),
-        "Alias": object(&["name", "scope", "idempotency_key", "effect_id", "receipt"], &[("name", &text), ("scope", &text), ("replay", &yes), ("idempotency_key", &key_hex), ("effect_id", &text), ("receipt", &any), ("moved_at", &time)]),
-        "Lookup": object(&["exists"], &[("exists", &yes), ("scope", &text), ("tenant", &text), ("idempotencyKey", &key_hex), ("state", &json!({"enum": ["pending", "lapsed", "in_doubt", "sealed", "released"]})), ("firstSeenAt", &time), ("sealedAt", &time), ("expiresAt", &time), ("resultUrn", &text), ("attempts", &count), ("replays", &count), ("conflicts", &count), ("history", &json!({"type": "array", "items": {"type": "object", "required": ["at", "decision"]}}))]),
-        "Doubts": object(&["items", "next_cursor"], &[("items", &json!({"type": "array", "items": {"type": "object"}})), ("next_cursor", &text)]),
-        "Nodes": object(&["store", "durability", "shared", "items"], &[("store", &text), ("durability", &json!({"enum": ["none", "delayed", "synced"]})), ("because", &text), ("shared", &yes), ("store_time", &time), ("items", &json!({"type": "array", "items": object(&["id", "started_at", "seen_at"], &[("id", &text), ("address", &text), ("release", &text), ("row_format", &count), ("started_at", &time), ("seen_at", &time), ("answering", &yes), ("holds", &count)])}))]),
-        "Problem": object(&["type", "title", "status", "detail", "code", "trace_id"], &[("type", &text), ("title", &text), ("status", &json!({"type": "integer"})), ("detail", &text), ("instance", &text), ("code", &json!({"enum": codes})), ("trace_id", &text), ("diff", &json!({"type": "array", "description": "RFC 6902, from the first body to this one"})), ("sealed_version", &json!({"type": ["integer", "string"]}))]),
-    })
 }

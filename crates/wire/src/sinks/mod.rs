@@ -1,4 +1,42 @@
-//! Ways out: each implements the port through which events leave.
+//! Ways out: each transport that pushes has one, and [`Sinks`] is all of them behind the port.
 //! Never decides when or whether to try; the driver does. Made by the binary, used by the driver.
 
+pub mod kafka;
 pub mod webhook;
+
+use fencepost::dispatch::{Delivery, Sink};
+use fencepost_kernel::{
+    command::Failure,
+    lane::{Answer, Route, Transport},
+};
+use futures::future::BoxFuture;
+
+use kafka::KafkaSink;
+use webhook::WebhookSink;
+
+/// Every way out.
+pub struct Sinks {
+    /// To webhooks.
+    pub webhook: WebhookSink,
+    /// To Kafka, where a cluster is configured.
+    pub kafka: Option<KafkaSink>,
+}
+
+impl Sink for Sinks {
+    fn host(&self, route: &Route) -> String {
+        match &route.transport {
+            Transport::Kafka { topic } => format!("kafka:{topic}"),
+            _ => self.webhook.host(route),
+        }
+    }
+
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+        match (&delivery.route.transport, &self.kafka) {
+            (Transport::Kafka { .. }, Some(kafka)) => Box::pin(kafka.clone().attempt(delivery)),
+            (Transport::Kafka { .. }, None) => {
+                Box::pin(async { Err(Failure::Away(Answer::new(None, "no Kafka cluster is configured"))) })
+            }
+            _ => self.webhook.deliver(delivery),
+        }
+    }
+}

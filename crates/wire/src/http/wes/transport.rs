@@ -24,7 +24,7 @@ use crate::{
         request,
     },
     problem::{Code, Problem},
-    sinks::webhook::signature::Secret,
+    sinks::{kafka::KafkaSink, webhook::signature::Secret},
 };
 
 /// How long a receiver remembers what it has seen, where nobody says: as long as the executor of this release does.
@@ -35,6 +35,8 @@ const DRAIN_S_MAX: u64 = 300;
 /// As many secrets are live at once.
 const SECRETS_MAX: usize = 2;
 const SECRET_BYTES_MAX: usize = 1_024;
+/// As long as Kafka lets the name of a topic be.
+const TOPIC_BYTES_MAX: usize = 249;
 
 /// `PUT /wes/v1/warehouses/{warehouse_id}/transport`
 pub(in crate::http) async fn put(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -105,7 +107,7 @@ async fn route(
     }
     let transport = match (node.get("webhook"), node.get("kafka"), node.get("poll")) {
         (Some(webhook), None, None) => Transport::Webhook(self::webhook(call, webhook, known).await?),
-        (None, Some(kafka), None) => return Err(kafka_refused(kafka)),
+        (None, Some(kafka), None) => self::kafka(call, planner, kafka)?,
         (None, None, Some(poll)) => {
             only(request::object_as("`poll`", poll)?, "`poll`", &[])?;
             Transport::Poll
@@ -177,11 +179,22 @@ async fn webhook(call: &Call, node: &Node<'_>, known: Option<&Route>) -> Result<
     Ok(Webhook { url: url.to_owned(), secrets: secrets.into_iter().map(seal).collect(), standard })
 }
 
-fn kafka_refused(node: &Node<'_>) -> Problem {
-    if let Err(wrong) = request::object_as("`kafka`", node).and_then(|node| only(node, "`kafka`", &["topic"])) {
-        return wrong;
+fn kafka(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<Transport, Problem> {
+    let node = request::object_as("`kafka`", node)?;
+    only(node, "`kafka`", &["topic"])?;
+    let topic = match node.get("topic") {
+        Some(_) => request::text(node, "topic")?.to_owned(),
+        None => KafkaSink::topic(planner.as_str()),
+    };
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if topic.len() > TOPIC_BYTES_MAX || !topic.bytes().all(legal) {
+        return Err(malformed(format!("`topic` has up to {TOPIC_BYTES_MAX} of a-z A-Z 0-9 . _ -, not {topic:?}")));
     }
-    Problem::new(Code::TransportUnsupported, "this build has no Kafka: use webhook or poll")
+    if call.app.policy().dispatch.kafka_brokers.is_none() {
+        let detail = "no Kafka cluster is configured: name `dispatch.kafka_brokers`, or use webhook or poll";
+        return Err(Problem::new(Code::TransportUnsupported, detail));
+    }
+    Ok(Transport::Kafka { topic })
 }
 
 // A span as in a policy, or a number of seconds.

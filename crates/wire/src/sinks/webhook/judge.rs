@@ -3,20 +3,21 @@
 //! Called when a route is registered, and by `connect` before every connection.
 
 use std::{
-    net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
 use http::Uri;
-use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
+use tokio::time::timeout;
 
-use super::nets::{Net, nature};
+use super::{
+    lookup::Lookups,
+    nets::{Net, nature},
+};
 
 /// Longer ones are refused.
 pub const URL_BYTES_MAX: usize = 2_048;
-/// Names that are looked up at once: each takes a thread, and a silent name server holds on to it.
-const LOOKUPS_MAX: usize = 32;
 /// How long a registration waits for a name server.
 const CHECK_MS_MAX: u64 = 5_000;
 
@@ -25,7 +26,7 @@ const CHECK_MS_MAX: u64 = 5_000;
 pub struct Egress {
     allow: Arc<[Rule]>,
     loopback: bool,
-    lookups: Arc<Semaphore>,
+    lookups: Lookups,
 }
 
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl Egress {
     /// With these exceptions: an address, a net such as `10.1.0.0/16`, or the name of a host, wherever it leads.
     pub fn new(allow: &[String], loopback: bool) -> Result<Self, String> {
         let allow = allow.iter().map(|text| rule(text)).collect::<Result<_, _>>()?;
-        Ok(Self { allow, loopback, lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)) })
+        Ok(Self { allow, loopback, lookups: Lookups::new() })
     }
 
     /// Whether a route may have this url. A name that does not resolve yet may: it is judged at every connection.
@@ -71,16 +72,8 @@ impl Egress {
         if let Ok(address) = target.host.parse() {
             return Ok(vec![SocketAddr::new(address, target.port)]);
         }
-        let failed = |why: &dyn std::fmt::Display| format!("{} cannot be looked up: {why}", target.host);
-        let permit = self.lookups.clone().acquire_owned().await.map_err(|error| failed(&error))?;
-        let name = (target.host.clone(), target.port);
-        let found = spawn_blocking(move || {
-            let found = name.to_socket_addrs().map(Vec::from_iter);
-            drop(permit);
-            found
-        });
-        let found = found.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
-        if found.is_empty() { Err(failed(&"it has no address")) } else { Ok(found) }
+        let found = self.lookups.find(&target.host).await?;
+        Ok(found.iter().map(|address| SocketAddr::new(*address, target.port)).collect())
     }
 
     /// One that may not be reached is enough: a name that leads inside and outside is no receiver's.

@@ -5,9 +5,10 @@
 mod answer;
 mod connect;
 mod judge;
+mod lookup;
 mod nets;
 mod request;
-pub mod signature;
+pub use fencepost::signature;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -18,7 +19,7 @@ use fencepost::{
 };
 use fencepost_kernel::{
     command::Failure,
-    lane::{Route, Transport, Webhook},
+    lane::{Answer, Route, Transport, Webhook},
 };
 use futures::future::BoxFuture;
 use http_body_util::Full;
@@ -59,7 +60,8 @@ impl Default for Settings {
         Self {
             attempt_ms_max: 15_000,
             connect_ms_max: 5_000,
-            idle_ms_max: 15_000,
+            // Common servers close after 5 s: an event must not meet a connection that is just being closed.
+            idle_ms_max: 4_000,
             idle_per_host_max: 256,
             kept_max: 2_048,
             authorities: None,
@@ -94,7 +96,8 @@ impl WebhookSink {
             return Err(later("the route is no webhook"));
         };
         let (uri, _) = judge::read(&webhook.url).map_err(|why| later(&why))?;
-        let secrets = self.open(webhook).map_err(|why| later(&why))?;
+        // A key that does not fit is this node's fault, not the event's: it must not die of it.
+        let secrets = self.open(webhook).map_err(|why| Failure::Away(Answer::new(None, &why)))?;
         let at_s = self.clock.wall_ms() / 1_000;
         let signing = Signing { secrets: &secrets, standard: webhook.standard, at_s };
         let request = request(&delivery, uri, &signing).map_err(|why| later(&why))?;

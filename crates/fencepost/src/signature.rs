@@ -1,6 +1,6 @@
 //! The signatures on a delivery, made and verified: X-FGAI, Standard Webhooks, and our own over headers and body.
 //! Never reads a clock, and never compares in a time that tells how much was right.
-//! Called by `request` to sign, and by receivers to verify.
+//! Called by the webhook sink to sign, and by receivers to verify.
 
 use std::{borrow::Cow, fmt};
 
@@ -101,7 +101,7 @@ pub enum Refused {
 /// A lane's name as it stands in headers: all but visible ASCII is percent-encoded, and so is `%`.
 pub fn lane_text(name: &str) -> Cow<'_, str> {
     let plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'%';
-    if name.as_bytes().iter().all(|byte| plain(byte)) {
+    if name.as_bytes().iter().all(plain) {
         return Cow::Borrowed(name);
     }
     let coded = |byte: u8| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };

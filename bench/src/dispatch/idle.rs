@@ -1,0 +1,55 @@
+//! How long one event takes when nothing else happens.
+//! Never sends the next one before the last is received and on record. Called by `dispatch`.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use fencepost_rig::programs::free_port;
+use serde_json::json;
+
+use super::Bench;
+use super::events::Request;
+use super::flow::ROUND_TRIPS;
+use super::planner;
+use super::receiver::{DELIVER, now_ns};
+use super::table::{Finding, Goal};
+use super::world::{Receiver, World, delays, drive};
+use crate::http::Connection;
+
+/// Between a receipt and the next event.
+const REST: Duration = Duration::from_millis(10);
+
+/// One event at a time, on a system that does nothing else.
+pub fn idle(bench: &Bench<'_>) -> Result<Vec<Finding>> {
+    let events = bench.sizes.idle;
+    let receiver = Receiver::start(bench.ground, "receiver", free_port()?)?;
+    let bare = Receiver::start(bench.ground, "bare-receiver", free_port()?)?;
+    let world = World::start(bench.ground, bench.store, "idle")?;
+    let port = world.port()?;
+    let round_trip = bare.round_trips(ROUND_TRIPS)?;
+    let mut sync = bench.syncs(world.dir())?;
+    let delays = drive(async {
+        planner::route_to_webhook(port, 0..1, receiver.port(), DELIVER).await?;
+        let mut connection = Connection::open(port).await?;
+        let (mut request, mut sent) = (Request::publish(1), Vec::new());
+        for number in 0..events {
+            request.set(0, number, 0);
+            sent.push(now_ns());
+            planner::expect_accepted(&mut connection, &request).await?;
+            receiver.wait(number + 1).await?;
+            // Its record is still to be made.
+            tokio::time::sleep(REST).await;
+        }
+        delays(&sent, &receiver.times_ns().await?, 0..events)
+    })?;
+    sync.add(&bench.syncs(world.dir())?)?;
+    let (p50, p99) = (delays.percentile_ms(50.0), delays.percentile_ms(99.0));
+    let mark = 2.0 * sync.percentile_ms(50.0) + round_trip.percentile_ms(50.0) + 2.0;
+    let more = json!({
+        "events": events, "p99_ms": p99, "sync_p50_ms": sync.percentile_ms(50.0), "sync_p99_ms": sync.percentile_ms(99.0),
+        "round_trip_p50_ms": round_trip.percentile_ms(50.0),
+    });
+    let mark = ("2 syncs + round trip + 2 ms".to_owned(), mark);
+    let p50 = Finding::ratio('b', "idle: publish to receipt, p50 ms", p50, mark, Goal::AtMost(1.0)).with(more);
+    Ok(vec![p50, Finding::alone('b', "idle: publish to receipt, p99 ms", p99)])
+}

@@ -1,0 +1,78 @@
+//! `fencepost executor`: stands in front of a service that executes work. Verifies and fences what planners post, and hands
+//! each event over once. Never starts without a secret: what nobody signed is nobody's.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::{Context, bail};
+use fencepost::{Fencepost, executor::Receiver, policy::server::Level, signature::Secret};
+use fencepost_wire::{
+    http::executor::{Front, Handler, router},
+    log::Log,
+    server::{self, Limits},
+};
+use tokio::net::TcpListener;
+
+/// Receive dispatch by webhook for a service that executes it.
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub struct Args {
+    /// Address and port
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7412")]
+    listen: SocketAddr,
+    /// Directory of the fences: what was received is remembered here for seven days
+    #[arg(long, value_name = "DIR", default_value = "./fencepost-executor")]
+    data: PathBuf,
+    /// File with the planner's secret; a second line is the secret before it, while they are being changed
+    #[arg(long, value_name = "FILE")]
+    secret_file: PathBuf,
+    /// Where each event is handed over, once, as a POST; any 2xx means that it is done
+    #[arg(long, value_name = "URL")]
+    forward: String,
+    /// How long the handler may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    timeout: u64,
+}
+
+const AFTER: &str = "\
+Planners post to http://ADDR/webhooks/dispatch. A signature that is not right is 401, and nothing is touched. An event
+that was received before is answered {\"accepted\":true,\"replay\":true} and not handed over again. The planner is answered
+only after the outcome is on disk; a handler that is down makes the planner try again.
+
+The handler gets the envelope byte for byte, with Idempotency-Key, Fencepost-Token and Fencepost-Attempt: it may see an
+event again where it, or this process, died before it answered.
+
+Example:
+  printf %s \"$SECRET\" > planner.secret
+  fencepost executor --secret-file planner.secret --forward http://127.0.0.1:9000/dispatch";
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    let code = runtime.block_on(serve(args))?;
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(code)
+}
+
+async fn serve(args: Args) -> anyhow::Result<ExitCode> {
+    let text = std::fs::read_to_string(&args.secret_file)
+        .with_context(|| format!("cannot read {}", args.secret_file.display()))?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let secrets: Vec<Secret> =
+        lines.map(|line| Secret::new(line.as_bytes())).collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
+    if secrets.is_empty() || secrets.len() > 2 {
+        bail!("{} must hold one secret, or two, a line each", args.secret_file.display());
+    }
+    let handler = Handler::new(&args.forward, Duration::from_secs(args.timeout)).map_err(anyhow::Error::msg)?;
+    let once = Fencepost::open(&args.data).await?;
+    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
+    let log = Log::new(Level::Info, std::io::stdout());
+    eprintln!("fencepost: executor on http://{}/webhooks/dispatch", listener.local_addr()?);
+    let engine = once.engine().downgrade();
+    let now_ms = move || engine.upgrade().map_or(0, |engine| engine.now().0);
+    let receiver = Receiver::new(once.clone(), secrets);
+    let front = Arc::new(Front { receiver, handler, log: log.clone(), now_ms: Box::new(now_ms) });
+    let shutdown = crate::serve::stop(log.clone(), once.engine().now().0);
+    server::serve(listener, router(front), Limits::default(), None, shutdown).await;
+    once.close().await;
+    log.flush();
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,253 @@
+//! `fencepost lanes`: where every lane stands, live where asked; and a person's hand on one of them.
+//! Asks a running server, which decides. An act may be typed again: the second time nothing happens.
+
+mod show;
+
+use std::{
+    collections::BTreeMap,
+    io::{self, ErrorKind, IsTerminal, Write, stdout},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Subcommand;
+use fencepost_kernel::json::Node;
+
+use crate::{
+    client::{Server, encode},
+    table::{cut, now_ms, table, terminal, until},
+    wes::{Refusal, answer, get, is, number, page_text, pages, parse, post, query, quoted, text},
+};
+
+const LANES: &str = "/wes/v1/dispatch/lanes";
+/// Those that want a person first.
+const STATES: [&str; 6] = ["blocked", "paused", "retrying", "delivering", "waiting", "idle"];
+
+/// Show where lanes stand; pause, resume or skip.
+#[derive(clap::Args)]
+#[command(after_help = AFTER, args_conflicts_with_subcommands = true)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    list: List,
+}
+
+const AFTER: &str = "\
+A lane is called PLANNER:WAREHOUSE, or PLANNER:poll:EXECUTOR where the executor polls. Its lane_id does, too.
+
+Examples:
+  fencepost lanes                              every lane, those that want a person first
+  fencepost lanes --watch                      the same, live, every 2 seconds
+  fencepost lanes --state retrying --json      those whose head fails, for a program
+  fencepost lanes show fgai-wms:WH-1           one lane, its head, and what to do
+  fencepost lanes pause fgai-wms:WH-1 --why 'dock 4 is rebuilt'
+  fencepost lanes resume fgai-wms:WH-1
+  fencepost lanes skip fgai-wms:WH-1 41        its head to the dead letters, now
+
+Exits 0 when it is done, 1 when the server refuses or is not there, 2 on a wrong command line.";
+
+#[derive(clap::Args)]
+struct List {
+    /// Only the lanes of this planner
+    #[arg(long, value_name = "ID")]
+    planner: Option<String>,
+    /// Only lanes in this state
+    #[arg(long, value_parser = STATES)]
+    state: Option<String>,
+    /// How many lanes
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    /// Draw it again every so many seconds, until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    watch: Option<u64>,
+    /// Print the server's answer as it is
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// One lane: its head, what came of the last attempt, and what to do
+    Show {
+        #[command(flatten)]
+        on: On,
+        /// Print the server's answer as it is
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let nothing leave; nothing is lost, and the 24 hours of its head stand still
+    Pause {
+        #[command(flatten)]
+        on: On,
+        /// The reason, for others who look
+        #[arg(long)]
+        why: String,
+    },
+    /// Let it go on after a pause, at once
+    Resume {
+        #[command(flatten)]
+        on: On,
+    },
+    /// Give its head up: to the dead letters, and on with the next
+    Skip {
+        #[command(flatten)]
+        on: On,
+        /// The position of the head, so that typing it twice skips one
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        seq: u64,
+    },
+}
+
+#[derive(clap::Args)]
+struct On {
+    /// The lane's name, or its lane_id
+    lane: String,
+    /// Whose lane it is, where its name does not tell
+    #[arg(long, value_name = "ID")]
+    planner: Option<String>,
+    #[command(flatten)]
+    server: Server,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.action {
+        None if args.list.watch.is_some() => return watch(&args.list),
+        None => print!("{}", drawn(&args.list)?),
+        Some(Action::Show { on, json }) => show::show(&find(&on)?, json)?,
+        Some(Action::Pause { on, why }) => {
+            let (name, done) = act(&on, "pause", &format!("{{\"why\":{}}}", quoted(&why)))?;
+            println!("{name} {}", if done.is_none() { "was paused already" } else { "is paused" });
+        }
+        Some(Action::Resume { on }) => {
+            let (name, done) = act(&on, "resume", "{}")?;
+            println!("{name} {}", if done.is_none() { "was not paused" } else { "goes on" });
+        }
+        Some(Action::Skip { on, seq }) => {
+            let (name, done) = act(&on, "skip", &format!("{{\"seq\":{seq}}}"))?;
+            match done {
+                Some(letter) => println!("position {seq} of {name} is a dead letter now: {letter}"),
+                None => println!("position {seq} of {name} was skipped already"),
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+// The lane as the server tells it. An admin must say whose it is: a name begins with that.
+fn find(on: &On) -> anyhow::Result<Vec<u8>> {
+    let path = format!("{LANES}/{}", encode(&on.lane));
+    let ask = |planner: Option<&str>| get(&on.server, &query(&path, &[("planner_id", planner)]));
+    let found = ask(on.planner.as_deref());
+    match (&found, on.lane.split_once(':')) {
+        (Err(error), Some((planner, _)))
+            if on.planner.is_none() && error.downcast_ref::<Refusal>().is_some_and(|no| no.status == 404) =>
+        {
+            ask(Some(planner))
+        }
+        _ => found,
+    }
+}
+
+// The lane's name, and the dead letter that came of it, if any; none where it was done before.
+fn act(on: &On, verb: &str, body: &str) -> anyhow::Result<(String, Option<String>)> {
+    let found = find(on)?;
+    let lane = parse(&found)?;
+    let answer = post(&on.server, &format!("{LANES}/{}/{verb}", text(&lane, "lane_id")), body)?;
+    let answer = parse(&answer)?;
+    let done = (!is(&answer, "replay")).then(|| text(&answer, "dead_letter").to_owned());
+    Ok((text(&lane, "lane").to_owned(), done))
+}
+
+fn watch(list: &List) -> anyhow::Result<ExitCode> {
+    let every = Duration::from_secs(list.watch.unwrap_or(2));
+    let screen = stdout().is_terminal() && !list.json;
+    loop {
+        let block = match drawn(list) {
+            Ok(block) => block,
+            Err(error) if error.downcast_ref::<Refusal>().is_some_and(|no| no.status < 500) => return Err(error),
+            // A server that is away may come back: that is what somebody watches for.
+            Err(error) => format!("{error:#}\n"),
+        };
+        match put(&block, screen) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+            put => put?,
+        }
+        std::thread::sleep(every);
+    }
+}
+
+fn put(block: &str, screen: bool) -> io::Result<()> {
+    let mut out = stdout().lock();
+    if screen {
+        // Over the last one, line by line: a screen that is cleared first flickers.
+        let (columns, rows) = terminal().unwrap_or((80, 24));
+        let lines: String =
+            block.lines().take(rows.saturating_sub(1)).map(|line| format!("{}\x1b[K\n", cut(line, columns))).collect();
+        write!(out, "\x1b[H{lines}\x1b[J")?;
+    } else {
+        write!(out, "{block}")?;
+    }
+    out.flush()
+}
+
+fn drawn(list: &List) -> anyhow::Result<String> {
+    let path = query(LANES, &[("planner_id", list.planner.as_deref()), ("state", list.state.as_deref())]);
+    let (items, next) = pages(&list.server, &path, "lanes", list.limit as usize, "")?;
+    if list.json {
+        return Ok(page_text("lanes", &items, &next) + "\n");
+    }
+    let mut lanes = items.iter().map(|item| parse(item.as_bytes())).collect::<anyhow::Result<Vec<_>>>()?;
+    let rank = |lane: &Node<'_>| STATES.iter().position(|state| *state == text(lane, "state"));
+    lanes.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| text(a, "lane").cmp(text(b, "lane"))));
+    let head = ["lane", "transport", "state", "backlog", "head", "attempts", "next in", "last answer"];
+    let mut out = summary(&lanes, list.watch.is_some());
+    if !lanes.is_empty() {
+        out += &table(&head, &lanes.iter().map(row).collect::<Vec<_>>());
+    }
+    if !next.is_empty() {
+        out += "There are more. --limit shows more of them, --state retrying those that fail.\n";
+    }
+    if list.watch.is_some() {
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+fn summary(lanes: &[Node<'_>], dated: bool) -> String {
+    let mut states: BTreeMap<&str, usize> = BTreeMap::new();
+    for lane in lanes {
+        *states.entry(text(lane, "state")).or_default() += 1;
+    }
+    let known = STATES.iter().filter_map(|state| states.get(state).map(|count| format!("{count} {state}")));
+    let known = known.collect::<Vec<_>>().join(", ");
+    let backlog: u64 = lanes.iter().map(|lane| number(lane, "backlog")).sum();
+    let at = if dated { format!("{}  ", &*fencepost_wire::time::rfc3339(now_ms())) } else { String::new() };
+    match lanes.len() {
+        0 => format!("{at}no lanes\n"),
+        1 => format!("{at}1 lane: {known}; backlog {backlog}\n"),
+        count => format!("{at}{count} lanes: {known}; backlog {backlog}\n"),
+    }
+}
+
+fn row(lane: &Node<'_>) -> Vec<String> {
+    let head = lane.get("head");
+    let of_head = |name: &str| head.and_then(|head| head.get(name)?.as_u64()).map(|number| number.to_string());
+    let said = match lane.get("paused") {
+        Some(pause) => format!("paused by {}: {}", text(pause, "by"), text(pause, "why")),
+        None => head.map(answer).unwrap_or_default(),
+    };
+    vec![
+        text(lane, "lane").to_owned(),
+        text(lane, "transport").to_owned(),
+        text(lane, "state").to_owned(),
+        number(lane, "backlog").to_string(),
+        of_head("seq").unwrap_or_default(),
+        of_head("attempts").unwrap_or_default(),
+        head.map(|head| until(text(head, "next_attempt_at"))).unwrap_or_default(),
+        said,
+    ]
+}

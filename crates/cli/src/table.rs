@@ -1,0 +1,117 @@
+//! Lines and spans for people: columns that stand under one another, and how long until or since a time.
+//! Never longer than the terminal is wide, and never cut where there is no terminal.
+
+use std::{
+    io::stdout,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use fencepost::policy::instant;
+
+/// The columns and rows of the terminal that standard output is; none where it is something else.
+pub fn terminal() -> Option<(usize, usize)> {
+    let size = rustix::termios::tcgetwinsize(stdout()).ok()?;
+    (size.ws_col > 0).then_some((size.ws_col.into(), size.ws_row.into()))
+}
+
+/// Rows under a head, each cell as wide as the widest of its column.
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let head: Vec<String> = head.iter().map(|name| name.to_uppercase()).collect();
+    let all: Vec<&Vec<String>> = [&head].into_iter().chain(rows).collect();
+    let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let columns_max = terminal().map_or(usize::MAX, |(columns, _)| columns);
+    let mut out = String::new();
+    for row in all {
+        let cell = |(text, width): (&String, &usize)| match text.as_str() {
+            "" => format!("{:<width$}", "-"),
+            text => format!("{:<width$}", plain(text)),
+        };
+        let line = row.iter().zip(&widths).map(cell).collect::<Vec<_>>().join("  ");
+        out += &cut(line.trim_end(), columns_max);
+        out.push('\n');
+    }
+    out
+}
+
+/// On one line, with nothing that moves a cursor: others may have written it.
+pub fn plain(text: &str) -> String {
+    let shown = |letter: char| match letter {
+        '\n' | '\r' | '\t' => ' ',
+        letter if letter.is_control() => char::REPLACEMENT_CHARACTER,
+        letter => letter,
+    };
+    text.chars().map(shown).collect()
+}
+
+/// The beginning of a line that is too long.
+pub fn cut(line: &str, chars_max: usize) -> String {
+    match line.char_indices().nth(chars_max) {
+        None => line.to_owned(),
+        Some(_) => line.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// How long until a time, by the clock of this machine.
+pub fn until(at: &str) -> String {
+    match instant(at).map(|at| at.saturating_sub(now_ms())) {
+        Ok(0) => "now".to_owned(),
+        Ok(ms) => span(ms),
+        Err(_) => String::new(),
+    }
+}
+
+/// How long since a time, by the clock of this machine.
+pub fn since(at: &str) -> String {
+    instant(at).map_or_else(|_| String::new(), |at| span(now_ms().saturating_sub(at)))
+}
+
+// The two largest units that say something.
+fn span(ms: u64) -> String {
+    // Rounded up: what is not yet over is not told as 0 s.
+    let seconds = ms.div_ceil(1_000);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m {}s", seconds % 60),
+        (0, _, _) => format!("{hours}h {}m", minutes % 60),
+        _ => format!("{days}d {}h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_shows_its_two_largest_units() {
+        for (ms, text) in [
+            (1, "1s"),
+            (59_000, "59s"),
+            (61_000, "1m 1s"),
+            (3_600_000, "1h 0m"),
+            (86_399_000, "23h 59m"),
+            (90_000_000, "1d 1h"),
+        ] {
+            assert_eq!(span(ms), text);
+        }
+    }
+
+    #[test]
+    fn a_line_is_cut_between_characters_and_shows_it() {
+        assert_eq!(cut("four", 4), "four");
+        assert_eq!(cut("größer", 4), "grö…");
+        assert_eq!(cut("", 0), "");
+    }
+
+    #[test]
+    fn columns_stand_under_one_another_and_what_is_not_there_is_a_dash() {
+        let rows = vec![vec!["a".to_owned(), "long".to_owned()], vec!["bbb".to_owned(), String::new()]];
+        assert_eq!(table(&["x", "y"], &rows), "X    Y\na    long\nbbb  -\n");
+        assert_eq!(table(&["x"], &[vec!["a\x1b[2J\nb".to_owned()]]), "X\na\u{fffd}[2J b\n");
+    }
+}

@@ -1,0 +1,151 @@
+//! What `lanes` and `dlq` share: asking the dispatch routes, page by page, and refusals as people read them.
+//! Never repeats a request. Called by those two.
+
+use std::fmt::{self, Write as _};
+
+use anyhow::Context;
+use fencepost_kernel::json::{self, Node, Value};
+
+use crate::client::{Server, encode};
+
+/// The most that one request may ask for.
+const PAGE_MAX: usize = 1_000;
+
+/// What a server refused, and why.
+#[derive(Debug)]
+pub struct Refusal {
+    pub status: u16,
+    pub code: String,
+    pub detail: String,
+}
+
+impl Refusal {
+    fn of(status: u16, body: &[u8]) -> Self {
+        let said = json::parse(body).ok();
+        let part = |name: &str| said.as_ref().and_then(|node| node.get(name)?.as_str().map(str::to_owned));
+        Self {
+            status,
+            code: part("code").unwrap_or_else(|| status.to_string()),
+            detail: part("detail").unwrap_or_else(|| format!("the server answered {status} without an explanation")),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.detail)?;
+        hint(&self.code).map_or(Ok(()), |hint| write!(f, "\n  {hint}"))
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// What a person can do about a refusal.
+pub fn hint(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "letter-cancelled" => "the planner has taken this event back: fencepost dlq discard ID --why WHY",
+        "past-retention" => {
+            "ask the receiver whether it had the event; if it had not: fencepost dlq redrive ID --force WHY"
+        }
+        "already-decided" => "who decided what, and when: fencepost dlq show ID",
+        "no-transport" => "say first where its events go: PUT /wes/v1/warehouses/WAREHOUSE/transport",
+        "unknown-dead-letter" => "those there are: fencepost dlq list --state all",
+        "unknown-lane" => "those there are: fencepost lanes",
+        "not-head" => "which position is the head: fencepost lanes show LANE",
+        "unauthorized" => "name a token with --token or FENCEPOST_TOKEN",
+        "forbidden" => "this takes a token of the planner whose it is, or of an admin",
+        "store-unsupported" => "lanes need a store of their own directory, or PostgreSQL",
+        "store-unavailable" => "ask again: nothing is done twice",
+        _ => return None,
+    })
+}
+
+fn granted((status, body): (u16, Vec<u8>)) -> anyhow::Result<Vec<u8>> {
+    if (200..300).contains(&status) { Ok(body) } else { Err(Refusal::of(status, &body).into()) }
+}
+
+/// The body of a GET; a refusal is an error that holds a [`Refusal`].
+pub fn get(server: &Server, path: &str) -> anyhow::Result<Vec<u8>> {
+    granted(server.get(path)?)
+}
+
+/// The body of a POST; a refusal is an error that holds a [`Refusal`].
+pub fn post(server: &Server, path: &str, body: &str) -> anyhow::Result<Vec<u8>> {
+    granted(server.post(path, body)?)
+}
+
+/// A path with those of the parameters that are given.
+pub fn query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
+    let mut out = path.to_owned();
+    for (name, value) in parameters {
+        if let Some(value) = value {
+            let _ = write!(out, "{}{name}={}", if out.contains('?') { '&' } else { '?' }, encode(value));
+        }
+    }
+    out
+}
+
+/// Up to `limit` items of a list, each as its JSON; and where to go on, empty at the end.
+pub fn pages(
+    server: &Server,
+    path: &str,
+    list: &str,
+    limit: usize,
+    after: &str,
+) -> anyhow::Result<(Vec<String>, String)> {
+    let (mut found, mut after) = (Vec::new(), after.to_owned());
+    loop {
+        let size = (limit - found.len()).min(PAGE_MAX).to_string();
+        let from = Some(after.as_str()).filter(|after| !after.is_empty());
+        let body = get(server, &query(path, &[("limit", Some(&size)), ("after", from)]))?;
+        let page = parse(&body)?;
+        if let Some(Value::Array(items)) = page.get(list).map(|items| &items.value) {
+            found.extend(items.iter().map(|item| item.raw.to_owned()));
+        }
+        after = text(&page, "next").to_owned();
+        if after.is_empty() || found.len() >= limit {
+            return Ok((found, after));
+        }
+    }
+}
+
+/// The items of a list and its end, as the server would write them in one page.
+pub fn page_text(list: &str, items: &[String], next: &str) -> String {
+    format!("{{\"{list}\":[{}],\"next\":\"{next}\"}}", items.join(","))
+}
+
+/// What a server answered.
+pub fn parse(body: &[u8]) -> anyhow::Result<Node<'_>> {
+    json::parse(body).context("the server's answer is not JSON")
+}
+
+/// A text of an object; empty where there is none.
+pub fn text<'n>(node: &'n Node<'_>, name: &str) -> &'n str {
+    node.get(name).and_then(Node::as_str).unwrap_or_default()
+}
+
+/// A number of an object; 0 where there is none.
+pub fn number(node: &Node<'_>, name: &str) -> u64 {
+    node.get(name).and_then(Node::as_u64).unwrap_or_default()
+}
+
+/// Whether a member of an object is true.
+pub fn is(node: &Node<'_>, name: &str) -> bool {
+    node.get(name).is_some_and(|node| node.value == Value::Bool(true))
+}
+
+/// What a receiver said last: its status, where it had one, and its words.
+pub fn answer(node: &Node<'_>) -> String {
+    let note = text(node, "last_answer");
+    match node.get("last_status").and_then(Node::as_u64) {
+        Some(status) => format!("{status} {note}").trim_end().to_owned(),
+        None => note.to_owned(),
+    }
+}
+
+/// A text as JSON.
+pub fn quoted(text: &str) -> String {
+    let mut out = Vec::new();
+    json::write_string(&mut out, text);
+    String::from_utf8_lossy(&out).into_owned()
+}

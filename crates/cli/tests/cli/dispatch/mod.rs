@@ -1,0 +1,18 @@
+//! Events on their way out, by the real binary: published over HTTP, delivered to a receiver that verifies, remembers,
+//! fails and dies as it is told; polled; restarted, killed and shared between nodes.
+
+mod cancelled;
+mod checker;
+mod dead;
+mod delivery;
+mod nodes;
+mod planner;
+mod poll;
+mod published;
+mod publishers;
+mod receiver;
+mod restart;
+mod retries;
+mod rounds;
+mod routes;
+mod signed;

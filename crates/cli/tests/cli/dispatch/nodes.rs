@@ -1,0 +1,198 @@
+//! Several nodes on one PostgreSQL: each lane is driven by one of them, and by another one when that is gone.
+
+use std::time::{Duration, Instant};
+
+use fencepost_rig::Postgres;
+use rustix::process::Signal;
+
+use super::{
+    super::server::{Serve, Server, until},
+    planner::Planner,
+    publishers::{Outbox, since},
+    receiver::{Receiver, Say},
+    rounds::{all_drained, assert_kept},
+};
+
+/// The lease of a node and a second, with room for a loaded machine.
+const TAKEOVER_MAX: Duration = Duration::from_secs(15);
+
+struct Town {
+    nodes: Vec<Option<Server>>,
+    store: String,
+    _postgres: Postgres,
+    receiver: Receiver,
+}
+
+impl Town {
+    fn start(count: usize) -> Self {
+        let postgres = Postgres::start();
+        let store = postgres.fresh_database();
+        let nodes = (0..count).map(|_| Some(Serve::sharing(&store).start())).collect();
+        Self { nodes, store, _postgres: postgres, receiver: Receiver::start() }
+    }
+
+    fn node(&self, seat: usize) -> &Server {
+        self.nodes[seat].as_ref().unwrap()
+    }
+
+    fn outbox(&self) -> Outbox {
+        let outbox = Outbox::default();
+        self.publish(&outbox);
+        outbox
+    }
+
+    fn publish(&self, outbox: &Outbox) {
+        *outbox.nodes.write().unwrap() = self.nodes.iter().flatten().map(|node| node.address).collect();
+    }
+
+    fn planner(&self, seat: usize) -> Planner {
+        Planner::of(self.node(seat))
+    }
+
+    /// The seat of the node that drives a lane.
+    fn owner(&self, warehouse: &str) -> usize {
+        let seat = self.nodes.iter().position(Option::is_some).unwrap();
+        let lane = self.planner(seat).lane(warehouse);
+        let owner = lane["owner"].as_str().unwrap_or_else(|| panic!("{lane}"));
+        let named = |node: &Server| owner.contains(&format!("-{}-", node.address.port()));
+        self.nodes.iter().position(|node| node.as_ref().is_some_and(named)).unwrap_or_else(|| panic!("{owner} is gone"))
+    }
+}
+
+#[test]
+fn three_nodes_publish_into_the_same_lanes_and_each_is_delivered_in_order() {
+    const LANES: usize = 12;
+    let town = Town::start(3);
+    for lane in 0..LANES {
+        town.planner(lane % 3).pushed(&format!("WH-{lane}"), &town.receiver);
+    }
+    let (outbox, begun) = (town.outbox(), Instant::now());
+    outbox.load(LANES, 7, |outbox| assert!(outbox.hear(600, Duration::from_secs(60))));
+    all_drained(town.node(1));
+    assert_kept(&outbox.sent(), &town.receiver, "three nodes");
+    let owners: Vec<usize> = (0..LANES).map(|lane| town.owner(&format!("WH-{lane}"))).collect();
+    eprintln!(
+        "nodes: {} events over three nodes, published and delivered in {}; lanes are with {owners:?}",
+        outbox.told(),
+        since(begun)
+    );
+    assert!((0..3).all(|seat| owners.contains(&seat)), "one node drives nothing: {owners:?}");
+}
+
+#[test]
+fn a_killed_node_loses_nothing_and_its_lanes_are_driven_by_another_within_the_lease() {
+    const LANES: usize = 6;
+    let mut town = Town::start(3);
+    for lane in 0..LANES {
+        town.planner(0).pushed(&format!("WH-{lane}"), &town.receiver);
+    }
+    let outbox = town.outbox();
+    let killed = outbox.load(LANES, 11, |outbox| {
+        assert!(outbox.hear(100, Duration::from_secs(60)));
+        let owner = town.owner("WH-0");
+        let node = town.nodes[owner].take().unwrap();
+        town.publish(outbox);
+        node.kill();
+        let killed = Instant::now();
+        assert!(outbox.hear(100, Duration::from_secs(60)), "the others publish");
+        killed
+    });
+    let seat = town.nodes.iter().position(Option::is_some).unwrap();
+    all_drained(town.node(seat));
+    let heard = town.receiver.heard();
+    let first_after = |lane: usize| {
+        let name = format!("fgai-wms:WH-{lane}");
+        heard.iter().find(|one| one.lane() == name && one.at > killed).map(|one| one.at - killed)
+    };
+    let gaps: Vec<Option<Duration>> = (0..LANES).map(first_after).collect();
+    eprintln!("nodes: after kill -9 of an owner the lanes went on after {gaps:?}");
+    assert!(gaps.iter().flatten().all(|gap| *gap < TAKEOVER_MAX), "{gaps:?}");
+    assert_kept(&outbox.sent(), &town.receiver, "a node was killed");
+    // A new one in its place takes part.
+    town.nodes.push(Some(Serve::sharing(&town.store).start()));
+    let newest = town.nodes.len() - 1;
+    town.planner(newest).pushed("WH-new", &town.receiver);
+    town.planner(newest).release("new", "WH-new");
+    town.planner(newest).drained("WH-new");
+    assert_eq!(town.owner("WH-new"), newest);
+}
+
+#[test]
+fn a_paused_owner_is_replaced_and_its_late_receipt_changes_nothing() {
+    let town = Town::start(2);
+    town.planner(0).pushed("WH-1", &town.receiver);
+    town.receiver.script(|delivery| if delivery.seq() == 1 { Say::Hold } else { Say::Status(200) });
+    town.planner(0).release("a", "WH-1");
+    town.receiver.until(1);
+    let (owner, other) = (town.owner("WH-1"), 1 - town.owner("WH-1"));
+    town.planner(other).release("b", "WH-1");
+    town.node(owner).pause();
+    let paused = Instant::now();
+    // The other one delivers the head again, and is not answered either: two attempts at one event are open.
+    let again = town.receiver.until_for(2, TAKEOVER_MAX).swap_remove(1);
+    eprintln!("nodes: a paused owner was replaced after {:?}", again.at - paused);
+    assert_eq!((again.id().as_str(), again.seq()), ("a", 1));
+    // Now both are answered. The old owner finds its answer when it wakes.
+    town.receiver.release();
+    let mut planner = town.planner(other);
+    let lane = planner.drained("WH-1");
+    assert_eq!(lane["settled"], 2);
+    assert_eq!(town.owner("WH-1"), other);
+    town.receiver.say(Say::Hold);
+    planner.release("c", "WH-1");
+    town.receiver.until(4);
+    town.node(owner).signal(Signal::CONT);
+    // Its receipt for `a` comes now, under an old epoch, and nothing is settled by it: `c` is still open.
+    let mut woken = town.planner(owner);
+    woken.pushed("WH-2", &town.receiver);
+    until("the woken node drives lanes again", || {
+        let lane = woken.lane("WH-1");
+        assert_eq!((&lane["settled"], &lane["backlog"]), (&2.into(), &1.into()), "{lane}");
+        let ready = woken.0.get("/readyz");
+        (ready.status == 200).then_some(())
+    });
+    woken.release("d", "WH-1");
+    assert_eq!(woken.lane("WH-1")["settled"], 2);
+    town.receiver.release();
+    planner.drained("WH-1");
+    assert_eq!(town.owner("WH-1"), other, "it stays where it is");
+    let came: Vec<(String, u64)> = town.receiver.heard().iter().map(|one| (one.id(), one.seq())).collect();
+    let wanted = [("a", 1), ("a", 1), ("b", 2), ("c", 3), ("d", 4)].map(|(id, seq)| (id.to_owned(), seq));
+    assert_eq!(came, wanted, "each once more at most, in order");
+}
+
+#[test]
+fn what_is_published_through_a_node_that_does_not_drive_the_lane_is_delivered() {
+    let town = Town::start(3);
+    town.planner(0).pushed("WH-1", &town.receiver);
+    town.planner(0).release("first", "WH-1");
+    town.receiver.until(1);
+    let owner = town.owner("WH-1");
+    let mut took = Vec::new();
+    for n in 0..20 {
+        let seat = (owner + 1 + n % 2) % 3;
+        let mut planner = town.planner(seat);
+        let begun = Instant::now();
+        planner.release(&format!("e-{n}"), "WH-1");
+        took.push(town.receiver.nth(n + 2).at - begun);
+    }
+    took.sort();
+    eprintln!("nodes: through another node, publish to delivery: p50 {:?}, worst {:?}", took[10], took[19]);
+    assert!(took[19] < Duration::from_secs(5), "{took:?}");
+    assert_eq!(town.owner("WH-1"), owner);
+}
+
+#[test]
+fn what_a_person_does_on_one_node_is_heard_by_the_one_that_drives_the_lane() {
+    let town = Town::start(2);
+    town.planner(0).pushed("WH-1", &town.receiver);
+    town.receiver.say(Say::Status(410));
+    town.planner(0).release("a", "WH-1");
+    town.planner(0).lane_where("WH-1", "the lane is stopped", |lane| lane["state"] == "paused");
+    let other = 1 - town.owner("WH-1");
+    town.planner(other).release("b", "WH-1");
+    town.receiver.say(Say::Status(200));
+    town.planner(other).act("WH-1", "resume", serde_json::json!({})).ok(200);
+    let came: Vec<String> = town.receiver.until(3).iter().map(|one| one.id()).collect();
+    assert_eq!(came, ["a", "a", "b"]);
+}

@@ -1,0 +1,175 @@
+//! The executor's end of a webhook: verifies, fences, hands over, and acknowledges only what is durable here.
+//! Never parses what it has not verified, and never hands the same event over twice.
+//! Called by services that execute work, and by `fencepost executor`.
+
+use std::{fmt::Display, time::Duration};
+
+use bytes::Bytes;
+use fencepost_kernel::json;
+use http::{HeaderMap, StatusCode};
+
+use crate::{
+    Claim, Done, Error, Failure, Fencepost,
+    signature::{Marks, Refused, Secret, Window, verify_fencepost, verify_fgai, verify_standard},
+};
+
+/// The scope that received events are fenced under; it remembers them for seven days.
+pub const SCOPE: &str = "WES_EXECUTE";
+
+/// How far the planner's clock may be from ours.
+const TOLERANCE_S: u64 = 300;
+/// How long a second copy waits for the first one's end, before the planner is told to come again.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// An event that is certainly the planner's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Who published it.
+    pub planner_id: String,
+    /// Its id.
+    pub correlation_id: String,
+    /// Its kind, such as `SHIPPER_RELEASED`.
+    pub kind: String,
+    /// The whole envelope, byte for byte.
+    pub body: Bytes,
+    /// Where it stands in its lane, where the planner says so.
+    pub place: Option<Place>,
+}
+
+/// Where an event stands in its lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The lane.
+    pub lane: String,
+    /// Its position.
+    pub seq: u64,
+    /// The position before it: another one than the last that was received is a gap.
+    pub prev_seq: u64,
+    /// Whether a person has sent it again, out of order.
+    pub redrive: bool,
+}
+
+/// What the planner is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The status: 2xx is an acknowledgement.
+    pub status: StatusCode,
+    /// A JSON document.
+    pub body: String,
+    /// Whether the id was known with another body: acknowledged, since to refuse it would only make it a dead letter; but
+    /// somebody should look at the planner.
+    pub other_body: bool,
+}
+
+impl Received {
+    fn accepted(replay: bool) -> Self {
+        let body = format!(r#"{{"accepted":true,"replay":{replay}}}"#);
+        Self { status: StatusCode::OK, body, other_body: false }
+    }
+
+    fn refused(status: StatusCode, code: &str, detail: &str) -> Self {
+        let mut out = format!(r#"{{"accepted":false,"code":"{code}","detail":"#).into_bytes();
+        json::write_string(&mut out, detail);
+        out.push(b'}');
+        Self { status, body: String::from_utf8(out).unwrap_or_default(), other_body: false }
+    }
+}
+
+/// Takes in what a planner posts.
+#[derive(Clone)]
+pub struct Receiver {
+    once: Fencepost,
+    secrets: Vec<Secret>,
+}
+
+impl Receiver {
+    /// A receiver whose fences are in `once`. Each of the secrets counts: two while they are being changed.
+    pub fn new(once: Fencepost, secrets: Vec<Secret>) -> Self {
+        Self { once, secrets }
+    }
+
+    /// Verifies a delivery, hands it over if it is the first of its id, and says what to answer. The effect of `hand_over` is
+    /// sealed before the answer; a copy that comes meanwhile or later is answered as a replay.
+    ///
+    /// ```no_run
+    /// # async fn webhook(receiver: &fencepost::executor::Receiver, headers: http::HeaderMap, body: bytes::Bytes) {
+    /// use fencepost::{Done, Failure};
+    /// let answer = receiver.receive(&headers, body, |event, _claim| async move {
+    ///     // make the floor tasks of event.body durable here
+    ///     Ok::<_, Failure<std::io::Error>>(Done::new(event.correlation_id, "{}"))
+    /// }).await;
+    /// // answer.status and answer.body go back to the planner
+    /// # }
+    /// ```
+    pub async fn receive<E: Display, F>(
+        &self,
+        headers: &HeaderMap,
+        body: Bytes,
+        hand_over: impl FnOnce(Event, Claim) -> F,
+    ) -> Received
+    where
+        F: Future<Output = Result<Done, Failure<E>>>,
+    {
+        let place = match self.verify(headers, &body) {
+            Ok(place) => place,
+            Err(_) => return Received::refused(StatusCode::UNAUTHORIZED, "bad-signature", "no valid signature"),
+        };
+        let event = match read(body, place) {
+            Ok(event) => event,
+            Err(why) => return Received::refused(StatusCode::BAD_REQUEST, "malformed", &why),
+        };
+        let key = [("planner_id", event.planner_id.clone()), ("correlation_id", event.correlation_id.clone())];
+        let effect = self.once.scope(SCOPE).key(key).body(event.body.clone()).wait(WAIT);
+        let effect = effect.source(&event.kind, &event.planner_id);
+        match effect.run(|claim| hand_over(event, claim)).await {
+            Ok(outcome) => Received::accepted(outcome.replayed),
+            Err(Error::Conflict { .. }) => Received { other_body: true, ..Received::accepted(true) },
+            Err(Error::InFlight { .. }) => later("the first copy is still being worked on"),
+            Err(Error::Effect(error)) => later(&error.to_string()),
+            Err(Error::Engine(error)) => later(&error.to_string()),
+            Err(_) => later("not now"),
+        }
+    }
+
+    // The planner's own signature, or that of Standard Webhooks; and where the lane is signed, that must be right, too.
+    fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<Place>, Refused> {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let window = Window { now_s: self.once.engine().now().0 / 1_000, tolerance_s: TOLERANCE_S };
+        match (text("x-fgai-signature"), text("webhook-signature")) {
+            (Some(signature), _) => {
+                let earlier = text("x-fgai-signature-previous");
+                let tried = verify_fgai(&self.secrets, signature, body);
+                tried.or_else(|refused| earlier.map_or(Err(refused), |text| verify_fgai(&self.secrets, text, body)))?;
+            }
+            (None, Some(signature)) => {
+                let (Some(id), Some(at)) = (text("webhook-id"), text("webhook-timestamp")) else {
+                    return Err(Refused::Malformed);
+                };
+                verify_standard(&self.secrets, id, at, signature, body, window)?;
+            }
+            (None, None) => return Err(Refused::Malformed),
+        }
+        let Some(signature) = text("fencepost-signature") else { return Ok(None) };
+        let number = |name: &str| text(name).and_then(|value| value.parse::<u64>().ok()).ok_or(Refused::Malformed);
+        let lane = text("fencepost-lane").ok_or(Refused::Malformed)?;
+        let (seq, prev_seq) = (number("fencepost-seq")?, number("fencepost-prev-seq")?);
+        let attempt = u32::try_from(number("fencepost-attempt")?).map_err(|_| Refused::Malformed)?;
+        let redrive = text("fencepost-redrive") == Some("true");
+        verify_fencepost(&self.secrets, signature, &Marks { lane, seq, prev_seq, attempt, redrive }, body, window)?;
+        Ok(Some(Place { lane: lane.to_owned(), seq, prev_seq, redrive }))
+    }
+}
+
+fn later(detail: &str) -> Received {
+    Received::refused(StatusCode::SERVICE_UNAVAILABLE, "not-now", detail)
+}
+
+fn read(body: Bytes, place: Option<Place>) -> Result<Event, String> {
+    let node = json::parse(&body).map_err(|bad| bad.to_string())?;
+    let text = |name: &str| {
+        let value = node.get(name).and_then(|value| value.as_str()).filter(|value| !value.is_empty());
+        value.map(str::to_owned).ok_or_else(|| format!("`{name}` must be a text"))
+    };
+    let (planner_id, correlation_id, kind) = (text("planner_id")?, text("correlation_id")?, text("kind")?);
+    Ok(Event { planner_id, correlation_id, kind, place, body: body.clone() })
+}

@@ -1,0 +1,107 @@
+//! Makes lanes whole again that were read while they moved: a backup has rows of different moments.
+//! Never loses an event that the backup holds: where the rows disagree, it is delivered again rather than not at all.
+//! Called by `restore`.
+//!
+//! Lanes are read first, then entries, ends and letters. So an entry that a lane still waits for is in the file, or it was
+//! acknowledged, or its letter is there; and no entry is past its lane's end.
+
+use std::{collections::BTreeMap, io::Read, sync::Arc};
+
+use fencepost_kernel::{
+    Millis, Row, RowKey,
+    fence::Record,
+    key::LaneId,
+    lane::{DeadLetter, Fate, Lane, Owner, Tail},
+};
+
+use super::{Error, file::Reader};
+
+/// What a backup tells of its lanes.
+#[derive(Default)]
+pub(super) struct Lanes {
+    spans: BTreeMap<LaneId, Span>,
+    /// What a person decided from here on, the rows that followed from it may not know.
+    since: Millis,
+}
+
+#[derive(Default)]
+struct Span {
+    /// None where the lane came into being only after lanes were read.
+    settled: Option<u64>,
+    /// The last entries without a gap: what is before a gap was settled while entries were read.
+    first: u64,
+    last: u64,
+    tail: u64,
+}
+
+impl Span {
+    fn settled(&self) -> Option<u64> {
+        let settled = self.settled?;
+        // Without an entry that waits, everything up to the end is settled, or came after the entries were read.
+        Some(settled.max(if self.last > settled { self.first - 1 } else { self.tail }))
+    }
+}
+
+impl Lanes {
+    /// Reads a whole backup.
+    pub(super) fn read(mut file: Reader<impl Read>) -> Result<Self, Error> {
+        let mut own = Self { since: file.started_at(), ..Self::default() };
+        while let Some((key, row)) = file.next()? {
+            own.see(&key, &row.record);
+        }
+        Ok(own)
+    }
+
+    fn see(&mut self, key: &RowKey, record: &Record) {
+        let (lane, seq) = key.place();
+        match record {
+            Record::Lane(known) => self.spans.entry(lane).or_default().settled = Some(known.settled),
+            Record::Tail(tail) => self.spans.entry(lane).or_default().tail = tail.last,
+            Record::Entry(_) => {
+                let span = self.spans.entry(lane).or_default();
+                if span.last == 0 || seq != span.last + 1 {
+                    span.first = seq;
+                }
+                span.last = seq;
+            }
+            _ => {}
+        }
+    }
+
+    fn settled(&self, key: &RowKey) -> Option<u64> {
+        self.spans.get(&key.place().0)?.settled()
+    }
+
+    /// A row as it is restored; none where it is settled, or of a lane that is not in the backup.
+    pub(super) fn restored(&self, key: &RowKey, row: Arc<Row>) -> Option<Arc<Row>> {
+        let record = match &row.record {
+            Record::Lane(lane) => Record::Lane(restart(lane, self.settled(key)?).into()),
+            Record::Entry(_) => return (key.place().1 > self.settled(key)?).then_some(row),
+            Record::Tail(_) => {
+                let last = self.settled(key)?.max(self.spans.get(&key.place().0)?.last);
+                Record::Tail(Tail { last })
+            }
+            Record::DeadLetter(letter) => Record::DeadLetter(undecided(letter, self.since).into()),
+            _ => return Some(row),
+        };
+        Some(Arc::new(Row { record, revision: row.revision }))
+    }
+}
+
+// Under the next epoch: who drove it when the backup was taken has no say any more.
+fn restart(lane: &Lane, settled: u64) -> Lane {
+    let owner = Owner { epoch: lane.owner.epoch + 1, ..lane.owner.clone() };
+    let same_head = lane.settled == settled;
+    let trouble = lane.trouble.clone().filter(|_| same_head);
+    // Everything that is settled is left out, so it counts as gone.
+    Lane { owner, settled, trimmed: settled, trouble, blocked: lane.blocked && same_head, ..lane.clone() }
+}
+
+// A person decides again: the event that was sent again, or the lane that was let go on, may not be in the backup.
+fn undecided(letter: &DeadLetter, since: Millis) -> DeadLetter {
+    let fate = match &letter.fate {
+        Fate::Redriven { at, .. } | Fate::Discarded { at, .. } if *at >= since => Fate::Waiting,
+        fate => fate.clone(),
+    };
+    DeadLetter { fate, ..letter.clone() }
+}

@@ -1,0 +1,191 @@
+//! What the driver promises of many lanes: bounds that are never passed, and nobody who waits for another's receiver.
+//! Under virtual time, so that counts are exact. `FENCEPOST_LONG=1` has more lanes.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use fencepost::{
+    dispatch::{Delivery, Settings, Sink},
+    kernel::{
+        command::{Act, Failure},
+        lane::{AfterDead, Answer, Route},
+    },
+    store::memory::Memory,
+};
+use futures::future::BoxFuture;
+
+use super::dispatch_world::{HOUR_MS, Node, SECOND_MS, Virtual, host_of, in_virtual_time, lane_of, pass};
+
+/// How each host answers: after so many milliseconds, and whether with yes.
+type Hosts = HashMap<&'static str, (u64, bool)>;
+
+/// Counts what is under way, and when each lane was first tried and each event taken.
+#[derive(Default)]
+struct Counted {
+    now: HashMap<String, usize>,
+    most: HashMap<String, usize>,
+    most_in_all: usize,
+    tried: HashSet<String>,
+    attempts: usize,
+    /// Milliseconds from the beginning to each yes, by host.
+    taken_ms: HashMap<String, Vec<u64>>,
+}
+
+struct Counter {
+    hosts: Hosts,
+    begin: tokio::time::Instant,
+    counted: Arc<Mutex<Counted>>,
+}
+
+impl Sink for Counter {
+    fn host(&self, route: &Route) -> String {
+        host_of(route)
+    }
+
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+        let host = host_of(&delivery.route);
+        let (takes_ms, yes) = self.hosts[host.as_str()];
+        let (counted, begin) = (self.counted.clone(), self.begin);
+        {
+            let mut counted = counted.lock().unwrap();
+            counted.attempts += 1;
+            counted.tried.insert(delivery.entry.warehouse.clone());
+            *counted.now.entry(host.clone()).or_default() += 1;
+            let (own, all) = (counted.now[&host], counted.now.values().sum());
+            let most = counted.most.entry(host.clone()).or_default();
+            *most = own.max(*most);
+            counted.most_in_all = counted.most_in_all.max(all);
+        }
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(takes_ms)).await;
+            let mut counted = counted.lock().unwrap();
+            *counted.now.entry(host.clone()).or_default() -= 1;
+            if yes {
+                let after_ms = begin.elapsed().as_millis() as u64;
+                counted.taken_ms.entry(host).or_default().push(after_ms);
+                return Ok(());
+            }
+            Err(Failure::Later { answer: Answer::default(), wish_ms: None })
+        })
+    }
+}
+
+async fn node(hosts: Hosts, settings: Settings) -> (Node, Arc<Mutex<Counted>>) {
+    let counted = Arc::<Mutex<Counted>>::default();
+    let sink = Counter { hosts, begin: tokio::time::Instant::now(), counted: counted.clone() };
+    let store = Arc::new(Memory::new());
+    let node = Node::start(store, Virtual::new(1), Arc::new(sink), Arc::new(()), settings, 1).await;
+    (node, counted)
+}
+
+/// So many lanes to a host, each with one event.
+async fn fill(node: &Node, host: &str, lanes: usize) {
+    for n in 0..lanes {
+        let warehouse = format!("{host}-{n}");
+        node.route(&warehouse, host, AfterDead::Continue).await;
+        node.publish(&warehouse, &warehouse, None).await;
+    }
+}
+
+#[test]
+fn the_bounds_in_all_and_per_host_are_reached_and_never_passed() {
+    for (in_flight_max, per_host_max) in [(1, 1), (7, 3), (10, 10), (64, 5)] {
+        in_virtual_time(async {
+            let hosts = Hosts::from([("a", (100, true)), ("b", (15_000, false)), ("c", (1, false)), ("d", (40, true))]);
+            let settings = Settings { in_flight_max, per_host_max, ..Settings::default() };
+            let (node, counted) = node(hosts, settings).await;
+            for host in ["a", "b", "c", "d"] {
+                fill(&node, host, 40).await;
+            }
+            pass(3 * HOUR_MS).await;
+            let counted = counted.lock().unwrap();
+            assert_eq!(counted.most_in_all, in_flight_max.min(4 * per_host_max), "in all");
+            for (host, most) in &counted.most {
+                assert!(*most <= per_host_max, "{most} to {host}");
+            }
+            assert_eq!(counted.tried.len(), 160, "everybody was tried");
+            assert_eq!(counted.taken_ms["a"].len() + counted.taken_ms["d"].len(), 80);
+            assert_eq!(node.dispatch.counts().busy, 80);
+        });
+    }
+}
+
+/// How long each of fifty healthy lanes waits for its event to be taken, beside so many lanes of hosts that never answer.
+fn waits_ms(dead_hosts: &[&'static str], lanes_each: usize) -> Vec<u64> {
+    in_virtual_time(async {
+        let mut hosts = Hosts::from([("well", (20, true))]);
+        hosts.extend(dead_hosts.iter().map(|host| (*host, (15_000, false))));
+        let (node, counted) = node(hosts, Settings::default()).await;
+        let begin = tokio::time::Instant::now();
+        for host in dead_hosts {
+            fill(&node, host, lanes_each).await;
+        }
+        // Until each of them has failed at least once.
+        pass(3 * HOUR_MS).await;
+        let mut waits_ms = Vec::new();
+        for n in 0..50 {
+            let (warehouse, sent_ms) = (format!("well-{n}"), begin.elapsed().as_millis() as u64);
+            node.route(&warehouse, "well", AfterDead::Continue).await;
+            node.publish(&warehouse, &warehouse, None).await;
+            pass(60 * SECOND_MS).await;
+            let counted = counted.lock().unwrap();
+            assert_eq!(counted.taken_ms["well"].len(), n + 1, "lane {n} was not served within a minute");
+            waits_ms.push(counted.taken_ms["well"][n] - sent_ms);
+        }
+        assert_eq!(counted.lock().unwrap().tried.len(), dead_hosts.len() * lanes_each + 50);
+        waits_ms
+    })
+}
+
+#[test]
+fn ten_thousand_lanes_of_a_dead_receiver_keep_nobody_else_waiting() {
+    let alone = waits_ms(&[], 0);
+    assert_eq!(alone, [20; 50]);
+    assert_eq!(waits_ms(&["dead"], 10_000), alone);
+}
+
+#[test]
+fn many_dead_receivers_together_keep_nobody_else_waiting() {
+    assert_eq!(waits_ms(&["d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7"], 500), [20; 50]);
+}
+
+#[test]
+fn lanes_of_one_host_take_turns() {
+    in_virtual_time(async {
+        let (node, counted) =
+            node(Hosts::from([("a", (10, true))]), Settings { per_host_max: 1, ..Settings::default() }).await;
+        node.route("busy", "a", AfterDead::Continue).await;
+        for n in 0..1_000 {
+            node.publish("busy", &format!("busy-{n}"), None).await;
+        }
+        fill(&node, "a", 10).await;
+        pass(250).await;
+        assert_eq!(counted.lock().unwrap().tried.len(), 11, "one lane with a thousand events is one of eleven");
+    });
+}
+
+#[test]
+fn every_one_of_very_many_lanes_is_tried() {
+    let lanes = if std::env::var("FENCEPOST_LONG").is_ok() { 100_000 } else { 20_000 };
+    in_virtual_time(async {
+        let (node, counted) = node(Hosts::from([("a", (5, true)), ("b", (5, false))]), Settings::default()).await;
+        fill(&node, "a", lanes / 2).await;
+        fill(&node, "b", lanes / 2).await;
+        pass(4 * SECOND_MS).await;
+        {
+            let counted = counted.lock().unwrap();
+            assert_eq!(counted.tried.len(), lanes);
+            assert_eq!(counted.attempts, lanes, "each once");
+            assert_eq!(counted.taken_ms["a"].len(), lanes / 2);
+        }
+        // A restart would find them again: those that wait are all known.
+        assert_eq!(node.dispatch.counts().busy, lanes / 2);
+        assert_eq!(node.dispatch.counts().retrying, lanes / 2);
+        node.dispatch.act(lane_of("b-0"), Act::Skip { seq: 1, by: "ada".into() }).await.unwrap();
+        pass(1).await;
+        assert_eq!(node.dispatch.counts().busy, lanes / 2 - 1);
+    });
+}

@@ -1,0 +1,199 @@
+//! One lane and one receiver, through the moments that plans hit only by chance: starts, stops, bursts, pauses.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use fencepost::{
+    dispatch::Settings,
+    kernel::lane::AfterDead,
+    store::{Store, memory::Memory},
+};
+
+use super::{
+    dispatch_receiver::{Ledger, Receivers, Said, Weather},
+    dispatch_world::{DAY_MS, HOUR_MS, Node, SECOND_MS, Virtual, in_virtual_time, lane_of, pass},
+};
+
+/// A store, a warehouse with its weather, and the processes that come and go.
+struct House {
+    store: Arc<dyn Store>,
+    clock: Arc<Virtual>,
+    weather: Weather,
+    ledger: Arc<Ledger>,
+    lives: usize,
+}
+
+impl House {
+    fn new(weather: Weather) -> Self {
+        let (store, ledger) = (Arc::new(Memory::new()), Arc::default());
+        Self { store, clock: Virtual::new(1), weather, ledger, lives: 0 }
+    }
+
+    async fn start(&mut self) -> (Node, Arc<AtomicBool>) {
+        let forecast = vec![(self.clock.now(), self.weather)];
+        let dead = Arc::new(AtomicBool::new(false));
+        let sink = Receivers {
+            clock: self.clock.clone(),
+            weather: Arc::new(HashMap::from([("w".to_owned(), forecast)])),
+            ledger: self.ledger.clone(),
+            life: self.lives,
+            dead: dead.clone(),
+            lies_percent: 0,
+        };
+        self.lives += 1;
+        let first_commit_id = self.lives as u64 * 1_000_000;
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        let node =
+            Node::start(store, clock, Arc::new(sink), Arc::new(()), Settings::default(), first_commit_id).await;
+        if self.lives == 1 {
+            node.route("w", "host", AfterDead::Continue).await;
+        }
+        (node, dead)
+    }
+
+    /// When each attempt began, in milliseconds after the first.
+    fn attempts_ms(&self) -> Vec<u64> {
+        let seen = self.ledger.sightings();
+        seen.iter().map(|attempt| attempt.began.since(seen[0].began)).collect()
+    }
+
+    fn taken(&self) -> usize {
+        self.ledger.sightings().iter().filter(|seen| seen.said == Said::Yes).count()
+    }
+}
+
+#[test]
+fn the_whole_schedule_of_24_hours_takes_less_than_a_second() {
+    let real = std::time::Instant::now();
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Broken);
+        let (node, _) = house.start().await;
+        node.publish("w", "e1", None).await;
+        pass(DAY_MS + SECOND_MS).await;
+        let letter = node.dispatch.letter(lane_of("w"), 1).await.unwrap().expect("it is dead");
+        assert_eq!(letter.at.since(letter.first_at) / SECOND_MS, 24 * 3_600);
+        let attempts_ms = house.attempts_ms();
+        assert_eq!(letter.attempts as usize, attempts_ms.len());
+        // 24 by the hour without jitter; a tenth of each hour is jitter.
+        assert!((27..=29).contains(&attempts_ms.len()), "{attempts_ms:?}");
+        let expected = [0, 5, 30, 120, 600, 3_600].map(|at| at * SECOND_MS);
+        for (at_ms, expected_ms) in attempts_ms.iter().zip(expected) {
+            assert!((expected_ms..=expected_ms + expected_ms / 10 + 100).contains(at_ms), "{attempts_ms:?}");
+        }
+        assert_eq!(*attempts_ms.last().unwrap() / 100, DAY_MS / 100, "the last at the horizon");
+    });
+    assert!(real.elapsed().as_secs_f64() < 1.0, "{:?}", real.elapsed());
+}
+
+#[test]
+fn after_a_restart_heads_are_attempted_at_once() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Broken);
+        let (node, _) = house.start().await;
+        node.publish("w", "e1", None).await;
+        pass(2 * HOUR_MS).await;
+        let before = house.attempts_ms().len();
+        node.crash();
+        house.weather = Weather::Up;
+        let restarted = house.clock.now();
+        let (node, _) = house.start().await;
+        pass(SECOND_MS).await;
+        assert_eq!(house.attempts_ms().len(), before + 1);
+        assert!(house.ledger.sightings()[before].began.since(restarted) < 10);
+        assert_eq!(node.dispatch.lane(lane_of("w")).await.unwrap().unwrap().lane.settled, 1);
+    });
+}
+
+#[test]
+fn a_restart_tries_nothing_that_is_paused() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Broken);
+        let (node, _) = house.start().await;
+        node.publish("w", "e1", None).await;
+        pass(SECOND_MS).await;
+        node.pause(lane_of("w")).await;
+        node.crash();
+        let (node, _) = house.start().await;
+        pass(DAY_MS).await;
+        assert_eq!(house.attempts_ms().len(), 1);
+        node.resume(lane_of("w")).await;
+        pass(1).await;
+        assert_eq!(house.attempts_ms().len(), 2);
+    });
+}
+
+#[test]
+fn what_is_under_way_when_the_driver_is_stopped_is_recorded_and_not_sent_again() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Slow(10_000));
+        let (node, _) = house.start().await;
+        node.publish("w", "e1", None).await;
+        node.publish("w", "e2", None).await;
+        pass(SECOND_MS).await;
+        node.dispatch.stop();
+        pass(20 * SECOND_MS).await;
+        assert_eq!(house.taken(), 1, "nothing new leaves");
+        node.crash();
+        house.start().await;
+        pass(60 * SECOND_MS).await;
+        let seen: Vec<_> = house.ledger.sightings().into_iter().map(|seen| seen.id).collect();
+        assert_eq!(seen, ["e1", "e2"]);
+    });
+}
+
+#[test]
+fn what_was_under_way_when_the_process_died_is_sent_again() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Slow(10_000));
+        let (node, dead) = house.start().await;
+        node.publish("w", "e1", None).await;
+        pass(SECOND_MS).await;
+        dead.store(true, Ordering::Release);
+        node.crash();
+        house.start().await;
+        pass(60 * SECOND_MS).await;
+        assert_eq!((house.attempts_ms().len(), house.taken()), (2, 1));
+    });
+}
+
+#[test]
+fn a_burst_into_a_lane_that_nobody_has_read_yet_is_delivered() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Up);
+        let (node, _) = house.start().await;
+        let burst = (0..5).map(|n| format!("e{n}")).collect::<Vec<_>>();
+        futures::future::join_all(burst.iter().map(|id| node.publish("w", id, None))).await;
+        pass(SECOND_MS).await;
+        assert_eq!(house.taken(), 5);
+        node.crash();
+        let (node, _) = house.start().await;
+        // The lane was found, and something is new before its rows were read.
+        node.publish("w", "late", None).await;
+        pass(SECOND_MS).await;
+        assert_eq!(house.taken(), 6);
+    });
+}
+
+#[test]
+fn an_event_for_a_lane_that_was_paused_while_idle_waits() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Up);
+        let (node, _) = house.start().await;
+        node.publish("w", "e1", None).await;
+        pass(SECOND_MS).await;
+        node.pause(lane_of("w")).await;
+        pass(SECOND_MS).await;
+        node.publish("w", "e2", None).await;
+        pass(DAY_MS).await;
+        assert_eq!(house.taken(), 1);
+        assert_eq!(node.dispatch.counts().standing, 1);
+        node.resume(lane_of("w")).await;
+        pass(SECOND_MS).await;
+        assert_eq!(house.taken(), 2);
+    });
+}

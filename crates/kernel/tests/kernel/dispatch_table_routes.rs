@@ -1,0 +1,230 @@
+//! Routes and owners, row by row: what may change while events are on their way, and who drives a lane of several nodes.
+
+use std::sync::Arc;
+
+use fencepost_kernel::{
+    Command, Reply, RowKey,
+    command::{Act, Members},
+    fence::Record,
+    lane::{AfterDead, Append, Owner, Place, Route, Transport},
+};
+
+use super::lane_world::{Floor, HOME, home, later, planner, redrive, route, said, webhook};
+
+fn kafka() -> Transport {
+    Transport::Kafka { topic: "orders".into() }
+}
+
+#[test]
+fn the_same_route_again_is_a_replay() {
+    let mut floor = Floor::new();
+    floor.world.pass(1_000);
+    assert_eq!(said(&floor.put(route(HOME, webhook("https://one.example")))), "routed again");
+}
+
+#[test]
+fn what_does_not_change_the_transport_may_change_while_events_are_on_their_way() {
+    let one = || route(HOME, webhook("https://one.example"));
+    let changes: [(&str, Route); 4] = [
+        ("its address", route(HOME, webhook("https://two.example"))),
+        ("what follows a dead letter", Route { after_dead: AfterDead::Block, ..one() }),
+        ("the receiver's memory", Route { receiver_retain_ms: 1, ..one() }),
+        ("who works there", Route { executor: "other".into(), ..one() }),
+    ];
+    for (what, changed) in changes {
+        let mut floor = Floor::holding(1);
+        assert_eq!(said(&floor.put(changed)), "routed", "{what}");
+    }
+}
+
+#[test]
+fn another_transport_needs_a_drained_lane() {
+    for other in [kafka(), Transport::Poll] {
+        let mut floor = Floor::holding(2);
+        floor.ack();
+        let refused = floor.put(route(HOME, other.clone()));
+        assert!(matches!(refused, Reply::NotDrained { lane, tail: 2, settled: 1 } if lane == home()), "{refused:?}");
+        floor.ack();
+        assert_eq!(said(&floor.put(route(HOME, other))), "routed");
+    }
+}
+
+#[test]
+fn a_dead_letter_does_not_keep_a_lane_from_being_drained_but_one_that_blocks_does() {
+    let mut floor = Floor::holding(1);
+    floor.die();
+    assert_eq!(said(&floor.put(route(HOME, kafka()))), "routed");
+    let mut floor = Floor { after_dead: AfterDead::Block, ..Floor::holding(1) };
+    floor.die();
+    assert_eq!(said(&floor.put(route(HOME, kafka()))), "not_drained");
+}
+
+#[test]
+fn an_event_that_is_published_meanwhile_undoes_a_change_of_transport() {
+    let mut floor = Floor::holding(1);
+    floor.ack();
+    let put = fencepost_kernel::command::PutRoute { route: route(HOME, kafka()), seen_to: None };
+    let decision = floor.world.decide(&Command::PutRoute(Box::new(put)));
+    floor.publish("late");
+    assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);
+}
+
+#[test]
+fn a_polled_lane_is_shared_and_left_by_who_has_seen_that_none_of_his_are_in_it() {
+    let mut floor = Floor::with(Transport::Poll);
+    floor.put(route("w2", Transport::Poll));
+    floor.publish_to("w2", "other");
+    assert_eq!((floor.tail(), floor.lane().place), (1, Place::Executor("wes".into())));
+    let pushed = || route(HOME, webhook("https://one.example"));
+    assert_eq!(said(&floor.put(pushed())), "not_drained");
+    assert_eq!(said(&floor.put_seen(pushed(), Some(0))), "not_drained");
+    assert_eq!(said(&floor.clone().put_seen(pushed(), Some(1))), "routed");
+    floor.publish_to("w2", "later");
+    assert_eq!(said(&floor.put_seen(pushed(), Some(1))), "not_drained", "not what came after the look");
+}
+
+#[test]
+fn another_executor_who_polls_is_another_lane_and_needs_a_drained_one() {
+    let mut floor = Floor::with(Transport::Poll);
+    floor.fill(1);
+    let other = Route { executor: "other".into(), ..route(HOME, Transport::Poll) };
+    assert_eq!(said(&floor.put(other.clone())), "not_drained");
+    floor.poll_ack(1);
+    assert_eq!(said(&floor.put(other.clone())), "routed");
+    floor.publish("e2");
+    floor.at = other.lane();
+    assert_eq!(floor.tail(), 1);
+}
+
+#[test]
+fn events_of_one_lane_and_position_are_told_apart_by_planner_and_use() {
+    let names = [route(HOME, webhook("")), route(HOME, kafka()), route(HOME, Transport::Poll)].map(|route| route.lane());
+    assert_eq!(names[0], names[1], "one lane for whatever is pushed to a warehouse");
+    assert_ne!(names[0], names[2]);
+    let same_name = Route { executor: HOME.into(), ..route(HOME, Transport::Poll) };
+    assert_ne!(names[0], same_name.lane());
+    assert_ne!(names[0], Route { planner: fencepost_kernel::Tenant::new("other"), ..route(HOME, kafka()) }.lane());
+}
+
+fn members(me: &str, alive: &[&str]) -> Arc<Members> {
+    Members { me: me.into(), alive: alive.iter().map(|node| (*node).to_owned()).collect() }.into()
+}
+
+/// Who hears of a publication by `me`, on a lane that `owner` drives: the driving epoch, who is poked, and the owner after.
+fn published_by(me: &str, alive: &[&str], owner: Option<&str>) -> String {
+    let mut floor = Floor::new();
+    if let Some(owner) = owner {
+        floor.members = members(owner, &[owner]);
+        floor.publish("before");
+    }
+    floor.members = members(me, alive);
+    let decision = floor.world.decide(&floor.publication(HOME, "e", "{}", None));
+    let Some(Append { driven, .. }) = decision.also.append.clone() else { panic!("nothing appended") };
+    floor.world.commit_also(&decision.writes, &decision.also).unwrap();
+    let Owner { node, epoch } = floor.lane().owner;
+    let poked: Vec<_> =
+        ["a", "b", "c"].into_iter().filter(|node| floor.world.record(RowKey::poke(node, home())).is_some()).collect();
+    let driven = driven.map_or("not by me".to_owned(), |epoch| format!("by me under {epoch}"));
+    format!("{driven}, owner {node:?} {epoch}, poked {poked:?}")
+}
+
+#[test]
+fn who_publishes_drives_a_lane_that_nobody_living_drives_and_tells_the_owner_otherwise() {
+    let rows = [
+        ("", &[][..], None, r#"by me under 0, owner "" 0, poked []"#),
+        ("a", &["a", "b"], None, r#"by me under 1, owner "a" 1, poked []"#),
+        ("a", &["a", "b"], Some("a"), r#"by me under 1, owner "a" 1, poked []"#),
+        ("a", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
+        ("a", &["a"], Some("b"), r#"by me under 2, owner "a" 2, poked []"#),
+        // In somebody's own transaction, who drives nothing.
+        ("c", &["a", "b"], None, r#"not by me, owner "" 0, poked ["a"]"#),
+        ("c", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
+        ("c", &[], None, r#"not by me, owner "" 0, poked []"#),
+    ];
+    for (me, alive, owner, expected) in rows {
+        assert_eq!(published_by(me, alive, owner), expected, "{me} among {alive:?}, owner {owner:?}");
+    }
+}
+
+#[test]
+fn a_word_that_may_be_heard_at_this_moment_is_said_again() {
+    let mut floor = Floor { members: members("b", &["b"]), ..Floor::new() };
+    floor.publish("e1");
+    floor.members = members("a", &["a", "b"]);
+    floor.publish("e2");
+    let decision = floor.world.decide(&floor.publication(HOME, "e3", "{}", None));
+    let poke = RowKey::poke("b", home());
+    assert!(decision.writes.iter().all(|write| write.key != poke), "it is said already");
+    floor.world.run(&Command::Heard(vec![poke]));
+    assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);
+    floor.publish("e3");
+    assert_eq!(floor.world.record(poke), Some(&Record::Poke));
+}
+
+#[test]
+fn a_lane_that_is_polled_has_no_driver() {
+    let mut floor = Floor { members: members("a", &["a", "b"]), ..Floor::with(Transport::Poll) };
+    floor.publish("e1");
+    assert_eq!(floor.lane().owner, Owner::default());
+}
+
+#[test]
+fn a_redrive_tells_the_driver_too() {
+    let mut floor = Floor { members: members("b", &["b"]), ..Floor::holding(1) };
+    floor.die();
+    floor.members = members("a", &["a", "b"]);
+    floor.act(Act::Take { node: "b".into(), after: 0 });
+    floor.decide_letter(1, redrive());
+    assert_eq!(floor.world.record(RowKey::poke("b", home())), Some(&Record::Poke));
+}
+
+#[test]
+fn a_lane_is_taken_once_per_epoch_and_the_old_owner_is_not_heard_any_more() {
+    let mut floor = Floor::holding(2);
+    let take = |node: &str, after| Act::Take { node: node.into(), after };
+    assert_eq!(said(&floor.act(take("a", 0))), "lane");
+    assert_eq!(said(&floor.act(take("b", 0))), "lane_lost");
+    assert_eq!(floor.lane().owner, Owner { node: "a".into(), epoch: 1 });
+    assert_eq!(said(&floor.act(take("b", 1))), "lane");
+    assert_eq!(said(&floor.act(Act::Ack { upto: 1, epoch: Some(1) })), "lane_lost");
+    assert_eq!(floor.stand(), "0/2");
+    floor.fail(later());
+    assert_eq!(said(&floor.act(take("a", 2))), "lane");
+    assert_eq!(floor.stand(), "0/2 troubled", "what is known of the head goes with the lane");
+}
+
+#[test]
+fn what_a_person_does_to_a_lane_is_told_to_the_node_that_drives_it() {
+    let acts = [Act::Resume, Act::Skip { seq: 1, by: "ada".into() }];
+    let pause = Act::Pause { by: "ada".into(), why: "why".into() };
+    let heard = |floor: &mut Floor| {
+        let poke = RowKey::poke("b", home());
+        let said = floor.world.record(poke).is_some();
+        floor.world.run(&Command::Heard(vec![poke]));
+        said
+    };
+    for act in acts {
+        let mut floor = Floor { members: members("b", &["b"]), ..Floor::new() };
+        floor.fill(1);
+        assert!(!heard(&mut floor));
+        floor.act(pause.clone());
+        assert!(heard(&mut floor), "a pause");
+        floor.act(act.clone());
+        assert!(heard(&mut floor), "{act:?}");
+    }
+    let blocked = || {
+        let mut floor = Floor { members: members("b", &["b"]), after_dead: AfterDead::Block, ..Floor::new() };
+        floor.fill(2);
+        floor.die();
+        floor
+    };
+    for verdict in [redrive(), super::lane_world::discard()] {
+        let mut floor = blocked();
+        floor.decide_letter(1, verdict.clone());
+        assert!(heard(&mut floor), "{verdict:?} of what blocks");
+    }
+    let mut alone = Floor::holding(1);
+    alone.pause();
+    assert!(alone.world.record(RowKey::poke("", home())).is_none(), "one node needs no word");
+    assert_eq!(planner(), alone.lane().planner);
+}

@@ -1,0 +1,71 @@
+//! A Kafka broker of one's own: nisshi, which speaks the protocol and keeps its log in SQLite.
+
+use std::{
+    net::TcpStream,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    programs::{find, free_port},
+    server::Server,
+};
+
+/// A broker, gone when dropped.
+pub struct Kafka {
+    server: Option<Server>,
+    port: u16,
+    dir: TempDir,
+}
+
+impl Kafka {
+    /// A broker without topics.
+    pub fn start() -> Self {
+        let mut own = Self { server: None, port: free_port().unwrap(), dir: tempfile::tempdir().unwrap() };
+        own.restart();
+        own
+    }
+
+    /// Its address.
+    pub fn brokers(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// kill -9.
+    pub fn kill(&mut self) {
+        self.server = None;
+    }
+
+    /// Starts again on the same port and data, and waits until it answers.
+    pub fn restart(&mut self) {
+        self.kill();
+        let url = format!("tcp://127.0.0.1:{}", self.port);
+        let mut command = Command::new(program());
+        command.args(["broker", "--listener-url", &url, "--advertised-listener-url", &url]);
+        command.args(["--storage-engine", "sqlite://log.db"]).current_dir(self.dir.path());
+        let mut server = Server::spawn(command, self.dir.path());
+        server.ready(|| TcpStream::connect(("127.0.0.1", self.port)).is_ok());
+        self.server = Some(server);
+    }
+
+    /// Makes a topic.
+    pub fn topic(&self, name: &str, partitions: u32) {
+        let broker = format!("tcp://127.0.0.1:{}", self.port);
+        let mut command = Command::new(program());
+        command.args(["topic", "create", "--broker", &broker, "--partitions", &partitions.to_string(), name]);
+        let made = command.current_dir(self.dir.path()).stdout(Stdio::null()).status().unwrap();
+        assert!(made.success(), "the topic {name} was not made");
+    }
+}
+
+// On the PATH, or where ./test has built it.
+fn program() -> PathBuf {
+    let cache = std::env::var_os("FENCEPOST_CACHE").map(PathBuf::from).or_else(|| {
+        let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        Some(home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?.join("fencepost"))
+    });
+    let built = cache.map(|cache| cache.join("nisshi/bin/nisshi")).filter(|program| program.is_file());
+    built.or_else(|| find("nisshi")).unwrap_or_else(|| panic!("no Kafka broker: run ./test --install"))
+}

@@ -1,0 +1,285 @@
+//! Lanes that several nodes and users share: no deadlock, positions within a user's own transaction, and what people read.
+
+use std::{sync::Arc, sync::Barrier, thread};
+
+use fencepost_kernel::{
+    Command, Millis, Reply, RowKey, Tenant, Write,
+    command::{Also, Claim, CommitId, Members, Publish, PutRoute},
+    fence::Record,
+    key::{Kind, LaneId, Target},
+    lane::{AfterDead, Append, Entry, Lane, Place, Route, Transport, Webhook},
+    scope::Scope,
+};
+use fencepost_store::{Error, Store, Verdict, WriteSet, postgres::in_tx};
+use futures::executor::block_on;
+use tokio_postgres::Transaction;
+
+use super::{
+    postgres_rig::{NOW, Rig, key, put, sealed, set},
+    postgres_tx::client,
+};
+
+fn lane(number: u64) -> LaneId {
+    LaneId::warehouse(&Tenant::new("acme"), &number.to_string())
+}
+
+fn entry(number: u64) -> Entry {
+    Entry {
+        correlation_id: format!("C-{number}"),
+        kind: "SHIPPER_RELEASED".to_owned(),
+        warehouse: "W1".to_owned(),
+        body: format!("secret body {number}").into(),
+        published: Millis(NOW),
+        redrive_of: None,
+    }
+}
+
+fn publish(id: u64, to: LaneId, number: u64, held: Vec<(RowKey, Option<CommitId>)>) -> WriteSet {
+    let append = Append { lane: to, entry: entry(number).into(), told_in: key(number), driven: None };
+    let writes = vec![put(number, None, sealed(number, u64::MAX))];
+    WriteSet { id: CommitId(id), writes, also: Also { held, append: Some(append), drops: Vec::new() } }
+}
+
+fn poke(number: u64) -> RowKey {
+    RowKey::poke("node", lane(number))
+}
+
+// Both nodes append to the same lanes in opposite orders, of which some are new, say and hear the same words, and drop
+// what the round before left. Every fence is wanted by both.
+#[test]
+fn nodes_that_cross_on_many_lanes_never_deadlock_and_leave_no_gap() {
+    let rig = Rig::with(&["deadlock_timeout=1ms", "log_lock_waits=on"]);
+    let (one, url) = rig.fresh("one");
+    let other = rig.open(&url, "other");
+    let (rounds, lanes) = (20u64, 30u64);
+    let together = Barrier::new(2);
+    thread::scope(|scope| {
+        for (node, store) in [one.clone(), other].into_iter().enumerate() {
+            let together = &together;
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let number = |at: u64| 1 + round * 1_000 + at;
+                    let id = |at: u64| 2 * number(at) + node as u64;
+                    let words: Vec<_> = (0..lanes).map(poke).collect();
+                    let said = block_on(store.load(&words)).unwrap();
+                    let mut sets: Vec<WriteSet> = (0..lanes)
+                        .zip(&said)
+                        .map(|(at, said)| {
+                            let held = said.as_ref().map(|row| (poke(at), Some(row.revision)));
+                            publish(id(at), lane((at + round) % lanes), number(at), held.into_iter().collect())
+                        })
+                        .collect();
+                    let missing = (0..lanes).zip(&said).filter(|(_, said)| said.is_none());
+                    sets.extend(missing.map(|(at, _)| {
+                        let write = Write { key: poke(at), expect: None, put: Some(Record::Poke) };
+                        set(id(100 + at), [write])
+                    }));
+                    let drops = (0..lanes).filter(|at| (at + round) % 3 == 0).map(poke);
+                    let also = Also { drops: drops.collect(), ..Also::default() };
+                    sets.push(WriteSet { id: CommitId(id(200)), writes: Vec::new(), also });
+                    if node == 1 {
+                        sets.reverse();
+                    }
+                    together.wait();
+                    block_on(store.commit(&sets, Millis(NOW))).unwrap();
+                }
+            });
+        }
+    });
+    let log = rig.server.sql(&url, "SELECT pg_read_file('../../log')");
+    assert!(log.contains("still waiting for"), "the nodes never met");
+    let deadlocks: Vec<_> = log.lines().filter(|line| line.contains("deadlock detected")).collect();
+    assert!(deadlocks.is_empty(), "{deadlocks:?}");
+    let mut entries = 0;
+    for number in 0..lanes {
+        let id = format!("'\\x{}'", lane(number));
+        let ask = |what: &str, kind: Kind| {
+            let of = format!("FROM fencepost_rows WHERE kind = {} AND substr(id, 1, 24) = {id}", kind as u8);
+            rig.server.sql(&url, &format!("SELECT {what} {of}"))
+        };
+        let last: u64 = ask("coalesce(max((about ->> 'last')::bigint), 0)", Kind::Tail).parse().unwrap();
+        assert_eq!(ask("count(*)", Kind::Entry), last.to_string());
+        assert_eq!(ask("coalesce(max((about ->> 'seq')::bigint), 0)", Kind::Entry), last.to_string());
+        entries += last;
+    }
+    let fences = rig.server.sql(&url, "SELECT count(*) FROM fencepost_fences");
+    assert_eq!(fences, entries.to_string(), "every fence has its event");
+    assert!(entries > rounds * lanes / 2, "{entries} events went through");
+}
+
+fn planner() -> Tenant {
+    Tenant::new("acme")
+}
+
+fn put_route() -> Command {
+    let secrets = vec!["hidden".into()];
+    let route = Route {
+        planner: planner(),
+        warehouse: "W1".to_owned(),
+        executor: "dock".to_owned(),
+        transport: Transport::Webhook(Webhook { url: "https://dock.example".to_owned(), secrets, standard: false }),
+        after_dead: AfterDead::Continue,
+        receiver_retain_ms: 1,
+        at: Millis(0),
+    };
+    Command::PutRoute(PutRoute { route, seen_to: None }.into())
+}
+
+fn publication(number: u64) -> Command {
+    let scope = Arc::new(Scope::new("PUBLISH", ["correlation_id"]));
+    let fields = vec![("correlation_id".to_owned(), format!("C-{number}"))];
+    let target = Target::new(planner(), scope, fields, None).unwrap();
+    let claim = Claim { target, body: None, version: None, source: None, lease_ms: 30_000 };
+    let members = Members { me: "user".to_owned(), alive: vec!["node-1".to_owned()] };
+    let (entry, members) = (entry(number).into(), members.into());
+    Command::Publish(Publish { claim, entry, cancels: None, members, served: None }.into())
+}
+
+async fn ask(tx: &Transaction<'_>, command: &Command) -> Result<Reply, Error> {
+    in_tx::ask(tx, "user", command, || CommitId(fastrand::u64(..))).await
+}
+
+async fn position(tx: &Transaction<'_>, number: u64) -> u64 {
+    match ask(tx, &publication(number)).await.unwrap() {
+        Reply::Published { seq, .. } => seq,
+        reply => panic!("{reply:?}"),
+    }
+}
+
+#[test]
+fn an_event_published_in_the_users_transaction_is_there_with_it_and_leaves_no_gap_without_it() {
+    let rig = Rig::new();
+    let (store, url) = rig.fresh("one");
+    let mut client = client(&rig, &url);
+    let lane = Place::Warehouse("W1".to_owned()).lane(&planner());
+    rig.runtime.block_on(async {
+        let tx = client.transaction().await.unwrap();
+        assert!(matches!(ask(&tx, &publication(0)).await, Ok(Reply::NoRoute)));
+        assert!(matches!(ask(&tx, &put_route()).await, Ok(Reply::Routed { replay: false })));
+        assert_eq!([position(&tx, 1).await, position(&tx, 2).await], [1, 2]);
+        tx.commit().await.unwrap();
+        let tx = client.transaction().await.unwrap();
+        assert_eq!(position(&tx, 3).await, 3);
+        tx.rollback().await.unwrap();
+        let tx = client.transaction().await.unwrap();
+        assert_eq!(position(&tx, 4).await, 3);
+        let again = ask(&tx, &publication(1)).await.unwrap();
+        assert!(matches!(again, Reply::Duplicate { .. }), "{again:?}");
+        tx.commit().await.unwrap();
+        let page = store.scan(Kind::Entry, None, 10).await.unwrap();
+        let found: Vec<_> = page.iter().map(|(key, row)| (key.place(), row.record.clone())).collect();
+        let bodies = found.iter().map(|(place, record)| match record {
+            Record::Entry(entry) => (*place, entry.correlation_id.as_str()),
+            record => panic!("{record:?}"),
+        });
+        let bodies: Vec<_> = bodies.collect();
+        assert_eq!(bodies, [((lane, 1), "C-1"), ((lane, 2), "C-2"), ((lane, 3), "C-4")]);
+        // A word for the node that shall drive it, since a user's process drives nothing.
+        assert!(store.load(&[RowKey::poke("node-1", lane)]).await.unwrap()[0].is_some());
+    });
+}
+
+// Each has position n only once n-1 is committed: they wait for one another, and none is left out.
+#[test]
+fn users_who_publish_to_one_new_lane_at_once_wait_for_one_another() {
+    let rig = Rig::new();
+    let (store, url) = rig.fresh("one");
+    let mut clients: Vec<_> = (0..5).map(|_| client(&rig, &url)).collect();
+    let mut positions = rig.runtime.block_on(async {
+        let tx = clients[0].transaction().await.unwrap();
+        ask(&tx, &put_route()).await.unwrap();
+        tx.commit().await.unwrap();
+        let publish = clients.iter_mut().enumerate().map(|(number, client)| async move {
+            let mut positions = Vec::new();
+            for turn in 0..6 {
+                let tx = client.transaction().await.unwrap();
+                positions.push(position(&tx, number as u64 * 10 + turn).await);
+                tx.commit().await.unwrap();
+            }
+            positions
+        });
+        futures::future::join_all(publish).await.concat()
+    });
+    positions.sort_unstable();
+    assert_eq!(positions, (1..=30).collect::<Vec<_>>());
+    assert_eq!(block_on(store.scan(Kind::Entry, None, 100)).unwrap().len(), 30);
+}
+
+#[test]
+fn people_can_read_lanes_in_sql_but_neither_bodies_nor_secrets() {
+    let rig = Rig::new();
+    let (store, url) = rig.fresh("one");
+    let mut client = client(&rig, &url);
+    rig.runtime.block_on(async {
+        let tx = client.transaction().await.unwrap();
+        ask(&tx, &put_route()).await.unwrap();
+        position(&tx, 1).await;
+        tx.commit().await.unwrap();
+    });
+    let ask = |sql: &str| rig.server.sql(&url, sql);
+    let entry =
+        "SELECT about ->> 'seq', about ->> 'correlation_id', about ->> 'kind' FROM fencepost_rows WHERE kind = 9";
+    assert_eq!(ask(entry), "1|C-1|SHIPPER_RELEASED");
+    let lane = "SELECT about ->> 'name', about ->> 'settled', about ->> 'paused' FROM fencepost_rows WHERE kind = 7";
+    assert_eq!(ask(lane), "acme:W1|0|false");
+    assert_eq!(ask("SELECT about ->> 'transport' FROM fencepost_rows WHERE kind = 6"), "webhook");
+    let all = ask("SELECT string_agg(about::text, ' ') FROM fencepost_rows");
+    assert!(!all.contains("secret body") && !all.contains("hidden") && !all.contains("dock.example"), "{all}");
+    let damage = "UPDATE fencepost_rows SET record = set_byte(record, 9, get_byte(record, 9) # 1) WHERE kind = 8";
+    ask(damage);
+    let lane = Lane::new(planner(), Place::Warehouse("W1".to_owned())).id();
+    let outcome = block_on(store.commit(&[publish(9, lane, 9, Vec::new())], Millis(NOW)));
+    assert!(matches!(&outcome, Err(Error::Broken(why)) if why.contains("checksum")), "{outcome:?}");
+}
+
+// The server writes down how it looked: by a range of one index each, so that no other lane's entries are passed.
+#[test]
+fn pages_of_a_lane_and_rows_of_few_kinds_are_found_by_a_range_of_an_index() {
+    let rig = Rig::with(&["session_preload_libraries=auto_explain", "auto_explain.log_min_duration=0"]);
+    let (store, url) = rig.fresh("one");
+    let looks = [
+        (Kind::Entry, RowKey::entry(lane(1), 7), "fencepost_rows_pkey"),
+        (Kind::Lane, RowKey::lane(lane(1)), "fencepost_rows_few"),
+        (Kind::Poke, poke(1), "fencepost_rows_few"),
+    ];
+    for (kind, after, index) in looks {
+        let begun = rig.server.sql(&url, "SELECT length(pg_read_file('../../log'))");
+        assert!(block_on(store.scan(kind, Some(after), 5)).unwrap().is_empty());
+        let log = rig.server.sql(&url, &format!("SELECT substr(pg_read_file('../../log'), {begun})"));
+        let plan: String = log.lines().skip_while(|line| !line.contains("Limit ")).take(4).collect();
+        assert!(plan.contains(&format!("Index Scan using {index} on fencepost_rows")), "{kind:?}: {log}");
+        assert!(
+            plan.contains("Index Cond: ((") && plan.contains("id > $1)") && !plan.contains("Sort"),
+            "{kind:?}: {log}"
+        );
+    }
+}
+
+#[test]
+fn a_set_for_a_lane_is_not_taken_for_a_lone_put() {
+    let rig = Rig::new();
+    let (store, _) = rig.fresh("one");
+    let verdicts = block_on(store.commit(&[publish(1, lane(1), 1, vec![(key(2), Some(CommitId(9)))])], Millis(NOW)));
+    assert_eq!(verdicts.unwrap(), [Verdict::Moved]);
+    assert_eq!(block_on(store.load(&[key(1)])).unwrap(), [None]);
+}
+
+#[test]
+fn what_is_guessed_after_an_append_is_what_is_there() {
+    let rig = Rig::new();
+    let (store, _) = rig.fresh("one");
+    let first = publish(1, lane(1), 1, Vec::new());
+    let sets = [first.clone(), publish(2, lane(1), 2, Vec::new())];
+    block_on(store.commit(&sets, Millis(NOW))).unwrap();
+    for key in [key(1), key(2), RowKey::tail(lane(1))] {
+        let loaded = block_on(store.load(&[key])).unwrap().remove(0);
+        assert!(loaded.is_some());
+        assert_eq!(store.guess(&key), Some(loaded));
+    }
+    // Of a repeated set nobody knows the position without looking.
+    assert_eq!(block_on(store.commit(&[first], Millis(NOW))).unwrap(), [Verdict::Applied]);
+    assert_eq!(store.guess(&key(1)), Some(None));
+    let also = Also { drops: vec![RowKey::tail(lane(1))], ..Also::default() };
+    block_on(store.commit(&[WriteSet { id: CommitId(3), writes: Vec::new(), also }], Millis(NOW))).unwrap();
+    assert_eq!(store.guess(&RowKey::tail(lane(1))), Some(None));
+}

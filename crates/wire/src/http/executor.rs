@@ -1,0 +1,121 @@
+//! `POST /webhooks/dispatch`: an executor's front. Verifies and fences what planners post, hands each event to the
+//! executor's own handler once, and acknowledges after the seal. Never decides: the library's receiver does.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    response::Response,
+    routing::{get, post},
+};
+use bytes::Bytes;
+use fencepost::{
+    Claim, Done, Failure,
+    executor::{Event, Receiver},
+};
+use fencepost_kernel::json;
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+
+use crate::log::{Level, Log};
+
+/// The largest envelope, and the largest answer of a handler.
+const BODY_BYTES_MAX: usize = 256 * 1024;
+
+/// Where events are handed over.
+pub struct Handler {
+    url: http::Uri,
+    timeout: Duration,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Handler {
+    /// A handler on plain HTTP, usually on this machine.
+    pub fn new(url: &str, timeout: Duration) -> Result<Self, String> {
+        let url: http::Uri = url.parse().map_err(|_| format!("{url:?} is not a url"))?;
+        if url.scheme_str() != Some("http") || url.authority().is_none() {
+            return Err(format!("{url} is not an http url: a handler is on this machine, or behind one's own network"));
+        }
+        Ok(Self { url, timeout, client: Client::builder(TokioExecutor::new()).build_http() })
+    }
+
+    // 2xx is done. What the handler refused, or never got, has not happened; of everything else nobody knows.
+    async fn hand_over(&self, event: Event, claim: Claim) -> Result<Done, Failure<String>> {
+        let request = http::Request::post(self.url.clone())
+            .header(header::CONTENT_TYPE, "application/json")
+            .header("idempotency-key", claim.idempotency_key())
+            .header("fencepost-token", claim.token().0)
+            .header("fencepost-attempt", claim.attempt())
+            .body(Full::new(event.body));
+        let request = request.map_err(|error| Failure::NotApplied(error.to_string()))?;
+        let answer = match tokio::time::timeout(self.timeout, self.client.request(request)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) if error.is_connect() => {
+                return Err(Failure::NotApplied("the handler is not there".to_owned()));
+            }
+            Ok(Err(_)) => return Err(Failure::Unknown("the handler's connection broke".to_owned())),
+            Err(_) => return Err(Failure::Unknown("the handler does not answer".to_owned())),
+        };
+        let status = answer.status();
+        if !status.is_success() {
+            let why = format!("the handler answered {status}");
+            let refused = status.is_client_error() || status == StatusCode::SERVICE_UNAVAILABLE;
+            return Err(if refused { Failure::NotApplied(why) } else { Failure::Unknown(why) });
+        }
+        // The effect has happened: an answer that cannot be kept does not change that.
+        let told = Limited::new(answer.into_body(), BODY_BYTES_MAX).collect().await;
+        let told = told.map(|body| body.to_bytes()).unwrap_or_default();
+        let receipt = if json::parse(&told).is_ok() { told } else { Bytes::from_static(b"null") };
+        Ok(Done::new(event.correlation_id, receipt))
+    }
+}
+
+/// What the routes share.
+pub struct Front {
+    /// Verifies and fences.
+    pub receiver: Receiver,
+    /// Where events are handed over.
+    pub handler: Handler,
+    /// Where it is logged.
+    pub log: Log,
+    /// The time, for the log.
+    pub now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// All routes of an executor.
+pub fn router(front: Arc<Front>) -> Router {
+    Router::new().route("/webhooks/dispatch", post(dispatch)).route("/healthz", get(async || "ok\n")).with_state(front)
+}
+
+async fn dispatch(State(front): State<Arc<Front>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = Limited::new(body, BODY_BYTES_MAX).collect().await else {
+        return respond(StatusCode::PAYLOAD_TOO_LARGE, r#"{"accepted":false,"code":"too-large"}"#.to_owned());
+    };
+    let hand_over = |event, claim| front.handler.hand_over(event, claim);
+    let received = front.receiver.receive(&parts.headers, body.to_bytes(), hand_over).await;
+    let level = if received.other_body || !received.status.is_success() { Level::Warn } else { Level::Info };
+    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    front
+        .log
+        .line(level, (front.now_ms)(), "received")
+        .number("status", received.status.as_u16().into())
+        .text("lane", text("fencepost-lane"))
+        .text("seq", text("fencepost-seq"))
+        .text("other_body", if received.other_body { "true" } else { "false" })
+        .text("answer", &received.body);
+    respond(received.status, received.body)
+}
+
+fn respond(status: StatusCode, body: String) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,114 @@
+//! Produces events to a Kafka topic: idempotent, acknowledged by all replicas in sync, keyed by warehouse, so that a
+//! warehouse's events are in one partition, in order. Never takes an event for sent before the broker has said so.
+//! Made by the binary, called by the driver through the port.
+
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use fencepost::dispatch::Delivery;
+use fencepost_kernel::{
+    command::Failure,
+    lane::{Answer, Reason, Route, Transport},
+};
+use rdkafka::{
+    ClientConfig,
+    error::{KafkaError, RDKafkaErrorCode},
+    message::{Header, OwnedHeaders},
+    producer::{FutureProducer, FutureRecord, Producer},
+};
+
+/// How events are produced.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the cluster is found: `host:port`, several with commas.
+    pub brokers: String,
+    /// Whose warehouses they are, in the keys of messages; the planner itself where nobody says.
+    pub account: Option<String>,
+    /// How long one attempt may take.
+    pub attempt_ms_max: u64,
+}
+
+/// The way out to Kafka. Clones share their connections.
+#[derive(Clone)]
+pub struct KafkaSink {
+    settings: Arc<Settings>,
+    producer: Arc<RwLock<FutureProducer>>,
+}
+
+impl KafkaSink {
+    /// Fails only where the settings make no producer; that the cluster is away is found out when something is sent.
+    pub fn new(settings: Settings) -> Result<Self, String> {
+        let producer = producer(&settings)?;
+        Ok(Self { settings: settings.into(), producer: Arc::new(producer.into()) })
+    }
+
+    /// The topic of a planner, where its transport names none.
+    pub fn topic(planner: &str) -> String {
+        format!("wms-wes.dispatch.{planner}.v1")
+    }
+
+    /// What the events of a warehouse are keyed by.
+    fn key(&self, route: &Route) -> String {
+        let account = self.settings.account.as_deref().unwrap_or(route.planner.as_str());
+        format!("frn:{account}:wms:warehouse/{}", route.warehouse)
+    }
+
+    /// One attempt.
+    pub async fn attempt(self, delivery: Delivery) -> Result<(), Failure> {
+        let Transport::Kafka { topic } = &delivery.route.transport else {
+            return Err(Failure::Away(Answer::new(None, "the route is no topic")));
+        };
+        let key = self.key(&delivery.route);
+        let (seq, prev, attempt) =
+            (delivery.seq.to_string(), delivery.prev_seq.to_string(), delivery.attempt.to_string());
+        let mut headers = OwnedHeaders::new();
+        for (name, value) in [
+            ("correlation_id", delivery.entry.correlation_id.as_str()),
+            ("Fencepost-Lane", &*delivery.lane),
+            ("Fencepost-Seq", &seq),
+            ("Fencepost-Prev-Seq", &prev),
+            ("Fencepost-Attempt", &attempt),
+        ] {
+            headers = headers.insert(Header { key: name, value: Some(value) });
+        }
+        if delivery.redrive() {
+            headers = headers.insert(Header { key: "Fencepost-Redrive", value: Some("true") });
+        }
+        let producer = self.producer.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let record = FutureRecord::to(topic).key(&key).payload(&delivery.entry.body[..]).headers(headers);
+        let sent = producer.send(record, Duration::ZERO).await;
+        sent.map(drop).map_err(|(error, _)| self.failed(&producer, &error))
+    }
+
+    fn failed(&self, producer: &FutureProducer, error: &KafkaError) -> Failure {
+        // A producer that has lost its place in the cluster's order never finds it again: the next attempt has another.
+        if producer.client().fatal_error().is_some()
+            && let Ok(new) = self::producer(&self.settings)
+        {
+            *self.producer.write().unwrap_or_else(PoisonError::into_inner) = new;
+        }
+        let answer = Answer::new(None, &error.to_string());
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize) => {
+                Failure::Never(answer, Reason::TooLarge)
+            }
+            _ => Failure::Away(answer),
+        }
+    }
+}
+
+fn producer(settings: &Settings) -> Result<FutureProducer, String> {
+    ClientConfig::new()
+        .set("bootstrap.servers", &settings.brokers)
+        .set("client.id", "fencepost")
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        .set("linger.ms", "0")
+        .set("message.timeout.ms", settings.attempt_ms_max.to_string())
+        // An envelope has up to 256 KiB; what a broker takes less of, it says.
+        .set("message.max.bytes", "1000000")
+        .create()
+        .map_err(|error| error.to_string())
+}

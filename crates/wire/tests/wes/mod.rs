@@ -1,0 +1,9 @@
+//! `/wes/v1` through the real router, over a store in memory.
+
+mod envelope;
+mod lanes;
+mod letters;
+mod poll;
+mod publish;
+mod transport;
+mod world;
