@@ -64,7 +64,8 @@ pub async fn start(
     let webhook = WebhookSink::new(egress, vault.clone(), clock, &sending).map_err(anyhow::Error::msg)?;
     let kafka = settings.kafka_brokers.clone().map(|brokers| {
         let (account, attempt_ms_max) = (settings.kafka_account.clone(), sending.attempt_ms_max);
-        KafkaSink::new(kafka::Settings { brokers, account, attempt_ms_max })
+        let message_bytes_max = settings.kafka_message_bytes_max;
+        KafkaSink::new(kafka::Settings { brokers, account, attempt_ms_max, message_bytes_max })
     });
     let kafka = kafka.transpose().map_err(anyhow::Error::msg).context("dispatch.kafka_brokers")?;
     let sink = Sinks { webhook, kafka };

@@ -229,6 +229,9 @@ async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<Ex
     let drained = server::serve(listener, router(app.clone()), limits, tls, shutdown).await;
     watch.abort();
     let _ = watch.await;
+    if let Some(dispatch) = &dispatch {
+        dispatch.rest(settings.shutdown_grace.min(fencepost.policy().dispatch.timeout)).await;
+    }
     let cut = match drained {
         Drained::Whole => 0,
         Drained::Cut(connections) => connections,

@@ -17,6 +17,7 @@ mod cli {
     mod full_disk;
     mod hostile;
     mod in_doubt;
+    mod kafka;
     mod lanes;
     mod ledger;
     mod lookup;

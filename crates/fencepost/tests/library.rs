@@ -10,6 +10,10 @@ mod dispatch_bounds;
 mod dispatch_liar;
 #[path = "library/dispatch_lives.rs"]
 mod dispatch_lives;
+#[path = "library/dispatch_outcome.rs"]
+mod dispatch_outcome;
+#[path = "library/dispatch_plan.rs"]
+mod dispatch_plan;
 #[path = "library/dispatch_plans.rs"]
 mod dispatch_plans;
 #[path = "library/dispatch_receiver.rs"]

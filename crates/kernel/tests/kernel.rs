@@ -9,6 +9,7 @@ mod kernel {
     mod diff;
     mod dispatch_table;
     mod dispatch_table_letters;
+    mod dispatch_table_redrive;
     mod dispatch_table_routes;
     mod fence_table;
     mod json;

@@ -5,7 +5,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -84,6 +84,10 @@ pub(super) struct Driver {
     clock: Notify,
     runtime: Handle,
     stopped: AtomicBool,
+    /// Attempts whose outcome is not recorded yet.
+    under_way: AtomicUsize,
+    /// Rung when there are none.
+    rest: Notify,
 }
 
 impl Driver {
@@ -108,6 +112,8 @@ impl Driver {
             clock: Notify::new(),
             runtime: Handle::current(),
             stopped: AtomicBool::new(false),
+            under_way: AtomicUsize::new(0),
+            rest: Notify::new(),
         });
         engine.listen(Box::new(Ear(Arc::downgrade(&driver))));
         if shared {
@@ -155,6 +161,13 @@ impl Driver {
         self.clock.notify_one();
     }
 
+    /// Returns when nothing is under way.
+    pub(super) async fn rest(&self) {
+        while self.under_way.load(Ordering::Acquire) > 0 {
+            self.rest.notified().await;
+        }
+    }
+
     pub(super) fn counts(&self) -> Counts {
         self.table().counts()
     }
@@ -187,7 +200,14 @@ impl Driver {
             }
         }
         for (id, flight) in flights {
-            self.runtime.spawn(self.clone().fly(id, flight));
+            self.under_way.fetch_add(1, Ordering::AcqRel);
+            let driver = self.clone();
+            self.runtime.spawn(async move {
+                driver.clone().fly(id, flight).await;
+                if driver.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    driver.rest.notify_one();
+                }
+            });
         }
     }
 

@@ -173,6 +173,12 @@ impl Dispatch {
         self.polls.close();
     }
 
+    /// Waits until what was under way has ended and is recorded, up to `at_most`: what a receiver has acknowledged by then
+    /// is not sent again after a restart. Called after `stop`.
+    pub async fn rest(&self, at_most: Duration) {
+        let _late = tokio::time::timeout(at_most, self.driver.rest()).await;
+    }
+
     /// Publishes in order, in one commit.
     pub async fn publish(&self, publications: Vec<Publication>) -> Result<Vec<Reply>, Error> {
         let mut commands = Vec::with_capacity(publications.len());

@@ -82,6 +82,9 @@ impl Flight {
     }
 }
 
+/// A lane as its rows tell it: with its last position, its route and the host of that.
+type Found = (Arc<Lane>, u64, Arc<Route>, Arc<str>);
+
 /// A lane in the table.
 enum Known {
     /// Its rows are being read for the first time.
@@ -191,7 +194,7 @@ impl Table {
     }
 
     /// A lane as it was read; none where this process does not drive it.
-    pub(super) fn read(&mut self, id: LaneId, found: Option<(Arc<Lane>, u64, Arc<Route>, Arc<str>)>, now: Millis) {
+    pub(super) fn read(&mut self, id: LaneId, found: Option<Found>, now: Millis) {
         let (stale, at_once, alarmed) = match self.lanes.remove(&id) {
             Some(Known::Unread { stale, at_once }) => (stale, at_once, false),
             Some(Known::Driven(driven)) => (driven.stale, false, driven.alarmed),

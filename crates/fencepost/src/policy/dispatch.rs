@@ -31,9 +31,11 @@ pub struct Dispatch {
     pub kafka_brokers: Option<String>,
     /// Whose warehouses they are, in the keys of messages.
     pub kafka_account: Option<String>,
+    /// The largest message that the cluster takes; a larger event is a dead letter.
+    pub kafka_message_bytes_max: usize,
 }
 
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 11] = [
     "in_flight_max",
     "per_host_max",
     "timeout",
@@ -44,6 +46,7 @@ const FIELDS: [&str; 10] = [
     "key_file",
     "kafka_brokers",
     "kafka_account",
+    "kafka_message_bytes_max",
 ];
 
 /// Reads the section. `None` only beside at least one error.
@@ -66,6 +69,8 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
     let (alert_webhook, ca) = (text(reader, "alert_webhook"), text(reader, "ca"));
     let key_file = text(reader, "key_file");
     let (kafka_brokers, kafka_account) = (text(reader, "kafka_brokers"), text(reader, "kafka_account"));
+    let size = fields.get("kafka_message_bytes_max");
+    let size = size.and_then(|node| usize::try_from(reader.size(node, "`kafka_message_bytes_max`")?).ok());
     let egress_allow = fields.get("egress_allow").and_then(|node| reader.texts(node, "`egress_allow`"));
     Some(Dispatch {
         in_flight_max: in_flight_max?,
@@ -78,5 +83,6 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
         key_file: key_file?.map(PathBuf::from),
         kafka_brokers: kafka_brokers?,
         kafka_account: kafka_account?,
+        kafka_message_bytes_max: size?,
     })
 }

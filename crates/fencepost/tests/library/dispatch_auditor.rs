@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost::kernel::{
     Millis,
-    lane::{DeadLetter, Fate, Reason},
+    lane::{DeadLetter, Fate, Original, Reason},
 };
 
 use super::{
@@ -35,6 +35,15 @@ pub struct LaneStory {
     /// When a person, or the receiver, had stopped it. In order.
     pub pauses: Vec<Span>,
     pub sightings: Vec<Sighting>,
+    pub cancelled: Vec<Cancelled>,
+}
+
+/// That an event was cancelled, and what was told of it then.
+#[derive(Clone, Debug)]
+pub struct Cancelled {
+    pub id: String,
+    pub told: Original,
+    pub at: Millis,
 }
 
 /// When each process died, and when the next one began.
@@ -62,6 +71,7 @@ pub fn audit(story: &LaneStory, lives: &Lives) -> Vec<String> {
     one_end(story, lives, &mut wrong);
     order(story, lives, &mut wrong);
     pauses(story, &mut wrong);
+    truth(story, lives, &mut wrong);
     gaps(story, lives, &mut wrong);
     horizon(story, lives, &mut wrong);
     wrong
@@ -133,7 +143,9 @@ fn order(story: &LaneStory, lives: &Lives, wrong: &mut Vec<String>) {
                 ended.insert(dead, *at);
             }
         }
-        ended.retain(|seq, at| !story.again.iter().any(|(again, from)| again == seq && *at <= *from && *from <= seen.began));
+        ended.retain(|seq, at| {
+            !story.again.iter().any(|(again, from)| again == seq && *at <= *from && *from <= seen.began)
+        });
         if let Some(at) = ended.get(&seen.seq) {
             wrong.push(format!("{} at {} was sent at {:?}, but ended at {at:?}", seen.id, seen.seq, seen.began));
         }
@@ -144,8 +156,8 @@ fn order(story: &LaneStory, lives: &Lives, wrong: &mut Vec<String>) {
             wrong.push(format!("{} at {} came after {last}", seen.id, seen.seq));
         }
         last = seen.seq;
-        if seen.said == Said::Yes && lives.recorded(seen) {
-            ended.insert(seen.seq, seen.began);
+        if let (Said::Yes, Some(at), true) = (seen.said, seen.ended, lives.recorded(seen)) {
+            ended.insert(seen.seq, at);
         }
     }
 }
@@ -154,6 +166,26 @@ fn order(story: &LaneStory, lives: &Lives, wrong: &mut Vec<String>) {
 fn at_death(story: &LaneStory, id: &str, at: Millis) -> Option<u64> {
     let seen = story.sightings.iter().rev().find(|seen| seen.id == id && seen.began <= at).map(|seen| seen.seq);
     seen.or_else(|| story.published.iter().find(|(known, _)| known == id).map(|(_, seq)| *seq))
+}
+
+// What a cancellation was told is what receivers had seen by then. In one millisecond either may have been first.
+fn truth(story: &LaneStory, lives: &Lives, wrong: &mut Vec<String>) {
+    for cancelled in &story.cancelled {
+        let own = || story.sightings.iter().filter(|seen| seen.id == cancelled.id);
+        let sent = own().any(|seen| seen.began < cancelled.at);
+        let mut yes = own().filter(|seen| seen.said == Said::Yes && lives.recorded(seen)).filter_map(|seen| seen.ended);
+        let died = story.deaths.iter().any(|(id, at, _)| *id == cancelled.id && *at <= cancelled.at);
+        let holds = match cancelled.told {
+            Original::Undelivered => !sent,
+            Original::InFlight => yes.all(|at| at >= cancelled.at),
+            Original::Delivered => yes.any(|at| at <= cancelled.at),
+            Original::Dead => died && yes.all(|at| at >= cancelled.at),
+            Original::Unknown => false,
+        };
+        if !holds {
+            wrong.push(format!("not the truth: {cancelled:?}"));
+        }
+    }
 }
 
 fn pauses(story: &LaneStory, wrong: &mut Vec<String>) {

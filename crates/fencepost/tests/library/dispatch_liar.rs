@@ -12,7 +12,7 @@ use fencepost::{
 };
 use futures::future::BoxFuture;
 
-use super::dispatch_town::Bug;
+use super::dispatch_outcome::Bug;
 
 /// The memory store, which changes what is written as its bug says.
 pub struct Liar {

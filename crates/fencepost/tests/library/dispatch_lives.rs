@@ -48,8 +48,7 @@ impl House {
         self.lives += 1;
         let first_commit_id = self.lives as u64 * 1_000_000;
         let (store, clock) = (self.store.clone(), self.clock.clone());
-        let node =
-            Node::start(store, clock, Arc::new(sink), Arc::new(()), Settings::default(), first_commit_id).await;
+        let node = Node::start(store, clock, Arc::new(sink), Arc::new(()), Settings::default(), first_commit_id).await;
         if self.lives == 1 {
             node.route("w", "host", AfterDead::Continue).await;
         }
@@ -139,7 +138,7 @@ fn what_is_under_way_when_the_driver_is_stopped_is_recorded_and_not_sent_again()
         pass(20 * SECOND_MS).await;
         assert_eq!(house.taken(), 1, "nothing new leaves");
         node.crash();
-        house.start().await;
+        let _node = house.start().await;
         pass(60 * SECOND_MS).await;
         let seen: Vec<_> = house.ledger.sightings().into_iter().map(|seen| seen.id).collect();
         assert_eq!(seen, ["e1", "e2"]);
@@ -155,7 +154,7 @@ fn what_was_under_way_when_the_process_died_is_sent_again() {
         pass(SECOND_MS).await;
         dead.store(true, Ordering::Release);
         node.crash();
-        house.start().await;
+        let _node = house.start().await;
         pass(60 * SECOND_MS).await;
         assert_eq!((house.attempts_ms().len(), house.taken()), (2, 1));
     });

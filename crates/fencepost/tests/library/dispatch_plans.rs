@@ -2,8 +2,12 @@
 //! cancel, send again and give up, processes die and come back. `dispatch_auditor` judges each of them.
 //! `FENCEPOST_SEED=n` runs one plan alone and tells its story.
 
-use super::dispatch_town::{Bug, Outcome, run};
+use super::{
+    dispatch_outcome::{Bug, Outcome},
+    dispatch_town::run,
+};
 
+/// Ten times as many with `FENCEPOST_LONG=1`.
 const PLANS: u64 = 1_000;
 
 fn told(outcome: &Outcome) -> String {
@@ -19,7 +23,8 @@ fn every_event_of_a_thousand_plans_is_acknowledged_or_dead_in_order_and_no_lette
         return;
     }
     let mut seen = Outcome::default();
-    for seed in 0..PLANS {
+    let plans = if std::env::var("FENCEPOST_LONG").is_ok() { 10 * PLANS } else { PLANS };
+    for seed in 0..plans {
         let outcome = run(seed, Bug::None);
         assert!(outcome.wrong.is_empty(), "{}", told(&outcome));
         seen.add(&outcome);

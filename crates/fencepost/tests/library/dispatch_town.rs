@@ -7,101 +7,29 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use fencepost::{
-    dispatch::{Alarm, Settings},
+    dispatch::Settings,
     kernel::{
         Millis, Reply,
-        command::{Act, Failure},
-        lane::{AfterDead, DeadLetter, Fate, Reason, Trouble},
+        command::Act,
+        lane::{AfterDead, DeadLetter, Fate},
     },
     store::{Store, memory::Memory},
 };
 
 use super::{
-    dispatch_auditor::{LaneStory, Lives, Span, audit},
+    dispatch_auditor::{Cancelled, LaneStory, Lives, Span, audit},
     dispatch_liar::Liar,
-    dispatch_receiver::{Forecast, Ledger, Receivers, Said, Sighting, Weather},
+    dispatch_outcome::{Bell, Bug, Outcome},
+    dispatch_plan::{Step, WAREHOUSES, plan},
+    dispatch_receiver::{Forecast, Ledger, Receivers, Said, Sighting},
     dispatch_world::{HOUR_MS, Node, SECOND_MS, Virtual, in_virtual_time, lane_of, pass},
 };
 
-/// What is wrong on purpose.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Bug {
-    None,
-    Lies,
-    TwoDrivers,
-    ForgetsLetters,
-    SettlesAhead,
-    FastClock,
-    ForgetsPauses,
-    ForgetsWaits,
-}
-
-/// What came of a plan, or of many.
-#[derive(Default, Debug)]
-pub struct Outcome {
-    pub seed: u64,
-    pub plan: String,
-    pub wrong: Vec<String>,
-    pub story: Vec<String>,
-    pub attempts: usize,
-    pub deaths: usize,
-    pub redriven: usize,
-    pub crashes: usize,
-    pub pauses: usize,
-    pub cancels: usize,
-    pub gone: usize,
-    pub virtual_hours: u64,
-}
-
-impl Outcome {
-    pub fn add(&mut self, other: &Self) {
-        self.attempts += other.attempts;
-        self.deaths += other.deaths;
-        self.redriven += other.redriven;
-        self.crashes += other.crashes;
-        self.pauses += other.pauses;
-        self.cancels += other.cancels;
-        self.gone += other.gone;
-        self.virtual_hours += other.virtual_hours;
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Publish { warehouse: usize, cancels: bool },
-    Pause { warehouse: usize },
-    Resume { warehouse: usize },
-    /// The process dies, and another comes after a while.
-    Crash { down_ms: u64 },
-    /// The same, but it is asked to stop first and given time.
-    Stop { down_ms: u64 },
-    /// A person looks at what waits for one.
-    Visit,
-}
-
-const WAREHOUSES: [&str; 4] = ["w0", "w1", "w2", "w3"];
 /// How many virtual hours a plan may take to come to its end.
 const HOURS_MAX: u64 = 24 * 60;
-
-/// Hears of deaths from the driver.
-struct Bell {
-    clock: Arc<Virtual>,
-    deaths: Mutex<Vec<(String, String, Millis, Reason)>>,
-}
-
-impl Alarm for Bell {
-    fn died(&self, _: &str, letter: &DeadLetter) {
-        let entry = &letter.entry;
-        let death = (entry.warehouse.clone(), entry.correlation_id.clone(), self.clock.now(), letter.reason);
-        self.deaths.lock().unwrap().push(death);
-    }
-    fn blocked(&self, _: &str, _: u64, _: &Trouble) {}
-    fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
-}
 
 struct Town {
     rng: fastrand::Rng,
@@ -123,6 +51,7 @@ struct Town {
     redriven: BTreeSet<(usize, u64)>,
     /// Heads that were sent again where they were.
     again: Vec<(usize, u64, Millis)>,
+    cancelled: Vec<(usize, Cancelled)>,
 }
 
 pub fn run(seed: u64, bug: Bug) -> Outcome {
@@ -131,9 +60,9 @@ pub fn run(seed: u64, bug: Bug) -> Outcome {
         let mut rng = fastrand::Rng::with_seed(seed);
         let clock = Virtual::new(if bug == Bug::FastClock { 2 } else { 1 });
         let (weather, steps) = plan(&mut rng, clock.now());
-        let mut plan = format!("{} lanes, {} steps", weather.len(), steps.len());
+        let mut told = format!("{} lanes, {} steps", weather.len(), steps.len());
         for warehouse in WAREHOUSES.iter().filter_map(|name| weather.get(*name).map(|spans| (name, spans))) {
-            plan.push_str(&format!("\n{warehouse:?}"));
+            told.push_str(&format!("\n{warehouse:?}"));
         }
         let store: Arc<dyn Store> = match bug {
             Bug::None => Arc::new(Memory::new()),
@@ -162,61 +91,11 @@ pub fn run(seed: u64, bug: Bug) -> Outcome {
             pauses: Vec::new(),
             redriven: BTreeSet::new(),
             again: Vec::new(),
+            cancelled: Vec::new(),
         };
         town.live(steps).await;
-        town.judge(seed, plan).await
+        town.judge(seed, told).await
     })
-}
-
-fn plan(rng: &mut fastrand::Rng, start: Millis) -> (HashMap<String, Forecast>, Vec<(u64, Step)>) {
-    let (mut weather, mut steps) = (HashMap::new(), Vec::new());
-    for (warehouse, name) in WAREHOUSES[..rng.usize(1..=4)].iter().enumerate() {
-        let (spans, ends_well) = forecast(rng, start);
-        weather.insert((*name).to_owned(), spans);
-        for _ in 0..rng.usize(1..if ends_well { 8 } else { 3 }) {
-            let at_ms = if rng.bool() { rng.u64(0..20 * HOUR_MS) } else { rng.u64(0..60 * SECOND_MS) };
-            steps.push((at_ms, Step::Publish { warehouse, cancels: rng.u8(0..6) == 0 }));
-        }
-        for _ in 0..rng.usize(0..3) {
-            let at_ms = rng.u64(0..30 * HOUR_MS);
-            let short = rng.bool();
-            let span_ms = rng.u64(0..if short { 20 * SECOND_MS } else { 30 * HOUR_MS });
-            steps.push((at_ms, Step::Pause { warehouse }));
-            steps.push((at_ms + span_ms, Step::Resume { warehouse }));
-        }
-    }
-    for _ in 0..rng.usize(0..4) {
-        let down_ms = if rng.bool() { rng.u64(0..5 * SECOND_MS) } else { rng.u64(0..3 * HOUR_MS) };
-        let at_ms = if rng.bool() { rng.u64(0..30 * HOUR_MS) } else { rng.u64(0..60 * SECOND_MS) };
-        steps.push((at_ms, if rng.bool() { Step::Crash { down_ms } } else { Step::Stop { down_ms } }));
-    }
-    steps.extend((1..12).map(|visit| (visit * 3 * HOUR_MS, Step::Visit)));
-    steps.sort_by_key(|(at_ms, _)| *at_ms);
-    (weather, steps)
-}
-
-fn forecast(rng: &mut fastrand::Rng, start: Millis) -> (Forecast, bool) {
-    let ends_well = rng.u8(0..3) > 0;
-    let mut spans = Vec::new();
-    let mut at = start;
-    for _ in 0..rng.usize(0..6) {
-        let weather = match rng.u8(0..12) {
-            0 => Weather::Slow(rng.u64(0..14_999)),
-            1 | 2 => Weather::Broken,
-            3 => Weather::Busy(rng.u64(0..3 * HOUR_MS)),
-            4 | 5 => Weather::Silent,
-            6 => Weather::Deaf,
-            7 => Weather::Flaky,
-            8 => Weather::Gone,
-            9 => Weather::TooLarge,
-            _ => Weather::Up,
-        };
-        spans.push((at, weather));
-        let long = rng.bool() && weather != Weather::TooLarge;
-        at = at.plus(rng.u64(1..if long { 20 * HOUR_MS } else { 120 * SECOND_MS }));
-    }
-    spans.push((at, if ends_well { Weather::Up } else { rng.choice([Weather::Broken, Weather::Silent]).unwrap() }));
-    (spans, ends_well)
 }
 
 impl Town {
@@ -312,7 +191,10 @@ impl Town {
             None => format!("e{warehouse}-{}", known.len()),
         };
         let reply = self.node().publish(WAREHOUSES[warehouse], &id, original.as_deref()).await;
-        let Reply::Published { seq, .. } = reply else { panic!("{id} heard {reply:?}") };
+        let Reply::Published { seq, original: told, .. } = reply else { panic!("{id} heard {reply:?}") };
+        if let (Some(original), Some(told)) = (&original, told) {
+            self.cancelled.push((warehouse, Cancelled { id: original.clone(), told, at: self.clock.now() }));
+        }
         self.published.entry(warehouse).or_default().push((id.clone(), seq));
         // A sender that is not sure asks again.
         if self.rng.bool() {
@@ -376,6 +258,8 @@ impl Town {
             story.sightings = sightings.iter().filter(|seen| seen.warehouse == *name).cloned().collect();
             let own = deaths.iter().filter(|(at, ..)| at == name);
             story.deaths = own.map(|(_, id, at, reason)| (id.clone(), *at, *reason)).collect();
+            let cancelled = self.cancelled.iter().filter(|(at, _)| *at == warehouse);
+            story.cancelled = cancelled.map(|(_, cancelled)| cancelled.clone()).collect();
             let again = self.again.iter().filter(|(at, ..)| *at == warehouse);
             story.again = again.map(|(_, seq, at)| (*seq, *at)).collect();
             story.pauses = self.spans(warehouse, &story.sightings, &lives);
@@ -402,7 +286,8 @@ impl Town {
     fn spans(&self, warehouse: usize, sightings: &[Sighting], lives: &Lives) -> Vec<Span> {
         let by_people = self.pauses.iter().filter(|(at, ..)| *at == warehouse).map(|(_, at, on)| (*at, *on));
         let gone = sightings.iter().filter(|seen| seen.said == Said::Gone && lives.recorded(seen));
-        let mut turns: Vec<(Millis, bool)> = by_people.chain(gone.filter_map(|seen| Some((seen.ended?, true)))).collect();
+        let mut turns: Vec<(Millis, bool)> =
+            by_people.chain(gone.filter_map(|seen| Some((seen.ended?, true)))).collect();
         turns.sort_by_key(|(at, _)| *at);
         let (mut spans, mut since) = (Vec::new(), None);
         for (at, on) in turns {

@@ -69,6 +69,9 @@ fn a_publication_falls_with_the_route_it_was_decided_over() {
     assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);
 }
 
+/// What happened, how, and what its cancellation hears.
+type Case<'c> = (&'c str, &'c dyn Fn(&mut Floor), &'c str);
+
 /// What becomes of event `e2` of four, before it is cancelled.
 fn pushed(until: impl Fn(&mut Floor)) -> &'static str {
     let mut floor = Floor::holding(4);
@@ -81,7 +84,7 @@ fn pushed(until: impl Fn(&mut Floor)) -> &'static str {
 fn a_cancellation_tells_what_became_of_the_original() {
     let fail = |floor: &mut Floor| drop(floor.fail(later()));
     let die = |floor: &mut Floor| drop(floor.die());
-    let rows: [(&str, &dyn Fn(&mut Floor), &str); 17] = [
+    let rows: [Case<'_>; 17] = [
         ("its turn is now", &|_| {}, "in_flight"),
         ("it failed", &fail, "in_flight"),
         ("it failed and its lane is paused", &|floor| (fail(floor), drop(floor.pause())).1, "in_flight"),

@@ -1,14 +1,13 @@
-//! Failures and dead letters, row by row: the schedule as a lane keeps it, pauses, skips, blocked lanes, redrives.
+//! Failures of the head, row by row: the schedule as a lane keeps it, pauses, skips, deaths.
+//! What people do with what died is in `dispatch_table_redrive`.
 
 use fencepost_kernel::{
     Reply,
-    command::{Act, Failure, LetterVerdict},
-    lane::{AfterDead, Answer, Fate, Reason, Transport},
+    command::{Act, Failure},
+    lane::{AfterDead, Answer, Fate, Reason},
 };
 
-use super::lane_world::{
-    DAY_MS, Floor, HOME, HOUR_MS, RECEIVER_RETAIN_MS, SECOND_MS, discard, later, redrive, route, said,
-};
+use super::lane_world::{DAY_MS, Floor, HOUR_MS, SECOND_MS, later, said};
 
 fn gone() -> Failure {
     Failure::Gone(Answer::new(Some(410), "gone"))
@@ -194,166 +193,4 @@ fn a_skipped_head_keeps_what_is_known_of_its_attempts() {
     floor.skip(1);
     let letter = floor.letter(1).unwrap();
     assert_eq!((letter.attempts, letter.first_at, letter.answer.status), (1, first, Some(500)));
-}
-
-fn blocked() -> Floor {
-    let mut floor = Floor { after_dead: AfterDead::Block, ..Floor::holding(3) };
-    floor.die();
-    assert_eq!(floor.stand(), "0/3 troubled blocked");
-    floor
-}
-
-#[test]
-fn a_lane_that_is_blocked_stands_until_a_person_decides() {
-    let mut floor = blocked();
-    assert!(floor.lane().stands());
-    assert_eq!(said(&floor.fail(later())), "not_head");
-    assert!(floor.letter(1).unwrap().blocks);
-}
-
-#[test]
-fn a_redrive_frees_a_blocked_lane_at_its_old_position() {
-    let mut floor = blocked();
-    assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven");
-    assert_eq!(floor.stand(), "0/3");
-    assert_eq!(floor.head().as_deref(), Some("e1"));
-    assert!(matches!(floor.letter(1).unwrap().fate, Fate::Redriven { seq: 1, .. }));
-    assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven again");
-    floor.ack();
-    assert_eq!((floor.stand().as_str(), floor.head().as_deref()), ("1/3", Some("e2")));
-}
-
-#[test]
-fn a_discard_frees_a_blocked_lane_behind_the_dead_head() {
-    let mut floor = blocked();
-    assert_eq!(said(&floor.decide_letter(1, discard())), "discarded");
-    assert_eq!((floor.stand().as_str(), floor.head().as_deref()), ("1/3", Some("e2")));
-    assert_eq!(floor.entry(1), None);
-    assert_eq!(said(&floor.decide_letter(1, discard())), "discarded again");
-    assert_eq!(floor.stand(), "1/3", "a repeat frees nothing more");
-    assert_eq!(said(&floor.decide_letter(1, redrive())), "letter_decided");
-}
-
-#[test]
-fn a_skip_frees_a_blocked_lane_too_and_never_blocks_one() {
-    let mut floor = blocked();
-    assert_eq!(said(&floor.skip(1)), "lane died");
-    assert_eq!(floor.stand(), "1/3");
-    assert!(!floor.letter(1).unwrap().blocks);
-    floor.skip(2);
-    assert_eq!(floor.stand(), "2/3");
-}
-
-#[test]
-fn a_redrive_goes_to_the_end_of_its_lane_marked_as_out_of_order() {
-    let mut floor = Floor::holding(2);
-    floor.die();
-    assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven");
-    assert_eq!(floor.stand(), "1/3");
-    let entry = floor.entry(3).unwrap();
-    assert_eq!((entry.correlation_id.as_str(), entry.redrive_of), ("e1", Some((floor.at, 1))));
-    assert!(matches!(floor.letter(1).unwrap().fate, Fate::Redriven { seq: 3, .. }));
-    assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven again");
-    assert_eq!(floor.tail(), 3, "a repeat sends nothing");
-    assert_eq!(said(&floor.decide_letter(1, discard())), "letter_decided");
-}
-
-#[test]
-fn a_redrive_is_refused_once_cancelled_before_or_after_death() {
-    for before in [true, false] {
-        let mut floor = Floor::holding(1);
-        if before {
-            floor.cancel("e1");
-        }
-        floor.die();
-        if !before {
-            floor.cancel("e1");
-        }
-        assert_eq!(floor.letter(1).unwrap().cancelled_by.as_deref(), Some("cancel-e1"));
-        let forced = LetterVerdict::Redrive { force: Some("I insist".into()) };
-        for verdict in [redrive(), forced] {
-            let reply = floor.decide_letter(1, verdict);
-            assert!(matches!(&reply, Reply::LetterCancelled { by } if by == "cancel-e1"), "{reply:?}");
-        }
-        assert_eq!(said(&floor.decide_letter(1, discard())), "discarded");
-    }
-}
-
-#[test]
-fn a_redrive_past_the_receivers_memory_must_be_forced() {
-    let mut floor = Floor::holding(1);
-    let first = floor.world.now;
-    floor.die();
-    floor.world.now = first.plus(RECEIVER_RETAIN_MS);
-    assert_eq!(said(&floor.clone().decide_letter(1, redrive())), "redriven");
-    floor.world.pass(1);
-    let refused = floor.decide_letter(1, redrive());
-    assert!(matches!(refused, Reply::PastRetention { receiver_retain_ms: RECEIVER_RETAIN_MS }), "{refused:?}");
-    let force = LetterVerdict::Redrive { force: Some("asked them".into()) };
-    assert_eq!(said(&floor.decide_letter(1, force)), "redriven");
-    assert!(matches!(floor.letter(1).unwrap().fate, Fate::Redriven { why: Some(why), .. } if why == "asked them"));
-}
-
-#[test]
-fn what_was_never_tried_may_be_sent_at_any_time() {
-    let mut floor = Floor::holding(1);
-    floor.skip(1);
-    floor.world.pass(10 * RECEIVER_RETAIN_MS);
-    assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven");
-}
-
-#[test]
-fn what_dies_again_is_the_same_letter_and_the_receivers_memory_counts_from_the_first_life() {
-    let mut floor = Floor::holding(1);
-    let first = floor.world.now;
-    let lived = floor.die();
-    floor.world.now = first.plus(6 * DAY_MS);
-    floor.decide_letter(1, redrive());
-    let letter = floor.die();
-    assert_eq!(floor.letter(1).as_ref(), Some(&*letter));
-    assert_eq!(floor.letter(2), None, "no second letter");
-    assert_eq!(letter.fate, Fate::Waiting);
-    assert_eq!((letter.first_at, letter.attempts), (first, 2 * lived.attempts));
-    floor.world.pass(1);
-    assert_eq!(floor.decide_letter(1, redrive()).decision(), "past_retention");
-}
-
-#[test]
-fn a_redrive_that_is_skipped_was_still_tried_in_its_first_life() {
-    let mut floor = Floor::holding(1);
-    floor.die();
-    floor.decide_letter(1, redrive());
-    floor.skip(2);
-    floor.world.pass(RECEIVER_RETAIN_MS);
-    assert_eq!(floor.decide_letter(1, redrive()).decision(), "past_retention");
-}
-
-#[test]
-fn a_redrive_follows_its_warehouse_to_another_lane_and_may_block_it_there() {
-    let mut floor = Floor::with(Transport::Kafka { topic: "orders".into() });
-    floor.fill(1);
-    floor.die();
-    let (first_lane, polled) = (floor.at, route(HOME, Transport::Poll));
-    assert_eq!(said(&floor.put(polled.clone())), "routed");
-    assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven");
-    assert_eq!(floor.cancel_as("c", "e1"), "in_flight", "nobody came for it yet");
-    floor.at = polled.lane();
-    assert_eq!(floor.entry(1).unwrap().redrive_of, Some((first_lane, 1)));
-    floor.poll_ack(1);
-    assert_eq!(floor.cancel_as("d", "e1"), "delivered");
-}
-
-#[test]
-fn a_letter_goes_by_itself_only_after_a_person_has_decided() {
-    let mut floor = Floor::holding(2);
-    floor.die();
-    floor.die();
-    floor.decide_letter(1, discard());
-    floor.world.pass(29 * DAY_MS);
-    floor.world.sweep();
-    assert!(floor.letter(1).is_some() && floor.letter(2).is_some());
-    floor.world.pass(DAY_MS);
-    floor.world.sweep();
-    assert!(floor.letter(1).is_none());
-    assert!(floor.letter(2).is_some());
 }

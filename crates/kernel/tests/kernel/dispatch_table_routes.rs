@@ -98,7 +98,8 @@ fn another_executor_who_polls_is_another_lane_and_needs_a_drained_one() {
 
 #[test]
 fn events_of_one_lane_and_position_are_told_apart_by_planner_and_use() {
-    let names = [route(HOME, webhook("")), route(HOME, kafka()), route(HOME, Transport::Poll)].map(|route| route.lane());
+    let names =
+        [route(HOME, webhook("")), route(HOME, kafka()), route(HOME, Transport::Poll)].map(|route| route.lane());
     assert_eq!(names[0], names[1], "one lane for whatever is pushed to a warehouse");
     assert_ne!(names[0], names[2]);
     let same_name = Route { executor: HOME.into(), ..route(HOME, Transport::Poll) };

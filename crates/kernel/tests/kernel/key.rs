@@ -139,8 +139,7 @@ fn derived_key_never_changes() {
 #[test]
 fn kinds_keep_their_stored_numbers() {
     use Kind::*;
-    let kinds =
-        [Fence, VersionHead, AgainHead, Alias, Trace, Route, Lane, Tail, Entry, DeadLetter, Cancelled, Poke];
+    let kinds = [Fence, VersionHead, AgainHead, Alias, Trace, Route, Lane, Tail, Entry, DeadLetter, Cancelled, Poke];
     assert_eq!(Kind::ALL, kinds);
     for (number, kind) in kinds.iter().enumerate() {
         assert_eq!(*kind as usize, number + 1);

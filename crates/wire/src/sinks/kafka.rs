@@ -28,6 +28,8 @@ pub struct Settings {
     pub account: Option<String>,
     /// How long one attempt may take.
     pub attempt_ms_max: u64,
+    /// The largest message that the cluster takes.
+    pub message_bytes_max: usize,
 }
 
 /// The way out to Kafka. Clones share their connections.
@@ -107,8 +109,7 @@ fn producer(settings: &Settings) -> Result<FutureProducer, String> {
         .set("acks", "all")
         .set("linger.ms", "0")
         .set("message.timeout.ms", settings.attempt_ms_max.to_string())
-        // An envelope has up to 256 KiB; what a broker takes less of, it says.
-        .set("message.max.bytes", "1000000")
+        .set("message.max.bytes", settings.message_bytes_max.to_string())
         .create()
         .map_err(|error| error.to_string())
 }

@@ -186,19 +186,13 @@ impl Receiver {
 
     /// What it answers from now on.
     pub fn script(&self, script: impl FnMut(&Delivery) -> Say + Send + 'static) {
-        self.shared.lock().script = Box::new(script);
+        let mut state = self.shared.lock();
+        (state.script, state.released) = (Box::new(script), false);
     }
 
     /// What it answers from now on, always.
     pub fn say(&self, say: Say) {
         self.script(move |_| say.clone());
-    }
-
-    /// Answers in turn, then 200.
-    pub fn in_turn(&self, says: impl IntoIterator<Item = Say>) {
-        let mut says: Vec<Say> = says.into_iter().collect();
-        says.reverse();
-        self.script(move |_| says.pop().unwrap_or(Say::Status(200)));
     }
 
     /// The secrets that it knows from now on. Who knows none verifies nothing.

@@ -109,7 +109,7 @@ impl WebhookSink {
         }
     }
 
-    /// Opened for each attempt: it takes a microsecond, and nothing that could be read lies about.
+    /// Opened for each attempt: it takes a few microseconds, and nothing that could be read lies about.
     fn open(&self, webhook: &Webhook) -> Result<Vec<Secret>, String> {
         webhook.secrets.iter().map(|sealed| Secret::new(&self.vault.open_sealed(sealed)?)).collect()
     }

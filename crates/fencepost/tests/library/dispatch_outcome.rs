@@ -1,0 +1,76 @@
+//! What may be wrong with a run of a plan on purpose, what is heard while it runs, and what came of it.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use fencepost::{
+    dispatch::Alarm,
+    kernel::{
+        Millis,
+        command::Failure,
+        lane::{DeadLetter, Reason, Trouble},
+    },
+};
+
+use super::dispatch_world::Virtual;
+
+/// What is wrong on purpose.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Bug {
+    None,
+    Lies,
+    TwoDrivers,
+    ForgetsLetters,
+    SettlesAhead,
+    FastClock,
+    ForgetsPauses,
+    ForgetsWaits,
+}
+
+/// What came of a plan, or of many.
+#[derive(Default, Debug)]
+pub struct Outcome {
+    pub seed: u64,
+    pub plan: String,
+    pub wrong: Vec<String>,
+    pub story: Vec<String>,
+    pub attempts: usize,
+    pub deaths: usize,
+    pub redriven: usize,
+    pub crashes: usize,
+    pub pauses: usize,
+    pub cancels: usize,
+    pub gone: usize,
+    pub virtual_hours: u64,
+}
+
+impl Outcome {
+    pub fn add(&mut self, other: &Self) {
+        self.attempts += other.attempts;
+        self.deaths += other.deaths;
+        self.redriven += other.redriven;
+        self.crashes += other.crashes;
+        self.pauses += other.pauses;
+        self.cancels += other.cancels;
+        self.gone += other.gone;
+        self.virtual_hours += other.virtual_hours;
+    }
+}
+
+/// Hears of deaths from the driver.
+pub struct Bell {
+    pub clock: Arc<Virtual>,
+    pub deaths: Mutex<Vec<(String, String, Millis, Reason)>>,
+}
+
+impl Alarm for Bell {
+    fn died(&self, _: &str, letter: &DeadLetter) {
+        let entry = &letter.entry;
+        let death = (entry.warehouse.clone(), entry.correlation_id.clone(), self.clock.now(), letter.reason);
+        self.deaths.lock().unwrap().push(death);
+    }
+    fn blocked(&self, _: &str, _: u64, _: &Trouble) {}
+    fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
+}
