@@ -118,11 +118,12 @@ pub fn id_of(letter: &Letter) -> String {
 }
 
 impl Alarm for Alerts {
-    fn died(&self, lane: &str, letter: &DeadLetter) {
+    fn died(&self, lane: &str, (at, seq): (LaneId, u64), letter: &DeadLetter) {
         self.figures.died(letter.reason);
         let entry = &letter.entry;
         self.log
             .line(Level::Error, letter.at.0, "an event is a dead letter")
+            .text("id", &letter_id(at, seq))
             .text("lane", lane)
             .text("correlation_id", &entry.correlation_id)
             .text("kind", &entry.kind)
@@ -131,7 +132,7 @@ impl Alarm for Alerts {
             .number("status", letter.answer.status.unwrap_or_default().into())
             .text("answer", &letter.answer.note);
         self.post(&json!({
-            "alert": "dead_letter", "at": &*rfc3339(letter.at.0), "lane": lane, "planner_id": letter.planner.as_str(),
+            "alert": "dead_letter", "id": letter_id(at, seq), "at": &*rfc3339(letter.at.0), "lane": lane, "planner_id": letter.planner.as_str(),
             "warehouse_id": entry.warehouse, "correlation_id": entry.correlation_id, "kind": entry.kind,
             "reason": letter.reason.name(), "attempts": letter.attempts, "last_status": letter.answer.status,
             "last_answer": letter.answer.note, "lane_waits": letter.blocks,

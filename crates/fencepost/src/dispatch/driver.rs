@@ -49,8 +49,8 @@ impl Default for Settings {
 
 /// Who is told that a person should look.
 pub trait Alarm: Send + Sync + 'static {
-    /// An event has left its lane undelivered.
-    fn died(&self, lane: &str, letter: &DeadLetter);
+    /// An event has left its lane undelivered; `at` is where the letter is.
+    fn died(&self, lane: &str, at: (LaneId, u64), letter: &DeadLetter);
     /// The head of a lane has failed for long.
     fn blocked(&self, lane: &str, seq: u64, trouble: &Trouble);
     /// An attempt has ended.
@@ -58,7 +58,7 @@ pub trait Alarm: Send + Sync + 'static {
 }
 
 impl Alarm for () {
-    fn died(&self, _: &str, _: &DeadLetter) {}
+    fn died(&self, _: &str, _: (LaneId, u64), _: &DeadLetter) {}
     fn blocked(&self, _: &str, _: u64, _: &Trouble) {}
     fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
 }
@@ -255,7 +255,8 @@ impl Driver {
         match self.record(Command::Lane(Box::new(OnLane { lane: id, act }))).await {
             Some(Reply::OnLane { lane, died, .. }) => {
                 if let Some(letter) = died {
-                    self.alarm.died(&flight.name, &letter);
+                    let at = letter.entry.redrive_of.unwrap_or((id, flight.seq));
+                    self.alarm.died(&flight.name, at, &letter);
                 }
                 self.warn(id, &lane);
                 self.land(id, Some(lane));

@@ -113,6 +113,8 @@ pub struct LaneView {
     pub lane: Arc<Lane>,
     /// The last position.
     pub tail: u64,
+    /// How its events leave, where they still go this way.
+    pub route: Option<Arc<Route>>,
 }
 
 /// A dead letter, and where it died.
@@ -278,15 +280,28 @@ impl Dispatch {
     async fn views(&self, lanes: &[LaneId]) -> Result<Vec<LaneView>, Error> {
         let keys: Vec<RowKey> = lanes.iter().flat_map(|lane| [RowKey::lane(*lane), RowKey::tail(*lane)]).collect();
         let rows = self.engine.load(&keys).await?;
-        let view = |pair: &[fencepost_store::contract::Loaded]| {
-            let Some(Record::Lane(lane)) = pair[0].as_ref().map(|row| &row.record) else { return None };
-            let tail = match pair[1].as_ref().map(|row| &row.record) {
-                Some(Record::Tail(tail)) => tail.last,
-                _ => 0,
-            };
-            Some(LaneView { lane: lane.clone(), tail })
+        let mut views: Vec<LaneView> = rows
+            .chunks_exact(2)
+            .filter_map(|pair| {
+                let record = |at: usize| pair[at].as_ref().map(|row| &row.record);
+                let Some(Record::Lane(lane)) = record(0) else { return None };
+                let tail = if let Some(Record::Tail(tail)) = record(1) { tail.last } else { 0 };
+                Some(LaneView { lane: lane.clone(), tail, route: None })
+            })
+            .collect();
+        let warehouse = |view: &LaneView| match &view.lane.place {
+            Place::Warehouse(warehouse) => Some(RowKey::route(&view.lane.planner, warehouse)),
+            Place::Executor(_) => None,
         };
-        Ok(rows.chunks_exact(2).filter_map(view).collect())
+        let keys: Vec<RowKey> = views.iter().filter_map(warehouse).collect();
+        let routes = self.engine.load(&keys).await?;
+        let pushed = views.iter_mut().filter(|view| matches!(view.lane.place, Place::Warehouse(_)));
+        for (view, row) in pushed.zip(routes) {
+            if let Some(Record::Route(route)) = row.as_ref().map(|row| &row.record) {
+                view.route = (route.lane() == view.lane.id()).then(|| route.clone());
+            }
+        }
+        Ok(views)
     }
 
     /// Dead letters in the order of their lanes and positions.

@@ -16,7 +16,7 @@ pub struct Delivery {
     pub lane: Arc<str>,
     /// The event's position in it.
     pub seq: u64,
-    /// The position of the event before it that was sent: what is between was given up. 0 before the first.
+    /// The position before it. A receiver whose last one was another has a gap: what is between was given up.
     pub prev_seq: u64,
     /// Which attempt this is, from 1.
     pub attempt: u32,

@@ -380,7 +380,9 @@ impl Table {
             counts.busy += 1;
             counts.retrying += usize::from(driven.lane.trouble.is_some());
             counts.standing += usize::from(driven.lane.stands());
-            let published = driven.head.as_ref().map(|(_, entry)| entry.published);
+            // Of a head that was read for its attempt only, the first failure is known.
+            let failed = driven.lane.trouble.as_ref().map(|trouble| trouble.first_at);
+            let published = driven.head.as_ref().map(|(_, entry)| entry.published).or(failed);
             counts.oldest = match (counts.oldest, published) {
                 (Some(oldest), Some(published)) => Some(oldest.min(published)),
                 (oldest, published) => oldest.or(published),

@@ -8,7 +8,7 @@ use std::{
 use fencepost::{
     dispatch::Alarm,
     kernel::{
-        Millis,
+        LaneId, Millis,
         command::Failure,
         lane::{DeadLetter, Reason, Trouble},
     },
@@ -66,7 +66,7 @@ pub struct Bell {
 }
 
 impl Alarm for Bell {
-    fn died(&self, _: &str, letter: &DeadLetter) {
+    fn died(&self, _: &str, _: (LaneId, u64), letter: &DeadLetter) {
         let entry = &letter.entry;
         let death = (entry.warehouse.clone(), entry.correlation_id.clone(), self.clock.now(), letter.reason);
         self.deaths.lock().unwrap().push(death);

@@ -101,9 +101,9 @@ pub fn run(seed: u64, bug: Bug) -> Outcome {
 impl Town {
     async fn live(&mut self, steps: Vec<(u64, Step)>) {
         self.start().await;
-        for warehouse in 0..self.weather.len() {
+        for (warehouse, after_dead) in self.policies.iter().enumerate() {
             let host = format!("host{}", warehouse % 2);
-            self.node().route(WAREHOUSES[warehouse], &host, self.policies[warehouse]).await;
+            self.node().route(WAREHOUSES[warehouse], &host, *after_dead).await;
         }
         let start = self.clock.now();
         for (at_ms, step) in steps {
@@ -210,9 +210,8 @@ impl Town {
 
     // Lets lanes go on whose receiver was gone, decides about letters that block, sends some others again.
     async fn visit(&mut self) {
-        for warehouse in 0..self.weather.len() {
-            let lane = lane_of(WAREHOUSES[warehouse]);
-            let Some(view) = self.node().dispatch.lane(lane).await.unwrap() else { continue };
+        for (warehouse, name) in WAREHOUSES.iter().enumerate() {
+            let Some(view) = self.node().dispatch.lane(lane_of(name)).await.unwrap() else { continue };
             if view.lane.paused.as_ref().is_some_and(|pause| pause.by == "receiver") {
                 self.resume(warehouse).await;
             }

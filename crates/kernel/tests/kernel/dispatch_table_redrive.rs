@@ -6,7 +6,7 @@ use fencepost_kernel::{
     lane::{AfterDead, Fate, Transport},
 };
 
-use super::lane_world::{DAY_MS, Floor, HOME, RECEIVER_RETAIN_MS, discard, later, redrive, route, said};
+use super::lane_world::{DAY_MS, Floor, HOME, RECEIVER_RETAIN_MS, discard, later, redrive, route, said, webhook};
 
 fn blocked() -> Floor {
     let mut floor = Floor { after_dead: AfterDead::Block, ..Floor::holding(3) };
@@ -141,7 +141,7 @@ fn a_redrive_that_is_skipped_was_still_tried_in_its_first_life() {
 }
 
 #[test]
-fn a_redrive_follows_its_warehouse_to_another_lane_and_may_block_it_there() {
+fn a_redrive_follows_its_warehouse_to_another_lane() {
     let mut floor = Floor::with(Transport::Kafka { topic: "orders".into() });
     floor.fill(1);
     floor.die();
@@ -153,6 +153,26 @@ fn a_redrive_follows_its_warehouse_to_another_lane_and_may_block_it_there() {
     assert_eq!(floor.entry(1).unwrap().redrive_of, Some((first_lane, 1)));
     floor.poll_ack(1);
     assert_eq!(floor.cancel_as("d", "e1"), "delivered");
+}
+
+#[test]
+fn a_redrive_may_block_the_other_lane_and_goes_first_in_it_then() {
+    let mut floor = Floor::with(Transport::Poll);
+    floor.fill(1);
+    floor.skip(1);
+    let pushed = route(HOME, webhook("https://one.example"));
+    assert_eq!(said(&floor.put(pushed.clone())), "routed");
+    let first_lane = floor.at;
+    floor.decide_letter(1, redrive());
+    (floor.at, floor.after_dead) = (pushed.lane(), AfterDead::Block);
+    floor.publish("behind");
+    floor.die();
+    assert_eq!(floor.stand(), "0/2 troubled blocked");
+    let blocked = floor.at;
+    floor.at = first_lane;
+    assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven");
+    floor.at = blocked;
+    assert_eq!((floor.stand().as_str(), floor.head().as_deref()), ("0/2", Some("e1")));
 }
 
 #[test]

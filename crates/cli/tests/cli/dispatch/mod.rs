@@ -6,6 +6,7 @@ mod checker;
 mod dead;
 mod delivery;
 mod nodes;
+mod outages;
 mod planner;
 mod poll;
 mod published;

@@ -14,38 +14,38 @@ use super::{
 };
 
 /// The lease of a node and a second, with room for a loaded machine.
-const TAKEOVER_MAX: Duration = Duration::from_secs(15);
+pub const TAKEOVER_MAX: Duration = Duration::from_secs(15);
 
-struct Town {
-    nodes: Vec<Option<Server>>,
-    store: String,
-    _postgres: Postgres,
-    receiver: Receiver,
+pub struct Town {
+    pub nodes: Vec<Option<Server>>,
+    pub store: String,
+    pub postgres: Postgres,
+    pub receiver: Receiver,
 }
 
 impl Town {
-    fn start(count: usize) -> Self {
+    pub fn start(count: usize) -> Self {
         let postgres = Postgres::start();
         let store = postgres.fresh_database();
         let nodes = (0..count).map(|_| Some(Serve::sharing(&store).start())).collect();
-        Self { nodes, store, _postgres: postgres, receiver: Receiver::start() }
+        Self { nodes, store, postgres, receiver: Receiver::start() }
     }
 
-    fn node(&self, seat: usize) -> &Server {
+    pub fn node(&self, seat: usize) -> &Server {
         self.nodes[seat].as_ref().unwrap()
     }
 
-    fn outbox(&self) -> Outbox {
+    pub fn outbox(&self) -> Outbox {
         let outbox = Outbox::default();
         self.publish(&outbox);
         outbox
     }
 
-    fn publish(&self, outbox: &Outbox) {
+    pub fn publish(&self, outbox: &Outbox) {
         *outbox.nodes.write().unwrap() = self.nodes.iter().flatten().map(|node| node.address).collect();
     }
 
-    fn planner(&self, seat: usize) -> Planner {
+    pub fn planner(&self, seat: usize) -> Planner {
         Planner::of(self.node(seat))
     }
 
@@ -219,4 +219,20 @@ fn a_node_that_ends_in_order_hands_its_lanes_over() {
     );
     assert_eq!(came.id(), "b");
     town.planner(other).drained("WH-1");
+}
+
+#[test]
+fn a_restart_on_a_shared_store_tries_a_head_at_once_though_its_receiver_asked_for_more_time() {
+    let mut town = Town::start(1);
+    town.planner(0).pushed("WH-1", &town.receiver);
+    town.receiver.say(Say::With(503, "retry-after: 600\r\n".to_owned()));
+    town.planner(0).release("a", "WH-1");
+    town.planner(0).lane_where("WH-1", "the attempt failed", |lane| lane["state"] == "retrying");
+    town.receiver.say(Say::Status(200));
+    town.nodes[0].take().unwrap().kill();
+    town.nodes[0] = Some(Serve::sharing(&town.store).start());
+    let started = Instant::now();
+    let came = town.receiver.until_for(2, TAKEOVER_MAX).swap_remove(1);
+    eprintln!("nodes: a head whose node was restarted was tried again {:?} after the start", came.at - started);
+    assert_eq!((came.id().as_str(), came.attempt()), ("a", 2));
 }

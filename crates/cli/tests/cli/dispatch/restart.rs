@@ -114,3 +114,25 @@ fn sigterm_lets_a_delivery_that_is_under_way_end_and_remembers_it() {
     let came: Vec<String> = receiver.heard().iter().map(|one| one.id()).collect();
     assert_eq!(came, ["a", "b"], "what was acknowledged is not sent again");
 }
+
+#[test]
+fn a_lane_that_is_stopped_stays_stopped_over_a_restart() {
+    let (dir, receiver) = (tempfile::tempdir().unwrap(), Receiver::start());
+    let server = Serve::dev(dir.path()).start();
+    let mut planner = Planner::of(&server);
+    planner.pushed("WH-1", &receiver);
+    planner.pushed("WH-2", &receiver);
+    receiver.say(Say::Status(410));
+    planner.release("a", "WH-1");
+    planner.lane_where("WH-1", "the lane is stopped", |lane| lane["state"] == "paused");
+    server.kill();
+    receiver.say(Say::Status(200));
+    let server = Serve::dev(dir.path()).start();
+    let mut planner = Planner::of(&server);
+    planner.release("b", "WH-2");
+    planner.drained("WH-2");
+    assert_eq!(planner.lane("WH-1")["state"], "paused");
+    assert_eq!(receiver.count(), 2);
+    planner.act("WH-1", "resume", serde_json::json!({})).ok(200);
+    assert_eq!(receiver.nth(3).id(), "a");
+}

@@ -7,7 +7,7 @@ use axum::{
     response::Response,
 };
 use fencepost::dispatch::{Dispatch, LaneView};
-use fencepost_kernel::{LaneId, Tenant, lane::Place};
+use fencepost_kernel::{LaneId, lane::Place};
 
 use super::{LOOKERS, Query, Reach, SCAN_MAX, array, dispatch, malformed};
 use crate::{
@@ -37,10 +37,7 @@ pub(in crate::http) async fn list(State(app): State<Arc<App>>, request: Request)
         }
         let after = query.one("after")?.map(|text| LaneId::from_hex(text).ok_or_else(unknown)).transpose()?;
         let (lanes, next) = page(dispatch, &reach, wanted, after, limit).await?;
-        let mut items = Vec::with_capacity(lanes.len());
-        for lane in &lanes {
-            items.push(shown(dispatch, lane).await?);
-        }
+        let items = lanes.iter().map(shown);
         let next = next.map(|lane| lane.to_string()).unwrap_or_default();
         Ok(Answer::ok(Object::new().raw("lanes", &array(items)).text("next", &next).end()).response())
     })
@@ -85,7 +82,7 @@ pub(in crate::http) async fn one(State(app): State<Arc<App>>, request: Request) 
         let query = Query::of(call)?;
         let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
         let view = find(call, &reach, &call.segment(0)?).await?;
-        Ok(Answer::ok(shown(dispatch(call)?, &view).await?).response())
+        Ok(Answer::ok(shown(&view)).response())
     })
     .await
 }
@@ -128,7 +125,7 @@ pub(super) fn state(view: &LaneView) -> &'static str {
     }
 }
 
-async fn shown(dispatch: &Dispatch, view: &LaneView) -> Result<Vec<u8>, Problem> {
+fn shown(view: &LaneView) -> Vec<u8> {
     let lane = &view.lane;
     let mut body = Object::new()
         .text("lane", &lane.name())
@@ -138,8 +135,9 @@ async fn shown(dispatch: &Dispatch, view: &LaneView) -> Result<Vec<u8>, Problem>
         Place::Executor(executor) => body = body.text("executor_id", executor).text("transport", "poll"),
         Place::Warehouse(warehouse) => {
             body = body.text("warehouse_id", warehouse);
-            if let Some(transport) = transport(dispatch, &lane.planner, warehouse).await? {
-                body = body.text("transport", transport);
+            // None where the warehouse has gone over to polling: the lane that it left has nothing to carry.
+            if let Some(route) = &view.route {
+                body = body.text("transport", route.transport.name());
             }
         }
     }
@@ -158,14 +156,7 @@ async fn shown(dispatch: &Dispatch, view: &LaneView) -> Result<Vec<u8>, Problem>
     if !lane.owner.node.is_empty() {
         body = body.text("owner", &lane.owner.node);
     }
-    Ok(body.end())
-}
-
-// None where the warehouse has gone over to polling: the lane that it left has nothing to carry.
-async fn transport(dispatch: &Dispatch, planner: &Tenant, warehouse: &str) -> Result<Option<&'static str>, Problem> {
-    let route = dispatch.route(planner, warehouse).await?;
-    let pushed = route.filter(|route| matches!(route.place(), Place::Warehouse(_)));
-    Ok(pushed.map(|route| route.transport.name()))
+    body.end()
 }
 
 fn head(view: &LaneView) -> Vec<u8> {

@@ -1,0 +1,247 @@
+//! Decides what happens to a lane that has come into being: acknowledged, failed, dead, skipped, paused, taken over.
+//! Never settles out of order, and never lets an earlier owner of a lane speak for it. Called only from `decide`.
+
+use std::sync::Arc;
+
+use super::{cancelled_by, entry_of, lane_of, letter_of, tail_of, tell};
+use crate::{
+    command::{Act, Also, Decision, Failure, OnLane, Reply, Rows},
+    decide::write,
+    fence::Record,
+    key::{LaneId, RowKey},
+    lane::{AfterDead, Answer, DeadLetter, Fate, Lane, Owner, Pause, Reason, Trouble},
+    retry,
+    time::Millis,
+};
+
+/// How many entries one acknowledgement removes at most; the rest goes with later ones.
+const TRIM_MAX: u64 = 1_000;
+
+/// Who is named where a receiver's own answer stopped its lane.
+const BY_RECEIVER: &str = "receiver";
+
+pub(crate) fn footprint_lane(on: &OnLane, add: &mut impl FnMut(RowKey)) {
+    add(RowKey::lane(on.lane));
+    match &on.act {
+        Act::Ack { epoch: None, .. } => add(RowKey::tail(on.lane)),
+        Act::Fail { seq, .. } | Act::Skip { seq, .. } => {
+            add(RowKey::entry(on.lane, *seq));
+            add(RowKey::dead_letter(on.lane, *seq));
+            add(RowKey::cancelled(on.lane, *seq));
+        }
+        _ => {}
+    }
+}
+
+// What a person does must be heard by the node that drives the lane, whichever he asked.
+fn by_person(act: &Act) -> bool {
+    matches!(act, Act::Skip { .. } | Act::Pause { .. } | Act::Resume)
+}
+
+pub(crate) fn follow_lane(on: &OnLane, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+    if let Some(lane) = lane_of(rows, on.lane).filter(|_| by_person(&on.act)) {
+        add(RowKey::poke(&lane.owner.node, on.lane));
+    }
+    if let Act::Fail { seq, .. } | Act::Skip { seq, .. } = on.act
+        && let Some((lane, seq)) = entry_of(rows, on.lane, seq).and_then(|entry| entry.redrive_of)
+    {
+        add(RowKey::dead_letter(lane, seq));
+        add(RowKey::cancelled(lane, seq));
+    }
+}
+
+/// See [`crate::Command::Lane`].
+pub(crate) fn on_lane(on: &OnLane, rows: &impl Rows, now: Millis) -> Decision {
+    let Some(known) = lane_of(rows, on.lane) else { return Decision::reply(Reply::NoLane) };
+    let mut lane = Lane::clone(known);
+    let mut change = Change { id: on.lane, rows, now, also: Also::default(), died: None };
+    let told = match &on.act {
+        Act::Ack { upto, epoch } => change.ack(&mut lane, *upto, *epoch),
+        Act::Fail { seq, epoch, began, failure, after_dead, chance } => {
+            let failed = Failed { seq: *seq, began: *began, failure, after_dead: *after_dead, chance: *chance };
+            if lane.owner.epoch == *epoch { change.fail(&mut lane, &failed) } else { Err(Reply::LaneLost) }
+        }
+        Act::Skip { seq, by } => change.skip(&mut lane, *seq, by),
+        Act::Pause { by, why } => {
+            lane.paused.get_or_insert_with(|| Pause { at: now, by: by.clone(), why: why.clone() });
+            Ok(())
+        }
+        Act::Resume => {
+            change.resume(&mut lane);
+            Ok(())
+        }
+        Act::Take { node, after } => {
+            if lane.owner.epoch == *after {
+                lane.owner = Owner { node: node.clone(), epoch: after + 1 };
+                Ok(())
+            } else {
+                Err(Reply::LaneLost)
+            }
+        }
+    };
+    if let Err(refusal) = told {
+        return Decision::reply(refusal);
+    }
+    let Change { also, died, .. } = change;
+    let replay = **known == lane && died.is_none();
+    let lane = Arc::new(lane);
+    let died = died.map(|(key, letter)| (write(rows, key, Some(Record::DeadLetter(letter.clone()))), letter));
+    let (dead, died) = died.unzip();
+    let reply = Reply::OnLane { lane: lane.clone(), replay, died };
+    let mut decision = Decision { writes: dead.into_iter().collect(), also, reply };
+    if !replay {
+        if by_person(&on.act) {
+            tell(&lane.owner.node, on.lane, rows, &mut decision);
+        }
+        decision.writes.push(write(rows, RowKey::lane(on.lane), Some(Record::Lane(lane))));
+    }
+    decision
+}
+
+/// Entries that are settled leave the store, so many at a time.
+pub(super) fn trim(id: LaneId, lane: &mut Lane, also: &mut Also) {
+    let end = lane.settled.min(lane.trimmed + TRIM_MAX);
+    also.drops.extend((lane.trimmed + 1..=end).map(|seq| RowKey::entry(id, seq)));
+    lane.trimmed = end;
+}
+
+// A change of a lane in the making.
+struct Change<'r, R> {
+    id: LaneId,
+    rows: &'r R,
+    now: Millis,
+    also: Also,
+    died: Option<(RowKey, Arc<DeadLetter>)>,
+}
+
+struct Failed<'f> {
+    seq: u64,
+    began: Millis,
+    failure: &'f Failure,
+    after_dead: AfterDead,
+    chance: retry::Chance,
+}
+
+impl<R: Rows> Change<'_, R> {
+    // INVARIANT lane-order: what is settled is settled in order, and only by who drives the lane or who polls it.
+    fn ack(&mut self, lane: &mut Lane, upto: u64, epoch: Option<u64>) -> Result<(), Reply> {
+        match epoch {
+            Some(epoch) if lane.owner.epoch != epoch => return Err(Reply::LaneLost),
+            // What a person has skipped meanwhile is not skipped over twice.
+            Some(_) if upto <= lane.settled => return Ok(()),
+            None if upto > tail_of(self.rows, self.id) => {
+                return Err(Reply::Ahead { tail: tail_of(self.rows, self.id) });
+            }
+            _ => {}
+        }
+        if upto > lane.settled {
+            lane.settled = upto;
+            lane.trouble = None;
+            lane.blocked = false;
+        }
+        trim(self.id, lane, &mut self.also);
+        Ok(())
+    }
+
+    fn fail(&mut self, lane: &mut Lane, failed: &Failed<'_>) -> Result<(), Reply> {
+        if failed.seq != lane.settled + 1 || lane.blocked {
+            return Err(Reply::NotHead { settled: lane.settled });
+        }
+        // Its record was lost and is made again: one attempt counts once.
+        if lane.trouble.as_ref().is_some_and(|trouble| trouble.last_at == failed.began) {
+            return Ok(());
+        }
+        let first_at = lane.trouble.as_ref().map_or(failed.began, |trouble| trouble.first_at);
+        let attempts = lane.trouble.as_ref().map_or(1, |trouble| trouble.attempts.saturating_add(1));
+        let mut trouble =
+            Trouble { attempts, first_at, last_at: failed.began, next_at: self.now, answer: Answer::default() };
+        match failed.failure {
+            Failure::Later { answer, wish_ms } => {
+                trouble.answer = answer.clone();
+                // The horizon stands still since a pause, although this attempt was still under way.
+                let now = lane.paused.as_ref().map_or(self.now, |pause| pause.at.min(self.now));
+                match retry::next(attempts, first_at, now, *wish_ms, failed.chance) {
+                    Some(next_at) => lane.trouble = Some(Trouble { next_at, ..trouble }),
+                    None => self.die(lane, failed.seq, Reason::Horizon, &trouble, failed.after_dead),
+                }
+            }
+            Failure::Away(answer) => {
+                trouble.answer = answer.clone();
+                trouble.next_at = retry::away(attempts, self.now, failed.chance);
+                // Nothing was tried since the attempt before: that time does not count against the event.
+                let before = lane.trouble.as_ref().map_or(failed.began, |trouble| trouble.last_at);
+                trouble.first_at = first_at.plus(failed.began.since(before));
+                lane.trouble = Some(trouble);
+            }
+            Failure::Gone(answer) => {
+                trouble.answer = answer.clone();
+                lane.trouble = Some(trouble);
+                let why = format!("the receiver answered {}", answer.status.unwrap_or(410));
+                lane.paused.get_or_insert_with(|| Pause { at: self.now, by: BY_RECEIVER.to_owned(), why });
+            }
+            Failure::Never(answer, reason) => {
+                trouble.answer = answer.clone();
+                self.die(lane, failed.seq, *reason, &trouble, failed.after_dead);
+            }
+        }
+        Ok(())
+    }
+
+    // INVARIANT one-end: an event leaves its lane once, acknowledged or dead.
+    fn die(&mut self, lane: &mut Lane, seq: u64, reason: Reason, trouble: &Trouble, after: AfterDead) {
+        let Some(entry) = entry_of(self.rows, self.id, seq) else { return };
+        let (first_lane, first_seq) = entry.redrive_of.unwrap_or((self.id, seq));
+        let blocks = after == AfterDead::Block && reason != Reason::Skipped;
+        // What dies again was tried in its earlier life, too: the receiver may remember that, or have forgotten it.
+        let before = letter_of(self.rows, first_lane, first_seq).filter(|letter| letter.attempts > 0);
+        let letter = DeadLetter {
+            planner: lane.planner.clone(),
+            place: lane.place.clone(),
+            entry: entry.clone(),
+            reason,
+            attempts: trouble.attempts.saturating_add(before.map_or(0, |letter| letter.attempts)),
+            first_at: before.map_or(trouble.first_at, |letter| letter.first_at),
+            at: self.now,
+            answer: trouble.answer.clone(),
+            cancelled_by: cancelled_by(self.rows, first_lane, first_seq).map(str::to_owned),
+            fate: Fate::Waiting,
+            blocks,
+        };
+        self.died = Some((RowKey::dead_letter(first_lane, first_seq), letter.into()));
+        if blocks {
+            lane.trouble = Some(trouble.clone());
+            lane.blocked = true;
+        } else {
+            lane.settled = seq;
+            lane.trouble = None;
+            lane.blocked = false;
+            trim(self.id, lane, &mut self.also);
+        }
+    }
+
+    fn skip(&mut self, lane: &mut Lane, seq: u64, by: &str) -> Result<(), Reply> {
+        let skipped = letter_of(self.rows, self.id, seq).is_some_and(|letter| letter.reason == Reason::Skipped);
+        if seq <= lane.settled && skipped {
+            return Ok(());
+        }
+        if seq != lane.settled + 1 || entry_of(self.rows, self.id, seq).is_none() {
+            return Err(Reply::NotHead { settled: lane.settled });
+        }
+        let nothing = Trouble {
+            attempts: 0,
+            first_at: self.now,
+            last_at: self.now,
+            next_at: self.now,
+            answer: Answer::new(None, &format!("skipped by {by}")),
+        };
+        let trouble = lane.trouble.clone().unwrap_or(nothing);
+        self.die(lane, seq, Reason::Skipped, &trouble, AfterDead::Continue);
+        Ok(())
+    }
+
+    fn resume(&self, lane: &mut Lane) {
+        if let Some(paused) = lane.paused.take() {
+            lane.trouble = lane.trouble.as_ref().map(|trouble| retry::resumed(trouble, paused.at, self.now));
+        }
+    }
+}
