@@ -160,6 +160,14 @@ pub fn resident(pid: u32) -> Result<(u64, u64)> {
     Ok((field("VmRSS:"), field("VmHWM:")))
 }
 
+/// Processor time that a process has used, in microseconds; all its threads, in steps of a hundredth of a second.
+pub fn cpu_us(pid: u32) -> Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name comes in parentheses and may hold spaces; user and system time are the 12th and 13th words after it.
+    let words = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+    Ok(words.filter_map(|word| word.parse::<u64>().ok()).sum::<u64>() * 10_000)
+}
+
 /// Bytes that a folder occupies on disk, whole blocks counted.
 pub fn disk_bytes(dir: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt;

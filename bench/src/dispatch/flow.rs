@@ -24,6 +24,7 @@ struct Through {
     published_per_second: f64,
     p50_ms: f64,
     p99_ms: f64,
+    cpu_us: f64,
 }
 
 /// Many lanes: one event a request, then a hundred.
@@ -42,6 +43,7 @@ pub fn many_lanes(bench: &Bench<'_>) -> Result<Vec<Finding>> {
         findings.push(Finding::ratio('a', &label, through.per_second, mark, Goal::AtLeast(0.5)).with(more));
         let mark = ("10 x Svix as measured once".to_owned(), SVIX_TIMES * SVIX_PER_SECOND);
         findings.push(Finding::ratio('a', "  for information", through.per_second, mark, Goal::None));
+        findings.push(Finding::alone('a', "  the server's processor time for one event, us", through.cpu_us));
     }
     Ok(findings)
 }
@@ -65,10 +67,11 @@ fn through(bench: &Bench<'_>, events: u64, lanes: u64, per_request: usize) -> Re
     drive(async {
         planner::route_to_webhook(port, 0..lanes, receiver.port(), DELIVER).await?;
         let load = Load { port, connections: PUBLISHERS, per_request, numbers: 0..events, lanes: 0..lanes };
-        let began = now_ns();
+        let (began, cpu_us) = (now_ns(), world.cpu_us()?);
         let sent = load.publish().await?;
         let published = now_ns();
         receiver.wait(events).await?;
+        let cpu_us_after = world.cpu_us()?;
         let times = receiver.times_ns().await?;
         let delays = delays(&sent, &times, 0..events)?;
         Ok(Through {
@@ -76,6 +79,7 @@ fn through(bench: &Bench<'_>, events: u64, lanes: u64, per_request: usize) -> Re
             published_per_second: per_second(events, began, &[published]),
             p50_ms: delays.percentile_ms(50.0),
             p99_ms: delays.percentile_ms(99.0),
+            cpu_us: (cpu_us_after - cpu_us) as f64 / events as f64,
         })
     })
 }

@@ -76,7 +76,16 @@ impl World {
 
     /// The highest that the server's resident memory has been, in bytes.
     pub fn peak_bytes(&self) -> Result<u64> {
-        Ok(machine::resident(self.server.as_ref().context("the server is stopped")?.pid())?.1)
+        Ok(machine::resident(self.pid()?)?.1)
+    }
+
+    /// Processor time that the server has used, in microseconds.
+    pub fn cpu_us(&self) -> Result<u64> {
+        machine::cpu_us(self.pid()?)
+    }
+
+    fn pid(&self) -> Result<u32> {
+        Ok(self.server.as_ref().context("the server is stopped")?.pid())
     }
 
     /// Where its data is.

@@ -65,7 +65,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let once = Fencepost::open(&args.data).await?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
     let log = Log::new(Level::Info, std::io::stdout());
-    eprintln!("fencepost: executor on http://{}/webhooks/dispatch", listener.local_addr()?);
+    eprintln!("fencepost: serving on http://{}", listener.local_addr()?);
     let engine = once.engine().downgrade();
     let now_ms = move || engine.upgrade().map_or(0, |engine| engine.now().0);
     let receiver = Receiver::new(once.clone(), secrets);

@@ -86,6 +86,11 @@ impl Serve {
         Self { command, log: None }
     }
 
+    /// Anything that says that it serves.
+    pub fn ready(command: Command) -> Self {
+        Self { command, log: None }
+    }
+
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.command.arg(arg);
         self

@@ -44,7 +44,6 @@ struct Town {
     node: Option<(Node, Arc<AtomicBool>)>,
     second: Option<Node>,
     downs: Vec<Span>,
-    stops: usize,
     published: BTreeMap<usize, Vec<(String, u64)>>,
     /// Pauses and ends of pauses by people.
     pauses: Vec<(usize, Millis, bool)>,
@@ -86,7 +85,6 @@ pub fn run(seed: u64, bug: Bug) -> Outcome {
             node: None,
             second: None,
             downs: Vec::new(),
-            stops: 0,
             published: BTreeMap::new(),
             pauses: Vec::new(),
             redriven: BTreeSet::new(),
@@ -174,7 +172,6 @@ impl Town {
             Step::Resume { warehouse } => self.resume(warehouse).await,
             Step::Crash { down_ms } => self.down(down_ms).await,
             Step::Stop { down_ms } => {
-                self.stops += 1;
                 self.node().dispatch.stop();
                 pass(20 * SECOND_MS).await;
                 self.down(down_ms).await;

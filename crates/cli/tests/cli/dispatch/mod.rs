@@ -5,6 +5,8 @@ mod cancelled;
 mod checker;
 mod dead;
 mod delivery;
+mod executor;
+mod handover;
 mod nodes;
 mod outages;
 mod planner;

@@ -50,7 +50,7 @@ impl Town {
     }
 
     /// The seat of the node that drives a lane, as one that runs knows it.
-    fn owner(&self, warehouse: &str, asked: usize) -> usize {
+    pub fn owner(&self, warehouse: &str, asked: usize) -> usize {
         let lane = self.planner(asked).lane(warehouse);
         let owner = lane["owner"].as_str().unwrap_or_else(|| panic!("{lane}"));
         let named = |node: &Server| owner.contains(&format!("-{}-", node.address.port()));
@@ -196,43 +196,4 @@ fn what_a_person_does_on_one_node_is_heard_by_the_one_that_drives_the_lane() {
     town.planner(other).act("WH-1", "resume", serde_json::json!({})).ok(200);
     let came: Vec<String> = town.receiver.until(3).iter().map(|one| one.id()).collect();
     assert_eq!(came, ["a", "a", "b"]);
-}
-
-#[test]
-fn a_node_that_ends_in_order_hands_its_lanes_over() {
-    let mut town = Town::start(2);
-    town.planner(0).pushed("WH-1", &town.receiver);
-    town.planner(0).release("a", "WH-1");
-    town.receiver.until(1);
-    town.planner(0).drained("WH-1");
-    let owner = town.owner("WH-1", 0);
-    let other = 1 - owner;
-    let node = town.nodes[owner].take().unwrap();
-    node.signal(Signal::TERM);
-    assert_eq!(node.wait().0.code(), Some(0));
-    let ended = Instant::now();
-    town.planner(other).release("b", "WH-1");
-    let came = town.receiver.until_for(2, TAKEOVER_MAX).swap_remove(1);
-    eprintln!(
-        "nodes: after SIGTERM of the owner the next event came {:?} after its end",
-        came.at.duration_since(ended)
-    );
-    assert_eq!(came.id(), "b");
-    town.planner(other).drained("WH-1");
-}
-
-#[test]
-fn a_restart_on_a_shared_store_tries_a_head_at_once_though_its_receiver_asked_for_more_time() {
-    let mut town = Town::start(1);
-    town.planner(0).pushed("WH-1", &town.receiver);
-    town.receiver.say(Say::With(503, "retry-after: 600\r\n".to_owned()));
-    town.planner(0).release("a", "WH-1");
-    town.planner(0).lane_where("WH-1", "the attempt failed", |lane| lane["state"] == "retrying");
-    town.receiver.say(Say::Status(200));
-    town.nodes[0].take().unwrap().kill();
-    town.nodes[0] = Some(Serve::sharing(&town.store).start());
-    let started = Instant::now();
-    let came = town.receiver.until_for(2, TAKEOVER_MAX).swap_remove(1);
-    eprintln!("nodes: a head whose node was restarted was tried again {:?} after the start", came.at - started);
-    assert_eq!((came.id().as_str(), came.attempt()), ("a", 2));
 }

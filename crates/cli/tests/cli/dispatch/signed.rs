@@ -5,7 +5,7 @@ use sha2::Sha256;
 
 use super::delivery::Delivery;
 
-fn hex_hmac(secret: &str, parts: &[&[u8]]) -> String {
+pub fn hex_hmac(secret: &str, parts: &[&[u8]]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
     parts.iter().for_each(|part| mac.update(part));
     mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
