@@ -43,7 +43,7 @@ pub async fn start(
     metrics: &Metrics,
 ) -> anyhow::Result<Option<Dispatch>> {
     let engine = fencepost.engine();
-    if !engine.promises().many_rows {
+    if !engine.promises().lanes {
         return Ok(None);
     }
     let (policy, settings) = (fencepost.policy(), &fencepost.policy().dispatch);

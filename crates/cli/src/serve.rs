@@ -198,6 +198,8 @@ async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<Ex
     });
 
     let scheme = if tls.is_some() { "https" } else { "http" };
+    // Before anybody hears that it serves, and may want to stop it.
+    let stopping = stop(log.clone(), now());
     welcome(dev, scheme, address);
     let watch = tokio::spawn(watch(app.clone()));
     let limits = Limits {
@@ -214,7 +216,7 @@ async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<Ex
     // Held weakly: a server that has finished does not wait for this.
     let (engine, patience) = (fencepost.engine().downgrade(), settings.shutdown_grace / 2);
     let shutdown = async {
-        stop(log.clone(), now()).await;
+        stopping.await;
         // Nothing new leaves, and nobody waits for something new: what is under way may end.
         if let Some(dispatch) = &dispatch {
             dispatch.stop();
@@ -323,19 +325,23 @@ async fn watch(app: Arc<App>) {
     }
 }
 
-pub async fn stop(log: Log, now_ms: u64) {
+/// Ends with the first signal to stop. Signals are watched from the call on, not only from when it is waited for.
+pub fn stop(log: Log, now_ms: u64) -> impl Future<Output = ()> {
     let signal = |kind| tokio::signal::unix::signal(kind).map_err(|error| error.to_string());
-    match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
-        (Ok(mut terminate), Ok(mut interrupt)) => {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+    let watched = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    async move {
+        match watched {
+            (Ok(mut terminate), Ok(mut interrupt)) => {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
             }
-        }
-        // Without signals there is no orderly end; kill -9 loses nothing that was acknowledged.
-        _ => {
-            log.line(Level::Warn, now_ms, "signals cannot be watched; only a kill will end this process");
-            std::future::pending::<()>().await;
+            // Without signals there is no orderly end; kill -9 loses nothing that was acknowledged.
+            _ => {
+                log.line(Level::Warn, now_ms, "signals cannot be watched; only a kill will end this process");
+                std::future::pending::<()>().await;
+            }
         }
     }
 }

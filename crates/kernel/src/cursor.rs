@@ -13,31 +13,37 @@ const LEN: usize = 24 + 8 + MAC_LEN;
 #[derive(Clone)]
 pub struct CursorKey(pub [u8; 32]);
 
-/// The text for a position.
-pub fn write(key: &CursorKey, lane: LaneId, seq: u64) -> String {
+/// The text for a position. It holds under this epoch of the lane only: a store that was restored gives positions again,
+/// and what was served before stands for other events then.
+pub fn write(key: &CursorKey, epoch: u64, lane: LaneId, seq: u64) -> String {
     let mut bytes = Vec::with_capacity(LEN);
     bytes.extend_from_slice(&lane.0);
     bytes.extend_from_slice(&seq.to_be_bytes());
-    bytes.extend_from_slice(&mac(key, &bytes)[..MAC_LEN]);
+    bytes.extend_from_slice(&mac(key, epoch, &bytes)[..MAC_LEN]);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The position behind a text; none where it is not ours, or damaged.
-pub fn read(key: &CursorKey, text: &str) -> Option<(LaneId, u64)> {
-    let (lane, rest) = text.split_at_checked(48)?;
-    let lane = LaneId::from_hex(lane)?;
-    let seq = u64::from_str_radix(rest.get(..16)?, 16).ok()?;
+/// The lane that a text says it is about. Nobody has checked it.
+pub fn lane(text: &str) -> Option<LaneId> {
+    LaneId::from_hex(text.get(..48)?)
+}
+
+/// The position behind a text; none where it is not ours, or damaged, or of another epoch.
+pub fn read(key: &CursorKey, epoch: u64, text: &str) -> Option<(LaneId, u64)> {
+    let lane = lane(text)?;
+    let seq = u64::from_str_radix(text.get(48..64)?, 16).ok()?;
     // One form only: the same cursor compares equal as a text. Compared whole, so that time tells nothing.
-    let ours = write(key, lane, seq);
+    let ours = write(key, epoch, lane, seq);
     let same = ours.len() == text.len() && ours.bytes().zip(text.bytes()).fold(0, |odd, (a, b)| odd | (a ^ b)) == 0;
     same.then_some((lane, seq))
 }
 
-fn mac(key: &CursorKey, message: &[u8]) -> [u8; 32] {
+fn mac(key: &CursorKey, epoch: u64, message: &[u8]) -> [u8; 32] {
     // A shorter key counts as one with zeros behind it.
     let mut block = [0; 64];
     block[..32].copy_from_slice(&key.0);
     let mut mac = Hmac::<Sha256>::new(&block.into());
+    mac.update(&epoch.to_be_bytes());
     mac.update(message);
     mac.finalize().into_bytes().into()
 }

@@ -386,14 +386,17 @@ impl Dispatch {
         Ok(reply)
     }
 
-    /// The text for a position, as pollers hold it.
-    pub fn cursor(&self, lane: LaneId, seq: u64) -> String {
-        cursor::write(&self.vault.cursor_key(), lane, seq)
+    /// The text for a position, as pollers hold it. It holds while the lane has this epoch.
+    pub fn cursor(&self, lane: LaneId, epoch: u64, seq: u64) -> String {
+        cursor::write(&self.vault.cursor_key(), epoch, lane, seq)
     }
 
-    /// The position behind such a text; none where it is not ours.
-    pub fn read_cursor(&self, text: &str) -> Option<(LaneId, u64)> {
-        cursor::read(&self.vault.cursor_key(), text)
+    /// The lane and the position behind such a text; none where it is not ours, or of before a restore.
+    pub async fn read_cursor(&self, text: &str) -> Result<Option<(LaneView, u64)>, Error> {
+        let Some(lane) = cursor::lane(text) else { return Ok(None) };
+        let Some(view) = self.lane(lane).await? else { return Ok(None) };
+        let read = cursor::read(&self.vault.cursor_key(), view.lane.owner.epoch, text);
+        Ok(read.map(|(_, seq)| (view, seq)))
     }
 
     async fn entries(&self, lane: LaneId, after: u64, limit: usize) -> Result<Vec<(u64, Arc<Entry>)>, Error> {

@@ -287,13 +287,10 @@ impl Town {
         turns.sort_by_key(|(at, _)| *at);
         let (mut spans, mut since) = (Vec::new(), None);
         for (at, on) in turns {
-            match (on, since) {
-                (true, None) => since = Some(at),
-                (false, Some(from)) => {
-                    spans.push((from, at));
-                    since = None;
-                }
-                _ => {}
+            if on {
+                since.get_or_insert(at);
+            } else {
+                spans.extend(since.take().map(|from| (from, at)));
             }
         }
         spans

@@ -67,14 +67,14 @@ async fn a_cursor_that_was_not_served_to_the_caller_is_unknown() {
     let cursor = page(&world, "").await["next_cursor"].as_str().unwrap().to_owned();
     let mut damaged = cursor.clone();
     damaged.replace_range(60..61, if &cursor[60..61] == "0" { "1" } else { "0" });
-    let elsewhere = world.dispatch.cursor(LaneId::executor(&Tenant::new(PLANNER_ID), "another"), 1);
+    let elsewhere = world.dispatch.cursor(LaneId::executor(&Tenant::new(PLANNER_ID), "another"), 0, 1);
     for bad in [damaged, elsewhere, cursor.to_uppercase(), "1".to_owned(), format!("{cursor}0")] {
         ack(&world, &json!(bad)).await.refused(404, "unknown-cursor");
         world.get(&format!("/dispatch/pending?since={bad}"), EXECUTOR).await.refused(404, "unknown-cursor");
     }
     let other = format!("/dispatch/pending?planner_id=other-wms&since={cursor}");
     world.get(&other, EXECUTOR).await.refused(404, "unknown-cursor");
-    let ahead = world.dispatch.cursor(LaneId::executor(&Tenant::new(PLANNER_ID), "dev-wes"), 3);
+    let ahead = world.dispatch.cursor(LaneId::executor(&Tenant::new(PLANNER_ID), "dev-wes"), 0, 3);
     ack(&world, &json!(ahead)).await.refused(409, "cursor-ahead");
     world.get(&format!("/dispatch/pending?since={ahead}"), EXECUTOR).await.refused(409, "cursor-ahead");
     for body in [json!({}), json!({"cursor": 1}), json!([])] {

@@ -1,9 +1,6 @@
 //! Lanes that change hands on a shared store: after an orderly end, after a restart, and in the middle of a publication.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Instant};
 
 use rustix::process::Signal;
 
@@ -56,37 +53,42 @@ fn a_restart_on_a_shared_store_tries_a_head_at_once_though_its_receiver_asked_fo
 
 #[test]
 fn an_event_that_was_being_published_while_its_lane_changed_hands_is_delivered() {
-    const LANES: usize = 8;
+    const LANES: usize = 26;
     let mut town = Town::start(3);
+    let mut lanes = Vec::new();
     for lane in 0..LANES {
-        town.planner(0).pushed(&format!("WH-{lane}"), &town.receiver);
-        town.planner(0).release(&format!("first-{lane}"), &format!("WH-{lane}"));
+        let warehouse = format!("WH-{lane}");
+        town.planner(0).pushed(&warehouse, &town.receiver);
+        town.planner(0).release(&format!("first-{lane}"), &warehouse);
+        let id = town.planner(0).lane(&warehouse)["lane_id"].as_str().unwrap().to_owned();
+        lanes.push((lane, warehouse, id));
     }
     all_drained(town.node(0));
     let dead = town.nodes[0].take().unwrap();
     let address = dead.address;
     dead.kill();
     let (postgres, store) = (&town.postgres, &town.store);
-    let is = |question: &str| postgres.sql(store, question) == "t";
-    // Just before the others take it for dead, whoever publishes still speaks to it.
-    let silent = "SELECT extract(epoch FROM clock_timestamp() - seen) > 4.8 FROM fencepost_nodes WHERE address = ";
-    until("its lease is almost over", || is(&format!("{silent}'{address}'")).then_some(()));
+    let wait = |until_s: f64| {
+        let then =
+            format!("SELECT seen + interval '{until_s} seconds' FROM fencepost_nodes WHERE address = '{address}'");
+        format!("SELECT pg_sleep_until(({then}))")
+    };
     thread::scope(|scope| {
-        // Holds every publication up between its look at the lane and its commit, until the lane has been taken over.
-        let hold =
-            "SELECT count(*) FROM (SELECT 1 FROM fencepost_rows WHERE kind = 8 FOR UPDATE) tails; SELECT pg_sleep(2.5)";
-        scope.spawn(|| postgres.sql(store, &format!("BEGIN; {hold}; COMMIT")));
-        let asleep = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-        until("the tails are held", || is(asleep).then_some(()));
-        for lane in 0..LANES {
-            let node = town.node(2);
+        for (lane, warehouse, id) in &lanes {
+            // Until its lease is over, whoever publishes still speaks to the dead one. Publications are held up between the
+            // look at the lane and the commit, and let go one after the other while the lanes are being taken over.
+            let tail = format!("SELECT 1 FROM fencepost_rows WHERE kind = 8 AND about->>'lane_id' = '{id}' FOR UPDATE");
+            let held = format!("{}; {tail}; {}", wait(5.7), wait(5.95 + *lane as f64 * 0.025));
+            scope.spawn(move || postgres.sql(store, &held));
+            let (begin, node) = (wait(5.8), town.node(2));
             scope.spawn(move || {
-                let mut planner = Planner::of(node);
-                planner.publish(event(&format!("second-{lane}"), &format!("WH-{lane}")).to_string()).ok(202);
+                postgres.sql(store, &begin);
+                let (mut planner, event) = (Planner::of(node), event(&format!("second-{lane}"), warehouse));
+                until("it is published", || (planner.publish(event.to_string()).status != 503).then_some(()));
             });
         }
     });
     let came = town.receiver.until_for(2 * LANES, TAKEOVER_MAX);
-    let owners: Vec<usize> = (0..LANES).map(|lane| town.owner(&format!("WH-{lane}"), 1)).collect();
+    let owners: Vec<usize> = lanes.iter().map(|(_, warehouse, _)| town.owner(warehouse, 1)).collect();
     eprintln!("handover: {} deliveries; the lanes are with {owners:?}", came.len());
 }

@@ -75,7 +75,7 @@ impl World<'_> {
                 let server = self.server.take().unwrap();
                 server.signal(Signal::TERM);
                 let (status, said) = server.wait();
-                assert_eq!(status.code(), Some(0), "{said}");
+                assert_eq!(status.code(), Some(0), "{status}: {said}");
             }
         }
         self.server_again(outbox);

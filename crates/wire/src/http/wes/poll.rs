@@ -47,7 +47,8 @@ pub(in crate::http) async fn pending(State(app): State<Arc<App>>, request: Reque
         };
         loop {
             if let Some((lane, view)) = lane(call, query.one("planner_id")?).await? {
-                let (tail, settled) = view.as_ref().map_or((0, 0), |view| (view.tail, view.lane.settled));
+                let (tail, settled, epoch) =
+                    view.as_ref().map_or((0, 0, 0), |view| (view.tail, view.lane.settled, view.lane.owner.epoch));
                 let since = match since {
                     Some((named, _)) if named != lane => return Err(unknown()),
                     Some((_, seq)) if seq > tail => return Err(ahead(tail)),
@@ -57,7 +58,7 @@ pub(in crate::http) async fn pending(State(app): State<Arc<App>>, request: Reque
                 // Nothing is handed out while a person has stopped the lane.
                 if view.is_none_or(|view| view.lane.paused.is_none()) {
                     let left = until.saturating_duration_since(Instant::now());
-                    return Ok(Answer::ok(page(dispatch, lane, since, limit, left).await?).response());
+                    return Ok(Answer::ok(page(dispatch, (lane, epoch), since, limit, left).await?).response());
                 }
             }
             if Instant::now() >= until {
@@ -71,7 +72,7 @@ pub(in crate::http) async fn pending(State(app): State<Arc<App>>, request: Reque
 
 async fn page(
     dispatch: &Dispatch,
-    lane: LaneId,
+    (lane, epoch): (LaneId, u64),
     mut after: u64,
     limit: usize,
     mut wait: Duration,
@@ -99,7 +100,7 @@ async fn page(
             break;
         }
     }
-    let cursor = if body.len() > first { dispatch.cursor(lane, after) } else { String::new() };
+    let cursor = if body.len() > first { dispatch.cursor(lane, epoch, after) } else { String::new() };
     body.extend_from_slice(format!(r#"],"next_cursor":"{cursor}"}}"#).as_bytes());
     Ok(body)
 }
@@ -130,7 +131,7 @@ pub(in crate::http) async fn ack(State(app): State<Arc<App>>, request: Request) 
                         &about.each_ref().map(|(n, v)| (*n, v.as_str())),
                     );
                 }
-                let body = Object::new().text("acked", &dispatch.cursor(lane, now.settled)).end();
+                let body = Object::new().text("acked", &dispatch.cursor(lane, now.owner.epoch, now.settled)).end();
                 Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
             }
             Reply::Ahead { tail } => Err(ahead(*tail)),
@@ -143,11 +144,10 @@ pub(in crate::http) async fn ack(State(app): State<Arc<App>>, request: Request) 
 // The position behind a cursor that was served to this caller.
 async fn own(call: &Call, cursor: &str, planner: Option<&str>) -> Result<(LaneId, u64), Problem> {
     let dispatch = dispatch(call)?;
-    let (lane, seq) = dispatch.read_cursor(cursor).ok_or_else(unknown)?;
-    let view = dispatch.lane(lane).await?.ok_or_else(unknown)?;
+    let (view, seq) = dispatch.read_cursor(cursor).await?.ok_or_else(unknown)?;
     let mine = matches!(&view.lane.place, Place::Executor(executor) if *executor == call.caller.id);
     if mine && planner.is_none_or(|planner| planner == view.lane.planner.as_str()) {
-        return Ok((lane, seq));
+        return Ok((view.lane.id(), seq));
     }
     Err(unknown())
 }
