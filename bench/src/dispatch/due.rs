@@ -44,7 +44,7 @@ pub fn at_once(bench: &Bench<'_>) -> Result<Vec<Finding>> {
     let peak = world.peak_bytes()? as f64 / MIB;
     let more = json!({
         "lanes": lanes, "received": received, "ready_after_s": (ready - began) as f64 / 1e9,
-        "peak_mib_while_published_and_failing": peak_before,
+        "peak_mib_while_published_and_failing": peak_before, "peak_mib_when_all_were_due": peak,
     });
     let label = format!("{lanes} lanes due at once: received");
     let every = Finding::ratio('e', &label, received as f64, ("lanes".to_owned(), lanes as f64), Goal::AtLeast(1.0));

@@ -3,6 +3,7 @@
 //! Started by `Dispatch`; runs on its runtime until it is stopped or the engine is gone.
 
 use std::{
+    panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -15,9 +16,10 @@ use fencepost_kernel::{
     command::{Act, Failure, Members, OnLane},
     fence::Record,
     key::Kind,
-    lane::{Append, DeadLetter, Entry, Lane, Place, Route, Trouble},
+    lane::{Answer, Append, DeadLetter, Entry, Lane, Place, Route, Trouble},
     retry::Chance,
 };
+use futures::FutureExt;
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
@@ -43,7 +45,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { node: String::new(), in_flight_max: 1_024, per_host_max: 256, blocked_after: Duration::from_secs(900) }
+        Self { node: String::new(), in_flight_max: 4_096, per_host_max: 256, blocked_after: Duration::from_secs(900) }
     }
 }
 
@@ -75,7 +77,6 @@ pub(super) struct Driver {
     sink: Arc<dyn Sink>,
     alarm: Arc<dyn Alarm>,
     polls: Arc<Polls>,
-    settings: Settings,
     table: Mutex<Table>,
     pub(super) membership: Membership,
     /// Rung when lanes are to be read.
@@ -105,9 +106,12 @@ impl Driver {
             sink,
             alarm,
             polls,
-            table: Mutex::new(Table::new(settings.in_flight_max, settings.per_host_max)),
+            table: Mutex::new(Table::new(
+                settings.in_flight_max,
+                settings.per_host_max,
+                settings.blocked_after.as_millis() as u64,
+            )),
             membership: Membership::new(node),
-            settings,
             reads: Notify::new(),
             clock: Notify::new(),
             runtime: Handle::current(),
@@ -182,6 +186,15 @@ impl Driver {
         self.reads.notify_one();
     }
 
+    /// A lane is this node's now: a new driver is a good reason for another attempt at once.
+    pub(super) fn taken(&self, lane: LaneId) {
+        let mut table = self.table();
+        table.look_at(lane);
+        table.hurry(lane);
+        drop(table);
+        self.reads.notify_one();
+    }
+
     /// A warehouse has another address.
     pub(super) fn rerouted(&self, route: &Route) {
         self.look_at(route.lane());
@@ -235,7 +248,9 @@ impl Driver {
             route: flight.route.clone(),
             entry,
         };
-        let outcome = self.sink.deliver(delivery).await;
+        // A way out that breaks must not keep its lane for ever.
+        let broken = |_| Err(Failure::Away(Answer::new(None, "the sink panicked")));
+        let outcome = AssertUnwindSafe(self.sink.deliver(delivery)).catch_unwind().await.unwrap_or_else(broken);
         self.table().answered(&flight);
         // Its host has room: others go while this one is recorded.
         self.pump();
@@ -258,7 +273,6 @@ impl Driver {
                     let at = letter.entry.redrive_of.unwrap_or((id, flight.seq));
                     self.alarm.died(&flight.name, at, &letter);
                 }
-                self.warn(id, &lane);
                 self.land(id, Some(lane));
             }
             // A person was faster.
@@ -295,20 +309,6 @@ impl Driver {
         self.clock.notify_one();
         self.reads.notify_one();
         self.pump();
-    }
-
-    // A head that has failed for long is told once.
-    fn warn(&self, id: LaneId, lane: &Lane) {
-        let (Some(trouble), Some(engine)) = (&lane.trouble, self.engine()) else { return };
-        if engine.now().since(trouble.first_at) < self.settings.blocked_after.as_millis() as u64 {
-            return;
-        }
-        let mut table = self.table();
-        let Some(driven) = table.driven(id).filter(|driven| !driven.alarmed) else { return };
-        driven.alarmed = true;
-        let name = driven.name.clone();
-        drop(table);
-        self.alarm.blocked(&name, lane.settled + 1, trouble);
     }
 
     // Reads lanes together, with their tails and routes.
@@ -394,6 +394,10 @@ async fn read_lanes(driver: Arc<Driver>) {
 async fn keep_time(driver: Arc<Driver>) {
     loop {
         let Some(engine) = driver.engine() else { return };
+        let blocked = driver.table().blocked(engine.now());
+        for (lane, seq, trouble) in blocked {
+            driver.alarm.blocked(&lane, seq, &trouble);
+        }
         let next = driver.table().wake(engine.now());
         driver.pump();
         let now = engine.now();

@@ -115,29 +115,73 @@ pub(super) async fn run(driver: Weak<Driver>) {
             continue;
         }
         seen = Some(alive);
+        let _ = overhear(&driver, &engine).await;
     }
 }
 
-// What others have said is forgotten first and looked at then: what they say next is said anew.
+// What others say to this node.
 async fn listen(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
-    let me = &driver.members().me;
-    let first = RowKey::poke(me, LaneId([0; 24]));
+    let first = RowKey::poke(&driver.members().me, LaneId([0; 24]));
     let found = engine.scan(Kind::Poke, Some(first), PAGE).await?;
     let to_me = |key: &RowKey| key.id[..8] == first.id[..8];
-    let pokes: Vec<RowKey> = found.into_iter().map(|(key, _)| key).take_while(to_me).collect();
+    hear(driver, engine, found.into_iter().map(|(key, _)| key).take_while(to_me).collect()).await
+}
+
+// What was said to a node that is gone, or that does not drive the lane any more: who said it did not know yet. It may
+// have been said after the lane was taken over, and then only the word tells that there is something new.
+async fn overhear(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
+    let mut after = None;
+    loop {
+        let page = engine.scan(Kind::Poke, after, PAGE).await?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        after = Some(*last);
+        hear(driver, engine, page.into_iter().map(|(key, _)| key).collect()).await?;
+    }
+}
+
+// Of these words, those that this node must act on are forgotten first and acted on then: what is said next is said anew.
+// A word about a lane that another living node drives stays until that one overhears it.
+async fn hear(driver: &Arc<Driver>, engine: &Engine, pokes: Vec<RowKey>) -> Result<(), Error> {
     if pokes.is_empty() {
         return Ok(());
     }
-    engine.ask(&Command::Heard(pokes.clone())).await?;
-    for poke in &pokes {
-        let mut lane = [0; 24];
-        lane.copy_from_slice(&poke.id[8..]);
-        let lane = LaneId(lane);
+    let lanes: Vec<RowKey> = pokes.iter().map(|poke| RowKey::lane(spoken_of(poke))).collect();
+    let rows = engine.load(&lanes).await?;
+    let owner = |at: usize| match rows[at].as_ref().map(|row| &row.record) {
+        Some(Record::Lane(lane)) => lane.owner.node.as_str(),
+        _ => "",
+    };
+    if (0..pokes.len()).any(|at| !driver.members().alive.iter().any(|node| node == owner(at))) {
+        // Nobody is taken for dead on old news.
+        driver.membership.refresh(engine).await?;
+    }
+    let members = driver.members();
+    let mine = |at: usize| {
+        let (owner, lane) = (owner(at), spoken_of(&pokes[at]));
+        let to = |node: &String| RowKey::poke(node, lane) == pokes[at];
+        let drives = |node: &String| node == owner;
+        let nobody = !members.alive.iter().any(drives);
+        owner == members.me
+            || nobody && (to(&members.me) || !members.alive.iter().any(to) && heir(lane, &members) == Some(&members.me))
+    };
+    let heard: Vec<RowKey> = (0..pokes.len()).filter(|at| mine(*at)).map(|at| pokes[at]).collect();
+    if heard.is_empty() {
+        return Ok(());
+    }
+    engine.ask(&Command::Heard(heard.clone())).await?;
+    for lane in heard.iter().map(spoken_of) {
         if !take(driver, engine, lane).await? {
             driver.look_at(lane);
         }
     }
     Ok(())
+}
+
+// The lane that a word is about.
+fn spoken_of(poke: &RowKey) -> LaneId {
+    let mut lane = [0; 24];
+    lane.copy_from_slice(&poke.id[8..]);
+    LaneId(lane)
 }
 
 // Every lane whose owner is gone and that has something to send gets one of those who live.
@@ -184,7 +228,7 @@ async fn take(driver: &Arc<Driver>, engine: &Engine, lane: LaneId) -> Result<boo
     let reply = engine.ask(&Command::Lane(Box::new(OnLane { lane, act }))).await?;
     let taken = matches!(reply, Reply::OnLane { .. });
     if taken {
-        driver.look_at(lane);
+        driver.taken(lane);
     }
     Ok(taken)
 }

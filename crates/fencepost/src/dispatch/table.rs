@@ -9,7 +9,7 @@ use std::{
 
 use fencepost_kernel::{
     LaneId, Millis,
-    lane::{Entry, Lane, Route},
+    lane::{Entry, Lane, Route, Trouble},
 };
 
 /// How lanes stand.
@@ -56,7 +56,10 @@ pub(super) struct Driven {
     host: Arc<str>,
     /// Something happened while it was flying or being read: its rows must be read again.
     stale: bool,
-    pub(super) alarmed: bool,
+    /// Whether somebody was told that its head fails for long.
+    alarmed: bool,
+    /// Whether it is among those that will be looked at for that.
+    watched: bool,
 }
 
 impl Driven {
@@ -112,22 +115,27 @@ pub(super) struct Table {
     /// Hosts with something to send and room for it, in turn.
     ring: VecDeque<Arc<str>>,
     due: BinaryHeap<Reverse<(Millis, LaneId)>>,
+    /// When heads that fail will have failed for long.
+    watch: BinaryHeap<Reverse<(Millis, LaneId)>>,
     unread: Vec<LaneId>,
     flying: usize,
     flying_troubled: usize,
     in_flight_max: usize,
     per_host_max: usize,
+    blocked_after_ms: u64,
     /// How many lanes were kept when idle ones were last forgotten.
     kept_last: usize,
 }
 
 impl Table {
-    pub(super) fn new(in_flight_max: usize, per_host_max: usize) -> Self {
+    pub(super) fn new(in_flight_max: usize, per_host_max: usize, blocked_after_ms: u64) -> Self {
         Self {
             lanes: HashMap::new(),
             hosts: HashMap::new(),
             ring: VecDeque::new(),
             due: BinaryHeap::new(),
+            watch: BinaryHeap::new(),
+            blocked_after_ms,
             unread: Vec::new(),
             flying: 0,
             flying_troubled: 0,
@@ -182,6 +190,13 @@ impl Table {
         }
     }
 
+    /// A lane that is read for the first time is tried at once, whenever its turn would be.
+    pub(super) fn hurry(&mut self, id: LaneId) {
+        if let Some(Known::Unread { at_once, .. }) = self.lanes.get_mut(&id) {
+            *at_once = true;
+        }
+    }
+
     /// Lanes whose rows must be read. What has happened until now the read will see.
     pub(super) fn unread(&mut self) -> Vec<LaneId> {
         let unread = std::mem::take(&mut self.unread);
@@ -206,7 +221,7 @@ impl Table {
             self.unread.push(id);
         } else if let Some((lane, tail, route, host)) = found {
             let (name, state) = (lane.name().into(), State::Idle);
-            let driven = Driven { lane, name, tail, route, head: None, state, host, stale: false, alarmed };
+            let driven = Driven { lane, name, tail, route, head: None, state, host, stale: false, alarmed, watched: false };
             self.lanes.insert(id, Known::Driven(driven));
             self.settle(id, if at_once { Millis(u64::MAX) } else { now });
         }
@@ -263,6 +278,13 @@ impl Table {
 
     // Where a lane goes that nobody holds.
     fn settle(&mut self, id: LaneId, now: Millis) {
+        let blocked_after_ms = self.blocked_after_ms;
+        let Some(driven) = self.driven(id) else { return };
+        if let Some(trouble) = driven.lane.trouble.as_ref().filter(|_| !driven.alarmed && !driven.watched) {
+            let at = trouble.first_at.plus(blocked_after_ms);
+            driven.watched = true;
+            self.watch.push(Reverse((at, id)));
+        }
         let Some(driven) = self.driven(id) else { return };
         if !driven.busy() {
             driven.state = State::Idle;
@@ -300,8 +322,35 @@ impl Table {
         }
     }
 
-    /// Lanes whose time has come are ready; says when the next one is due.
+    /// Heads that have failed for long by now, each told once.
+    pub(super) fn blocked(&mut self, now: Millis) -> Vec<(Arc<str>, u64, Trouble)> {
+        let (after_ms, mut blocked) = (self.blocked_after_ms, Vec::new());
+        while let Some(Reverse((at, id))) = self.watch.peek().copied().filter(|Reverse((at, _))| *at <= now) {
+            self.watch.pop();
+            let Some(driven) = self.driven(id) else { continue };
+            driven.watched = false;
+            let Some(trouble) = driven.lane.trouble.as_ref().filter(|_| !driven.alarmed) else { continue };
+            // Another head may fail by now, or a pause may have moved the time.
+            let due = trouble.first_at.plus(after_ms);
+            if due <= at.max(now) {
+                blocked.push((driven.name.clone(), driven.lane.settled + 1, trouble.clone()));
+                driven.alarmed = true;
+            } else {
+                driven.watched = true;
+                self.watch.push(Reverse((due, id)));
+            }
+        }
+        blocked
+    }
+
+    /// Lanes whose time has come are ready; says when the next one is due, or to be looked at.
     pub(super) fn wake(&mut self, now: Millis) -> Option<Millis> {
+        let due = self.wake_due(now);
+        let watched = self.watch.peek().map(|Reverse((at, _))| *at);
+        due.into_iter().chain(watched).min()
+    }
+
+    fn wake_due(&mut self, now: Millis) -> Option<Millis> {
         while let Some(Reverse((at, id))) = self.due.peek().copied() {
             if at > now {
                 return Some(at);

@@ -9,7 +9,7 @@ use crate::{
     decide::write,
     fence::Record,
     key::{LaneId, RowKey},
-    lane::{AfterDead, Answer, DeadLetter, Fate, Lane, Owner, Pause, Reason, Trouble},
+    lane::{AfterDead, Answer, DeadLetter, Fate, Lane, Owner, Pause, Place, Reason, Trouble},
     retry,
     time::Millis,
 };
@@ -127,6 +127,7 @@ impl<R: Rows> Change<'_, R> {
     fn ack(&mut self, lane: &mut Lane, upto: u64, epoch: Option<u64>) -> Result<(), Reply> {
         match epoch {
             Some(epoch) if lane.owner.epoch != epoch => return Err(Reply::LaneLost),
+            None if !matches!(lane.place, Place::Executor(_)) => return Err(Reply::NoLane),
             // What a person has skipped meanwhile is not skipped over twice.
             Some(_) if upto <= lane.settled => return Ok(()),
             None if upto > tail_of(self.rows, self.id) => {

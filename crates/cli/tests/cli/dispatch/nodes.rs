@@ -28,7 +28,26 @@ impl Town {
         let postgres = Postgres::start();
         let store = postgres.fresh_database();
         let nodes = (0..count).map(|_| Some(Serve::sharing(&store).start())).collect();
-        Self { nodes, store, postgres, receiver: Receiver::start() }
+        let own = Self { nodes, store, postgres, receiver: Receiver::start() };
+        own.acquaint();
+        own
+    }
+
+    // Returns when every node knows every other one: who does not takes a lane from its owner when it publishes.
+    fn acquaint(&self) {
+        let (aside, mut count) = (Receiver::start(), 0);
+        let seats = || 0..self.nodes.len();
+        for (one, other) in seats().flat_map(|one| seats().map(move |other| (one, other))).filter(|(a, b)| a != b) {
+            until("the nodes know each other", || {
+                count += 1;
+                let warehouse = format!("WH-acquaint-{count}");
+                self.planner(other).pushed(&warehouse, &aside);
+                self.planner(other).release(&format!("{warehouse}-1"), &warehouse);
+                self.planner(one).release(&format!("{warehouse}-2"), &warehouse);
+                self.planner(one).drained(&warehouse);
+                (self.owner(&warehouse, one) == other).then_some(())
+            });
+        }
     }
 
     pub fn node(&self, seat: usize) -> &Server {

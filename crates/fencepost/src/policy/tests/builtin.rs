@@ -28,7 +28,7 @@ fn every_contract_passes_check_with_no_more_than_warnings() {
 #[test]
 fn every_scope_of_the_contracts_has_its_key() {
     let policy = Policy::builtin();
-    let expected: [(&str, &[&str]); 13] = [
+    let expected: [(&str, &[&str]); 15] = [
         ("AGENT_RUN", &["itemUrn", "runSeq"]),
         ("ALLOCATION_WAVE", &["caseUrn", "demandRequestUrn", "waveSeq"]),
         ("API_WRITE", &["method", "path", "idempotency_key"]),
@@ -42,6 +42,8 @@ fn every_scope_of_the_contracts_has_its_key() {
         ("PAYMENT_TOKENIZATION", &["caseUrn", "reservationUrn"]),
         ("QUEUE_MESSAGE", &["topic", "partition", "message_key", "dedupe_id"]),
         ("WEBHOOK", &["provider", "event_id", "event_version", "action"]),
+        ("WES_DISPATCH", &["correlation_id"]),
+        ("WES_EXECUTE", &["planner_id", "correlation_id"]),
     ];
     assert_eq!(policy.scopes.len(), expected.len());
     for ((name, scope), (expected_name, key)) in policy.scopes.iter().zip(expected) {
