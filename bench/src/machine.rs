@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -89,22 +89,44 @@ fn filesystem_of(work: &Path) -> Option<String> {
     Some(kind.to_owned())
 }
 
-/// Appends 4 KiB and syncs, again and again, on the disk that the servers use.
+/// A file on the disk that the servers use, to be appended to and synced; it vanishes with this.
+pub struct Probe {
+    file: File,
+    path: PathBuf,
+}
+
+impl Probe {
+    /// In this folder.
+    pub fn open(dir: &Path) -> Result<Probe> {
+        let path = dir.join("sync-latency");
+        Ok(Probe { file: File::create(&path)?, path })
+    }
+
+    /// Appends 4 KiB and syncs.
+    pub fn sync(&mut self, sample: &mut Sample) -> Result<()> {
+        let began = Instant::now();
+        self.file.write_all(&[0x5a; 4096])?;
+        self.file.sync_data()?;
+        sample.record(began.elapsed())
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // Its folder may be gone already.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Syncs again and again.
 pub fn sync_latency(dir: &Path, length: Duration) -> Result<Sample> {
-    let path = dir.join("sync-latency");
-    let mut file = File::create(&path)?;
-    let block = [0x5a; 4096];
+    let mut probe = Probe::open(dir)?;
     let end = Instant::now() + length;
     let mut sample = Sample::new(length);
     while Instant::now() < end {
         stop::check()?;
-        let began = Instant::now();
-        file.write_all(&block)?;
-        file.sync_data()?;
-        sample.record(began.elapsed())?;
+        probe.sync(&mut sample)?;
     }
-    drop(file);
-    fs::remove_file(path)?;
     Ok(sample)
 }
 

@@ -15,6 +15,8 @@ use super::receiver::{DELIVER, now_ns};
 use super::table::{Finding, Goal};
 use super::world::{Receiver, World, delays, drive};
 use crate::http::Connection;
+use crate::machine::Probe;
+use crate::stats::Sample;
 
 /// Between a receipt and the next event.
 const REST: Duration = Duration::from_millis(10);
@@ -27,7 +29,7 @@ pub fn idle(bench: &Bench<'_>) -> Result<Vec<Finding>> {
     let world = World::start(bench.ground, bench.store, "idle")?;
     let port = world.port()?;
     let round_trip = bare.round_trips(ROUND_TRIPS)?;
-    let mut sync = bench.syncs(world.dir())?;
+    let (mut probe, mut sync) = (Probe::open(world.dir())?, Sample::new(Duration::ZERO));
     let delays = drive(async {
         planner::route_to_webhook(port, 0..1, receiver.port(), DELIVER).await?;
         let mut connection = Connection::open(port).await?;
@@ -39,10 +41,11 @@ pub fn idle(bench: &Bench<'_>) -> Result<Vec<Finding>> {
             receiver.wait(number + 1).await?;
             // Its record is still to be made.
             tokio::time::sleep(REST).await;
+            // Between the events, so that a disk that is busy with something else is so for both.
+            probe.sync(&mut sync)?;
         }
         delays(&sent, &receiver.times_ns().await?, 0..events)
     })?;
-    sync.add(&bench.syncs(world.dir())?)?;
     let (p50, p99) = (delays.percentile_ms(50.0), delays.percentile_ms(99.0));
     let mark = 2.0 * sync.percentile_ms(50.0) + round_trip.percentile_ms(50.0) + 2.0;
     let more = json!({
