@@ -193,6 +193,12 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(Vec::new()) })
     }
 
+    /// This node serves nobody any more: the others need not wait until it has been silent for long. Nothing where the
+    /// store is not shared.
+    fn leave(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Everyone who shares the store and was seen lately; empty where it is not shared.
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Error>> {
         Box::pin(async { Ok(Vec::new()) })

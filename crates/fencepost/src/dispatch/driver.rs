@@ -26,7 +26,7 @@ use super::{
     polls::Polls,
     shared::Membership,
     sink::{Delivery, Sink},
-    table::{Counts, Flight, Table},
+    table::{AHEAD_MAX, Counts, Flight, Table},
 };
 use crate::engine::{Engine, Error, Listener, WeakEngine};
 
@@ -251,9 +251,13 @@ impl Driver {
         // A way out that breaks must not keep its lane for ever.
         let broken = |_| Err(Failure::Away(Answer::new(None, "the sink panicked")));
         let outcome = AssertUnwindSafe(self.sink.deliver(delivery)).catch_unwind().await.unwrap_or_else(broken);
-        self.table().answered(&flight);
-        // Its host has room: others go while this one is recorded.
-        self.pump();
+        // Its host has room: others go while this one is recorded. One that failed keeps its place until then, or a host that
+        // refuses at once would fill the commit queue with failures.
+        if outcome.is_ok() {
+            self.table().answered(&flight);
+            self.pump();
+        }
+        let failed = outcome.is_err();
         self.alarm.attempted(&flight.name, outcome.as_ref().copied(), clock.elapsed());
         let epoch = flight.lane.owner.epoch;
         let act = match outcome {
@@ -267,7 +271,11 @@ impl Driver {
                 chance: Chance(fastrand::u32(..)),
             },
         };
-        match self.record(Command::Lane(Box::new(OnLane { lane: id, act }))).await {
+        let recorded = self.record(Command::Lane(Box::new(OnLane { lane: id, act }))).await;
+        if failed {
+            self.table().answered(&flight);
+        }
+        match recorded {
             Some(Reply::OnLane { lane, died, .. }) => {
                 if let Some(letter) = died {
                     let at = letter.entry.redrive_of.unwrap_or((id, flight.seq));
@@ -285,9 +293,12 @@ impl Driver {
         }
     }
 
+    // The head, read together with those behind it.
     async fn head(&self, id: LaneId, seq: u64) -> Option<Arc<Entry>> {
-        let found = self.engine()?.entries(id, seq - 1, 1).await.ok()?;
-        found.into_iter().find(|(found, _)| *found == seq).map(|(_, entry)| entry)
+        let found = self.engine()?.entries(id, seq - 1, AHEAD_MAX).await.ok()?;
+        let head = found.first().filter(|(found, _)| *found == seq).map(|(_, entry)| entry.clone())?;
+        self.table().keep(id, &found);
+        Some(head)
     }
 
     // Until it is durable, also where the driver was stopped meanwhile. Recorded again, it is the same record: an

@@ -179,6 +179,8 @@ impl Dispatch {
     /// is not sent again after a restart. Called after `stop`.
     pub async fn rest(&self, at_most: Duration) {
         let _late = tokio::time::timeout(at_most, self.driver.rest()).await;
+        // Its lanes go to others at once. Where that cannot be said, they wait until this node has been silent for long.
+        let _ = self.engine.leave().await;
     }
 
     /// Publishes in order, in one commit.

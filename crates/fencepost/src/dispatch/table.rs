@@ -50,8 +50,10 @@ pub(super) struct Driven {
     pub(super) name: Arc<str>,
     pub(super) tail: u64,
     pub(super) route: Arc<Route>,
-    /// The head, where it is known without a read.
-    head: Option<(u64, Arc<Entry>)>,
+    /// The first entries that are not settled, as far as they are known without a read.
+    next: VecDeque<Arc<Entry>>,
+    /// The position of the first of them.
+    next_seq: u64,
     state: State,
     host: Arc<str>,
     /// Something happened while it was flying or being read: its rows must be read again.
@@ -62,9 +64,35 @@ pub(super) struct Driven {
     watched: bool,
 }
 
+/// How many entries of a lane are kept ahead, and how large each may be: a backlog is read so many at a time.
+pub(super) const AHEAD_MAX: usize = 16;
+const AHEAD_BYTES_MAX: usize = 16 * 1024;
+
 impl Driven {
     fn busy(&self) -> bool {
         self.tail > self.lane.settled
+    }
+
+    /// Keeps an entry ahead, where it is the next one and there is room.
+    fn keep(&mut self, seq: u64, entry: &Arc<Entry>) {
+        let head = self.lane.settled + 1;
+        while self.next_seq < head && self.next.pop_front().is_some() {
+            self.next_seq += 1;
+        }
+        if self.next.is_empty() {
+            self.next_seq = head;
+        }
+        let wanted = self.next_seq + self.next.len() as u64;
+        // The head itself is kept however large it is.
+        let fits = seq == head || entry.body.len() <= AHEAD_BYTES_MAX;
+        if seq == wanted && self.next.len() < AHEAD_MAX && fits {
+            self.next.push_back(entry.clone());
+        }
+    }
+
+    fn head(&self) -> Option<&Arc<Entry>> {
+        let at = (self.lane.settled + 1).checked_sub(self.next_seq)?;
+        self.next.get(usize::try_from(at).ok()?)
     }
 }
 
@@ -150,9 +178,7 @@ impl Table {
         match self.driven(id) {
             Some(driven) if driven.lane.owner.epoch == epoch && driven.state != State::Unread => {
                 driven.tail = driven.tail.max(seq);
-                if seq == driven.lane.settled + 1 {
-                    driven.head = Some((seq, entry.clone()));
-                }
+                driven.keep(seq, entry);
                 match driven.state {
                     State::Idle if driven.lane.stands() => driven.state = State::Standing,
                     State::Idle => self.ready(id),
@@ -221,7 +247,19 @@ impl Table {
             self.unread.push(id);
         } else if let Some((lane, tail, route, host)) = found {
             let (name, state) = (lane.name().into(), State::Idle);
-            let driven = Driven { lane, name, tail, route, head: None, state, host, stale: false, alarmed, watched: false };
+            let driven = Driven {
+                lane,
+                name,
+                tail,
+                route,
+                next: VecDeque::new(),
+                next_seq: 0,
+                state,
+                host,
+                stale: false,
+                alarmed,
+                watched: false,
+            };
             self.lanes.insert(id, Known::Driven(driven));
             self.settle(id, if at_once { Millis(u64::MAX) } else { now });
         }
@@ -252,9 +290,6 @@ impl Table {
             return;
         };
         let Some(driven) = self.driven(id) else { return };
-        if driven.head.as_ref().is_some_and(|(seq, _)| *seq != lane.settled + 1) {
-            driven.head = None;
-        }
         if lane.trouble.is_none() {
             driven.alarmed = false;
         }
@@ -266,6 +301,13 @@ impl Table {
             return;
         }
         self.settle(id, now);
+    }
+
+    /// Entries of a lane that were read, from its head on.
+    pub(super) fn keep(&mut self, id: LaneId, entries: &[(u64, Arc<Entry>)]) {
+        if let Some(driven) = self.driven(id) {
+            entries.iter().for_each(|(seq, entry)| driven.keep(*seq, entry));
+        }
     }
 
     /// A known lane, for a change under the lock.
@@ -402,7 +444,7 @@ impl Table {
                 name: driven.name.clone(),
                 route: driven.route.clone(),
                 seq,
-                entry: driven.head.as_ref().filter(|(head, _)| *head == seq).map(|(_, entry)| entry.clone()),
+                entry: driven.head().cloned(),
             };
             self.turn(&name);
             return Some((id, flight));
@@ -431,7 +473,7 @@ impl Table {
             counts.standing += usize::from(driven.lane.stands());
             // Of a head that was read for its attempt only, the first failure is known.
             let failed = driven.lane.trouble.as_ref().map(|trouble| trouble.first_at);
-            let published = driven.head.as_ref().map(|(_, entry)| entry.published).or(failed);
+            let published = driven.head().map(|entry| entry.published).or(failed);
             counts.oldest = match (counts.oldest, published) {
                 (Some(oldest), Some(published)) => Some(oldest.min(published)),
                 (oldest, published) => oldest.or(published),

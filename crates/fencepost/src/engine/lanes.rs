@@ -13,6 +13,11 @@ impl Engine {
         self.within_patience(self.shared.store.alive()).await
     }
 
+    /// This node drives nothing any more.
+    pub(crate) async fn leave(&self) -> Result<(), Error> {
+        self.within_patience(self.shared.store.leave()).await
+    }
+
     /// Rows as they are now.
     pub(crate) async fn load(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
         self.within_patience(self.shared.store.load(keys)).await

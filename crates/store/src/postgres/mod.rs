@@ -302,6 +302,11 @@ impl Store for Postgres {
         self.run(async move { inner.alive().await })
     }
 
+    fn leave(&self) -> BoxFuture<'_, Result<(), Error>> {
+        let inner = self.inner.clone();
+        self.run(async move { inner.leave().await })
+    }
+
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Error>> {
         let inner = self.inner.clone();
         self.run(async move { inner.list().await })

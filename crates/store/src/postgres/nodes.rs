@@ -48,6 +48,9 @@ const LIST: &str = "SELECT node.id, node.address, node.release, node.format, nod
 const ALIVE: &str = "SELECT id, seen, clock_timestamp() FROM fencepost_nodes
     WHERE address <> '' AND seen > clock_timestamp() - interval '60 seconds'";
 
+// Who has no address serves nobody. The row stays: it holds the node's time floor.
+const LEAVE: &str = "UPDATE fencepost_nodes SET address = '' WHERE id = $1";
+
 /// Enters the node among the others, and says which row format it shall write. Under the lock of the one row that says
 /// so: nobody raises it past what a node reads that is just coming in.
 pub(super) async fn register(client: &mut Client, opener: &Opener, format_max: u8) -> Result<u8, Failed> {
@@ -126,6 +129,11 @@ impl Inner {
             self.clock.heard(row.get::<_, Stamp>(2).0);
         }
         Ok(rows.iter().map(|row| (row.get(0), row.get::<_, Stamp>(1).0)).collect())
+    }
+
+    /// The node serves nobody any more.
+    pub(super) async fn leave(&self) -> Result<(), Error> {
+        self.ask(&self.keeping, LEAVE, &[&self.opener.node]).await.map(drop)
     }
 
     /// Those that were seen in the last minute and serve somebody or hold something.
