@@ -65,12 +65,12 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let once = Fencepost::open(&args.data).await?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
     let log = Log::new(Level::Info, std::io::stdout());
+    let shutdown = crate::serve::stop(log.clone(), once.engine().now().0);
     eprintln!("fencepost: serving on http://{}", listener.local_addr()?);
     let engine = once.engine().downgrade();
     let now_ms = move || engine.upgrade().map_or(0, |engine| engine.now().0);
     let receiver = Receiver::new(once.clone(), secrets);
     let front = Arc::new(Front { receiver, handler, log: log.clone(), now_ms: Box::new(now_ms) });
-    let shutdown = crate::serve::stop(log.clone(), once.engine().now().0);
     server::serve(listener, router(front), Limits::default(), None, shutdown).await;
     once.close().await;
     log.flush();

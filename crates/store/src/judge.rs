@@ -131,8 +131,10 @@ impl<'s, C: FnMut(&RowKey) -> Result<Option<Known>, Error>> Slots<'s, C> {
         let key = RowKey::tail(append.lane);
         let last = self.at(key)?.tail() + 1;
         self.put(key, set.id, Cow::Owned(Record::Tail(Tail { last })))?;
-        let entry = Record::Entry(append.entry.clone());
-        self.put(RowKey::entry(append.lane, last), set.id, Cow::Owned(entry))?;
+        // Nothing was ever at a position past the end: it need not be looked for.
+        let record = Cow::Owned(Record::Entry(append.entry.clone()));
+        let change = Some(Some(After { revision: set.id, record }));
+        self.rows.insert(RowKey::entry(append.lane, last), Slot { before: None, change });
         let waiting = set.writes.iter().find(|write| write.key == append.told_in).and_then(|write| write.put.as_ref());
         if let Some(record) = waiting {
             self.put(append.told_in, set.id, Cow::Owned(placed(record, last)))?;
