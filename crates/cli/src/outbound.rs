@@ -1,15 +1,16 @@
 //! Starts what sends events out, as the configuration has it; and posts alerts.
 //! Never starts on a store that cannot carry lanes. Called by `serve`.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use fencepost::{
     Fencepost,
     clock::SystemClock,
     dispatch::{Dispatch, SCOPE, Settings, Vault},
     policy::Policy,
 };
+use fencepost_kernel::Millis;
 use fencepost_wire::{
     deliveries::Alerts,
     log::{Level, Log},
@@ -51,17 +52,16 @@ pub async fn start(
     let vault = Arc::new(if dev {
         Vault::fixed(DEV_KEY)
     } else {
-        let path = settings.key_file.clone().unwrap_or_else(|| policy.server.data.join("secret.key"));
-        Vault::open(&path).map_err(anyhow::Error::msg)?
+        Vault::open(&key_file(policy, engine.promises().shared)?).map_err(anyhow::Error::msg)?
     });
-    let clock = Arc::new(SystemClock::default());
     let sending = webhook::Settings {
         attempt_ms_max: settings.timeout.as_millis() as u64,
         authorities: settings.ca.clone(),
         idle_per_host_max: settings.per_host_max,
         ..webhook::Settings::default()
     };
-    let webhook = WebhookSink::new(egress, vault.clone(), clock, &sending).map_err(anyhow::Error::msg)?;
+    let webhook = WebhookSink::new(egress, vault.clone(), Arc::new(SystemClock::default()), &sending)
+        .map_err(anyhow::Error::msg)?;
     let kafka = settings.kafka_brokers.clone().map(|brokers| {
         let (account, attempt_ms_max) = (settings.kafka_account.clone(), sending.attempt_ms_max);
         let message_bytes_max = settings.kafka_message_bytes_max;
@@ -69,13 +69,16 @@ pub async fn start(
     });
     let kafka = kafka.transpose().map_err(anyhow::Error::msg).context("dispatch.kafka_brokers")?;
     let sink = Sinks { webhook, kafka };
-    let weak = engine.downgrade();
-    let now = move || weak.upgrade().map_or_else(Default::default, |engine| engine.now());
-    let (alerts, posts) = Alerts::new(log.clone(), metrics.deliveries.clone(), now, settings.alert_webhook.is_some());
+    let clock = || {
+        let weak = engine.downgrade();
+        move || weak.upgrade().map_or_else(Default::default, |engine| engine.now())
+    };
+    let figures = metrics.deliveries.clone();
+    let (alerts, posts) = Alerts::new(log.clone(), figures, clock(), settings.alert_webhook.is_some());
     if let (Some(posts), Some(url)) = (posts, settings.alert_webhook.clone()) {
         tokio::task::spawn_blocking({
-            let log = log.clone();
-            move || post(posts, &url, &log)
+            let (log, now) = (log.clone(), clock());
+            move || post(posts, &url, &log, now)
         });
     }
     let driving = Settings {
@@ -88,23 +91,130 @@ pub async fn start(
     Ok(Some(dispatch))
 }
 
+// Where the key is that seals secrets. One that each node made for itself could not open what another has sealed.
+fn key_file(policy: &Policy, shared: bool) -> anyhow::Result<PathBuf> {
+    match &policy.dispatch.key_file {
+        Some(path) => Ok(path.clone()),
+        None if shared => bail!(
+            "dispatch.key_file is not named: nodes that share a store need the same key. Make a file with \
+             `openssl rand -hex 32`, give it to every node, and name it in --config or as FENCEPOST_DISPATCH__KEY_FILE"
+        ),
+        None => Ok(policy.server.data.join("secret.key")),
+    }
+}
+
 // Posts alerts one after the other until there are no more to come.
-fn post(mut posts: mpsc::Receiver<String>, url: &str, log: &Log) {
-    let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(POST_TIMEOUT)).build().into();
+fn post(mut posts: mpsc::Receiver<String>, url: &str, log: &Log, now: impl Fn() -> Millis) {
+    // A redirect would turn the alert into a GET of something else.
+    let agent = ureq::Agent::config_builder().timeout_global(Some(POST_TIMEOUT)).max_redirects(0).build();
+    let agent: ureq::Agent = agent.into();
     while let Some(alert) = posts.blocking_recv() {
         let mut wait = Duration::from_millis(500);
         for tried in 1..=POSTS_MAX {
             let sent = agent.post(url).header("content-type", "application/json").send(&alert);
+            let sent = sent.map_err(|error| error.to_string()).and_then(|answer| match answer.status() {
+                status if status.is_success() => Ok(()),
+                status => Err(format!("the receiver answered {status}")),
+            });
             match sent {
-                Ok(_) => break,
+                Ok(()) => break,
                 Err(error) if tried == POSTS_MAX => {
-                    log.line(Level::Error, 0, "an alert could not be posted")
-                        .text("why", &error.to_string())
+                    log.line(Level::Error, now().0, "an alert could not be posted")
+                        .text("why", &error)
                         .text("alert", &alert);
                 }
                 Err(_) => std::thread::sleep(wait),
             }
             wait *= 4;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{
+        io::{self, BufRead, BufReader, Read, Write},
+        net::TcpListener,
+        sync::{Mutex, PoisonError},
+        thread,
+    };
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    // A receiver that gives these answers, one a connection; the request lines that it got.
+    fn receiver(answers: Vec<String>) -> (String, thread::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/alerts", listener.local_addr().unwrap());
+        let serving = thread::spawn(move || {
+            let lines = answers.iter().map(|answer| {
+                let mut stream = BufReader::new(listener.accept().unwrap().0);
+                let mut head = String::new();
+                while !head.ends_with("\r\n\r\n") {
+                    assert!(stream.read_line(&mut head).unwrap() > 0, "{head}");
+                }
+                let length = head
+                    .to_lowercase()
+                    .split_once("content-length: ")
+                    .map_or(0, |(_, rest)| rest.split_once("\r\n").unwrap().0.parse().unwrap());
+                stream.read_exact(&mut vec![0; length]).unwrap();
+                let answer = format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+                head.lines().next().unwrap().to_owned()
+            });
+            lines.collect()
+        });
+        (url, serving)
+    }
+
+    fn post_one(url: &str) -> String {
+        let (sender, posts) = mpsc::channel(1);
+        sender.try_send("{}".to_owned()).unwrap();
+        drop(sender);
+        let page = Page::default();
+        let log = Log::new(Level::Info, page.clone());
+        post(posts, url, &log, || Millis(1_780_000_000_000));
+        log.flush();
+        let text = page.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    #[test]
+    fn an_alert_follows_no_redirect_and_is_posted_again() {
+        let (url, serving) = receiver(vec!["302 Found\r\nlocation: /elsewhere".to_owned(), "200 OK".to_owned()]);
+        assert_eq!(post_one(&url), "");
+        assert_eq!(serving.join().unwrap(), ["POST /alerts HTTP/1.1"; 2]);
+    }
+
+    #[test]
+    fn an_alert_that_cannot_be_posted_is_logged_with_its_time() {
+        let (url, serving) = receiver(vec!["500 Not Today".to_owned(); POSTS_MAX as usize]);
+        let text = post_one(&url);
+        assert!(text.contains("an alert could not be posted") && text.contains("2026-05-28T20:26:40"), "{text}");
+        assert_eq!(serving.join().unwrap().len(), POSTS_MAX as usize);
+    }
+
+    #[test]
+    fn nodes_that_share_a_store_are_told_to_share_a_key() {
+        let mut policy = Policy::builtin();
+        assert_eq!(key_file(&policy, false).unwrap(), policy.server.data.join("secret.key"));
+        let refused = key_file(&policy, true).unwrap_err().to_string();
+        assert!(refused.contains("dispatch.key_file") && refused.contains("the same key"), "{refused}");
+        policy.dispatch.key_file = Some("shared.key".into());
+        assert_eq!(key_file(&policy, true).unwrap(), PathBuf::from("shared.key"));
     }
 }

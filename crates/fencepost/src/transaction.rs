@@ -75,7 +75,7 @@ impl Fencepost {
     /// ```no_run
     /// # async fn ship(once: &fencepost::Fencepost, client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use fencepost::dispatch::Publication;
-    /// let envelope = r#"{"kind":"SHIPPER_RELEASED","correlation_id":"cid-101","warehouse_id":"WH-1",
+    /// let envelope = r#"{"kind":"SHIPPER_RELEASED","correlation_id":"cid-101","planner_id":"fgai-wms","warehouse_id":"WH-1",
     ///     "document_ref":{"type":"SHIPPER","id":"SH-1"},"routing":{"ops":[{"op_id":"op-1","kind":"PICK"}]}}"#;
     /// let mut tx = client.transaction().await?;
     /// tx.execute("UPDATE shippers SET state = 'RELEASED' WHERE id = 'SH-1'", &[]).await?;

@@ -179,19 +179,20 @@ enum Driver {
     Nobody,
 }
 
-// Who drives a lane that has something new. One whose owner is gone is taken by who is there.
+// Who drives a lane that has something new. A new lane is driven by who is there first. One whose owner is gone is not
+// taken here: who publishes may not have heard of a node that has just come; the word is overheard by who takes it over.
 fn driver(route: &Route, owner: &mut Owner, members: &Members) -> Driver {
     if route.transport == Transport::Poll {
         return Driver::Nobody;
     }
-    let lives = |node: &String| members.alive.contains(node);
-    if owner.node == members.me {
+    // One process alone drives everything, also what came from a store that was shared.
+    if members.me.is_empty() || owner.node == members.me {
         return Driver::Me;
     }
-    if lives(&owner.node) {
+    if !owner.node.is_empty() {
         return Driver::Other(owner.node.clone());
     }
-    if lives(&members.me) {
+    if members.alive.contains(&members.me) {
         *owner = Owner { node: members.me.clone(), epoch: owner.epoch + 1 };
         return Driver::Me;
     }
@@ -257,8 +258,12 @@ fn came_after_pause(lane: &Lane, fence: &Fence) -> bool {
 
 pub(crate) fn follow_put_route(put: &PutRoute, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     if let Some(known) = route_of(rows, route_key(&put.route)) {
-        add(RowKey::lane(known.lane()));
-        add(RowKey::tail(known.lane()));
+        let id = known.lane();
+        add(RowKey::lane(id));
+        add(RowKey::tail(id));
+        if let Some(lane) = lane_of(rows, id) {
+            add(RowKey::poke(&lane.owner.node, id));
+        }
     }
 }
 
@@ -283,6 +288,10 @@ pub(crate) fn put_route(put: &PutRoute, rows: &impl Rows, now: Millis) -> Decisi
             // Nothing may be appended between this look at the lane and the change.
             let tail = RowKey::tail(lane);
             decision.also.held.push((tail, rows.row(&tail).map(|row| row.revision)));
+        }
+        // Who drives the lane must not go on with the old address or the old secret.
+        if let Some(lane) = lane_of(rows, known.lane()) {
+            tell(&lane.owner.node, known.lane(), rows, &mut decision);
         }
     }
     let route = Route { at: now, ..put.route.clone() };

@@ -444,7 +444,10 @@ pub fn placed(record: &Record, seq: u64) -> Record {
 pub fn published(fence: &Fence) -> Option<(LaneId, u64)> {
     let State::Sealed { receipt, .. } = &fence.state else { return None };
     let node = json::parse(&receipt.body).ok()?;
-    Some((LaneId::from_hex(node.get("lane_id")?.as_str()?)?, node.get("seq")?.as_u64()?))
+    let lane = LaneId::from_hex(node.get("lane_id")?.as_str()?)?;
+    // Nobody's word counts about the lanes of another.
+    let own = lane.0.starts_with(&LaneId::prefix(&fence.tenant));
+    Some((lane, node.get("seq")?.as_u64()?)).filter(|_| own)
 }
 
 /// The position that a row was told.

@@ -19,7 +19,7 @@ use std::{fmt, sync::Arc};
 use fencepost_kernel::{
     Millis, Row, RowKey, Write,
     command::{Also, CommitId},
-    key::Kind,
+    key::{Kind, LaneId},
 };
 use futures::future::BoxFuture;
 
@@ -111,9 +111,10 @@ pub struct Promises {
     pub because: String,
     /// Whether other engines may write at the same time: rows then move under us, and wake-ups are only hints.
     pub shared: bool,
-    /// Whether a write set may touch several rows. Where it may not, version heads and repetitions cannot be kept.
+    /// Whether a write set may touch several rows, held ones included. Where it may not, version heads and repetitions cannot
+    /// be kept.
     pub many_rows: bool,
-    /// Whether a write set may have anything beside its writes. Where it may not, lanes cannot be kept.
+    /// Whether a write set may append and drop beside its writes. Where it may not, lanes cannot be kept.
     pub lanes: bool,
 }
 
@@ -180,6 +181,15 @@ pub trait Store: Send + Sync + 'static {
 
     /// Up to `limit` rows of one kind in key order, starting after `after`. For housekeeping and for moving stores.
     fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>>;
+
+    /// Up to `limit` entries of one lane in order, starting after the position `after`.
+    fn entries(&self, lane: LaneId, after: u64, limit: usize) -> BoxFuture<'_, Result<Found, Error>> {
+        Box::pin(async move {
+            let mut found = self.scan(Kind::Entry, Some(RowKey::entry(lane, after)), limit).await?;
+            found.retain(|(key, _)| key.place().0 == lane);
+            Ok(found)
+        })
+    }
 
     /// Drops up to `limit` rows past their expiry at `now`, and says how many; none where the store has no index of them
     /// and the caller must look for them with [`Store::scan`].

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost::dispatch::{Alarm, Counts, Letter};
+use fencepost::dispatch::{Alarm, Counts};
 use fencepost_kernel::{
     LaneId, Millis,
     command::Failure,
@@ -110,11 +110,6 @@ impl Alerts {
 /// The address of a dead letter on the wire.
 pub fn letter_id(lane: LaneId, seq: u64) -> String {
     format!("{lane}-{seq}")
-}
-
-/// See [`letter_id`].
-pub fn id_of(letter: &Letter) -> String {
-    letter_id(letter.lane, letter.seq)
 }
 
 impl Alarm for Alerts {

@@ -51,7 +51,7 @@ fn polled(server: &Server, warehouse: &str) {
 
 fn event(warehouse: &str, id: &str) -> Value {
     json!({
-        "kind": "SHIPPER_RELEASED", "correlation_id": id, "warehouse_id": warehouse,
+        "kind": "SHIPPER_RELEASED", "correlation_id": id, "planner_id": "fgai-wms", "warehouse_id": warehouse,
         "document_ref": {"type": "shipper", "id": "SH-1"}, "routing": {"ops": [{"op_id": "10", "kind": "PICK"}]},
     })
 }
@@ -193,7 +193,7 @@ fn a_refusal_has_its_code_and_a_hint_and_stops_none_of_the_others() {
     }
     publish(
         &server,
-        &json!({"kind": "CANCELLED", "correlation_id": "cid-4", "warehouse_id": "WH-1", "cancels_correlation_id": "cid-1"}),
+        &json!({"kind": "CANCELLED", "correlation_id": "cid-4", "planner_id": "fgai-wms", "warehouse_id": "WH-1", "cancels_correlation_id": "cid-1"}),
     );
     refused(&server, &["dlq", "redrive", "cid-2"], &["past-retention", "--force WHY"]);
     let all = ["dlq", "redrive", "cid-1", "cid-99", "cid-2", "--force", "it never had this one"];
@@ -217,8 +217,7 @@ fn all_that_match_are_sent_again_page_by_page_and_a_preview_changes_nothing() {
     polled(&server, "A-1");
     publish_many(&server, "A-1", 60);
     (1..=60).for_each(|seq| skip(&server, "fgai-wms:poll:dev-wes", seq));
-    let cancels =
-        json!({"kind": "CANCELLED", "correlation_id": "c", "warehouse_id": "A-1", "cancels_correlation_id": "cid-7"});
+    let cancels = json!({"kind": "CANCELLED", "correlation_id": "c", "planner_id": "fgai-wms", "warehouse_id": "A-1", "cancels_correlation_id": "cid-7"});
     publish(&server, &cancels);
     let all = ["dlq", "redrive", "--all", "--warehouse", "A-1", "--rate", "40"];
     let preview = [&all[..], &["--preview"]].concat();

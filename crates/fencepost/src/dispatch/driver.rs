@@ -67,6 +67,8 @@ impl Alarm for () {
 
 /// How long a record of an outcome waits before it is tried again, while the store does not answer.
 const RECORD_AGAIN: Duration = Duration::from_millis(200);
+/// How late a commit of unknown outcome may land.
+const LATE_MAX: Duration = Duration::from_secs(5);
 /// Lanes read in one step.
 const READ_MAX: usize = 1_000;
 /// Lanes that are remembered although nothing is to be sent.
@@ -100,6 +102,9 @@ impl Driver {
         settings: Settings,
     ) -> Result<Arc<Self>, Error> {
         let shared = engine.promises().shared;
+        if shared && settings.node.is_empty() {
+            return Err(Error::Unavailable("a node that shares a store needs a name to drive lanes under".to_owned()));
+        }
         let node = if shared { settings.node.clone() } else { String::new() };
         let driver = Arc::new(Self {
             engine: engine.downgrade(),
@@ -195,6 +200,12 @@ impl Driver {
         self.reads.notify_one();
     }
 
+    /// Nothing that is known of lanes counts any more.
+    pub(super) fn doubt(&self) {
+        self.table().doubt();
+        self.reads.notify_one();
+    }
+
     /// A warehouse has another address.
     pub(super) fn rerouted(&self, route: &Route) {
         self.look_at(route.lane());
@@ -239,6 +250,13 @@ impl Driver {
             return;
         };
         let Some(began) = self.engine().map(|engine| engine.now()) else { return };
+        // Reading the head may have taken long, or this process may have slept.
+        if !self.membership.may_send() {
+            self.table().answered(&flight);
+            self.look_at(id);
+            self.land(id, Some(flight.lane));
+            return;
+        }
         let clock = tokio::time::Instant::now();
         let delivery = Delivery {
             lane: flight.name.clone(),
@@ -334,6 +352,14 @@ impl Driver {
                 _ => None,
             };
             let tail = if let Some(Record::Tail(tail)) = record(1) { tail.last } else { 0 };
+            // A word that came too late for us is passed on: who took the lane over may have looked before it was said.
+            if let (None, Some(Record::Lane(theirs))) = (&lane, record(0))
+                && matches!(theirs.place, Place::Warehouse(_))
+                && tail > theirs.settled
+            {
+                let tell = OnLane { lane: *id, act: Act::Tell };
+                engine.ask(&Command::Lane(Box::new(tell))).await?;
+            }
             found.push((*id, lane, tail));
         }
         let warehouse = |lane: &Lane| match &lane.place {
@@ -367,14 +393,25 @@ impl Driver {
 struct Ear(Weak<Driver>);
 
 impl Listener for Ear {
-    fn appended(&self, append: &Append, seq: u64) {
+    fn appended(&self, append: &Append, seq: Option<u64>) {
         let Some(driver) = self.0.upgrade() else { return };
-        match append.driven {
-            None => driver.polls.appended(append.lane, seq),
-            Some(epoch) => {
+        match (append.driven, seq) {
+            (None, seq) => driver.polls.appended(append.lane, seq),
+            (Some(epoch), Some(seq)) => {
                 driver.table().appended(append.lane, epoch, seq, &append.entry);
                 driver.reads.notify_one();
                 driver.pump();
+            }
+            // A commit whose outcome is unknown may still land: the lane is looked at now, and once more.
+            (Some(_), None) => {
+                driver.look_at(append.lane);
+                let (late, lane) = (self.0.clone(), append.lane);
+                driver.runtime.spawn(async move {
+                    tokio::time::sleep(LATE_MAX).await;
+                    if let Some(driver) = late.upgrade() {
+                        driver.look_at(lane);
+                    }
+                });
             }
         }
     }

@@ -36,6 +36,8 @@ pub(crate) use shared::members;
 
 /// The scope that publications are fenced under.
 pub const SCOPE: &str = "WES_DISPATCH";
+/// The longest envelope, as it is delivered.
+pub const ENVELOPE_BYTES_MAX: usize = 256 << 10;
 
 /// An event to be published.
 #[derive(Clone, Debug)]
@@ -57,18 +59,25 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// The event in an envelope, as it shall be delivered: a JSON object with `kind`, `correlation_id`, `warehouse_id` and,
-    /// where it cancels another, `cancels_correlation_id`. Everything else is the receiver's business.
+    /// The event in an envelope, as it shall be delivered: a JSON object of up to 256 KiB with `kind`, `correlation_id`,
+    /// `planner_id`, `warehouse_id` and, where it cancels another, `cancels_correlation_id`. Everything else is the
+    /// receiver's business.
     pub fn envelope(planner: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Result<Self, String> {
-        let body = body.into();
+        let (planner, body) = (Tenant::new(planner), body.into());
+        if body.len() > ENVELOPE_BYTES_MAX {
+            return Err(format!("an envelope may have up to {ENVELOPE_BYTES_MAX} bytes, not {}", body.len()));
+        }
         let node = json::parse(&body).map_err(|bad| bad.to_string())?;
         let text = |name: &str| {
             let value = node.get(name).map(|value| value.as_str().filter(|value| !value.is_empty()));
             value.map(|value| value.map(str::to_owned).ok_or_else(|| format!("`{name}` must be a text"))).transpose()
         };
         let required = |name: &str| text(name)?.ok_or_else(|| format!("`{name}` is missing"));
+        if required("planner_id")? != planner.as_str() {
+            return Err(format!("`planner_id` is not {planner}"));
+        }
         Ok(Self {
-            planner: Tenant::new(planner),
+            planner,
             correlation_id: required("correlation_id")?,
             kind: required("kind")?,
             warehouse: required("warehouse_id")?,
@@ -178,7 +187,10 @@ impl Dispatch {
     /// Waits until what was under way has ended and is recorded, up to `at_most`: what a receiver has acknowledged by then
     /// is not sent again after a restart. Called after `stop`.
     pub async fn rest(&self, at_most: Duration) {
-        let _late = tokio::time::timeout(at_most, self.driver.rest()).await;
+        if tokio::time::timeout(at_most, self.driver.rest()).await.is_err() {
+            // Another node must not send what may still be under way here.
+            return;
+        }
         // Its lanes go to others at once. Where that cannot be said, they wait until this node has been silent for long.
         let _ = self.engine.leave().await;
     }
@@ -426,5 +438,23 @@ impl Dispatch {
         let found = self.engine.scan(kind, after.max(first), limit).await?;
         let own = |(key, _): &(RowKey, _)| prefix.is_none_or(|prefix| key.id.starts_with(&prefix));
         Ok(found.into_iter().take_while(own).map(|(key, row)| (key, row.record.clone())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_envelope_is_bounded_as_it_is_delivered_and_names_its_planner() {
+        let envelope = |planner: &str, bytes: usize| {
+            let text =
+                format!(r#"{{"kind":"CANCELLED","correlation_id":"c","warehouse_id":"W","planner_id":"{planner}"}}"#);
+            Publication::envelope("wms", format!("{text}{}", " ".repeat(bytes - text.len())))
+        };
+        assert!(envelope("wms", ENVELOPE_BYTES_MAX).is_ok_and(|event| event.body.len() == ENVELOPE_BYTES_MAX));
+        assert!(envelope("wms", ENVELOPE_BYTES_MAX + 1).is_err_and(|why| why.contains("262144 bytes")));
+        assert!(envelope("other", 1_000).is_err_and(|why| why.contains("`planner_id`")));
+        assert!(Publication::envelope("wms", r#"{"kind":"K"}"#).is_err_and(|why| why == "`planner_id` is missing"));
     }
 }

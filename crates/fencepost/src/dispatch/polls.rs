@@ -41,14 +41,14 @@ impl Polls {
     }
 
     /// An entry is in a lane.
-    pub(super) fn appended(&self, lane: LaneId, seq: u64) {
+    pub(super) fn appended(&self, lane: LaneId, seq: Option<u64>) {
         let mut lanes = self.lanes();
-        if self.shared {
+        let Some(seq) = seq.filter(|_| !self.shared) else {
             if let Some(poll) = lanes.get(&lane) {
                 poll.bell.notify_waiters();
             }
             return;
-        }
+        };
         let poll = lanes.entry(lane).or_default();
         // What was there before this process may have been served by an earlier one.
         poll.served.get_or_insert(seq - 1);

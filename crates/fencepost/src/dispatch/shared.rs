@@ -55,7 +55,7 @@ impl Membership {
 
     /// Whether this node is the owner.
     pub(super) fn drives(&self, owner: &Owner) -> bool {
-        owner.node == self.me
+        self.me.is_empty() || owner.node == self.me
     }
 
     /// Whether nobody can take this node for dead yet. Goes by a clock that a paused process cannot stop.
@@ -63,22 +63,24 @@ impl Membership {
         self.me.is_empty() || (self.begun.elapsed().as_millis() as u64) < self.until_ms.load(Ordering::Acquire)
     }
 
-    /// Asks the store who lives.
-    pub(super) async fn refresh(&self, engine: &Engine) -> Result<(), Error> {
+    /// Asks the store who lives. Whether this node may have been taken for dead meanwhile: what it knows is old then.
+    pub(super) async fn refresh(&self, engine: &Engine) -> Result<bool, Error> {
         let asked_ms = self.begun.elapsed().as_millis() as u64;
         let nodes = engine.alive().await?;
         let now = engine.now();
         let own = nodes.iter().find(|(node, _)| *node == self.me).map(|(_, seen)| now.since(*seen));
+        let mut lapsed = false;
         if let Some(silent_ms) = own {
             let left_ms = LEASE_MS.saturating_sub(silent_ms + MARGIN_MS);
-            self.until_ms.store(asked_ms + left_ms, Ordering::Release);
+            let before_ms = self.until_ms.swap(asked_ms + left_ms, Ordering::AcqRel);
+            lapsed = before_ms < asked_ms;
         }
         let members = members(&self.me, nodes, now);
         let mut known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         if **known != members {
             *known = Arc::new(members);
         }
-        Ok(())
+        Ok(lapsed)
     }
 }
 
@@ -104,7 +106,7 @@ pub(super) async fn run(driver: Weak<Driver>) {
             continue;
         }
         looked = Some(Instant::now());
-        if driver.membership.refresh(&engine).await.is_err() {
+        if refresh(&driver, &engine).await.is_err() {
             continue;
         }
         driver.pump();
@@ -117,6 +119,14 @@ pub(super) async fn run(driver: Weak<Driver>) {
         seen = Some(alive);
         let _ = overhear(&driver, &engine).await;
     }
+}
+
+// A node that was silent for too long finds its lanes in other hands: it must not send what it remembers.
+async fn refresh(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
+    if driver.membership.refresh(engine).await? {
+        driver.doubt();
+    }
+    Ok(())
 }
 
 // What others say to this node.
@@ -153,7 +163,7 @@ async fn hear(driver: &Arc<Driver>, engine: &Engine, pokes: Vec<RowKey>) -> Resu
     };
     if (0..pokes.len()).any(|at| !driver.members().alive.iter().any(|node| node == owner(at))) {
         // Nobody is taken for dead on old news.
-        driver.membership.refresh(engine).await?;
+        refresh(driver, engine).await?;
     }
     let members = driver.members();
     let mine = |at: usize| {
@@ -168,13 +178,10 @@ async fn hear(driver: &Arc<Driver>, engine: &Engine, pokes: Vec<RowKey>) -> Resu
     if heard.is_empty() {
         return Ok(());
     }
-    engine.ask(&Command::Heard(heard.clone())).await?;
-    for lane in heard.iter().map(spoken_of) {
-        if !take(driver, engine, lane).await? {
-            driver.look_at(lane);
-        }
-    }
-    Ok(())
+    // Where this fails, some of it may be forgotten all the same: it is acted on in any case.
+    let forgotten = engine.ask(&Command::Heard(heard.clone())).await;
+    take_all(driver, engine, &heard.iter().map(spoken_of).collect::<Vec<_>>()).await;
+    forgotten.map(drop)
 }
 
 // The lane that a word is about.
@@ -202,10 +209,19 @@ async fn take_over(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
         let mine: Vec<LaneId> = orphans.filter(|lane| heir(*lane, &members) == Some(members.me.as_str())).collect();
         let tails: Vec<RowKey> = mine.iter().map(|lane| RowKey::tail(*lane)).collect();
         let tails = engine.load(&tails).await?;
-        for (lane, tail) in mine.into_iter().zip(tails) {
-            if tail.is_some() {
-                take(driver, engine, lane).await?;
-            }
+        let busy: Vec<LaneId> = mine.into_iter().zip(tails).filter_map(|(lane, tail)| tail.map(|_| lane)).collect();
+        take_all(driver, engine, &busy).await;
+        // Taking many lanes takes long: this node must not be silent meanwhile.
+        refresh(driver, engine).await?;
+    }
+}
+
+// Takes lanes whose owner is gone, many in one commit, and looks at all of them.
+async fn take_all(driver: &Arc<Driver>, engine: &Engine, lanes: &[LaneId]) {
+    let taken = futures::future::join_all(lanes.iter().map(|lane| take(driver, engine, *lane))).await;
+    for (lane, taken) in lanes.iter().zip(taken) {
+        if !matches!(taken, Ok(true)) {
+            driver.look_at(*lane);
         }
     }
 }

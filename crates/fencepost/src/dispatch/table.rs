@@ -60,8 +60,18 @@ pub(super) struct Driven {
     stale: bool,
     /// Whether somebody was told that its head fails for long.
     alarmed: bool,
-    /// Whether it is among those that will be looked at for that.
+    marks: Marks,
+}
+
+/// Where a lane stands in the lists of the table: in each of them once, however often it is read again.
+#[derive(Default)]
+struct Marks {
+    /// Whether it is among those that will be looked at for failing long.
     watched: bool,
+    /// The time under which it waits.
+    due: Option<Millis>,
+    /// The host in whose queue it is.
+    queued: Option<Arc<str>>,
 }
 
 /// How many entries of a lane are kept ahead, and how large each may be: a backlog is read so many at a time.
@@ -223,6 +233,12 @@ impl Table {
         }
     }
 
+    /// Nothing that is known counts any more: another node may have driven the lanes meanwhile.
+    pub(super) fn doubt(&mut self) {
+        let known: Vec<LaneId> = self.lanes.keys().copied().collect();
+        known.into_iter().for_each(|id| self.look_at(id));
+    }
+
     /// Lanes whose rows must be read. What has happened until now the read will see.
     pub(super) fn unread(&mut self) -> Vec<LaneId> {
         let unread = std::mem::take(&mut self.unread);
@@ -236,30 +252,25 @@ impl Table {
 
     /// A lane as it was read; none where this process does not drive it.
     pub(super) fn read(&mut self, id: LaneId, found: Option<Found>, now: Millis) {
-        let (stale, at_once, alarmed) = match self.lanes.remove(&id) {
-            Some(Known::Unread { stale, at_once }) => (stale, at_once, false),
-            Some(Known::Driven(driven)) => (driven.stale, false, driven.alarmed),
-            None => (false, false, false),
+        let (stale, at_once, before) = match self.lanes.remove(&id) {
+            Some(Known::Unread { stale, at_once }) => (stale, at_once, None),
+            Some(Known::Driven(driven)) => (driven.stale, false, Some(driven)),
+            None => (false, false, None),
         };
         if stale {
-            // What was read may be older than what happened meanwhile.
-            self.lanes.insert(id, Known::Unread { stale: false, at_once });
+            // What was read may be older than what happened meanwhile. In the lists it stays, as one that is not ready.
+            match before {
+                Some(driven) => drop(self.lanes.insert(id, Known::Driven(Driven { stale: false, ..driven }))),
+                None => drop(self.lanes.insert(id, Known::Unread { stale: false, at_once })),
+            }
             self.unread.push(id);
         } else if let Some((lane, tail, route, host)) = found {
             let (name, state) = (lane.name().into(), State::Idle);
-            let driven = Driven {
-                lane,
-                name,
-                tail,
-                route,
-                next: VecDeque::new(),
-                next_seq: 0,
-                state,
-                host,
-                stale: false,
-                alarmed,
-                watched: false,
-            };
+            // Another head than the one that somebody was told of may be told of again.
+            let told = |before: &Driven| before.alarmed && before.lane.settled == lane.settled;
+            let (alarmed, marks) = before.map_or_else(Default::default, |before| (told(&before), before.marks));
+            let next = VecDeque::new();
+            let driven = Driven { lane, name, tail, route, next, next_seq: 0, state, host, stale, alarmed, marks };
             self.lanes.insert(id, Known::Driven(driven));
             self.settle(id, if at_once { Millis(u64::MAX) } else { now });
         }
@@ -322,12 +333,16 @@ impl Table {
     fn settle(&mut self, id: LaneId, now: Millis) {
         let blocked_after_ms = self.blocked_after_ms;
         let Some(driven) = self.driven(id) else { return };
-        if let Some(trouble) = driven.lane.trouble.as_ref().filter(|_| !driven.alarmed && !driven.watched) {
+        if let Some(trouble) = driven.lane.trouble.as_ref().filter(|_| !driven.alarmed && !driven.marks.watched) {
             let at = trouble.first_at.plus(blocked_after_ms);
-            driven.watched = true;
+            driven.marks.watched = true;
             self.watch.push(Reverse((at, id)));
         }
         let Some(driven) = self.driven(id) else { return };
+        if driven.lane.trouble.is_some() || driven.lane.stands() {
+            // What may wait for long is not kept in memory.
+            driven.next.truncate(1);
+        }
         if !driven.busy() {
             driven.state = State::Idle;
         } else if driven.lane.stands() {
@@ -336,7 +351,9 @@ impl Table {
             match driven.lane.trouble.as_ref().map(|trouble| trouble.next_at).filter(|next_at| *next_at > now) {
                 Some(next_at) => {
                     driven.state = State::Waiting(next_at);
-                    self.due.push(Reverse((next_at, id)));
+                    if driven.marks.due.replace(next_at) != Some(next_at) {
+                        self.due.push(Reverse((next_at, id)));
+                    }
                 }
                 None => self.ready(id),
             }
@@ -347,7 +364,10 @@ impl Table {
         let Some(driven) = self.driven(id) else { return };
         driven.state = State::Ready;
         let host = driven.host.clone();
-        self.hosts.entry(host.clone()).or_default().queue.push_back(id);
+        let queued = driven.marks.queued.replace(host.clone());
+        if queued.as_ref() != Some(&host) {
+            self.hosts.entry(host.clone()).or_default().queue.push_back(id);
+        }
         self.turn(&host);
     }
 
@@ -370,7 +390,7 @@ impl Table {
         while let Some(Reverse((at, id))) = self.watch.peek().copied().filter(|Reverse((at, _))| *at <= now) {
             self.watch.pop();
             let Some(driven) = self.driven(id) else { continue };
-            driven.watched = false;
+            driven.marks.watched = false;
             let Some(trouble) = driven.lane.trouble.as_ref().filter(|_| !driven.alarmed) else { continue };
             // Another head may fail by now, or a pause may have moved the time.
             let due = trouble.first_at.plus(after_ms);
@@ -378,7 +398,7 @@ impl Table {
                 blocked.push((driven.name.clone(), driven.lane.settled + 1, trouble.clone()));
                 driven.alarmed = true;
             } else {
-                driven.watched = true;
+                driven.marks.watched = true;
                 self.watch.push(Reverse((due, id)));
             }
         }
@@ -399,7 +419,11 @@ impl Table {
             }
             self.due.pop();
             // One that was woken otherwise meanwhile has left an old entry here.
-            if self.driven(id).is_some_and(|driven| driven.state == State::Waiting(at)) {
+            let Some(driven) = self.driven(id) else { continue };
+            if driven.marks.due == Some(at) {
+                driven.marks.due = None;
+            }
+            if driven.state == State::Waiting(at) {
                 self.ready(id);
             }
         }
@@ -421,6 +445,9 @@ impl Table {
                 self.turn(&name);
                 continue;
             };
+            if driven.marks.queued.as_ref() == Some(&name) {
+                driven.marks.queued = None;
+            }
             if driven.state != State::Ready || driven.host != name {
                 self.turn(&name);
                 continue;
@@ -428,6 +455,7 @@ impl Table {
             let troubled = driven.lane.trouble.is_some();
             // Those that fail may not take all the room: others would wait for receivers that are down.
             if troubled && self.flying_troubled >= self.in_flight_max.div_ceil(2) {
+                driven.marks.queued = Some(name.clone());
                 host.queue.push_back(id);
                 passed += 1;
                 self.turn(&name);

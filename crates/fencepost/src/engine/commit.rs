@@ -214,8 +214,13 @@ async fn attempt(
         let told = |one| if let Decided::Answer(reply) = one { Some(Ok(reply)) } else { None };
         return Ok(decided.into_iter().map(told).collect());
     }
-    let Persisted { verdicts, repeated } = persist(shared, &sets, now).await?;
-    let positions = positions(shared, &sets, &verdicts).await?;
+    let Persisted { verdicts, repeated } = persist(shared, &sets, now).await.inspect_err(|error| {
+        // It may be there, or be there soon: whoever drives its lane must look.
+        if let Error::Unknown(_) = error {
+            shared.herald(sets.iter().map(|set| (set, None)));
+        }
+    })?;
+    let positions = positions(shared, &sets, &verdicts).await;
     let moved: BTreeSet<RowKey> = verdicts
         .iter()
         .zip(&sets)
@@ -223,16 +228,19 @@ async fn attempt(
         .flat_map(|(_, set)| set.writes.iter().map(|write| write.key))
         .collect();
     shared.waiters.wake(freed(&sets));
-    shared.herald(&sets, &positions);
+    let applied = sets.iter().zip(&positions).zip(&verdicts).filter(|(_, verdict)| verdict.applied());
+    shared.herald(applied.map(|((set, seq), _)| (set, *seq)));
     Ok(decided
         .into_iter()
         .zip(&commands)
         .map(|(one, command)| match one {
             Decided::Written(reply, set) => match verdicts[set] {
-                verdict if verdict.applied() => Some(Ok(match positions[set] {
-                    Some(seq) => reply.placed(seq),
-                    None => reply,
-                })),
+                verdict if verdict.applied() => Some(match (positions[set], &sets[set].also.append) {
+                    (Some(seq), _) => Ok(reply.placed(seq)),
+                    (None, None) => Ok(reply),
+                    // It is durable, but where it is cannot be told now: asked again, it is a duplicate that knows.
+                    (None, Some(_)) => Err(Error::Unknown("the position cannot be read".to_owned())),
+                }),
                 // The first try may have gone through and been written over since: decided again, it would happen twice.
                 _ if repeated => Some(Err(Error::Unknown("another node wrote meanwhile".to_owned()))),
                 // Waiting here would make everybody wait.
@@ -247,21 +255,24 @@ async fn attempt(
 }
 
 // The position that each append got. A repeated commit no longer knows: the row that was told does.
-async fn positions(shared: &Shared, sets: &[WriteSet], verdicts: &[Verdict]) -> Result<Vec<Option<u64>>, Error> {
-    let mut positions = Vec::with_capacity(sets.len());
-    for (set, verdict) in sets.iter().zip(verdicts) {
-        positions.push(match (verdict, &set.also.append) {
-            (Verdict::Appended(seq), _) => Some(*seq),
-            (Verdict::Applied, Some(append)) => {
-                let told = shared.store.load(&[append.told_in]).await;
-                // It is durable: an answer that cannot be had now is not a reason to say that nothing happened.
-                let told = told.map_err(|error| Error::Unknown(error.to_string()))?.pop().flatten();
-                told.and_then(|row| lane::position(&row.record))
-            }
-            _ => None,
-        });
+async fn positions(shared: &Shared, sets: &[WriteSet], verdicts: &[Verdict]) -> Vec<Option<u64>> {
+    let mut positions: Vec<Option<u64>> =
+        verdicts.iter().map(|verdict| if let Verdict::Appended(seq) = verdict { Some(*seq) } else { None }).collect();
+    let untold: Vec<(usize, RowKey)> = sets
+        .iter()
+        .zip(verdicts)
+        .enumerate()
+        .filter(|(_, (_, verdict))| **verdict == Verdict::Applied)
+        .filter_map(|(at, (set, _))| Some((at, set.also.append.as_ref()?.told_in)))
+        .collect();
+    if untold.is_empty() {
+        return positions;
     }
-    Ok(positions)
+    let keys: Vec<RowKey> = untold.iter().map(|(_, key)| *key).collect();
+    for ((at, _), row) in untold.iter().zip(shared.store.load(&keys).await.unwrap_or_default()) {
+        positions[*at] = row.and_then(|row| lane::position(&row.record));
+    }
+    positions
 }
 
 /// What the store said of a commit, and whether that was only when it was asked once more.

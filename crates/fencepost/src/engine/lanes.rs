@@ -40,12 +40,11 @@ impl Engine {
         after: u64,
         limit: usize,
     ) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
-        let found = self.scan(Kind::Entry, Some(RowKey::entry(lane, after)), limit).await?;
-        let own = found.into_iter().take_while(|(key, _)| key.place().0 == lane);
+        let found = self.within_patience(self.shared.store.entries(lane, after, limit)).await?;
         let entry = |(key, row): (RowKey, Arc<Row>)| match &row.record {
             Record::Entry(entry) => Some((key.place().1, entry.clone())),
             _ => None,
         };
-        Ok(own.filter_map(entry).collect())
+        Ok(found.into_iter().filter_map(entry).collect())
     }
 }

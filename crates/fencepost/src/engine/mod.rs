@@ -132,8 +132,8 @@ pub(crate) struct Shared {
 
 /// Told of every entry that this engine has appended, once it is durable.
 pub trait Listener: Send + Sync + 'static {
-    /// An entry is in its lane, at this position.
-    fn appended(&self, append: &Append, seq: u64);
+    /// An entry is in its lane, at this position; or may be there, and nobody knows where.
+    fn appended(&self, append: &Append, seq: Option<u64>);
 }
 
 /// A handle to one engine; clones share it.
@@ -144,6 +144,7 @@ pub struct Engine {
 }
 
 /// A handle that does not keep the engine alive.
+#[derive(Clone)]
 pub struct WeakEngine {
     shared: std::sync::Weak<Shared>,
     jobs: mpsc::WeakSender<commit::Job>,
@@ -405,11 +406,11 @@ impl Engine {
 }
 
 impl Shared {
-    fn herald(&self, sets: &[WriteSet], positions: &[Option<u64>]) {
+    fn herald<'s>(&self, sets: impl Iterator<Item = (&'s WriteSet, Option<u64>)>) {
         let Some(listener) = self.listener.get() else { return };
-        for (set, seq) in sets.iter().zip(positions) {
-            if let (Some(append), Some(seq)) = (&set.also.append, seq) {
-                listener.appended(append, *seq);
+        for (set, seq) in sets {
+            if let Some(append) = &set.also.append {
+                listener.appended(append, seq);
             }
         }
     }

@@ -31,11 +31,13 @@ pub struct Dispatch {
     pub kafka_brokers: Option<String>,
     /// Whose warehouses they are, in the keys of messages.
     pub kafka_account: Option<String>,
+    /// Topics that any planner may name, beside its own.
+    pub kafka_topics: Vec<String>,
     /// The largest message that the cluster takes; a larger event is a dead letter.
     pub kafka_message_bytes_max: usize,
 }
 
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "in_flight_max",
     "per_host_max",
     "timeout",
@@ -46,6 +48,7 @@ const FIELDS: [&str; 11] = [
     "key_file",
     "kafka_brokers",
     "kafka_account",
+    "kafka_topics",
     "kafka_message_bytes_max",
 ];
 
@@ -71,7 +74,8 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
     let (kafka_brokers, kafka_account) = (text(reader, "kafka_brokers"), text(reader, "kafka_account"));
     let size = fields.get("kafka_message_bytes_max");
     let size = size.and_then(|node| usize::try_from(reader.size(node, "`kafka_message_bytes_max`")?).ok());
-    let egress_allow = fields.get("egress_allow").and_then(|node| reader.texts(node, "`egress_allow`"));
+    let texts = |reader: &mut Reader, name: &str| reader.texts(fields.get(name)?, &format!("`{name}`"));
+    let (egress_allow, kafka_topics) = (texts(reader, "egress_allow"), texts(reader, "kafka_topics"));
     Some(Dispatch {
         in_flight_max: in_flight_max?,
         per_host_max: per_host_max?,
@@ -83,6 +87,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
         key_file: key_file?.map(PathBuf::from),
         kafka_brokers: kafka_brokers?,
         kafka_account: kafka_account?,
+        kafka_topics: kafka_topics?,
         kafka_message_bytes_max: size?,
     })
 }

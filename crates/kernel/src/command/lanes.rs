@@ -94,6 +94,8 @@ pub enum Act {
     },
     /// Sending goes on.
     Resume,
+    /// Who drives it shall look at it.
+    Tell,
     /// Another node drives it now.
     Take {
         /// Who.

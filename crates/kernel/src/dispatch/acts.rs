@@ -33,9 +33,9 @@ pub(crate) fn footprint_lane(on: &OnLane, add: &mut impl FnMut(RowKey)) {
     }
 }
 
-// What a person does must be heard by the node that drives the lane, whichever he asked.
+// What a person does must be heard by the node that drives the lane, whichever was asked.
 fn by_person(act: &Act) -> bool {
-    matches!(act, Act::Skip { .. } | Act::Pause { .. } | Act::Resume)
+    matches!(act, Act::Skip { .. } | Act::Pause { .. } | Act::Resume | Act::Tell)
 }
 
 pub(crate) fn follow_lane(on: &OnLane, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
@@ -70,6 +70,7 @@ pub(crate) fn on_lane(on: &OnLane, rows: &impl Rows, now: Millis) -> Decision {
             change.resume(&mut lane);
             Ok(())
         }
+        Act::Tell => Ok(()),
         Act::Take { node, after } => {
             if lane.owner.epoch == *after {
                 lane.owner = Owner { node: node.clone(), epoch: after + 1 };
@@ -89,10 +90,10 @@ pub(crate) fn on_lane(on: &OnLane, rows: &impl Rows, now: Millis) -> Decision {
     let (dead, died) = died.unzip();
     let reply = Reply::OnLane { lane: lane.clone(), replay, died };
     let mut decision = Decision { writes: dead.into_iter().collect(), also, reply };
+    if by_person(&on.act) && (!replay || matches!(on.act, Act::Tell)) {
+        tell(&lane.owner.node, on.lane, rows, &mut decision);
+    }
     if !replay {
-        if by_person(&on.act) {
-            tell(&lane.owner.node, on.lane, rows, &mut decision);
-        }
         decision.writes.push(write(rows, RowKey::lane(on.lane), Some(Record::Lane(lane))));
     }
     decision

@@ -85,6 +85,8 @@ fn redrive(on: &OnLetter, letter: &DeadLetter, force: Option<&str>, rows: &impl 
     }
     let moved = DeadLetter { place: route.place(), ..letter.clone() };
     let mut decision = decided(on, &moved, fate(0), rows);
+    // Nobody may cancel it between this look and the append.
+    decision.also.held.push((RowKey::cancelled(on.lane, on.seq), None));
     let entry = Entry { redrive_of: Some((on.lane, on.seq)), ..Entry::clone(&letter.entry) };
     let told_in = RowKey::dead_letter(on.lane, on.seq);
     append(route, entry.into(), told_in, &on.members, rows, &mut decision);

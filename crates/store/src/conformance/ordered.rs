@@ -1,6 +1,6 @@
 //! Law 7: what is appended to a lane gets the position after the last one, without a gap, and is seen in that order. With
 //! it the rest of what may stand beside writes: rows that must stay as they are, and rows that go unseen.
-//! Never asked of a store that keeps no lanes: that one must refuse such a set.
+//! Never asks a store that keeps no lanes for more than rows that stay as they are: the rest it must refuse.
 
 use fencepost_kernel::{
     RowKey, Write,
@@ -26,6 +26,9 @@ const OTHER: LaneId = LaneId([0x22; 24]);
 
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     let store = harness.open();
+    if store.promises().many_rows {
+        what_writes_lean_on_must_stand(&*harness.open()).await?;
+    }
     if !store.promises().lanes {
         return lanes_are_refused(&*store).await;
     }
@@ -162,6 +165,26 @@ async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), Violation> {
     same("what was held to be absent", read(store, fence_key(700)).await?, None)
 }
 
+async fn what_writes_lean_on_must_stand(store: &dyn Store) -> Result<(), Violation> {
+    let plain = |id, number, expect| set(id, [put(fence_key(number), expect, record(Kind::Fence, id))]);
+    let leaning = |id, number, held| holding(plain(id, number, None), held);
+    commit(store, plain(1, 1, None)).await?;
+    let (good, absent) = ((fence_key(1), Some(1)), (key(Kind::Alias, 1), None));
+    same("the verdict over what stands", commit(store, leaning(2, 2, vec![good, absent])).await?, Applied)?;
+    for wrong in [(fence_key(1), Some(9)), (fence_key(1), None), (fence_key(9), Some(1))] {
+        let verdict = commit(store, leaning(3, 3, vec![good, absent, wrong])).await?;
+        same(&format!("the verdict over {wrong:?}"), verdict, Moved)?;
+        same("its row", read(store, fence_key(3)).await?, None)?;
+    }
+    let over = |id| vec![(fence_key(1), Some(id))];
+    same("the verdict on what others lean on", commit(store, plain(4, 1, Some(1))).await?, Applied)?;
+    same("the verdict over what it was", commit(store, leaning(5, 5, over(1))).await?, Moved)?;
+    let verdicts = store.commit(&[plain(6, 1, Some(4)), leaning(7, 7, over(6)), plain(8, 8, None)], NOW).await?;
+    same("the verdicts on what leans on its neighbour", verdicts, vec![Applied; 3])?;
+    same("a row that was held", read(store, fence_key(1)).await?, Some((6, record(Kind::Fence, 6))))?;
+    same("what was held to be absent", read(store, key(Kind::Alias, 1)).await?, None)
+}
+
 async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), Violation> {
     let sets: Vec<_> = (1..=4).map(|number| publish(number, LANE, number)).collect();
     store.commit(&sets, NOW).await?;
@@ -208,8 +231,10 @@ async fn a_crash_leaves_no_gap(harness: &mut dyn Harness) -> Result<(), Violatio
 
 async fn lanes_are_refused(store: &dyn Store) -> Result<(), Violation> {
     let sound = set(2, [put(fence_key(2), None, waiting(2))]);
-    let refused =
-        [publish(1, LANE, 1), holding(sound.clone(), [(fence_key(3), None)]), dropping(sound, [fence_key(3)])];
+    let mut refused = vec![publish(1, LANE, 1), dropping(sound.clone(), [fence_key(3)])];
+    if !store.promises().many_rows {
+        refused.push(holding(sound, [(fence_key(3), None)]));
+    }
     for set in refused {
         let key = fence_key(set.id.0);
         match store.commit(&[set], NOW).await {

@@ -25,7 +25,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencepost_kernel::{Millis, Row, RowKey, key::Kind};
+use fencepost_kernel::{
+    Millis, Row, RowKey,
+    key::{Kind, LaneId},
+};
 use fjall::{Database, Keyspace, PersistMode, Readable, Snapshot};
 use futures::future::BoxFuture;
 
@@ -247,7 +250,12 @@ impl Embedded {
         Ok(found)
     }
 
-    fn scan_now(&self, kind: Kind, after: Option<RowKey>, limit: usize) -> Result<Found, Error> {
+    // Rows of one kind, up to and with `last`.
+    fn scan_now(&self, after: Option<RowKey>, last: RowKey, limit: usize) -> Result<Found, Error> {
+        if after.is_some_and(|after| after >= last) {
+            return Ok(Vec::new());
+        }
+        let kind = last.kind;
         let snapshot = self.db.snapshot();
         let (keyspace, prefix_len) = if kind == Kind::Fence { (&self.fences, 0) } else { (&self.rows, 1) };
         let first = RowKey { kind, id: [0; 32] };
@@ -255,12 +263,10 @@ impl Embedded {
             Some(after) if after >= first => Bound::Excluded(row_address(&after)[1 - prefix_len..].to_vec()),
             _ => Bound::Included(row_address(&first)[1 - prefix_len..].to_vec()),
         };
+        let to = Bound::Included(row_address(&last)[1 - prefix_len..].to_vec());
         let mut found = Vec::new();
-        for entry in snapshot.range(keyspace, (from, Bound::Unbounded)).take(limit) {
+        for entry in snapshot.range(keyspace, (from, to)).take(limit) {
             let (address, value) = entry.into_inner().map_err(|error| self.fault.read(&error))?;
-            if prefix_len == 1 && address.first() != Some(&(kind as u8)) {
-                break;
-            }
             let Some(id) = address.get(prefix_len..).and_then(|id| id.try_into().ok()) else {
                 return Err(self.fault.stop("a row has an address of the wrong length".to_owned()));
             };
@@ -307,7 +313,12 @@ impl Store for Embedded {
     }
 
     fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
-        Box::pin(async move { self.scan_now(kind, after, limit) })
+        Box::pin(async move { self.scan_now(after, RowKey { kind, id: [0xff; 32] }, limit) })
+    }
+
+    fn entries(&self, lane: LaneId, after: u64, limit: usize) -> BoxFuture<'_, Result<Found, Error>> {
+        let range = (RowKey::entry(lane, after), RowKey::entry(lane, u64::MAX));
+        Box::pin(async move { self.scan_now(Some(range.0), range.1, limit) })
     }
 }
 

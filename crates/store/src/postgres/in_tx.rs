@@ -12,6 +12,7 @@ use fencepost_kernel::{
     command::CommitId,
     decide,
     decide::{follow, footprint},
+    key::Kind,
 };
 use futures::future::join;
 use tokio_postgres::Transaction;
@@ -19,7 +20,8 @@ use tokio_postgres::Transaction;
 use super::{
     fault::{self, Failed},
     link::Run,
-    nodes, rows,
+    nodes,
+    rows::{self, Hold},
     stamp::Stamp,
     write::{touched, write},
 };
@@ -54,15 +56,25 @@ impl Rows for World {
 }
 
 impl World {
-    /// Locks those rows that are not locked yet; whether there were any.
-    async fn take(&mut self, run: Run<'_>, keys: impl IntoIterator<Item = RowKey>) -> Result<bool, Error> {
-        let new: Vec<RowKey> = keys.into_iter().filter(|key| self.asked.insert(*key)).collect();
-        self.rows.extend(rows::take(run, &new, codec::VERSION).await?);
-        Ok(!new.is_empty())
+    /// Reads those rows that were not asked for yet, and locks them in key order where `hold` says so; whether there were any.
+    async fn take(
+        &mut self,
+        run: Run<'_>,
+        keys: impl IntoIterator<Item = RowKey>,
+        hold: impl Fn(&RowKey) -> Hold,
+    ) -> Result<bool, Error> {
+        let new = keys.into_iter().filter(|key| self.asked.insert(*key));
+        let (locked, seen): (Vec<RowKey>, Vec<RowKey>) = new.partition(|key| hold(key) == Hold::Yes);
+        for (keys, hold) in [(&seen, Hold::No), (&locked, Hold::Yes)] {
+            if !keys.is_empty() {
+                self.rows.extend(rows::take(run, keys, hold, codec::VERSION).await?);
+            }
+        }
+        Ok(!seen.is_empty() || !locked.is_empty())
     }
 }
 
-/// Decides `command` over rows that are locked until the transaction ends, and writes what follows. The reply must not
+/// Decides `command` over rows that are locked until the transaction ends, as far as need be, and writes what follows. The reply must not
 /// leave before the transaction is committed; after an error the transaction must be rolled back. `node` is noted with
 /// what was written. `ids` gives an id that was never used before.
 pub async fn ask(
@@ -81,7 +93,7 @@ pub async fn ask(
             return Ok(decision.reply);
         }
         let sets = [WriteSet { id: ids(), writes: decision.writes, also: decision.also }];
-        world.take(run, sets.iter().flat_map(touched)).await?;
+        world.take(run, sets.iter().flat_map(touched), |_| Hold::Yes).await?;
         let judged = judge(&sets, |key| Ok(world.row(key).map(Known::of)))?;
         if write_whole(tx, &sets, &judged, node, format).await.map_err(Failed::of_nothing)? {
             return Ok(match judged.verdicts.as_slice() {
@@ -112,13 +124,23 @@ async fn write_whole(
     Ok(whole)
 }
 
-// The rows of the command's footprint, locked in key order, and then those that only they can name.
+// Whoever is sent events of a lane acknowledges them by writing its row, and must not wait for the user: who only publishes
+// looks at it, and a write of it is compared all the same. What is told of an event that is cancelled is true only while
+// its lane stands still.
+fn hold(command: &Command, key: &RowKey) -> Hold {
+    match command {
+        Command::Publish(publish) if publish.cancels.is_none() && key.kind == Kind::Lane => Hold::No,
+        _ => Hold::Yes,
+    }
+}
+
+// The rows of the command's footprint, and then those that only they can name.
 async fn take(run: Run<'_>, command: &Command) -> Result<World, Error> {
     let mut keys = Vec::new();
     footprint(command, &mut |key| keys.push(key));
     let mut world = World::default();
     for _ in 0..=FOLLOWS_MAX {
-        if !world.take(run, keys.drain(..)).await? {
+        if !world.take(run, keys.drain(..), |key| hold(command, key)).await? {
             break;
         }
         follow(command, &world, &mut |key| keys.push(key));

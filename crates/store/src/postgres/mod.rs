@@ -28,7 +28,11 @@ use std::{
     time::Duration,
 };
 
-use fencepost_kernel::{Millis, RowKey, command::CommitId, key::Kind};
+use fencepost_kernel::{
+    Millis, RowKey,
+    command::CommitId,
+    key::{Kind, LaneId},
+};
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio_postgres::Row;
@@ -289,6 +293,14 @@ impl Store for Postgres {
                 }
                 kind => inner.find(sql::SCAN_ROWS, &[&from, &limit, &(kind as i16)]).await,
             }
+        })
+    }
+
+    fn entries(&self, lane: LaneId, after: u64, limit: usize) -> BoxFuture<'_, Result<Found, Error>> {
+        let inner = self.inner.clone();
+        self.run(async move {
+            let [from, to] = [after, u64::MAX].map(|seq| RowKey::entry(lane, seq).id.to_vec());
+            inner.find(sql::ENTRIES, &[&from, &page(limit), &to]).await
         })
     }
 

@@ -61,7 +61,7 @@ pub(super) fn records(
     Ok(found)
 }
 
-/// How revisions are read.
+/// How rows are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hold {
     /// As they are at this moment.
@@ -88,10 +88,19 @@ pub(super) async fn known(run: Run<'_>, keys: &Keys, hold: Hold) -> Result<BTree
     found.iter().map(read).collect()
 }
 
-/// Whole rows that nobody may change until the transaction ends.
-pub(super) async fn take(run: Run<'_>, keys: &[RowKey], format_max: u8) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
+/// Whole rows.
+pub(super) async fn take(
+    run: Run<'_>,
+    keys: &[RowKey],
+    hold: Hold,
+    format_max: u8,
+) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
     let keys: Keys = keys.iter().collect();
-    let found = both(run, &keys, sql::TAKE_FENCES, sql::TAKE_ROWS).await.map_err(|error| fault::of_read(&error))?;
+    let (fences, rows) = match hold {
+        Hold::No => (sql::SEE_FENCES, sql::SEE_ROWS),
+        Hold::Yes => (sql::TAKE_FENCES, sql::TAKE_ROWS),
+    };
+    let found = both(run, &keys, fences, rows).await.map_err(|error| fault::of_read(&error))?;
     let read = |row: &tokio_postgres::Row| {
         let key = key(row)?;
         Ok((key, record(&key, row.get(2), format_max)?))

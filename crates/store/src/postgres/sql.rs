@@ -113,6 +113,11 @@ pub(super) const LOCK_ROWS: &str = "SELECT old.kind, old.id, old.revision, CASE 
     FROM fencepost_rows old
     JOIN unnest($1::bytea[], $2::smallint[]) AS given (id, kind) ON old.id = given.id AND old.kind = given.kind
     ORDER BY old.id, old.kind FOR UPDATE OF old";
+/// Whole fences, without a lock.
+pub(super) const SEE_FENCES: &str = "SELECT 1::smallint, key, record FROM fencepost_fences WHERE key = ANY ($1)";
+/// Whole rows, without a lock.
+pub(super) const SEE_ROWS: &str = "SELECT old.kind, old.id, old.record FROM fencepost_rows old
+    JOIN unnest($1::bytea[], $2::smallint[]) AS given (id, kind) ON old.id = given.id AND old.kind = given.kind";
 /// Whole fences that nobody may change until the transaction ends.
 pub(super) const TAKE_FENCES: &str = "SELECT 1::smallint, key, record FROM fencepost_fences
     WHERE key = ANY ($1) ORDER BY key FOR UPDATE";
@@ -140,7 +145,10 @@ pub(super) const DUE_AFTER: &str = "SELECT 1::smallint, key, record, clock_times
 /// Fences in key order.
 pub(super) const SCAN_FENCES: &str = "SELECT 1::smallint, key, record, clock_timestamp() FROM fencepost_fences
     WHERE key > $1 ORDER BY key LIMIT $2";
-/// Rows of one kind in key order. Entries of a lane lie side by side, so its pages are found by the primary key.
+/// Entries of one lane in order. They lie side by side, so a page is a range of the primary key.
+pub(super) const ENTRIES: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
+    WHERE id > $1 AND id <= $3 AND kind = 9 ORDER BY id LIMIT $2";
+/// Rows of one kind in key order.
 pub(super) const SCAN_ROWS: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
     WHERE id > $1 AND kind = $3 ORDER BY id LIMIT $2";
 /// The same for kinds of which there are few among many entries; they have an index of their own.

@@ -1,9 +1,10 @@
 -- Applies write sets one after the other, each whole or not at all, and answers with a number for each:
 -- 1: applied; 2: this set was applied before; 0: something it was decided over has moved.
--- KEYS: the time floor; the due list; then for each write its row and its index.
--- ARGV: the time; whether to tell the server's time too; then for each set its id, how many writes it has, and for each of
--- them the revision it expects (or nothing), the new row (or nothing, to remove it), its place in the due list, when it is
--- due (or nothing), and how long it lives (or nothing).
+-- KEYS: the time floor; the due list; then for each set the row and the index of each write, and the rows that it holds.
+-- ARGV: the time; whether to tell the server's time too; then for each set its id, how many writes it has and how many rows
+-- it holds; for each write the revision it expects (or nothing), the new row (or nothing, to remove it), its place in the
+-- due list, when it is due (or nothing), and how long it lives (or nothing); for each held row the revision it must have (or
+-- nothing).
 local call = redis.call
 -- Always written: what a repeated commit waits for (WAIT) is what its own connection wrote.
 local known = call('GET', KEYS[1])
@@ -14,8 +15,8 @@ local any_due = call('EXISTS', due) == 1
 
 local verdicts, found, k, a = {}, {}, 3, 3
 while a <= #ARGV do
-  local id, last, verdict = ARGV[a], tonumber(ARGV[a + 1]) - 1, 1
-  a = a + 2
+  local id, last, held, verdict = ARGV[a], tonumber(ARGV[a + 1]) - 1, tonumber(ARGV[a + 2]), 1
+  a = a + 3
   for i = 0, last do
     local expect, row = ARGV[a + 5 * i], ARGV[a + 5 * i + 1]
     -- A row begins with its format (one byte) and its revision (eight).
@@ -26,6 +27,10 @@ while a <= #ARGV do
     elseif revision ~= expect and (row ~= '' or revision ~= '') and verdict == 1 then
       verdict = 0
     end
+  end
+  local held_k, held_a = k + 2 * (last + 1), a + 5 * (last + 1)
+  for i = 0, held - 1 do
+    if verdict == 1 and call('GETRANGE', KEYS[held_k + i], 1, 8) ~= ARGV[held_a + i] then verdict = 0 end
   end
   if verdict == 1 then
     for i = 0, last do
@@ -55,7 +60,7 @@ while a <= #ARGV do
     end
   end
   verdicts[#verdicts + 1] = verdict
-  k, a = k + 2 * (last + 1), a + 5 * (last + 1)
+  k, a = held_k + held, held_a + held
 end
 
 if ARGV[2] ~= '' then

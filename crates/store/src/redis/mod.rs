@@ -92,11 +92,11 @@ impl Store for Redis {
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
-        if !self.promises.many_rows && sets.iter().any(|set| set.writes.len() > 1) {
+        if !self.promises.many_rows && sets.iter().any(|set| set.writes.len() + set.also.held.len() > 1) {
             let why = "several rows commit together only where they share a slot: open the cluster with `?slots=one`";
             return Box::pin(async move { Err(Error::NotApplied(why.to_owned())) });
         }
-        if sets.iter().any(|set| !set.also.is_empty()) {
+        if sets.iter().any(|set| set.also.append.is_some() || !set.also.drops.is_empty()) {
             let why = "lanes are not kept in Redis: use the embedded store or PostgreSQL";
             return Box::pin(async move { Err(Error::NotApplied(why.to_owned())) });
         }

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use ::redis::{Cmd, Script, Value, cmd};
 use fencepost_kernel::{
     Millis, RowKey,
+    command::CommitId,
     fence::{Fence, Record, State},
 };
 
@@ -60,27 +61,39 @@ pub(super) fn commit(
     format: u8,
     tell_time: bool,
 ) -> Cmd {
-    let rows = sets.iter().map(|set| set.writes.len()).sum::<usize>();
-    let mut call = COMMIT.call(2 + 2 * rows);
+    let keys = sets.iter().map(|set| 2 * set.writes.len() + set.also.held.len()).sum::<usize>();
+    let mut call = COMMIT.call(2 + keys);
     call.arg(layout.floor(shard)).arg(layout.due(shard));
-    for write in sets.iter().flat_map(|set| &set.writes) {
-        let bucket = layout.bucket(&write.key);
-        call.arg(layout.row(&write.key)).arg(layout.index(bucket, write.key.kind));
+    for set in sets {
+        for write in &set.writes {
+            let bucket = layout.bucket(&write.key);
+            call.arg(layout.row(&write.key)).arg(layout.index(bucket, write.key.kind));
+        }
+        for (key, _) in &set.also.held {
+            call.arg(layout.row(key));
+        }
     }
     call.arg(now.0).arg(if tell_time { "time" } else { "" });
     for set in sets {
-        call.arg(&set.id.0.to_le_bytes()).arg(set.writes.len());
+        call.arg(&set.id.0.to_le_bytes()).arg(set.writes.len()).arg(set.also.held.len());
         for write in &set.writes {
-            let expect = write.expect.map(|revision| revision.0.to_le_bytes());
-            call.arg(expect.as_ref().map_or(&[][..], |bytes| &bytes[..]));
+            call.arg(expected(write.expect));
             let put = write.put.as_ref();
             call.arg(put.map(|record| codec::encode(&write.key, record, set.id, format)).unwrap_or_default());
             call.arg(&place(&write.key));
             call.arg(number(put.and_then(Record::due_at).map(|due| due.0)));
             call.arg(number(put.and_then(|record| lives_ms(record, now))));
         }
+        for (_, expect) in &set.also.held {
+            call.arg(expected(*expect));
+        }
     }
     call
+}
+
+// As a row has it; nothing where there is none.
+fn expected(revision: Option<CommitId>) -> Vec<u8> {
+    revision.map(|revision| revision.0.to_le_bytes().to_vec()).unwrap_or_default()
 }
 
 // Only what is sealed ever vanishes by Redis's own clock; all else is swept by an engine that looks at it.

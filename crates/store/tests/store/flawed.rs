@@ -54,9 +54,7 @@ impl Flawed {
         let mut before = self.before.lock().unwrap();
         *before = self.now.clone();
         match self.flaw {
-            _ if !self.promises().lanes && sets.iter().any(|set| !set.also.is_empty()) => {
-                Err(Error::NotApplied("no lanes".to_owned()))
-            }
+            _ if sets.iter().any(|set| !self.takes(&set.also)) => Err(Error::NotApplied("no lanes".to_owned())),
             Flaw::Alone if sets.iter().any(|set| set.writes.len() > 1) => {
                 Err(Error::NotApplied("one row at a time".to_owned()))
             }
@@ -107,6 +105,11 @@ impl Flawed {
             }
             _ => at_once(self.now.commit(sets, now)),
         }
+    }
+
+    fn takes(&self, also: &Also) -> bool {
+        let Promises { many_rows, lanes, .. } = self.promises();
+        lanes || (also.append.is_none() && also.drops.is_empty() && (many_rows || also.held.is_empty()))
     }
 
     fn revision(&self, lane: LaneId) -> Option<CommitId> {

@@ -208,6 +208,40 @@ fn users_who_publish_to_one_new_lane_at_once_wait_for_one_another() {
 }
 
 #[test]
+fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancels() {
+    let rig = Rig::new();
+    let (store, url) = rig.fresh("one");
+    let mut client = client(&rig, &url);
+    let lane = RowKey::lane(Place::Warehouse("W1".to_owned()).lane(&planner()));
+    // An acknowledgement, as far as the store sees it.
+    let acknowledge = async |id: u64| {
+        let row = store.load(&[lane]).await.unwrap().remove(0).unwrap();
+        let write = Write { key: lane, expect: Some(row.revision), put: Some(row.record.clone()) };
+        store.commit(&[set(id, [write])], Millis(NOW)).await.unwrap()
+    };
+    rig.runtime.block_on(async {
+        let tx = client.transaction().await.unwrap();
+        ask(&tx, &put_route()).await.unwrap();
+        position(&tx, 1).await;
+        tx.commit().await.unwrap();
+        let tx = client.transaction().await.unwrap();
+        assert_eq!(position(&tx, 2).await, 2);
+        assert_eq!(acknowledge(u64::MAX).await, [Verdict::Applied]);
+        assert_eq!(position(&tx, 3).await, 3);
+        let (Command::Publish(mut cancel), Command::Publish(original)) = (publication(4), publication(1)) else {
+            panic!("not publications")
+        };
+        cancel.cancels = Some(original.claim.target);
+        let told = ask(&tx, &Command::Publish(cancel)).await.unwrap();
+        assert!(matches!(told, Reply::Published { seq: 4, .. }), "{told:?}");
+        assert_eq!(acknowledge(u64::MAX - 1).await, [Verdict::Held]);
+        tx.commit().await.unwrap();
+        assert_eq!(acknowledge(u64::MAX - 2).await, [Verdict::Applied]);
+        assert_eq!(store.entries(lane.place().0, 0, 10).await.unwrap().len(), 4);
+    });
+}
+
+#[test]
 fn people_can_read_lanes_in_sql_but_neither_bodies_nor_secrets() {
     let rig = Rig::new();
     let (store, url) = rig.fresh("one");
@@ -234,26 +268,43 @@ fn people_can_read_lanes_in_sql_but_neither_bodies_nor_secrets() {
     assert!(matches!(&outcome, Err(Error::Broken(why)) if why.contains("checksum")), "{outcome:?}");
 }
 
-// The server writes down how it looked: by a range of one index each, so that no other lane's entries are passed.
+// The server writes down how it looked: by a range of one index each, so that nothing of others is passed.
 #[test]
 fn pages_of_a_lane_and_rows_of_few_kinds_are_found_by_a_range_of_an_index() {
     let rig = Rig::with(&["session_preload_libraries=auto_explain", "auto_explain.log_min_duration=0"]);
     let (store, url) = rig.fresh("one");
-    let looks = [
-        (Kind::Entry, RowKey::entry(lane(1), 7), "fencepost_rows_pkey"),
-        (Kind::Lane, RowKey::lane(lane(1)), "fencepost_rows_few"),
-        (Kind::Poke, poke(1), "fencepost_rows_few"),
+    // Rows of many lanes, and of what is not a lane's.
+    let fill = "INSERT INTO fencepost_rows SELECT sha256(n::text::bytea), kind, 0, '{}', NULL, 'one', 1, ''
+        FROM generate_series(1, 5000) AS n, unnest('{2,4,8,9,11}'::int[]) AS kind";
+    rig.server.sql(&url, fill);
+    rig.server.sql(&url, "ANALYZE fencepost_rows");
+    let looks: [(&str, &dyn Fn() -> usize, &str, &str); 3] = [
+        (
+            "entries",
+            &|| block_on(store.entries(lane(1), 7, 5)).unwrap().len(),
+            "fencepost_rows_pkey",
+            "((id > $1) AND (id <= $3) AND (kind = 9))",
+        ),
+        (
+            "lanes",
+            &|| block_on(store.scan(Kind::Lane, Some(RowKey::lane(lane(1))), 5)).unwrap().len(),
+            "fencepost_rows_few",
+            "((kind = $3) AND (id > $1))",
+        ),
+        (
+            "words",
+            &|| block_on(store.scan(Kind::Poke, Some(poke(1)), 5)).unwrap().len(),
+            "fencepost_rows_few",
+            "((kind = $3) AND (id > $1))",
+        ),
     ];
-    for (kind, after, index) in looks {
+    for (what, look, index, range) in looks {
         let begun = rig.server.sql(&url, "SELECT length(pg_read_file('../../log'))");
-        assert!(block_on(store.scan(kind, Some(after), 5)).unwrap().is_empty());
+        assert_eq!(look(), 0);
         let log = rig.server.sql(&url, &format!("SELECT substr(pg_read_file('../../log'), {begun})"));
         let plan: String = log.lines().skip_while(|line| !line.contains("Limit ")).take(4).collect();
-        assert!(plan.contains(&format!("Index Scan using {index} on fencepost_rows")), "{kind:?}: {log}");
-        assert!(
-            plan.contains("Index Cond: ((") && plan.contains("id > $1)") && !plan.contains("Sort"),
-            "{kind:?}: {log}"
-        );
+        assert!(plan.contains(&format!("Index Scan using {index} on fencepost_rows")), "{what}: {log}");
+        assert!(plan.contains(&format!("Index Cond: {range}")) && !plan.contains("Sort"), "{what}: {log}");
     }
 }
 

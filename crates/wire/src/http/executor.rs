@@ -13,6 +13,7 @@ use axum::{
 use bytes::Bytes;
 use fencepost::{
     Claim, Done, Failure,
+    dispatch::ENVELOPE_BYTES_MAX,
     executor::{Event, Receiver},
 };
 use fencepost_kernel::json;
@@ -26,7 +27,7 @@ use hyper_util::{
 use crate::log::{Level, Log};
 
 /// The largest envelope, and the largest answer of a handler.
-const BODY_BYTES_MAX: usize = 256 * 1024;
+const BODY_BYTES_MAX: usize = ENVELOPE_BYTES_MAX;
 
 /// Where events are handed over.
 pub struct Handler {
@@ -54,7 +55,8 @@ impl Handler {
             .header("fencepost-attempt", claim.attempt())
             .body(Full::new(event.body));
         let request = request.map_err(|error| Failure::NotApplied(error.to_string()))?;
-        let answer = match tokio::time::timeout(self.timeout, self.client.request(request)).await {
+        let until = tokio::time::Instant::now() + self.timeout;
+        let answer = match tokio::time::timeout_at(until, self.client.request(request)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) if error.is_connect() => {
                 return Err(Failure::NotApplied("the handler is not there".to_owned()));
@@ -69,7 +71,8 @@ impl Handler {
             return Err(if refused { Failure::NotApplied(why) } else { Failure::Unknown(why) });
         }
         // The effect has happened: an answer that cannot be kept does not change that.
-        let told = Limited::new(answer.into_body(), BODY_BYTES_MAX).collect().await;
+        let told = Limited::new(answer.into_body(), BODY_BYTES_MAX).collect();
+        let told = tokio::time::timeout_at(until, told).await.ok().and_then(Result::ok);
         let told = told.map(|body| body.to_bytes()).unwrap_or_default();
         let receipt = if json::parse(&told).is_ok() { told } else { Bytes::from_static(b"null") };
         Ok(Done::new(event.correlation_id, receipt))

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fencepost::policy::NoScope;
+use fencepost::{dispatch, policy::NoScope};
 use fencepost_kernel::{
     Command, Scope, Version,
     body::Body,
@@ -85,6 +85,10 @@ pub(super) fn target(call: &Call, node: &Node<'_>, repetition: Repetition) -> Re
         }
     }
     let name = text(node, "scope")?;
+    // What its receipts say of lanes is believed: nobody else may write them.
+    if name == dispatch::SCOPE {
+        return Err(malformed(format!("{name} is kept by /wes/v1/dispatch/events")));
+    }
     let scope = scope(call, name)?;
     let key = member(node, "key")?;
     let Value::Object(members) = &key.value else { return Err(malformed("`key` must be an object")) };

@@ -48,7 +48,12 @@ impl KafkaSink {
 
     /// The topic of a planner, where its transport names none.
     pub fn topic(planner: &str) -> String {
-        format!("wms-wes.dispatch.{planner}.v1")
+        format!("{}v1", prefix(planner))
+    }
+
+    /// Whether a topic is a planner's by its name.
+    pub fn is_own(planner: &str, topic: &str) -> bool {
+        topic.strip_prefix(&prefix(planner)).is_some_and(|rest| !rest.is_empty())
     }
 
     /// What the events of a warehouse are keyed by.
@@ -85,11 +90,8 @@ impl KafkaSink {
     }
 
     fn failed(&self, producer: &FutureProducer, error: &KafkaError) -> Failure {
-        // A producer that has lost its place in the cluster's order never finds it again: the next attempt has another.
-        if producer.client().fatal_error().is_some()
-            && let Ok(new) = self::producer(&self.settings)
-        {
-            *self.producer.write().unwrap_or_else(PoisonError::into_inner) = new;
+        if lost(producer) {
+            self.replace();
         }
         let answer = Answer::new(None, &error.to_string());
         match error.rdkafka_error_code() {
@@ -99,6 +101,25 @@ impl KafkaSink {
             _ => Failure::Away(answer),
         }
     }
+
+    // Many attempts may have failed with one producer: the first of them replaces it, and the others keep what is new.
+    fn replace(&self) {
+        let mut current = self.producer.write().unwrap_or_else(PoisonError::into_inner);
+        if lost(&current)
+            && let Ok(new) = producer(&self.settings)
+        {
+            *current = new;
+        }
+    }
+}
+
+// A producer that has lost its place in the cluster's order never finds it again.
+fn lost(producer: &FutureProducer) -> bool {
+    producer.client().fatal_error().is_some()
+}
+
+fn prefix(planner: &str) -> String {
+    format!("wms-wes.dispatch.{planner}.")
 }
 
 fn producer(settings: &Settings) -> Result<FutureProducer, String> {
@@ -112,4 +133,42 @@ fn producer(settings: &Settings) -> Result<FutureProducer, String> {
         .set("message.max.bytes", settings.message_bytes_max.to_string())
         .create()
         .map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rdkafka::{
+        mocking::MockCluster,
+        types::{RDKafkaApiKey, RDKafkaRespErr},
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_producer_that_is_lost_is_replaced_once_however_many_attempts_it_fails() {
+        let cluster = MockCluster::new(1).unwrap();
+        let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED;
+        cluster.request_errors(RDKafkaApiKey::InitProducerId, &[refused]);
+        let settings = Settings {
+            brokers: cluster.bootstrap_servers(),
+            account: None,
+            attempt_ms_max: 10_000,
+            message_bytes_max: 1_000_000,
+        };
+        let sink = KafkaSink::new(settings).unwrap();
+        let current = || sink.producer.read().unwrap().clone();
+        let old = current();
+        let record = || FutureRecord::<str, str>::to("topic").payload("event");
+        let (error, _) = old.send(record(), Duration::ZERO).await.unwrap_err();
+        assert!(lost(&old), "{error}");
+
+        sink.failed(&old, &error);
+        let new = current();
+        assert_ne!(new.client().native_ptr(), old.client().native_ptr());
+        sink.failed(&old, &error);
+        assert_eq!(current().client().native_ptr(), new.client().native_ptr());
+        new.send(record(), Duration::ZERO).await.unwrap();
+    }
 }

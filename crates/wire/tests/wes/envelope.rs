@@ -28,6 +28,7 @@ async fn what_is_wrong_is_named_by_its_pointer() {
     for pointer in [
         "/kind",
         "/correlation_id",
+        "/planner_id",
         "/warehouse_id",
         "/document_ref",
         "/document_ref/type",
@@ -120,7 +121,14 @@ async fn an_envelope_has_up_to_256_kib() {
         event
     };
     world.publish(&sized((256 << 10) + 1)).await.refused(413, "too-large");
+    // What surrounds it is delivered, too.
+    let padded = format!("{}\n", sized(256 << 10));
+    world.ask(http::Method::POST, "/dispatch/events", PLANNER, padded).await.refused(413, "too-large");
     world.publish(&sized(256 << 10)).await.is(202);
+    // In a batch nothing surrounds it.
+    let batch = format!(r#"{{"events":[ {} ]}}"#, sized(256 << 10));
+    world.ask(http::Method::POST, "/dispatch/events", PLANNER, batch).await.is(200);
+    world.publish(&json!({"events": [sized((256 << 10) + 1)]})).await.refused(413, "too-large");
 }
 
 #[tokio::test]

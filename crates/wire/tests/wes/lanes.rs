@@ -105,6 +105,25 @@ async fn a_lane_is_seen_by_its_planner_and_by_those_who_see_all() {
 }
 
 #[tokio::test]
+async fn a_lane_of_every_warehouse_is_acted_on_by_those_who_may_act_in_every_one() {
+    let world = World::new().await;
+    let poll = json!({"executor_id": "dev-wes", "poll": {}});
+    world.put("/warehouses/WH-1/transport", NARROW, &poll).await.is(200);
+    let mut event = event("cid-1", "WH-1");
+    event["planner_id"] = json!("narrow-wms");
+    world.post("/dispatch/events", NARROW, &event).await.is(202);
+    let lane = world.get("/dispatch/lanes/narrow-wms:poll:dev-wes", NARROW).await.is(200).json["lane_id"].clone();
+    let act = |act: &str| format!("/dispatch/lanes/{}/{act}", lane.as_str().unwrap());
+    for (name, body) in [("pause", json!({"why": "w"})), ("resume", json!({})), ("skip", json!({"seq": 1}))] {
+        world.post(&act(name), NARROW, &body).await.refused(403, "forbidden");
+    }
+    let letter = world.post(&act("skip"), ADMIN, &json!({"seq": 1})).await.is(200).json["dead_letter"].clone();
+    // A letter is of one warehouse.
+    let redrive = format!("/dispatch/dlq/{}/redrive", letter.as_str().unwrap());
+    world.post(&redrive, NARROW, &json!({})).await.is(200);
+}
+
+#[tokio::test]
 async fn what_a_person_does_to_a_lane_may_be_repeated() {
     let world = World::new().await;
     world.pushed("WH-1").await;

@@ -35,6 +35,11 @@ async fn a_letter_tells_what_happened_to_its_event() {
         assert_eq!(letter[name], value, "{name}");
     }
     assert_eq!(list["next"], "");
+    let lane_id = id.strip_suffix("-1").unwrap();
+    for other in ["01", "+1", "1-", ""] {
+        let path = format!("/dispatch/dlq/{lane_id}-{other}");
+        world.get(&path, PLANNER).await.refused(404, "unknown-dead-letter");
+    }
     let one = world.get(&format!("/dispatch/dlq/{id}"), PLANNER).await.is(200).json;
     assert_eq!(one["event"], event("cid-1", "WH-1"));
     for token in [ADMIN, VIEWER] {

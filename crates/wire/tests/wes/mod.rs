@@ -1,6 +1,7 @@
 //! `/wes/v1` through the real router, over a store in memory.
 
 mod envelope;
+mod executor;
 mod lanes;
 mod letters;
 mod poll;

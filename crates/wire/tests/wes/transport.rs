@@ -110,6 +110,7 @@ async fn only_the_planner_of_a_warehouse_says_where_its_events_go() {
 async fn a_topic_has_a_default_and_must_be_one_that_a_broker_takes() {
     let mut policy = Policy::builtin();
     policy.dispatch.kafka_brokers = Some("127.0.0.1:9".to_owned());
+    policy.dispatch.kafka_topics = vec!["work.v1".to_owned()];
     let world = World::with(dev_holders(), policy).await;
     let kafka = |kafka: Value| json!({"executor_id": "dev-wes", "kafka": kafka});
     for bad in [json!({"topic": "no spaces"}), json!({"topic": ""}), json!({"name": "t"})] {
@@ -118,7 +119,13 @@ async fn a_topic_has_a_default_and_must_be_one_that_a_broker_takes() {
     assert_eq!(world.put(WH, PLANNER, &kafka(json!({}))).await.is(200).json["transport"], "kafka");
     let shown = world.get(WH, PLANNER).await.is(200).json;
     assert_eq!(shown["kafka"], json!({"topic": "wms-wes.dispatch.fgai-wms.v1"}));
-    world.put(WH, PLANNER, &kafka(json!({"topic": "work.v1"}))).await.is(200);
+    for other in ["wms-wes.dispatch.fgai-wms.", "wms-wes.dispatch.fgai-wms2.v1", "wms-wes.dispatch.other.v1", "work.v2"]
+    {
+        world.put(WH, PLANNER, &kafka(json!({"topic": other}))).await.refused(422, "address-refused");
+    }
+    for own in ["wms-wes.dispatch.fgai-wms.v2", "work.v1"] {
+        world.put(WH, PLANNER, &kafka(json!({"topic": own}))).await.is(200);
+    }
 }
 
 #[tokio::test]

@@ -182,7 +182,11 @@ impl World {
     }
 
     pub async fn ask(&self, method: Method, path: &str, token: &str, body: impl Into<Body>) -> Answer {
-        let request = Request::builder().method(method).uri(format!("/wes/v1{path}"));
+        self.ask_at(method, &format!("/wes/v1{path}"), token, body).await
+    }
+
+    pub async fn ask_at(&self, method: Method, path: &str, token: &str, body: impl Into<Body>) -> Answer {
+        let request = Request::builder().method(method).uri(path);
         let request = request.header("authorization", format!("Bearer {token}")).body(body.into()).unwrap();
         let (head, body) = self.router.clone().call(request).await.unwrap().into_parts();
         let text = body.collect().await.unwrap().to_bytes();
@@ -267,6 +271,7 @@ pub fn cancel(correlation_id: &str, original: &str, warehouse: &str) -> Value {
     json!({
         "kind": "CANCELLED",
         "correlation_id": correlation_id,
+        "planner_id": PLANNER_ID,
         "warehouse_id": warehouse,
         "cancels_correlation_id": original
     })

@@ -28,26 +28,7 @@ impl Town {
         let postgres = Postgres::start();
         let store = postgres.fresh_database();
         let nodes = (0..count).map(|_| Some(Serve::sharing(&store).start())).collect();
-        let own = Self { nodes, store, postgres, receiver: Receiver::start() };
-        own.acquaint();
-        own
-    }
-
-    // Returns when every node knows every other one: who does not takes a lane from its owner when it publishes.
-    fn acquaint(&self) {
-        let (aside, mut count) = (Receiver::start(), 0);
-        let seats = || 0..self.nodes.len();
-        for (one, other) in seats().flat_map(|one| seats().map(move |other| (one, other))).filter(|(a, b)| a != b) {
-            until("the nodes know each other", || {
-                count += 1;
-                let warehouse = format!("WH-acquaint-{count}");
-                self.planner(other).pushed(&warehouse, &aside);
-                self.planner(other).release(&format!("{warehouse}-1"), &warehouse);
-                self.planner(one).release(&format!("{warehouse}-2"), &warehouse);
-                self.planner(one).drained(&warehouse);
-                (self.owner(&warehouse, one) == other).then_some(())
-            });
-        }
+        Self { nodes, store, postgres, receiver: Receiver::start() }
     }
 
     pub fn node(&self, seat: usize) -> &Server {
@@ -215,4 +196,48 @@ fn what_a_person_does_on_one_node_is_heard_by_the_one_that_drives_the_lane() {
     town.planner(other).act("WH-1", "resume", serde_json::json!({})).ok(200);
     let came: Vec<String> = town.receiver.until(3).iter().map(|one| one.id()).collect();
     assert_eq!(came, ["a", "a", "b"]);
+}
+
+#[test]
+fn a_node_that_was_silent_for_too_long_does_not_send_what_it_remembers() {
+    let town = Town::start(2);
+    town.receiver.say(Say::Status(503));
+    town.planner(0).pushed("WH-1", &town.receiver);
+    for id in ["e-1", "e-2", "e-3"] {
+        town.planner(0).release(id, "WH-1");
+    }
+    // Its head has failed once: the node knows it, and when it is due.
+    town.receiver.until(1);
+    town.planner(1).lane_where("WH-1", "the failure is recorded", |lane| lane["head"]["attempts"] == 1);
+    town.node(0).pause();
+    town.receiver.release();
+    town.planner(1).drained("WH-1");
+    assert_eq!(town.owner("WH-1", 1), 1);
+    let heard = town.receiver.count();
+    town.node(0).signal(Signal::CONT);
+    // It has heard that it was taken for dead when it answers for its own again.
+    town.planner(0).pushed("WH-2", &town.receiver);
+    town.planner(0).release("after", "WH-2");
+    town.planner(0).drained("WH-2");
+    let late: Vec<String> = town.receiver.heard()[heard..].iter().map(|delivery| delivery.id()).collect();
+    assert_eq!(late, ["after"]);
+}
+
+#[test]
+fn a_new_address_given_to_one_node_is_used_by_the_one_that_drives_the_lane() {
+    let (town, elsewhere) = (Town::start(2), Receiver::start());
+    town.planner(0).pushed("WH-1", &town.receiver);
+    town.planner(0).release("e-1", "WH-1");
+    town.planner(0).drained("WH-1");
+    assert_eq!(town.owner("WH-1", 1), 0);
+    town.planner(1).pushed("WH-1", &elsewhere);
+    // Heard within a moment; until then the old address is a fair one.
+    let mut count = 1;
+    until("the new address is used", || {
+        count += 1;
+        town.planner(0).release(&format!("e-{count}"), "WH-1");
+        town.planner(0).drained("WH-1");
+        (elsewhere.count() > 0).then_some(())
+    });
+    assert_eq!(town.owner("WH-1", 1), 0);
 }

@@ -106,5 +106,11 @@ pub fn event(id: &str, warehouse: &str) -> Value {
 }
 
 pub fn cancellation(id: &str, original: &str, warehouse: &str) -> Value {
-    json!({"kind": "CANCELLED", "correlation_id": id, "warehouse_id": warehouse, "cancels_correlation_id": original})
+    json!({
+        "kind": "CANCELLED",
+        "correlation_id": id,
+        "planner_id": PLANNER_ID,
+        "warehouse_id": warehouse,
+        "cancels_correlation_id": original,
+    })
 }

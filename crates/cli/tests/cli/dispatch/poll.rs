@@ -115,7 +115,7 @@ fn a_page_has_from_one_to_a_thousand_events_and_is_the_bytes_that_were_published
     for wrong in ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=1&limit=2", "wait=31"] {
         executor.ask(wrong).problem(400, "malformed-request");
     }
-    let odd = "{ \"kind\":\"CANCELLED\",\"correlation_id\":\"x\", \"cancels_correlation_id\":\"a\",\"n\":1.0,\"warehouse_id\":\"WH-1\"}";
+    let odd = "{ \"kind\":\"CANCELLED\",\"correlation_id\":\"x\", \"cancels_correlation_id\":\"a\",\"planner_id\":\"fgai-wms\",\"n\":1.0,\"warehouse_id\":\"WH-1\"}";
     planner.release("a", "WH-1");
     planner.publish(odd).ok(202);
     let page = executor.ask("limit=1000");
@@ -226,20 +226,20 @@ fn an_executor_of_several_planners_names_the_one_it_means_and_sees_nobody_elses_
     let server = Serve::plain(dir.path()).start();
     let (mut first, mut second) = (Executor(server.client(&wes_1)), Executor(server.client(&wes_2)));
     let poll = |executor: &str| json!({"executor_id": executor, "poll": {}});
-    let plain = |id: &str, warehouse: &str| {
+    let of = |planner: &str, id: &str, warehouse: &str| {
         let mut event = event(id, warehouse);
-        event.as_object_mut().unwrap().remove("planner_id");
+        event["planner_id"] = json!(planner);
         event.to_string()
     };
     let mut planner_a = Planner(server.client(&wms_a));
     planner_a.put("WH-1", poll("wes-1")).ok(200);
     planner_a.put("WH-2", poll("wes-2")).ok(200);
-    planner_a.publish(plain("e-000", "WH-1")).ok(202);
-    planner_a.publish(plain("e-001", "WH-2")).ok(202);
+    planner_a.publish(of("wms-a", "e-000", "WH-1")).ok(202);
+    planner_a.publish(of("wms-a", "e-001", "WH-2")).ok(202);
     assert_eq!(first.page("").0, ids(0..1), "one planner: nothing need be named");
     let mut planner_b = Planner(server.client(&wms_b));
     planner_b.put("WH-1", poll("wes-1")).ok(200);
-    planner_b.publish(plain("e-002", "WH-1")).ok(202);
+    planner_b.publish(of("wms-b", "e-002", "WH-1")).ok(202);
     first.ask("").problem(400, "malformed-request");
     let (of_a, cursor_a) = first.page("planner_id=wms-a");
     let (of_b, cursor_b) = first.page("planner_id=wms-b");

@@ -85,6 +85,23 @@ fn a_scope_that_asks_for_a_sync_is_refused_on_a_redis_that_syncs_every_second() 
     assert_eq!(node.admin().get("/admin/nodes").ok(200)["durability"], "delayed");
 }
 
+// The claim writes its fence over a version head that the seal before it writes, and leaves that alone.
+#[test]
+fn a_batch_in_which_a_claim_rests_on_a_seal_goes_through_on_a_redis() {
+    let redis = Redis::synced();
+    let node = Serve::sharing(&redis.url()).start();
+    let key = |version: u64| json!({"provider": "p", "event_id": "e", "event_version": version, "action": "sync"});
+    let source = json!({"type": "invoice", "id": "in_1"});
+    let mut acme = node.acme();
+    let token = acme.claim_with("WEBHOOK", &key(2), json!({"source": source})).token();
+    let claim = |version| json!({"op": "claim", "scope": "WEBHOOK", "key": key(version), "source": source});
+    let seal = json!({"op": "seal", "scope": "WEBHOOK", "key": key(2), "token": token, "effect_id": "E", "receipt": 1});
+    let results = acme.batch(&[seal, claim(3), claim(1)]).ok(200)["results"].clone();
+    let told = [0, 1, 2].map(|at| results[at]["status"].as_u64().unwrap());
+    assert_eq!(told, [200, 201, 409], "{results}");
+    assert_eq!(results[2]["body"]["code"], "stale");
+}
+
 #[test]
 fn a_spread_cluster_refuses_repetitions_and_serves_single_fences() {
     let cluster = Cluster::start();

@@ -6,10 +6,12 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
-use fencepost_kernel::{LaneId, Reply, command::Act};
+use fencepost::policy::identity::Warehouses;
+use fencepost_kernel::{LaneId, Reply, command::Act, lane::Place};
 
-use super::{ACTORS, Query, Reach, audit, dispatch, lanes, letters, malformed};
+use super::{ACTORS, Query, Reach, audit, dispatch, lanes, malformed};
 use crate::{
+    deliveries::letter_id,
     http::{
         App,
         call::Call,
@@ -58,6 +60,10 @@ async fn act(call: &Call, op: &str, read: impl FnOnce(&Call) -> Result<Act, Prob
     let dispatch = dispatch(call)?;
     let act = read(call)?;
     let view = lanes::find(call, &reach, &call.segment(1)?).await?;
+    // It has events of any warehouse, and what is done to it is done to all of them.
+    if matches!(view.lane.place, Place::Executor(_)) && *reach.warehouses != Warehouses::All {
+        return Err(Problem::new(Code::Forbidden, "the credential is not for every warehouse of this lane"));
+    }
     let (lane, name) = (view.lane.id(), view.lane.name());
     let reply = dispatch.act(lane, act).await?;
     audit(call, op, reply.decision(), &view.lane.planner, &[("lane", &name)]);
@@ -76,7 +82,7 @@ fn answered(id: LaneId, name: &str, reply: &Reply) -> Result<Response, Problem> 
             if let Some(letter) = died {
                 // One that was sent again is still the letter that it was.
                 let (lane, seq) = letter.entry.redrive_of.unwrap_or((id, lane.settled));
-                body = body.text("dead_letter", &letters::name(lane, seq));
+                body = body.text("dead_letter", &letter_id(lane, seq));
             }
             let body = body.display("replay", replay).end();
             Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())

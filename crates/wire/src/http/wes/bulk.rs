@@ -21,10 +21,11 @@ use tokio::time::MissedTickBehavior;
 
 use super::{
     ACTORS, LIMIT_DEFAULT, LIMIT_MAX, Query, Reach, array, audit, dispatch,
-    letters::{self, Filter, name},
+    letters::{self, Filter},
     malformed, only,
 };
 use crate::{
+    deliveries::letter_id,
     http::{
         App,
         call::Call,
@@ -151,7 +152,7 @@ async fn gather(
             let after = ask.after.as_deref().map(letters::place).transpose()?;
             let (found, next) = letters::page(dispatch(call)?, reach, filter, after, ask.limit).await?;
             let meant = found.into_iter().map(|row| Meant { lane: row.lane, seq: row.seq, letter: row.letter });
-            return Ok((meant.collect(), next.map(|(lane, seq)| name(lane, seq))));
+            return Ok((meant.collect(), next.map(|(lane, seq)| letter_id(lane, seq))));
         }
         Which::These(ids) => ids,
     };
@@ -179,7 +180,7 @@ async fn redrive(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> 
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for (index, one) in meant.iter().enumerate() {
         pace.tick().await;
-        let id = name(one.lane, one.seq);
+        let id = letter_id(one.lane, one.seq);
         let verdict = LetterVerdict::Redrive { force: ask.force.clone() };
         let reply = dispatch.decide_letter(one.lane, one.seq, verdict, &call.caller.id).await?;
         audit(call, "redrive", reply.decision(), &one.letter.planner, &[("dead_letter", &id)]);
@@ -219,7 +220,7 @@ async fn preview(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> 
                 continue;
             }
         };
-        tally.refused.push((name(*lane, *seq), problem));
+        tally.refused.push((letter_id(*lane, *seq), problem));
     }
     Ok(())
 }

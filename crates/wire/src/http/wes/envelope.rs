@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use fencepost::policy::identity::Identity;
+use fencepost::{dispatch::ENVELOPE_BYTES_MAX, policy::identity::Identity};
 use fencepost_kernel::json::{Node, Value};
 
 use super::allowed;
@@ -13,8 +13,6 @@ use crate::{
     time::is_rfc3339,
 };
 
-/// The longest envelope.
-pub(super) const ENVELOPE_BYTES_MAX: usize = 256 << 10;
 /// The longest id, in characters.
 const ID_CHARS_MAX: usize = 128;
 /// The longest of the other texts that are looked at.
@@ -56,12 +54,12 @@ pub(super) struct Envelope<'n> {
     pub(super) cancels: Option<&'n str>,
 }
 
-/// Reads an envelope of this caller's.
-pub(super) fn read<'n>(caller: &Identity, node: &'n Node<'_>) -> Result<Envelope<'n>, Problem> {
+/// Reads an envelope of this caller's that is delivered as so many bytes.
+pub(super) fn read<'n>(caller: &Identity, node: &'n Node<'_>, bytes: usize) -> Result<Envelope<'n>, Problem> {
     if !matches!(node.value, Value::Object(_)) {
         return Err(wrong(Code::Malformed, "", "must be a JSON object"));
     }
-    if node.raw.len() > ENVELOPE_BYTES_MAX {
+    if bytes > ENVELOPE_BYTES_MAX {
         return Err(wrong(Code::TooLarge, "", &format!("may have up to {ENVELOPE_BYTES_MAX} bytes")));
     }
     let kind = text(node, "", "kind", ID_CHARS_MAX)?;
@@ -71,9 +69,8 @@ pub(super) fn read<'n>(caller: &Identity, node: &'n Node<'_>) -> Result<Envelope
     };
     let correlation_id = id(node, "correlation_id")?;
     let warehouse = warehouse(text(node, "", "warehouse_id", ID_CHARS_MAX)?, "/warehouse_id")?;
-    if let Some(planner) = known(node, "planner_id")
-        && planner.as_str() != Some(caller.id.as_str())
-    {
+    let planner = known(node, "planner_id").ok_or_else(|| missing("/planner_id"))?;
+    if planner.as_str() != Some(caller.id.as_str()) {
         return Err(wrong(Code::Forbidden, "/planner_id", "is not whose credential this is"));
     }
     allowed(&caller.warehouses, warehouse)?;
@@ -229,7 +226,7 @@ fn missing(at: &str) -> Problem {
     wrong(Code::Malformed, at, "is missing")
 }
 
-fn wrong(code: Code, at: &str, detail: &str) -> Problem {
+pub(super) fn wrong(code: Code, at: &str, detail: &str) -> Problem {
     let subject = if at.is_empty() { "the event".to_owned() } else { format!("`{at}`") };
     Problem::new(code, format!("{subject} {detail}")).with("pointer", &quoted(at))
 }

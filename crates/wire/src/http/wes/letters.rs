@@ -17,6 +17,7 @@ use fencepost_kernel::{
 
 use super::{ACTORS, LOOKERS, Query, Reach, SCAN_MAX, allowed, array, audit, dispatch, envelope::is_kind, malformed};
 use crate::{
+    deliveries::letter_id,
     http::{
         App,
         call::Call,
@@ -26,22 +27,17 @@ use crate::{
     problem::{Code, Problem},
 };
 
-/// What a dead letter goes by.
-pub(super) fn name(lane: LaneId, seq: u64) -> String {
-    format!("{lane}-{seq}")
-}
-
-/// The place behind a name.
-pub(super) fn place(name: &str) -> Result<(LaneId, u64), Problem> {
+/// The place behind an id. A letter has one id: other ways to write the number are none.
+pub(super) fn place(id: &str) -> Result<(LaneId, u64), Problem> {
     let place = || {
-        let (lane, seq) = name.split_once('-')?;
+        let (lane, seq) = id.split_once('-')?;
         Some((LaneId::from_hex(lane)?, seq.parse().ok()?))
     };
-    place().ok_or_else(|| unknown(name))
+    place().filter(|(lane, seq)| letter_id(*lane, *seq) == id).ok_or_else(|| unknown(id))
 }
 
-fn unknown(name: &str) -> Problem {
-    Problem::new(Code::UnknownLetter, format!("there is no dead letter {name:?}"))
+fn unknown(id: &str) -> Problem {
+    Problem::new(Code::UnknownLetter, format!("there is no dead letter {id:?}"))
 }
 
 /// Which letters are meant.
@@ -135,7 +131,7 @@ pub(in crate::http) async fn list(State(app): State<Arc<App>>, request: Request)
         let after = query.one("after")?.map(place).transpose()?;
         let (letters, next) = page(dispatch(call)?, &reach, &filter, after, query.limit()?).await?;
         let items = array(letters.iter().map(|letter| shown(letter.lane, letter.seq, &letter.letter).end()));
-        let next = next.map(|(lane, seq)| name(lane, seq)).unwrap_or_default();
+        let next = next.map(|(lane, seq)| letter_id(lane, seq)).unwrap_or_default();
         Ok(Answer::ok(Object::new().raw("dead_letters", &items).text("next", &next).end()).response())
     })
     .await
@@ -232,7 +228,7 @@ pub(super) async fn find(call: &Call, reach: &Reach<'_>, id: &str) -> Result<(La
 
 fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
     let mut body = Object::new()
-        .text("id", &name(lane, seq))
+        .text("id", &letter_id(lane, seq))
         .text("lane", &letter.place.name(&letter.planner))
         .text("lane_id", &lane.to_string())
         .display("seq", seq)

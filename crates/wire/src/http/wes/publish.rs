@@ -1,7 +1,7 @@
 //! `POST /wes/v1/dispatch/events`: one event or many, each at the end of its lane, once.
 //! Checks every envelope of a request before it publishes any. The other half of the pair is `envelope`.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     extract::{Request, State},
@@ -10,11 +10,12 @@ use axum::{
 use bytes::Bytes;
 use fencepost::dispatch::{Publication, SCOPE};
 use fencepost_kernel::{
-    Reply, Scope, Tenant,
+    LaneId, Reply, Scope, Tenant,
     body::Body,
     fence::State as FenceState,
     json::{Node, Value},
     key::Target,
+    lane::Place,
 };
 use http::StatusCode;
 
@@ -53,7 +54,7 @@ pub(in crate::http) async fn events(State(app): State<Arc<App>>, request: Reques
 }
 
 async fn one(call: &Call, planner: &Tenant, scope: &Arc<Scope>, node: &Node<'_>) -> Result<Response, Problem> {
-    let envelope = envelope::read(&call.caller, node)?;
+    let envelope = envelope::read(&call.caller, node, call.body.len())?;
     // Nothing is trimmed: what surrounds the document is part of what is signed and delivered.
     let publication = publication(planner, scope, &envelope, node, &call.body);
     let reply = dispatch(call)?.publish(vec![publication]).await?.pop();
@@ -92,8 +93,15 @@ async fn many(call: &Call, planner: &Tenant, scope: &Arc<Scope>, events: &Node<'
 // All of them, or a refusal that names each one that is wrong.
 fn envelopes<'n>(call: &Call, events: &'n [Node<'_>]) -> Result<Vec<Envelope<'n>>, Problem> {
     let (mut good, mut bad) = (Vec::with_capacity(events.len()), Vec::new());
+    let mut first_with = HashMap::with_capacity(events.len());
     for (index, node) in events.iter().enumerate() {
-        match envelope::read(&call.caller, node) {
+        if let Some(id) = node.get("correlation_id").and_then(|id| id.as_str()) {
+            first_with.entry(id).or_insert(index);
+        }
+    }
+    for (index, node) in events.iter().enumerate() {
+        let read = envelope::read(&call.caller, node, node.raw.len());
+        match read.and_then(|envelope| apart(&first_with, index, envelope)) {
             Ok(envelope) => good.push(envelope),
             Err(problem) => bad.push((index, problem)),
         }
@@ -102,6 +110,18 @@ fn envelopes<'n>(call: &Call, events: &'n [Node<'_>]) -> Result<Vec<Envelope<'n>
     let errors = array(bad.iter().map(|(index, problem)| Object::new().display("index", index).problem(problem).end()));
     let detail = format!("{} of {} events are refused, and none is published", bad.len(), events.len());
     Err(Problem::new(first.code(), detail).with("errors", &String::from_utf8_lossy(&errors)))
+}
+
+// Events of one request are decided together: none of them may depend on another.
+fn apart<'n>(first_with: &HashMap<&str, usize>, index: usize, event: Envelope<'n>) -> Result<Envelope<'n>, Problem> {
+    let first = |id: &str| first_with.get(id).copied();
+    let (pointer, verb, other) = match (first(event.correlation_id), event.cancels.and_then(first)) {
+        (Some(other), _) if other != index => ("/correlation_id", "repeats", other),
+        (_, Some(other)) => ("/cancels_correlation_id", "cancels", other),
+        _ => return Ok(event),
+    };
+    let detail = format!("{verb} event {other} of this request: publish it in a request of its own");
+    Err(envelope::wrong(Code::Malformed, pointer, &detail))
 }
 
 fn publication(planner: &Tenant, scope: &Scope, envelope: &Envelope<'_>, node: &Node<'_>, exact: &[u8]) -> Publication {
@@ -133,6 +153,9 @@ fn answered(
     match reply {
         Reply::Published { lane, seq, original, expires } => {
             let mut body = Object::new().display("accepted", true).display("replay", false).text("lane", lane);
+            if let Some(id) = lane_id(planner, envelope.warehouse, lane) {
+                body = body.text("lane_id", &id.to_string());
+            }
             if let Some(original) = original {
                 body = body.text("original", original.name());
             }
@@ -155,4 +178,17 @@ fn answered(
         )),
         other => reply::answer(call, &target, other),
     }
+}
+
+// The lane of this name. None where a warehouse is called like an executor's place: then the name could be of either.
+fn lane_id(planner: &Tenant, warehouse: &str, name: &str) -> Option<LaneId> {
+    let pushed = Place::Warehouse(warehouse.to_owned());
+    if warehouse.starts_with("poll:") {
+        return None;
+    }
+    if pushed.name(planner) == name {
+        return Some(pushed.lane(planner));
+    }
+    let executor = name.strip_prefix(planner.as_str())?.strip_prefix(":poll:")?;
+    Some(LaneId::executor(planner, executor))
 }

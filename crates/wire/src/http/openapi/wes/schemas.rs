@@ -33,7 +33,7 @@ pub(in crate::http::openapi) fn schemas(object: impl Fn(&[&str], &[(&str, &Value
     let document = object(&["type", "id"], &[("type", &text), ("id", &text)]);
     let meta = object(&[], &[("released_at", &time)]);
     let mut event = object(
-        &["kind", "correlation_id", "warehouse_id"],
+        &["kind", "correlation_id", "planner_id", "warehouse_id"],
         &[
             ("kind", &kinds),
             ("correlation_id", &correlation_id),
