@@ -68,7 +68,20 @@ enum Command {
     Copy(copy::Args),
 }
 
+// A reader that has seen enough, such as `head`, is no error.
+fn end_quietly_with_the_reader() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let said = panic.payload().downcast_ref::<String>();
+        if said.is_some_and(|said| said.starts_with("failed printing to stdout") && said.contains("Broken pipe")) {
+            std::process::exit(0);
+        }
+        usual(panic);
+    }));
+}
+
 fn main() -> ExitCode {
+    end_quietly_with_the_reader();
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Why(args) => why::run(args),

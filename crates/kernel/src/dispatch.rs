@@ -213,6 +213,10 @@ fn cancel(
         return Some(Original::Unknown);
     }
     let (lane, seq) = published(fence)?;
+    // Another warehouse's executor would never hear of it.
+    if fence.source.as_ref().is_some_and(|source| source.id != publish.entry.warehouse) {
+        return None;
+    }
     let by = &publish.entry.correlation_id;
     let mark = RowKey::cancelled(lane, seq);
     if rows.row(&mark).is_none() {

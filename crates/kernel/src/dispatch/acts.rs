@@ -229,12 +229,15 @@ impl<R: Rows> Change<'_, R> {
         if seq != lane.settled + 1 || entry_of(self.rows, self.id, seq).is_none() {
             return Err(Reply::NotHead { settled: lane.settled });
         }
+        // A first attempt that is under way is nowhere written down: where there may be one, the receiver may have seen it.
+        let sent = matches!(lane.place, Place::Warehouse(_)) && !lane.stands();
+        let perhaps = if sent { "; an attempt may have been under way" } else { "" };
         let nothing = Trouble {
-            attempts: 0,
+            attempts: u32::from(sent),
             first_at: self.now,
             last_at: self.now,
             next_at: self.now,
-            answer: Answer::new(None, &format!("skipped by {by}")),
+            answer: Answer::new(None, &format!("skipped by {by}{perhaps}")),
         };
         let trouble = lane.trouble.clone().unwrap_or(nothing);
         self.die(lane, seq, Reason::Skipped, &trouble, AfterDead::Continue);

@@ -109,7 +109,9 @@ fn a_redrive_past_the_receivers_memory_must_be_forced() {
 #[test]
 fn what_was_never_tried_may_be_sent_at_any_time() {
     let mut floor = Floor::holding(1);
+    floor.pause();
     floor.skip(1);
+    assert_eq!(floor.letter(1).unwrap().answer.note, "skipped by ada");
     floor.world.pass(10 * RECEIVER_RETAIN_MS);
     assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven");
 }

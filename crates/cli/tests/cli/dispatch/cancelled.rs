@@ -97,3 +97,18 @@ fn a_cancellation_of_nothing_is_refused_and_leaves_its_id_free() {
         .post("/wes/v1/dispatch/events", event("e", "WH-1").to_string())
         .problem(403, "forbidden");
 }
+
+#[test]
+fn a_cancellation_for_another_warehouse_is_refused_and_leaves_the_original_alone() {
+    let (dev, receiver) = (dev(), Receiver::start());
+    let mut planner = Planner::of(&dev.server);
+    receiver.say(Say::Status(503));
+    planner.pushed("WH-1", &receiver);
+    planner.pushed("WH-2", &receiver);
+    planner.release("e-1", "WH-1");
+    let elsewhere = cancellation("c-1", "e-1", "WH-2").to_string();
+    planner.publish(elsewhere).problem(422, "unknown-original");
+    planner.act("WH-1", "skip", json!({"seq": 1})).ok(200);
+    let letter = planner.letters("").remove(0);
+    assert_eq!(letter.get("cancelled_by"), None, "{letter}");
+}
