@@ -28,6 +28,8 @@ const DEV_KEY: [u8; 32] = *b"fencepost dev key: not a secret.";
 /// How often an alert is posted before it is only in the log.
 const POSTS_MAX: u32 = 4;
 const POST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it waits for its second post; each wait after that is four times as long.
+const POST_AGAIN: Duration = Duration::from_millis(500);
 
 /// What webhooks may reach.
 pub fn egress(policy: &Policy, dev: bool) -> anyhow::Result<Egress> {
@@ -78,7 +80,7 @@ pub async fn start(
     if let (Some(posts), Some(url)) = (posts, settings.alert_webhook.clone()) {
         tokio::task::spawn_blocking({
             let (log, now) = (log.clone(), clock());
-            move || post(posts, &url, &log, now)
+            move || post(posts, &url, &log, now, POST_AGAIN)
         });
     }
     let driving = Settings {
@@ -104,12 +106,12 @@ fn key_file(policy: &Policy, shared: bool) -> anyhow::Result<PathBuf> {
 }
 
 // Posts alerts one after the other until there are no more to come.
-fn post(mut posts: mpsc::Receiver<String>, url: &str, log: &Log, now: impl Fn() -> Millis) {
+fn post(mut posts: mpsc::Receiver<String>, url: &str, log: &Log, now: impl Fn() -> Millis, again: Duration) {
     // A redirect would turn the alert into a GET of something else.
     let agent = ureq::Agent::config_builder().timeout_global(Some(POST_TIMEOUT)).max_redirects(0).build();
     let agent: ureq::Agent = agent.into();
     while let Some(alert) = posts.blocking_recv() {
-        let mut wait = Duration::from_millis(500);
+        let mut wait = again;
         for tried in 1..=POSTS_MAX {
             let sent = agent.post(url).header("content-type", "application/json").send(&alert);
             let sent = sent.map_err(|error| error.to_string()).and_then(|answer| match answer.status() {
@@ -187,7 +189,7 @@ mod tests {
         drop(sender);
         let page = Page::default();
         let log = Log::new(Level::Info, page.clone());
-        post(posts, url, &log, || Millis(1_780_000_000_000));
+        post(posts, url, &log, || Millis(1_780_000_000_000), Duration::from_millis(1));
         log.flush();
         let text = page.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&text).into_owned()

@@ -54,6 +54,8 @@ async fn step(client: &mut Client) -> Result<bool, Failed> {
     }
     let Some(statements) = STEPS.get(version as usize) else { return Ok(true) };
     let transaction = client.transaction().await?;
+    // An index over many rows takes longer than any other statement may, and so does waiting for who builds it.
+    transaction.batch_execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
     let next = version + 1;
     let claim = "INSERT INTO fencepost_migrations (version) VALUES ($1) ON CONFLICT (version) DO NOTHING";
     if transaction.execute(claim, &[&next]).await? == 1 {
