@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use fencepost::{
     Fencepost,
     clock::SystemClock,
@@ -36,7 +36,7 @@ pub fn egress(policy: &Policy, dev: bool) -> anyhow::Result<Egress> {
     Egress::new(&policy.dispatch.egress_allow, dev).map_err(anyhow::Error::msg).context("dispatch.egress_allow")
 }
 
-/// The driver of lanes; none where the store carries fences only.
+/// The driver of lanes, or why there is none here.
 pub async fn start(
     fencepost: &Fencepost,
     node: &str,
@@ -44,17 +44,25 @@ pub async fn start(
     dev: bool,
     log: &Log,
     metrics: &Metrics,
-) -> anyhow::Result<Option<Dispatch>> {
+) -> anyhow::Result<Result<Dispatch, String>> {
     let engine = fencepost.engine();
     if !engine.promises().lanes {
-        return Ok(None);
+        return Ok(Err("this store carries fences only: events need PostgreSQL or a directory".to_owned()));
     }
     let (policy, settings) = (fencepost.policy(), &fencepost.policy().dispatch);
-    let Ok(scope) = policy.scope(SCOPE) else { return Ok(None) };
+    let Ok(scope) = policy.scope(SCOPE) else { return Ok(Err(format!("the scope {SCOPE} is not served here"))) };
     let vault = Arc::new(if dev {
         Vault::fixed(DEV_KEY)
     } else {
-        Vault::open(&key_file(policy, engine.promises().shared)?).map_err(anyhow::Error::msg)?
+        let path = match key_file(policy, engine.promises().shared) {
+            Ok(path) => path,
+            // Whoever wants fences only need not care.
+            Err(why) => {
+                log.line(Level::Warn, engine.now().0, "no events are dispatched").text("why", &why);
+                return Ok(Err(why));
+            }
+        };
+        Vault::open(&path).map_err(anyhow::Error::msg)?
     });
     let sending = webhook::Settings {
         attempt_ms_max: settings.timeout.as_millis() as u64,
@@ -90,17 +98,16 @@ pub async fn start(
         blocked_after: settings.blocked_after,
     };
     let dispatch = Dispatch::start(engine.clone(), scope.clone(), vault, Arc::new(sink), alerts, driving).await?;
-    Ok(Some(dispatch))
+    Ok(Ok(dispatch))
 }
 
 // Where the key is that seals secrets. One that each node made for itself could not open what another has sealed.
-fn key_file(policy: &Policy, shared: bool) -> anyhow::Result<PathBuf> {
+fn key_file(policy: &Policy, shared: bool) -> Result<PathBuf, String> {
     match &policy.dispatch.key_file {
         Some(path) => Ok(path.clone()),
-        None if shared => bail!(
-            "dispatch.key_file is not named: nodes that share a store need the same key. Make a file with \
-             `openssl rand -hex 32`, give it to every node, and name it in --config or as FENCEPOST_DISPATCH__KEY_FILE"
-        ),
+        None if shared => Err("dispatch.key_file is not named: nodes that share a store need the same key. Make a file \
+             with `openssl rand -hex 32`, give it to every node, and name it in --config or as FENCEPOST_DISPATCH__KEY_FILE"
+            .to_owned()),
         None => Ok(policy.server.data.join("secret.key")),
     }
 }

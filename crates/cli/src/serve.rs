@@ -218,7 +218,7 @@ async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<Ex
     let shutdown = async {
         stopping.await;
         // Nothing new leaves, and nobody waits for something new: what is under way may end.
-        if let Some(dispatch) = &dispatch {
+        if let Ok(dispatch) = &dispatch {
             dispatch.stop();
         }
         tokio::spawn(async move {
@@ -231,7 +231,7 @@ async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<Ex
     let drained = server::serve(listener, router(app.clone()), limits, tls, shutdown).await;
     watch.abort();
     let _ = watch.await;
-    if let Some(dispatch) = &dispatch {
+    if let Ok(dispatch) = &dispatch {
         dispatch.rest(settings.shutdown_grace.min(fencepost.policy().dispatch.timeout)).await;
     }
     let cut = match drained {

@@ -249,6 +249,13 @@ impl Directory {
         self.read().tenants.iter().cloned().collect()
     }
 
+    /// The executor of this name, where there is one.
+    pub fn executor(&self, id: &str) -> Option<Arc<Identity>> {
+        let table = self.read();
+        let mut known = table.tokens.values().chain(table.certificates.values()).map(|(identity, _)| identity);
+        known.find(|identity| identity.id == id && identity.has(Role::Executor)).cloned()
+    }
+
     /// Every identity that has this role, sorted.
     pub fn with_role(&self, role: Role) -> Vec<String> {
         let table = self.read();

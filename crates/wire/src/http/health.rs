@@ -34,7 +34,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>, request: Request) -> Res
 /// `GET /metrics`
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let engine = app.fencepost.engine();
-    if let Some(dispatch) = &app.dispatch {
+    if let Ok(dispatch) = &app.dispatch {
         app.metrics.deliveries.lanes(dispatch.counts(), engine.now());
     }
     let text = app.metrics.render(engine.waiting(), engine.stopped().is_none(), engine.wall_ahead_ms());

@@ -42,8 +42,8 @@ pub struct App {
     pub node: Node,
     /// Where the store is, without a password.
     pub store: String,
-    /// Events on their way out; none where the store cannot carry lanes.
-    pub dispatch: Option<Dispatch>,
+    /// Events on their way out, or why there are none here.
+    pub dispatch: Result<Dispatch, String>,
     /// Where events may be sent.
     pub egress: Egress,
 }

@@ -170,7 +170,7 @@ impl World {
         };
         let app = App {
             fencepost,
-            dispatch: Some(dispatch.clone()),
+            dispatch: Ok(dispatch.clone()),
             egress: Egress::new(&[], true).unwrap(),
             directory: Directory::of(holders),
             metrics: Metrics::default(),

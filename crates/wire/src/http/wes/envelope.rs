@@ -92,6 +92,15 @@ pub(super) fn read<'n>(caller: &Identity, node: &'n Node<'_>, bytes: usize) -> R
 
 /// The name of a warehouse.
 pub(super) fn warehouse<'n>(name: &'n str, at: &str) -> Result<&'n str, Problem> {
+    // Its lane would have the name of one that is polled.
+    if name.starts_with("poll:") {
+        return Err(wrong(Code::Malformed, at, "must not begin with `poll:`"));
+    }
+    readable(name, at)
+}
+
+/// A name that a person reads.
+pub(super) fn readable<'n>(name: &'n str, at: &str) -> Result<&'n str, Problem> {
     let fits = (1..=ID_CHARS_MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control);
     let detail = format!("must have 1 to {ID_CHARS_MAX} characters, none of them a control character");
     if fits { Ok(name) } else { Err(wrong(Code::Malformed, at, &detail)) }

@@ -41,9 +41,7 @@ fn malformed(detail: impl Into<String>) -> Problem {
 }
 
 fn dispatch(call: &Call) -> Result<&Dispatch, Problem> {
-    call.app.dispatch.as_ref().ok_or_else(|| {
-        Problem::new(Code::StoreUnsupported, "this store carries fences only: events need PostgreSQL or a directory")
-    })
+    call.app.dispatch.as_ref().map_err(|why| Problem::new(Code::StoreUnsupported, why.as_str()))
 }
 
 // The planner that calls.
@@ -98,7 +96,7 @@ impl<'c> Reach<'c> {
     /// `everywhere` are the roles that reach every planner; a planner reaches what is its own.
     fn of(call: &'c Call, named: Option<&str>, everywhere: &[Role]) -> Result<Self, Problem> {
         if everywhere.iter().any(|role| call.caller.has(*role)) {
-            return Ok(Self { planner: named.map(Tenant::new), warehouses: &Warehouses::All });
+            return Ok(Self { planner: named.map(Tenant::new), warehouses: &call.caller.warehouses });
         }
         let roles: Vec<Role> = everywhere.iter().copied().chain([Role::Planner]).collect();
         call.require(&roles)?;

@@ -121,6 +121,11 @@ async fn route(
     };
     let receiver_retain_ms = node.get("receiver_retention").map_or(Ok(RECEIVER_RETAIN_MS), span)?;
     let executor = executor(call, node)?;
+    // Who polls gets everything in its lane: a credential that is not for the warehouse must not be in it.
+    let polled = matches!(transport, Transport::Poll);
+    if polled && call.app.directory.executor(&executor).is_some_and(|known| !known.warehouses.allow(warehouse)) {
+        return Err(Problem::new(Code::Forbidden, "the executor's credential is not for that warehouse"));
+    }
     let drain = node.get("drain").map_or(Ok(None), drain)?;
     let (planner, warehouse) = (planner.clone(), warehouse.to_owned());
     // Its time is set when it is decided.
@@ -131,7 +136,7 @@ async fn route(
 // Who works there. Where only one identity can be meant, it need not be said.
 fn executor(call: &Call, node: &Node<'_>) -> Result<String, Problem> {
     if node.get("executor_id").is_some() {
-        return request::text(node, "executor_id").map(str::to_owned);
+        return envelope::readable(request::text(node, "executor_id")?, "/executor_id").map(str::to_owned);
     }
     let known = call.app.directory.with_role(Role::Executor);
     match known.as_slice() {
