@@ -213,30 +213,34 @@ impl Driver {
 
     /// Sends whatever may be sent.
     pub(super) fn pump(self: &Arc<Self>) {
-        let mut flights = Vec::new();
-        {
-            let mut table = self.table();
-            if self.stopped() || !self.membership.may_send() {
-                return;
-            }
-            while let Some(flight) = table.next() {
-                flights.push(flight);
-            }
-        }
-        for (id, flight) in flights {
-            self.under_way.fetch_add(1, Ordering::AcqRel);
-            let driver = self.clone();
-            self.runtime.spawn(async move {
-                driver.clone().fly(id, flight).await;
-                if driver.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    driver.rest.notify_one();
-                }
-            });
-        }
+        self.ready().into_iter().for_each(|flight| self.launch(flight));
     }
 
-    // One attempt, and its record. The lane goes on from there.
-    async fn fly(self: Arc<Self>, id: LaneId, mut flight: Flight) {
+    fn ready(&self) -> Vec<(LaneId, Flight)> {
+        let mut table = self.table();
+        if self.stopped() || !self.membership.may_send() {
+            return Vec::new();
+        }
+        std::iter::from_fn(|| table.next()).collect()
+    }
+
+    // One task flies on with whatever is next when it has landed: a busy lane needs no new one for each event.
+    fn launch(self: &Arc<Self>, flight: (LaneId, Flight)) {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        let driver = self.clone();
+        self.runtime.spawn(async move {
+            let mut next = Some(flight);
+            while let Some((id, flight)) = next {
+                next = driver.fly(id, flight).await;
+            }
+            if driver.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
+                driver.rest.notify_one();
+            }
+        });
+    }
+
+    // One attempt, and its record. The lane goes on from there; says what is to be flown next.
+    async fn fly(self: &Arc<Self>, id: LaneId, mut flight: Flight) -> Option<(LaneId, Flight)> {
         let entry = match flight.entry.take() {
             Some(entry) => Some(entry),
             None => self.head(id, flight.seq).await,
@@ -246,16 +250,14 @@ impl Driver {
             self.table().answered(&flight);
             tokio::time::sleep(RECORD_AGAIN).await;
             self.look_at(id);
-            self.land(id, Some(flight.lane));
-            return;
+            return self.land(id, Some(flight.lane));
         };
-        let Some(began) = self.engine().map(|engine| engine.now()) else { return };
+        let began = self.engine().map(|engine| engine.now())?;
         // Reading the head may have taken long, or this process may have slept.
         if !self.membership.may_send() {
             self.table().answered(&flight);
             self.look_at(id);
-            self.land(id, Some(flight.lane));
-            return;
+            return self.land(id, Some(flight.lane));
         }
         let clock = tokio::time::Instant::now();
         let delivery = Delivery {
@@ -299,15 +301,15 @@ impl Driver {
                     let at = letter.entry.redrive_of.unwrap_or((id, flight.seq));
                     self.alarm.died(&flight.name, at, &letter);
                 }
-                self.land(id, Some(lane));
+                self.land(id, Some(lane))
             }
             // A person was faster.
             Some(Reply::NotHead { .. }) => {
                 self.look_at(id);
-                self.land(id, Some(flight.lane));
+                self.land(id, Some(flight.lane))
             }
             Some(_) => self.land(id, None),
-            None => {}
+            None => None,
         }
     }
 
@@ -331,13 +333,25 @@ impl Driver {
         }
     }
 
-    fn land(self: &Arc<Self>, id: LaneId, lane: Option<Arc<Lane>>) {
-        let Some(engine) = self.engine() else { return };
-        self.table().landed(id, lane, engine.now());
-        drop(engine);
-        self.clock.notify_one();
-        self.reads.notify_one();
-        self.pump();
+    // Says what this task may fly next; all else that is ready goes by itself.
+    fn land(self: &Arc<Self>, id: LaneId, lane: Option<Arc<Lane>>) -> Option<(LaneId, Flight)> {
+        let now = self.engine()?.now();
+        // A lane that goes on wakes nobody: only what waits for a time, or must be read, does.
+        let waits = lane.as_ref().is_some_and(|lane| lane.trouble.is_some());
+        let mut table = self.table();
+        table.landed(id, lane, now);
+        let unread = table.has_unread();
+        drop(table);
+        if waits {
+            self.clock.notify_one();
+        }
+        if unread {
+            self.reads.notify_one();
+        }
+        let mut ready = self.ready().into_iter();
+        let own = ready.next();
+        ready.for_each(|flight| self.launch(flight));
+        own
     }
 
     // Reads lanes together, with their tails and routes.
@@ -398,8 +412,13 @@ impl Listener for Ear {
         match (append.driven, seq) {
             (None, seq) => driver.polls.appended(append.lane, seq),
             (Some(epoch), Some(seq)) => {
-                driver.table().appended(append.lane, epoch, seq, &append.entry);
-                driver.reads.notify_one();
+                let mut table = driver.table();
+                table.appended(append.lane, epoch, seq, &append.entry);
+                let unread = table.has_unread();
+                drop(table);
+                if unread {
+                    driver.reads.notify_one();
+                }
                 driver.pump();
             }
             // A commit whose outcome is unknown may still land: the lane is looked at now, and once more.

@@ -239,6 +239,10 @@ impl Table {
         known.into_iter().for_each(|id| self.look_at(id));
     }
 
+    pub(super) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
     /// Lanes whose rows must be read. What has happened until now the read will see.
     pub(super) fn unread(&mut self) -> Vec<LaneId> {
         let unread = std::mem::take(&mut self.unread);
