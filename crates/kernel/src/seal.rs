@@ -18,7 +18,7 @@ use crate::{
 /// INVARIANT one-seal: whatever is asked, a sealed receipt never changes within its retention.
 pub(crate) fn seal(seal: &Seal, rows: &impl Rows, now: Millis) -> Decision {
     let Some(fence) = live(&seal.target, rows, now) else {
-        return Decision::reply(Reply::FencedOff { current: None });
+        return fenced_off(&seal.target, seal.token, rows, now);
     };
     if fence.token != seal.token {
         return refuse(&seal.target, fence, seal.token, rows, now);
@@ -48,7 +48,7 @@ pub(crate) fn seal(seal: &Seal, rows: &impl Rows, now: Millis) -> Decision {
 /// See [`crate::Command::Renew`].
 pub(crate) fn renew(renew: &Renew, rows: &impl Rows, now: Millis) -> Decision {
     let Some(fence) = live(&renew.target, rows, now).filter(|fence| fence.token == renew.token) else {
-        return Decision::reply(fenced_off(&renew.target, rows, now));
+        return fenced_off(&renew.target, renew.token, rows, now);
     };
     match (fence.phase(now), &fence.state) {
         (Phase::Pending | Phase::Lapsed, _) => {
@@ -66,7 +66,7 @@ pub(crate) fn renew(renew: &Renew, rows: &impl Rows, now: Millis) -> Decision {
 /// See [`crate::Command::Release`].
 pub(crate) fn release(release: &Release, rows: &impl Rows, now: Millis) -> Decision {
     let Some(fence) = live(&release.target, rows, now).filter(|fence| fence.token == release.token) else {
-        return Decision::reply(fenced_off(&release.target, rows, now));
+        return fenced_off(&release.target, release.token, rows, now);
     };
     match &fence.state {
         State::Released { .. } => Decision::reply(Reply::Released { replay: true }),
@@ -128,8 +128,20 @@ fn live<'r>(target: &Target, rows: &'r impl Rows, now: Millis) -> Option<&'r Fen
     fence_of(rows, RowKey::fence(target.key)).filter(|fence| fence.phase(now) != Phase::Expired)
 }
 
-fn fenced_off(target: &Target, rows: &impl Rows, now: Millis) -> Reply {
-    Reply::FencedOff { current: live(target, rows, now).and_then(holder) }
+// INVARIANT final-refusal: who was told that its claim is over is never let back in. Elsewhere a command of the same
+// holder may have been decided before the expiry and land only now: the refusal moves the row, so that it cannot.
+// The row itself stays for as long as any that is over: a claim that guesses that there is none must still find it.
+fn fenced_off(target: &Target, token: Token, rows: &impl Rows, now: Millis) -> Decision {
+    let key = RowKey::fence(target.key);
+    let reply = Reply::FencedOff { current: live(target, rows, now).and_then(holder) };
+    let own = fence_of(rows, key).filter(|fence| fence.token == token && fence.phase(now) == Phase::Expired);
+    match own.map(|fence| (fence, &fence.state)) {
+        Some((fence, State::Pending { forget_at: Some(over), .. })) => {
+            let given_up = Fence { state: State::Released { at: *over, expires: *over }, ..fence.clone() };
+            Decision::new(vec![write(rows, key, Some(given_up.into()))], reply)
+        }
+        _ => Decision::reply(reply),
+    }
 }
 
 fn holder(fence: &Fence) -> Option<Token> {

@@ -12,6 +12,7 @@ mod kernel {
     mod dispatch_table_redrive;
     mod dispatch_table_routes;
     mod fence_table;
+    mod jcs_vectors;
     mod json;
     mod json_oracle;
     mod key;
@@ -19,6 +20,7 @@ mod kernel {
     mod lane_world;
     mod mask;
     mod model;
+    mod patch_vectors;
     mod properties;
     mod retry;
     mod seal;

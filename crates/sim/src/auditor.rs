@@ -128,11 +128,11 @@ fn over(history: &History, op: &Op) -> usize {
     }
 }
 
-/// Whether the one was over before the other began; within a batch, whether it stood first. Where nodes share a store,
-/// a batch is not one commit: only what is asked of one key keeps its order.
+/// Whether the one was over before the other began; within a batch, whether it stood first. Where nodes share a store, or
+/// a row expires and is dropped before its commit, a batch is not one commit: only what is asked of one key keeps its order.
 fn before(history: &History, first: Entry<'_>, second: Entry<'_>) -> bool {
     if first.op.group == second.op.group {
-        let ordered = !history.shared_runs.contains(&first.op.run) || first.op.key() == second.op.key();
+        let ordered = !history.parted_runs.contains(&first.op.run) || first.op.key() == second.op.key();
         return ordered && first.op.place < second.op.place;
     }
     over(history, first.op) < second.op.invoked.line

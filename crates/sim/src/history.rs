@@ -188,8 +188,8 @@ pub struct History {
     pub effects: Vec<Effect>,
     /// The line at which each run of the store ended.
     pub run_ends: Vec<usize>,
-    /// The runs in which nodes shared the store.
-    pub shared_runs: BTreeSet<usize>,
+    /// The runs in which a batch was not always one commit: nodes shared the store, or a row had moved by then.
+    pub parted_runs: BTreeSet<usize>,
     /// The rules by scope.
     pub rules: BTreeMap<String, Rules>,
     /// How often each kind of event happened.

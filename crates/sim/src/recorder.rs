@@ -98,9 +98,11 @@ impl Recorder {
         self.lock().ops.iter().map(|op| (op.base.clone(), op.seq)).collect()
     }
 
-    /// In this run, nodes share the store.
-    pub(crate) fn shared(&self, run: usize) {
-        self.lock().shared_runs.insert(run);
+    /// In the present run, a batch is not always one commit.
+    pub(crate) fn batches_part(&self) {
+        let mut history = self.lock();
+        let run = history.run_ends.len();
+        history.parted_runs.insert(run);
     }
 
     /// A run of the store is over: nothing sent to it can happen any more.

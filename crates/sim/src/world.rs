@@ -138,7 +138,7 @@ impl World {
             recorder.tally("restarted_in_the_past");
         }
         if shared {
-            recorder.shared(self.runs);
+            recorder.batches_part();
         }
         recorder.note(format_args!("run {} starts: floor {floor_ms}, {count} nodes, shared: {shared}", self.runs));
         let (clocks, network) = (self.clocks.clone(), self.network.clone());

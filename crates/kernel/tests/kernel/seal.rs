@@ -250,3 +250,29 @@ fn a_late_repeat_of_a_resolution_does_not_end_a_later_doubt() {
     assert!(!replay(world.run(&Command::Resolve(named))));
     assert_eq!(world.phase(&target), "released");
 }
+
+// INVARIANT final-refusal: what was decided before the expiry cannot land after the refusal, which moved the row.
+#[test]
+fn final_refusal_moves_the_row_once_and_forgets_it_no_later() {
+    let asks: [fn(&Target, Token) -> Command; 3] = [|target, token| seal(target, token, "1"), renew, release];
+    for (early, late) in asks.iter().flat_map(|early| asks.iter().map(move |late| (early, late))) {
+        let (target, mut world) = (target(), World::new());
+        let token = world.granted(&claim(&target)).token;
+        world.pass(LEASE_MS + RETAIN_MS - 1);
+        let in_flight = world.decide(&early(&target, token));
+        assert!(!in_flight.writes.is_empty());
+        world.pass(1);
+        let stranger = world.decide(&late(&target, Token(token.0 - 1)));
+        assert!(stranger.only_answers(), "only the holder's own claim can be revived");
+        assert!(matches!(world.run(&late(&target, token)), Reply::FencedOff { current: None }));
+        assert!(!world.commit(&in_flight.writes), "refused, and then done all the same");
+        assert_eq!(world.fence(&target).unwrap().expires_at(), Some(world.now));
+        assert!(world.decide(&late(&target, token)).only_answers(), "a second refusal costs no commit");
+        // A node whose clock is a little behind says the same.
+        world.now.0 -= 1;
+        assert!(matches!(world.run(&seal(&target, token, "1")), Reply::FencedOff { current: None }));
+        assert!(matches!(world.run(&renew(&target, token)), Reply::FencedOff { current: None }));
+        world.pass(1);
+        assert_eq!(world.granted(&claim(&target)).attempt, 1, "a new life");
+    }
+}

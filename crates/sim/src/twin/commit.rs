@@ -135,6 +135,7 @@ impl Twin {
         let moved = verdicts.iter().filter(|verdict| **verdict == Verdict::Moved).count();
         if moved > 0 {
             self.recorder.count("moved", format_args!("{moved} of {} sets", sets.len()));
+            self.recorder.batches_part();
         }
         Ok(verdicts)
     }

@@ -1,11 +1,12 @@
 //! What time a decision is made at where another node writes between its reading and its commit.
-//! Both were found by seeds. Called by the test runner.
+//! All were found by seeds. Called by the test runner.
 
 use std::sync::Arc;
 
 use fencepost_kernel::{
     Command, Millis, Reply, Tenant,
-    command::{Claim, Release, Renew},
+    command::{Claim, Release, Renew, Seal},
+    fence::Token,
     key::Target,
     scope::{OnLapse, Scope},
 };
@@ -59,5 +60,52 @@ async fn a_claim_is_dated_after_the_release_that_it_stands_on() {
     match &late.await.expect("the node lives").expect("replies")[0] {
         Reply::New(granted) => assert_eq!(granted.lease_expires, Millis(9_500)),
         other => panic!("{other:?}"),
+    }
+}
+
+// Seeds 1057936 and 1077799: the rows were read slowly, and their lease ran out between the question and the commit. Judged at
+// the time of the question, the renewal was written over a later one, and ended a doubt that others had been told of.
+#[tokio::test]
+async fn a_renewal_is_never_dated_before_the_rows_that_it_is_written_over() {
+    let pair = Pair::start().await;
+    let token = claimed_by_second(&pair, &claim("k", 500)).await;
+    let renew = |lease_ms| Command::Renew(Renew { target: target("k"), token, lease_ms });
+    let slow = pair.way.loads.lock().await;
+    let late = pair.ask_first(vec![renew(60_000), claim("free", 100)]).await;
+    pair.set_clock_ms(1_400);
+    assert!(matches!(pair.second.ask(&renew(500)).await, Ok(Reply::Renewed { .. })));
+    pair.set_clock_ms(5_000);
+    drop(slow);
+    let replies = late.await.expect("the node lives").expect("replies");
+    assert!(matches!(replies[0], Reply::InDoubt { since: Millis(1_900) }), "{:?}", replies[0]);
+    assert!(matches!(replies[1], Reply::New(_)), "{:?}", replies[1]);
+}
+
+// Seed 305123: a renewal hung in the store while its fence expired; the holder asked another node and was told that its
+// claim was over; then the renewal went through. With a seal it is worse: refused, the holder undoes its effect.
+// INVARIANT final-refusal
+#[tokio::test]
+async fn final_refusal_holds_for_what_was_decided_before_the_expiry_and_lands_after_it() {
+    let mut recover = target("k");
+    let (scope, retain_ms) = (Arc::make_mut(&mut recover.scope), 1_000);
+    (scope.on_lapse, scope.retain_ms) = (OnLapse::Recover, retain_ms);
+    let asks: [fn(Target, Token) -> Command; 3] = [
+        |target, token| Command::Renew(Renew { target, token, lease_ms: 60_000 }),
+        |target, token| Command::Seal(Seal { target, token, effect_id: "e".to_owned(), receipt: "done".into() }),
+        |target, token| Command::Release(Release { target, token }),
+    ];
+    for (late, told) in asks.iter().flat_map(|late| asks.iter().map(move |told| (late, told))) {
+        let pair = Pair::start().await;
+        let claim = Claim { target: recover.clone(), body: None, version: None, source: None, lease_ms: 500 };
+        let token = claimed_by_second(&pair, &Command::Claim(claim)).await;
+        let stopped = pair.way.commits.lock().await;
+        let late = pair.ask_first(vec![late(recover.clone(), token)]).await;
+        // One retention after the lease, as it is written.
+        pair.set_clock_ms(1_500 + retain_ms);
+        let refused = pair.second.ask(&told(recover.clone(), token)).await.expect("an answer");
+        assert!(matches!(refused, Reply::FencedOff { current: None }), "{refused:?}");
+        drop(stopped);
+        let replies = late.await.expect("the node lives").expect("replies");
+        assert!(matches!(replies[0], Reply::FencedOff { current: None }), "{:?}", replies[0]);
     }
 }
