@@ -1,0 +1,261 @@
+//! One effect to be had once: a scope, a key, and how to claim it. The words are the library's.
+//! A claim whose answer was lost cannot be told from somebody else's: it is waited for, never assumed.
+
+use std::{future::Future, time::Duration};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::{
+    Claim, Client, Error, RunError,
+    json::{self, Object, Writer},
+    retry::Tries,
+};
+
+/// Unless said otherwise. Short, since it is renewed: it is also how long a lost answer to a claim costs.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// What a holder did: the id of the effect, and the bytes that every duplicate gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The id of the effect.
+    pub effect_id: String,
+    /// What duplicates get, byte for byte: one JSON value.
+    pub receipt: Bytes,
+}
+
+impl Done {
+    /// An effect and its receipt.
+    pub fn new(effect_id: impl Into<String>, receipt: impl Into<Bytes>) -> Self {
+        Self { effect_id: effect_id.into(), receipt: receipt.into() }
+    }
+}
+
+/// Why an effect did not come to its end, in the words that matter to the next caller.
+#[derive(Debug)]
+pub enum Failure<E> {
+    /// Nothing happened: the key is free again at once.
+    NotApplied(E),
+    /// It may have happened: the claim keeps its lease, and the next holder is told.
+    Unknown(E),
+}
+
+/// What `run` gives to every caller, first or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The id of the effect.
+    pub effect_id: String,
+    /// The first one's receipt.
+    pub receipt: Bytes,
+    /// Whether somebody, perhaps this caller before a crash, had the effect earlier.
+    pub replayed: bool,
+}
+
+/// The answer to a claim that was not refused.
+#[derive(Clone)]
+pub enum Claimed {
+    /// The caller may act.
+    New(Claim),
+    /// Somebody did.
+    Duplicate(Outcome),
+}
+
+/// One effect to be had once.
+#[derive(Clone)]
+pub struct Effect {
+    client: Client,
+    scope: String,
+    fields: Vec<(String, String)>,
+    tenant: Option<String>,
+    seq: Option<u64>,
+    body: Option<Bytes>,
+    version: Option<String>,
+    source: Option<(String, String)>,
+    lease: Duration,
+    wait: Duration,
+}
+
+impl Effect {
+    pub(crate) fn new(client: Client, scope: &str) -> Self {
+        let (tenant, seq, body, version, source) = (None, None, None, None, None);
+        let (fields, wait) = (Vec::new(), Duration::ZERO);
+        Self { client, scope: scope.to_owned(), fields, tenant, seq, body, version, source, lease: LEASE, wait }
+    }
+
+    /// The key fields, in any order; exactly those of the scope.
+    pub fn key(mut self, fields: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
+        self.fields = fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        self
+    }
+
+    /// Whose key it is, where an admin asks; everybody else's credential says.
+    pub fn tenant(mut self, tenant: &str) -> Self {
+        self.tenant = Some(tenant.to_owned());
+        self
+    }
+
+    /// The JSON the effect is asked with; another body under the same key is a conflict.
+    pub fn body(mut self, json: impl Into<Bytes>) -> Self {
+        self.body = Some(json.into());
+        self
+    }
+
+    /// The version of the source; one below the last sealed is stale.
+    pub fn version(mut self, version: u64) -> Self {
+        self.version = Some(version.to_string());
+        self
+    }
+
+    /// The same for versions that are texts.
+    pub fn version_text(mut self, version: &str) -> Self {
+        self.version = Some(json::quoted(version));
+        self
+    }
+
+    /// What the effect comes from.
+    pub fn source(mut self, kind: &str, id: &str) -> Self {
+        self.source = Some((kind.to_owned(), id.to_owned()));
+        self
+    }
+
+    /// The `seq`th deliberate repetition of the effect, from 1.
+    pub fn again(mut self, seq: u64) -> Self {
+        self.seq = Some(seq);
+        self
+    }
+
+    /// How long a holder may be silent, 30 s unless said; `run` renews while it runs.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How long to wait for somebody else's outcome before giving up.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Asks for the right to act. Safe to repeat, with one cost: where the answer is lost on the way, the next try meets
+    /// this call's own claim. It then waits, within the deadline, until that lease runs out, and is let in as `recovering`;
+    /// in a scope that holds lapsed claims, the key is in doubt.
+    pub async fn claim(&self) -> Result<Claimed, Error> {
+        let path = if self.seq.is_some() { "/v1/fences/again" } else { "/v1/fences/claim" };
+        let request = self.request()?;
+        let mut tries = Tries::new(self.client.retry()).longer(self.wait);
+        let wait_until = Instant::now() + self.wait;
+        loop {
+            let patience = match tries.unanswered {
+                true => tries.left().saturating_sub(Duration::from_secs(1)),
+                false => wait_until.saturating_duration_since(Instant::now()),
+            };
+            // Longer waits are several requests.
+            let wait = patience.min(tries.wait_max());
+            let begun = Instant::now();
+            let body = request.clone().number("wait_ms", wait.as_millis() as u64).end();
+            let problem = match self.client.ask(path, body, &mut tries).await {
+                Ok(reply) => return self.read(reply.body),
+                Err(Error::InFlight { problem, .. }) => problem,
+                Err(error) => return Err(error),
+            };
+            let perhaps_own = tries.unanswered;
+            if !perhaps_own && Instant::now() >= wait_until {
+                return Err(Error::InFlight { problem, perhaps_own });
+            }
+            // A server with too many waiters answers at once; asking at once again would be a storm.
+            let waited = !wait.is_zero() && begun.elapsed() >= wait;
+            if !waited && tries.pause(problem.retry_after.unwrap_or_default()).await.is_break() {
+                return Err(Error::InFlight { problem, perhaps_own });
+            }
+        }
+    }
+
+    /// Has the effect once: the first caller runs it, everyone else gets the receipt. Renews the lease while the effect
+    /// runs. If this future is dropped half-way, the claim stays until its lease runs out.
+    pub async fn run<F, Fut, E>(&self, effect: F) -> Result<Outcome, RunError<E>>
+    where
+        F: FnOnce(Claim) -> Fut,
+        Fut: Future<Output = Result<Done, Failure<E>>>,
+    {
+        let claim = match self.claim().await.map_err(RunError::Claim)? {
+            Claimed::Duplicate(outcome) => return Ok(outcome),
+            Claimed::New(claim) => claim,
+        };
+        match claim.keep(effect(claim.clone())).await {
+            Ok(done) => match claim.seal(done.effect_id.clone(), done.receipt.clone()).await {
+                Ok(()) => Ok(Outcome { effect_id: done.effect_id, receipt: done.receipt, replayed: false }),
+                Err(cause) => Err(RunError::Unsealed { done, cause }),
+            },
+            Err(Failure::NotApplied(error)) => {
+                // If even the release fails, the lease ends the claim; the caller hears of its own failure.
+                let _ = claim.release().await;
+                Err(RunError::Effect(error))
+            }
+            Err(Failure::Unknown(error)) => Err(RunError::Effect(error)),
+        }
+    }
+
+    /// What happened under the key, as JSON; none where it is unknown.
+    pub async fn lookup(&self) -> Result<Option<Bytes>, Error> {
+        let mut query = format!("scope={}", encoded(&self.scope));
+        let seq = self.seq.map(|seq| ("seq".to_owned(), seq.to_string()));
+        let tenant = self.tenant.clone().map(|tenant| ("tenant".to_owned(), tenant));
+        for (name, value) in self.fields.iter().cloned().chain(seq).chain(tenant) {
+            query += &format!("&{}={}", encoded(&name), encoded(&value));
+        }
+        let reply = self.client.get(&format!("/admin/idempotency/lookup?{query}")).await?;
+        let exists = Object::parse(&reply.body).and_then(|object| object.truth("exists")).unwrap_or_default();
+        Ok(exists.then_some(reply.body))
+    }
+
+    /// The claim as a command of a batch. It cannot wait.
+    pub fn command(&self) -> Result<String, Error> {
+        Ok(self.request()?.text("op", if self.seq.is_some() { "again" } else { "claim" }).end())
+    }
+
+    fn target(&self) -> Writer {
+        let key = self.fields.iter().fold(Writer::new(), |key, (name, value)| key.text(name, value)).end();
+        Writer::new()
+            .text("scope", &self.scope)
+            .raw("key", &key)
+            .maybe("tenant", self.tenant.as_deref().map(json::quoted).as_deref())
+            .maybe("seq", self.seq.map(|seq| seq.to_string()).as_deref())
+    }
+
+    fn request(&self) -> Result<Writer, Error> {
+        let body = self.body.as_deref().map(json::value).transpose();
+        let body = body.map_err(|bad| Error::Invalid(format!("the body: {bad}")))?;
+        let source = self.source.as_ref().map(|(kind, id)| Writer::new().text("type", kind).text("id", id).end());
+        Ok(self
+            .target()
+            .number("lease_ms", self.lease.as_millis() as u64)
+            .maybe("body", body.as_deref())
+            .maybe("version", self.version.as_deref())
+            .maybe("source", source.as_deref()))
+    }
+
+    /// The server's answer in these words.
+    pub(crate) fn read(&self, body: Bytes) -> Result<Claimed, Error> {
+        let foreign = || Error::Invalid("the answer is not one of Fencepost's".into());
+        let answer = Object::parse(&body).ok_or_else(foreign)?;
+        match answer.text("decision").as_deref() {
+            Some("new") => Claim::read(&self.client, self.target(), self.lease, &answer).map(Claimed::New),
+            Some("duplicate") => answer.text("effect_id").zip(answer.raw("receipt")).map(|(effect_id, receipt)| {
+                let receipt = Bytes::copy_from_slice(receipt.as_bytes());
+                Claimed::Duplicate(Outcome { effect_id, receipt, replayed: true })
+            }),
+            _ => None,
+        }
+        .ok_or_else(foreign)
+    }
+}
+
+/// A query's name or value, percent-encoded.
+fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |out, byte| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            out + char::from(byte).encode_utf8(&mut [0])
+        }
+        _ => out + &format!("%{byte:02X}"),
+    })
+}

@@ -1,0 +1,136 @@
+"""A server and a credential: effects, batches, and requests to APIs behind the gateway."""
+
+from __future__ import annotations
+
+import functools
+import json
+import ssl
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+
+from ._effect import Done, Effect, Outcome
+from ._errors import Problem, Unavailable
+from ._http import Reply, Transport
+from ._json import dumps
+from ._retry import GaveUp, Retry, Tries, retry_after_s, uuid7
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The API's own answer, whatever its status."""
+
+    status: int
+    headers: List[Tuple[str, str]]
+    body: bytes
+    replayed: bool
+    """Whether it is the stored answer to an earlier request with this key."""
+    idempotency_key: str
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Fencepost:
+    """A client. Threads may share it; each keeps a connection of its own."""
+
+    def __init__(
+        self, url: str, token: str, retry: Optional[Retry] = None, context: Optional[ssl.SSLContext] = None
+    ) -> None:
+        self.retry = retry or Retry()
+        self._transport = Transport(url, context)
+        self._headers = {"Authorization": "Bearer " + token}
+
+    def scope(self, name: str) -> Effect:
+        """An effect of this scope."""
+        return Effect(self, name)
+
+    def once(
+        self, scope: str, key: Callable[..., Mapping[str, Any]], **options: Any
+    ) -> Callable[[Callable[..., Done]], Callable[..., Outcome]]:
+        """Makes a function run once for each key. `key` gets the call's arguments; the function gets the claim before them
+        and returns `Done`; callers get the `Outcome`. Options are those of the effect: `lease_s`, `wait_s`.
+
+            @fencepost.once("BOOKING", key=lambda case, group: {"caseUrn": case, "waveUrn": "w", "groupId": group})
+            def book(claim, case, group): ...
+        """
+
+        def decorate(function: Callable[..., Done]) -> Callable[..., Outcome]:
+            @functools.wraps(function)
+            def run(*args: Any, **kwargs: Any) -> Outcome:
+                effect = self.scope(scope).key(**key(*args, **kwargs)).options(**options)
+                return effect.run(lambda claim: function(claim, *args, **kwargs))
+
+            return run
+
+        return decorate
+
+    def batch(self, commands: Iterable[Mapping[str, Any]]) -> List[Dict[str, Any]]:
+        """Asks several commands in one commit, in their order; each has its own `status` and `body`. A batch whose answer is
+        lost is asked again whole: its claims then meet themselves and are in flight until their lease runs out."""
+        reply = self._post("/v1/fences/batch", dumps({"commands": list(commands)}).encode(), Tries(self.retry))
+        results: List[Dict[str, Any]] = json.loads(reply.body)["results"]
+        return results
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json_body: Any = None,
+        body: Optional[bytes] = None,
+        headers: Optional[Mapping[str, str]] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> Answer:
+        """A request to an API behind the gateway: sent again with the same key while that may help. The key is a fresh UUID v7
+        unless you have one; who wants retries to be safe over a restart keeps it with the work. What Fencepost itself refuses
+        is raised; every other answer is the API's."""
+        key = idempotency_key or uuid7()
+        sent = dict(self._headers)
+        if json_body is not None:
+            body = dumps(json_body).encode()
+            sent["Content-Type"] = "application/json"
+        tries = Tries(self.retry)
+        # Who comes while the first request is under way is answered as soon as that one is.
+        if not any(name.lower() == "prefer" for name in headers or {}):
+            sent["Prefer"] = "wait=%d" % tries.wait_s_max
+        sent.update(headers or {})
+        sent["Idempotency-Key"] = key
+        while True:
+            reply = tries.send(self._transport, method, path, sent, body or b"")
+            if isinstance(reply, GaveUp):
+                if reply.last is None:
+                    raise Unavailable(reply.why, tries.made, tries.unanswered, None)
+                return self._answer(reply.last, key, tries)
+            problem = Problem.read(reply.status, reply.body, retry_after_s(reply))
+            if problem.code != "in-flight" or not tries.pause(problem.retry_after_s or 0.0):
+                return self._answer(reply, key, tries)
+
+    def close(self) -> None:
+        """Closes the calling thread's connection."""
+        self._transport.close()
+
+    @staticmethod
+    def _answer(reply: Reply, key: str, tries: Tries) -> Answer:
+        problem = Problem.read(reply.status, reply.body, retry_after_s(reply))
+        if problem.code:
+            raise problem.error(perhaps_own=tries.unanswered)
+        replayed = reply.header("idempotency-replayed") == "true"
+        return Answer(reply.status, reply.headers, reply.body, replayed, key)
+
+    def _post(self, path: str, body: bytes, tries: Tries) -> Reply:
+        """Posts a document until there is an answer that stands. A refusal is raised. For the rest of this package."""
+        return self._settle("POST", path, {"Content-Type": "application/json"}, body, tries)
+
+    def _get(self, path: str) -> Reply:
+        """Reads a document. For the rest of this package."""
+        return self._settle("GET", path, {}, b"", Tries(self.retry))
+
+    def _settle(self, method: str, path: str, headers: Dict[str, str], body: bytes, tries: Tries) -> Reply:
+        reply: Union[Reply, GaveUp] = tries.send(self._transport, method, path, {**self._headers, **headers}, body)
+        if isinstance(reply, GaveUp):
+            last = reply.last
+            problem = Problem.read(last.status, last.body, retry_after_s(last)) if last else None
+            raise Unavailable(reply.why, tries.made, tries.unanswered, problem)
+        if reply.status >= 300:
+            raise Problem.read(reply.status, reply.body, retry_after_s(reply)).error()
+        return reply

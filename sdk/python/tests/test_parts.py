@@ -1,0 +1,58 @@
+"""What needs no server."""
+
+import time
+import unittest
+import uuid
+from email.utils import formatdate
+
+from fencepost import Done, Fencepost, Retry, uuid7
+from fencepost._http import Reply
+from fencepost._json import raw_members
+from fencepost._retry import retry_after_s
+
+
+class Parts(unittest.TestCase):
+    def test_a_member_keeps_its_exact_text(self) -> None:
+        text = ' { "a" : {"b" : 1.0, "c":"\\u00e9}"} , "d":[1, 2],"e":null } '
+        self.assertEqual(raw_members(text), {"a": '{"b" : 1.0, "c":"\\u00e9}"}', "d": "[1, 2]", "e": "null"})
+        self.assertEqual(raw_members("{}"), {})
+
+    def test_a_receipt_cannot_end_the_document_it_is_put_into(self) -> None:
+        with self.assertRaises(ValueError):
+            Done("x", receipt_json='{},"token":1')
+        with self.assertRaises(ValueError):
+            Done("x", float("nan"))
+
+    def test_keys_are_uuids_of_version_7_that_sort_by_time(self) -> None:
+        before = int(time.time() * 1000)
+        made = [uuid7() for _ in range(1000)]
+        after = int(time.time() * 1000)
+        self.assertEqual(len(set(made)), 1000)
+        for key in made:
+            known = uuid.UUID(key)
+            self.assertEqual((known.version, known.variant), (7, uuid.RFC_4122))
+            self.assertTrue(before <= known.int >> 80 <= after)
+
+    def test_pauses_are_random_below_a_ceiling_that_doubles_to_its_maximum(self) -> None:
+        retry = Retry()
+        for number, ceiling_s in ((1, 0.1), (2, 0.2), (5, 1.6), (7, 5.0), (4_000_000_000, 5.0)):
+            pauses = [retry.pause_before(number) for _ in range(2000)]
+            self.assertTrue(ceiling_s * 0.9 < max(pauses) <= ceiling_s, number)
+            self.assertLess(min(pauses), ceiling_s * 0.1)
+
+    def test_retry_after_is_seconds_or_a_date(self) -> None:
+        def read(text: str) -> object:
+            return retry_after_s(Reply(503, [("Retry-After", text)], b""))
+
+        self.assertEqual(read("3"), 3)
+        self.assertEqual(read("Sun, 06 Nov 1994 08:49:37 GMT"), 0)
+        soon = read(formatdate(time.time() + 100, usegmt=True))
+        self.assertTrue(isinstance(soon, float) and 90 < soon <= 100)
+        self.assertIsNone(read("soon"))
+        self.assertIsNone(read("-1"))
+        self.assertIsNone(retry_after_s(Reply(503, [], b"")))
+
+    def test_an_address_that_is_none_is_refused_at_once(self) -> None:
+        for address in ("127.0.0.1:7411", "ftp://x", "http://", "http://u:p@x"):
+            with self.assertRaises(ValueError):
+                Fencepost(address, "token")
