@@ -20,6 +20,7 @@ use tower_service::Service;
 use crate::{
     Claimed, Error, Fencepost,
     answer::{Answer, Meaning, meaning},
+    idempotency_key,
 };
 
 /// Bodies, asked and answered, are held in memory up to this size.
@@ -147,12 +148,13 @@ where
 {
     let (parts, body) = request.into_parts();
     let safe = matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE);
-    if safe || !parts.headers.contains_key("idempotency-key") {
-        let request = Request::from_parts(parts, pass(body));
-        return inner.call(request).await.map(|response| response.map(|body| pass(body)));
-    }
-    let Some(key) = idempotency_key(&parts.headers) else {
-        return Ok(problem(400, "malformed-request", "Idempotency-Key must be one value of 1 to 255 bytes"));
+    let key = match idempotency_key::parse(&parts.headers) {
+        Ok(Some(key)) if !safe => key,
+        Err(malformed) if !safe => return Ok(problem(400, "malformed-request", &malformed.to_string())),
+        _ => {
+            let request = Request::from_parts(parts, pass(body));
+            return inner.call(request).await.map(|response| response.map(|body| pass(body)));
+        }
     };
     let Some(tenant) = tenant(&Request::from_parts(parts.clone(), ())) else {
         return Ok(problem(401, "unauthorized", "the request is nobody's"));
@@ -302,32 +304,6 @@ fn refused(refusal: Error) -> Response<Passed> {
         Error::WrongKey(_) | Error::WrongBody(_) => problem(400, "malformed-request", "the request cannot be fenced"),
         _ => problem(503, "store-unavailable", "the fence store does not answer; nothing was done"),
     }
-}
-
-/// The one value of `Idempotency-Key`, as an sf-string or bare; none where it is repeated, empty or too long.
-pub fn idempotency_key(headers: &HeaderMap) -> Option<String> {
-    let mut values = headers.get_all("idempotency-key").iter();
-    let value = values.next()?.to_str().ok()?.trim();
-    if values.next().is_some() {
-        return None;
-    }
-    let key = match value.strip_prefix('"') {
-        None => value.to_owned(),
-        Some(rest) => {
-            let inner = rest.strip_suffix('"')?;
-            let mut key = String::new();
-            let mut letters = inner.chars();
-            while let Some(letter) = letters.next() {
-                match letter {
-                    '\\' => key.push(letters.next().filter(|escaped| matches!(escaped, '"' | '\\'))?),
-                    '"' => return None,
-                    plain => key.push(plain),
-                }
-            }
-            key
-        }
-    };
-    ((1..=255).contains(&key.len()) && key.bytes().all(|byte| (0x20..0x7f).contains(&byte))).then_some(key)
 }
 
 fn problem(status: u16, code: &str, detail: &str) -> Response<Passed> {

@@ -1,5 +1,5 @@
-//! The signatures on a delivery, made and verified: X-FGAI, Standard Webhooks, and our own over headers and body.
-//! Never reads a clock, and never compares in a time that tells how much was right.
+//! The signatures on a delivery, made and verified: X-FGAI, Standard Webhooks, and our own over headers and body; those of
+//! Stripe and GitHub only verified. Never reads a clock, and never compares in a time that tells how much was right.
 //! Called by the webhook sink to sign, and by receivers to verify.
 
 use std::{borrow::Cow, fmt};
@@ -19,19 +19,29 @@ pub struct Secret(Hmac<Sha256>);
 impl Secret {
     /// The secret that a person wrote.
     pub fn new(text: &[u8]) -> Result<Self, String> {
-        let key = match text.strip_prefix(STANDARD_PREFIX) {
-            Some(coded) => BASE64.decode(coded).map_err(|_| "what follows `whsec_` in a secret must be base64")?,
-            None => text.to_vec(),
+        if text.starts_with(STANDARD_PREFIX) { Self::base64(text) } else { Self::literal(text) }
+    }
+
+    /// The bytes that base64 stands for, with or without `whsec_` in front: as Standard Webhooks has it.
+    pub fn base64(text: &[u8]) -> Result<Self, String> {
+        let (coded, what) = match text.strip_prefix(STANDARD_PREFIX) {
+            Some(coded) => (coded, "what follows `whsec_` in a secret must be base64"),
+            None => (text, "a secret of Standard Webhooks must be base64, with or without `whsec_` in front"),
         };
+        Self::literal(&BASE64.decode(coded).map_err(|_| what)?)
+    }
+
+    /// The bytes themselves, whatever they begin with: as Stripe and GitHub have it.
+    pub fn literal(key: &[u8]) -> Result<Self, String> {
         if key.is_empty() {
             return Err("a secret may not be empty".to_owned());
         }
         // As HMAC has it: a key longer than a block counts as its digest, a shorter one as one with zeros behind it.
         let mut block = [0; BLOCK_LEN];
         if key.len() > BLOCK_LEN {
-            block[..32].copy_from_slice(&Sha256::digest(&key));
+            block[..32].copy_from_slice(&Sha256::digest(key));
         } else {
-            block[..key.len()].copy_from_slice(&key);
+            block[..key.len()].copy_from_slice(key);
         }
         Ok(Self(Hmac::new(&block.into())))
     }
@@ -90,6 +100,8 @@ pub struct Window {
 /// Why a signature does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
+    /// The header of this name is not there.
+    Missing(&'static str),
     /// It cannot be read.
     Malformed,
     /// It is too old, or from the future.
@@ -97,6 +109,20 @@ pub enum Refused {
     /// None of the secrets made it over these bytes.
     Wrong,
 }
+
+// For whoever sent it: which header, but never which secret was tried, nor how near it came.
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(name) => write!(f, "there is no {name} header"),
+            Self::Malformed => f.write_str("the signature cannot be read"),
+            Self::Stale => f.write_str("the signature is too old, or from the future"),
+            Self::Wrong => f.write_str("no signature fits"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
 
 /// A lane's name as it stands in headers: all but visible ASCII is percent-encoded, and so is `%`.
 pub fn lane_text(name: &str) -> Cow<'_, str> {
@@ -128,7 +154,7 @@ pub fn fencepost(secrets: &[Secret], at_s: u64, marks: &Marks<'_>, body: &[u8]) 
     format!("t={at_s}{}", secrets.iter().map(each).collect::<String>())
 }
 
-/// Whether `X-FGAI-Signature`, or `X-FGAI-Signature-Previous`, is by one of the secrets.
+/// Whether `X-FGAI-Signature`, or `X-FGAI-Signature-Previous`, is by one of the secrets. GitHub's has the same form.
 pub fn verify_fgai(secrets: &[Secret], header: &str, body: &[u8]) -> Result<(), Refused> {
     let given = header.strip_prefix("sha256=").and_then(unhex).ok_or(Refused::Malformed)?;
     by_one_of(secrets, &[body], &[given])
@@ -150,6 +176,13 @@ pub fn verify_standard(
     window.holds(at_s)
 }
 
+/// Whether `Stripe-Signature` is by one of the secrets, and of now.
+pub fn verify_stripe(secrets: &[Secret], signature: &str, body: &[u8], window: Window) -> Result<(), Refused> {
+    let (at_s, given) = timed(signature)?;
+    by_one_of(secrets, &[format!("{at_s}.").as_bytes(), body], &given)?;
+    window.holds(at_s)
+}
+
 /// Whether `Fencepost-Signature` is by one of the secrets over these marks and this body, and of now.
 pub fn verify_fencepost(
     secrets: &[Secret],
@@ -158,9 +191,7 @@ pub fn verify_fencepost(
     body: &[u8],
     window: Window,
 ) -> Result<(), Refused> {
-    let (at, rest) = signature.strip_prefix("t=").and_then(|text| text.split_once(',')).ok_or(Refused::Malformed)?;
-    let at_s = whole(at).ok_or(Refused::Malformed)?;
-    let given: Vec<_> = rest.split(',').filter_map(|one| one.strip_prefix("v1=").and_then(unhex)).collect();
+    let (at_s, given) = timed(signature)?;
     by_one_of(secrets, &[marks.text(at_s).as_bytes(), body], &given)?;
     window.holds(at_s)
 }
@@ -173,6 +204,16 @@ impl Window {
 
 fn standard_head(id: &str, at_s: u64) -> String {
     format!("{id}.{at_s}.")
+}
+
+/// `t=SECONDS` once, and `v1=HEX` as often as there are secrets. What else is there does not count: Stripe sends a `v0` in
+/// test mode.
+fn timed(header: &str) -> Result<(u64, Vec<Vec<u8>>), Refused> {
+    let of = |name: &'static str| header.split(',').filter_map(move |item| item.strip_prefix(name));
+    let mut times = of("t=");
+    let (Some(at), None) = (times.next(), times.next()) else { return Err(Refused::Malformed) };
+    let at_s = whole(at).ok_or(Refused::Malformed)?;
+    Ok((at_s, of("v1=").filter_map(unhex).collect()))
 }
 
 /// A receiver never gets more than a few: the bound keeps a hostile header from costing more than its bytes.
@@ -189,7 +230,7 @@ fn by_one_of(secrets: &[Secret], parts: &[&[u8]], given: &[Vec<u8>]) -> Result<(
 
 /// Digits only: no sign, no spaces, one form for each number.
 fn whole(text: &str) -> Option<u64> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+    text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,0 +1,61 @@
+//! Whether an incoming webhook is its provider's: the signature asked for by a route, over the bytes as they came.
+//! Never parses the body, never reads a clock, and never says which of the secrets it tried.
+//! Called by the gateway before anything else looks at the request; the arithmetic is in `signature`.
+
+use http::HeaderMap;
+
+use crate::{
+    policy::routes::{Scheme, Verify},
+    signature::{Secret, Window, verify_fgai, verify_standard, verify_stripe},
+};
+
+pub use crate::signature::Refused;
+
+/// Whether a request with these headers and this body is signed as the route asks. Each of its secrets counts, so that one
+/// can be changed without a gap.
+pub fn verify(how: &Verify, headers: &HeaderMap, body: &[u8], now_ms: u64) -> Result<(), Refused> {
+    // A secret that cannot be one signs nothing. Without any, no signature fits.
+    let secrets: Vec<Secret> = how.secrets.iter().filter_map(|text| secret(how.scheme, text).ok()).collect();
+    let window = Window {
+        now_s: now_ms / 1_000,
+        // Signed times are whole seconds: a tolerance below one must not refuse what was signed a moment ago.
+        tolerance_s: how.tolerance.as_secs().saturating_add(u64::from(how.tolerance.subsec_nanos() > 0)),
+    };
+    let one = |name| one(headers, name);
+    match how.scheme {
+        Scheme::Stripe => verify_stripe(&secrets, one("stripe-signature")?, body, window),
+        Scheme::Github => verify_fgai(&secrets, one("x-hub-signature-256")?, body),
+        Scheme::StandardWebhooks => {
+            let (id, at) = (one("webhook-id")?, one("webhook-timestamp")?);
+            verify_standard(&secrets, id, at, one("webhook-signature")?, body, window)
+        }
+        Scheme::Fgai => {
+            let newest = verify_fgai(&secrets, one("x-fgai-signature")?, body);
+            // While a sender changes its secret, it signs with the one before, too.
+            match one("x-fgai-signature-previous") {
+                Err(Refused::Missing(_)) => newest,
+                previous => previous.and_then(|text| newest.or_else(|_| verify_fgai(&secrets, text, body))),
+            }
+        }
+    }
+}
+
+/// The secret that a text of the policy stands for: what Stripe and GitHub show is the key itself, what Standard Webhooks
+/// shows is base64. The error says what is wrong with it, and never shows it.
+pub fn secret(scheme: Scheme, text: &str) -> Result<Secret, String> {
+    match scheme {
+        Scheme::Stripe | Scheme::Github => Secret::literal(text.as_bytes()),
+        Scheme::StandardWebhooks => Secret::base64(text.as_bytes()),
+        Scheme::Fgai => Secret::new(text.as_bytes()),
+    }
+}
+
+// Of two, the one that is verified here and the one that the application reads might differ.
+fn one<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h str, Refused> {
+    let mut lines = headers.get_all(name).iter();
+    match (lines.next(), lines.next()) {
+        (None, _) => Err(Refused::Missing(name)),
+        (Some(line), None) => line.to_str().map_err(|_| Refused::Malformed),
+        (Some(_), Some(_)) => Err(Refused::Malformed),
+    }
+}
