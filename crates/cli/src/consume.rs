@@ -1,0 +1,183 @@
+//! `fencepost consume`: hands the messages of a queue to a local handler, each with its effect once.
+//! Never commits an offset before the seal; the source and the library see to that.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, anyhow, bail};
+use clap::ValueEnum;
+use fencepost::{
+    Fencepost,
+    policy::{Policy, finding},
+    queue::{ATTEMPTS_MAX_DEFAULT, Consumer},
+};
+use fencepost_wire::{
+    log::{Level, Log},
+    sources::{
+        handler::Handler,
+        kafka::{Begin, Settings, Source},
+    },
+};
+
+/// Hand the messages of Kafka topics to a handler, each with its effect once.
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub struct Args {
+    /// Where the cluster is found; several with commas
+    #[arg(long, value_name = "HOST:PORT")]
+    brokers: String,
+    /// Consumer group; those that name the same one share its partitions
+    #[arg(long, value_name = "GROUP")]
+    group: String,
+    /// Topic to consume; may be given several times
+    #[arg(long = "topic", value_name = "TOPIC", required = true)]
+    topics: Vec<String>,
+    /// Where each message is posted
+    #[arg(long, value_name = "URL")]
+    to: String,
+    /// Where fences are kept: postgres://…, redis://… or redis+cluster://…, which several consumers share, or a directory
+    #[arg(long, value_name = "URL", env = "FENCEPOST_STORE", hide_env_values = true)]
+    store: Option<String>,
+    /// Directory of the fences, for this process alone [default: ./fencepost-consume]
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    data: Option<PathBuf>,
+    /// Policy and settings: the scope QUEUE_MESSAGE, `stores`, `server.log`
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Record header that names a message; without it in a record, the offset does
+    #[arg(long, value_name = "NAME", default_value = "dedupe-id")]
+    dedupe_header: String,
+    /// Topic of the dead letters [default: that of the message, with .dead at its end]
+    #[arg(long, value_name = "TOPIC")]
+    dead_letter: Option<String>,
+    /// How often a message is tried before it goes to the dead letters
+    #[arg(long, value_name = "N", default_value_t = ATTEMPTS_MAX_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
+    attempts_max: u32,
+    /// Where a group begins that has never committed anything
+    #[arg(long, value_enum, default_value_t = From::Earliest)]
+    from: From,
+    /// How many messages may be at the handler at one time, each of another partition
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    concurrency: u16,
+    /// How long the handler may take over a message
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+    /// Whose fences they are [default: queue:GROUP]
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+    /// Any other setting of the Kafka client (librdkafka), such as session.timeout.ms=10000; may be given several times
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
+    more: Vec<(String, String)>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum From {
+    Earliest,
+    Latest,
+}
+
+const AFTER: &str = "\
+Each message is claimed under (topic, partition, key, dedupe id), posted to the handler, sealed, and only then is its
+offset committed. Partitions go side by side; within one, messages go in order, one after the other.
+
+What the handler answers, and what becomes of the message:
+  2xx, 3xx                       sealed; Fencepost-Effect-Id, where the answer has it, is its effect id
+  401 403 408 409 425 429        nothing happened: tried again, later each time (Retry-After counts)
+  connection refused             nothing happened: waits until the handler is there; no message dies of that
+  other 4xx                      never: to the dead letters
+  5xx, a timeout, a reset        unknown: tried again when the lease is over, with Fencepost-Recovering: true
+An answer may say it itself with Fencepost-Outcome: applied | not-applied.
+
+The handler gets the message byte for byte, with Idempotency-Key (the same for every attempt), Fencepost-Attempt,
+Fencepost-Token, Fencepost-Recovering, Fencepost-Topic, -Partition, -Offset and -Key, and the record's traceparent.
+
+Promised: no offset is committed before its message is sealed or a dead letter; a message that was sealed is never posted
+again, whoever crashes; a copy whose first one is pending waits. Not promised: a handler that dies, or whose consumer
+dies, between its effect and the seal sees the message again: it must look at Idempotency-Key.
+A message that must be tried again holds up its own partition. Attempts are counted across restarts.
+
+A directory is for one process. Several consumers, or one beside `fencepost serve`, share PostgreSQL or Redis.
+SIGTERM or SIGINT: finishes what is at the handler, commits, leaves the group.
+
+Examples:
+  fencepost consume --brokers 127.0.0.1:9092 --group billing --topic orders --to http://127.0.0.1:8000/handle
+  fencepost consume --brokers k1:9092,k2:9092 --group billing --topic orders --topic refunds \\
+      --to http://127.0.0.1:8000/handle --store postgres://fencepost@db.internal/fencepost
+  fencepost consume --brokers k1:9092 --group mail --topic mails --to http://127.0.0.1:8000/send \\
+      --dedupe-header message-id --dead-letter dead-mails --attempts-max 5";
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("NAME=VALUE is expected")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let policy = policy(&args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    let ended = runtime.block_on(consume(args, policy));
+    // A cluster that does not answer must not keep a finished consumer alive.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+fn policy(args: &Args) -> anyhow::Result<Policy> {
+    let text = args.config.as_ref().map(|path| {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        anyhow::Ok((path.display().to_string(), text))
+    });
+    let text = text.transpose()?;
+    let file = text.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
+    match Policy::load(file, std::env::vars()) {
+        Ok(policy) => Ok(policy),
+        Err(findings) => bail!("the configuration was refused\n{}", finding::human(&findings).trim_end()),
+    }
+}
+
+// The flags, then the policy's `stores`, then a directory that no server has.
+fn store(args: &Args, policy: &Policy) -> String {
+    let directory = args.data.as_ref().map(|data| data.display().to_string());
+    let named = args.store.clone().or(directory).or_else(|| policy.stores.url.clone());
+    named.unwrap_or_else(|| "./fencepost-consume".to_owned())
+}
+
+async fn consume(args: Args, policy: Policy) -> anyhow::Result<()> {
+    let handler = Handler::new(&args.to, Duration::from_secs(args.timeout)).map_err(anyhow::Error::msg)?;
+    let (address, level) = (store(&args, &policy), policy.server.log.level);
+    let once = Fencepost::connect(&address, policy).await.map_err(|error| {
+        let hint = match error.to_string().contains("in use by another process") {
+            true => {
+                "\nA directory is for one process: name another with --data, or let several share --store postgres://…"
+            }
+            false => "",
+        };
+        anyhow!("{error}{hint}")
+    })?;
+    let tenant = args.tenant.clone().unwrap_or_else(|| format!("queue:{}", args.group));
+    let consumer = Consumer::new(once.tenant(&tenant))?.attempts_max(args.attempts_max);
+    let settings = Settings {
+        brokers: args.brokers,
+        group: args.group,
+        topics: args.topics,
+        begin: match args.from {
+            From::Earliest => Begin::Earliest,
+            From::Latest => Begin::Latest,
+        },
+        dedupe_header: args.dedupe_header,
+        dead_letter: args.dead_letter,
+        concurrency_max: args.concurrency.into(),
+        more: args.more,
+    };
+    let log = Log::new(level, std::io::stdout());
+    let source = Source::new(settings, consumer, handler, log.clone()).map_err(anyhow::Error::msg)?;
+    let stop = crate::serve::stop(log.clone(), once.engine().now().0);
+    eprintln!("fencepost: consuming, with fences in {}", without_secret(&address));
+    log.line(Level::Info, once.engine().now().0, "consuming").text("tenant", &tenant).text("to", &args.to);
+    let ended: Result<(), String> = source.run(stop).await;
+    once.close().await;
+    log.flush();
+    ended.map_err(|why| anyhow!("stopped: {why}"))
+}
+
+// As the store writes itself, which leaves a password out.
+fn without_secret(address: &str) -> String {
+    fencepost::store::Address::parse(address).map_or_else(|_| "a store".to_owned(), |address| address.to_string())
+}

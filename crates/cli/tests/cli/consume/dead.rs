@@ -1,0 +1,87 @@
+//! Messages that nobody can handle.
+
+use super::{
+    super::dispatch::receiver::Say,
+    scene::{Scene, body},
+};
+
+#[test]
+fn poison_goes_to_the_dead_letters_and_its_partition_goes_on() {
+    let scene = Scene::new(1);
+    scene.handler.script(|one| match body(one).as_str() {
+        "refused" => Say::Status(422),
+        "busy" => Say::Status(429),
+        _ => Say::Status(200),
+    });
+    for (id, body) in [("d-1", "fine"), ("d-2", "refused"), ("d-3", "busy"), ("d-1", "other body"), ("d-5", "last")] {
+        scene.produce(0, "k", Some(id), body);
+    }
+    scene.flush();
+    let mut command = scene.consumer();
+    command.args(["--attempts-max", "3"]);
+    let consumer = scene.start(command);
+    scene.until_committed(0, 5);
+    assert_eq!(
+        scene.handler.heard().iter().map(body).collect::<Vec<_>>(),
+        ["fine", "refused", "busy", "busy", "busy", "last"]
+    );
+    let letters = scene.dead(3);
+    let told: Vec<[&str; 5]> = letters
+        .iter()
+        .map(|(headers, body)| {
+            let header = |name: &str| headers[&format!("fencepost-{name}")].as_str();
+            [header("dead-reason"), header("topic"), header("offset"), header("attempts"), body]
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ["permanent", "orders", "1", "1", "refused"],
+            ["attempts", "orders", "2", "3", "busy"],
+            ["conflict", "orders", "3", "0", "other body"],
+        ]
+    );
+    assert_eq!(letters[0].0["fencepost-dead-detail"], "the handler answered 422: said 422");
+    assert_eq!(letters[0].0["dedupe-id"], "d-2", "what the record said is still there");
+
+    // A consumer that has lost its offsets gets everything again, and neither handles nor buries it again.
+    assert!(consumer.stop().0.success());
+    let mut again = scene.consumer_of("billing-2");
+    again.args(["--tenant", "queue:billing"]);
+    let again = scene.start(again);
+    again.until_said("orders/0/4");
+    assert!(again.stop().1.contains(r#""sealed":0,"replayed":5,"redelivered":0"#));
+    assert_eq!((scene.handler.count(), scene.dead(3).len()), (6, 3));
+}
+
+#[test]
+fn a_message_that_is_always_unknown_is_tried_as_often_as_it_may_be_and_then_dead() {
+    let scene = Scene::new(1);
+    scene.handler.script(|one| if body(one) == "p0-0000" { Say::Status(500) } else { Say::Status(200) });
+    scene.fill(0, 2);
+    let mut command = scene.consumer();
+    command.args(["--attempts-max", "2"]);
+    let _consumer = scene.start(command);
+    scene.until_committed(0, 2);
+    assert_eq!(scene.effects(), ["p0-0000", "p0-0001"]);
+    assert_eq!(scene.handler.count(), 3);
+    assert_eq!(scene.dead(1)[0].0["fencepost-attempts"], "2");
+}
+
+#[test]
+fn a_message_whose_letter_cannot_be_sent_stays_where_it_is() {
+    let scene = Scene::new(1);
+    scene.handler.script(|one| if body(one) == "p0-0000" { Say::Status(422) } else { Say::Status(200) });
+    scene.fill(0, 2);
+    let mut command = scene.consumer();
+    // A name that no topic may have.
+    command.args(["--dead-letter", "no such topic!"]);
+    let consumer = scene.start(command);
+    consumer.until_said("could not be sent away");
+    assert_eq!((scene.committed(0), scene.effects().len()), (0, 1));
+    assert!(consumer.stop().0.success());
+    let consumer = scene.start(scene.consumer());
+    scene.until_committed(0, 2);
+    assert_eq!(scene.dead(1)[0].1, "p0-0000");
+    drop(consumer);
+}

@@ -1,0 +1,124 @@
+//! Hands a message to an HTTP handler, and says what its answer means for the message.
+//! Never decides whether to try again. Called under a claim, by the workers of a source.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fencepost::{
+    Claim, Done,
+    answer::{Meaning, meaning},
+    queue::{Failure, Message},
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use tokio::{net::TcpStream, time::Instant};
+
+/// The largest part of an answer that is read; its connection is not used again where there is more.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// How much of a refusal goes into the dead letter.
+const WORDS_MAX: usize = 300;
+const EFFECT_ID_BYTES_MAX: usize = 255;
+/// How often a handler that is away is looked for: first, and what doubling leads to.
+const LOOK_FIRST: Duration = Duration::from_millis(100);
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
+/// Where messages are handed over.
+pub struct Handler {
+    url: Uri,
+    timeout: Duration,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Handler {
+    /// A handler on plain HTTP, usually on this machine.
+    pub fn new(url: &str, timeout: Duration) -> Result<Self, String> {
+        let url: Uri = url.parse().map_err(|_| format!("{url:?} is not a url"))?;
+        if url.scheme_str() != Some("http") || url.authority().is_none() {
+            return Err(format!("{url} is not an http url: a handler is on this machine, or behind one's own network"));
+        }
+        Ok(Self { url, timeout, client: Client::builder(TokioExecutor::new()).build_http() })
+    }
+
+    /// One attempt. `headers` say where the message comes from.
+    pub async fn hand_over(
+        &self,
+        message: &Message,
+        mut headers: HeaderMap,
+        claim: Claim,
+    ) -> Result<Done, Failure<String>> {
+        for (name, value) in [
+            ("idempotency-key", claim.idempotency_key()),
+            ("fencepost-token", claim.token().0.to_string()),
+            ("fencepost-attempt", claim.attempt().to_string()),
+            ("fencepost-recovering", claim.earlier().is_some().to_string()),
+        ] {
+            headers.insert(name, HeaderValue::from_str(&value).map_err(|bad| Failure::Permanent(bad.to_string()))?);
+        }
+        let mut request = http::Request::new(Full::new(message.body.clone()));
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = self.url.clone();
+        *request.headers_mut() = headers;
+        let until = Instant::now() + self.timeout;
+        match tokio::time::timeout_at(until, self.client.request(request)).await {
+            Ok(Ok(answer)) => judge(answer, until).await,
+            Ok(Err(error)) if error.is_connect() => Err(Failure::Away("the handler is not there".to_owned())),
+            Ok(Err(_)) => Err(Failure::Unknown("the handler's connection broke".to_owned())),
+            Err(_) => Err(Failure::Unknown("the handler did not answer in time".to_owned())),
+        }
+    }
+
+    /// Waits until somebody listens where the handler should be.
+    pub async fn until_there(&self) {
+        let host = self.url.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = self.url.port_u16().unwrap_or(80);
+        let mut pause = LOOK_FIRST;
+        while TcpStream::connect((host, port)).await.is_err() {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LOOK_MAX);
+        }
+    }
+}
+
+// The statuses mean what they mean everywhere; but a refusal of a message is not an outcome that its producer could
+// read, so it ends in the dead letters. A handler that knows better says so itself.
+async fn judge(answer: Response<Incoming>, until: Instant) -> Result<Done, Failure<String>> {
+    let (parts, body) = answer.into_parts();
+    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let status = parts.status;
+    let applied = text("fencepost-outcome").filter(|said| matches!(*said, "applied" | "not-applied"));
+    // What it answers is read for its words, and so that its connection can be used again.
+    let words = tokio::time::timeout_at(until, Limited::new(body, ANSWER_BYTES_MAX).collect()).await;
+    let words = words.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
+    let why = || explain(status, &words);
+    match (applied, meaning(status)) {
+        (Some("applied"), _) => Ok(done(status, text("fencepost-effect-id"))),
+        (_, Meaning::Seal) if status.is_client_error() => Err(Failure::Permanent(why())),
+        (Some(_), _) => Err(Failure::Temporary { error: why(), after: retry_after(&parts.headers) }),
+        (None, Meaning::Seal) => Ok(done(status, text("fencepost-effect-id"))),
+        (None, Meaning::Release) => Err(Failure::Temporary { error: why(), after: retry_after(&parts.headers) }),
+        (None, Meaning::Unknown) => Err(Failure::Unknown(why())),
+    }
+}
+
+fn done(status: StatusCode, effect_id: Option<&str>) -> Done {
+    let named = effect_id.filter(|id| (1..=EFFECT_ID_BYTES_MAX).contains(&id.len()));
+    Done::new(named.unwrap_or(status.as_str()), format!(r#"{{"status":{}}}"#, status.as_u16()))
+}
+
+fn explain(status: StatusCode, words: &[u8]) -> String {
+    let words = String::from_utf8_lossy(words);
+    let words: String = words.trim().chars().take(WORDS_MAX).collect();
+    let colon = if words.is_empty() { "" } else { ": " };
+    format!("the handler answered {}{colon}{words}", status.as_u16())
+}
+
+// In seconds. A date is not understood, and then the usual pause counts.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse::<u64>().ok()?;
+    Some(Duration::from_secs(seconds.min(3_600)))
+}

@@ -1,0 +1,253 @@
+//! Consumes topics as a member of a group: partitions side by side, each in order, and an offset is committed only after
+//! its record's fence is sealed. A record that was sealed and not committed comes again, and is answered by its fence: so a
+//! partition may be taken away at any moment. Never decides what becomes of a record; the library does.
+
+mod desk;
+mod group;
+mod letters;
+mod partition;
+mod record;
+
+use std::{sync::Arc, time::Duration};
+
+use fencepost::queue;
+use rdkafka::{
+    ClientConfig,
+    consumer::{CommitMode, Consumer, StreamConsumer},
+    error::KafkaError,
+};
+use tokio::{
+    task::{JoinSet, spawn_blocking},
+    time::{Instant, timeout},
+};
+
+use crate::{log::Log, sources::handler::Handler};
+use desk::Desk;
+use group::Member;
+use letters::Letters;
+use record::Record;
+
+type Kafka = StreamConsumer<Member>;
+
+/// How often what is sealed is committed. A crash in between is a redelivery, which the fences answer.
+const COMMIT_EVERY: Duration = Duration::from_millis(500);
+/// How often figures are logged, where they have changed.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
+/// How long the cluster may take over the last commit, over leaving, and over saying which topics it has.
+const CLUSTER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long what is being handled may take when it is time to go.
+const DRAIN_MAX: Duration = Duration::from_secs(60);
+/// How long to wait after the cluster has said that something is wrong.
+const ERROR_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the promise rests on; nobody may set it otherwise.
+const OURS: [&str; 5] =
+    ["bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset"];
+
+/// Where a group begins that has never committed anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begin {
+    /// With the oldest record that is still there.
+    Earliest,
+    /// With what comes from now on.
+    Latest,
+}
+
+/// What is consumed, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the cluster is found: `host:port`, several with commas.
+    pub brokers: String,
+    /// The group.
+    pub group: String,
+    /// The topics.
+    pub topics: Vec<String>,
+    /// Where to begin.
+    pub begin: Begin,
+    /// The record header that names a message.
+    pub dedupe_header: String,
+    /// Where dead messages go; without it, [`dead_letter_topic`] of each topic.
+    pub dead_letter: Option<String>,
+    /// How many messages may be at the handler at one time.
+    pub concurrency_max: usize,
+    /// More settings of the client library.
+    pub more: Vec<(String, String)>,
+}
+
+/// Where the dead of a topic go, unless somebody says otherwise.
+pub fn dead_letter_topic(of: &str) -> String {
+    format!("{of}.dead")
+}
+
+impl Settings {
+    fn client(&self) -> Result<ClientConfig, String> {
+        let mut config = ClientConfig::new();
+        for (name, value) in &self.more {
+            if OURS.contains(&name.as_str()) {
+                return Err(format!("{name} cannot be set: the promise rests on it"));
+            }
+            config.set(name, value);
+        }
+        config.set("bootstrap.servers", &self.brokers);
+        Ok(config)
+    }
+
+    fn consumer(&self) -> Result<ClientConfig, String> {
+        let mut config = ClientConfig::new();
+        // Bounds what is fetched ahead; partitions themselves hold little.
+        config
+            .set("client.id", "fencepost")
+            .set("queued.max.messages.kbytes", "16384")
+            .set("statistics.interval.ms", "5000");
+        config
+            .extend(self.client()?.config_map().iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let begin = if self.begin == Begin::Earliest { "earliest" } else { "latest" };
+        config
+            .set("group.id", &self.group)
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("auto.offset.reset", begin);
+        Ok(config)
+    }
+
+    // A topic whose dead come back to it would never end.
+    fn check(&self) -> Result<(), String> {
+        if self.topics.is_empty() {
+            return Err("no topic is named".to_owned());
+        }
+        for topic in &self.topics {
+            let dead = self.dead_letter.clone().unwrap_or_else(|| dead_letter_topic(topic));
+            if self.topics.contains(&dead) {
+                return Err(format!("the dead letters of {topic} go to {dead}, which is consumed itself"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A consumer that has not begun yet.
+pub struct Source {
+    kafka: Arc<Kafka>,
+    desk: Arc<Desk>,
+    settings: Settings,
+}
+
+impl Source {
+    /// Fails only where the settings make no client; that the cluster is away is found out later, and waited for.
+    pub fn new(settings: Settings, consumer: queue::Consumer, handler: Handler, log: Log) -> Result<Self, String> {
+        settings.check()?;
+        // Settings of consumers mean nothing to the producer, which knows how to leave them.
+        let letters = Letters::new(settings.client()?, settings.dead_letter.clone())?;
+        let desk = Arc::new(Desk::new(consumer, handler, letters, settings.concurrency_max, log));
+        let member = Member::new(desk.clone());
+        let kafka: Kafka = settings.consumer()?.create_with_context(member).map_err(|error| error.to_string())?;
+        Ok(Self { kafka: Arc::new(kafka), desk, settings })
+    }
+
+    /// Consumes until `stop`; then what is being handled comes to its end, is committed, and the group is left.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), String> {
+        let topics: Vec<&str> = self.settings.topics.iter().map(String::as_str).collect();
+        self.kafka.subscribe(&topics).map_err(|error| error.to_string())?;
+        tokio::spawn(look_for_topics(self.kafka.clone(), self.desk.clone(), self.settings.topics.clone()));
+        let mut workers = JoinSet::new();
+        let ended = self.consume(stop, &mut workers).await;
+        self.drain(workers).await;
+        self.leave().await;
+        ended
+    }
+
+    async fn consume(
+        &self,
+        stop: impl Future<Output = ()>,
+        workers: &mut JoinSet<Result<(), String>>,
+    ) -> Result<(), String> {
+        tokio::pin!(stop);
+        let mut commit = tokio::time::interval(COMMIT_EVERY);
+        let mut progress = tokio::time::interval(PROGRESS_EVERY);
+        loop {
+            tokio::select! {
+                () = &mut stop => return Ok(()),
+                received = self.kafka.recv() => match received {
+                    Ok(record) => {
+                        let record = Record::new(&record, &self.settings.dedupe_header);
+                        if let Some(worker) = self.kafka.context().take(record, &self.desk, &self.kafka) {
+                            workers.spawn(worker.run());
+                        }
+                    }
+                    Err(KafkaError::MessageConsumptionFatal(code)) => return Err(code.to_string()),
+                    Err(error) => {
+                        self.desk.tell_trouble(&error.to_string());
+                        tokio::time::sleep(ERROR_PAUSE).await;
+                    }
+                },
+                _ = commit.tick() => self.commit(),
+                _ = progress.tick() => self.desk.tell_progress(),
+                Some(ended) = workers.join_next() => match ended {
+                    Ok(Ok(())) => {}
+                    Ok(Err(why)) => return Err(why),
+                    Err(panic) => return Err(format!("a partition's worker broke: {panic}")),
+                },
+            }
+        }
+    }
+
+    fn commit(&self) {
+        if self.desk.take_stored()
+            && let Err(error) = self.kafka.commit_consumer_state(CommitMode::Async)
+        {
+            self.desk.uncommitted(&error);
+        }
+    }
+
+    // The group is still polled: whoever handles something for long is not dead.
+    async fn drain(&self, mut workers: JoinSet<Result<(), String>>) {
+        self.kafka.context().stop();
+        self.desk.consumer.fencepost().engine().dismiss_waiters();
+        if let Ok(all) = self.kafka.assignment() {
+            let _ = self.kafka.pause(&all);
+        }
+        let until = Instant::now() + DRAIN_MAX;
+        loop {
+            tokio::select! {
+                ended = workers.join_next() => if ended.is_none() { return },
+                // What still comes is not begun with: it is not committed, so it comes again.
+                _ = self.kafka.recv() => {}
+                () = tokio::time::sleep_until(until) => return,
+            }
+        }
+    }
+
+    async fn leave(self) {
+        let Self { kafka, desk, .. } = self;
+        let committed = spawn_blocking({
+            let kafka = kafka.clone();
+            move || kafka.commit_consumer_state(CommitMode::Sync)
+        });
+        match timeout(CLUSTER_PATIENCE, committed).await {
+            Ok(Ok(Err(error))) => desk.uncommitted(&error),
+            Ok(_) => {}
+            Err(_) => desk.tell_trouble("the last commit got no answer; what it names comes again"),
+        }
+        // The last handle leaves the group, which takes a moment.
+        let _ = timeout(CLUSTER_PATIENCE, spawn_blocking(move || drop(kafka))).await;
+        desk.tell_progress();
+    }
+}
+
+// Asks for all topics, since to ask for one may make it.
+async fn look_for_topics(kafka: Arc<Kafka>, desk: Arc<Desk>, topics: Vec<String>) {
+    let asked = spawn_blocking(move || {
+        let known = kafka.client().fetch_metadata(None, CLUSTER_PATIENCE)?;
+        Ok::<Vec<String>, KafkaError>(known.topics().iter().map(|topic| topic.name().to_owned()).collect())
+    });
+    // A cluster that is away is told of by the client itself.
+    let Ok(Ok(known)) = asked.await else { return };
+    for topic in topics {
+        let dead = desk.letters.topic(&topic);
+        for (name, what) in [(topic, "no such topic"), (dead, "no such topic: dead messages would wait for it")] {
+            if !known.contains(&name) {
+                desk.tell_missing(&name, what);
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What the workers of all partitions share, and what they tell the log: a line for every verdict, with the fields that
+//! every decision is logged with. Never decides anything.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use fencepost::queue::{self, Because, Handled, Letter, Verdict};
+use rdkafka::{TopicPartitionList, error::KafkaError, types::RDKafkaErrorCode};
+use tokio::{sync::Semaphore, time::Instant};
+
+use super::{letters::Letters, record::Record};
+use crate::{
+    log::{Level, Line, Log},
+    sources::handler::Handler,
+};
+
+/// The same trouble is told again only after this long.
+const TROUBLE_EVERY: Duration = Duration::from_secs(10);
+
+/// What is shared.
+pub(super) struct Desk {
+    pub consumer: queue::Consumer,
+    pub handler: Handler,
+    pub letters: Letters,
+    /// One for each message that may be at the handler.
+    pub turns: Semaphore,
+    log: Log,
+    /// Whether something is stored that was not committed.
+    stored: AtomicBool,
+    figures: Figures,
+    trouble: Mutex<Option<(String, Instant)>>,
+}
+
+/// Counted since the start.
+#[derive(Default)]
+struct Figures {
+    sealed: AtomicU64,
+    replayed: AtomicU64,
+    redelivered: AtomicU64,
+    dead: AtomicU64,
+    lag: AtomicU64,
+    told: AtomicU64,
+}
+
+impl Desk {
+    pub fn new(
+        consumer: queue::Consumer,
+        handler: Handler,
+        letters: Letters,
+        concurrency_max: usize,
+        log: Log,
+    ) -> Self {
+        Self {
+            consumer,
+            handler,
+            letters,
+            turns: Semaphore::new(concurrency_max.max(1)),
+            log,
+            stored: AtomicBool::new(false),
+            figures: Figures::default(),
+            trouble: Mutex::default(),
+        }
+    }
+
+    /// An offset may be committed.
+    pub fn stored(&self) {
+        self.stored.store(true, Relaxed);
+    }
+
+    /// Whether there is something to commit; asked by who commits it.
+    pub fn take_stored(&self) -> bool {
+        self.stored.swap(false, Relaxed)
+    }
+
+    /// A commit failed: the next one names the same offsets, or later ones.
+    pub fn uncommitted(&self, error: &KafkaError) {
+        // Nothing new since the last commit.
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::NoOffset) {
+            return;
+        }
+        self.stored();
+        self.tell_trouble(&format!("not committed: {error}"));
+    }
+
+    pub fn lag(&self, records: u64) {
+        self.figures.lag.store(records, Relaxed);
+    }
+
+    fn line(&self, level: Level, msg: &str) -> Line<'_> {
+        self.log.line(level, self.consumer.fencepost().engine().now().0, msg)
+    }
+
+    fn about(&self, level: Level, msg: &str, record: &Record) -> Line<'_> {
+        self.line(level, msg)
+            .text("source_type", "queue")
+            .text("source_id", &record.place())
+            .text("tenant", self.consumer.tenant())
+            .text("trace_id", &record.trace.0)
+    }
+
+    /// What became of a record, this time.
+    pub fn tell(&self, record: &Record, handled: &Handled, took: Duration) {
+        let count = |figure: &AtomicU64| {
+            figure.fetch_add(1, Relaxed);
+        };
+        let (level, msg, effect_id, why) = match &handled.verdict {
+            Verdict::Acknowledge { effect_id, replayed } => {
+                count(if *replayed { &self.figures.replayed } else { &self.figures.sealed });
+                (Level::Info, "sealed", effect_id.as_str(), "")
+            }
+            Verdict::Redeliver { because, .. } => {
+                count(&self.figures.redelivered);
+                let (level, why) = explain(because);
+                (level, "to be tried again", "", why)
+            }
+            Verdict::Dead(letter) => (Level::Warn, "dead", "", letter.detail.as_str()),
+        };
+        let line = self.about(level, msg, record);
+        let line = line
+            .text("idempotency_key", &handled.idempotency_key)
+            .text("decision", handled.decision)
+            .text("effect_id", effect_id)
+            .number("attempt", handled.attempt.into())
+            .number("took_ms", took.as_millis() as u64);
+        if !why.is_empty() {
+            line.text("why", why);
+        }
+    }
+
+    pub fn tell_dead(&self, record: &Record, letter: &Letter) {
+        self.figures.dead.fetch_add(1, Relaxed);
+        self.about(Level::Warn, "dead", record)
+            .text("reason", letter.reason.name())
+            .text("why", &letter.detail)
+            .number("attempt", letter.attempts.into())
+            .text("dead_letter_topic", &self.letters.topic(&record.message.topic));
+    }
+
+    pub fn tell_unburied(&self, record: &Record, why: &str) {
+        self.about(Level::Error, "a dead message could not be sent away; its partition waits", record).text("why", why);
+    }
+
+    pub fn tell_missing(&self, topic: &str, what: &str) {
+        self.line(Level::Warn, what).text("topic", topic);
+    }
+
+    pub fn tell_partitions(&self, msg: &str, list: &TopicPartitionList) {
+        let names: Vec<String> =
+            list.elements().iter().map(|one| format!("{}/{}", one.topic(), one.partition())).collect();
+        self.line(Level::Info, msg).text("partitions", &names.join(" "));
+    }
+
+    /// Something is wrong with the cluster. A client that asks on says the same again and again.
+    pub fn tell_trouble(&self, why: &str) {
+        let mut last = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = last.as_ref().is_some_and(|(known, at)| known == why && at.elapsed() < TROUBLE_EVERY);
+        if !known {
+            *last = Some((why.to_owned(), Instant::now()));
+            self.line(Level::Warn, "trouble with the cluster").text("why", why);
+        }
+    }
+
+    /// How far it is, where that has changed.
+    pub fn tell_progress(&self) {
+        let Figures { sealed, replayed, redelivered, dead, lag, told } = &self.figures;
+        let [sealed, replayed, redelivered, dead] = [sealed, replayed, redelivered, dead].map(|one| one.load(Relaxed));
+        let sum = sealed + replayed + redelivered;
+        if told.swap(sum, Relaxed) != sum {
+            self.line(Level::Info, "progress")
+                .number("sealed", sealed)
+                .number("replayed", replayed)
+                .number("redelivered", redelivered)
+                .number("dead", dead)
+                .number("lag", lag.load(Relaxed));
+        }
+    }
+}
+
+fn explain(because: &Because) -> (Level, &str) {
+    match because {
+        Because::InFlight => (Level::Info, "a first copy is still pending"),
+        Because::InDoubt => (Level::Error, "in doubt: a person must resolve it; until then its partition waits"),
+        Because::FencedOff => (Level::Warn, "the lease ran out and somebody else was let in"),
+        Because::Temporary(why) | Because::Away(why) | Because::Unknown(why) | Because::Unburied(why) => {
+            (Level::Warn, why)
+        }
+        Because::Store(why) | Because::Stopped(why) => (Level::Error, why),
+    }
+}

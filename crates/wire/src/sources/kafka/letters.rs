@@ -1,0 +1,107 @@
+//! Sends dead messages to their topic: idempotent, acknowledged by all replicas in sync, and again until it is taken.
+//! Never lets a message go because its letter could not be sent. Called by the workers of partitions, under a claim.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use fencepost::queue::Letter;
+use rdkafka::{
+    ClientConfig,
+    message::Header,
+    producer::{FutureProducer, FutureRecord, Producer},
+};
+
+use super::record::Record;
+
+/// How long one attempt may take.
+const ATTEMPT_MS_MAX: u32 = 10_000;
+/// As large as the client library allows: what was consumed must fit, with a few headers more.
+const MESSAGE_BYTES_MAX: u32 = 1_000_000_000;
+
+/// What is told of a dead message, beside itself.
+pub(super) struct Words {
+    reason: &'static str,
+    detail: String,
+    attempts: String,
+    idempotency_key: String,
+}
+
+impl Words {
+    pub fn new(letter: &Letter, idempotency_key: &str) -> Self {
+        Self {
+            reason: letter.reason.name(),
+            detail: letter.detail.clone(),
+            attempts: letter.attempts.to_string(),
+            idempotency_key: idempotency_key.to_owned(),
+        }
+    }
+}
+
+/// The way to the dead letters.
+pub(super) struct Letters {
+    config: ClientConfig,
+    topic: Option<String>,
+    producer: Mutex<FutureProducer>,
+}
+
+impl Letters {
+    /// `topic` is where all go; without it, each topic has its own.
+    pub fn new(mut config: ClientConfig, topic: Option<String>) -> Result<Self, String> {
+        config
+            .set("enable.idempotence", "true")
+            .set("acks", "all")
+            .set("linger.ms", "0")
+            .set("message.timeout.ms", ATTEMPT_MS_MAX.to_string())
+            .set("message.max.bytes", MESSAGE_BYTES_MAX.to_string());
+        let producer = config.create().map_err(|error| error.to_string())?;
+        Ok(Self { config, topic, producer: Mutex::new(producer) })
+    }
+
+    /// Where the dead of a topic go.
+    pub fn topic(&self, of: &str) -> String {
+        self.topic.clone().unwrap_or_else(|| super::dead_letter_topic(of))
+    }
+
+    /// One attempt; where it is now.
+    pub async fn send(&self, record: &Record, words: &Words) -> Result<String, String> {
+        let message = &record.message;
+        let topic = self.topic(&message.topic);
+        let (partition, offset) = (message.partition.to_string(), message.offset.to_string());
+        let mut headers = record.headers.clone().unwrap_or_default();
+        for (key, value) in [
+            ("fencepost-dead-reason", words.reason),
+            ("fencepost-dead-detail", words.detail.as_str()),
+            ("fencepost-topic", message.topic.as_str()),
+            ("fencepost-partition", &partition),
+            ("fencepost-offset", &offset),
+            ("fencepost-attempts", &words.attempts),
+            ("idempotency-key", &words.idempotency_key),
+        ] {
+            headers = headers.insert(Header { key, value: Some(value) });
+        }
+        let mut letter = FutureRecord::<[u8], [u8]>::to(&topic).payload(&message.body[..]).headers(headers);
+        if let Some(key) = &record.key {
+            letter = letter.key(key);
+        }
+        let producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match producer.send(letter, Duration::ZERO).await {
+            Ok(sent) => Ok(format!("{topic}/{}/{}", sent.partition, sent.offset)),
+            Err((error, _)) => {
+                self.replace_lost();
+                Err(format!("{topic}: {error}"))
+            }
+        }
+    }
+
+    // A producer that has lost its place in the cluster's order never finds it again.
+    fn replace_lost(&self) {
+        let mut current = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.client().fatal_error().is_some()
+            && let Ok(new) = self.config.create()
+        {
+            *current = new;
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Ways in: queues whose messages are handed to somebody's handler, each with its effect once.
+//! Never decides whether a message may be acknowledged; the library's `queue` does. Started by `fencepost consume`.
+
+pub mod handler;
+pub mod kafka;
