@@ -19,11 +19,12 @@ use tokio::time::{sleep, timeout};
 use tower_service::Service;
 
 use super::body::Body;
-use super::connection::{self, Phase};
+use super::connection::{self, Caller, Phase};
 use super::limits::Limits;
 use super::peer::Peer;
 use super::refusal;
-use super::tls::Tls;
+use super::sniff::First;
+use super::tls::{Shaken, Tls};
 
 /// How serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +119,8 @@ impl Door {
         let (limits, service, mut phases) = (self.limits.clone(), service.clone(), phases.clone());
         let Some(tls) = self.tls.clone() else {
             tokio::spawn(async move {
-                let peer = Peer { addr, thumbprint: None };
-                connection::run(stream, peer, service, limits, phases).await;
+                let caller = Caller { peer: Peer { addr, thumbprint: None }, service, limits, phases };
+                connection::open(stream, caller).await;
                 drop(seat);
             });
             return;
@@ -131,9 +132,9 @@ impl Door {
                 shaken = timeout(patience, tls.handshake(stream)) => shaken,
                 _ = phases.wait_for(|phase| *phase != Phase::Open) => return,
             };
-            if let Ok(Ok((stream, thumbprint))) = shaken {
-                let peer = Peer { addr, thumbprint };
-                connection::run(stream, peer, service, limits, phases).await;
+            if let Ok(Ok(Shaken { stream, thumbprint, protocol })) = shaken {
+                let caller = Caller { peer: Peer { addr, thumbprint }, service, limits, phases };
+                connection::run(stream, First::nothing(protocol), caller).await;
             }
             drop(seat);
         });

@@ -1,4 +1,4 @@
-//! A request body with a bound on its size.
+//! A request body with a bound on its size, and in HTTP/2 on its time.
 //! Never buffers: a frame is passed on as it came.
 //! Made by `connection`, read by the service.
 
@@ -6,25 +6,42 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use tokio::time::timeout;
 
+use super::alarm::{Alarm, Pace};
+use super::limits::{LINGER_BYTES_MAX, Limits};
 use super::link::{Fault, Link};
 
 /// The body of a request from the wire.
 #[derive(Debug)]
 pub struct Body {
-    incoming: Incoming,
+    // None once it is dropped.
+    incoming: Option<Incoming>,
     left: u64,
     // None where there is no body, which cannot fail.
     link: Option<Arc<Link>>,
+    // Only where many bodies share a connection: elsewhere the guard keeps the time.
+    clock: Option<Box<Clock>>,
 }
 
-/// Why a body could not be read to its end. A service may answer any 4xx or 5xx to it: but for
-/// `Gone`, the front replaces that answer by the fitting problem and closes.
+#[derive(Debug)]
+struct Clock {
+    pace: Pace,
+    alarm: Alarm,
+    wait_ms_max: u64,
+    bytes_per_s_min: u64,
+    linger_ms_max: u64,
+}
+
+/// Why a body could not be read to its end. A service may answer any 4xx or 5xx to it: the front
+/// replaces that answer by the fitting problem, and closes an HTTP/1 connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyError {
     /// Larger than this request may be.
@@ -38,8 +55,17 @@ pub enum BodyError {
 }
 
 impl Body {
-    pub(super) fn new(incoming: Incoming, bytes_max: u64, link: Option<Arc<Link>>) -> Self {
-        Body { incoming, left: bytes_max, link }
+    pub(super) fn new(incoming: Incoming, bytes_max: u64, link: Option<Arc<Link>>, limits: &Limits) -> Self {
+        let clock = link.as_ref().and_then(|link| link.stream()).map(|_| {
+            Box::new(Clock {
+                pace: Pace::default(),
+                alarm: Alarm::default(),
+                wait_ms_max: limits.body_wait_ms_max,
+                bytes_per_s_min: limits.body_bytes_per_s_min,
+                linger_ms_max: limits.linger_ms_max,
+            })
+        });
+        Body { incoming: Some(incoming), left: bytes_max, link, clock }
     }
 
     fn fail(&self, fault: Fault) -> BodyError {
@@ -57,7 +83,7 @@ impl Body {
         let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
         match cause.map(io::Error::kind) {
             Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => self.fail(Fault::Malformed),
-            _ => BodyError::Gone,
+            _ => self.fail(Fault::Gone),
         }
     }
 }
@@ -67,11 +93,21 @@ impl http_body::Body for Body {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let polled = Pin::new(&mut self.incoming).poll_frame(cx);
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let polled = Pin::new(incoming).poll_frame(cx);
+        if polled.is_pending()
+            && let Some(clock) = &mut self.clock
+        {
+            ready!(clock.alarm.poll(cx, clock.pace.deadline(clock.wait_ms_max)));
+            return Poll::Ready(Some(Err(self.fail(Fault::TooSlow))));
+        }
         polled.map(|next| {
             next.map(|frame| match frame {
                 Ok(frame) => {
                     let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                    if let Some(clock) = &mut self.clock {
+                        clock.pace.moved(bytes, clock.bytes_per_s_min);
+                    }
                     match self.left.checked_sub(bytes) {
                         Some(left) => {
                             self.left = left;
@@ -86,11 +122,35 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.incoming.as_ref().is_none_or(http_body::Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.incoming.as_ref().map_or_else(SizeHint::default, http_body::Body::size_hint)
+    }
+}
+
+impl Drop for Body {
+    /// A stream that is reset while its client still sends is an answer lost to many clients, although
+    /// HTTP/2 says otherwise. So what is still sent is read and dropped for a while, as after HTTP/1 by the guard.
+    fn drop(&mut self) {
+        let (Some(clock), Some(mut rest)) = (&self.clock, self.incoming.take()) else { return };
+        let patience = Duration::from_millis(clock.linger_ms_max);
+        if http_body::Body::is_end_stream(&rest) {
+            return;
+        }
+        // Without a runtime there is no connection left either.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(timeout(patience, async move {
+                let mut left = LINGER_BYTES_MAX;
+                while let Some(Ok(frame)) = rest.frame().await {
+                    match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                        Some(less) => left = less,
+                        None => return,
+                    }
+                }
+            }));
+        }
     }
 }
 
@@ -100,6 +160,7 @@ impl From<Fault> for BodyError {
             Fault::Malformed => BodyError::Malformed,
             Fault::TooSlow => BodyError::TooSlow,
             Fault::TooLarge => BodyError::TooLarge,
+            Fault::Gone => BodyError::Gone,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Serves one connection: hyper over the guard below, the service above.
+//! Serves one connection: tells its protocol, and for HTTP/1 runs hyper over the guard below, the service above.
 //! Never outlives the phase it is told: closing finishes what is in flight, cut ends at once.
 //! Spawned by `accept`.
 
@@ -7,6 +7,7 @@ use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, Request, Response, Version};
@@ -17,15 +18,18 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tower_service::Service;
 
 use super::answer::{After, Answer, Step};
 use super::body::Body;
 use super::guard::Guard;
 use super::head::HEADERS_MAX;
+use super::http2;
 use super::limits::Limits;
 use super::link::{Fault, Flight, Link};
 use super::peer::{Peer, PeerAddr};
+use super::sniff::{First, Protocol};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
@@ -39,20 +43,63 @@ pub(super) enum Phase {
     Cut,
 }
 
-pub(super) async fn run<IO, S, B>(
-    io: IO,
-    peer: Peer,
-    service: S,
-    limits: Arc<Limits>,
-    mut phase: watch::Receiver<Phase>,
-) where
+/// Who is served, what serves, and within which bounds.
+pub(super) struct Caller<S> {
+    pub(super) peer: Peer,
+    pub(super) service: S,
+    pub(super) limits: Arc<Limits>,
+    pub(super) phases: watch::Receiver<Phase>,
+}
+
+/// Serves a connection that has yet to show what it speaks.
+pub(super) async fn open<IO, S, B>(mut io: IO, mut caller: Caller<S>)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let mut first = First::unread();
+    let patience = Duration::from_millis(caller.limits.head_ms_max);
+    let read = tokio::select! {
+        biased;
+        read = timeout(patience, first.read(&mut io)) => read,
+        _ = caller.phases.wait_for(|phase| *phase != Phase::Open) => return,
+    };
+    // Who has said something in vain is told so by the guard.
+    if matches!(read, Ok(Err(_))) || first.bytes.is_empty() {
+        return;
+    }
+    run(io, first, caller).await;
+}
+
+/// Serves a connection whose protocol is known.
+pub(super) async fn run<IO, S, B>(io: IO, first: First, caller: Caller<S>)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    match first.protocol {
+        Protocol::Http1 => run_http1(io, first, caller).await,
+        Protocol::Http2 => http2::run(io, first, caller).await,
+    }
+}
+
+async fn run_http1<IO, S, B>(io: IO, first: First, caller: Caller<S>)
+where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone,
     B: http_body::Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    let Caller { peer, service, limits, mut phases } = caller;
     let link = Arc::new(Link::default());
-    let guard = Guard::new(io, link.clone(), limits.clone());
+    let mut guard = Guard::new(io, link.clone(), limits.clone());
+    guard.begin_with(first.bytes, first.begun);
     let (link, peer, bounds) = (&link, &peer, &*limits);
     let answering = service_fn(move |request| answer(request, link, service.clone(), peer, bounds));
     let serving = http1::Builder::new()
@@ -67,12 +114,12 @@ pub(super) async fn run<IO, S, B>(
     tokio::select! {
         biased;
         _ = serving.as_mut() => return,
-        _ = phase.wait_for(|phase| *phase != Phase::Open) => serving.as_mut().graceful_shutdown(),
+        _ = phases.wait_for(|phase| *phase != Phase::Open) => serving.as_mut().graceful_shutdown(),
     }
     tokio::select! {
         biased;
         _ = serving => {}
-        _ = phase.wait_for(|phase| *phase == Phase::Cut) => {}
+        _ = phases.wait_for(|phase| *phase == Phase::Cut) => {}
     }
 }
 
@@ -97,7 +144,8 @@ where
     Answer { step, flight: Some(flight), after }
 }
 
-fn begin<S, B>(
+/// Hands one request over, unless its body is already known to be too large.
+pub(super) fn begin<S, B>(
     mut request: Request<Incoming>,
     link: &Arc<Link>,
     mut service: S,
@@ -116,6 +164,7 @@ where
         after.uri = Some(request.uri().clone());
         after.traceparent = request.headers().get(&TRACEPARENT).cloned();
         if request.body().size_hint().lower() > bytes_max {
+            drop(Body::new(request.into_body(), 0, body_link, limits));
             return Step::Refuse { refusal: Fault::TooLarge.refusal() };
         }
     }
@@ -124,7 +173,7 @@ where
     if let Some(thumbprint) = &peer.thumbprint {
         request.extensions_mut().insert(thumbprint.clone());
     }
-    let request = request.map(|incoming| Body::new(incoming, bytes_max, body_link));
+    let request = request.map(|incoming| Body::new(incoming, bytes_max, body_link, limits));
     // Nearly every service is always ready. One that is not is asked again with the task's own waker.
     match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(_) => Step::Call { future: service.call(request) },

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::alarm::{Alarm, Pace};
-use super::limits::Limits;
+use super::limits::{LINGER_BYTES_MAX, Limits};
 use super::link::{Fault, Link};
 use super::refusal::{self, Refusal};
 use super::scan::{Scanner, Stop};
@@ -20,9 +20,6 @@ use super::scan::{Scanner, Stop};
 /// Passed to hyper in the place of a head that we refuse. hyper then orders the answer behind those
 /// still owed on this connection, and closes after it; `Link` tells the service which call it is.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
-
-/// Input read and dropped after a refusal, at most.
-const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A guarded socket.
 #[derive(Debug)]
@@ -74,6 +71,18 @@ impl<IO> Guard<IO> {
         }
     }
 
+    /// Begins with bytes that were read to learn the protocol; the wait for them counts.
+    pub(super) fn begin_with(&mut self, first: Vec<u8>, begun: Instant) {
+        let scan = self.scanner.scan(&first);
+        if scan.good < first.len() {
+            self.since = Some(begun);
+        }
+        self.held = Held { bytes: first, passed: 0, good: scan.good };
+        if let Some(stop) = scan.stop {
+            self.stop(stop);
+        }
+    }
+
     /// Judges what was read behind `before`, and leaves in `buf` what may pass.
     fn admit(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
         let (heads, content) = (self.scanner.heads(), self.scanner.content());
@@ -105,9 +114,15 @@ impl<IO> Guard<IO> {
                     self.since = Some(Instant::now());
                 }
             }
-            Some(Stop::Refused(refusal)) => self.refuse(refusal),
+            Some(stop) => self.stop(stop),
+        }
+    }
+
+    fn stop(&mut self, stop: Stop) {
+        match stop {
+            Stop::Refused(refusal) => self.refuse(refusal),
             // Told by the read after the good bytes; nothing behind them is looked at again.
-            Some(Stop::Broken) => self.fault = Some(Fault::Malformed),
+            Stop::Broken => self.fault = Some(Fault::Malformed),
         }
     }
 

@@ -5,9 +5,17 @@
 use std::mem::MaybeUninit;
 
 use super::refusal::{self, Refusal, malformed};
+use super::target;
 
 /// hyper's own default; above it both refuse.
 pub(super) const HEADERS_MAX: usize = 100;
+
+/// Fields that say who asks for what, and mean nothing if they say it twice.
+pub(super) const SINGLES: [(&str, &str); 3] = [
+    ("content-type", "Content-Type is given more than once"),
+    ("authorization", "Authorization is given more than once"),
+    ("idempotency-key", "Idempotency-Key is given more than once"),
+];
 
 /// How many bytes after the head belong to the same message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,8 +88,8 @@ pub(super) fn check(head: &[u8]) -> Result<Framing, Refusal> {
     let (Some(method), Some(target), Some(version)) = (request.method, request.path, request.version) else {
         return Err(malformed("the request line is incomplete"));
     };
-    check_target(method, target)?;
-    fields(request.headers, version)
+    let authority = target::check(method, target)?;
+    fields(request.headers, version, authority)
 }
 
 fn unparsable(head: &[u8], error: httparse::Error) -> Refusal {
@@ -102,40 +110,17 @@ fn unparsable(head: &[u8], error: httparse::Error) -> Refusal {
     }
 }
 
-fn check_target(method: &str, target: &str) -> Result<(), Refusal> {
-    if method == "CONNECT" {
-        return Err(refusal::not_implemented("CONNECT is not served here"));
-    }
-    let bytes = target.as_bytes();
-    match bytes.first() {
-        Some(b'/') if bytes.iter().all(|b| TARGET[*b as usize]) => Ok(()),
-        Some(b'*') if bytes.len() == 1 && method == "OPTIONS" => Ok(()),
-        Some(b'h' | b'H') if bytes.iter().all(|b| TARGET[*b as usize]) => absolute(target),
-        _ => Err(malformed("the request target is neither a path nor an http URI")),
-    }
-}
-
-fn absolute(target: &str) -> Result<(), Refusal> {
-    let uri: Option<http::Uri> = target.parse().ok();
-    let good = uri.as_ref().is_some_and(|uri| {
-        matches!(uri.scheme_str(), Some("http" | "https"))
-            && uri.authority().is_some_and(|a| !a.host().is_empty() && !a.as_str().contains('@'))
-    });
-    if good { Ok(()) } else { Err(malformed("the request target is not a usable http URI")) }
-}
-
-fn fields(headers: &[httparse::Header<'_>], version: u8) -> Result<Framing, Refusal> {
-    let (mut host, mut length, mut chunked) = (false, None, false);
+fn fields(headers: &[httparse::Header<'_>], version: u8, authority: Option<&str>) -> Result<Framing, Refusal> {
+    let (mut host, mut length, mut chunked) = (None, None, false);
+    let mut singles = [false; SINGLES.len()];
     for header in headers {
         // By length first: most headers are none of ours.
         match header.name.len() {
             4 if header.name.eq_ignore_ascii_case("host") => {
-                if std::mem::replace(&mut host, true) {
+                if host.replace(header.value).is_some() {
                     return Err(malformed("Host is given more than once"));
                 }
-                if header.value.is_empty() || !header.value.iter().all(|b| HOST[*b as usize]) {
-                    return Err(malformed("Host is not a host name with an optional port"));
-                }
+                target::check_host(header.value)?;
             }
             // Some clients offer h2c with every request and go on in HTTP/1.1 when it is ignored.
             7 if header.name.eq_ignore_ascii_case("upgrade") && !header.value.eq_ignore_ascii_case(b"h2c") => {
@@ -158,11 +143,22 @@ fn fields(headers: &[httparse::Header<'_>], version: u8) -> Result<Framing, Refu
                     return Err(malformed("Transfer-Encoding is not exactly chunked"));
                 }
             }
+            12 | 13 | 15 => {
+                let single = SINGLES.iter().position(|(name, _)| header.name.eq_ignore_ascii_case(name));
+                if let Some(at) = single
+                    && std::mem::replace(&mut singles[at], true)
+                {
+                    return Err(malformed(SINGLES[at].1));
+                }
+            }
             _ => {}
         }
     }
-    if version == 1 && !host {
+    if version == 1 && host.is_none() {
         return Err(malformed("Host is missing"));
+    }
+    if let (Some(authority), Some(host)) = (authority, host) {
+        target::check_same_host(authority, host)?;
     }
     match (length, chunked) {
         (Some(_), true) => Err(malformed("Content-Length and Transfer-Encoding are both given")),
@@ -178,39 +174,9 @@ fn decimal(value: &[u8]) -> Option<u64> {
     digits.then_some(number)
 }
 
-/// What RFC 3986 allows in a path or query, and the few raw characters that clients do send and `http::Uri` takes.
-const TARGET: [bool; 256] = set(b"-._~%!$&'()*+,;=:@/?[]{}|");
-const HOST: [bool; 256] = set(b"-._~%:[]");
-
-/// The letters, the digits and these.
-const fn set(more: &[u8]) -> [bool; 256] {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        table[byte] = (byte as u8).is_ascii_alphanumeric();
-        byte += 1;
-    }
-    let mut i = 0;
-    while i < more.len() {
-        table[more[i] as usize] = true;
-        i += 1;
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hyper_takes_every_target_that_we_take() {
-        for byte in (0..=255u8).filter(|b| TARGET[*b as usize]) {
-            for place in ["/a", "/?a"] {
-                let target = [place.as_bytes(), &[byte]].concat();
-                assert!(http::Uri::try_from(target.as_slice()).is_ok(), "{byte:?} after {place}");
-            }
-        }
-    }
 
     #[test]
     fn a_content_length_is_digits_within_bounds() {

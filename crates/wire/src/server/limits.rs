@@ -4,6 +4,9 @@
 
 use http::{Method, Uri};
 
+/// Input read and dropped after a refusal, at most.
+pub(super) const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// Bounds on what one client, and all clients together, may take.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -11,6 +14,8 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections being told 503 at once; past this they are closed unanswered.
     pub turned_away_max: usize,
+    /// Requests at once on one HTTP/2 connection; one more waits or is refused by the protocol.
+    pub streams_max: u32,
     /// Request line and headers together; past this 431. hyper needs the whole head in one buffer.
     pub head_bytes_max: usize,
     /// The request line alone; past this 414.
@@ -33,6 +38,10 @@ pub struct Limits {
     pub write_wait_ms_max: u64,
     /// So many bytes that the client took pay back a second of that waiting.
     pub write_bytes_per_s_min: u64,
+    /// An HTTP/2 client that sends nothing for so long is asked whether it is there.
+    pub ping_every_ms: u64,
+    /// How long it may take to answer that; past this it is cut.
+    pub ping_wait_ms_max: u64,
     /// After a refusal, how long input is still read and dropped, so that the client can read why.
     pub linger_ms_max: u64,
     /// From the shutdown signal to cutting what is still in flight.
@@ -44,6 +53,7 @@ impl Default for Limits {
         Limits {
             connections_max: 4_096,
             turned_away_max: 64,
+            streams_max: 128,
             head_bytes_max: 16 * 1024,
             request_line_bytes_max: 8 * 1024,
             body_bytes_max: 4 * 1024 * 1024,
@@ -55,6 +65,8 @@ impl Default for Limits {
             body_bytes_per_s_min: 4 * 1024,
             write_wait_ms_max: 10_000,
             write_bytes_per_s_min: 4 * 1024,
+            ping_every_ms: 20_000,
+            ping_wait_ms_max: 10_000,
             linger_ms_max: 2_000,
             grace_ms_max: 25_000,
         }

@@ -1,10 +1,11 @@
-//! What the two sides of one connection tell each other: the guard below hyper and the service above it.
+//! What the two sides of one connection tell each other: the guard below hyper and the service above it. In HTTP/2, of one stream.
 //! Never shared between connections; both sides run in one task, so the atomics are not contended.
 //! Used by `guard`, `connection`, `body` and `reply`.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::http2::Stream;
 use super::refusal::{self, Refusal};
 
 /// Why a body could not be read to its end, where the client is still owed an answer.
@@ -13,6 +14,7 @@ pub(super) enum Fault {
     Malformed = 1,
     TooSlow = 2,
     TooLarge = 3,
+    Gone = 4,
 }
 
 impl Fault {
@@ -21,6 +23,8 @@ impl Fault {
             Fault::Malformed => refusal::malformed("the chunked body is not framed as RFC 9112 says"),
             Fault::TooSlow => refusal::BODY_TOO_SLOW,
             Fault::TooLarge => refusal::BODY_TOO_LARGE,
+            // Only the client's sending half may be gone.
+            Fault::Gone => refusal::malformed("the request ended before its body was whole"),
         }
     }
 }
@@ -31,9 +35,19 @@ pub(super) struct Link {
     in_flight: AtomicBool,
     fault: AtomicU8,
     refused: OnceLock<(u64, Refusal)>,
+    stream: Option<Stream>,
 }
 
 impl Link {
+    /// HTTP/2: every stream has a link of its own.
+    pub(super) fn of(stream: Stream) -> Link {
+        Link { stream: Some(stream), ..Link::default() }
+    }
+
+    pub(super) fn stream(&self) -> Option<&Stream> {
+        self.stream.as_ref()
+    }
+
     /// The guard: the request after `heads` good ones is a stand-in for one that we refuse.
     pub(super) fn refuse(&self, heads: u64, refusal: Refusal) {
         // The first refusal ends the connection, so a second cannot matter.
@@ -50,6 +64,7 @@ impl Link {
             1 => Some(Fault::Malformed),
             2 => Some(Fault::TooSlow),
             3 => Some(Fault::TooLarge),
+            4 => Some(Fault::Gone),
             _ => None,
         }
     }
@@ -82,5 +97,8 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         self.0.in_flight.store(false, Ordering::Release);
+        if let Some(stream) = &self.0.stream {
+            stream.end();
+        }
     }
 }

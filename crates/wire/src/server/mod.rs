@@ -1,4 +1,4 @@
-//! The HTTP/1.1 front: takes connections, refuses what is malformed or too slow, and hands clean requests to a service.
+//! The HTTP front, 1.1 and 2: takes connections, refuses what is malformed or too slow, and hands clean requests to a service.
 //! Never looks into a body and knows no route: what a request means is the service's business.
 //! Called by the binary, which passes a listener, a router, the limits and a future that ends at shutdown.
 
@@ -10,12 +10,15 @@ mod chunk;
 mod connection;
 mod guard;
 mod head;
+mod http2;
 mod limits;
 mod link;
 mod peer;
 mod refusal;
 mod reply;
 mod scan;
+mod sniff;
+mod target;
 mod tls;
 
 pub use accept::{Drained, serve};

@@ -48,7 +48,10 @@ pub(super) const FULL: Refusal = Refusal {
     detail: "this server has as many connections as it may serve; try again shortly",
 };
 
-pub(super) const VERSION: Refusal = Refusal { code: Code::HttpVersion, detail: "this server speaks HTTP/1.1 only" };
+pub(super) const VERSION: Refusal = Refusal {
+    code: Code::HttpVersion,
+    detail: "this server speaks HTTP/1.1, and HTTP/2 from a connection's first byte",
+};
 
 impl Refusal {
     /// As a response that ends the connection.

@@ -18,6 +18,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 use super::peer::PeerThumbprint;
+use super::sniff::Protocol;
 
 /// Whether clients show certificates, and who signs them (a PEM file).
 #[derive(Debug, Clone)]
@@ -28,6 +29,15 @@ pub enum ClientAuth {
     Optional(PathBuf),
     /// A client without one is refused in the handshake.
     Required(PathBuf),
+}
+
+const ALPN_HTTP2: &[u8] = b"h2";
+
+/// A finished handshake, and what it agreed on.
+pub(super) struct Shaken<IO> {
+    pub(super) stream: TlsStream<IO>,
+    pub(super) thumbprint: Option<PeerThumbprint>,
+    pub(super) protocol: Protocol,
 }
 
 /// A loaded certificate and key.
@@ -72,22 +82,26 @@ impl Tls {
             }
         };
         let mut server = builder.with_single_cert(chain, secret).map_err(|e| config(&e))?;
-        // A client that offers only h2 then fails in the handshake, not in mid-air.
-        server.alpn_protocols = vec![b"http/1.1".to_vec()];
+        server.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
         Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(server)) })
     }
 
-    pub(super) async fn handshake<IO>(&self, io: IO) -> io::Result<(TlsStream<IO>, Option<PeerThumbprint>)>
+    pub(super) async fn handshake<IO>(&self, io: IO) -> io::Result<Shaken<IO>>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         let stream = self.acceptor.accept(io).await?;
-        let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let session = stream.get_ref().1;
+        let protocol = match session.alpn_protocol() {
+            Some(ALPN_HTTP2) => Protocol::Http2,
+            _ => Protocol::Http1,
+        };
+        let leaf = session.peer_certificates().and_then(|chain| chain.first());
         let thumbprint = leaf.map(|leaf| {
             let digest = Sha256::digest(leaf);
             PeerThumbprint(digest.iter().map(|byte| format!("{byte:02x}")).collect())
         });
-        Ok((stream, thumbprint))
+        Ok(Shaken { stream, thumbprint, protocol })
     }
 }
 

@@ -13,11 +13,12 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use fencepost_wire::server::{Drained, Limits, PeerThumbprint, Tls, serve};
 use http_body::Frame;
+use http_body_util::StreamBody;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
@@ -74,6 +75,7 @@ impl Front {
             .route("/held", get(held))
             .route("/endless", get(endless))
             .route("/paused", get(paused))
+            .route("/trailers", get(trailers))
             .route("/careless", any(careless))
             .route("/missing", any(|_: Bytes| async { (StatusCode::NOT_FOUND, "not here") }))
             .route("/large", get(|| async { vec![b'x'; LARGE] }))
@@ -143,6 +145,13 @@ async fn endless(State(seen): State<Arc<Seen>>) -> Body {
 async fn paused(State(seen): State<Arc<Seen>>) -> Body {
     let later = seen.clone();
     Body::new(Paused(1, Box::pin(async move { later.release.notified().await })))
+}
+
+/// A word, and a sum behind it.
+async fn trailers() -> Response {
+    let sum = HeaderMap::from_iter([(HeaderName::from_static("x-sum"), HeaderValue::from_static("42"))]);
+    let frames = [Frame::data(Bytes::from_static(b"body")), Frame::trailers(sum)].map(Ok::<_, Infallible>);
+    ([("trailer", "x-sum")], Body::new(StreamBody::new(futures::stream::iter(frames)))).into_response()
 }
 
 struct Endless(Arc<Seen>);

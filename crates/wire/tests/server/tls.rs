@@ -8,11 +8,14 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 use super::bytes_on_the_wire::{Front, assert_problem, soon};
+use super::http2::Speaker;
 
 struct Authority {
     dir: TempDir,
@@ -53,22 +56,33 @@ impl Authority {
         Identity { cert: cert.der().clone(), key: PrivateKeyDer::try_from(key.serialize_der()).unwrap() }
     }
 
-    /// One request over TLS; what came back, or why nothing did.
-    async fn exchange(&self, front: &Front, identity: Option<Identity>, request: &str) -> std::io::Result<String> {
+    /// A connection over TLS, on which these protocols are offered.
+    async fn connect(
+        &self,
+        front: &Front,
+        identity: Option<Identity>,
+        protocols: &[&str],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots);
-        let config = match identity {
+        let mut config = match identity {
             Some(identity) => builder.with_client_auth_cert(vec![identity.cert], identity.key).unwrap(),
             None => builder.with_no_client_auth(),
         };
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         let stream = front.connect().await.stream;
         let name = ServerName::try_from("localhost").unwrap();
+        soon("a handshake", TlsConnector::from(Arc::new(config)).connect(name, stream)).await
+    }
+
+    /// One request over TLS; what came back, or why nothing did.
+    async fn exchange(&self, front: &Front, identity: Option<Identity>, request: &str) -> std::io::Result<String> {
+        let mut stream = self.connect(front, identity, &[]).await?;
         soon("an exchange over TLS", async {
-            let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
             stream.write_all(request.as_bytes()).await?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await?;
@@ -101,6 +115,31 @@ async fn the_service_learns_the_thumbprint_of_a_client_certificate() {
     assert!(answer.ends_with(&format!("GET /t  {thumbprint}")), "{answer}");
     let answer = authority.exchange(&front, None, CLOSING).await.unwrap();
     assert!(answer.ends_with("GET /t  nobody"), "{answer}");
+}
+
+#[tokio::test]
+async fn http_2_is_agreed_on_in_the_handshake_and_knows_the_thumbprint_too() {
+    let authority = Authority::new();
+    let clients = ClientAuth::Required(authority.path("ca.pem"));
+    let front = Front::start_tls(Limits::default(), authority.tls(clients)).await;
+    let identity = authority.identity();
+    let thumbprint: String = Sha256::digest(&identity.cert).iter().map(|byte| format!("{byte:02x}")).collect();
+    let stream = authority.connect(&front, Some(identity), &["h2", "http/1.1"]).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let mut client = Speaker::over(stream).await;
+    assert_eq!(client.get("/t").await.1, format!("GET /t  {thumbprint}"));
+
+    let stream = authority.connect(&front, Some(authority.identity()), &["http/1.1"]).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+    assert!(authority.connect(&front, Some(authority.identity()), &["spdy/3"]).await.is_err());
+}
+
+#[tokio::test]
+async fn a_preface_that_was_not_agreed_on_over_tls_is_refused() {
+    let authority = Authority::new();
+    let front = Front::start_tls(Limits::default(), authority.tls(ClientAuth::Off)).await;
+    let answer = authority.exchange(&front, None, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    assert_problem(&answer, 400, "http-version-unsupported");
 }
 
 #[tokio::test]

@@ -1,0 +1,130 @@
+//! One stream's task, and the time that its client may take to read the answer.
+//! Never waits for the service: only bytes that the client has yet to take count.
+//! Spawned by hyper; the connection's `open` comes right before it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use hyper::rt::Executor;
+use pin_project_lite::pin_project;
+
+use super::super::alarm::{Alarm, Pace};
+use super::super::limits::Limits;
+use super::super::link::Link;
+use super::tally::Tally;
+
+/// What becomes of one stream's answer.
+#[derive(Debug)]
+pub(in super::super) struct Stream {
+    tally: Arc<Tally>,
+    // Bytes handed to hyper, and those of them that it has sent on.
+    given: AtomicU64,
+    taken: AtomicU64,
+    is_whole: AtomicBool,
+}
+
+impl Stream {
+    pub(super) fn give(&self, bytes: usize) {
+        self.given.fetch_add(bytes as u64, Ordering::AcqRel);
+    }
+
+    /// hyper asks for more only once it is rid of what it had.
+    pub(super) fn take_all(&self) {
+        self.taken.store(self.given.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    pub(super) fn set_whole(&self) {
+        self.is_whole.store(true, Ordering::Release);
+    }
+
+    pub(in super::super) fn end(&self) {
+        self.tally.end(self.is_whole.load(Ordering::Acquire));
+    }
+}
+
+/// Runs the streams of one connection.
+#[derive(Debug, Clone)]
+pub(super) struct Streams {
+    tally: Arc<Tally>,
+    limits: Arc<Limits>,
+    // hyper calls the service and then spawns what it returned, in one breath.
+    opened: Arc<Mutex<Option<Arc<Link>>>>,
+}
+
+impl Streams {
+    pub(super) fn new(limits: Arc<Limits>) -> Streams {
+        Streams { tally: Arc::new(Tally::new()), limits, opened: Arc::default() }
+    }
+
+    pub(super) fn tally(&self) -> Arc<Tally> {
+        self.tally.clone()
+    }
+
+    /// A new stream, whose task comes next.
+    pub(super) fn open(&self) -> Arc<Link> {
+        self.tally.begin();
+        let stream = Stream {
+            tally: self.tally.clone(),
+            given: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            is_whole: AtomicBool::new(false),
+        };
+        let link = Arc::new(Link::of(stream));
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(link.clone());
+        link
+    }
+}
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let link = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        tokio::spawn(Watched {
+            stream,
+            link,
+            limits: self.limits.clone(),
+            seen: 0,
+            pace: Pace::default(),
+            alarm: Alarm::default(),
+        });
+    }
+}
+
+pin_project! {
+    struct Watched<F> {
+        #[pin]
+        stream: F,
+        link: Option<Arc<Link>>,
+        limits: Arc<Limits>,
+        seen: u64,
+        pace: Pace,
+        alarm: Alarm,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Watched<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let me = self.project();
+        if me.stream.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let Some(stream) = me.link.as_ref().and_then(|link| link.stream()) else { return Poll::Pending };
+        let taken = stream.taken.load(Ordering::Acquire);
+        if taken > *me.seen {
+            me.pace.moved(taken - *me.seen, me.limits.write_bytes_per_s_min);
+            *me.seen = taken;
+        }
+        if stream.given.load(Ordering::Acquire) == taken {
+            return Poll::Pending;
+        }
+        // Dropped at its end, which resets the stream and leaves the others alone.
+        me.alarm.poll(cx, me.pace.deadline(me.limits.write_wait_ms_max))
+    }
+}
