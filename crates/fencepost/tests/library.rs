@@ -24,11 +24,19 @@ mod dispatch_town;
 mod dispatch_world;
 #[path = "library/engines.rs"]
 mod engines;
+#[path = "library/idempotency_key.rs"]
+mod idempotency_key;
 #[path = "library/layer.rs"]
 mod layer;
 #[path = "library/moving.rs"]
 mod moving;
+#[path = "library/queue.rs"]
+mod queue;
+#[path = "library/reload.rs"]
+mod reload;
 #[path = "library/run.rs"]
 mod run;
+#[path = "library/verify.rs"]
+mod verify;
 #[path = "library/world.rs"]
 mod world;

@@ -2,7 +2,10 @@
 //! Never reads text itself: it judges what the section readers understood.
 //! Called while a policy is read, so that nothing is served which `fencepost check` refuses.
 
-use fencepost_kernel::scope::PER_SOURCE;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use fencepost_kernel::scope::{Durability, PER_SOURCE};
 
 use super::duration;
 use super::finding::{Finding, Severity};
@@ -14,9 +17,10 @@ use super::scopes::{Marked, Read};
 use super::settings::{FenceStore, Settings};
 use super::yaml::{Layer, Mark};
 
-use fencepost_kernel::scope::Durability;
-
+mod hooks;
 mod routes;
+
+pub(super) use routes::loops;
 
 /// Everything there is to say about a policy file. It passes where none is an error.
 pub fn check(file: &str, text: &str) -> Vec<Finding> {
@@ -43,23 +47,30 @@ impl Lints<'_> {
     }
 }
 
+/// What the section readers understood.
+pub(super) struct Understood<'a> {
+    pub settings: &'a Settings,
+    pub scopes: &'a [Read],
+    pub routes: &'a [Route],
+    pub identities: &'a [(Holder, Mark)],
+    /// Where the server listens, if that was understood.
+    pub listen: Option<SocketAddr>,
+    /// How long an upstream may take where its route does not say, if that was understood.
+    pub timeout: Option<Duration>,
+}
+
 /// Runs every lint.
-pub(super) fn lint(
-    findings: &mut Vec<Finding>,
-    settings: &Settings,
-    scopes: &[Read],
-    routes: &[Route],
-    identities: &[(Holder, Mark)],
-) {
+pub(super) fn lint(findings: &mut Vec<Finding>, understood: &Understood<'_>) {
     let mut lints = Lints(findings);
-    store(&mut lints, settings);
-    for scope in scopes {
+    store(&mut lints, understood.settings);
+    for scope in understood.scopes {
         key_fields(&mut lints, scope);
         retention(&mut lints, scope);
-        rules(&mut lints, scope, settings);
+        rules(&mut lints, scope, understood.settings);
     }
-    routes::lint(&mut lints, routes, scopes);
-    for (holder, mark) in identities {
+    routes::lint(&mut lints, understood);
+    hooks::lint(&mut lints, understood);
+    for (holder, mark) in understood.identities {
         identity(&mut lints, holder, mark);
     }
 }
@@ -148,24 +159,40 @@ fn retention(lints: &mut Lints<'_>, read: &Read) {
             lints.error(&read.retain_mark, "short-retention", message, fix);
         }
     }
-    let day = 24 * 3_600_000;
-    let usual = match name.as_str() {
-        "WEBHOOK" => Some((7 * day, "webhook providers retry for days: 7 to 14 days are usual")),
-        "API_WRITE" => Some((day, "clients retry for a day or more: 24 to 72 hours are usual")),
-        "BATCH_JOB" => Some((day + 1, "a batch is run again within a day of its end: its run plus one day is usual")),
-        _ => None,
-    };
-    // A declared horizon is better knowledge than what is usual.
-    if let Some((least, why)) = usual.filter(|(least, _)| scope.horizon_ms.is_none() && scope.retain_ms < *least) {
-        let message = format!("{name} forgets after {retain}; {why}");
-        let fix =
-            format!("keep it for at least {}, or declare `horizon`", duration::display(least.next_multiple_of(day)));
-        lints.warning(&read.retain_mark, "unusual-retention", message, fix);
-    }
+    usual_retention(lints, read);
     if let Some(ttl) = &read.ttl_overruled {
         let other = duration::display(ttl.ms);
         let message = format!("`stores.ttl` keeps {name} for {other}, but the scope says {retain}: the scope counts");
         lints.warning(&ttl.mark, "two-retentions", message, "say it in one place");
+    }
+}
+
+const DAY_MS: u64 = 24 * 3_600_000;
+
+/// What is usual for the three kinds of effects that every policy has. A declared horizon is better knowledge, but
+/// that of a batch is its run, after which it may be run again for a day.
+fn usual_retention(lints: &mut Lints<'_>, read: &Read) {
+    let scope = &read.scope;
+    let (name, retain) = (&scope.name, duration::display(scope.retain_ms));
+    let (least, most, why) = match (name.as_str(), scope.horizon_ms) {
+        ("WEBHOOK", None) => (7 * DAY_MS, 14 * DAY_MS, "webhook providers retry for days: 7 to 14 days are usual"),
+        ("API_WRITE", None) => (DAY_MS, 3 * DAY_MS, "clients retry for a day or more: 24 to 72 hours are usual"),
+        ("BATCH_JOB", run_ms) => {
+            let why = "a batch is run again within a day of its end: its run plus one day is usual";
+            (run_ms.unwrap_or(DAY_MS).saturating_add(DAY_MS), u64::MAX, why)
+        }
+        _ => return,
+    };
+    if scope.retain_ms < least {
+        let message = format!("{name} forgets after {retain}; {why}");
+        let or = if scope.horizon_ms.is_none() { ", or declare `horizon`" } else { "" };
+        let fix = format!("keep it for at least {}{or}", duration::display(least));
+        lints.warning(&read.retain_mark, "unusual-retention", message, fix);
+    }
+    if scope.retain_ms > most {
+        let message = format!("{name} is kept for {retain}; {why}");
+        let fix = format!("{} are enough; declare `horizon` where senders retry for longer", duration::display(most));
+        lints.say(Severity::Note, &read.retain_mark, "long-retention", message, fix);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// How bad a finding is. Only an error makes `check` fail and a start refuse.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -80,7 +80,18 @@ pub fn human(findings: &[Finding]) -> String {
 /// The findings for programs: one JSON object.
 pub fn json(findings: &[Finding]) -> String {
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    let rows: Vec<_> = findings
+    json!({
+        "errors": count(Severity::Error),
+        "warnings": count(Severity::Warning),
+        "notes": count(Severity::Note),
+        "findings": rows(findings),
+    })
+    .to_string()
+}
+
+/// The findings as a JSON array.
+pub fn rows(findings: &[Finding]) -> Value {
+    findings
         .iter()
         .map(|finding| {
             json!({
@@ -93,14 +104,7 @@ pub fn json(findings: &[Finding]) -> String {
                 "fix": finding.fix,
             })
         })
-        .collect();
-    json!({
-        "errors": count(Severity::Error),
-        "warnings": count(Severity::Warning),
-        "notes": count(Severity::Note),
-        "findings": rows,
-    })
-    .to_string()
+        .collect()
 }
 
 #[cfg(test)]

@@ -5,17 +5,23 @@
 //! Layers, later over earlier: `defaults.yml` and `contracts/` (both built in), the user's file,
 //! `FENCEPOST_` variables. They are laid over each other as trees and read once.
 
+pub mod changes;
 pub mod check;
+pub mod config;
 pub mod credentials;
 pub mod dispatch;
 pub mod duration;
 pub mod finding;
+pub mod formats;
+pub mod gateway;
 pub mod identity;
 pub mod pattern;
 pub mod routes;
+pub mod rules;
 pub mod server;
 pub mod settings;
 
+mod directory;
 mod fit;
 mod holders;
 mod layers;
@@ -35,7 +41,7 @@ pub use layers::CLIENT_VARIABLES;
 pub use server::Server;
 pub use yaml::{Layer, Mark, Source};
 
-use identity::Holder;
+use identity::{Holder, Sha};
 use read::Reader;
 use routes::Route;
 use settings::Settings;
@@ -47,14 +53,15 @@ pub use fit::NoScope;
 pub const DEFAULTS: &str = include_str!("defaults.yml");
 
 /// The contracts whose scopes are built in, by file name.
-pub const CONTRACTS: [(&str, &str); 3] = [
+pub const CONTRACTS: [(&str, &str); 4] = [
+    ("contracts/gateway.yml", include_str!("../../../../contracts/gateway.yml")),
     ("contracts/nexa.yml", include_str!("../../../../contracts/nexa.yml")),
     ("contracts/opsdeploy.yml", include_str!("../../../../contracts/opsdeploy.yml")),
     ("contracts/wes.yml", include_str!("../../../../contracts/wes.yml")),
 ];
 
 /// Every section of a policy file.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "require_headers",
     "reject_on_body_mismatch",
     "stores",
@@ -68,6 +75,7 @@ const SECTIONS: [&str; 13] = [
     "retention",
     "server",
     "dispatch",
+    "gateway",
 ];
 
 /// Sections that are part of the format, and that no part of this release serves.
@@ -100,10 +108,14 @@ pub struct Policy {
     pub server: Server,
     /// How events leave.
     pub dispatch: dispatch::Dispatch,
+    /// What the gateway bears.
+    pub gateway: gateway::Gateway,
     /// Warnings and notes; never an error.
     pub findings: Vec<Finding>,
     /// What the file asks for and this release does not serve: a server must refuse to start on any.
     pub unserved: Vec<Finding>,
+    /// The hash of the file's text, where there is a file.
+    pub sha256: Option<Sha>,
 }
 
 impl Policy {
@@ -127,8 +139,9 @@ impl Policy {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, Vec<Finding>> {
         let (policy, findings) = read_layers(file, variables);
+        let sha256 = file.map(|(_, text)| Sha::of(text));
         match policy {
-            Some(policy) if !finding::has_errors(&findings) => Ok(Self { findings, ..policy }),
+            Some(policy) if !finding::has_errors(&findings) => Ok(Self { findings, sha256, ..policy }),
             _ => Err(findings),
         }
     }
@@ -180,14 +193,23 @@ fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
     let root = reader.fields(tree, "a policy", &SECTIONS)?;
     let server = root.get("server").and_then(|node| server::read(reader, node));
     let dispatch = root.get("dispatch").and_then(|node| dispatch::read(reader, node));
+    let gateway = root.get("gateway").and_then(|node| gateway::read(reader, node));
     let routes = routes::read(reader, root.get("routes"));
     let identities = root.get("identities").map(|node| holders::read(reader, node)).unwrap_or_default();
     let understood = settings::read(reader, &root);
     // Where the settings are wrong, scopes are still read under the defaults: one run shows every mistake.
     let settings = understood.clone().or_else(default_settings)?;
     let scopes = scopes::read(reader, root.get("scopes"), &settings);
-    check::lint(&mut reader.findings, &settings, &scopes, &routes, &identities);
-    let unserved = unserved(&root, &routes);
+    let seen = check::Understood {
+        settings: &settings,
+        scopes: &scopes,
+        routes: &routes,
+        identities: &identities,
+        listen: server.as_ref().map(|server| server.listen),
+        timeout: gateway.as_ref().map(|gateway| gateway.timeout),
+    };
+    check::lint(&mut reader.findings, &seen);
+    let unserved = unserved(&root);
     reader.findings.extend(unserved.iter().cloned());
     let settings = understood?;
     Some(Policy {
@@ -207,8 +229,10 @@ fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
         identities: identities.into_iter().map(|(holder, _)| holder).collect(),
         server: server?,
         dispatch: dispatch?,
+        gateway: gateway?,
         findings: Vec::new(),
         unserved,
+        sha256: None,
     })
 }
 
@@ -219,18 +243,13 @@ fn default_settings() -> Option<Settings> {
     settings::read(&mut reader, &root)
 }
 
-fn unserved(root: &read::Fields<'_>, routes: &[Route]) -> Vec<Finding> {
+fn unserved(root: &read::Fields<'_>) -> Vec<Finding> {
     let note = |section: &str| {
         let message = format!("`{section}` is not served by this release; `serve` refuses to start with it");
         let fix = format!("keep `{section}` in a file of its own until a release serves it");
         root.mark_of(section).finding(Severity::Note, "unserved", message, Some(fix))
     };
-    let mut notes: Vec<Finding> =
-        UNSERVED.iter().filter(|name| root.get(name).is_some()).map(|name| note(name)).collect();
-    if !routes.is_empty() {
-        notes.push(note("routes"));
-    }
-    notes
+    UNSERVED.iter().filter(|name| root.get(name).is_some()).map(|name| note(name)).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! A route's method and path, and which of two patterns takes the other's requests.
-//! Never looks at a request: the gateway does.
-//! Called by `routes` and by `check`.
+//! Never looks at more of a request than its path.
+//! Called by `routes`, by `check` and by the gateway.
+
+use std::fmt;
 
 /// One part of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,10 +73,47 @@ fn name(segment: &Segment) -> Option<&str> {
     }
 }
 
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.method.as_deref().unwrap_or("*"))?;
+        self.segments.iter().try_for_each(|segment| match segment {
+            Segment::Literal(text) => write!(f, "/{text}"),
+            Segment::Any(name) => write!(f, "/{{{name}}}"),
+            Segment::Rest(name) => write!(f, "/{{*{name}}}"),
+        })
+    }
+}
+
 impl Pattern {
     /// The names that its path binds.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().filter_map(name)
+    }
+
+    /// What its names stand for in a path, as written there; none where the path does not fit. No name takes an
+    /// empty part.
+    pub fn bind<'r>(&'r self, path: &'r str) -> Option<Vec<(&'r str, &'r str)>> {
+        let mut rest = path.strip_prefix('/')?;
+        let mut bound = Vec::new();
+        let last = self.segments.len() - 1;
+        for (index, segment) in self.segments.iter().enumerate() {
+            if let Segment::Rest(name) = segment {
+                bound.push((name.as_str(), rest));
+                return (!rest.is_empty()).then_some(bound);
+            }
+            let (part, after) = match rest.split_once('/') {
+                Some((part, after)) if index < last => (part, after),
+                None if index == last => (rest, ""),
+                _ => return None,
+            };
+            match segment {
+                Segment::Literal(text) if text == part => {}
+                Segment::Any(name) if !part.is_empty() => bound.push((name.as_str(), part)),
+                _ => return None,
+            }
+            rest = after;
+        }
+        Some(bound)
     }
 
     /// Whether each request of the other is also one of this.
@@ -135,6 +174,28 @@ mod tests {
     fn names_come_from_the_path() {
         let pattern = parse("PUT /orders/{id}/{*rest}").unwrap();
         assert_eq!(pattern.names().collect::<Vec<_>>(), ["id", "rest"]);
+    }
+
+    #[test]
+    fn a_path_fits_part_by_part_and_gives_the_names_their_values() {
+        let none: Option<&[(&str, &str)]> = None;
+        for (pattern, path, bound) in [
+            ("POST /a", "/a", Some(&[][..])),
+            ("POST /a", "/a/", none),
+            ("POST /a", "/a/b", none),
+            ("POST /a", "//a", none),
+            ("POST /a/{x}", "/a/1%202", Some(&[("x", "1%202")])),
+            ("POST /a/{x}", "/a/", none),
+            ("POST /a/{x}", "/a", none),
+            ("POST /{*all}", "/a//b", Some(&[("all", "a//b")])),
+            ("POST /{*all}", "/", none),
+            ("POST /", "/", Some(&[])),
+            ("PUT /o/{id}/{*rest}", "/o/7/x/y", Some(&[("id", "7"), ("rest", "x/y")])),
+        ] {
+            let pattern = parse(pattern).unwrap();
+            assert_eq!(pattern.bind(path).as_deref(), bound, "{pattern} {path}");
+            assert_eq!(parse(&pattern.to_string()).unwrap(), pattern);
+        }
     }
 
     #[test]

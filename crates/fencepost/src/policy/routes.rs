@@ -98,6 +98,10 @@ pub struct Route {
     pub tenant: Option<String>,
     /// What events of one source are ordered by.
     pub order: Option<Origin>,
+    /// What the effect comes from: versions and order are per source.
+    pub source: Option<Origin>,
+    /// Where the id of the effect stands in the answer: a header, or a place in its JSON.
+    pub effect_id: Option<Origin>,
     /// How long the upstream may take.
     pub timeout: Option<Duration>,
     /// Where `match` stands.
@@ -108,8 +112,20 @@ pub struct Route {
     pub key_mark: Mark,
 }
 
-const KEYS: [&str; 10] =
-    ["match", "upstream", "scope", "key", "replay", "verify", "on_error", "tenant", "order", "timeout"];
+const KEYS: [&str; 12] = [
+    "match",
+    "upstream",
+    "scope",
+    "key",
+    "replay",
+    "verify",
+    "on_error",
+    "tenant",
+    "order",
+    "source",
+    "effect_id",
+    "timeout",
+];
 
 /// Every route that can be understood, in the order of the file.
 pub fn read(reader: &mut Reader, node: Option<&Node>) -> Vec<Route> {
@@ -144,6 +160,14 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
     });
     let tenant = fields.get("tenant").and_then(|node| reader.text(node, "`tenant`"));
     let order = fields.get("order").and_then(|node| from(reader, node, "`order`"));
+    let source = fields.get("source").and_then(|node| from(reader, node, "`source`"));
+    let effect_id = fields.get("effect_id").and_then(|node| {
+        let parsed = match from(reader, node, "`effect_id`")? {
+            origin @ (Origin::Header(_) | Origin::Body(_)) => Ok(origin),
+            _ => Err("`effect_id` is a place in the answer".to_owned()),
+        };
+        reader.accept(node, "`effect_id`", parsed, "write header:NAME or body:/json/pointer, of the answer")
+    });
     let timeout = fields.get("timeout").and_then(|node| reader.duration(node, "`timeout`"));
     Some(Route {
         pattern: pattern?,
@@ -155,6 +179,8 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         on_error: on_error.unwrap_or_default(),
         tenant,
         order,
+        source,
+        effect_id,
         timeout: timeout.map(Duration::from_millis),
         mark: fields.mark_of("match").clone(),
         scope_mark: fields.mark_of("scope").clone(),
@@ -162,13 +188,15 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
     })
 }
 
+// `h2c` is HTTP/2 without TLS; under `https` the two ends agree on a version.
 fn upstream(text: String) -> Result<String, String> {
-    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let rest = ["http://", "https://", "h2c://"].iter().find_map(|scheme| text.strip_prefix(scheme));
     let authority = rest.map(|rest| rest.split('/').next().unwrap_or_default());
     match authority {
+        _ if text.contains(['?', '#']) => Err("an upstream is an address and perhaps a path, no query".into()),
         Some(authority) if authority.contains('@') => Err("credentials in an address end in logs".into()),
         Some(authority) if authority.parse::<http::uri::Authority>().is_ok_and(|a| !a.host().is_empty()) => Ok(text),
-        _ => Err(format!("`{text}` is not an http or https address")),
+        _ => Err(format!("`{text}` is not an http, https or h2c address")),
     }
 }
 

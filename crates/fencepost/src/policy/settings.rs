@@ -119,11 +119,31 @@ pub fn read(reader: &mut Reader, root: &Fields<'_>) -> Option<Settings> {
     })
 }
 
+/// Headers that HTTP itself makes, hop by hop.
+const OF_THE_CONNECTION: [&str; 11] = [
+    "connection",
+    "content-length",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
 fn headers(reader: &mut Reader, node: &Node) -> Option<Vec<String>> {
     let names = reader.texts(node, "`require_headers`")?;
-    for name in names.iter().filter(|name| http::HeaderName::try_from(name.as_str()).is_err()) {
-        let message = format!("`{name}` cannot be a header's name");
-        reader.error(&node.mark, "header-name", message, "write a name such as Idempotency-Key");
+    for (name, item) in names.iter().zip(reader.items(node, "")?) {
+        if http::HeaderName::try_from(name.as_str()).is_err() {
+            let message = format!("`{name}` cannot be a header's name");
+            reader.error(&item.mark, "header-name", message, "write a name such as Idempotency-Key");
+        } else if OF_THE_CONNECTION.iter().any(|own| own.eq_ignore_ascii_case(name)) {
+            let message = format!("`{name}` belongs to the connection: no client can send it for a request");
+            reader.error(&item.mark, "header-impossible", message, "require a header of the request: Idempotency-Key");
+        }
     }
     Some(names)
 }

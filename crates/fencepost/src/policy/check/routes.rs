@@ -2,23 +2,56 @@
 //! Never decides which route serves a request: the first in the file that fits does.
 //! Called by `check`.
 
-use super::{Lints, near, suspicious};
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Lints, Understood, near, suspicious};
 use crate::policy::duration;
-use crate::policy::finding::Severity;
+use crate::policy::finding::{Finding, Severity};
 use crate::policy::names::{self, Looks};
 use crate::policy::routes::{Origin, Route};
 use crate::policy::scopes::Read;
+use crate::policy::settings::Settings;
+
+/// Methods that pass through without a fence.
+const READS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 
 /// Runs every lint on routes.
-pub fn lint(lints: &mut Lints<'_>, routes: &[Route], scopes: &[Read]) {
+pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
+    let routes = understood.routes;
     for (index, route) in routes.iter().enumerate() {
-        route_scope(lints, route, scopes);
+        route_scope(lints, route, understood);
         route_alone(lints, route);
+        required(lints, route, understood.settings);
         route_order(lints, route, &routes[..index]);
     }
+    lints.0.extend(understood.listen.map(|listen| loops(routes, listen)).unwrap_or_default());
 }
 
-fn route_scope(lints: &mut Lints<'_>, route: &Route, scopes: &[Read]) {
+/// Routes whose upstream is the address that the gateway itself listens on.
+pub fn loops(routes: &[Route], listen: SocketAddr) -> Vec<Finding> {
+    let own = |route: &&Route| {
+        let uri = route.upstream.parse::<http::Uri>().ok();
+        let authority = uri.as_ref().and_then(http::Uri::authority);
+        let port = authority.and_then(|authority| authority.port_u16()).unwrap_or(match &uri {
+            Some(uri) if uri.scheme_str() == Some("https") => 443,
+            _ => 80,
+        });
+        let host = authority.map_or("", |authority| authority.host()).trim_matches(['[', ']']);
+        let ip = host.parse::<IpAddr>().ok();
+        let loopback = host.eq_ignore_ascii_case("localhost") || ip.is_some_and(|ip| ip.is_loopback());
+        let here = ip == Some(listen.ip()) || (loopback && (listen.ip().is_loopback() || listen.ip().is_unspecified()));
+        here && port == listen.port()
+    };
+    let said = |route: &Route| {
+        let message = format!("the upstream {} is where this server listens: requests would go round", route.upstream);
+        let fix = "name the application's own address, or let the server listen elsewhere".to_owned();
+        route.mark.finding(Severity::Error, "upstream-loop", message, Some(fix))
+    };
+    routes.iter().filter(own).map(said).collect()
+}
+
+fn route_scope(lints: &mut Lints<'_>, route: &Route, understood: &Understood<'_>) {
+    let scopes: &[Read] = understood.scopes;
     let Some(read) = scopes.iter().find(|read| read.scope.name == route.scope) else {
         let names: Vec<String> = scopes.iter().map(|read| read.scope.name.clone()).collect();
         let message = format!("no scope is called {}", route.scope);
@@ -50,12 +83,14 @@ fn route_scope(lints: &mut Lints<'_>, route: &Route, scopes: &[Read]) {
             suspicious(lints, put, field, &scope.name, mark);
         }
     }
-    if let Some(timeout) = route.timeout
+    if let Some(timeout) = route.timeout.or(understood.timeout)
         && timeout.as_millis() > u128::from(scope.lease_ms)
     {
         let lease = duration::display(scope.lease_ms);
-        let message = format!("the upstream may take longer than the lease of {} ({lease})", scope.name);
-        lints.warning(&route.mark, "lease-under-timeout", message, "raise `lease` above the route's `timeout`");
+        let timeout = duration::display(timeout.as_millis().try_into().unwrap_or(u64::MAX));
+        let message = format!("the upstream may take {timeout}, longer than the lease of {} ({lease})", scope.name);
+        let fix = "raise the scope's `lease` above the `timeout`, or lower `timeout` of the route or the gateway";
+        lints.warning(&route.mark, "lease-under-timeout", message, fix);
     }
 }
 
@@ -69,26 +104,45 @@ fn route_alone(lints: &mut Lints<'_>, route: &Route) {
             lints.error(mark, "path-name", message, near(name, &known));
         }
     }
-    if let Some(method) = route.pattern.method.as_deref().filter(|m| ["GET", "HEAD", "OPTIONS"].contains(m)) {
+    if let Some(method) = route.pattern.method.as_deref().filter(|method| READS.contains(method)) {
         let message = format!("{method} passes through without a fence, so this route's key is never used");
         lints.warning(&route.mark, "read-route", message, "match the method that writes");
     }
-    match (&route.verify, &route.tenant) {
-        (None, Some(_)) => {
-            let message = "`tenant` is for routes with `verify`: elsewhere the credential says whose key it is".into();
-            lints.error(&route.mark, "tenant-without-verify", message, "remove `tenant`, or add `verify`");
+    if route.verify.is_none() && route.tenant.is_some() {
+        let message = "`tenant` is for routes with `verify`: elsewhere the credential says whose key it is".into();
+        lints.error(&route.mark, "tenant-without-verify", message, "remove `tenant`, or add `verify`");
+    }
+    let varies = |from: &Origin| match from {
+        Origin::Const(_) => false,
+        Origin::Request(part) => {
+            if part == "method" {
+                route.pattern.method.is_none()
+            } else {
+                route.pattern.names().next().is_some()
+            }
         }
-        (Some(_), None) => {
-            let message = format!("the keys of this webhook belong to the tenant `webhook:{}`", route.scope);
-            lints.say(
-                Severity::Note,
-                &route.mark,
-                "no-tenant",
-                message,
-                "name one with `tenant:` to keep senders apart",
-            );
-        }
-        _ => {}
+        _ => true,
+    };
+    if !route.key.is_empty() && !route.key.iter().any(|(_, from, _)| varies(from)) {
+        let message = "every request of this route has the same key: the first would be the only one to run".into();
+        let fix = "take a field from what differs: header:Idempotency-Key, body:/…, path: or query:";
+        lints.error(&route.key_mark, "constant-key", message, fix);
+    }
+}
+
+/// A write whose key is the caller's own asks for it by name.
+fn required(lints: &mut Lints<'_>, route: &Route, settings: &Settings) {
+    const KEY: &str = "Idempotency-Key";
+    let reads = route.pattern.method.as_deref().is_some_and(|method| READS.contains(&method));
+    let listed = settings.require_headers.iter().any(|name| name.eq_ignore_ascii_case(KEY));
+    if reads || listed || route.verify.is_some() {
+        return;
+    }
+    let keyed = |from: &Origin| matches!(from, Origin::Header(name) if name.eq_ignore_ascii_case(KEY));
+    if let Some((field, _, mark)) = route.key.iter().find(|(_, from, _)| keyed(from)) {
+        let message = format!("`{field}` comes from {KEY}, which `require_headers` does not ask for");
+        let fix = format!("add `require_headers: [{KEY}]`: a client without it is then told so");
+        lints.warning(mark, "header-not-required", message, fix);
     }
 }
 

@@ -48,3 +48,28 @@ fn a_directory_without_credentials_is_empty() {
     assert!(Directory::load(&Policy::builtin(), None).unwrap().is_empty());
     assert!(!Directory::dev().is_empty());
 }
+
+#[test]
+fn another_policy_comes_into_force_whole_or_not_at_all() {
+    let with = |id: &str, token: &str| {
+        let sha = Sha::of(token).hex();
+        policy(&format!("identities: [{{id: {id}, roles: [partner], credentials: [{sha}]}}]"))
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = crate::policy::credentials::Credentials::in_dir(dir.path());
+    let partner = identity::Identity::new("globex", [Role::Partner], Warehouses::Named(Default::default()));
+    let kept = file.create(partner, None, 0).unwrap().token;
+    let directory = Directory::load(&with("acme", "one"), Some(file.path())).unwrap();
+    let known = |token: &str| directory.authenticate(token, 0).map(|identity| identity.id.clone());
+    let prepared = directory.prepare(&with("acme", "two")).unwrap().unwrap();
+    assert!(known("one").is_some() && known("two").is_none(), "prepared is not in force");
+    directory.adopt(prepared);
+    assert_eq!((known("one"), known("two").as_deref(), known(&kept).as_deref()), (None, Some("acme"), Some("globex")));
+    // What the credentials file says later goes beside the new policy, not beside the old.
+    file.revoke("globex", 0).unwrap();
+    directory.refresh().unwrap();
+    assert_eq!((known("one"), known("two").as_deref(), known(&kept)), (None, Some("acme"), None));
+    let nobody = directory.prepare(&Policy::builtin()).unwrap_err();
+    assert_eq!(nobody[0].rule, "nobody");
+    assert!(Directory::dev().prepare(&Policy::builtin()).unwrap().is_none(), "--dev has its own");
+}

@@ -11,7 +11,7 @@ fn found(text: &str) -> Vec<String> {
 
 /// Each rule has a policy that breaks it, and one next to it that does not.
 #[track_caller]
-fn rule(finding: &str, breaks: &str, keeps: &str) {
+pub fn rule(finding: &str, breaks: &str, keeps: &str) {
     assert_eq!(found(breaks), [finding], "{breaks}");
     assert_eq!(found(keeps), [""; 0], "{keeps}");
 }
@@ -104,6 +104,23 @@ fn retentions_under_what_is_usual_are_warned_about() {
         "scopes: {API_WRITE: {key: [a], retain: 2h}}",
         "scopes: {API_WRITE: {key: [a], retain: 2h, horizon: 30m}}",
     );
+    // A batch's horizon is its run: a day more than that, whatever the margin.
+    rule(
+        "warning unusual-retention",
+        "scopes: {BATCH_JOB: {key: [a], retain: 24h, horizon: 6h}}",
+        "scopes: {BATCH_JOB: {key: [a], retain: 30h, horizon: 6h}}",
+    );
+}
+
+#[test]
+fn retentions_over_what_is_usual_are_noted() {
+    rule("note long-retention", "stores: {ttl: {webhook_days: 15}}", "stores: {ttl: {webhook_days: 14}}");
+    rule("note long-retention", "stores: {ttl: {api_hours: 73}}", "stores: {ttl: {api_hours: 72}}");
+    rule(
+        "note long-retention",
+        "scopes: {WEBHOOK: {key: [event_id], retain: 30d}}",
+        "scopes: {WEBHOOK: {key: [event_id], retain: 30d, horizon: 10d}}",
+    );
 }
 
 #[test]
@@ -193,7 +210,7 @@ fn a_planner_needs_a_warehouse_and_everyone_a_credential() {
 }
 
 /// A file of routes under a scope with the key fields `id` and `kind`.
-fn routes(rows: &[(&str, &str)]) -> String {
+pub fn routes(rows: &[(&str, &str)]) -> String {
     let mut text = "scopes: {S: {key: [id, kind]}}\nroutes:\n".to_owned();
     for (pattern, rest) in rows {
         text += &format!("  - {{match: \"{pattern}\", upstream: \"http://h:1\", {rest}}}\n");
@@ -201,7 +218,7 @@ fn routes(rows: &[(&str, &str)]) -> String {
     text
 }
 
-const KEY: &str = "scope: S, key: {id: \"body:/id\", kind: \"const:x\"}";
+pub const KEY: &str = "scope: S, key: {id: \"body:/id\", kind: \"const:x\"}";
 
 #[test]
 fn a_route_names_a_scope_and_gives_exactly_its_fields() {
@@ -219,7 +236,7 @@ fn a_route_names_a_scope_and_gives_exactly_its_fields() {
 #[test]
 fn what_a_route_puts_into_a_key_is_judged_by_its_name_too() {
     let put = |from: &str| routes(&[("POST /a", &format!("scope: S, key: {{id: \"{from}\", kind: \"const:x\"}}"))]);
-    rule("error random-in-key", &put("header:X-Request-Id"), &put("header:Idempotency-Key"));
+    rule("error random-in-key", &put("header:X-Request-Id"), &put("header:X-Order-Key"));
     rule("error time-in-key", &put("body:/meta/createdAt"), &put("body:/meta/id"));
     rule("error time-in-key", &put("header:Date"), &put("header:X-Order"));
     rule("warning bucket-in-key", &put("query:hour"), &put("query:order"));
@@ -246,7 +263,7 @@ fn a_route_on_a_reading_method_is_a_warning() {
 
 #[test]
 fn a_webhook_has_a_tenant_and_a_plain_route_none() {
-    let verify = format!("{KEY}, verify: {{scheme: stripe, secrets: [s]}}");
+    let verify = format!("{KEY}, verify: {{scheme: stripe, secrets: [long enough]}}");
     let named = format!("{verify}, tenant: stripe");
     rule("note no-tenant", &routes(&[("POST /a", &verify)]), &routes(&[("POST /a", &named)]));
     let plain = format!("{KEY}, tenant: stripe");
@@ -257,6 +274,9 @@ fn a_webhook_has_a_tenant_and_a_plain_route_none() {
 fn an_upstream_slower_than_the_lease_is_a_warning() {
     let slow = |timeout: &str| routes(&[("POST /a", &format!("{KEY}, timeout: {timeout}"))]);
     rule("warning lease-under-timeout", &slow("31s"), &slow("30s"));
+    // The gateway's own timeout counts where the route has none.
+    let long = |more: &str| format!("gateway: {{timeout: 31s}}\n{}", routes(&[("POST /a", &format!("{KEY}{more}"))]));
+    rule("warning lease-under-timeout", &long(""), &long(", timeout: 5s"));
 }
 
 #[test]

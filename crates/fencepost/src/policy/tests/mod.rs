@@ -1,10 +1,12 @@
 //! Tests of the policy as a whole, through the doors that the command line and the server use.
 
 mod builtin;
+mod changes;
 mod credentials;
 mod directory;
 mod lints;
 mod loading;
+mod promises;
 mod sections;
 
 use super::*;

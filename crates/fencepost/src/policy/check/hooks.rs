@@ -1,0 +1,135 @@
+//! Lints of what a route makes of failures, replays and signatures: who is told that it is done, and when it is.
+//! Never verifies a signature, and never shows a secret.
+//! Called by `check`.
+
+use std::time::Duration;
+
+use fencepost_kernel::scope::{Durability, OnLapse, Scope};
+
+use super::{Lints, Understood};
+use crate::policy::finding::Severity;
+use crate::policy::routes::{OnError, Origin, Route, Scheme, Verify};
+use crate::policy::settings::FenceStore;
+use crate::signature::Secret;
+
+/// Shorter than this, a secret can be guessed.
+const SECRET_BYTES_MIN: usize = 8;
+/// Longer than this, a recorded delivery can be sent again by whoever saw it.
+const TOLERANCE_MAX: Duration = Duration::from_secs(3_600);
+
+/// Runs every lint on what routes promise their senders.
+pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
+    for (index, route) in understood.routes.iter().enumerate() {
+        let scope = understood.scopes.iter().map(|read| &read.scope).find(|scope| scope.name == route.scope);
+        outcomes(lints, route, scope);
+        if let Some(verify) = &route.verify {
+            secrets(lints, route, verify);
+            tenant(lints, route, &understood.routes[..index]);
+            durable(lints, route, scope, understood.settings.stores.fence);
+        }
+    }
+}
+
+fn outcomes(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>) {
+    let done = route.replay.status.filter(|status| (200..300).contains(status));
+    if let (None, Some(status)) = (done, route.replay.status) {
+        let message =
+            format!("a duplicate of something done is answered {status}: its sender takes that for a failure");
+        lints.warning(&route.mark, "replay-status", message, "use a status from 200 to 299, or leave it out");
+    }
+    match (route.on_error, done) {
+        (OnError::Seal, Some(status)) => {
+            let message = format!("a failure is sealed, and its retries are answered {status}: told done, never done");
+            let fix = "use `on_error: unknown`, or leave out `replay.status`";
+            lints.error(&route.mark, "ack-before-seal", message, fix);
+        }
+        (OnError::Seal, None) if route.verify.is_some() => {
+            let message = "a failure is sealed: no retry of this webhook would reach the application again".into();
+            let fix = "use `on_error: unknown`, or `release` where a failure means that nothing happened";
+            lints.warning(&route.mark, "seal-on-error", message, fix);
+        }
+        _ => {}
+    }
+    if route.on_error == OnError::Release && scope.is_some_and(|scope| scope.on_lapse == OnLapse::Hold) {
+        let message = format!(
+            "{} holds what is unknown for a person, but a timeout here frees the key to run again",
+            route.scope
+        );
+        let fix = "use `on_error: unknown`; an upstream that knows better answers `Fencepost-Outcome: not-applied`";
+        lints.error(&route.mark, "release-under-hold", message, fix);
+    }
+}
+
+fn secrets(lints: &mut Lints<'_>, route: &Route, verify: &Verify) {
+    let read = match verify.scheme {
+        Scheme::StandardWebhooks => Secret::base64,
+        Scheme::Fgai => Secret::new,
+        Scheme::Stripe | Scheme::Github => Secret::literal,
+    };
+    for (number, secret) in (1..).zip(&verify.secrets) {
+        if secret.trim().is_empty() || read(secret.as_bytes()).is_err() {
+            let message = format!("secret {number} of this route cannot verify anything: it is blank, or not base64");
+            let fix = "copy it whole; what follows `whsec_` is base64";
+            lints.error(&route.mark, "secret-form", message, fix);
+        } else if secret.len() < SECRET_BYTES_MIN {
+            let message =
+                format!("secret {number} of this route has fewer than {SECRET_BYTES_MIN} bytes: it can be guessed");
+            let fix = "make one with `openssl rand -hex 32`, and give it to the sender";
+            lints.warning(&route.mark, "short-secret", message, fix);
+        }
+    }
+    let timed = matches!(verify.scheme, Scheme::Stripe | Scheme::StandardWebhooks);
+    if timed && verify.tolerance > TOLERANCE_MAX {
+        let message = "a delivery may be signed more than an hour ago: whoever recorded one can send it again".into();
+        lints.warning(&route.mark, "long-tolerance", message, "lower `tolerance`; senders sign anew for each try: 5m");
+    }
+}
+
+/// Keys of senders that share a scope are apart by tenant, or by a constant in the key.
+fn tenant(lints: &mut Lints<'_>, route: &Route, earlier: &[Route]) {
+    if route.tenant.is_some() {
+        return;
+    }
+    let constant = |route: &Route, name: &str| {
+        let from = route.key.iter().find(|(field, ..)| field == name).map(|(_, from, _)| from.clone());
+        from.and_then(|from| if let Origin::Const(text) = from { Some(text) } else { None })
+    };
+    let apart = |other: &Route| {
+        route.key.iter().any(|(name, ..)| {
+            let (one, two) = (constant(route, name), constant(other, name));
+            one.is_some() && two.is_some() && one != two
+        })
+    };
+    let shares = |other: &&Route| {
+        let senders = other.verify.is_some() && other.verify != route.verify;
+        senders && other.tenant.is_none() && other.scope == route.scope && !apart(other)
+    };
+    if let Some(other) = earlier.iter().find(shares) {
+        let line = other.mark.line;
+        let message = format!(
+            "the webhooks of this route and of line {line} share their keys: one sender's event could pass for the other's"
+        );
+        lints.warning(
+            &route.mark,
+            "no-tenant",
+            message,
+            "name a `tenant` for each, or put `const:PROVIDER` into the key",
+        );
+    } else {
+        let message = format!("the keys of this webhook belong to the tenant `webhook:{}`", route.scope);
+        let fix = "name one with `tenant:` to keep senders apart";
+        lints.say(Severity::Note, &route.mark, "no-tenant", message, fix);
+    }
+}
+
+/// A webhook's sender hears 2xx and never asks again: by then the seal must be where it survives.
+fn durable(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>, store: FenceStore) {
+    if store == FenceStore::Redis && scope.is_some_and(|scope| scope.durability != Durability::Synced) {
+        let message = format!(
+            "the sender is acknowledged before the seal of {} is sure to survive a crash of Redis",
+            route.scope
+        );
+        let fix = "give the scope `durability: synced`, which `serve` then insists on, or keep fences in another store";
+        lints.warning(&route.mark, "ack-before-seal", message, fix);
+    }
+}

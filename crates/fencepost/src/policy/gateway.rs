@@ -1,0 +1,49 @@
+//! The `gateway` section: what the gateway keeps of an answer, and how long it waits for an upstream.
+//! Never opens or connects anything: these are plain values.
+//! Called by `Policy::load`; read by the gateway.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::read::Reader;
+use super::yaml::{Node, Value};
+
+/// The `gateway` section.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gateway {
+    /// The largest answer that is kept whole and replayed.
+    pub answer_bytes_max: usize,
+    /// The longest silence of an upstream, where its route does not say.
+    pub timeout: Duration,
+    /// How long a connection to an upstream may take.
+    pub connect_timeout: Duration,
+    /// Connections to one upstream that are kept for the next request.
+    pub idle_connections_max: usize,
+    /// Authorities that upstreams' certificates may come from, beside the public ones, PEM.
+    pub ca: Option<PathBuf>,
+}
+
+const FIELDS: [&str; 5] = ["answer_bytes_max", "timeout", "connect_timeout", "idle_connections_max", "ca"];
+
+/// Reads the section. `None` only beside at least one error.
+pub fn read(reader: &mut Reader, node: &Node) -> Option<Gateway> {
+    let fields = reader.fields(node, "`gateway`", &FIELDS)?;
+    let span = |reader: &mut Reader, name: &str| {
+        reader.duration(fields.get(name)?, &format!("`{name}`")).map(Duration::from_millis)
+    };
+    let size = fields.get("answer_bytes_max").and_then(|node| reader.size(node, "`answer_bytes_max`"));
+    let idle = fields.get("idle_connections_max");
+    let idle = idle.and_then(|node| reader.integer(node, "`idle_connections_max`", 0..=100_000));
+    let ca = match fields.get("ca") {
+        Some(node) if !matches!(node.value, Value::Null) => reader.text(node, "`ca`").map(Some),
+        _ => Some(None),
+    };
+    let (timeout, connect_timeout) = (span(reader, "timeout"), span(reader, "connect_timeout"));
+    Some(Gateway {
+        answer_bytes_max: usize::try_from(size?).ok()?,
+        timeout: timeout?,
+        connect_timeout: connect_timeout?,
+        idle_connections_max: usize::try_from(idle?).ok()?,
+        ca: ca?.map(PathBuf::from),
+    })
+}

@@ -1,0 +1,175 @@
+//! `/admin/policy`: which policy is in force, and reading its file again without a restart.
+//! Never puts a part of a policy into force: all of it, or none. What is under way ends under the one it began with.
+//! Called by the router, and by `serve` on SIGHUP.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use fencepost::policy::{
+    Finding, Policy, Severity,
+    changes::Changes,
+    config::Config,
+    finding,
+    identity::{Role, Sha},
+};
+use fencepost_kernel::Millis;
+use serde_json::{Value, json};
+
+use super::{App, call::Call, reply::Answer};
+use crate::{
+    log::Level,
+    problem::{Code, Problem},
+    time::rfc3339,
+};
+
+/// Where the policy in force came from, and since when it is.
+pub struct Origin {
+    config: Config,
+    // Held during a reload: of two at once, the second compares with what the first has made.
+    since: Mutex<Millis>,
+}
+
+impl Origin {
+    /// The configuration that a server starts with.
+    pub fn new(config: Config, since: Millis) -> Self {
+        Self { config, since: since.into() }
+    }
+
+    fn file(&self) -> Option<String> {
+        self.config.file.as_ref().map(|file| file.display().to_string())
+    }
+}
+
+/// Whether what was read comes into force.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reload {
+    /// It does, where nothing speaks against it.
+    Apply,
+    /// It does not: only what would change is told.
+    DryRun,
+}
+
+/// Reads the configuration again. What changed is logged and returned; a refusal is logged and changes nothing.
+pub fn reload(app: &App, by: &str, how: Reload) -> Result<Value, Problem> {
+    let mut since = app.origin.since.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = app.fencepost.engine().now();
+    let Some(file) = app.origin.file() else {
+        let why = "the server was started without --config: there is no file to read again";
+        app.log.line(Level::Error, now.0, "policy not reloaded; the old one stays").text("by", by).text("why", why);
+        return Err(Problem::new(Code::NoPolicyFile, why));
+    };
+    match attempt(app, &file, how) {
+        Ok((changes, policy)) => {
+            let msg = match how {
+                Reload::DryRun => "policy compared; nothing is changed",
+                Reload::Apply if changes.is_empty() => "policy read again; nothing is different",
+                Reload::Apply => "policy reloaded",
+            };
+            if how == Reload::Apply && policy.came {
+                *since = now;
+            }
+            let sha256 = policy.sha256.map(|sha| sha.hex()).unwrap_or_default();
+            let line = app.log.line(Level::Info, now.0, msg).text("by", by).text("file", &file);
+            let line = line.text("sha256", &sha256);
+            drop(changes.parts().iter().fold(line, |line, (name, said)| line.text(name, said)));
+            let mut said = changes.json();
+            said["dry_run"] = (how == Reload::DryRun).into();
+            said["sha256"] = sha256.into();
+            said["findings"] = finding::rows(&policy.findings);
+            Ok(said)
+        }
+        Err(findings) => {
+            let why = finding::human(&findings);
+            app.log
+                .line(Level::Error, now.0, "policy not reloaded; the old one stays")
+                .text("by", by)
+                .text("why", why.trim_end());
+            let detail = "the policy in force stays as it was; `findings` says why";
+            Err(Problem::new(Code::PolicyRefused, detail).with("findings", &finding::rows(&findings).to_string()))
+        }
+    }
+}
+
+/// What is told of a policy that was read.
+struct Known {
+    sha256: Option<Sha>,
+    findings: Vec<Finding>,
+    came: bool,
+}
+
+fn attempt(app: &App, file: &str, how: Reload) -> Result<(Changes, Known), Vec<Finding>> {
+    let unfit = |message: String| {
+        let (severity, fix) = (Severity::Error, Some("use another store, or ask for less".to_owned()));
+        vec![Finding { severity, rule: "store-unfit", file: file.to_owned(), line: 0, col: 0, message, fix }]
+    };
+    let old = app.policy();
+    let new: Policy = app.origin.config.read()?.fit(&app.fencepost.engine().promises()).map_err(unfit)?;
+    let changes = Changes::between(&old, &new);
+    let refused = changes.refused(file);
+    if !refused.is_empty() {
+        return Err(refused);
+    }
+    let directory = app.directory.prepare(&new)?;
+    // What keeps its pointer keeps what others have made of it.
+    let came = new.sha256 != old.sha256 || !changes.is_empty();
+    let known = Known { sha256: new.sha256, findings: new.findings.clone(), came };
+    if how == Reload::Apply && came {
+        app.fencepost.set_policy(new).map_err(unfit)?;
+        if let Some(directory) = directory {
+            app.directory.adopt(directory);
+        }
+    }
+    Ok((changes, known))
+}
+
+/// `GET /admin/policy`
+pub(super) async fn show(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        call.require(&[Role::Admin, Role::Viewer])?;
+        let since = *call.app.origin.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let policy = &call.policy;
+        let routes = policy.routes.iter().map(
+            |route| json!({ "match": route.pattern.to_string(), "scope": route.scope, "upstream": route.upstream }),
+        );
+        let said = json!({
+            "file": call.app.origin.file(),
+            "sha256": policy.sha256.map(|sha| sha.hex()),
+            "loaded_at": &*rfc3339(since.0),
+            "scopes": policy.scopes.keys().collect::<Vec<_>>(),
+            "routes": routes.collect::<Vec<_>>(),
+            "findings": finding::rows(&policy.findings),
+        });
+        Ok(Answer::ok(said.to_string().into_bytes()).response())
+    })
+    .await
+}
+
+/// `POST /admin/policy`
+pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        call.require(&[Role::Admin])?;
+        if !call.body.is_empty() {
+            let detail = "send no body: the server reads the file that it was started with";
+            return Err(Problem::new(Code::Malformed, detail));
+        }
+        let how = how(&call.query()?)?;
+        let (app, by) = (call.app.clone(), call.caller.id.clone());
+        // Files are read: not where others wait for decisions.
+        let said = tokio::task::spawn_blocking(move || reload(&app, &by, how)).await;
+        let said = said.map_err(|_| Problem::new(Code::Internal, "the reload did not end"))??;
+        Ok(Answer::ok(said.to_string().into_bytes()).response())
+    })
+    .await
+}
+
+// A misspelt `dry_run` must not change anything, so an unknown name is refused here.
+fn how(query: &[(String, String)]) -> Result<Reload, Problem> {
+    match query.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect::<Vec<_>>()[..] {
+        [] | [("dry_run", "false")] => Ok(Reload::Apply),
+        [("dry_run", "true")] => Ok(Reload::DryRun),
+        _ => Err(Problem::new(Code::Malformed, "the only parameter is `dry_run`, true or false")),
+    }
+}
