@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use fencepost_rig::programs;
 
 use crate::fence::{self, Batches, Cycles, Numbers, Replays, claim_template};
+use crate::gateway::{self, Keys, Orders};
 use crate::keys::Numbering;
 use crate::library::{self, Extent};
 use crate::load::{self, Shape};
@@ -34,6 +35,8 @@ pub enum Group {
     Durable,
     /// Requests over HTTP that write nothing.
     Http,
+    /// Requests through a proxy to one trivial upstream.
+    Gateway,
     /// Synced writes without a socket.
     InProcess,
 }
@@ -73,6 +76,9 @@ contestants! {
     "fencepost-redis-batch", "fencepost on Redis, 100 commands a request", Durable, fence::BATCH, "100 claims + 100 seals";
     "noop", "no-op axum server", Http, 1, "request";
     "fencepost-replay", "fencepost, duplicates", Http, 1, "request";
+    "nginx", "nginx, plain reverse proxy", Gateway, 1, "request";
+    "fencepost-gateway", "fencepost gateway, first-time writes", Gateway, 1, "request, durable";
+    "fencepost-gateway-replay", "fencepost gateway, replays", Gateway, 1, "request";
     "fjall", "raw fjall, 256 keys a synced batch", InProcess, library::BATCH, "256 keys, synced";
     "library", "fencepost library, claims", InProcess, 1, "claim";
     "library-cycle", "fencepost library, claim + seal", InProcess, 1, "claim + seal";
@@ -91,6 +97,7 @@ impl Contestant {
     /// Other programs that must be installed, with the Debian package that has them.
     fn programs(&self) -> &'static [(&'static str, &'static str)] {
         match self.name {
+            "nginx" | "fencepost-gateway" | "fencepost-gateway-replay" => &[("nginx", "nginx-light")],
             "redis" | "fencepost-redis" | "fencepost-redis-batch" => &[("redis-server", "redis-server")],
             _ if self.on_postgres() => &[("postgres", "postgresql"), ("initdb", "postgresql")],
             _ => &[],
@@ -189,6 +196,11 @@ fn measure(ground: &Ground, contestant: &Contestant, dir: &Path, salt: u64) -> R
     std::fs::create_dir_all(dir)?;
     let binary = || ground.fencepost.as_deref().context("no fencepost binary");
     let fencepost = || Server::fencepost(binary()?, dir, None);
+    let gateway = |upstream: &Server| {
+        let policy = dir.join("policy.yml");
+        std::fs::write(&policy, gateway::policy(upstream.port))?;
+        Server::fencepost_under(binary()?, dir, &policy)
+    };
     // The cluster stays, its tables are made anew.
     let postgres = || Server::postgres(&ground.work.join(CLUSTER), connections);
     let nodes = |store: &str, count: usize| -> Result<Vec<Server>> {
@@ -242,6 +254,22 @@ fn measure(ground: &Ground, contestant: &Contestant, dir: &Path, salt: u64) -> R
             let next = Arc::new(AtomicU64::new(0));
             fence::fill(server.port, numbering, &next, REPLAY_KEYS, connections)?;
             load::run(ground.shape, Replays { port: server.port, numbering, sealed: REPLAY_KEYS })
+        }
+        "nginx" => {
+            let upstream = Server::nginx_upstream(dir)?;
+            let proxy = Server::nginx_proxy(dir, upstream.port)?;
+            load::run(ground.shape, Orders { port: proxy.port, numbering, keys: Keys::Fresh })
+        }
+        "fencepost-gateway" => {
+            let upstream = Server::nginx_upstream(dir)?;
+            let gateway = gateway(&upstream)?;
+            load::run(ground.shape, Orders { port: gateway.port, numbering, keys: Keys::Fresh })
+        }
+        "fencepost-gateway-replay" => {
+            let upstream = Server::nginx_upstream(dir)?;
+            let gateway = gateway(&upstream)?;
+            gateway::fill(gateway.port, numbering, REPLAY_KEYS, connections)?;
+            load::run(ground.shape, Orders { port: gateway.port, numbering, keys: Keys::Known(REPLAY_KEYS) })
         }
         "fjall" => library::raw_fjall(dir, warm_up, measure, salt),
         "library" => library::fencepost(dir, ground.shape, salt, Extent::Claim),

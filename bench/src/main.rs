@@ -1,4 +1,4 @@
-//! Measures fencepost next to Redis, PostgreSQL, a no-op server and raw fjall, in one run on one machine.
+//! Measures fencepost next to Redis, PostgreSQL, nginx, a no-op server and raw fjall, in one run on one machine.
 //! Never claims an absolute figure: those belong to the machine, the ratios are what is compared.
 //! Started by people, with `cargo run --release -p fencepost-bench`.
 
@@ -7,6 +7,7 @@
 mod contest;
 mod dispatch;
 mod fence;
+mod gateway;
 mod http;
 mod keys;
 mod library;

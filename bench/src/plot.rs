@@ -14,9 +14,10 @@ const ROW: f64 = 28.0;
 const COLOURS: [&str; 4] = ["#9ecae1", "#4292c6", "#08519c", "#d94801"];
 
 /// Groups with their title and the row that their ratios are over.
-const GROUPS: [(Group, &str, &str, &str); 3] = [
+const GROUPS: [(Group, &str, &str, &str); 4] = [
     (Group::Durable, "Durable cycles (claim + seal) per second", "redis", "Redis"),
     (Group::Http, "Requests per second that write nothing", "noop", "no-op"),
+    (Group::Gateway, "Requests per second through a proxy to one upstream", "nginx", "nginx"),
     (Group::InProcess, "Keys per second, in process, synced", "fjall", "raw fjall"),
 ];
 

@@ -65,13 +65,15 @@ fn print_conditions(ground: &Ground, outcome: &Outcome) {
 }
 
 /// The columns of ratios: heading, and the row divided by.
-const OVER: [(&str, &str); 4] = [("x Redis", "redis"), ("x PG", "postgres"), ("x no-op", "noop"), ("x fjall", "fjall")];
+const OVER: [(&str, &str); 5] =
+    [("x Redis", "redis"), ("x PG", "postgres"), ("x no-op", "noop"), ("x nginx", "nginx"), ("x fjall", "fjall")];
 
 /// Whether a ratio between a row and a baseline means anything: like is compared with like.
 fn comparable(row: &Row, over: &str) -> bool {
     match over {
         "redis" | "postgres" => row.contestant.group == Group::Durable,
         "noop" => row.contestant.group == Group::Http,
+        "nginx" => row.contestant.group == Group::Gateway,
         _ => row.contestant.group == Group::InProcess,
     }
 }
@@ -89,6 +91,7 @@ fn print_table(outcome: &Outcome) {
     for (group, title) in [
         (Group::Durable, "durable cycles (claim + seal)"),
         (Group::Http, "requests that write nothing"),
+        (Group::Gateway, "requests through a proxy to one upstream"),
         (Group::InProcess, "keys, in process, synced"),
     ] {
         let rows: Vec<_> = outcome.rows.iter().filter(|row| row.contestant.group == group).collect();
@@ -118,6 +121,9 @@ fn print_targets(outcome: &Outcome) {
     println!("\ntargets");
     for (target, ratio) in targets::judge(outcome) {
         println!("  {}", verdict(target, ratio));
+    }
+    if let Some(added) = targets::added(outcome) {
+        println!("  {added}");
     }
 }
 

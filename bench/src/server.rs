@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use fencepost_rig::programs::{as_postgres, free_port, init_postgres};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::gateway;
 use crate::http;
 use crate::rivals::Postgres;
 use crate::stop;
@@ -94,8 +95,42 @@ impl Server {
         Ok(server)
     }
 
+    /// The trivial upstream: an nginx that answers by itself.
+    pub fn nginx_upstream(dir: &Path) -> Result<Server> {
+        let port = free_port()?;
+        Server::nginx("upstream", dir, port, |dir| gateway::upstream_settings(dir, port))
+    }
+
+    /// An nginx that passes everything on.
+    pub fn nginx_proxy(dir: &Path, upstream: u16) -> Result<Server> {
+        let port = free_port()?;
+        Server::nginx("nginx", dir, port, |dir| gateway::proxy_settings(dir, port, upstream))
+    }
+
+    fn nginx(name: &'static str, dir: &Path, port: u16, settings: impl FnOnce(&Path) -> String) -> Result<Server> {
+        let own = dir.join(name);
+        std::fs::create_dir_all(&own)?;
+        let file = own.join("nginx.conf");
+        std::fs::write(&file, settings(&own))?;
+        let mut command = Command::new("nginx");
+        command.arg("-p").arg(&own).arg("-e").arg(own.join("error.log")).arg("-c").arg(&file);
+        let mut server = Server::spawn(name, command, Signal::TERM, port, &own)?;
+        server.wait_ready(ready)?;
+        Ok(server)
+    }
+
+    /// Fencepost on its embedded store, under a policy.
+    pub fn fencepost_under(binary: &Path, dir: &Path, policy: &Path) -> Result<Server> {
+        let config = [std::ffi::OsStr::new("--config"), policy.as_os_str()];
+        Server::fencepost_with(binary, dir, None, &config)
+    }
+
     /// Fencepost with its default settings for development, on its embedded store unless another is named.
     pub fn fencepost(binary: &Path, dir: &Path, store: Option<&str>) -> Result<Server> {
+        Server::fencepost_with(binary, dir, store, &[])
+    }
+
+    fn fencepost_with(binary: &Path, dir: &Path, store: Option<&str>, more: &[&std::ffi::OsStr]) -> Result<Server> {
         let port = free_port()?;
         let mut command = Command::new(binary);
         command.args(["serve", "--dev", "--listen"]).arg(format!("127.0.0.1:{port}"));
@@ -103,7 +138,7 @@ impl Server {
             Some(store) => command.arg("--store").arg(store),
             None => command.arg("--data").arg(data_of(dir)),
         };
-        command.current_dir(dir);
+        command.args(more).current_dir(dir);
         let mut server = Server::spawn("fencepost", command, Signal::TERM, port, dir)?;
         server.wait_ready(ready)?;
         Ok(server)

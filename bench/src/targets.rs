@@ -27,6 +27,8 @@ pub const TARGETS: &[Target] = &[
     Target { of: "fencepost-postgres-3", over: "fencepost-postgres", least: 0.7, aim: None },
     Target { of: "fencepost-redis", over: "redis", least: 0.3, aim: None },
     Target { of: "fencepost-redis-batch", over: "redis", least: 0.7, aim: None },
+    Target { of: "fencepost-gateway", over: "nginx", least: 0.3, aim: Some(0.5) },
+    Target { of: "fencepost-gateway-replay", over: "nginx", least: 1.0, aim: None },
     Target { of: "library", over: "fjall", least: 0.5, aim: None },
 ];
 
@@ -53,6 +55,19 @@ pub fn ratio(outcome: &Outcome, of: &str, over: &str) -> Option<Ratio> {
 /// Each promise with the ratio of this run; `None` where a row was not measured.
 pub fn judge(outcome: &Outcome) -> Vec<(&'static Target, Option<Ratio>)> {
     TARGETS.iter().map(|target| (target, ratio(outcome, target.of, target.over))).collect()
+}
+
+/// What the gateway adds to a proxy's median: at most two syncs and a fifth of the proxy's own. Ask it with one
+/// connection; with more, the median is of the queue.
+pub fn added(outcome: &Outcome) -> Option<String> {
+    let p50 = |name: &str| {
+        let row = outcome.rows.iter().find(|row| row.contestant.name == name)?;
+        Some(row.percentile_ms(0))
+    };
+    let (gateway, proxy) = (p50("fencepost-gateway")?, p50("nginx")?);
+    let bound = 2.0 * outcome.sync.percentile_ms(50.0) + 0.2 * proxy;
+    let word = if gateway - proxy <= bound { "met" } else { "MISSED" };
+    Some(format!("{word:<12}  p50 of the gateway less nginx's at most {bound:.2} ms: {:.2} ms", gateway - proxy))
 }
 
 #[cfg(test)]

@@ -1,15 +1,14 @@
-//! `fencepost check`: lints a policy and says what to do about it.
+//! `fencepost check`: lints policies and says what to do about them, to people and to the machines of a pipeline.
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::Context;
-use fencepost::policy::{check::check, finding};
+use fencepost::policy::{check::check, config, finding, formats};
 
 /// Lint policy files. Exits 1 on an error, 0 on warnings and notes.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  fencepost check idempotency.yml\n  fencepost check --format json contracts/*.yml")]
+#[command(after_help = AFTER)]
 pub struct Args {
-    /// The files
+    /// The files, each judged by itself
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// How findings are printed
@@ -17,20 +16,31 @@ pub struct Args {
     format: Format,
 }
 
+const AFTER: &str = "\
+Examples:
+  fencepost check idempotency.yml
+  fencepost check --format json contracts/*.yml
+  fencepost check --format github policy.yml           notes beside the lines of a pull request
+  fencepost check --format sarif policy.yml > p.sarif  for code scanning";
+
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Format {
-    /// One finding a line, with a fix
+    /// Each finding with its place and a fix, and a count
     Human,
     /// One JSON object: counts, and the findings
     Json,
+    /// SARIF 2.1.0
+    Sarif,
+    /// GitHub's workflow commands, one a line
+    Github,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut findings = Vec::new();
-    for path in &args.files {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        findings.extend(check(&path.display().to_string(), &text));
-    }
+    let judged = |path: &PathBuf| match config::read(path) {
+        Ok((name, text)) => check(&name, &text),
+        Err(findings) => findings,
+    };
+    let findings: Vec<_> = args.files.iter().flat_map(judged).collect();
     match args.format {
         Format::Human => {
             print!("{}", finding::human(&findings));
@@ -38,6 +48,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             println!("{} checked: {errors} errors, {} other findings", args.files.len(), findings.len() - errors);
         }
         Format::Json => println!("{}", finding::json(&findings)),
+        Format::Sarif => print!("{}", formats::sarif(&findings)),
+        Format::Github => print!("{}", formats::github(&findings)),
     }
     Ok(if finding::has_errors(&findings) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -3,6 +3,7 @@
 mod backup;
 mod check;
 mod client;
+mod consume;
 mod copy;
 mod credential;
 mod dlq;
@@ -42,6 +43,8 @@ Examples:
                                                  why did this not run again?
   fencepost lanes --watch                        what is on its way out, live
   fencepost dlq list                             what nobody took
+  fencepost consume --brokers 127.0.0.1:9092 --group billing --topic orders --to http://127.0.0.1:8000/handle
+                                                 a queue's messages, each with its effect once
   fencepost credential create acme --role partner
   fencepost doctor                               is this machine fit to hold fences?
   fencepost backup --out today.fpb               back up a running server
@@ -60,6 +63,7 @@ enum Command {
     Lanes(lanes::Args),
     Dlq(dlq::Args),
     Executor(executor::Args),
+    Consume(consume::Args),
     Check(check::Args),
     Credential(credential::Args),
     Doctor(doctor::Args),
@@ -88,6 +92,7 @@ fn main() -> ExitCode {
         Command::Lanes(args) => lanes::run(args),
         Command::Dlq(args) => dlq::run(args),
         Command::Executor(args) => executor::run(args),
+        Command::Consume(args) => consume::run(args),
         Command::Check(args) => check::run(args),
         Command::Credential(args) => credential::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -49,12 +49,13 @@ pub async fn start(
     if !engine.promises().lanes {
         return Ok(Err("this store carries fences only: events need PostgreSQL or a directory".to_owned()));
     }
-    let (policy, settings) = (fencepost.policy(), &fencepost.policy().dispatch);
+    let policy = fencepost.policy();
+    let settings = &policy.dispatch;
     let Ok(scope) = policy.scope(SCOPE) else { return Ok(Err(format!("the scope {SCOPE} is not served here"))) };
     let vault = Arc::new(if dev {
         Vault::fixed(DEV_KEY)
     } else {
-        let path = match key_file(policy, engine.promises().shared) {
+        let path = match key_file(&policy, engine.promises().shared) {
             Ok(path) => path,
             // Whoever wants fences only need not care.
             Err(why) => {

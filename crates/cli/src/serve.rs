@@ -17,6 +17,7 @@ use fencepost::{
     engine::Limits as EngineLimits,
     policy::{
         Policy,
+        config::{Config, Flags},
         credentials::Credentials,
         finding,
         identity::{Directory, Refresh},
@@ -25,12 +26,21 @@ use fencepost::{
     store::{Address, Durability, Node, address::Opener, codec},
 };
 use fencepost_wire::{
-    http::{App, router},
+    http::{
+        App,
+        gateway::Gateway,
+        policy::{Origin, Reload, reload},
+        router,
+    },
     log::{Level, Log},
     metrics::Metrics,
     server::{self, ClientAuth, Drained, Limits, Tls},
 };
-use tokio::{net::TcpListener, runtime::Handle, signal::unix::SignalKind};
+use tokio::{
+    net::TcpListener,
+    runtime::Handle,
+    signal::unix::{Signal, SignalKind},
+};
 
 use crate::outbound;
 
@@ -66,6 +76,7 @@ Settings come from the built-in defaults, then --config FILE, then variables suc
 FENCEPOST_SERVER__LOG__LEVEL=warn, then these flags.
 
 SIGTERM or SIGINT: takes no new connection, finishes what is in flight, then ends.
+SIGHUP, or POST /admin/policy: reads --config FILE again, all or nothing, without a restart.
 Credentials made or revoked with `fencepost credential` count within a second, without a restart.
 
 Several processes may serve one PostgreSQL or Redis: any of them answers any key, and none is special.
@@ -85,40 +96,32 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         print!("{}", fencepost::policy::DEFAULTS);
         return Ok(ExitCode::SUCCESS);
     }
-    let policy = policy(&args)?;
+    let config = config(&args);
+    let policy = policy(&config)?;
     let store = store_address(&args, &policy)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
-    let code = runtime.block_on(serve(&args, policy, store))?;
+    let code = runtime.block_on(serve(&args, config, policy, store))?;
     // A client that never reads must not keep a finished server alive.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(code)
 }
 
-fn policy(args: &Args) -> anyhow::Result<Policy> {
-    let file = args
-        .config
-        .as_ref()
-        .map(|path| {
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            anyhow::Ok((path.display().to_string(), text))
-        })
-        .transpose()?;
-    let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
-    let mut policy = match Policy::load(file, std::env::vars()) {
-        Ok(policy) => policy,
-        Err(findings) => bail!("the configuration was refused\n{}", finding::human(&findings).trim_end()),
-    };
-    eprint!("{}", finding::human(&policy.findings));
-    if !policy.unserved.is_empty() {
-        bail!("not started: the configuration asks for what this release does not serve (see the notes above)");
+fn config(args: &Args) -> Config {
+    Config {
+        file: args.config.clone(),
+        variables: std::env::vars().collect(),
+        flags: Flags { listen: args.listen, data: args.data.clone() },
     }
-    if let Some(data) = &args.data {
-        policy.server.data = data.clone();
+}
+
+fn policy(config: &Config) -> anyhow::Result<Policy> {
+    match config.read() {
+        Ok(policy) => {
+            eprint!("{}", finding::human(&policy.findings));
+            Ok(policy)
+        }
+        Err(findings) => bail!("not started: the configuration was refused\n{}", finding::human(&findings).trim_end()),
     }
-    if let Some(listen) = args.listen {
-        policy.server.listen = listen;
-    }
-    Ok(policy)
 }
 
 // The flag, then the policy's `stores`, then the directory in which credentials are kept, too.
@@ -133,7 +136,7 @@ fn store_address(args: &Args, policy: &Policy) -> anyhow::Result<Address> {
     Address::parse(text).map_err(anyhow::Error::msg)
 }
 
-async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<ExitCode> {
+async fn serve(args: &Args, config: Config, policy: Policy, store: Address) -> anyhow::Result<ExitCode> {
     let dev = args.dev;
     let settings = policy.server.clone();
     let directory = directory(dev, &policy)?;
@@ -186,11 +189,14 @@ async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<Ex
             .text("why", why);
     }
     let dispatch = outbound::start(&fencepost, &node.id, egress.clone(), dev, &log, &metrics).await?;
+    let gateway = Gateway::new(fencepost.policy()).map_err(|why| anyhow::anyhow!("gateway.ca: {why}"))?;
     let app = Arc::new(App {
         fencepost: fencepost.clone(),
         dispatch: dispatch.clone(),
         egress,
+        gateway,
         directory,
+        origin: Origin::new(config, fencepost.engine().now()),
         metrics,
         log: log.clone(),
         node,
@@ -200,8 +206,10 @@ async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<Ex
     let scheme = if tls.is_some() { "https" } else { "http" };
     // Before anybody hears that it serves, and may want to stop it.
     let stopping = stop(log.clone(), now());
+    let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("SIGHUP cannot be watched")?;
     welcome(dev, scheme, address);
     let watch = tokio::spawn(watch(app.clone()));
+    let reloads = tokio::spawn(reloads(app.clone(), hangups));
     let limits = Limits {
         connections_max: settings.limits.connections_max,
         head_bytes_max: settings.limits.header_bytes_max,
@@ -229,11 +237,14 @@ async fn serve(args: &Args, policy: Policy, store: Address) -> anyhow::Result<Ex
         });
     };
     let drained = server::serve(listener, router(app.clone()), limits, tls, shutdown).await;
-    watch.abort();
-    let _ = watch.await;
+    for task in [watch, reloads] {
+        task.abort();
+        let _ = task.await;
+    }
     if let Ok(dispatch) = &dispatch {
         dispatch.rest(settings.shutdown_grace.min(fencepost.policy().dispatch.timeout)).await;
     }
+    app.gateway.rest(settings.shutdown_grace).await;
     let cut = match drained {
         Drained::Whole => 0,
         Drained::Cut(connections) => connections,
@@ -289,6 +300,15 @@ fn welcome(dev: bool, scheme: &str, address: SocketAddr) {
              -H 'Content-Type: application/json' \\\n       \
              -d '{{\"scope\":\"INDEX_BUILD\",\"key\":{{\"index_hash\":\"9f2c\"}}}}'\n"
         );
+    }
+}
+
+// Reads the configuration again with every SIGHUP.
+async fn reloads(app: Arc<App>, mut hangups: Signal) {
+    while hangups.recv().await.is_some() {
+        let app = app.clone();
+        // What comes of it is logged. A file is read, which may block.
+        let _ = tokio::task::spawn_blocking(move || reload(&app, "SIGHUP", Reload::Apply)).await;
     }
 }
 

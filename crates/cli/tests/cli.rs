@@ -6,15 +6,18 @@ mod cli {
     mod again;
     mod bad_input;
     mod bodies;
+    mod check;
     mod claims;
     mod client;
     mod commands;
+    mod consume;
     mod crash;
     mod credentials;
     mod disk;
     mod dispatch;
     mod failed_sync;
     mod full_disk;
+    mod gateway;
     mod hostile;
     mod in_doubt;
     mod kafka;
@@ -27,6 +30,8 @@ mod cli {
     mod race;
     mod receipts;
     mod refusals;
+    mod reload;
+    mod sdk;
     mod server;
     mod shutdown;
     mod start;

@@ -35,15 +35,23 @@ pub mod clock;
 pub mod dispatch;
 pub mod engine;
 pub mod executor;
+pub mod idempotency_key;
 pub mod layer;
 pub mod moving;
 mod once;
 pub mod policy;
+pub mod queue;
 pub mod signature;
 #[cfg(feature = "postgres")]
 mod transaction;
+pub mod verify;
 
-use std::{path::Path, sync::Arc, thread, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, PoisonError, RwLock},
+    thread,
+    time::Duration,
+};
 
 use fencepost_kernel::{Tenant, key::Target};
 use fencepost_store::{Address, Store, address::Opener, embedded};
@@ -67,7 +75,8 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Fencepost {
     engine: Engine,
-    policy: Arc<Policy>,
+    // Behind two pointers: whoever began under a policy ends under it, and the next one sees the new.
+    policy: Arc<RwLock<Arc<Policy>>>,
     tenant: Tenant,
     threads: Arc<Threads>,
 }
@@ -128,7 +137,8 @@ impl Fencepost {
             .name("fencepost-housekeeping".to_owned())
             .spawn(housekeeping)
             .map_err(|error| Error::Open(error.to_string()))?;
-        Ok(Self { engine, policy: Arc::new(policy), tenant: Tenant::new("local"), threads })
+        let policy = Arc::new(RwLock::new(Arc::new(policy)));
+        Ok(Self { engine, policy, tenant: Tenant::new("local"), threads })
     }
 
     /// The same Fencepost for another tenant: no key or receipt is shared between tenants.
@@ -157,9 +167,18 @@ impl Fencepost {
         &self.engine
     }
 
-    /// The scopes and settings in force.
-    pub fn policy(&self) -> &Arc<Policy> {
-        &self.policy
+    /// The scopes and settings in force. Whoever holds them keeps them: a later [`Self::set_policy`] changes nothing
+    /// for what has begun.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts other scopes and settings into force, for every clone and from the next claim on; or says why the store
+    /// cannot carry them, and changes nothing.
+    pub fn set_policy(&self, policy: Policy) -> Result<Arc<Policy>, String> {
+        let policy = Arc::new(policy.fit(&self.engine.promises())?);
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy.clone();
+        Ok(policy)
     }
 
     /// Finishes what is queued and closes the store. Other clones keep it open until they are gone.
@@ -176,7 +195,8 @@ impl Fencepost {
     }
 
     fn target(&self, scope: &str, fields: Vec<(String, String)>, seq: Option<u64>) -> Result<Target, Error> {
-        let scope = self.policy.scope(scope).map_err(|none| match none {
+        let policy = self.policy();
+        let scope = policy.scope(scope).map_err(|none| match none {
             NoScope::Unknown => Error::UnknownScope(scope.to_owned()),
             NoScope::Unfit(why) => Error::UnfitScope(format!("{scope} {why}")),
         })?;

@@ -325,7 +325,7 @@ impl Fencepost {
     pub(crate) fn claimed(&self, claim: command::Claim, reply: Reply) -> Result<Claimed, Error> {
         let command::Claim { target, lease_ms, .. } = claim;
         match reply {
-            Reply::New(granted) => Ok(Claimed::New(Claim { engine: self.engine().clone(), target, granted, lease_ms })),
+            Reply::New(granted) => Ok(Claimed::New(Claim::granted(self.engine(), target, granted, lease_ms))),
             Reply::Duplicate { fence, .. } => Ok(Claimed::Duplicate(outcome(&fence))),
             Reply::InFlight { lease_expires } => Err(Error::InFlight { lease_expires }),
             Reply::Conflict(mismatch) => Err(conflict(&mismatch, &target)),
@@ -358,6 +358,16 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// The right that a reply granted, for those who ask the engine themselves.
+    pub fn granted(engine: &Engine, target: Target, granted: Granted, lease_ms: u64) -> Self {
+        Self { engine: engine.clone(), target, granted, lease_ms }
+    }
+
+    /// The fence.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
     /// The token; hand it to targets that can compare, so that an old holder's write is refused there too.
     pub fn token(&self) -> Token {
         self.granted.token
@@ -395,7 +405,7 @@ impl Claim {
     }
 
     /// The seal in the kernel's words.
-    pub(crate) fn sealing(&self, effect_id: String, receipt: Bytes) -> Command {
+    pub fn sealing(&self, effect_id: String, receipt: Bytes) -> Command {
         Command::Seal(Seal { target: self.target.clone(), token: self.token(), effect_id, receipt })
     }
 

@@ -85,8 +85,8 @@ impl Fencepost {
     /// # }
     /// ```
     pub async fn publish_in(&self, tx: &mut Transaction<'_>, publication: Publication) -> Result<Published, Error> {
-        let scope =
-            self.policy().scope(dispatch::SCOPE).map_err(|_| Error::UnknownScope(dispatch::SCOPE.to_owned()))?;
+        let policy = self.policy();
+        let scope = policy.scope(dispatch::SCOPE).map_err(|_| Error::UnknownScope(dispatch::SCOPE.to_owned()))?;
         let nodes = self.engine().alive().await.map_err(Error::Engine)?;
         let members = dispatch::members(IN_TRANSACTION, nodes, self.engine().now());
         let command = publication.command(scope, members.into(), None).map_err(Error::Engine)?;

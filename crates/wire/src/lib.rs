@@ -8,5 +8,7 @@ pub mod metrics;
 pub mod problem;
 pub mod server;
 pub mod sinks;
+pub mod sources;
 pub mod time;
 pub mod trace;
+mod trust;

@@ -65,11 +65,26 @@ impl EncodeLabelSet for Labels {
     }
 }
 
+/// Where duplicates came in, and whose.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Drops {
+    endpoint: Arc<str>,
+    tenant: Tenant,
+}
+
+impl EncodeLabelSet for Drops {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        ("endpoint", &*self.endpoint).encode(encoder.encode_label())?;
+        ("tenant", self.tenant.as_str()).encode(encoder.encode_label())
+    }
+}
+
 /// Everything that is measured. Clones share it.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
     decisions: Family<Labels, Counter>,
+    drops: Family<Drops, Counter>,
     seal_seconds: Family<ByScope, Histogram, fn() -> Histogram>,
     diff_operations: Histogram,
     batch_commands: Histogram,
@@ -87,6 +102,12 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("fencepost");
         let decisions = Family::default();
         registry.register("decisions", "Decisions by operation, scope, tenant and outcome", decisions.clone());
+        let drops = Family::default();
+        registry.register(
+            "duplicate_drops",
+            "Duplicates answered without an effect, by endpoint and tenant",
+            drops.clone(),
+        );
         let seal_seconds: Family<_, Histogram, fn() -> Histogram> = Family::new_with_constructor(|| {
             Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0, 3_600.0])
         });
@@ -127,6 +148,7 @@ impl Default for Metrics {
             registry: Arc::new(registry),
             deliveries,
             decisions,
+            drops,
             seal_seconds,
             diff_operations,
             batch_commands,
@@ -144,6 +166,12 @@ impl Metrics {
     pub fn decision(&self, op: &'static str, target: &Target, decision: &'static str) {
         let labels = Labels { op, scope: Scoped(target.scope.clone()), tenant: self.bounded(&target.tenant), decision };
         self.decisions.get_or_create(&labels).inc();
+    }
+
+    /// Counts a duplicate that was answered without an effect.
+    pub fn dropped(&self, endpoint: &Arc<str>, tenant: &Tenant) {
+        let labels = Drops { endpoint: endpoint.clone(), tenant: self.bounded(tenant) };
+        self.drops.get_or_create(&labels).inc();
     }
 
     /// Records how long a key took from its first claim to its seal.

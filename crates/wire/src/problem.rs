@@ -31,10 +31,16 @@ macro_rules! codes {
 codes! {
     /// Not what the path asks for.
     Malformed = 400 "malformed-request" "The request cannot be understood";
+    /// A write without the key that the policy asks for.
+    MissingIdempotencyKey = 400 "missing-idempotency-key" "An Idempotency-Key is required";
+    /// A write without a header that the policy asks for.
+    MissingHeader = 400 "missing-header" "A required header is missing";
     /// The key object does not hold exactly the scope's fields.
     WrongKey = 400 "wrong-key-fields" "The key does not fit its scope";
     /// No credential, or one that is not valid.
     Unauthorized = 401 "unauthorized" "A valid credential is needed";
+    /// A webhook that its provider did not sign.
+    BadSignature = 401 "bad-signature" "The signature does not fit";
     /// The credential does not allow this.
     Forbidden = 403 "forbidden" "The credential does not allow this";
     /// No such path.
@@ -83,12 +89,16 @@ codes! {
     PastRetention = 409 "past-retention" "The receiver may have forgotten the event";
     /// Somebody has decided otherwise.
     AlreadyDecided = 409 "already-decided" "The dead letter is decided about";
+    /// The server has no policy file to read.
+    NoPolicyFile = 409 "no-policy-file" "The server has no policy file";
     /// Too many bytes.
     TooLarge = 413 "too-large" "The request is too large";
     /// The address is too long.
     LineTooLong = 414 "request-line-too-long" "The request line is too long";
     /// Not JSON.
     NotJson = 415 "not-json" "JSON is required";
+    /// Compressed, and so neither comparable nor bounded.
+    CodedBody = 415 "coded-body" "The body must not be encoded";
     /// Versions of different kinds do not compare.
     Incomparable = 422 "version-incomparable" "The version does not compare with the sealed one";
     /// Understood, and it makes no sense.
@@ -99,22 +109,30 @@ codes! {
     NoTransport = 422 "no-transport" "The warehouse has no transport";
     /// Nothing is sent to that address.
     AddressRefused = 422 "address-refused" "Nothing is sent to this address";
+    /// The policy file cannot come into force; the one before stays.
+    PolicyRefused = 422 "policy-refused" "The policy was refused";
     /// Too many bytes, or too many, in the headers.
     HeadersTooLarge = 431 "headers-too-large" "The headers are too large";
     /// A bug on our side.
     Internal = 500 "internal" "Something went wrong on our side";
     /// A mechanism of HTTP that is deliberately absent.
-    NotImplemented = 501 "not-implemented" "Not served here";
+    NotImplemented = 400 "not-implemented" "Not served here";
     /// The store at hand cannot carry this.
     StoreUnsupported = 501 "store-unsupported" "This store cannot carry it";
     /// The server is not set up for this transport.
     TransportUnsupported = 501 "transport-unsupported" "This server has no such transport";
+    /// No connection to the upstream.
+    UpstreamUnreachable = 502 "upstream-unreachable" "The upstream cannot be reached";
+    /// The upstream ended without an answer.
+    UpstreamFailed = 502 "upstream-failed" "The upstream gave no answer";
     /// The store does not answer.
     StoreUnavailable = 503 "store-unavailable" "The store does not answer";
     /// As many connections as may be served.
     TooManyConnections = 503 "too-many-connections" "Too many connections";
-    /// Not HTTP/1.1.
-    HttpVersion = 505 "http-version-unsupported" "This version of HTTP is not spoken here";
+    /// The upstream took too long.
+    UpstreamTimeout = 504 "upstream-timeout" "The upstream took too long";
+    /// Neither HTTP/1.1 nor HTTP/2.
+    HttpVersion = 400 "http-version-unsupported" "This version of HTTP is not spoken here";
 }
 
 /// One refusal, ready to be sent.
@@ -124,12 +142,14 @@ pub struct Problem {
     detail: String,
     members: Vec<u8>,
     retry_after_s: Option<u64>,
+    /// In place of its code's own.
+    status: Option<u16>,
 }
 
 impl Problem {
     /// A refusal with a sentence for the person who reads it.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), members: Vec::new(), retry_after_s: None }
+        Self { code, detail: detail.into(), members: Vec::new(), retry_after_s: None, status: None }
     }
 
     /// Adds a member whose value is JSON text.
@@ -144,6 +164,12 @@ impl Problem {
     /// Tells the client when to come back.
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after_s = Some(seconds);
+        self
+    }
+
+    /// The same with another status, where the policy says so.
+    pub fn answered_with(mut self, status: u16) -> Self {
+        self.status = Some(status);
         self
     }
 
@@ -164,12 +190,12 @@ impl Problem {
 
     /// Its status.
     pub fn status(&self) -> u16 {
-        self.code.parts().0
+        self.status.unwrap_or(self.code.parts().0)
     }
 
     /// The document.
     pub fn body(&self, instance: &str, trace_id: &str) -> Vec<u8> {
-        let (status, code, title) = self.code.parts();
+        let ((_, code, title), status) = (self.code.parts(), self.status());
         let mut out = Vec::with_capacity(256 + self.members.len());
         out.extend_from_slice(
             format!(r#"{{"type":"{PAGES}{code}","title":"{title}","status":{status},"detail":"#).as_bytes(),

@@ -103,7 +103,8 @@ enum Decided {
     Answer(Reply),
     /// An answer that counts once its set does.
     Written(Reply, usize),
-    /// It must be decided again: it rests on a guess, on a position that is not given yet, or comes after such a one.
+    /// It must be decided again: it rests on a guess, on a time before its rows, on a position that is not given yet, or comes
+    /// after such a one.
     Later,
 }
 
@@ -186,16 +187,20 @@ async fn attempt(
             decided.push(Decided::Later);
             continue;
         }
-        let mut decision = decide(command, &world, now);
+        let decision = decide(command, &world, now);
         if decision.only_answers() {
             // Nothing compares these rows again: judged later than read, a lease would lapse although renewed since.
-            decision = decide(command, &world, read_at.unwrap_or(before));
-        }
-        if decision.only_answers() {
-            if let (Some(target), false) = (command.target(), guessed) {
-                shared.note(target.key, &decision.reply, now);
+            let earlier = decide(command, &world, read_at.unwrap_or(before));
+            // A write must not be dated before its rows: where it would have been one then, only rows read anew can tell.
+            if *guessed || !earlier.only_answers() {
+                waits = Some(*job);
+                decided.push(Decided::Later);
+                continue;
             }
-            decided.push(if *guessed { Decided::Later } else { Decided::Answer(decision.reply) });
+            if let Some(target) = command.target() {
+                shared.note(target.key, &earlier.reply, now);
+            }
+            decided.push(Decided::Answer(earlier.reply));
             continue;
         }
         let Decision { writes, mut also, reply } = decision;

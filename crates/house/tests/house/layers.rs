@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::repo::{files, read, root};
 
 /// A crate depends only on those before it.
-const ORDER: [&str; 10] = [
+const ORDER: [&str; 11] = [
+    "fencepost-client",
     "fencepost-rig",
     "fencepost-kernel",
     "fencepost-store",

@@ -9,9 +9,12 @@ use axum::{
     response::Response,
 };
 use bytes::Bytes;
-use fencepost::policy::identity::{Identity, Role};
+use fencepost::policy::{
+    Policy,
+    identity::{Identity, Role},
+};
 use fencepost_kernel::{Tenant, json};
-use http::{HeaderValue, header, request::Parts};
+use http::{Method, header, request::Parts};
 use http_body_util::BodyExt;
 
 use super::App;
@@ -24,6 +27,8 @@ use crate::{
 /// A request whose caller is known.
 pub(super) struct Call {
     pub(super) app: Arc<App>,
+    /// The policy that the request began under, and ends under.
+    pub(super) policy: Arc<Policy>,
     pub(super) caller: Arc<Identity>,
     pub(super) trace: TraceId,
     pub(super) parts: Parts,
@@ -42,16 +47,21 @@ impl Call {
         let path = parts.uri.path().to_owned();
         let answer = async {
             let caller = caller(&app, &parts)?;
-            let body = read(&app, &parts, body).await?;
-            route(&Call { app, caller, trace: trace.clone(), parts, body }).await
+            let policy = app.policy();
+            let body = read(&policy, &parts, body).await?;
+            route(&Call { app, policy, caller, trace: trace.clone(), parts, body }).await
         };
         answer.await.unwrap_or_else(|problem| problem.response(&path, &trace.0).map(Body::new))
     }
 
+    /// Whether the request says that its body is JSON.
+    pub(super) fn says_json(&self) -> bool {
+        self.parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| is_json(kind.as_bytes()))
+    }
+
     /// The JSON document that the request carries.
     pub(super) fn json(&self) -> Result<json::Node<'_>, Problem> {
-        let kind = self.parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-        if kind.is_some_and(|kind| !is_json(kind)) {
+        if self.parts.headers.contains_key(header::CONTENT_TYPE) && !self.says_json() {
             return Err(Problem::new(Code::NotJson, "send the body as application/json"));
         }
         json::parse(&self.body).map_err(|bad| {
@@ -108,7 +118,8 @@ impl Call {
     }
 }
 
-fn caller(app: &App, parts: &Parts) -> Result<Arc<Identity>, Problem> {
+/// Who calls, by token or certificate.
+pub(super) fn caller(app: &App, parts: &Parts) -> Result<Arc<Identity>, Problem> {
     let now_ms = app.fencepost.engine().now().0;
     let mut values = parts.headers.get_all(header::AUTHORIZATION).iter();
     let known = match (values.next(), values.next()) {
@@ -128,8 +139,9 @@ fn caller(app: &App, parts: &Parts) -> Result<Arc<Identity>, Problem> {
     known.ok_or_else(|| Problem::new(Code::Unauthorized, "send `Authorization: Bearer TOKEN` with a valid token"))
 }
 
-async fn read(app: &App, parts: &Parts, mut body: Body) -> Result<Bytes, Problem> {
-    let max = app.policy().server.limits.request_bytes_max;
+/// The body, within its bound.
+pub(super) async fn read(policy: &Policy, parts: &Parts, mut body: Body) -> Result<Bytes, Problem> {
+    let max = policy.server.limits.request_bytes_max;
     let too_large = || Problem::new(Code::TooLarge, format!("a request may have up to {max} bytes"));
     let announced =
         parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -169,13 +181,15 @@ fn is_json(kind: &[u8]) -> bool {
     utf8 && (essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json")))
 }
 
+/// What `+` stands for in an address: it depends on the part.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Plus {
+pub(super) enum Plus {
     Space,
     Plus,
 }
 
-fn decode(text: &str, plus: Plus) -> Result<String, Problem> {
+/// Percent-encoded text.
+pub(super) fn decode(text: &str, plus: Plus) -> Result<String, Problem> {
     let bad = || Problem::new(Code::Malformed, "the address is not percent-encoded UTF-8");
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -194,15 +208,17 @@ fn decode(text: &str, plus: Plus) -> Result<String, Problem> {
 }
 
 /// Any path that is none of ours.
-pub(super) async fn not_found(State(_): State<Arc<App>>, request: Request) -> Response {
-    refuse(&request, Problem::new(Code::NotFound, "no such path; see /openapi.json"))
+pub(super) fn nothing_here() -> Problem {
+    Problem::new(Code::NotFound, "no such path; see /openapi.json")
+}
+
+/// A path that takes other methods.
+pub(super) fn not_for(method: &Method) -> Problem {
+    Problem::new(Code::MethodNotAllowed, format!("{method} is not for this path"))
 }
 
 /// Any method that a path of ours does not take.
 pub(super) async fn method_not_allowed(State(_): State<Arc<App>>, request: Request) -> Response {
-    refuse(&request, Problem::new(Code::MethodNotAllowed, format!("{} is not for this path", request.method())))
-}
-
-fn refuse(request: &Request, problem: Problem) -> Response {
-    problem.response(request.uri().path(), &TraceId::of(request.headers().get("traceparent")).0).map(Body::new)
+    let trace = TraceId::of(request.headers().get("traceparent"));
+    not_for(request.method()).response(request.uri().path(), &trace.0).map(Body::new)
 }

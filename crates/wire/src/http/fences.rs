@@ -1,6 +1,9 @@
 //! `/v1/fences` and `/v1/aliases`: for workers in any language. Translates, asks the engine, logs the decision.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use axum::{
     extract::{Request, State},
@@ -95,7 +98,7 @@ fn commands(call: &Call, node: &Node<'_>) -> Result<Vec<Result<Command, Problem>
     let Some(Value::Array(list)) = list else {
         return Err(Problem::new(Code::Malformed, "`commands` must be an array"));
     };
-    let max = call.app.policy().server.limits.batch_commands_max;
+    let max = call.policy.server.limits.batch_commands_max;
     if list.len() > max {
         return Err(Problem::new(
             Code::Malformed,
@@ -136,6 +139,19 @@ fn alias_name(call: &Call) -> Result<String, Problem> {
     Ok(name)
 }
 
+/// The paths that claims come in by, as their duplicates are counted. Made once: a duplicate costs no allocation.
+static ENDPOINTS: LazyLock<[Arc<str>; 3]> =
+    LazyLock::new(|| ["POST /v1/fences/claim", "POST /v1/fences/again", "POST /v1/fences/batch"].map(Arc::from));
+
+fn endpoint(path: &str) -> &'static Arc<str> {
+    let [claim, again, batch] = &*ENDPOINTS;
+    match path {
+        "/v1/fences/again" => again,
+        "/v1/fences/batch" => batch,
+        _ => claim,
+    }
+}
+
 /// Logs and counts a decision, and writes it down for the client.
 pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<Answer, Problem> {
     let Some(target) = command.target() else { return Err(Problem::new(Code::Internal, "no target")) };
@@ -157,6 +173,9 @@ pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<
     };
     let source = source.map(|source| (source.kind.as_str(), source.id.as_str()));
     record(call, target, reply, &Told { op, effect_id, source });
+    if matches!(reply, Reply::Duplicate { .. }) {
+        call.app.metrics.dropped(endpoint(call.parts.uri.path()), &target.tenant);
+    }
     reply::answer(call, target, reply)
 }
 
@@ -179,10 +198,10 @@ pub(super) fn record(call: &Call, target: &Target, reply: &Reply, told: &Told<'_
         app.metrics.sealed(scope, at.since(*first_seen));
     }
     let loud = matches!(reply, Reply::Duplicate { body_differs: true, .. });
-    if loud || app.policy().server.log.decisions {
+    if loud || call.policy.server.log.decisions {
         let level = if loud { Level::Warn } else { Level::Info };
         let msg = if loud { "duplicate with another body" } else { "decision" };
-        let listed = &app.policy().logging.include_fields;
+        let listed = &call.policy.logging.include_fields;
         let wanted = |field: &str| listed.iter().any(|listed| listed == field);
         let line = app.log.line(level, app.fencepost.engine().now().0, msg);
         let mut line = line.text("op", op).text("decision", decision).text("scope", scope).text("tenant", tenant);

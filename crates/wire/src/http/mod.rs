@@ -6,9 +6,11 @@ mod backup;
 mod call;
 pub mod executor;
 mod fences;
+pub mod gateway;
 mod health;
 mod nodes;
 pub mod openapi;
+pub mod policy;
 mod reply;
 mod request;
 mod wes;
@@ -38,18 +40,22 @@ pub struct App {
     pub metrics: Metrics,
     /// Where decisions are logged.
     pub log: Log,
+    /// Where the policy came from.
+    pub origin: policy::Origin,
     /// This process, as others see it.
     pub node: Node,
     /// Where the store is, without a password.
     pub store: String,
     /// Events on their way out, or why there are none here.
     pub dispatch: Result<Dispatch, String>,
+    /// What passes through to other services.
+    pub gateway: gateway::Gateway,
     /// Where events may be sent.
     pub egress: Egress,
 }
 
 impl App {
-    fn policy(&self) -> &Policy {
+    fn policy(&self) -> Arc<Policy> {
         self.fencepost.policy()
     }
 }
@@ -81,13 +87,14 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/admin/idempotency/lookup", get(admin::lookup))
         .route("/admin/idempotency/in-doubt", get(admin::in_doubt))
         .route("/admin/idempotency/resolve", post(admin::resolve))
+        .route("/admin/policy", get(policy::show).post(policy::post))
         .route("/admin/nodes", get(nodes::list))
         .route("/admin/backup", get(backup::backup))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))
         .route("/openapi.json", get(openapi::serve))
-        .fallback(call::not_found)
+        .fallback(gateway::serve)
         .method_not_allowed_fallback(call::method_not_allowed)
         .with_state(app)
 }

@@ -1,9 +1,11 @@
 //! Replies to bytes: what a client hears about a fence. The other half of the pair is `request`.
 //! Never asks the engine anything, and never lets a value under a masked pointer out.
 
-use std::io::Write;
+use std::{borrow::Cow, io::Write};
 
 use axum::{body::Body, response::Response};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Reply, Version,
     command::{Granted, Mismatch},
@@ -12,7 +14,7 @@ use fencepost_kernel::{
     json::write_string,
     key::Target,
 };
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::call::Call;
 use crate::{
@@ -20,7 +22,8 @@ use crate::{
     time::rfc3339,
 };
 
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+/// Marks an answer that somebody has had before.
+pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 
 /// The longest a client in flight is told to stay away: holders usually finish well within their lease.
@@ -47,10 +50,17 @@ impl Answer {
         if self.replayed {
             headers.insert(REPLAYED, HeaderValue::from_static("true"));
         }
-        if let Some(value) = self.expires.and_then(|at| HeaderValue::from_str(&rfc3339(at.0)).ok()) {
-            headers.insert(EXPIRES, value);
+        if let Some(at) = self.expires {
+            expires(headers, at);
         }
         response
+    }
+}
+
+/// Says until when the answer stands.
+pub(super) fn expires(headers: &mut HeaderMap, at: Millis) {
+    if let Ok(value) = HeaderValue::from_str(&rfc3339(at.0)) {
+        headers.insert(EXPIRES, value);
     }
 }
 
@@ -129,6 +139,11 @@ pub(super) fn quoted(text: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
+/// What a reply that refuses looks like.
+pub(super) fn refusal(call: &Call, target: &Target, reply: &Reply) -> Problem {
+    answer(call, target, reply).err().unwrap_or_else(|| Problem::new(Code::Internal, "no refusal"))
+}
+
 /// What a reply about `target` looks like.
 pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Problem> {
     let now = call.app.fencepost.engine().now();
@@ -137,12 +152,15 @@ pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answ
         Reply::Duplicate { fence, .. } => Ok(duplicate(target, fence)),
         Reply::InFlight { lease_expires } => {
             let seconds = lease_expires.since(now).div_ceil(1_000).clamp(1, RETRY_AFTER_S_MAX);
-            Err(Problem::new(Code::InFlight, "somebody else holds the claim; ask again, or send `wait_ms`")
-                .retry_after(seconds)
-                .with("retry_after", &seconds.to_string())
-                .with("lease_expires_at", &quoted(&rfc3339(lease_expires.0))))
+            Err(Problem::new(
+                Code::InFlight,
+                "somebody else holds the claim; ask again, or wait for it (`wait_ms`, at the gateway `Prefer: wait=5`)",
+            )
+            .retry_after(seconds)
+            .with("retry_after", &seconds.to_string())
+            .with("lease_expires_at", &quoted(&rfc3339(lease_expires.0))))
         }
-        Reply::Conflict(mismatch) => Err(conflict(call, target, mismatch)),
+        Reply::Conflict(mismatch) => Err(conflict(call, target, mismatch, Show::Diff)),
         Reply::SealConflict => {
             Err(Problem::new(Code::Conflict, "this token already sealed another outcome; the first one stands"))
         }
@@ -219,13 +237,28 @@ fn duplicate(target: &Target, fence: &Fence) -> Answer {
     if let State::Sealed { receipt, at, expires } = &fence.state {
         body = body
             .text("effect_id", &receipt.effect_id)
-            .raw("receipt", &receipt.body)
+            .raw("receipt", &as_json(&receipt.body))
             .time("first_seen_at", fence.first_seen)
             .time("sealed_at", *at)
             .time("expires_at", *expires);
         ends = Some(*expires);
     }
     Answer { replayed: true, expires: ends, ..Answer::ok(body.end()) }
+}
+
+// What the gateway sealed is an HTTP answer, which a worker reads as JSON.
+fn as_json(receipt: &Bytes) -> Cow<'_, [u8]> {
+    let Some(answer) = fencepost::answer::Answer::decode(receipt) else { return Cow::Borrowed(receipt) };
+    let headers = answer.headers.iter().fold(Object::new(), |object, (name, value)| {
+        object.text(name.as_str(), &String::from_utf8_lossy(value.as_bytes()))
+    });
+    let told = Object::new().display("status", answer.status.as_u16()).raw("headers", &headers.end());
+    let told = match answer.body.as_deref().map(std::str::from_utf8) {
+        None => told.display("omitted", true),
+        Some(Ok(text)) => told.text("body", text),
+        Some(Err(_)) => told.text("body_base64", &BASE64_STANDARD.encode(answer.body.unwrap_or_default())),
+    };
+    Cow::Owned(told.end())
 }
 
 /// An alias and the receipt it stands for.
@@ -236,18 +269,29 @@ pub(super) fn alias(alias: &Alias, replay: Option<bool>) -> Vec<u8> {
     }
     body.text("idempotency_key", &alias.target.hex())
         .text("effect_id", &alias.receipt.effect_id)
-        .raw("receipt", &alias.receipt.body)
+        .raw("receipt", &as_json(&alias.receipt.body))
         .time("moved_at", alias.at)
         .end()
 }
 
-fn conflict(call: &Call, target: &Target, mismatch: &Mismatch) -> Problem {
+/// How much of a conflict is told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Show {
+    Diff,
+    Nothing,
+}
+
+/// Same key, other body.
+pub(super) fn conflict(call: &Call, target: &Target, mismatch: &Mismatch, show: Show) -> Problem {
+    let diff = diff::between(mismatch, &target.scope.mask);
+    call.app.metrics.diff(diff.operations);
+    if show == Show::Nothing {
+        return Problem::new(Code::Conflict, "this key was first used with another request");
+    }
     let problem = Problem::new(
         Code::Conflict,
         "this key was first used with another body; `diff` leads from the first to this one",
     );
-    let diff = diff::between(mismatch, &target.scope.mask);
-    call.app.metrics.diff(diff.operations);
     match diff.patch {
         Some(patch) if diff.truncated => problem.with("diff", &patch).with("diff_truncated", "true"),
         Some(patch) => problem.with("diff", &patch),

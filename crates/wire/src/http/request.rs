@@ -60,7 +60,7 @@ pub(super) fn text<'n>(node: &'n Node<'_>, name: &str) -> Result<&'n str, Proble
 
 /// The rules behind a scope's name.
 pub(super) fn scope<'c>(call: &'c Call, name: &str) -> Result<&'c Arc<Scope>, Problem> {
-    call.app.policy().scope(name).map_err(|none| match none {
+    call.policy.scope(name).map_err(|none| match none {
         NoScope::Unknown => Problem::new(Code::UnknownScope, format!("there is no scope {name:?}")),
         NoScope::Unfit(why) => Problem::new(Code::StoreUnsupported, format!("{name} {why}")),
     })
@@ -128,7 +128,7 @@ pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Res
     let target = target(call, object(node)?, repetition)?;
     let lease_ms = lease(node, &target)?;
     let wait_ms = optional_u64(node, "wait_ms")?.unwrap_or(0);
-    let wait_ms_max = call.app.policy().server.limits.wait_max.as_millis() as u64;
+    let wait_ms_max = call.policy.server.limits.wait_max.as_millis() as u64;
     if wait_ms > wait_ms_max {
         return Err(malformed(format!("`wait_ms` may be up to {wait_ms_max}")));
     }

@@ -18,6 +18,7 @@ use fencepost::{
     engine::Limits,
     policy::{
         Policy,
+        config::Config,
         identity::{Credential, Directory, Holder, Identity, Role, Sha, Warehouses, dev_holders},
     },
     store::{Node, memory::Memory},
@@ -28,7 +29,7 @@ use fencepost_kernel::{
     lane::{Answer as Said, Route},
 };
 use fencepost_wire::{
-    http::{App, router},
+    http::{App, policy::Origin, router},
     log::{Level, Log},
     metrics::Metrics,
     sinks::webhook::Egress,
@@ -168,11 +169,14 @@ impl World {
             seen: Millis(0),
             holds: None,
         };
+        let gateway = fencepost_wire::http::gateway::Gateway::new(fencepost.policy()).unwrap();
         let app = App {
+            gateway,
             fencepost,
             dispatch: Ok(dispatch.clone()),
             egress: Egress::new(&[], true).unwrap(),
             directory: Directory::of(holders),
+            origin: Origin::new(Config::default(), Millis(0)),
             metrics: Metrics::default(),
             log: Log::new(Level::Error, io::sink()),
             node,

@@ -4,7 +4,7 @@
 mod cancelled;
 mod checker;
 mod dead;
-mod delivery;
+pub mod delivery;
 mod executor;
 mod handover;
 mod nodes;
@@ -13,7 +13,7 @@ mod planner;
 mod poll;
 mod published;
 mod publishers;
-mod receiver;
+pub mod receiver;
 mod restart;
 mod retries;
 mod rounds;

@@ -22,6 +22,10 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
         }
         schema
     };
+    let names = json!({"type": "array", "items": text});
+    let named =
+        object(&["added", "removed", "changed"], &[("added", &names), ("removed", &names), ("changed", &names)]);
+    let findings = json!({"type": "array", "items": object(&["severity", "rule", "file", "line", "col", "message"], &[("severity", &json!({"enum": ["error", "warning", "note"]})), ("rule", &text), ("file", &text), ("line", &count), ("col", &count), ("message", &text), ("fix", &json!({"type": ["string", "null"]}))])});
     let any = json!({"description": "Any JSON; kept and returned byte for byte"});
     let source = object(&["type", "id"], &[("type", &text), ("id", &text)]);
     let version = json!({"type": ["integer", "string"]});
@@ -52,8 +56,10 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
         "Alias": object(&["name", "scope", "idempotency_key", "effect_id", "receipt"], &[("name", &text), ("scope", &text), ("replay", &yes), ("idempotency_key", &key_hex), ("effect_id", &text), ("receipt", &any), ("moved_at", &time)]),
         "Lookup": object(&["exists"], &[("exists", &yes), ("scope", &text), ("tenant", &text), ("idempotencyKey", &key_hex), ("state", &json!({"enum": ["pending", "lapsed", "in_doubt", "sealed", "released"]})), ("firstSeenAt", &time), ("sealedAt", &time), ("expiresAt", &time), ("resultUrn", &text), ("attempts", &count), ("replays", &count), ("conflicts", &count), ("history", &json!({"type": "array", "items": {"type": "object", "required": ["at", "decision"]}}))]),
         "Doubts": object(&["items", "next_cursor"], &[("items", &json!({"type": "array", "items": {"type": "object"}})), ("next_cursor", &text)]),
+        "Policy": object(&["file", "sha256", "loaded_at", "scopes", "routes", "findings"], &[("file", &json!({"type": ["string", "null"]})), ("sha256", &json!({"type": ["string", "null"]})), ("loaded_at", &time), ("scopes", &names), ("routes", &json!({"type": "array", "items": object(&["match", "scope", "upstream"], &[("match", &text), ("scope", &text), ("upstream", &text)])})), ("findings", &findings)]),
+        "PolicyChanges": object(&["changed", "dry_run", "sha256", "scopes", "routes", "identities", "settings", "warnings", "findings"], &[("changed", &yes), ("dry_run", &yes), ("sha256", &text), ("scopes", &named), ("routes", &named), ("identities", &named), ("settings", &names), ("warnings", &names), ("findings", &findings)]),
         "Nodes": object(&["store", "durability", "shared", "items"], &[("store", &text), ("durability", &json!({"enum": ["none", "delayed", "synced"]})), ("because", &text), ("shared", &yes), ("store_time", &time), ("items", &json!({"type": "array", "items": object(&["id", "started_at", "seen_at"], &[("id", &text), ("address", &text), ("release", &text), ("row_format", &count), ("started_at", &time), ("seen_at", &time), ("answering", &yes), ("holds", &count)])}))]),
-        "Problem": object(&["type", "title", "status", "detail", "code", "trace_id"], &[("type", &text), ("title", &text), ("status", &json!({"type": "integer"})), ("detail", &text), ("instance", &text), ("code", &json!({"enum": codes})), ("trace_id", &text), ("diff", &json!({"type": "array", "description": "RFC 6902, from the first body to this one"})), ("sealed_version", &json!({"type": ["integer", "string"]})), ("pointer", &json!({"type": "string", "description": "RFC 6901, to what is wrong"})), ("errors", &json!({"type": "array", "description": "Each part of a batch that is refused, by its index", "items": {"type": "object", "required": ["index", "code", "detail"]}}))]),
+        "Problem": object(&["type", "title", "status", "detail", "code", "trace_id"], &[("type", &text), ("title", &text), ("status", &json!({"type": "integer"})), ("detail", &text), ("instance", &text), ("code", &json!({"enum": codes})), ("trace_id", &text), ("diff", &json!({"type": "array", "description": "RFC 6902, from the first body to this one"})), ("sealed_version", &json!({"type": ["integer", "string"]})), ("pointer", &json!({"type": "string", "description": "RFC 6901, to what is wrong"})), ("findings", &findings), ("errors", &json!({"type": "array", "description": "Each part of a batch that is refused, by its index", "items": {"type": "object", "required": ["index", "code", "detail"]}}))]),
     });
     // A document without these would name what it does not have: the snapshot shows it.
     if let Some(all) = all.as_object_mut() {

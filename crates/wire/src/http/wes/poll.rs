@@ -121,7 +121,7 @@ pub(in crate::http) async fn ack(State(app): State<Arc<App>>, request: Request) 
         let reply = dispatch.ack(lane, seq).await?;
         match &reply {
             Reply::OnLane { lane: now, replay, .. } => {
-                if call.app.policy().server.log.decisions {
+                if call.policy.server.log.decisions {
                     let about = [("lane", now.name()), ("acked", now.settled.to_string())];
                     audit(
                         call,

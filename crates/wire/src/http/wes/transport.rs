@@ -195,7 +195,7 @@ fn kafka(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<Transport, Pr
     if topic.len() > TOPIC_BYTES_MAX || !topic.bytes().all(legal) {
         return Err(malformed(format!("`topic` has up to {TOPIC_BYTES_MAX} of a-z A-Z 0-9 . _ -, not {topic:?}")));
     }
-    let settings = &call.app.policy().dispatch;
+    let settings = &call.policy.dispatch;
     if !KafkaSink::is_own(planner.as_str(), &topic) && !settings.kafka_topics.contains(&topic) {
         let detail = format!("{topic} is not a topic of {planner}, and not among `dispatch.kafka_topics`");
         return Err(Problem::new(Code::AddressRefused, detail));

@@ -5,7 +5,6 @@
 use std::{
     io,
     net::SocketAddr,
-    path::Path,
     pin::Pin,
     sync::{
         Arc,
@@ -26,20 +25,14 @@ use tokio::{
     net::TcpStream,
     time::{Instant, timeout_at},
 };
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{
-        ClientConfig, RootCertStore,
-        crypto::ring,
-        pki_types::{CertificateDer, ServerName, pem::PemObject as _},
-    },
-};
+use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 use tower_service::Service;
 
 use super::{
     Settings,
     judge::{self, Egress, Target},
 };
+use crate::trust;
 
 /// Clones share the count of what is open.
 #[derive(Clone)]
@@ -53,14 +46,7 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(egress: Egress, settings: &Settings) -> Result<Self, String> {
-        let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-        if let Some(path) = &settings.authorities {
-            add_authorities(&mut roots, path).map_err(|why| format!("{}: {why}", path.display()))?;
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
-        let mut config = config.with_root_certificates(roots).with_no_client_auth();
+        let mut config = trust::client(settings.authorities.as_deref())?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let Settings { connect_ms_max, kept_max, .. } = *settings;
         let tls = TlsConnector::from(Arc::new(config));
@@ -93,14 +79,6 @@ impl Connector {
         let stream = self.tls.connect(name, tcp).await;
         Ok(Box::pin(stream.map_err(|error| format!("no TLS with {}: {error}", target.name()))?))
     }
-}
-
-fn add_authorities(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {
-    let before = roots.len();
-    for root in CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())? {
-        roots.add(root.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
-    }
-    if roots.len() == before { Err("it holds no certificate".to_owned()) } else { Ok(()) }
 }
 
 /// Each address gets its share of the time that is left, so that a silent one does not take it all.

@@ -1,0 +1,281 @@
+//! One effect under way: the request leaves, and what comes back is sealed, released or left unknown before it is told.
+//! A client that goes away abandons nothing: see `landing`. Called by the gateway once a claim is granted.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{body::Body, response::Response};
+use bytes::{Bytes, BytesMut};
+use fencepost::{
+    Claim, Engine,
+    answer::{self, Answer, Meaning},
+    engine,
+    policy::routes::{OnError, Origin},
+};
+use fencepost_kernel::{Command, Millis, Reply, fence::Source, json};
+use http::{HeaderMap, HeaderValue, StatusCode, header, response::Parts};
+use http_body_util::BodyExt;
+
+use super::{
+    Entry,
+    headers::{self, EFFECT_ID, Leaving, OUTCOME},
+    key,
+    large::Large,
+    order::Turn,
+    patient::Patient,
+    upstream::{self, Failed},
+};
+use crate::{
+    http::{
+        call::{self, Call},
+        fences::{Told, record},
+        reply::{self, expires},
+    },
+    problem::{Code, Problem},
+};
+
+/// The longest id of an effect that is taken from an answer.
+const EFFECT_ID_BYTES_MAX: usize = 1_024;
+/// How often a seal is tried again while the store does not answer.
+const SEAL_AGAIN: Duration = Duration::from_millis(500);
+
+/// A granted claim, and all that its effect needs.
+pub(super) struct Flight {
+    pub(super) call: Call,
+    pub(super) entry: Arc<Entry>,
+    pub(super) claim: Claim,
+    /// What the effect comes from, for the log.
+    pub(super) source: Option<Source>,
+    /// Held until the outcome is known, so that the next event of the source waits for it.
+    pub(super) _turn: Option<Turn>,
+}
+
+/// What came back.
+enum Got {
+    /// An outcome, whole.
+    Whole(Parts, Bytes),
+    /// An outcome too large to keep: what was read of it, and the rest.
+    Large(Parts, Bytes, Patient),
+    /// No outcome; it is passed on as it comes.
+    Passing(Meaning, Parts, Patient),
+}
+
+impl Flight {
+    /// Has the effect, and gives the first caller's answer.
+    pub(super) async fn fly(mut self) -> Response {
+        let path = self.call.parts.uri.path().to_owned();
+        let answered = match self.claim.clone().keep(self.fetch()).await {
+            Ok(got) => self.settle(got).await,
+            Err(failed) => self.failed(failed).await,
+        };
+        answered.unwrap_or_else(|problem| problem.response(&path, &self.call.trace.0).map(Body::new))
+    }
+
+    async fn fetch(&mut self) -> Result<Got, Failed> {
+        let Self { call, entry, claim, .. } = self;
+        // Only a credential of ours names the tenant; a webhook's provider has none.
+        let tenant = entry.signer.is_none().then_some(call.caller.id.as_str());
+        // Whoever sends one of ours along with a webhook must not tell it to the application.
+        if entry.signer.is_some() && call::caller(&call.app, &call.parts).is_ok() {
+            call.parts.headers.remove(header::AUTHORIZATION);
+        }
+        let leaving = Leaving { entry, trace: &call.trace, claim: Some(claim), tenant };
+        let headers = leaving.headers(&mut call.parts);
+        let uri = upstream::address(entry, &call.parts.uri).ok_or_else(|| Failed::Unreachable("no address".into()))?;
+        let request = upstream::request(call.parts.method.clone(), uri, headers, Body::from(call.body.clone()));
+        let response = call.app.gateway.upstreams.send(entry, request, entry.timeout).await?;
+        let (parts, body) = response.into_parts();
+        let mut body = Patient::new(body, entry.timeout);
+        match meaning(&parts, entry.route.on_error) {
+            Meaning::Seal => {}
+            other => return Ok(Got::Passing(other, parts, body)),
+        }
+        let max = call.policy.gateway.answer_bytes_max;
+        let mut kept = Bytes::new();
+        let mut more = BytesMut::new();
+        while let Some(frame) = body.frame().await.transpose()? {
+            // Trailers are not part of what is kept.
+            let Ok(data) = frame.into_data() else { continue };
+            // The usual answer comes in one piece, which is never copied.
+            if kept.is_empty() {
+                kept = data;
+            } else {
+                more.extend_from_slice(&data);
+            }
+            if kept.len() + more.len() > max {
+                return Ok(Got::Large(parts, join(kept, more), body));
+            }
+        }
+        Ok(Got::Whole(parts, join(kept, more)))
+    }
+
+    async fn settle(&self, got: Got) -> Result<Response, Problem> {
+        match got {
+            Got::Whole(parts, body) => {
+                let effect_id = effect_id(&self.entry, &parts, &body);
+                let kept = Answer::new(parts.status, &parts.headers, Some(body.clone()));
+                let ends = self.seal(effect_id, kept.encode()).await?;
+                Ok(fenced(parts.status, parts.headers, Some(ends), Body::from(body)))
+            }
+            Got::Large(parts, first, rest) => {
+                // Sealed before the first byte leaves: no size makes a retry run again.
+                let effect_id = effect_id(&self.entry, &parts, &[]);
+                let kept = Answer::new(parts.status, &parts.headers, None);
+                let ends = self.seal(effect_id, kept.encode()).await?;
+                let (target, token) = (self.claim.target(), self.claim.token());
+                let large = Large { call: &self.call, target, token, rest };
+                let body = large.stream(first);
+                Ok(fenced(parts.status, parts.headers, Some(ends), body))
+            }
+            Got::Passing(meaning, parts, body) => {
+                if meaning == Meaning::Release {
+                    self.release().await;
+                }
+                Ok(fenced(parts.status, parts.headers, None, Body::new(body)))
+            }
+        }
+    }
+
+    // The upstream said nothing that could be passed on.
+    async fn failed(&self, failed: Failed) -> Result<Response, Problem> {
+        let route = &self.entry.route;
+        let (problem, meant) = match &failed {
+            Failed::Unreachable(_) => {
+                let detail = "the upstream takes no connection; nothing was done, and the key is free again";
+                (Problem::new(Code::UpstreamUnreachable, detail).retry_after(1), OnError::Release)
+            }
+            Failed::Broken(_) => (Problem::new(Code::UpstreamFailed, outcome(route.on_error)), route.on_error),
+            Failed::Silent(_) => (Problem::new(Code::UpstreamTimeout, outcome(route.on_error)), route.on_error),
+        };
+        let app = &self.call.app;
+        app.log
+            .line(crate::log::Level::Warn, app.fencepost.engine().now().0, "an upstream failed")
+            .text("endpoint", &self.entry.endpoint)
+            .text("why", &failed.to_string())
+            .text("idempotency_key", &self.claim.target().key.hex())
+            .text("trace_id", &self.call.trace.0);
+        match meant {
+            OnError::Unknown => {}
+            OnError::Release => self.release().await,
+            OnError::Seal => {
+                let (path, trace) = (self.call.parts.uri.path(), &self.call.trace.0);
+                let (parts, _) = problem.response(path, trace).into_parts();
+                let body = Bytes::from(problem.body(path, trace));
+                let kept = Answer::new(parts.status, &parts.headers, Some(body.clone()));
+                let ends = self.seal(parts.status.as_str().to_owned(), kept.encode()).await?;
+                return Ok(fenced(parts.status, parts.headers, Some(ends), Body::from(body)));
+            }
+        }
+        Err(problem)
+    }
+
+    async fn release(&self) {
+        let target = self.claim.target().clone();
+        let release = fencepost_kernel::command::Release { target, token: self.claim.token() };
+        // A store that does not answer now lets the lease run out: the key is free later, and never twice.
+        if let Ok(reply) = self.engine().ask(&Command::Release(release)).await {
+            let told = Told { op: "release", effect_id: None, source: self.source() };
+            record(&self.call, self.claim.target(), &reply, &told);
+        }
+    }
+
+    /// Seals, and gives the time until which duplicates are answered.
+    async fn seal(&self, effect_id: String, receipt: Bytes) -> Result<Millis, Problem> {
+        let seal = self.claim.sealing(effect_id.clone(), receipt);
+        let reply = match self.engine().ask(&seal).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                // The effect happened. Whoever asked hears that the store is down; the outcome is not given up.
+                self.call.app.gateway.flights.spawn(seal_later(self.engine().clone(), seal));
+                return Err(error.into());
+            }
+        };
+        let target = self.claim.target();
+        record(&self.call, target, &reply, &Told { op: "seal", effect_id: Some(&effect_id), source: self.source() });
+        match reply {
+            Reply::Sealed { expires, .. } => Ok(expires),
+            refused => Err(reply::refusal(&self.call, target, &refused)),
+        }
+    }
+
+    fn source(&self) -> Option<(&str, &str)> {
+        self.source.as_ref().map(|source| (source.kind.as_str(), source.id.as_str()))
+    }
+
+    fn engine(&self) -> &Engine {
+        self.call.app.fencepost.engine()
+    }
+}
+
+// Also past the lease: the seal still counts while nobody else was let in, and is refused otherwise.
+async fn seal_later(engine: Engine, seal: Command) {
+    loop {
+        tokio::time::sleep(SEAL_AGAIN).await;
+        if let Ok(_) | Err(engine::Error::Stopped(_)) = engine.ask(&seal).await {
+            return;
+        }
+    }
+}
+
+fn meaning(parts: &Parts, on_error: OnError) -> Meaning {
+    match parts.headers.get(OUTCOME).map(HeaderValue::as_bytes) {
+        Some(b"applied") => return Meaning::Seal,
+        Some(b"not-applied") => return Meaning::Release,
+        _ => {}
+    }
+    match (answer::meaning(parts.status), on_error) {
+        (Meaning::Unknown, OnError::Release) => Meaning::Release,
+        (Meaning::Unknown, OnError::Seal) => Meaning::Seal,
+        (meaning, _) => meaning,
+    }
+}
+
+fn outcome(on_error: OnError) -> &'static str {
+    match on_error {
+        OnError::Unknown => {
+            "nobody knows whether the effect happened; repeat the request with the same key, it is safe"
+        }
+        OnError::Release => "the upstream gave no answer; the key is free again",
+        OnError::Seal => "the upstream gave no answer; this is the answer from now on",
+    }
+}
+
+// What the upstream itself says, then what the route points at, then what HTTP has.
+fn effect_id(entry: &Entry, parts: &Parts, body: &[u8]) -> String {
+    let text =
+        |name: &http::HeaderName| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let said = text(&EFFECT_ID).or_else(|| match &entry.route.effect_id {
+        Some(Origin::Header(name)) => parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned),
+        Some(Origin::Body(pointer)) => {
+            let document = json::parse(body).ok()?;
+            key::at(&document, pointer).and_then(key::scalar)
+        }
+        _ => None,
+    });
+    let found = said.or_else(|| text(&header::LOCATION));
+    let usable = |id: &String| !id.is_empty() && id.len() <= EFFECT_ID_BYTES_MAX;
+    found.filter(usable).unwrap_or_else(|| parts.status.as_str().to_owned())
+}
+
+fn join(first: Bytes, more: BytesMut) -> Bytes {
+    if more.is_empty() {
+        return first;
+    }
+    let mut whole = BytesMut::with_capacity(first.len() + more.len());
+    whole.extend_from_slice(&first);
+    whole.extend_from_slice(&more);
+    whole.freeze()
+}
+
+/// An upstream's answer as the client gets it.
+pub(super) fn fenced(status: StatusCode, mut headers: HeaderMap, ends: Option<Millis>, body: Body) -> Response {
+    headers::end_to_end(&mut headers);
+    headers.remove(OUTCOME);
+    headers.remove(EFFECT_ID);
+    if let Some(ends) = ends {
+        expires(&mut headers, ends);
+    }
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}

@@ -1,0 +1,298 @@
+//! The gateway: any HTTP API behind a fence. Finds the route, asks for the right to act, lets the request through once
+//! and answers everyone else with the first one's answer. Never lets a write pass that it could not fence.
+//! Called for every path that is none of Fencepost's own.
+
+mod flight;
+mod headers;
+mod key;
+mod landing;
+mod large;
+mod order;
+mod patient;
+mod replay;
+mod table;
+mod upstream;
+
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    response::Response,
+};
+use fencepost::{
+    Claim, idempotency_key,
+    policy::{NoScope, Policy},
+    verify,
+};
+use fencepost_kernel::{
+    Command, Reply,
+    body::Body as Compared,
+    command,
+    fence::{self, Source},
+    key::Target,
+};
+use http::{HeaderMap, header, request::Parts};
+use tokio_util::task::TaskTracker;
+
+use self::{
+    flight::{Flight, fenced},
+    headers::Leaving,
+    key::Places,
+    landing::Landing,
+    order::{Queues, Rank, Turn},
+    patient::Patient,
+    table::{Entry, Fit, Table},
+    upstream::Upstreams,
+};
+use super::{
+    App,
+    call::{self, Call},
+    fences::{Told, record},
+    reply::{self, Show},
+    request,
+};
+use crate::{
+    problem::{Code, Problem},
+    trace::TraceId,
+};
+
+/// What the gateway keeps between requests.
+pub struct Gateway {
+    upstreams: Upstreams,
+    table: RwLock<Arc<Table>>,
+    queues: Queues,
+    /// Effects under way, also those whose client has gone.
+    flights: TaskTracker,
+}
+
+impl Gateway {
+    /// A gateway under a policy; fails where the policy names authorities that cannot be read.
+    pub fn new(policy: Arc<Policy>) -> Result<Self, String> {
+        Ok(Self {
+            upstreams: Upstreams::new(&policy.gateway)?,
+            table: RwLock::new(Arc::new(Table::new(policy))),
+            queues: Queues::default(),
+            flights: TaskTracker::new(),
+        })
+    }
+
+    /// Waits until every effect under way has its outcome, or the time is over.
+    pub async fn rest(&self, grace: Duration) {
+        self.flights.close();
+        let _ = tokio::time::timeout(grace, self.flights.wait()).await;
+    }
+
+    // A policy that came into force makes a new table; requests under way keep theirs.
+    fn table(&self, policy: &Arc<Policy>) -> Arc<Table> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if Arc::ptr_eq(&table.policy, policy) {
+            return table;
+        }
+        let table = Arc::new(Table::new(policy.clone()));
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table.clone();
+        table
+    }
+}
+
+/// Any request that is for none of our own paths.
+pub(super) async fn serve(State(app): State<Arc<App>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let policy = app.policy();
+    let table = app.gateway.table(&policy);
+    let trace = TraceId::of(parts.headers.get("traceparent"));
+    let path = parts.uri.path().to_owned();
+    let answer = async {
+        match table.fit(&parts.method, &path) {
+            Fit::None => Err(call::nothing_here()),
+            Fit::OtherMethod => Err(call::not_for(&parts.method)),
+            _ if walks(&path) => Err(Problem::new(Code::Malformed, "a path with `.` or `..` in it is not passed on")),
+            _ if parts.headers.contains_key(header::UPGRADE) => {
+                Err(Problem::new(Code::NotImplemented, "the gateway does not change protocols"))
+            }
+            Fit::Passing(entry) => pass(&app, entry, &trace, parts, body).await,
+            Fit::Fenced(entry, bound) => {
+                let caller = match &entry.signer {
+                    Some(signer) => signer.clone(),
+                    None => call::caller(&app, &parts)?,
+                };
+                let body = call::read(&policy, &parts, body).await?;
+                let call = Call { app, policy, caller, trace: trace.clone(), parts, body };
+                write(call, entry, &bound).await
+            }
+        }
+    };
+    answer.await.unwrap_or_else(|problem| problem.response(&path, &trace.0).map(Body::new))
+}
+
+/// Two servers may take such a path for two things.
+fn walks(path: &str) -> bool {
+    path.split('/').any(|part| {
+        let part = part.split(';').next().unwrap_or_default();
+        part.len() <= 6 && matches!(part.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
+    })
+}
+
+/// A read passes as it is.
+async fn pass(app: &App, entry: &Entry, trace: &TraceId, mut parts: Parts, body: Body) -> Result<Response, Problem> {
+    let known = call::caller(app, &parts).ok();
+    let tenant = known.as_ref().map(|caller| caller.id.as_str());
+    let headers = Leaving { entry, trace, claim: None, tenant }.headers(&mut parts);
+    let uri = upstream::address(entry, &parts.uri).ok_or_else(call::nothing_here)?;
+    let request = upstream::request(parts.method, uri, headers, body);
+    let answer = app.gateway.upstreams.send(entry, request, entry.timeout).await;
+    let (parts, body) = answer.map_err(|failed| unanswered(&failed))?.into_parts();
+    Ok(fenced(parts.status, parts.headers, None, Body::new(Patient::new(body, entry.timeout))))
+}
+
+fn unanswered(failed: &upstream::Failed) -> Problem {
+    use upstream::Failed;
+    match failed {
+        Failed::Unreachable(_) => {
+            Problem::new(Code::UpstreamUnreachable, "the upstream takes no connection").retry_after(1)
+        }
+        Failed::Broken(_) => Problem::new(Code::UpstreamFailed, "the upstream broke off its answer"),
+        Failed::Silent(_) => Problem::new(Code::UpstreamTimeout, "the upstream gave no answer in time"),
+    }
+}
+
+/// A write is fenced.
+async fn write(call: Call, entry: &Arc<Entry>, bound: &[(&str, &str)]) -> Result<Response, Problem> {
+    admit(&call, entry)?;
+    let (claim, turn) = claim(&call, entry, bound).await?;
+    let flights = call.app.gateway.flights.clone();
+    // A client that goes away must leave neither a claim without its effect nor an effect without its seal.
+    Landing::new(act(call, entry.clone(), claim, turn), flights).await
+}
+
+async fn act(call: Call, entry: Arc<Entry>, claim: command::Claim, turn: Option<Turn>) -> Result<Response, Problem> {
+    let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
+    let wait = wait(&call);
+    let engine = call.app.fencepost.engine();
+    let told = claim.source.clone();
+    let reply = engine.claim(&Command::Claim(claim), wait).await?;
+    let effect_id = match &reply {
+        Reply::Duplicate { fence, .. } => match &fence.state {
+            fence::State::Sealed { receipt, .. } => Some(receipt.effect_id.as_str()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let source = told.as_ref().map(|source| (source.kind.as_str(), source.id.as_str()));
+    record(&call, &target, &reply, &Told { op: "claim", effect_id, source });
+    match reply {
+        Reply::New(granted) => {
+            let claim = Claim::granted(engine, target, granted, lease_ms);
+            Ok(Flight { call, entry, claim, source: told, _turn: turn }.fly().await)
+        }
+        Reply::Duplicate { fence, .. } => {
+            call.app.metrics.dropped(&entry.endpoint, &target.tenant);
+            replay::answer(&call.app, &entry, &target, &fence).await
+        }
+        Reply::Conflict(mismatch) => {
+            let on_conflict = call.policy.on_conflict;
+            let show = if on_conflict.include_diff { Show::Diff } else { Show::Nothing };
+            Err(reply::conflict(&call, &target, &mismatch, show).answered_with(on_conflict.status))
+        }
+        refused => Err(reply::refusal(&call, &target, &refused)),
+    }
+}
+
+/// What is asked of a request before anything is read out of it.
+fn admit(call: &Call, entry: &Entry) -> Result<(), Problem> {
+    let headers = &call.parts.headers;
+    match &entry.route.verify {
+        Some(how) => {
+            let now_ms = call.app.fencepost.engine().now().0;
+            verify::verify(how, headers, &call.body, now_ms)
+                .map_err(|refused| Problem::new(Code::BadSignature, refused.to_string()))?;
+        }
+        None => required(&call.policy.require_headers, headers)?,
+    }
+    // What cannot be read cannot be compared, and a few bytes may stand for gigabytes.
+    let coded = headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| coding != "identity");
+    if coded {
+        return Err(Problem::new(Code::CodedBody, "send the body without a Content-Encoding"));
+    }
+    Ok(())
+}
+
+fn required(names: &[String], headers: &HeaderMap) -> Result<(), Problem> {
+    match names.iter().find(|name| !headers.contains_key(name.as_str())) {
+        None => Ok(()),
+        Some(name) if name.eq_ignore_ascii_case(idempotency_key::NAME) => {
+            Err(Problem::new(Code::MissingIdempotencyKey, "send an Idempotency-Key, the same with every retry"))
+        }
+        Some(name) => Err(Problem::new(Code::MissingHeader, format!("the header {name} is required"))),
+    }
+}
+
+/// The claim that a request stands for, and its turn where its source is ordered.
+async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(command::Claim, Option<Turn>), Problem> {
+    let route = &entry.route;
+    let scope = call.policy.scope(&route.scope).map_err(|none| match none {
+        NoScope::Unknown => Problem::new(Code::UnknownScope, format!("there is no scope {:?}", route.scope)),
+        NoScope::Unfit(why) => Problem::new(Code::StoreUnsupported, format!("{} {why}", route.scope)),
+    })?;
+    let json = call.says_json() || entry.reads_json;
+    let document = (json && !call.body.is_empty()).then(|| call.json()).transpose()?;
+    let places = Places { parts: &call.parts, bound, document: document.as_ref() };
+    // One that is there must be one, also where the key comes from elsewhere.
+    places.idempotency_key()?;
+    let target = Target::new(call.tenant(None)?, scope.clone(), places.fields(entry)?, None)
+        .map_err(|wrong| request::wrong_key(scope, &wrong))?;
+    let id = route.source.as_ref().map(|origin| places.value("source", origin)).transpose()?;
+    let kind = || scope.source.clone().unwrap_or_else(|| "http".to_owned());
+    let source = id.map(|id| Source { kind: kind(), id });
+    let rank = route.order.as_ref().map(|origin| places.value("order", origin)).transpose()?;
+    let compared = match &document {
+        Some(node) => Compared::json(node, &scope.mask),
+        None => Compared::opaque(&call.body),
+    };
+    let path = call.parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let body = Some(compared.asked_of(call.parts.method.as_str(), path));
+    let lease_ms = scope.lease_ms;
+    let claim = command::Claim { target, body, version: None, source, lease_ms };
+    let turn = match rank {
+        Some(rank) => Some(turn(call, entry, &claim, Rank::of(rank)).await?),
+        None => None,
+    };
+    Ok((claim, turn))
+}
+
+async fn turn(call: &Call, entry: &Entry, claim: &command::Claim, rank: Rank) -> Result<Turn, Problem> {
+    let source = claim.source.as_ref().map(|source| source.id.as_str()).unwrap_or_default();
+    let lane = (entry.endpoint.clone(), format!("{}/{source}", claim.target.tenant.as_str()));
+    let turn = call.app.gateway.queues.turn(lane, rank, call.policy.server.limits.wait_max).await;
+    turn.map_err(|_| {
+        Problem::new(Code::InFlight, "earlier events of the same source are still under way").retry_after(1)
+    })
+}
+
+/// `Prefer: wait=5`, as far as the policy allows.
+fn wait(call: &Call) -> Duration {
+    let preferred = call.parts.headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    let seconds = preferred.flat_map(|value| value.split([',', ';'])).find_map(|preference| {
+        let (name, value) = preference.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("wait").then(|| value.trim().trim_matches('"').parse().ok()).flatten()
+    });
+    Duration::from_secs(seconds.unwrap_or(0)).min(call.policy.server.limits.wait_max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_walks_is_known_in_all_its_spellings() {
+        for path in ["/a/../b", "/a/./b", "/%2e%2e/b", "/.%2E/b", "/a/..;x=1/b", "/..", "/a/%2e"] {
+            assert!(walks(path), "{path}");
+        }
+        for path in ["/a.b/..c", "/...", "/a/b%2ec", "/", "/a//b"] {
+            assert!(!walks(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! One at a time per source: events that arrive together leave in the order that the route names.
+//! Never waits for an event that has not arrived, and never orders across nodes. Called by the gateway.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+/// Events of one source that may wait.
+const WAITING_MAX: usize = 1_000;
+
+/// What is ordered: a route and a source.
+type Lane = (Arc<str>, String);
+
+/// What an event is ordered by: whole numbers by their size, before any text; text by its bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Rank {
+    Number(i128),
+    Text(String),
+}
+
+impl Rank {
+    pub(super) fn of(value: String) -> Self {
+        value.parse().map_or(Self::Text(value), Self::Number)
+    }
+}
+
+/// Every source that has an event under way.
+#[derive(Clone, Default)]
+pub(super) struct Queues(Arc<Mutex<Lanes>>);
+
+#[derive(Default)]
+struct Lanes {
+    arrived: u64,
+    busy: HashMap<Lane, BTreeMap<(Rank, u64), oneshot::Sender<Turn>>>,
+}
+
+/// The right to be the one event of its source under way. The next one's begins when it is dropped.
+pub(super) struct Turn {
+    queues: Queues,
+    lane: Option<Lane>,
+}
+
+/// Why an event got no turn.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoTurn {
+    /// Too many wait already.
+    Full,
+    /// Those before it took too long.
+    Late,
+}
+
+impl Queues {
+    /// Waits until no event of the source is under way and none that waits comes before this one.
+    pub(super) async fn turn(&self, lane: Lane, rank: Rank, patience: Duration) -> Result<Turn, NoTurn> {
+        let (place, mut turn) = {
+            let mut lanes = self.lock();
+            lanes.arrived += 1;
+            let place = (rank, lanes.arrived);
+            let Some(waiting) = lanes.busy.get_mut(&lane) else {
+                lanes.busy.insert(lane.clone(), BTreeMap::new());
+                return Ok(Turn { queues: self.clone(), lane: Some(lane) });
+            };
+            if waiting.len() >= WAITING_MAX {
+                return Err(NoTurn::Full);
+            }
+            let (give, turn) = oneshot::channel();
+            waiting.insert(place.clone(), give);
+            (place, turn)
+        };
+        // Also when this future is dropped: nobody is given a turn that he does not take.
+        let _leave = Leave { queues: self, lane: &lane, place: &place };
+        match tokio::time::timeout(patience, &mut turn).await {
+            Ok(Ok(turn)) => Ok(turn),
+            // Given in the last moment: a turn in a closed channel would be lost.
+            Err(_) => turn.try_recv().map_err(|_| NoTurn::Late),
+            Ok(Err(_)) => Err(NoTurn::Late),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lanes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Leave<'q> {
+    queues: &'q Queues,
+    lane: &'q Lane,
+    place: &'q (Rank, u64),
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        if let Some(waiting) = self.queues.lock().busy.get_mut(self.lane) {
+            waiting.remove(self.place);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Some(lane) = self.lane.take() else { return };
+        loop {
+            let next = {
+                let mut lanes = self.queues.lock();
+                match lanes.busy.get_mut(&lane).and_then(BTreeMap::pop_first) {
+                    Some((_, next)) => next,
+                    None => {
+                        lanes.busy.remove(&lane);
+                        return;
+                    }
+                }
+            };
+            // One who has gone away gives his turn back at once: it is not dropped here, where it would recurse.
+            match next.send(Turn { queues: self.queues.clone(), lane: Some(lane.clone()) }) {
+                Ok(()) => return,
+                Err(mut back) => back.lane = None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn lane(source: &str) -> Lane {
+        ("POST /hooks".into(), source.to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_wait_leave_in_their_order_and_not_in_that_of_arrival() {
+        let queues = Queues::default();
+        let first = queues.turn(lane("a"), Rank::of("5".into()), LONG).await.unwrap();
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        for rank in ["10", "7", "2026-01-01", "6"] {
+            let (queues, told) = (queues.clone(), told.clone());
+            tokio::spawn(async move {
+                let turn = queues.turn(lane("a"), Rank::of(rank.into()), LONG).await.unwrap();
+                told.send(rank).unwrap();
+                drop(turn);
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(heard.try_recv().is_err(), "one is under way");
+        drop(first);
+        for rank in ["6", "7", "10", "2026-01-01"] {
+            assert_eq!(heard.recv().await.unwrap(), rank);
+        }
+        assert!(queues.lock().busy.is_empty(), "nothing is left behind");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_source_does_not_wait_and_who_gives_up_takes_no_turn() {
+        let queues = Queues::default();
+        let first = queues.turn(lane("a"), Rank::Number(1), LONG).await.unwrap();
+        drop(queues.turn(lane("b"), Rank::Number(9), LONG).await.unwrap());
+        let late = queues.turn(lane("a"), Rank::Number(2), Duration::from_millis(5)).await;
+        assert_eq!(late.err(), Some(NoTurn::Late));
+        {
+            let (queues, gone) = (queues.clone(), Duration::from_millis(5));
+            let left = tokio::spawn(async move { queues.turn(lane("a"), Rank::Number(3), LONG).await.map(drop) });
+            tokio::time::sleep(gone).await;
+            left.abort();
+            let _ = left.await;
+        }
+        drop(first);
+        drop(queues.turn(lane("a"), Rank::Number(4), LONG).await.unwrap());
+        assert!(queues.lock().busy.is_empty());
+    }
+}

@@ -1,0 +1,56 @@
+//! A body that may not be silent for longer than it is told. Wraps whatever an upstream sends.
+
+use std::{
+    error::Error,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Sleep, sleep};
+
+use super::upstream::{Failed, root};
+
+/// An upstream's body, read with patience.
+pub(super) struct Patient {
+    incoming: Incoming,
+    /// Runs only while nothing comes: most bodies are there at once and need no timer.
+    silence: Option<Pin<Box<Sleep>>>,
+    patience: Duration,
+}
+
+impl Patient {
+    pub(super) fn new(incoming: Incoming, patience: Duration) -> Self {
+        Self { incoming, silence: None, patience }
+    }
+}
+
+impl Body for Patient {
+    type Data = Bytes;
+    type Error = Failed;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
+        if let Poll::Ready(next) = Pin::new(&mut self.incoming).poll_frame(cx) {
+            self.silence = None;
+            return Poll::Ready(next.map(|frame| frame.map_err(|error| Failed::Broken(root(&error)))));
+        }
+        let patience = self.patience;
+        let silence = self.silence.get_or_insert_with(|| Box::pin(sleep(patience)));
+        ready!(silence.as_mut().poll(cx));
+        Poll::Ready(Some(Err(Failed::Silent(patience))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl Error for Failed {}

@@ -1,0 +1,59 @@
+//! What a duplicate gets: the first answer, byte for byte, with what the route says of replays.
+//! Never asks an upstream. Called by the gateway where a claim is a duplicate.
+
+use axum::{body::Body, response::Response};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use fencepost::answer::Answer;
+use fencepost_kernel::{
+    fence::{Fence, State},
+    key::Target,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+
+use super::{Entry, large};
+use crate::{
+    http::{
+        App,
+        reply::{REPLAYED, expires},
+    },
+    problem::{Code, Problem},
+};
+
+const BODY: HeaderName = HeaderName::from_static("fencepost-body");
+const DIGEST: HeaderName = HeaderName::from_static("repr-digest");
+
+/// The first one's answer again.
+pub(super) async fn answer(app: &App, entry: &Entry, target: &Target, fence: &Fence) -> Result<Response, Problem> {
+    let State::Sealed { receipt, expires: ends, .. } = &fence.state else {
+        return Err(Problem::new(Code::Internal, "no receipt"));
+    };
+    let kept = Answer::decode(&receipt.body).unwrap_or_else(|| sealed_by_hand(&receipt.body));
+    let mut headers = kept.headers;
+    headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    expires(&mut headers, *ends);
+    if let Some((name, value)) = &entry.replay_header {
+        headers.insert(name.clone(), value.clone());
+    }
+    if kept.body.is_none() {
+        headers.insert(BODY, HeaderValue::from_static("omitted"));
+        let digest = large::digest(app.fencepost.engine(), target, fence.token).await;
+        let shown = digest.map(|digest| format!("sha-256=:{}:", BASE64_STANDARD.encode(digest)));
+        if let Some(shown) = shown.and_then(|shown| HeaderValue::from_str(&shown).ok()) {
+            headers.insert(DIGEST, shown);
+        }
+    }
+    let mut response = Response::new(Body::from(kept.body.unwrap_or_default()));
+    // A refusal stays one.
+    let instead = entry.replay_status.filter(|_| kept.status.is_success());
+    *response.status_mut() = instead.unwrap_or(kept.status);
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+// A worker or a person sealed it over the API: its receipt is JSON.
+fn sealed_by_hand(receipt: &Bytes) -> Answer {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Answer { status: StatusCode::OK, headers, body: Some(receipt.clone()) }
+}

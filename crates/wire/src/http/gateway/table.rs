@@ -1,0 +1,107 @@
+//! The routes of one policy, made ready: which one takes a request, and what it needs that never changes.
+//! Never reads a body. Built once for each policy that comes into force.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost::policy::{
+    Policy,
+    identity::{Identity, Role, Warehouses},
+    routes::{Origin, Route},
+};
+use http::{HeaderName, HeaderValue, Method, StatusCode, uri};
+
+/// The routes of a policy.
+pub(super) struct Table {
+    pub(super) policy: Arc<Policy>,
+    pub(super) entries: Vec<Arc<Entry>>,
+}
+
+/// One route with what follows from it.
+pub(super) struct Entry {
+    pub(super) route: Route,
+    /// Its `match`, as it is counted and logged.
+    pub(super) endpoint: Arc<str>,
+    pub(super) scheme: uri::Scheme,
+    /// HTTP/2 without TLS, because the policy says so.
+    pub(super) h2c: bool,
+    pub(super) authority: uri::Authority,
+    pub(super) host: HeaderValue,
+    /// What stands before the request's own path.
+    pub(super) prefix: String,
+    /// Whose keys an incoming webhook's are.
+    pub(super) signer: Option<Arc<Identity>>,
+    pub(super) replay_status: Option<StatusCode>,
+    pub(super) replay_header: Option<(HeaderName, HeaderValue)>,
+    /// The longest silence of the upstream.
+    pub(super) timeout: Duration,
+    /// Whether something of the request's JSON is needed.
+    pub(super) reads_json: bool,
+}
+
+/// What a request is to the gateway.
+pub(super) enum Fit<'p> {
+    /// A write that is fenced, with the names of its path.
+    Fenced(&'p Arc<Entry>, Vec<(&'p str, &'p str)>),
+    /// A read, which passes.
+    Passing(&'p Arc<Entry>),
+    /// The path is known, the method is not.
+    OtherMethod,
+    /// Nothing of ours.
+    None,
+}
+
+impl Table {
+    pub(super) fn new(policy: Arc<Policy>) -> Self {
+        // What cannot be an address was refused when the policy was read.
+        let entries = policy.routes.iter().filter_map(|route| entry(&policy, route)).map(Arc::new).collect();
+        Self { policy, entries }
+    }
+
+    /// The first route that takes a request.
+    pub(super) fn fit<'p>(&'p self, method: &Method, path: &'p str) -> Fit<'p> {
+        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let mut fit = Fit::None;
+        for entry in &self.entries {
+            let Some(bound) = entry.route.pattern.bind(path) else { continue };
+            if reads {
+                return Fit::Passing(entry);
+            }
+            if entry.route.pattern.method.as_deref().is_none_or(|wanted| wanted == method.as_str()) {
+                return Fit::Fenced(entry, bound);
+            }
+            fit = Fit::OtherMethod;
+        }
+        fit
+    }
+}
+
+fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
+    let h2c = route.upstream.starts_with("h2c://");
+    let address = if h2c { route.upstream.replacen("h2c", "http", 1) } else { route.upstream.clone() };
+    let uri::Parts { scheme, authority, path_and_query, .. } = address.parse::<uri::Uri>().ok()?.into_parts();
+    let (scheme, authority) = (scheme?, authority?);
+    let prefix = path_and_query.map(|path| path.path().trim_end_matches('/').to_owned()).unwrap_or_default();
+    let signer = route.verify.as_ref().map(|_| {
+        let tenant = route.tenant.clone().unwrap_or_else(|| format!("webhook:{}", route.scope));
+        Arc::new(Identity::new(tenant, [Role::Partner], Warehouses::All))
+    });
+    let origins = route.key.iter().map(|(_, origin, _)| origin).chain(&route.order).chain(&route.source);
+    let replay_header = route.replay.header.as_ref().and_then(|(name, value)| {
+        Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
+    });
+    Some(Entry {
+        endpoint: route.pattern.to_string().into(),
+        scheme,
+        h2c,
+        host: HeaderValue::from_str(authority.as_str()).ok()?,
+        authority,
+        prefix,
+        signer,
+        replay_status: route.replay.status.and_then(|status| StatusCode::from_u16(status).ok()),
+        replay_header,
+        timeout: route.timeout.unwrap_or(policy.gateway.timeout),
+        reads_json: origins.into_iter().any(|origin| matches!(origin, Origin::Body(_))),
+        route: route.clone(),
+    })
+}
