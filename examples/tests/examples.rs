@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod examples {
+    mod documents;
+    mod nexa;
+}
+
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},

@@ -1,0 +1,7 @@
+//! What the larger examples share: HTTP with JSON, and programs that are started and killed.
+//! Never knows what an example is about. Used by `examples/nexa`, `examples/documents` and their tests.
+
+pub mod documents;
+pub mod http;
+pub mod nexa;
+pub mod programs;
