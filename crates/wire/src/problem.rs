@@ -127,6 +127,8 @@ codes! {
     UpstreamFailed = 502 "upstream-failed" "The upstream gave no answer";
     /// The store does not answer.
     StoreUnavailable = 503 "store-unavailable" "The store does not answer";
+    /// As many requests to upstreams as may be under way.
+    GatewayBusy = 503 "gateway-busy" "Too many requests are under way";
     /// As many connections as may be served.
     TooManyConnections = 503 "too-many-connections" "Too many connections";
     /// The upstream took too long.

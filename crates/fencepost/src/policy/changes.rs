@@ -107,6 +107,7 @@ impl Changes {
                 ("stores.url", old.stores.url != new.stores.url),
                 ("dispatch", old.dispatch != new.dispatch),
                 ("gateway.connect_timeout", old.gateway.connect_timeout != new.gateway.connect_timeout),
+                ("gateway.in_flight_max", old.gateway.in_flight_max != new.gateway.in_flight_max),
                 ("gateway.idle_connections_max", old.gateway.idle_connections_max != new.gateway.idle_connections_max),
                 ("gateway.ca", old.gateway.ca != new.gateway.ca),
                 // Held by what drives the lanes for as long as it runs.

@@ -17,13 +17,16 @@ pub struct Gateway {
     pub timeout: Duration,
     /// How long a connection to an upstream may take.
     pub connect_timeout: Duration,
+    /// Requests to upstreams under way at one time; more are refused.
+    pub in_flight_max: usize,
     /// Connections to one upstream that are kept for the next request.
     pub idle_connections_max: usize,
     /// Authorities that upstreams' certificates may come from, beside the public ones, PEM.
     pub ca: Option<PathBuf>,
 }
 
-const FIELDS: [&str; 5] = ["answer_bytes_max", "timeout", "connect_timeout", "idle_connections_max", "ca"];
+const FIELDS: [&str; 6] =
+    ["answer_bytes_max", "timeout", "connect_timeout", "in_flight_max", "idle_connections_max", "ca"];
 
 /// Reads the section. `None` only beside at least one error.
 pub fn read(reader: &mut Reader, node: &Node) -> Option<Gateway> {
@@ -32,8 +35,11 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Gateway> {
         reader.duration(fields.get(name)?, &format!("`{name}`")).map(Duration::from_millis)
     };
     let size = fields.get("answer_bytes_max").and_then(|node| reader.size(node, "`answer_bytes_max`"));
-    let idle = fields.get("idle_connections_max");
-    let idle = idle.and_then(|node| reader.integer(node, "`idle_connections_max`", 0..=100_000));
+    let count = |reader: &mut Reader, name: &str, least: u64| {
+        let count = reader.integer(fields.get(name)?, &format!("`{name}`"), least..=100_000)?;
+        usize::try_from(count).ok()
+    };
+    let (flights, idle) = (count(reader, "in_flight_max", 1), count(reader, "idle_connections_max", 0));
     let ca = match fields.get("ca") {
         Some(node) if !matches!(node.value, Value::Null) => reader.text(node, "`ca`").map(Some),
         _ => Some(None),
@@ -43,7 +49,8 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Gateway> {
         answer_bytes_max: usize::try_from(size?).ok()?,
         timeout: timeout?,
         connect_timeout: connect_timeout?,
-        idle_connections_max: usize::try_from(idle?).ok()?,
+        in_flight_max: flights?,
+        idle_connections_max: idle?,
         ca: ca?.map(PathBuf::from),
     })
 }

@@ -28,9 +28,10 @@ fn every_contract_passes_check_with_no_more_than_warnings() {
 #[test]
 fn every_scope_of_the_contracts_has_its_key() {
     let policy = Policy::builtin();
-    let expected: [(&str, &[&str]); 15] = [
+    let expected: [(&str, &[&str]); 16] = [
         ("AGENT_RUN", &["itemUrn", "runSeq"]),
         ("ALLOCATION_WAVE", &["caseUrn", "demandRequestUrn", "waveSeq"]),
+        ("ANSWER_DIGEST", &["idempotency_key", "token"]),
         ("API_WRITE", &["method", "path", "idempotency_key"]),
         ("BATCH_JOB", &["source_type", "source_id", "revision", "index_hash", "action"]),
         ("BOOKING", &["caseUrn", "waveUrn", "groupId"]),

@@ -14,6 +14,7 @@ use fencepost::{
 use fencepost_kernel::{Command, Millis, Reply, fence::Source, json};
 use http::{HeaderMap, HeaderValue, StatusCode, header, response::Parts};
 use http_body_util::BodyExt;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     Entry,
@@ -28,7 +29,7 @@ use crate::{
     http::{
         call::{self, Call},
         fences::{Told, record},
-        reply::{self, expires},
+        reply::{self, REPLAYED, expires},
     },
     problem::{Code, Problem},
 };
@@ -45,6 +46,8 @@ pub(super) struct Flight {
     pub(super) claim: Claim,
     /// What the effect comes from, for the log.
     pub(super) source: Option<Source>,
+    /// Its place among the requests under way.
+    pub(super) place: Option<OwnedSemaphorePermit>,
     /// Held until the outcome is known, so that the next event of the source waits for it.
     pub(super) _turn: Option<Turn>,
 }
@@ -61,17 +64,27 @@ enum Got {
 
 impl Flight {
     /// Has the effect, and gives the first caller's answer.
-    pub(super) async fn fly(mut self) -> Response {
+    pub(super) async fn fly(mut self, place: Result<OwnedSemaphorePermit, Problem>) -> Response {
         let path = self.call.parts.uri.path().to_owned();
-        let answered = match self.claim.clone().keep(self.fetch()).await {
-            Ok(got) => self.settle(got).await,
-            Err(failed) => self.failed(failed).await,
+        let answered = match place {
+            Ok(place) => {
+                self.place = Some(place);
+                match self.claim.clone().keep(self.fetch()).await {
+                    Ok(got) => self.settle(got).await,
+                    Err(failed) => self.failed(failed).await,
+                }
+            }
+            // A retry would have needed none: that is known only once the claim is granted.
+            Err(busy) => {
+                self.release().await;
+                Err(busy)
+            }
         };
         answered.unwrap_or_else(|problem| problem.response(&path, &self.call.trace.0).map(Body::new))
     }
 
     async fn fetch(&mut self) -> Result<Got, Failed> {
-        let Self { call, entry, claim, .. } = self;
+        let Self { call, entry, claim, place, .. } = self;
         // Only a credential of ours names the tenant; a webhook's provider has none.
         let tenant = entry.signer.is_none().then_some(call.caller.id.as_str());
         // Whoever sends one of ours along with a webhook must not tell it to the application.
@@ -84,7 +97,7 @@ impl Flight {
         let request = upstream::request(call.parts.method.clone(), uri, headers, Body::from(call.body.clone()));
         let response = call.app.gateway.upstreams.send(entry, request, entry.timeout).await?;
         let (parts, body) = response.into_parts();
-        let mut body = Patient::new(body, entry.timeout);
+        let mut body = Patient::new(body, entry.timeout, place.take());
         match meaning(&parts, entry.route.on_error) {
             Meaning::Seal => {}
             other => return Ok(Got::Passing(other, parts, body)),
@@ -270,6 +283,7 @@ fn join(first: Bytes, more: BytesMut) -> Bytes {
 pub(super) fn fenced(status: StatusCode, mut headers: HeaderMap, ends: Option<Millis>, body: Body) -> Response {
     headers::end_to_end(&mut headers);
     headers.remove(OUTCOME);
+    headers.remove(REPLAYED);
     headers.remove(EFFECT_ID);
     if let Some(ends) = ends {
         expires(&mut headers, ends);

@@ -36,6 +36,7 @@ use fencepost_kernel::{
     key::Target,
 };
 use http::{HeaderMap, header, request::Parts};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use self::{
@@ -65,6 +66,8 @@ pub struct Gateway {
     upstreams: Upstreams,
     table: RwLock<Arc<Table>>,
     queues: Queues,
+    /// Places for requests to upstreams.
+    places: Arc<Semaphore>,
     /// Effects under way, also those whose client has gone.
     flights: TaskTracker,
 }
@@ -74,8 +77,9 @@ impl Gateway {
     pub fn new(policy: Arc<Policy>) -> Result<Self, String> {
         Ok(Self {
             upstreams: Upstreams::new(&policy.gateway)?,
-            table: RwLock::new(Arc::new(Table::new(policy))),
+            table: RwLock::new(Arc::new(Table::new(policy.clone()))),
             queues: Queues::default(),
+            places: Arc::new(Semaphore::new(policy.gateway.in_flight_max)),
             flights: TaskTracker::new(),
         })
     }
@@ -84,6 +88,13 @@ impl Gateway {
     pub async fn rest(&self, grace: Duration) {
         self.flights.close();
         let _ = tokio::time::timeout(grace, self.flights.wait()).await;
+    }
+
+    /// A place for one request to an upstream.
+    fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let busy =
+            |_| Problem::new(Code::GatewayBusy, "too many requests are under way; nothing was done").retry_after(1);
+        self.places.clone().try_acquire_owned().map_err(busy)
     }
 
     // A policy that came into force makes a new table; requests under way keep theirs.
@@ -138,6 +149,7 @@ fn walks(path: &str) -> bool {
 
 /// A read passes as it is.
 async fn pass(app: &App, entry: &Entry, trace: &TraceId, mut parts: Parts, body: Body) -> Result<Response, Problem> {
+    let place = app.gateway.place()?;
     let known = call::caller(app, &parts).ok();
     let tenant = known.as_ref().map(|caller| caller.id.as_str());
     let headers = Leaving { entry, trace, claim: None, tenant }.headers(&mut parts);
@@ -145,7 +157,7 @@ async fn pass(app: &App, entry: &Entry, trace: &TraceId, mut parts: Parts, body:
     let request = upstream::request(parts.method, uri, headers, body);
     let answer = app.gateway.upstreams.send(entry, request, entry.timeout).await;
     let (parts, body) = answer.map_err(|failed| unanswered(&failed))?.into_parts();
-    Ok(fenced(parts.status, parts.headers, None, Body::new(Patient::new(body, entry.timeout))))
+    Ok(fenced(parts.status, parts.headers, None, Body::new(Patient::new(body, entry.timeout, Some(place)))))
 }
 
 fn unanswered(failed: &upstream::Failed) -> Problem {
@@ -186,7 +198,8 @@ async fn act(call: Call, entry: Arc<Entry>, claim: command::Claim, turn: Option<
     match reply {
         Reply::New(granted) => {
             let claim = Claim::granted(engine, target, granted, lease_ms);
-            Ok(Flight { call, entry, claim, source: told, _turn: turn }.fly().await)
+            let place = call.app.gateway.place();
+            Ok(Flight { call, entry, claim, source: told, place: None, _turn: turn }.fly(place).await)
         }
         Reply::Duplicate { fence, .. } => {
             call.app.metrics.dropped(&entry.endpoint, &target.tenant);

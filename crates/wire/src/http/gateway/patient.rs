@@ -11,7 +11,10 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::time::{Sleep, sleep};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Sleep, sleep},
+};
 
 use super::upstream::{Failed, root};
 
@@ -21,11 +24,13 @@ pub(super) struct Patient {
     /// Runs only while nothing comes: most bodies are there at once and need no timer.
     silence: Option<Pin<Box<Sleep>>>,
     patience: Duration,
+    /// Kept until the body is: a slow answer takes its place until its end.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl Patient {
-    pub(super) fn new(incoming: Incoming, patience: Duration) -> Self {
-        Self { incoming, silence: None, patience }
+    pub(super) fn new(incoming: Incoming, patience: Duration, place: Option<OwnedSemaphorePermit>) -> Self {
+        Self { incoming, silence: None, patience, _place: place }
     }
 }
 

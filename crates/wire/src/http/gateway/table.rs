@@ -62,6 +62,10 @@ impl Table {
     pub(super) fn fit<'p>(&'p self, method: &Method, path: &'p str) -> Fit<'p> {
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
         let mut fit = Fit::None;
+        // One would open a tunnel, the other tells a client what proxies added.
+        if matches!(*method, Method::CONNECT | Method::TRACE) {
+            return Fit::OtherMethod;
+        }
         for entry in &self.entries {
             let Some(bound) = entry.route.pattern.bind(path) else { continue };
             if reads {

@@ -1,0 +1,128 @@
+//! Clients that go away, and servers that are stopped or killed, with an effect under way.
+
+use std::net::TcpStream;
+
+use rustix::process::Signal;
+
+use super::{
+    World,
+    caller::{Ask, post, read},
+    replayed, started, until,
+    upstream::{Say, said},
+};
+
+fn charge() -> Ask {
+    post("/charges").key("k").json("{}")
+}
+
+fn held(world: &World) {
+    world.upstream.say(Say::Hold(Box::new(said(201, "location: /charges/1\r\n", "done"))));
+}
+
+#[test]
+fn an_effect_whose_client_has_gone_is_sealed_all_the_same() {
+    let world = World::charges();
+    held(&world);
+    let client = charge().begin(world.address());
+    world.upstream.until(1);
+    drop(client);
+    world.upstream.release();
+    let retry = world.settled(&charge());
+    assert_eq!((retry.status, retry.text().as_str(), replayed(&retry)), (201, "done", true));
+    assert_eq!(world.upstream.count(), 1);
+}
+
+#[test]
+fn who_goes_before_the_request_is_whole_has_no_effect() {
+    let world = World::charges();
+    let bytes = charge().json(r#"{"a":1}"#).bytes();
+    let mut stream = TcpStream::connect(world.address()).unwrap();
+    std::io::Write::write_all(&mut stream, &bytes[..bytes.len() - 3]).unwrap();
+    drop(stream);
+    world.send(&post("/charges").key("other").json("{}")).ok(201);
+    let key = serde_json::json!({"id": "k"});
+    assert_eq!(world.server.admin().lookup("CHARGE", &key, "&tenant=acme").ok(200)["exists"], false);
+    assert_eq!(world.upstream.count(), 1);
+}
+
+#[test]
+fn a_client_that_goes_at_any_moment_leaves_no_claim_without_its_effect() {
+    // A claim that nobody acts under would be in flight for the whole of this lease.
+    let world = World::new(&super::CHARGES.replace("500ms", "10m"));
+    for round in 0..200 {
+        let asked = post("/charges").key(&round.to_string()).json("{}");
+        let client = asked.begin(world.address());
+        // From before the claim to after the seal.
+        (0..round * 20).for_each(|_| std::thread::yield_now());
+        drop(client);
+    }
+    for round in 0..200 {
+        let asked = post("/charges").key(&round.to_string()).json("{}").header("prefer: wait=20");
+        assert_eq!(world.send(&asked).status, 201, "{round}");
+    }
+    let heard = world.upstream.heard();
+    assert!(heard.iter().all(|heard| heard.attempt() == 1));
+    assert_eq!(heard.len(), 200, "each once");
+}
+
+#[test]
+fn sigterm_waits_for_the_seal_of_what_is_under_way() {
+    let world = World::charges();
+    held(&world);
+    let mut client = charge().begin(world.address());
+    let gone = post("/charges").key("gone").json("{}");
+    let going = gone.begin(world.address());
+    world.upstream.until(2);
+    drop(going);
+    let World { server, upstream, dir } = world;
+    server.signal(Signal::TERM);
+    let address = server.address;
+    until("new connections are refused", || TcpStream::connect(address).is_err().then_some(()));
+    upstream.release();
+    assert_eq!(read(&mut client).unwrap().status, 201);
+    let (status, said) = server.wait();
+    assert_eq!(status.code(), Some(0), "{said}");
+    let world = World { server: started(&dir, "127.0.0.1:0"), upstream, dir };
+    for asked in [charge(), gone] {
+        let retry = world.send(&asked);
+        assert_eq!((retry.status, retry.text().as_str(), replayed(&retry)), (201, "done", true));
+    }
+    assert_eq!(world.upstream.count(), 2);
+}
+
+#[test]
+fn sigterm_waits_for_an_effect_though_nobody_is_connected() {
+    let world = World::charges();
+    held(&world);
+    let client = charge().begin(world.address());
+    world.upstream.until(1);
+    drop(client);
+    let World { server, upstream, dir } = world;
+    server.signal(Signal::TERM);
+    let address = server.address;
+    until("new connections are refused", || TcpStream::connect(address).is_err().then_some(()));
+    upstream.release();
+    let (status, said) = server.wait();
+    assert_eq!(status.code(), Some(0), "{said}");
+    let world = World { server: started(&dir, "127.0.0.1:0"), upstream, dir };
+    assert!(replayed(&world.send(&charge())));
+    assert_eq!(world.upstream.count(), 1);
+}
+
+#[test]
+fn after_a_kill_between_the_call_and_the_seal_the_next_attempt_is_told() {
+    let world = World::charges();
+    held(&world);
+    let client = charge().begin(world.address());
+    let first = world.upstream.until(1).remove(0);
+    let world = world.killed();
+    drop(client);
+    world.upstream.say(said(201, "", "again"));
+    let retry = world.settled(&charge());
+    assert_eq!((retry.status, retry.text().as_str(), replayed(&retry)), (201, "again", false));
+    let second = world.upstream.last();
+    assert_eq!((first.attempt(), second.attempt(), world.upstream.count()), (1, 2, 2));
+    assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"));
+    let told = world.server.admin().lookup("CHARGE", &serde_json::json!({"id": "k"}), "&tenant=acme").ok(200);
+    assert_eq!((&told["attempts"], &told["state"]), (&2.into(), &"sealed".into()), "{told}");
+}

@@ -1,0 +1,114 @@
+//! Many at once: one runs, the others hear that it does, or wait for its answer.
+
+use std::thread;
+
+use super::{
+    World,
+    caller::{post, read},
+    in_flight, replayed,
+    upstream::{Say, said},
+};
+
+fn held() -> Say {
+    Say::Hold(Box::new(said(201, "content-type: text/plain\r\n", "the one")))
+}
+
+#[test]
+fn who_comes_while_it_runs_is_told_when_to_ask_again_also_past_the_lease() {
+    let world = World::charges();
+    world.upstream.say(held());
+    let charge = post("/charges").key("k").json("{}");
+    let mut first = charge.begin(world.address());
+    world.upstream.until(1);
+    let refused = world.send(&charge);
+    let problem = refused.problem(409, "in-flight");
+    assert_eq!((refused.header("retry-after"), &problem["retry_after"]), (Some("1"), &1.into()));
+    // The lease of 500 ms is renewed while the upstream works: three of them go by.
+    let lease = |problem: &serde_json::Value| problem["lease_expires_at"].as_str().unwrap().to_owned();
+    let begun = lease(&problem);
+    let mut renewals = std::collections::BTreeSet::from([begun]);
+    super::until("the lease is renewed again and again", || {
+        renewals.insert(lease(&world.send(&charge).problem(409, "in-flight")));
+        (renewals.len() > 8).then_some(())
+    });
+    world.upstream.release();
+    assert_eq!(read(&mut first).unwrap().status, 201);
+    assert!(replayed(&world.send(&charge)));
+    assert_eq!(world.upstream.count(), 1);
+}
+
+#[test]
+fn who_prefers_to_wait_gets_the_first_ones_answer() {
+    let world = World::charges();
+    world.upstream.say(held());
+    let charge = post("/charges").key("k").json("{}");
+    let mut first = charge.begin(world.address());
+    world.upstream.until(1);
+    let mut waiting: Vec<_> = ["wait=50", "respond-async, wait=50", "WAIT = \"50\"; x=y"]
+        .map(|prefer| charge.clone().header(&format!("prefer: {prefer}")).begin(world.address()))
+        .into();
+    world.server.until_waiting(3);
+    // Nonsense is no wish.
+    for prefer in ["wait=", "wait=-1", "wait=soon", "waits=5"] {
+        assert!(in_flight(&world.send(&charge.clone().header(&format!("prefer: {prefer}")))), "{prefer}");
+    }
+    world.upstream.release();
+    let whole = read(&mut first).unwrap();
+    for waiter in &mut waiting {
+        let answer = read(waiter).unwrap();
+        assert_eq!((answer.status, &answer.body, replayed(&answer)), (201, &whole.body, true));
+    }
+    assert_eq!(world.upstream.count(), 1);
+}
+
+#[test]
+fn a_wait_ends_in_time_where_no_outcome_comes() {
+    let world = World::charges();
+    world.upstream.say(held());
+    let charge = post("/charges").key("k").json("{}");
+    let _first = charge.begin(world.address());
+    world.upstream.until(1);
+    assert!(in_flight(&world.send(&charge.clone().header("prefer: wait=1"))));
+    assert_eq!(world.upstream.count(), 1);
+}
+
+#[test]
+fn of_fifty_at_once_one_reaches_the_upstream() {
+    let world = World::charges();
+    let charge = post("/charges").key("k").json("{}");
+    let answers: Vec<_> = thread::scope(|scope| {
+        let sends: Vec<_> = (0..50)
+            .map(|number| {
+                let wait = if number % 2 == 0 { "prefer: wait=50" } else { "x-wait: no" };
+                let (world, charge) = (&world, charge.clone().header(wait));
+                scope.spawn(move || world.send(&charge))
+            })
+            .collect();
+        sends.into_iter().map(|send| send.join().unwrap()).collect()
+    });
+    let own = answers.iter().filter(|answer| answer.status == 201 && !replayed(answer)).count();
+    assert_eq!((own, world.upstream.count()), (1, 1));
+    for answer in &answers {
+        assert!(answer.text() == "{\"charge\": 1}" || in_flight(answer), "{}", answer.text());
+    }
+    let given = answers.iter().filter(|answer| answer.status == 201).count();
+    assert!(given >= 25, "who waits is answered: {given}");
+}
+
+#[test]
+fn past_the_bound_a_request_is_refused_before_it_is_claimed() {
+    let world = World::new(&format!("gateway: {{ in_flight_max: 1 }}\n{}", super::CHARGES));
+    world.upstream.say(held());
+    let mut first = post("/charges").key("k").json("{}").begin(world.address());
+    world.upstream.until(1);
+    let other = post("/charges").key("other").json("{}");
+    let refused = world.send(&other);
+    refused.problem(503, "gateway-busy");
+    assert!(refused.header("retry-after").is_some());
+    world.upstream.release();
+    assert_eq!(read(&mut first).unwrap().status, 201);
+    // Its place is free once its answer has left, and nothing was claimed meanwhile.
+    let served = super::until("there is a place", || Some(world.send(&other)).filter(|answer| answer.status != 503));
+    assert_eq!((served.status, replayed(&served), world.upstream.last().attempt()), (201, false, 1));
+    assert_eq!(world.upstream.count(), 2);
+}

@@ -1,0 +1,40 @@
+//! The store goes away: nothing new leaves, and what has happened is sealed when it is back.
+
+use fencepost_rig::Postgres;
+
+use super::super::server::Serve;
+use super::{
+    Upstream, World,
+    caller::{post, read},
+    replayed, until,
+    upstream::{Say, said},
+};
+
+#[test]
+fn without_its_store_nothing_leaves_and_an_outcome_is_sealed_once_it_is_back() {
+    let mut postgres = Postgres::start();
+    let (upstream, dir) = (Upstream::start(), tempfile::tempdir().unwrap());
+    // Held, so that nobody else may act meanwhile: only the outcome itself ends the doubt.
+    let policy = super::CHARGES.replace("lease: 500ms", "lease: 500ms, on_lapse: hold");
+    let config = dir.path().join("policy.yml");
+    std::fs::write(&config, policy.replace("UPSTREAM", &format!("http://{}", upstream.address))).unwrap();
+    let server = Serve::sharing(&postgres.url()).arg("--config").arg(&config).start();
+    let world = World { server, upstream, dir };
+    let asked = post("/charges").key("k").json("{}");
+    world.upstream.say(Say::Hold(Box::new(said(201, "", "done"))));
+    let mut client = asked.begin(world.address());
+    world.upstream.until(1);
+    postgres.kill();
+    let refused = world.send(&post("/charges").key("other").json("{}"));
+    refused.problem(503, "store-unavailable");
+    world.upstream.release();
+    // It happened, but nobody could be told so twice: the client hears that it is not known.
+    assert_eq!(read(&mut client).unwrap().problem(503, "store-unavailable")["status"], 503);
+    assert_eq!(world.upstream.count(), 1, "nothing else left");
+    // By now the lease is over.
+    world.send(&asked).problem(503, "store-unavailable");
+    postgres.restart();
+    let replay = until("the outcome is sealed", || Some(world.send(&asked)).filter(replayed));
+    assert_eq!((replay.status, replay.text().as_str()), (201, "done"));
+    assert_eq!(world.upstream.count(), 1);
+}
