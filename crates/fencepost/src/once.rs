@@ -425,16 +425,14 @@ impl Claim {
 
     /// Runs a future while renewing the lease at a third of its length. Stops renewing when it is dropped.
     pub async fn keep<T>(&self, work: impl Future<Output = T>) -> T {
-        let mut beat = tokio::time::interval(Duration::from_millis((self.lease_ms / 3).max(1)));
-        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        beat.tick().await;
+        let beat = Duration::from_millis((self.lease_ms / 3).max(1));
         tokio::pin!(work);
         loop {
             tokio::select! {
                 biased;
                 done = &mut work => return done,
                 // A refused renewal is not an error yet: the seal will say what became of the claim.
-                _ = async { beat.tick().await; self.renew().await } => {}
+                _ = async { tokio::time::sleep(beat).await; self.renew().await } => {}
             }
         }
     }

@@ -24,10 +24,10 @@ impl Body {
     /// A JSON body; `mask` holds the pointers whose values must not be kept.
     pub fn json(node: &Node<'_>, mask: &[String]) -> Self {
         let canonical = json::canonical(node);
-        let kept = (canonical.len() <= KEPT_BYTES_MAX).then(|| {
-            if mask.is_empty() { canonical.clone().into() } else { json::canonical_masked(node, mask).into() }
-        });
-        Self { digest: Sha256::digest(&canonical).into(), size: node.raw.len() as u64, kept }
+        let digest = Sha256::digest(&canonical).into();
+        let kept = (canonical.len() <= KEPT_BYTES_MAX)
+            .then(|| if mask.is_empty() { canonical } else { json::canonical_masked(node, mask) });
+        Self { digest, size: node.raw.len() as u64, kept: kept.map(Bytes::from) }
     }
 
     /// Bytes that are not JSON: compared as they are, explained by digest and size only.

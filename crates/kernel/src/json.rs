@@ -7,7 +7,7 @@ mod canonical;
 use std::{borrow::Cow, fmt};
 
 pub(crate) use canonical::step;
-use canonical::{Decimal, EXPONENT_DIGITS_MAX, POWER_MAX};
+use canonical::{Decimal, EXPONENT_DIGITS_MAX, POWER_MAX, plain};
 pub use canonical::{canonical, canonical_masked, write_string};
 
 /// What stands where a value is masked.
@@ -266,12 +266,13 @@ impl<'a> Reader<'a> {
         self.at += 1;
         let start = self.at;
         let mut owned: Option<String> = None;
-        let mut plain = start;
+        let mut from = start;
         loop {
+            self.at += plain(&self.text.as_bytes()[self.at..]);
             match self.peek() {
                 None => return self.fail(Problem::End),
                 Some(b'"') => {
-                    let rest = &self.text[plain..self.at];
+                    let rest = &self.text[from..self.at];
                     self.at += 1;
                     return Ok(match owned {
                         None => Cow::Borrowed(rest),
@@ -283,13 +284,12 @@ impl<'a> Reader<'a> {
                 }
                 Some(b'\\') => {
                     let text = owned.get_or_insert_default();
-                    text.push_str(&self.text[plain..self.at]);
+                    text.push_str(&self.text[from..self.at]);
                     let unescaped = self.escape()?;
                     owned.get_or_insert_default().push(unescaped);
-                    plain = self.at;
+                    from = self.at;
                 }
-                Some(0..=0x1f) => return self.fail(Problem::Syntax),
-                Some(_) => self.at += 1,
+                Some(_) => return self.fail(Problem::Syntax),
             }
         }
     }

@@ -67,7 +67,7 @@ impl Log {
         let mut text = Vec::new();
         let on = level <= self.level;
         if on {
-            text.reserve(384);
+            text.reserve(512);
             text.extend_from_slice(b"{\"ts\":\"");
             text.extend_from_slice(rfc3339(now_ms).as_bytes());
             text.extend_from_slice(b"\",\"level\":\"");

@@ -90,9 +90,10 @@ pub fn write_string(out: &mut Vec<u8>, text: &str) {
     out.reserve(text.len() + 2);
     out.push(b'"');
     let mut rest = text.as_bytes();
-    while let Some(at) = rest.iter().position(|byte| ESCAPES[usize::from(*byte)] != 0) {
+    loop {
+        let at = plain(rest);
         out.extend_from_slice(&rest[..at]);
-        let byte = rest[at];
+        let Some(&byte) = rest.get(at) else { break };
         match ESCAPES[usize::from(byte)] {
             b'u' => out.extend_from_slice(&[
                 b'\\',
@@ -106,8 +107,19 @@ pub fn write_string(out: &mut Vec<u8>, text: &str) {
         }
         rest = &rest[at + 1..];
     }
-    out.extend_from_slice(rest);
     out.push(b'"');
+}
+
+/// How many bytes from the first on can stand in a string as they are. Long texts are the bulk of most documents, so
+/// this looks at many bytes at once.
+pub(super) fn plain(bytes: &[u8]) -> usize {
+    let end = memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len());
+    let is_control = |byte: &u8| *byte < 0x20;
+    // Without a way out in the middle the compiler compares whole vectors.
+    if bytes[..end].iter().fold(false, |found, byte| found | is_control(byte)) {
+        return bytes[..end].iter().position(is_control).unwrap_or(end);
+    }
+    end
 }
 
 pub(super) const EXPONENT_DIGITS_MAX: usize = 15;

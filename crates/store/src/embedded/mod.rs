@@ -56,7 +56,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, hot_bytes: 32 << 20, unsynced_loses_acknowledged_writes: false }
+        Self { cache_bytes: 64 << 20, hot_bytes: 96 << 20, unsynced_loses_acknowledged_writes: false }
     }
 }
 
