@@ -45,6 +45,8 @@ fn asked((job, asked): (usize, &Job)) -> impl Iterator<Item = Asked<'_>> {
 }
 
 const HELD: &str = "another transaction holds the row, or its server takes no writes";
+/// So few askers are woken one by one: a task to do it would only be a step more.
+const WOKEN_HERE_MAX: usize = 2;
 /// How often a command is decided again because others keep moving its rows.
 const ROUNDS_MAX: usize = 16;
 /// How often a commit with an unknown outcome is repeated under its own ids.
@@ -64,8 +66,10 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
         let jobs = std::mem::take(&mut jobs);
         match &askers {
             // One wake-up across threads for the whole batch; the askers' own executor wakes each of them.
-            Some(executor) => drop(executor.spawn(async move { release(jobs, outcome) })),
-            None => release(jobs, outcome),
+            Some(executor) if jobs.len() > WOKEN_HERE_MAX => {
+                drop(executor.spawn(async move { release(jobs, outcome) }))
+            }
+            _ => release(jobs, outcome),
         }
     }
 }
