@@ -6,8 +6,8 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     process::ExitCode,
-    sync::Arc,
-    time::Duration,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
@@ -223,8 +223,10 @@ async fn serve(args: &Args, config: Config, policy: Policy, store: Address) -> a
     // Those who wait for a seal get half of the grace to see it come; then they are told that it has not.
     // Held weakly: a server that has finished does not wait for this.
     let (engine, patience) = (fencepost.engine().downgrade(), settings.shutdown_grace / 2);
+    let told = OnceLock::new();
     let shutdown = async {
         stopping.await;
+        let _ = told.set(Instant::now());
         // Nothing new leaves, and nobody waits for something new: what is under way may end.
         if let Ok(dispatch) = &dispatch {
             dispatch.stop();
@@ -244,7 +246,8 @@ async fn serve(args: &Args, config: Config, policy: Policy, store: Address) -> a
     if let Ok(dispatch) = &dispatch {
         dispatch.rest(settings.shutdown_grace.min(fencepost.policy().dispatch.timeout)).await;
     }
-    app.gateway.rest(settings.shutdown_grace).await;
+    let waited = told.get().map(Instant::elapsed).unwrap_or_default();
+    app.gateway.rest(settings.shutdown_grace.saturating_sub(waited)).await;
     let cut = match drained {
         Drained::Whole => 0,
         Drained::Cut(connections) => connections,

@@ -192,6 +192,10 @@ impl Client {
     }
 
     fn packet(&self, method: Method, path: &str, json: Option<Bytes>) -> Result<Packet, Error> {
+        // Without it the path could name another host, and the token would go there.
+        if !path.starts_with('/') {
+            return Err(Error::Invalid(format!("{path:?} does not begin with `/`")));
+        }
         let uri = format!("{}{path}", self.shared.base);
         let uri = uri.parse().map_err(|_| Error::Invalid(format!("{path:?} is not a path")))?;
         let mut headers = self.shared.headers.clone();

@@ -91,7 +91,7 @@ impl Tries {
 
     /// Waits before another try, at least as long as the server asked; `Break` where the deadline is before that.
     pub(crate) async fn pause(&self, at_least: Duration) -> ControlFlow<()> {
-        let pause = at_least + self.retry.pause_before(self.made);
+        let pause = at_least.saturating_add(self.retry.pause_before(self.made));
         if pause >= self.left() {
             return ControlFlow::Break(());
         }

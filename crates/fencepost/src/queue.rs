@@ -25,7 +25,7 @@ pub const ATTEMPTS_MAX_DEFAULT: u32 = 10;
 /// How long a second copy waits for the first one's end before it is handed back to the queue.
 const WAIT: Duration = Duration::from_secs(5);
 /// How long a seal is tried on a store that does not answer: the effect has happened, so giving up risks a second one.
-const SEAL_FOR: Duration = Duration::from_secs(30);
+const SEAL_FOR: Duration = Duration::from_secs(300);
 /// The pauses between attempts: the first, and what doubling leads to.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);

@@ -79,6 +79,8 @@ export class Fencepost {
 
   /** @param {string} method @param {string} path @param {string | Uint8Array | undefined} body @returns {import('./retry.js').Packet} */
   #packet(method, path, body) {
+    // Without it the path could name another host, and the token would go there.
+    if (!path.startsWith('/')) throw new TypeError(`${JSON.stringify(path)} does not begin with /`);
     const url = new URL(this.#base + path).href;
     return { method, url, headers: new Headers({ authorization: `Bearer ${this.#token}` }), body };
   }

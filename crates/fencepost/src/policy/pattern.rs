@@ -116,6 +116,15 @@ impl Pattern {
         Some(bound)
     }
 
+    /// The same with its text in lower case.
+    pub fn in_lower_case(&self) -> Self {
+        let lower = |segment: &Segment| match segment {
+            Segment::Literal(text) => Segment::Literal(text.to_ascii_lowercase()),
+            other => other.clone(),
+        };
+        Self { method: self.method.clone(), segments: self.segments.iter().map(lower).collect() }
+    }
+
     /// Whether each request of the other is also one of this.
     pub fn covers(&self, other: &Pattern) -> bool {
         let method = self.method.is_none() || self.method == other.method;

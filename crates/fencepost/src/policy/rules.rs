@@ -6,7 +6,7 @@
 pub const HELP: &str = "https://fencepost.dev/guides/policy#what-check-looks-for";
 
 /// Each rule by its stable name.
-pub const RULES: [(&str, &str); 68] = [
+pub const RULES: [(&str, &str); 69] = [
     ("ack-before-seal", "The sender is acknowledged before the outcome is sealed"),
     ("again-in-key", "The sequence of repetitions is also a key field"),
     ("allow-unused", "An allowance for a field that is not in the key"),
@@ -68,6 +68,7 @@ pub const RULES: [(&str, &str); 68] = [
     ("unreachable-route", "A route that no request reaches"),
     ("unreadable", "A file that cannot be read"),
     ("unserved", "A section that this release does not serve"),
+    ("unsigned-key", "A key that the signature does not cover"),
     ("unusual-retention", "A retention shorter than is usual"),
     ("upstream-loop", "An upstream that is the gateway itself"),
     ("version-not-in-key", "A version made of fields that the key does not have"),

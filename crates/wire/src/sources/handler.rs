@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
+    rt::{TokioExecutor, TokioTimer},
 };
 use tokio::{net::TcpStream, time::Instant};
 
@@ -26,6 +26,11 @@ const EFFECT_ID_BYTES_MAX: usize = 255;
 /// How often a handler that is away is looked for: first, and what doubling leads to.
 const LOOK_FIRST: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(5);
+
+/// How long a connection may take at most.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Shorter than the five seconds after which common servers close an idle connection.
+const IDLE: Duration = Duration::from_secs(4);
 
 /// Where messages are handed over.
 pub struct Handler {
@@ -41,7 +46,13 @@ impl Handler {
         if url.scheme_str() != Some("http") || url.authority().is_none() {
             return Err(format!("{url} is not an http url: a handler is on this machine, or behind one's own network"));
         }
-        Ok(Self { url, timeout, client: Client::builder(TokioExecutor::new()).build_http() })
+        let mut tcp = HttpConnector::new();
+        tcp.set_nodelay(true);
+        // One that does not even take a connection is away, which kills no message.
+        tcp.set_connect_timeout(Some(timeout.min(CONNECT_MAX) / 2));
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE);
+        Ok(Self { url, timeout, client: builder.build(tcp) })
     }
 
     /// One attempt. `headers` say where the message comes from.
@@ -98,6 +109,8 @@ async fn judge(answer: Response<Incoming>, until: Instant) -> Result<Done, Failu
     match (applied, meaning(status)) {
         (Some("applied"), _) => Ok(done(status, text("fencepost-effect-id"))),
         (_, Meaning::Seal) if status.is_client_error() => Err(Failure::Permanent(why())),
+        // Nobody follows it, so nothing was done.
+        (_, Meaning::Seal) if status.is_redirection() => Err(Failure::Temporary { error: why(), after: None }),
         (Some(_), _) => Err(Failure::Temporary { error: why(), after: retry_after(&parts.headers) }),
         (None, Meaning::Seal) => Ok(done(status, text("fencepost-effect-id"))),
         (None, Meaning::Release) => Err(Failure::Temporary { error: why(), after: retry_after(&parts.headers) }),

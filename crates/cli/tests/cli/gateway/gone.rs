@@ -126,3 +126,17 @@ fn after_a_kill_between_the_call_and_the_seal_the_next_attempt_is_told() {
     let told = world.server.admin().lookup("CHARGE", &serde_json::json!({"id": "k"}), "&tenant=acme").ok(200);
     assert_eq!((&told["attempts"], &told["state"]), (&2.into(), &"sealed".into()), "{told}");
 }
+
+#[test]
+fn an_effect_that_does_not_end_within_the_grace_does_not_keep_the_server() {
+    let world = World::new(&format!("server: {{ shutdown_grace: 300ms }}\n{}", super::CHARGES));
+    held(&world);
+    let client = charge().begin(world.address());
+    world.upstream.until(1);
+    drop(client);
+    let World { server, upstream, dir } = world;
+    server.signal(Signal::TERM);
+    let (status, said) = server.wait();
+    assert_eq!(status.code(), Some(0), "{said}");
+    drop((upstream, dir));
+}

@@ -12,6 +12,7 @@ mod outage;
 mod outcomes;
 mod passing;
 mod replays;
+mod spelling;
 mod tenants;
 mod upstream;
 mod versions;

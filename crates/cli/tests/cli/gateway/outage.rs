@@ -16,6 +16,7 @@ fn without_its_store_nothing_leaves_and_an_outcome_is_sealed_once_it_is_back() {
     let (upstream, dir) = (Upstream::start(), tempfile::tempdir().unwrap());
     // Held, so that nobody else may act meanwhile: only the outcome itself ends the doubt.
     let policy = super::CHARGES.replace("lease: 500ms", "lease: 500ms, on_lapse: hold");
+    let policy = format!("server: {{ shutdown_grace: 1s }}\n{policy}");
     let config = dir.path().join("policy.yml");
     std::fs::write(&config, policy.replace("UPSTREAM", &format!("http://{}", upstream.address))).unwrap();
     let server = Serve::sharing(&postgres.url()).arg("--config").arg(&config).start();
@@ -37,4 +38,14 @@ fn without_its_store_nothing_leaves_and_an_outcome_is_sealed_once_it_is_back() {
     let replay = until("the outcome is sealed", || Some(world.send(&asked)).filter(replayed));
     assert_eq!((replay.status, replay.text().as_str()), (201, "done"));
     assert_eq!(world.upstream.count(), 1);
+    // An outcome that waits for the store does not keep the server from ending.
+    world.upstream.say(Say::Hold(Box::new(said(201, "", "done"))));
+    let mut client = post("/charges").key("last").json("{}").begin(world.address());
+    world.upstream.until(2);
+    postgres.kill();
+    world.upstream.release();
+    let told = read(&mut client).unwrap().problem(503, "store-unavailable");
+    assert!(told["detail"].as_str().unwrap().contains("it was done"), "{told}");
+    world.server.signal(rustix::process::Signal::TERM);
+    world.server.wait();
 }

@@ -24,6 +24,7 @@ pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
         outcomes(lints, route, scope);
         if let Some(verify) = &route.verify {
             secrets(lints, route, verify);
+            unsigned(lints, route, verify);
             tenant(lints, route, &understood.routes[..index]);
             durable(lints, route, scope, understood.settings.stores.fence);
         }
@@ -57,6 +58,23 @@ fn outcomes(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>) {
         );
         let fix = "use `on_error: unknown`; an upstream that knows better answers `Fencepost-Outcome: not-applied`";
         lints.error(&route.mark, "release-under-hold", message, fix);
+    }
+}
+
+// What is not signed can be changed by whoever recorded a delivery, and each change would be a new effect.
+fn unsigned(lints: &mut Lints<'_>, route: &Route, verify: &Verify) {
+    for (field, origin, mark) in &route.key {
+        let name = match origin {
+            Origin::Header(name) | Origin::Query(name) => name,
+            _ => continue,
+        };
+        let signed = verify.scheme == Scheme::StandardWebhooks && name.eq_ignore_ascii_case("webhook-id");
+        if !signed {
+            let message = format!("`{field}` comes from `{name}`, which the signature does not cover");
+            let fix = "take it from the body where it is there, too: whoever recorded one delivery could send it again \
+                       under another name";
+            lints.say(Severity::Note, mark, "unsigned-key", message, fix);
+        }
     }
 }
 

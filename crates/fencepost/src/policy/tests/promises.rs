@@ -22,7 +22,25 @@ fn a_key_from_the_idempotency_key_asks_for_it() {
     rule("warning header-not-required", &keyed(""), &keyed("require_headers: [Idempotency-KEY]"));
     let from = "scope: S, key: {id: \"header:Idempotency-Key\", kind: \"const:x\"}, tenant: t, verify: {scheme: github, secrets: [0123456789]}";
     let text = routes(&[("POST /a", from)]);
-    assert_eq!(check::check("p.yml", &text), [], "a sender of webhooks is asked for no header");
+    let found = rules(&check::check("p.yml", &text));
+    assert!(
+        !found.iter().any(|rule| rule.contains("header-not-required")),
+        "a sender of webhooks is asked for no header"
+    );
+}
+
+#[test]
+fn a_key_that_the_signature_does_not_cover_is_warned_about() {
+    let keyed = |scheme: &str, secret: &str, from: &str| {
+        let from = format!(
+            "scope: S, key: {{id: \"{from}\", kind: \"const:x\"}}, tenant: t, verify: {{scheme: {scheme}, secrets: [\"{secret}\"]}}"
+        );
+        routes(&[("POST /a", &from)])
+    };
+    rule("note unsigned-key", &keyed("github", LONG, "header:X-GitHub-Delivery"), &keyed("github", LONG, "body:/id"));
+    let coded = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let (other, own) = ("header:x-event", "header:webhook-id");
+    rule("note unsigned-key", &keyed("standard-webhooks", coded, other), &keyed("standard-webhooks", coded, own));
 }
 
 #[test]

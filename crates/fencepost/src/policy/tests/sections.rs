@@ -30,7 +30,8 @@ routes:
     order: body:/number
 "#,
     );
-    assert_eq!(policy.findings, []);
+    let told: Vec<&str> = policy.findings.iter().map(|finding| finding.rule).collect();
+    assert_eq!(told, ["unsigned-key", "unsigned-key"]);
     let [cases, hook] = policy.routes.as_slice() else { panic!("two routes") };
     assert_eq!(cases.pattern.method.as_deref(), Some("POST"));
     assert_eq!(cases.key[0].1, Origin::Body("/externalEventId".into()));

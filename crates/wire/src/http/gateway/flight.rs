@@ -23,6 +23,7 @@ use super::{
     large::Large,
     order::Turn,
     patient::Patient,
+    replay,
     upstream::{self, Failed},
 };
 use crate::{
@@ -31,11 +32,13 @@ use crate::{
         fences::{Told, record},
         reply::{self, REPLAYED, expires},
     },
+    log::{Level, Log},
     problem::{Code, Problem},
 };
 
 /// The longest id of an effect that is taken from an answer.
 const EFFECT_ID_BYTES_MAX: usize = 1_024;
+const EVENTS: &[u8] = b"text/event-stream";
 /// How often a seal is tried again while the store does not answer.
 const SEAL_AGAIN: Duration = Duration::from_millis(500);
 
@@ -58,6 +61,8 @@ enum Got {
     Whole(Parts, Bytes),
     /// An outcome too large to keep: what was read of it, and the rest.
     Large(Parts, Bytes, Patient),
+    /// An outcome whose body did not come to its end.
+    Torn(Parts, Failed),
     /// No outcome; it is passed on as it comes.
     Passing(Meaning, Parts, Patient),
 }
@@ -102,10 +107,17 @@ impl Flight {
             Meaning::Seal => {}
             other => return Ok(Got::Passing(other, parts, body)),
         }
-        let max = call.policy.gateway.answer_bytes_max;
+        // A stream of events has no end that anybody waits for.
+        let endless = parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(EVENTS));
+        let max = if endless { 0 } else { call.policy.gateway.answer_bytes_max };
         let mut kept = Bytes::new();
         let mut more = BytesMut::new();
-        while let Some(frame) = body.frame().await.transpose()? {
+        while let Some(frame) = body.frame().await {
+            // The head has said what happened, whatever becomes of the rest.
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(failed) => return Ok(Got::Torn(parts, failed)),
+            };
             // Trailers are not part of what is kept.
             let Ok(data) = frame.into_data() else { continue };
             // The usual answer comes in one piece, which is never copied.
@@ -135,9 +147,22 @@ impl Flight {
                 let kept = Answer::new(parts.status, &parts.headers, None);
                 let ends = self.seal(effect_id, kept.encode()).await?;
                 let (target, token) = (self.claim.target(), self.claim.token());
-                let large = Large { call: &self.call, target, token, rest };
+                let large = Large { call: &self.call, target, token, rest, patience: self.entry.timeout };
                 let body = large.stream(first);
                 Ok(fenced(parts.status, parts.headers, Some(ends), body))
+            }
+            // Where a failure frees the key, this one does not: the head said that it was done.
+            Got::Torn(parts, failed) if !said_applied(&parts) && self.entry.route.on_error != OnError::Seal => {
+                self.warn(&failed);
+                Err(unanswered(&failed, OnError::Unknown))
+            }
+            Got::Torn(parts, failed) => {
+                self.warn(&failed);
+                let effect_id = effect_id(&self.entry, &parts, &[]);
+                let kept = Answer::new(parts.status, &parts.headers, None);
+                let headers = replay::omitted(kept.headers.clone(), None);
+                let ends = self.seal(effect_id, kept.encode()).await?;
+                Ok(fenced(parts.status, headers, Some(ends), Body::empty()))
             }
             Got::Passing(meaning, parts, body) => {
                 if meaning == Meaning::Release {
@@ -151,21 +176,9 @@ impl Flight {
     // The upstream said nothing that could be passed on.
     async fn failed(&self, failed: Failed) -> Result<Response, Problem> {
         let route = &self.entry.route;
-        let (problem, meant) = match &failed {
-            Failed::Unreachable(_) => {
-                let detail = "the upstream takes no connection; nothing was done, and the key is free again";
-                (Problem::new(Code::UpstreamUnreachable, detail).retry_after(1), OnError::Release)
-            }
-            Failed::Broken(_) => (Problem::new(Code::UpstreamFailed, outcome(route.on_error)), route.on_error),
-            Failed::Silent(_) => (Problem::new(Code::UpstreamTimeout, outcome(route.on_error)), route.on_error),
-        };
-        let app = &self.call.app;
-        app.log
-            .line(crate::log::Level::Warn, app.fencepost.engine().now().0, "an upstream failed")
-            .text("endpoint", &self.entry.endpoint)
-            .text("why", &failed.to_string())
-            .text("idempotency_key", &self.claim.target().key.hex())
-            .text("trace_id", &self.call.trace.0);
+        let meant = if let Failed::Unreachable(_) = failed { OnError::Release } else { route.on_error };
+        let problem = unanswered(&failed, meant);
+        self.warn(&failed);
         match meant {
             OnError::Unknown => {}
             OnError::Release => self.release().await,
@@ -179,6 +192,16 @@ impl Flight {
             }
         }
         Err(problem)
+    }
+
+    fn warn(&self, failed: &Failed) {
+        let app = &self.call.app;
+        app.log
+            .line(Level::Warn, app.fencepost.engine().now().0, "an upstream failed")
+            .text("endpoint", &self.entry.endpoint)
+            .text("why", &failed.to_string())
+            .text("idempotency_key", &self.claim.target().key.hex())
+            .text("trace_id", &self.call.trace.0);
     }
 
     async fn release(&self) {
@@ -196,10 +219,12 @@ impl Flight {
         let seal = self.claim.sealing(effect_id.clone(), receipt);
         let reply = match self.engine().ask(&seal).await {
             Ok(reply) => reply,
-            Err(error) => {
+            Err(_) => {
                 // The effect happened. Whoever asked hears that the store is down; the outcome is not given up.
-                self.call.app.gateway.flights.spawn(seal_later(self.engine().clone(), seal));
-                return Err(error.into());
+                let app = &self.call.app;
+                app.gateway.go_on(seal_later(self.engine().clone(), seal, app.log.clone()));
+                let detail = "it was done, and the store does not confirm it; repeat the request with the same key";
+                return Err(Problem::new(Code::StoreUnavailable, detail).retry_after(1));
             }
         };
         let target = self.claim.target();
@@ -220,13 +245,39 @@ impl Flight {
 }
 
 // Also past the lease: the seal still counts while nobody else was let in, and is refused otherwise.
-async fn seal_later(engine: Engine, seal: Command) {
+async fn seal_later(engine: Engine, seal: Command, log: Log) {
     loop {
         tokio::time::sleep(SEAL_AGAIN).await;
-        if let Ok(_) | Err(engine::Error::Stopped(_)) = engine.ask(&seal).await {
-            return;
+        match engine.ask(&seal).await {
+            Ok(reply) => {
+                let key = seal.target().map(|target| target.key.to_string()).unwrap_or_default();
+                let line = log.line(Level::Info, engine.now().0, "an outcome was recorded late");
+                return drop(line.text("decision", reply.decision()).text("idempotency_key", &key));
+            }
+            Err(engine::Error::Stopped(_)) => return,
+            Err(_) => {}
         }
     }
+}
+
+fn unanswered(failed: &Failed, meant: OnError) -> Problem {
+    let detail = match (failed, meant) {
+        (Failed::Unreachable(_), _) => "the upstream takes no connection; nothing was done",
+        (_, OnError::Unknown) => {
+            "nobody knows whether the effect happened; repeat the request with the same key, it is safe"
+        }
+        (_, OnError::Release) => "the upstream gave no answer; the key is free again",
+        (_, OnError::Seal) => "the upstream gave no answer; this is the answer from now on",
+    };
+    match failed {
+        Failed::Unreachable(_) => Problem::new(Code::UpstreamUnreachable, detail).retry_after(1),
+        Failed::Broken(_) => Problem::new(Code::UpstreamFailed, detail),
+        Failed::Silent(_) => Problem::new(Code::UpstreamTimeout, detail),
+    }
+}
+
+fn said_applied(parts: &Parts) -> bool {
+    parts.headers.get(OUTCOME).is_some_and(|said| said == "applied")
 }
 
 fn meaning(parts: &Parts, on_error: OnError) -> Meaning {
@@ -239,16 +290,6 @@ fn meaning(parts: &Parts, on_error: OnError) -> Meaning {
         (Meaning::Unknown, OnError::Release) => Meaning::Release,
         (Meaning::Unknown, OnError::Seal) => Meaning::Seal,
         (meaning, _) => meaning,
-    }
-}
-
-fn outcome(on_error: OnError) -> &'static str {
-    match on_error {
-        OnError::Unknown => {
-            "nobody knows whether the effect happened; repeat the request with the same key, it is safe"
-        }
-        OnError::Release => "the upstream gave no answer; the key is free again",
-        OnError::Seal => "the upstream gave no answer; this is the answer from now on",
     }
 }
 

@@ -67,7 +67,7 @@ impl Leaving<'_> {
     pub(super) fn headers(&self, parts: &mut Parts) -> HeaderMap {
         let mut headers = std::mem::take(&mut parts.headers);
         end_to_end(&mut headers);
-        let ours: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
+        let ours: Vec<HeaderName> = headers.keys().filter(|name| is_ours(name.as_str())).cloned().collect();
         for name in ours {
             headers.remove(name);
         }
@@ -99,6 +99,15 @@ impl Leaving<'_> {
     }
 }
 
+// Servers of the CGI kind read `_` and `-` as one.
+fn is_ours(name: &str) -> bool {
+    let same = |wanted: &str| {
+        let plain = |byte: u8| if byte == b'_' { b'-' } else { byte };
+        name.len() >= wanted.len() && name.bytes().map(plain).zip(wanted.bytes()).all(|(a, b)| a == b)
+    };
+    same(OURS) || (name.contains('_') && name.len() == IDEMPOTENCY_KEY.as_str().len() && same(IDEMPOTENCY_KEY.as_str()))
+}
+
 fn forwarded_for(headers: &mut HeaderMap, peer: IpAddr) {
     let peer = peer.to_string();
     let known = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
@@ -116,6 +125,16 @@ fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_ours_to_say_is_known_in_both_spellings() {
+        for name in ["fencepost-token", "fencepost_tenant", "fencepost_", "idempotency_key"] {
+            assert!(is_ours(name), "{name}");
+        }
+        for name in ["idempotency-key", "fencepos", "x-fencepost-token", "idempotency_key_2"] {
+            assert!(!is_ours(name), "{name}");
+        }
+    }
 
     #[test]
     fn what_connection_names_stays_on_the_connection() {

@@ -4,14 +4,13 @@
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
 use axum::response::Response;
-use tokio::runtime::Handle;
-use tokio_util::task::TaskTracker;
 
-use crate::problem::Problem;
+use crate::{http::App, problem::Problem};
 
 type Effect = Pin<Box<dyn Future<Output = Result<Response, Problem>> + Send>>;
 
@@ -19,15 +18,12 @@ type Effect = Pin<Box<dyn Future<Output = Result<Response, Problem>> + Send>>;
 /// wake-up each, for the few clients that go away.
 pub(super) struct Landing {
     effect: Option<Effect>,
-    flights: TaskTracker,
+    app: Arc<App>,
 }
 
 impl Landing {
-    pub(super) fn new(
-        effect: impl Future<Output = Result<Response, Problem>> + Send + 'static,
-        flights: TaskTracker,
-    ) -> Self {
-        Self { effect: Some(Box::pin(effect)), flights }
+    pub(super) fn new(effect: impl Future<Output = Result<Response, Problem>> + Send + 'static, app: Arc<App>) -> Self {
+        Self { effect: Some(Box::pin(effect)), app }
     }
 }
 
@@ -46,9 +42,8 @@ impl Future for Landing {
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        // Without an executor the process is ending: the lease then runs out.
-        if let (Some(effect), Ok(executor)) = (self.effect.take(), Handle::try_current()) {
-            self.flights.spawn_on(effect, &executor);
+        if let Some(effect) = self.effect.take() {
+            self.app.gateway.go_on(effect);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! An answer too large to keep: it streams to the client while its digest is made, and the digest is sealed at the end.
 //! Never holds more than a few pieces in memory, and reads to the end also when the client has gone.
 
+use std::time::{Duration, Instant};
+
 use axum::body::Body;
 use bytes::Bytes;
 use fencepost::Engine;
@@ -24,6 +26,8 @@ pub(super) struct Large<'c> {
     pub(super) target: &'c Target,
     pub(super) token: Token,
     pub(super) rest: Patient,
+    /// How long it is read for a client that has gone.
+    pub(super) patience: Duration,
 }
 
 impl Large<'_> {
@@ -32,19 +36,25 @@ impl Large<'_> {
         let (mut client, body) = Channel::new(PIECES_MAX);
         let (engine, target) = (self.call.app.fencepost.engine().clone(), self.target.clone());
         let (token, mut rest) = (self.token, self.rest);
-        self.call.app.gateway.flights.spawn(async move {
+        let patience = self.patience;
+        self.call.app.gateway.go_on(async move {
             let (mut hash, mut size) = (Sha256::new(), 0u64);
             let mut next = Some(Ok(first));
-            // A client that has gone does not end it: the upstream may still be at work.
-            let mut gone = false;
+            // A client that has gone does not end it at once: the upstream may still be at work.
+            let mut gone: Option<Instant> = None;
             while let Some(piece) = next {
                 match piece {
                     Ok(data) => {
                         hash.update(&data);
                         size += data.len() as u64;
-                        gone = gone || client.send_data(data).await.is_err();
+                        if gone.is_none() && client.send_data(data).await.is_err() {
+                            gone = Some(Instant::now() + patience);
+                        }
                     }
                     Err(failed) => return client.abort(failed),
+                }
+                if gone.is_some_and(|until| Instant::now() > until) {
+                    return;
                 }
                 next = loop {
                     match rest.frame().await {

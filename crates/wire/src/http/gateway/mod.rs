@@ -36,8 +36,11 @@ use fencepost_kernel::{
     key::Target,
 };
 use http::{HeaderMap, header, request::Parts};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::task::TaskTracker;
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     flight::{Flight, fenced},
@@ -66,10 +69,12 @@ pub struct Gateway {
     upstreams: Upstreams,
     table: RwLock<Arc<Table>>,
     queues: Queues,
-    /// Places for requests to upstreams.
+    /// Places for writes, and for reads: who reads slowly must not keep writes out.
     places: Arc<Semaphore>,
-    /// Effects under way, also those whose client has gone.
+    reads: Arc<Semaphore>,
+    /// Effects under way whose client has gone, and the word that ends them.
     flights: TaskTracker,
+    over: CancellationToken,
 }
 
 impl Gateway {
@@ -80,21 +85,33 @@ impl Gateway {
             table: RwLock::new(Arc::new(Table::new(policy.clone()))),
             queues: Queues::default(),
             places: Arc::new(Semaphore::new(policy.gateway.in_flight_max)),
+            reads: Arc::new(Semaphore::new(policy.gateway.in_flight_max)),
             flights: TaskTracker::new(),
+            over: CancellationToken::new(),
         })
     }
 
-    /// Waits until every effect under way has its outcome, or the time is over.
+    /// Waits until every effect under way has its outcome, or the time is over; then lets go of the rest, whose leases
+    /// run out.
     pub async fn rest(&self, grace: Duration) {
         self.flights.close();
         let _ = tokio::time::timeout(grace, self.flights.wait()).await;
+        self.over.cancel();
+        self.flights.wait().await;
+    }
+
+    /// Runs without a client, until its end or that of the server.
+    fn go_on<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) {
+        if let Ok(executor) = Handle::try_current() {
+            self.flights.spawn_on(self.over.clone().run_until_cancelled_owned(work), &executor);
+        }
     }
 
     /// A place for one request to an upstream.
-    fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
         let busy =
             |_| Problem::new(Code::GatewayBusy, "too many requests are under way; nothing was done").retry_after(1);
-        self.places.clone().try_acquire_owned().map_err(busy)
+        places.clone().try_acquire_owned().map_err(busy)
     }
 
     // A policy that came into force makes a new table; requests under way keep theirs.
@@ -111,7 +128,8 @@ impl Gateway {
 
 /// Any request that is for none of our own paths.
 pub(super) async fn serve(State(app): State<Arc<App>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    spell(&mut parts);
     let policy = app.policy();
     let table = app.gateway.table(&policy);
     let trace = TraceId::of(parts.headers.get("traceparent"));
@@ -120,7 +138,13 @@ pub(super) async fn serve(State(app): State<Arc<App>>, request: Request) -> Resp
         match table.fit(&parts.method, &path) {
             Fit::None => Err(call::nothing_here()),
             Fit::OtherMethod => Err(call::not_for(&parts.method)),
-            _ if parts.headers.contains_key(header::UPGRADE) => {
+            // An offer of HTTP/2 may be ignored.
+            _ if parts
+                .headers
+                .get_all(header::UPGRADE)
+                .iter()
+                .any(|to| !to.as_bytes().eq_ignore_ascii_case(b"h2c")) =>
+            {
                 Err(Problem::new(Code::NotImplemented, "the gateway does not change protocols"))
             }
             Fit::Passing(entry) => pass(&app, entry, &trace, parts, body).await,
@@ -138,9 +162,18 @@ pub(super) async fn serve(State(app): State<Arc<App>>, request: Request) -> Resp
     answer.await.unwrap_or_else(|problem| problem.response(&path, &trace.0).map(Body::new))
 }
 
+/// Gives one path one spelling: a letter may be written `%61`, and what is behind the gateway reads it as the letter.
+fn spell(parts: &mut Parts) {
+    let Some(path) = table::spelled(parts.uri.path()) else { return };
+    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    if let Ok(uri) = format!("{path}{query}").parse() {
+        parts.uri = uri;
+    }
+}
+
 /// A read passes as it is.
 async fn pass(app: &App, entry: &Entry, trace: &TraceId, mut parts: Parts, body: Body) -> Result<Response, Problem> {
-    let place = app.gateway.place()?;
+    let place = Gateway::place(&app.gateway.reads)?;
     let known = call::caller(app, &parts).ok();
     let tenant = known.as_ref().map(|caller| caller.id.as_str());
     let headers = Leaving { entry, trace, claim: None, tenant }.headers(&mut parts);
@@ -166,9 +199,9 @@ fn unanswered(failed: &upstream::Failed) -> Problem {
 async fn write(call: Call, entry: &Arc<Entry>, bound: &[(&str, &str)]) -> Result<Response, Problem> {
     admit(&call, entry)?;
     let (claim, turn) = claim(&call, entry, bound).await?;
-    let flights = call.app.gateway.flights.clone();
+    let app = call.app.clone();
     // A client that goes away must leave neither a claim without its effect nor an effect without its seal.
-    Landing::new(act(call, entry.clone(), claim, turn), flights).await
+    Landing::new(act(call, entry.clone(), claim, turn), app).await
 }
 
 async fn act(call: Call, entry: Arc<Entry>, claim: command::Claim, turn: Option<Turn>) -> Result<Response, Problem> {
@@ -189,7 +222,7 @@ async fn act(call: Call, entry: Arc<Entry>, claim: command::Claim, turn: Option<
     match reply {
         Reply::New(granted) => {
             let claim = Claim::granted(engine, target, granted, lease_ms);
-            let place = call.app.gateway.place();
+            let place = Gateway::place(&call.app.gateway.places);
             Ok(Flight { call, entry, claim, source: told, place: None, _turn: turn }.fly(place).await)
         }
         Reply::Duplicate { fence, .. } => {

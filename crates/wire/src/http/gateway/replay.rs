@@ -36,12 +36,8 @@ pub(super) async fn answer(app: &App, entry: &Entry, target: &Target, fence: &Fe
         headers.insert(name.clone(), value.clone());
     }
     if kept.body.is_none() {
-        headers.insert(BODY, HeaderValue::from_static("omitted"));
         let digest = large::digest(app.fencepost.engine(), target, fence.token).await;
-        let shown = digest.map(|digest| format!("sha-256=:{}:", BASE64_STANDARD.encode(digest)));
-        if let Some(shown) = shown.and_then(|shown| HeaderValue::from_str(&shown).ok()) {
-            headers.insert(DIGEST, shown);
-        }
+        headers = omitted(headers, digest);
     }
     let mut response = Response::new(Body::from(kept.body.unwrap_or_default()));
     // A refusal stays one.
@@ -49,6 +45,16 @@ pub(super) async fn answer(app: &App, entry: &Entry, target: &Target, fence: &Fe
     *response.status_mut() = instead.unwrap_or(kept.status);
     *response.headers_mut() = headers;
     Ok(response)
+}
+
+/// The headers of an answer whose body is not kept, with its digest where it is known.
+pub(super) fn omitted(mut headers: HeaderMap, digest: Option<[u8; 32]>) -> HeaderMap {
+    headers.insert(BODY, HeaderValue::from_static("omitted"));
+    let shown = digest.map(|digest| format!("sha-256=:{}:", BASE64_STANDARD.encode(digest)));
+    if let Some(shown) = shown.and_then(|shown| HeaderValue::from_str(&shown).ok()) {
+        headers.insert(DIGEST, shown);
+    }
+    headers
 }
 
 // A worker or a person sealed it over the API: its receipt is JSON.

@@ -66,17 +66,98 @@ impl Table {
         if matches!(*method, Method::CONNECT | Method::TRACE) {
             return Fit::OtherMethod;
         }
-        for entry in &self.entries {
-            let Some(bound) = entry.route.pattern.bind(path) else { continue };
-            if reads {
-                return Fit::Passing(entry);
+        for (index, entry) in self.entries.iter().enumerate() {
+            let pattern = &entry.route.pattern;
+            let Some(bound) = pattern.bind(path) else { continue };
+            let wanted = pattern.method.as_deref().is_none_or(|wanted| wanted == method.as_str());
+            match (reads, wanted) {
+                (true, true) => return Fit::Passing(entry),
+                // Another route may be for reads; without one, they go where the path's writes go.
+                (true, false) if matches!(fit, Fit::None) => fit = Fit::Passing(entry),
+                (true, false) => {}
+                (false, true) if self.stricter(index, method, path) => return Fit::None,
+                (false, true) => return Fit::Fenced(entry, bound),
+                (false, false) => fit = Fit::OtherMethod,
             }
-            if entry.route.pattern.method.as_deref().is_none_or(|wanted| wanted == method.as_str()) {
-                return Fit::Fenced(entry, bound);
-            }
-            fit = Fit::OtherMethod;
         }
         fit
+    }
+
+    /// Whether a route before this one would take the path in another spelling that many servers read as the same: a
+    /// wide route must not let in what a narrow one verifies.
+    fn stricter(&self, index: usize, method: &Method, path: &str) -> bool {
+        let cut = path.split('/').map(|part| part.split(';').next().unwrap_or_default());
+        let near = cut.collect::<Vec<_>>().join("/").to_ascii_lowercase();
+        let near = near.strip_suffix('/').unwrap_or(&near);
+        self.entries[..index].iter().any(|earlier| {
+            let pattern = &earlier.route.pattern;
+            pattern.method.as_deref().is_none_or(|wanted| wanted == method.as_str())
+                && pattern.in_lower_case().bind(near).is_some()
+        })
+    }
+}
+
+/// A path with every letter, digit, `-`, `.`, `_` and `~` written as itself; none where it is already.
+pub(super) fn spelled(path: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut rest = path;
+    while let Some((plain, coded)) = rest.split_once('%') {
+        let byte = coded.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match byte.filter(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(byte)) {
+            Some(byte) => {
+                out.push_str(plain);
+                out.push(char::from(byte));
+                rest = &coded[2..];
+            }
+            None => {
+                let end = plain.len() + 1;
+                out.push_str(&rest[..end]);
+                rest = &rest[end..];
+            }
+        }
+    }
+    out.push_str(rest);
+    (out != path).then_some(out)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wide_route_does_not_take_a_near_spelling_of_a_narrower_one() {
+        let policy = Policy::parse(
+            "p.yml",
+            "routes:\n\
+             - { match: \"POST /hooks/Stripe\", upstream: \"http://127.0.0.1:1\", scope: API_WRITE, verify: { scheme: stripe, secrets: [\"whsec_one\"] }, tenant: t,\n    \
+                 key: { method: \"request:method\", path: \"request:path\", idempotency_key: \"body:/id\" } }\n\
+             - { match: \"POST /{*all}\", upstream: \"http://127.0.0.1:1\", scope: API_WRITE,\n    \
+                 key: { method: \"request:method\", path: \"request:path\", idempotency_key: \"body:/id\" } }\n",
+        );
+        let table = Table::new(Arc::new(policy.unwrap()));
+        let taken = |path: &str| match table.fit(&Method::POST, path) {
+            Fit::Fenced(entry, _) => Some(entry.signer.is_some()),
+            _ => None,
+        };
+        assert_eq!(taken("/hooks/Stripe"), Some(true));
+        for near in ["/hooks/stripe", "/HOOKS/Stripe", "/hooks/Stripe/", "/hooks/Stripe;a=1", "/hooks;v=2/Stripe"] {
+            assert_eq!(taken(near), None, "{near}");
+        }
+        assert_eq!(taken("/hooks/other"), Some(false));
+    }
+
+    #[test]
+    fn a_letter_is_spelled_as_itself() {
+        for (path, wanted) in [
+            ("/hooks/%73tripe", Some("/hooks/stripe")),
+            ("/a%2Db%7e", Some("/a-b~")),
+            ("/a%2fb%20c", None),
+            ("/a%2f%61", Some("/a%2fa")),
+            ("/plain", None),
+        ] {
+            assert_eq!(spelled(path).as_deref(), wanted, "{path}");
+        }
     }
 }
 

@@ -23,13 +23,13 @@ pub(super) struct Record {
 impl Record {
     pub fn new(record: &BorrowedMessage<'_>, dedupe_header: &str) -> Self {
         let headers = record.headers().map(|headers| headers.detach());
-        let said = find(headers.as_ref(), dedupe_header);
+        let said = redriven(headers.as_ref()).or_else(|| find(headers.as_ref(), dedupe_header).map(<[u8]>::to_vec));
         let message = Message {
             topic: record.topic().to_owned(),
             partition: record.partition(),
             offset: record.offset(),
             key: queue::field(record.key().unwrap_or_default()),
-            dedupe_id: queue::dedupe_id(said, record.offset()),
+            dedupe_id: queue::dedupe_id(said.as_deref(), record.offset()),
             body: Bytes::copy_from_slice(record.payload().unwrap_or_default()),
         };
         let traceparent = find(headers.as_ref(), "traceparent").and_then(|value| HeaderValue::from_bytes(value).ok());
@@ -88,6 +88,14 @@ impl Record {
     }
 }
 
+// A dead letter that somebody copied back is a new message, once: under its old name it would be taken for the dead one.
+fn redriven(headers: Option<&OwnedHeaders>) -> Option<Vec<u8>> {
+    find(headers, "fencepost-dead-reason")?;
+    let place = ["fencepost-topic", "fencepost-partition", "fencepost-offset"].map(|name| find(headers, name));
+    let place: Option<Vec<&[u8]>> = place.into_iter().collect();
+    Some([b"redrive:", &place?.join(&b'/')[..]].concat())
+}
+
 fn find<'a>(headers: Option<&'a OwnedHeaders>, name: &str) -> Option<&'a [u8]> {
     headers?.iter().find(|header| header.key.eq_ignore_ascii_case(name))?.value
 }
@@ -103,6 +111,22 @@ fn visible(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dead_letter_that_comes_back_has_a_name_of_its_own() {
+        let header = |headers: OwnedHeaders, key, value| headers.insert(Header { key, value: Some(value) });
+        let mut letter = header(OwnedHeaders::new(), "dedupe-id", "d-1");
+        assert_eq!(redriven(Some(&letter)), None);
+        for (key, value) in [
+            ("fencepost-dead-reason", "permanent"),
+            ("fencepost-topic", "orders"),
+            ("fencepost-partition", "3"),
+            ("fencepost-offset", "41"),
+        ] {
+            letter = header(letter, key, value);
+        }
+        assert_eq!(redriven(Some(&letter)).as_deref(), Some(&b"redrive:orders/3/41"[..]));
+    }
 
     #[test]
     fn a_key_of_any_bytes_is_a_header_that_says_the_same() {

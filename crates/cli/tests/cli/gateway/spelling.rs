@@ -1,0 +1,51 @@
+//! One thing in several spellings: what the gateway fences and what the application behind it sees are the same.
+
+use super::{World, caller::post, replayed};
+
+#[test]
+fn a_path_with_coded_letters_is_the_path_with_the_letters() {
+    let world = World::charges();
+    let first = world.send(&post("/%63harges").key("k").json("{}"));
+    assert_eq!((first.status, world.upstream.last().target.as_str()), (201, "/charges"));
+    assert!(replayed(&world.send(&post("/charges").key("k").json("{}"))));
+    assert_eq!(world.upstream.count(), 1);
+}
+
+#[test]
+fn a_wide_route_takes_no_near_spelling_of_what_another_verifies() {
+    let world = World::new(
+        r#"
+scopes:
+  CHARGE: { key: [id], retain: 1h, lease: 500ms }
+routes:
+  - { match: "POST /hooks/pay", upstream: "UPSTREAM", scope: CHARGE, key: { id: "body:/id" }, tenant: pay, verify: { scheme: github, secrets: ["0123456789abcdef"] } }
+  - { match: "POST /{*all}", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:Idempotency-Key" } }
+"#,
+    );
+    for (path, status) in
+        [("/hooks/pay", 401), ("/hooks/%70ay", 401), ("/Hooks/pay", 404), ("/hooks/pay/", 404), ("/hooks/pay;a=b", 404)]
+    {
+        let answer = world.send(&post(path).key("k").json(r#"{"id":"e"}"#));
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+    }
+    assert_eq!(world.upstream.count(), 0);
+    world.send(&post("/hooks/other").key("k").json("{}")).ok(201);
+}
+
+#[test]
+fn headers_of_ours_are_not_taken_from_a_client_in_another_spelling() {
+    let world = World::charges();
+    let asked = post("/charges").key("k").header("Fencepost_Tenant: other").header("Idempotency_Key: mine").json("{}");
+    world.send(&asked).ok(201);
+    let heard = world.upstream.last();
+    assert_eq!((heard.header("fencepost_tenant"), heard.header("idempotency_key")), (None, None));
+    assert_eq!(heard.header("fencepost-tenant"), Some("acme"));
+}
+
+#[test]
+fn an_offer_of_http_2_is_ignored() {
+    let world = World::charges();
+    let offer = post("/charges").key("k").header("connection: Upgrade, HTTP2-Settings").header("upgrade: h2c");
+    world.send(&offer.header("http2-settings: AAMAAABkAAQCAAAAAAIAAAAA").json("{}")).ok(201);
+    assert_eq!((world.upstream.last().header("upgrade"), world.upstream.last().header("http2-settings")), (None, None));
+}
