@@ -95,7 +95,7 @@ export class Fencepost {
 /** Every step gives a new one, so one may be the start of many. */
 export class Effect {
   private constructor();
-  key(fields: Record<string, string | number | boolean>): Effect;
+  key(fields: Record<string, string | number | bigint | boolean>): Effect;
   options(options: EffectOptions): Effect;
   body(body: unknown): Effect;
   again(seq: number): Effect;

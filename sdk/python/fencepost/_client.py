@@ -84,7 +84,12 @@ class Fencepost:
         """A request to an API behind the gateway: sent again with the same key while that may help. The key is a fresh UUID v7
         unless you have one; who wants retries to be safe over a restart keeps it with the work. What Fencepost itself refuses
         is raised; every other answer is the API's."""
-        key = idempotency_key or uuid7()
+        # A key among the headers is the caller's own, and no less meant.
+        own = [value for name, value in (headers or {}).items() if name.lower() == "idempotency-key"]
+        key = idempotency_key if idempotency_key is not None else own[0] if own else uuid7()
+        if not key or any(value != key for value in own):
+            raise ValueError("an idempotency key is one value that is not empty")
+        headers = {name: value for name, value in (headers or {}).items() if name.lower() != "idempotency-key"}
         sent = dict(self._headers)
         if json_body is not None:
             body = dumps(json_body).encode()

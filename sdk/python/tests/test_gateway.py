@@ -35,6 +35,16 @@ class Gateway(StageTest):
         assert problem is not None
         self.assertEqual(problem.diff, [{"op": "replace", "path": "/amount", "value": 6}])
 
+    def test_a_key_among_the_headers_is_the_callers_own_and_an_empty_one_is_refused(self) -> None:
+        key, calls = str(uuid.uuid4()), int(stage("calls"))
+        for replayed in (False, True):
+            answer = self.direct.request("POST", "/charges", json_body={"amount": 5}, headers={"idempotency-key": key})
+            self.assertEqual((answer.replayed, answer.idempotency_key), (replayed, key))
+        self.assertEqual(int(stage("calls")) - calls, 1)
+        for wrong in ({"idempotency_key": ""}, {"idempotency_key": "a", "headers": {"Idempotency-Key": "b"}}):
+            with self.assertRaises(ValueError):
+                self.direct.request("POST", "/charges", json_body={}, **wrong)  # type: ignore[arg-type]
+
     def test_of_two_at_once_both_get_the_one_answer(self) -> None:
         key, calls = str(uuid.uuid4()), int(stage("calls"))
         answers: List[Answer] = []

@@ -43,7 +43,13 @@ export class Fencepost {
    * @param {string} method @param {string} path @param {import('../index.js').RequestOptions} [options]
    * @returns {Promise<import('../index.js').Answer>}
    */
-  async request(method, path, { json, body, headers, idempotencyKey = uuid7() } = {}) {
+  async request(method, path, { json, body, headers, idempotencyKey: asked } = {}) {
+    // A key among the headers is the caller's own, and no less meant.
+    const own = new Headers(headers).get('idempotency-key');
+    const idempotencyKey = asked ?? own ?? uuid7();
+    if (!idempotencyKey || (own !== null && own !== idempotencyKey)) {
+      throw new TypeError('an idempotency key is one value that is not empty');
+    }
     const packet = this.#packet(method, path, json === undefined ? body : JSON.stringify(json));
     if (json !== undefined) packet.headers.set('content-type', 'application/json');
     const tries = new Tries(this.retry);

@@ -29,9 +29,16 @@ export class Effect {
     this.#options = options;
   }
 
-  /** The key fields; exactly those of the scope. @param {Record<string, string | number | boolean>} fields */
+  /** The key fields; exactly those of the scope. @param {Record<string, string | number | bigint | boolean>} fields */
   key(fields) {
-    return new Effect(this.#client, this.#scope, fields, this.#options);
+    const told = Object.entries(fields).map(([name, value]) => {
+      // A number past these has been rounded already, and two effects would share a key.
+      if (typeof value === 'number' && !Number.isSafeInteger(value)) {
+        throw new TypeError(`${name} is not a safe integer; give it as a string or a BigInt`);
+      }
+      return [name, typeof value === 'bigint' ? value.toString() : value];
+    });
+    return new Effect(this.#client, this.#scope, Object.fromEntries(told), this.#options);
   }
 
   /** @param {EffectOptions} options */

@@ -20,6 +20,19 @@ test('one request is one call however often it is sent', async () => {
   assert.deepEqual([second.status, second.replayed, (await count('calls')) - calls], [201, false, 2]);
 });
 
+test("a key among the headers is the caller's own, and an empty one is refused", async () => {
+  const [key, calls] = [randomUUID(), await count('calls')];
+  for (const replayed of [false, true]) {
+    const answer = await direct().request('POST', '/charges', { json: { amount: 5 }, headers: { 'Idempotency-Key': key } });
+    assert.deepEqual([answer.replayed, answer.idempotencyKey], [replayed, key]);
+  }
+  assert.equal((await count('calls')) - calls, 1);
+  for (const wrong of [{ idempotencyKey: '' }, { idempotencyKey: 'a', headers: { 'idempotency-key': 'b' } }]) {
+    await assert.rejects(direct().request('POST', '/charges', wrong), TypeError);
+  }
+  assert.throws(() => direct().scope('BOOKING').key({ caseUrn: 2 ** 53 }), TypeError);
+});
+
 test("another body under the caller's own key is a conflict", async () => {
   const idempotencyKey = randomUUID();
   const charge = (amount) => direct().request('POST', '/charges', { json: { amount }, idempotencyKey });

@@ -112,6 +112,24 @@ pub struct Route {
     pub key_mark: Mark,
 }
 
+/// Headers that a replay has already, or that would break it.
+const NOT_ON_REPLAYS: [&str; 14] = [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "date",
+    "idempotency-expires",
+    "idempotency-replayed",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "fencepost-body",
+];
+
 const KEYS: [&str; 12] = [
     "match",
     "upstream",
@@ -195,9 +213,18 @@ fn upstream(text: String) -> Result<String, String> {
     match authority {
         _ if text.contains(['?', '#']) => Err("an upstream is an address and perhaps a path, no query".into()),
         Some(authority) if authority.contains('@') => Err("credentials in an address end in logs".into()),
-        Some(authority) if authority.parse::<http::uri::Authority>().is_ok_and(|a| !a.host().is_empty()) => Ok(text),
+        _ if text.split('/').any(|part| matches!(part, "." | "..")) => {
+            Err("the path of an upstream goes straight".into())
+        }
+        Some(authority) if authority.parse::<http::uri::Authority>().is_ok_and(|a| usable(&a)) => Ok(text),
         _ => Err(format!("`{text}` is not an http, https or h2c address")),
     }
+}
+
+fn usable(authority: &http::uri::Authority) -> bool {
+    let host = authority.host();
+    let port = authority.as_str()[host.len()..].strip_prefix(':');
+    !host.is_empty() && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
 fn key(reader: &mut Reader, node: &Node) -> Option<Vec<(String, Origin, Mark)>> {
@@ -230,6 +257,7 @@ fn parse_from(text: &str) -> Result<Origin, String> {
         ("body", pointer) if !is_pointer(pointer) => {
             Err(format!("`{pointer}` is not a JSON pointer such as /order/id"))
         }
+        ("body", "") => Err("a whole body is no field: name a place in it, such as body:/id".into()),
         ("body", pointer) => Ok(Origin::Body(pointer.into())),
         ("const", text) => Ok(Origin::Const(text.into())),
         ("request", part @ ("method" | "path")) => Ok(Origin::Request(part.into())),
@@ -245,7 +273,13 @@ pub fn is_pointer(text: &str) -> bool {
 
 fn replay(reader: &mut Reader, node: &Node) -> Option<Replay> {
     let fields = reader.fields(node, "`replay`", &["status", "header"])?;
-    let status = fields.get("status").and_then(|node| reader.integer(node, "`status`", 200..=499));
+    let status = fields.get("status").and_then(|node| {
+        let parsed = match reader.integer(node, "`status`", 200..=499)? {
+            bare @ (204 | 205 | 304) => Err(format!("an answer with status {bare} has no body to replay")),
+            status => Ok(status),
+        };
+        reader.accept(node, "`status`", parsed, "use 200")
+    });
     let header = fields.get("header").and_then(|node| {
         let text = reader.text(node, "`header`")?;
         let pair = text.split_once(':').map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
@@ -253,6 +287,12 @@ fn replay(reader: &mut Reader, node: &Node) -> Option<Replay> {
             http::HeaderName::try_from(name.as_str()).is_ok() && http::HeaderValue::try_from(value.as_str()).is_ok()
         };
         let parsed = pair.filter(fits).ok_or_else(|| format!("`{text}` is not a header"));
+        let parsed = match parsed {
+            Ok((name, _)) if NOT_ON_REPLAYS.iter().any(|not| name.eq_ignore_ascii_case(not)) => {
+                Err(format!("`{name}` belongs to the answer or to its connection"))
+            }
+            parsed => parsed,
+        };
         reader.accept(node, "`header`", parsed, "write name and value: \"X-Replayed: true\"")
     });
     Some(Replay { status: status.and_then(|status| u16::try_from(status).ok()), header })

@@ -288,10 +288,13 @@ pub(super) fn conflict(call: &Call, target: &Target, mismatch: &Mismatch, show: 
     if show == Show::Nothing {
         return Problem::new(Code::Conflict, "this key was first used with another request");
     }
-    let problem = Problem::new(
-        Code::Conflict,
-        "this key was first used with another body; `diff` leads from the first to this one",
-    );
+    let same = diff.patch.as_deref() == Some("[]");
+    let detail = if same {
+        "this key was first used with another method, path or query"
+    } else {
+        "this key was first used with another body; `diff` leads from the first to this one"
+    };
+    let problem = Problem::new(Code::Conflict, detail);
     match diff.patch {
         Some(patch) if diff.truncated => problem.with("diff", &patch).with("diff_truncated", "true"),
         Some(patch) => problem.with("diff", &patch),

@@ -1,6 +1,11 @@
 //! One thing in several spellings: what the gateway fences and what the application behind it sees are the same.
 
-use super::{World, caller::post, replayed};
+use super::{
+    World,
+    caller::{ask, post},
+    replayed,
+    upstream::{Say, said},
+};
 
 #[test]
 fn a_path_with_coded_letters_is_the_path_with_the_letters() {
@@ -48,4 +53,34 @@ fn an_offer_of_http_2_is_ignored() {
     let offer = post("/charges").key("k").header("connection: Upgrade, HTTP2-Settings").header("upgrade: h2c");
     world.send(&offer.header("http2-settings: AAMAAABkAAQCAAAAAAIAAAAA").json("{}")).ok(201);
     assert_eq!((world.upstream.last().header("upgrade"), world.upstream.last().header("http2-settings")), (None, None));
+}
+
+#[test]
+fn of_two_lengths_of_an_answer_the_framings_own_counts() {
+    let world = World::charges();
+    let both = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    world.upstream.say(Say::Bytes(both.to_vec()));
+    let asked = post("/charges").key("k").json("{}");
+    let (first, second) = (world.send(&asked), world.send(&asked));
+    for answer in [&first, &second, &world.send(&ask("GET", "/charges"))] {
+        assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
+    }
+    assert!(!replayed(&first) && replayed(&second));
+}
+
+#[test]
+fn an_upstream_cannot_say_what_only_a_replay_may() {
+    let world = World::charges();
+    world.upstream.say(said(200, "idempotency-replayed: true\r\nfencepost-body: omitted\r\n", "first"));
+    let first = world.send(&post("/charges").key("k").json("{}"));
+    assert_eq!((replayed(&first), first.header("fencepost-body"), first.text().as_str()), (false, None, "first"));
+}
+
+#[test]
+fn a_token_of_ours_never_leaves_also_when_nobody_knows_it_any_more() {
+    let world = World::charges();
+    for (token, passed) in [("fp_0123456789", false), ("of-the-upstream", true)] {
+        world.send(&ask("GET", "/charges").header(&format!("authorization: Bearer {token}")));
+        assert_eq!(world.upstream.last().header("authorization").is_some(), passed, "{token}");
+    }
 }

@@ -33,7 +33,7 @@ fn two_tenants_with_one_key_have_two_effects_and_two_answers() {
     world.send(&post("/charges").key("k2").json("[1]")).ok(201);
     world.send(&other).ok(201);
     // Who has no keys of their own cannot write through the gateway.
-    as_one("dev-admin").problem(400, "malformed-request");
+    as_one("dev-admin").problem(403, "forbidden");
     assert_eq!(heard.len() + 2, world.upstream.count());
 }
 

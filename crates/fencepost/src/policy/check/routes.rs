@@ -8,6 +8,7 @@ use super::{Lints, Understood, near, suspicious};
 use crate::policy::duration;
 use crate::policy::finding::{Finding, Severity};
 use crate::policy::names::{self, Looks};
+use crate::policy::pattern;
 use crate::policy::routes::{Origin, Route};
 use crate::policy::scopes::Read;
 use crate::policy::settings::Settings;
@@ -146,7 +147,25 @@ fn required(lints: &mut Lints<'_>, route: &Route, settings: &Settings) {
     }
 }
 
+/// Where Fencepost itself answers, before any route.
+const OWN: [&str; 8] = [
+    "/v1/{*rest}",
+    "/admin/{*rest}",
+    "/wes/v1/{*rest}",
+    "/console/{*rest}",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/openapi.json",
+];
+
 fn route_order(lints: &mut Lints<'_>, route: &Route, earlier: &[Route]) {
+    let own = OWN.iter().filter_map(|path| pattern::parse(&format!("* {path}")).ok());
+    let tunnel = matches!(route.pattern.method.as_deref(), Some("CONNECT" | "TRACE"));
+    if tunnel || own.into_iter().any(|own| own.covers(&route.pattern)) {
+        let message = "this route is never reached: Fencepost itself answers there".to_owned();
+        return lints.error(&route.mark, "unreachable-route", message, "give it another path or method");
+    }
     if let Some(first) = earlier.iter().find(|first| first.pattern.covers(&route.pattern)) {
         let line = first.mark.line;
         let message = format!("this route is never reached: the one on line {line} takes all of its requests");

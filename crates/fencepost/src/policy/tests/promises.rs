@@ -98,8 +98,8 @@ fn an_upstream_is_not_the_gateway_itself() {
 
 #[test]
 fn a_replay_of_something_done_says_so() {
-    rule("warning replay-status", &one(", replay: {status: 409}"), &one(", replay: {status: 204}"));
-    rule("warning replay-status", &one(", replay: {status: 304}"), &one(", replay: {header: \"X-Again: true\"}"));
+    rule("warning replay-status", &one(", replay: {status: 409}"), &one(", replay: {status: 202}"));
+    rule("warning replay-status", &one(", replay: {status: 302}"), &one(", replay: {header: \"X-Again: true\"}"));
 }
 
 #[test]
@@ -181,4 +181,36 @@ fn senders_that_share_a_scope_are_apart() {
     assert_eq!(severities(&first, &sender("body:/kind", one, "")), ["3 note no-tenant", "4 note no-tenant"]);
     let apart = severities(&sender("const:a", one, ""), &sender("const:b", two, ""));
     assert_eq!(apart, ["3 note no-tenant", "4 note no-tenant"], "a constant in the key tells them apart");
+}
+
+#[test]
+fn a_replay_says_nothing_that_breaks_it() {
+    for header in ["Transfer-Encoding: chunked", "content-length: 5", "Idempotency-Replayed: false", "Connection: x"] {
+        let found = rules(&check::check("p.yml", &one(&format!(", replay: {{header: \"{header}\"}}"))));
+        assert!(found.iter().any(|rule| rule.contains("error")), "{header}: {found:?}");
+    }
+    for status in [204, 205, 304] {
+        let found = rules(&check::check("p.yml", &one(&format!(", replay: {{status: {status}}}"))));
+        assert!(found.iter().any(|rule| rule.contains("error")), "{status}: {found:?}");
+    }
+    assert_eq!(check::check("p.yml", &one(", replay: {status: 200, header: \"X-Replayed: true\"}")), []);
+}
+
+#[test]
+fn a_route_where_fencepost_itself_answers_is_never_reached() {
+    for path in ["POST /healthz", "POST /admin/policy", "POST /v1/fences/claim", "* /wes/v1/{*all}", "TRACE /x"] {
+        let found = rules(&check::check("p.yml", &routes(&[(path, KEY)])));
+        assert!(found.iter().any(|rule| rule.ends_with("error unreachable-route")), "{path}: {found:?}");
+    }
+    assert_eq!(check::check("p.yml", &routes(&[("POST /v10/x", KEY), ("POST /healthz/x", KEY)])), []);
+}
+
+#[test]
+fn an_upstream_is_an_address_that_can_be_reached_and_a_key_is_no_whole_body() {
+    for upstream in ["http://h:99999", "http://h:0", "http://h:1/../x"] {
+        let text = one("").replace("http://h:1", upstream);
+        assert!(finding::has_errors(&check::check("p.yml", &text)), "{upstream}");
+    }
+    let whole = routes(&[("POST /a", "scope: S, key: {id: \"body:\", kind: \"const:x\"}")]);
+    assert!(finding::has_errors(&check::check("p.yml", &whole)));
 }

@@ -30,7 +30,7 @@ use crate::{
     http::{
         call::{self, Call},
         fences::{Told, record},
-        reply::{self, REPLAYED, expires},
+        reply::{self, expires},
     },
     log::{Level, Log},
     problem::{Code, Problem},
@@ -101,7 +101,8 @@ impl Flight {
         let uri = upstream::address(entry, &call.parts.uri).ok_or_else(|| Failed::Unreachable("no address".into()))?;
         let request = upstream::request(call.parts.method.clone(), uri, headers, Body::from(call.body.clone()));
         let response = call.app.gateway.upstreams.send(entry, request, entry.timeout).await?;
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
+        replay::unmark(&mut parts.headers);
         let mut body = Patient::new(body, entry.timeout, place.take());
         match meaning(&parts, entry.route.on_error) {
             Meaning::Seal => {}
@@ -324,7 +325,6 @@ fn join(first: Bytes, more: BytesMut) -> Bytes {
 pub(super) fn fenced(status: StatusCode, mut headers: HeaderMap, ends: Option<Millis>, body: Body) -> Response {
     headers::end_to_end(&mut headers);
     headers.remove(OUTCOME);
-    headers.remove(REPLAYED);
     headers.remove(EFFECT_ID);
     if let Some(ends) = ends {
         expires(&mut headers, ends);

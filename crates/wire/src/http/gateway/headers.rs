@@ -47,6 +47,10 @@ pub(super) fn end_to_end(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
+    // Of two lengths the framing's own counts: the other would cut the body, or let it run into the next message.
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        headers.remove(header::CONTENT_LENGTH);
+    }
     for name in &HOP_BY_HOP {
         headers.remove(name);
     }
@@ -79,8 +83,13 @@ impl Leaving<'_> {
         if let Some(PeerAddr(peer)) = parts.extensions.get::<PeerAddr>() {
             forwarded_for(&mut headers, peer.ip());
         }
-        if let Some(tenant) = self.tenant {
+        // Also one of ours that has expired or was revoked.
+        let ours =
+            |value: &HeaderValue| value.as_bytes().get(..10).is_some_and(|b| b.eq_ignore_ascii_case(b"bearer fp_"));
+        if self.tenant.is_some() || headers.get(header::AUTHORIZATION).is_some_and(ours) {
             headers.remove(header::AUTHORIZATION);
+        }
+        if let Some(tenant) = self.tenant {
             set(&mut headers, TENANT, tenant);
         }
         // One that cannot be read begins a trace of our own, which the log names.

@@ -35,7 +35,7 @@ use fencepost_kernel::{
     fence::{self, Source},
     key::Target,
 };
-use http::{HeaderMap, header, request::Parts};
+use http::{HeaderMap, HeaderValue, header, request::Parts};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -176,7 +176,12 @@ async fn pass(app: &App, entry: &Entry, trace: &TraceId, mut parts: Parts, body:
     let place = Gateway::place(&app.gateway.reads)?;
     let known = call::caller(app, &parts).ok();
     let tenant = known.as_ref().map(|caller| caller.id.as_str());
-    let headers = Leaving { entry, trace, claim: None, tenant }.headers(&mut parts);
+    let chunked = parts.headers.contains_key(header::TRANSFER_ENCODING);
+    let mut headers = Leaving { entry, trace, claim: None, tenant }.headers(&mut parts);
+    // Without a word about it, hyper takes it that a read has no body.
+    if chunked {
+        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     let uri = upstream::address(entry, &parts.uri).ok_or_else(call::nothing_here)?;
     let request = upstream::request(parts.method, uri, headers, body);
     let answer = app.gateway.upstreams.send(entry, request, entry.timeout).await;
@@ -279,6 +284,9 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(co
     let places = Places { parts: &call.parts, bound, document: document.as_ref() };
     // One that is there must be one, also where the key comes from elsewhere.
     places.idempotency_key()?;
+    if !call.caller.is_tenant() {
+        return Err(Problem::new(Code::Forbidden, "a route is for tenants; this credential is nobody's"));
+    }
     let target = Target::new(call.tenant(None)?, scope.clone(), places.fields(entry)?, None)
         .map_err(|wrong| request::wrong_key(scope, &wrong))?;
     let id = route.source.as_ref().map(|origin| places.value("source", origin)).transpose()?;

@@ -57,6 +57,12 @@ pub(super) fn omitted(mut headers: HeaderMap, digest: Option<[u8; 32]>) -> Heade
     headers
 }
 
+/// Takes out of a first answer what only a replay may say.
+pub(super) fn unmark(headers: &mut HeaderMap) {
+    headers.remove(REPLAYED);
+    headers.remove(BODY);
+}
+
 // A worker or a person sealed it over the API: its receipt is JSON.
 fn sealed_by_hand(receipt: &Bytes) -> Answer {
     let mut headers = HeaderMap::new();

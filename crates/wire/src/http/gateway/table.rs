@@ -120,6 +120,36 @@ pub(super) fn spelled(path: &str) -> Option<String> {
     (out != path).then_some(out)
 }
 
+fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
+    let h2c = route.upstream.starts_with("h2c://");
+    let address = if h2c { route.upstream.replacen("h2c", "http", 1) } else { route.upstream.clone() };
+    let uri::Parts { scheme, authority, path_and_query, .. } = address.parse::<uri::Uri>().ok()?.into_parts();
+    let (scheme, authority) = (scheme?, authority?);
+    let prefix = path_and_query.map(|path| path.path().trim_end_matches('/').to_owned()).unwrap_or_default();
+    let signer = route.verify.as_ref().map(|_| {
+        let tenant = route.tenant.clone().unwrap_or_else(|| format!("webhook:{}", route.scope));
+        Arc::new(Identity::new(tenant, [Role::Partner], Warehouses::All))
+    });
+    let origins = route.key.iter().map(|(_, origin, _)| origin).chain(&route.order).chain(&route.source);
+    let replay_header = route.replay.header.as_ref().and_then(|(name, value)| {
+        Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
+    });
+    Some(Entry {
+        endpoint: route.pattern.to_string().into(),
+        scheme,
+        h2c,
+        host: HeaderValue::from_str(authority.as_str()).ok()?,
+        authority,
+        prefix,
+        signer,
+        replay_status: route.replay.status.and_then(|status| StatusCode::from_u16(status).ok()),
+        replay_header,
+        timeout: route.timeout.unwrap_or(policy.gateway.timeout),
+        reads_json: origins.into_iter().any(|origin| matches!(origin, Origin::Body(_))),
+        route: route.clone(),
+    })
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -159,34 +189,4 @@ mod tests {
             assert_eq!(spelled(path).as_deref(), wanted, "{path}");
         }
     }
-}
-
-fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
-    let h2c = route.upstream.starts_with("h2c://");
-    let address = if h2c { route.upstream.replacen("h2c", "http", 1) } else { route.upstream.clone() };
-    let uri::Parts { scheme, authority, path_and_query, .. } = address.parse::<uri::Uri>().ok()?.into_parts();
-    let (scheme, authority) = (scheme?, authority?);
-    let prefix = path_and_query.map(|path| path.path().trim_end_matches('/').to_owned()).unwrap_or_default();
-    let signer = route.verify.as_ref().map(|_| {
-        let tenant = route.tenant.clone().unwrap_or_else(|| format!("webhook:{}", route.scope));
-        Arc::new(Identity::new(tenant, [Role::Partner], Warehouses::All))
-    });
-    let origins = route.key.iter().map(|(_, origin, _)| origin).chain(&route.order).chain(&route.source);
-    let replay_header = route.replay.header.as_ref().and_then(|(name, value)| {
-        Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
-    });
-    Some(Entry {
-        endpoint: route.pattern.to_string().into(),
-        scheme,
-        h2c,
-        host: HeaderValue::from_str(authority.as_str()).ok()?,
-        authority,
-        prefix,
-        signer,
-        replay_status: route.replay.status.and_then(|status| StatusCode::from_u16(status).ok()),
-        replay_header,
-        timeout: route.timeout.unwrap_or(policy.gateway.timeout),
-        reads_json: origins.into_iter().any(|origin| matches!(origin, Origin::Body(_))),
-        route: route.clone(),
-    })
 }
