@@ -40,7 +40,8 @@ fn holder(reader: &mut Reader, node: &Node) -> Option<Holder> {
     };
     let name = reader.text(id, "`id`")?;
     if !id_fits(&name) {
-        let fix = "use 1 to 128 visible ASCII characters without blanks or quotes";
+        let fix =
+            "use 1 to 128 visible ASCII characters without blanks or quotes, not beginning with webhook: or queue:";
         reader.error(&id.mark, "identity-name", format!("`{name}` cannot name an identity"), fix);
         return None;
     }
@@ -67,9 +68,13 @@ fn holder(reader: &mut Reader, node: &Node) -> Option<Holder> {
     Some(Holder { identity: Identity { id: name, roles, warehouses }, tokens, certificates })
 }
 
+/// Tenants that are nobody's credential: a webhook's route and a queue's group have them by default.
+const RESERVED: [&str; 2] = ["webhook:", "queue:"];
+
 /// Ids are tenants: they go into keys, logs, metrics and query strings.
 pub fn id_fits(id: &str) -> bool {
-    (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\')
+    let free = !RESERVED.iter().any(|reserved| id.starts_with(reserved));
+    free && (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\')
 }
 
 fn credentials(reader: &mut Reader, list: &Node, what: &str) -> Vec<Credential> {
@@ -118,4 +123,15 @@ pub fn instant(text: &str) -> Result<u64, String> {
 pub fn instant_text(ms: u64) -> String {
     let shown = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     shown.unwrap_or(jiff::Timestamp::MAX).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_not_named_like_a_tenant_without_a_credential() {
+        assert!(id_fits("acme") && id_fits("webhooks") && id_fits("a:b"));
+        assert!(!id_fits("webhook:WEBHOOK") && !id_fits("queue:orders") && !id_fits("") && !id_fits("a b"));
+    }
 }
