@@ -12,7 +12,7 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Condvar, Mutex,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     thread,
@@ -124,6 +124,13 @@ impl Stage {
     /// How many requests reached the upstream.
     pub fn calls(&self) -> usize {
         self.world.calls.load(SeqCst)
+    }
+}
+
+impl Drop for Stage {
+    // The threads of the road live as long as the process and hold the world: the server ends here.
+    fn drop(&mut self) {
+        drop(self.world.server.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 
