@@ -72,7 +72,8 @@ struct Walked {
     out_of_order: Option<u64>,
 }
 
-fn journals(path: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
+/// The journals in `path`, oldest first.
+pub(super) fn journals(path: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     let mut found = Vec::new();
     for entry in fs::read_dir(path).map_err(|error| unusable(path, &error))? {
         let file = entry.map_err(|error| unusable(path, &error))?.path();

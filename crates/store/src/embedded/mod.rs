@@ -12,6 +12,7 @@ mod journal;
 mod open;
 mod pace;
 mod recent;
+mod runway;
 mod staged;
 mod tuning;
 
@@ -19,7 +20,7 @@ use std::{
     ops::Bound,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -40,6 +41,7 @@ use crate::{
 };
 use fault::Fault;
 use recent::Recent;
+use runway::Runway;
 use staged::Staged;
 
 /// How to open an embedded store.
@@ -75,7 +77,7 @@ pub struct Embedded {
     hot: Hot,
     fault: Fault,
     /// Expectations are checked and written under this lock: nobody moves a row in between.
-    commit: Mutex<()>,
+    commit: Mutex<Runway>,
     /// Released last, when nothing of the store is in use any more.
     _lock: std::fs::File,
 }
@@ -94,6 +96,7 @@ impl Embedded {
         for keyspace in [&self.fences, &self.rows, &self.due, &self.meta] {
             keyspace.major_compact().map_err(|error| self.fault.read(&error))?;
         }
+        let _alone = self.alone()?;
         // The tables that were merged go only when the next memtable is full, or now: one write makes one.
         self.meta
             .insert(open::COMPACTED, [])
@@ -160,21 +163,24 @@ impl Embedded {
     }
 
     fn commit_now(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
-        let Ok(_alone) = self.commit.lock() else {
-            return Err(self.fault.stop("a commit panicked; restart to recover from the journal".to_owned()));
-        };
+        let mut runway = self.alone()?;
         self.fault.check()?;
         let recent = self.recent.begin();
         let outcome = judge(sets, |key| match recent.get(key) {
             Some(known) => Ok(*known),
             None => self.known(key),
         })
-        .and_then(|Judged { verdicts, changes }| self.write(changes, now).map(|()| verdicts));
+        .and_then(|Judged { verdicts, changes }| self.write(&mut runway, changes, now).map(|()| verdicts));
         self.recent.end();
         outcome
     }
 
-    fn write(&self, changes: Vec<Change<'_>>, now: Millis) -> Result<(), Error> {
+    fn alone(&self) -> Result<MutexGuard<'_, Runway>, Error> {
+        let panicked = || self.fault.stop("a commit panicked; restart to recover from the journal".to_owned());
+        self.commit.lock().map_err(|_| panicked())
+    }
+
+    fn write(&self, runway: &mut Runway, changes: Vec<Change<'_>>, now: Millis) -> Result<(), Error> {
         let mut staged = Staged::default();
         for change in &changes {
             self.stage(&mut staged, change);
@@ -185,6 +191,7 @@ impl Embedded {
         if staged.items.is_empty() {
             return Ok(());
         }
+        runway.prepare(staged.journal_bytes_max());
         let batch = staged.batch(&self.db).durability(Some(self.persist));
         pace::wait_for_room(&self.db, &self.fences)
             .and_then(|()| pace::wait_for_room(&self.db, &self.rows))

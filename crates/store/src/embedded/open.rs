@@ -18,7 +18,9 @@ use fjall::{Database, Keyspace, PersistMode};
 use super::{
     Embedded, Options,
     fault::{WHAT_TO_DO, io_error},
-    journal, tuning,
+    journal,
+    runway::Runway,
+    tuning,
 };
 use crate::Error;
 
@@ -31,20 +33,23 @@ pub(super) const COMPACTED: &[u8] = b"compacted";
 
 const LOCK: &str = "lock";
 const DATA: &str = "db";
-/// A store is made under this name and then renamed: there is never half of one.
+/// Is there while a store is being made, and nothing in that one counts.
 const UNFINISHED: &str = "db.new";
 
 pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
     fs::create_dir_all(dir).map_err(|error| unusable(dir, &error))?;
     let lock = lock(dir)?;
     let path = dir.join(DATA);
-    if !path.try_exists().map_err(|error| unusable(dir, &error))? {
-        create(dir, options)?;
-    }
-    check_files(&path)?;
-    journal::check(&path)?;
+    let there = path.try_exists().map_err(|error| unusable(dir, &error))?;
     let time_floor = Arc::new(AtomicU64::new(0));
-    let db = guarded(&path, || tuning::database(&path, options, &time_floor).open())?;
+    let is_new = !there || dir.join(UNFINISHED).is_file();
+    let db = if is_new {
+        create(dir, &path, options, &time_floor)?
+    } else {
+        check_files(&path)?;
+        journal::check(&path)?;
+        guarded(&path, || tuning::database(&path, options, &time_floor).open())?
+    };
     for name in tuning::KEYSPACES {
         if !db.keyspace_exists(name) {
             return Err(damaged(&path, &format!("its keyspace `{name}` is missing")));
@@ -64,6 +69,7 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
     }
     time_floor.store(number(&path, &meta, TIME_FLOOR)?.unwrap_or(0), Ordering::Release);
     let persist = if options.unsynced_loses_acknowledged_writes { PersistMode::Buffer } else { PersistMode::SyncData };
+    let runway = Runway::new(&path, !is_new)?;
     Ok(Embedded {
         db,
         fences,
@@ -76,7 +82,7 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
         recent: Default::default(),
         hot: crate::hot::Hot::new(options.hot_bytes),
         fault: Default::default(),
-        commit: Mutex::new(()),
+        commit: Mutex::new(runway),
         _lock: lock,
     })
 }
@@ -99,28 +105,42 @@ fn lock(dir: &Path) -> Result<File, Error> {
     }
 }
 
-fn create(dir: &Path, options: &Options) -> Result<(), Error> {
+// A mark stands beside the store until it is whole: there is never half of one that anybody trusts.
+fn create(dir: &Path, path: &Path, options: &Options, time_floor: &Arc<AtomicU64>) -> Result<Database, Error> {
     let unfinished = dir.join(UNFINISHED);
-    match fs::remove_dir_all(&unfinished) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(unusable(dir, &error)),
-        _ => {}
-    }
-    let time_floor = Arc::new(AtomicU64::new(0));
-    let db = guarded(&unfinished, || tuning::database(&unfinished, options, &time_floor).open())?;
-    let [.., meta] = keyspaces(&unfinished, &db)?;
-    guarded(&unfinished, || {
+    let synced = |dir: &Path| File::open(dir)?.sync_all();
+    let begin = || {
+        // An earlier release made the store itself under this name.
+        absent(fs::remove_dir_all(&unfinished).or_else(|_| fs::remove_file(&unfinished)))?;
+        File::create(&unfinished)?.sync_all()?;
+        synced(dir)?;
+        absent(fs::remove_dir_all(path))
+    };
+    begin().map_err(|error| unusable(dir, &error))?;
+    let db = guarded(path, || tuning::database(path, options, time_floor).open())?;
+    let [.., meta] = keyspaces(path, &db)?;
+    guarded(path, || {
         meta.insert(LAYOUT_KEY, u64::from(LAYOUT).to_be_bytes())?;
         db.persist(PersistMode::SyncAll)
     })?;
-    drop((meta, db));
-    fs::rename(&unfinished, dir.join(DATA))
-        .and_then(|()| File::open(dir)?.sync_all())
-        .map_err(|error| unusable(dir, &error))?;
+    let end = || {
+        synced(dir)?;
+        fs::remove_file(&unfinished)?;
+        synced(dir)
+    };
+    end().map_err(|error| unusable(dir, &error))?;
     // The directory's own name must survive a power cut too.
     if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| unusable(parent, &error))?;
+        synced(parent).map_err(|error| unusable(parent, &error))?;
     }
-    Ok(())
+    Ok(db)
+}
+
+fn absent(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn keyspaces(path: &Path, db: &Database) -> Result<[Keyspace; 4], Error> {

@@ -101,6 +101,13 @@ fn a_store_that_was_never_finished_is_made_anew() {
     fs::write(dir.path().join("db.new/0.jnl"), "half a journal").unwrap();
     open(dir.path()).unwrap();
     assert!(!dir.path().join("db.new").exists());
+
+    // As this release leaves it.
+    fs::write(dir.path().join("db.new"), "").unwrap();
+    fs::remove_file(dir.path().join("db/version")).unwrap();
+    drop(open(dir.path()).unwrap());
+    assert!(!dir.path().join("db.new").exists());
+    open(dir.path()).unwrap();
 }
 
 #[test]

@@ -177,3 +177,40 @@ fn recent_is_current_while_engines_load_and_commit_beside_each_other() {
         }
     }
 }
+
+// Where the file system tells of no holes there is nothing to prepare.
+#[cfg(target_os = "linux")]
+#[test]
+fn zeros_lie_ahead_of_a_journal_that_the_store_made_and_never_after_one_that_it_appends_to() {
+    use std::os::unix::fs::MetadataExt;
+
+    let dir = tempfile::tempdir().unwrap();
+    let journal = || std::fs::metadata(super::harness::journal(dir.path())).unwrap();
+    let taken = || journal().blocks() * 512;
+    let step = 1 << 20;
+    let write = |store: &Embedded, numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            block_on(store.commit(&[put(number, sealed(number, u64::MAX))], Millis(NOW + number))).unwrap();
+        }
+    };
+    let store = open(dir.path()).unwrap();
+    write(&store, 0..1);
+    assert!((step..2 * step).contains(&taken()), "{} bytes for one row", taken());
+    let len = journal().len();
+    // One commit that is larger than a step, and the next.
+    let many: Vec<_> = (1..20_000).map(|number| put(number, sealed(number, u64::MAX))).collect();
+    block_on(store.commit(&many, Millis(NOW + 1))).unwrap();
+    write(&store, 20_000..20_002);
+    let end = super::harness::journal_end(dir.path());
+    assert!(end > 2 * step && (end..end + 2 * step).contains(&taken()), "{} bytes for {end}", taken());
+    assert_eq!(journal().len(), len, "the file is as long as fjall made it");
+    drop(store);
+
+    let store = open(dir.path()).unwrap();
+    write(&store, 20_002..20_010);
+    assert_eq!(journal().len(), super::harness::journal_end(dir.path()), "nothing after the last commit");
+    drop(store);
+
+    let store = open(dir.path()).unwrap();
+    assert_eq!(block_on(store.scan(Kind::Fence, None, usize::MAX)).unwrap().len(), 20_010);
+}

@@ -1,0 +1,94 @@
+//! Keeps zeros on disk ahead of where fjall writes its journal, so that the sync of a commit is the commit's bytes alone.
+//! Never writes where something was written: only into holes of the file, while no commit is under way. Costs nothing
+//! but speed when it fails.
+//! Called by the embedded store before each commit.
+//!
+//! fjall makes a journal as one large hole. A write into a hole allocates blocks, and its sync must then write the file
+//! system's own journal too: half as much time again. A journal that was there when the store was opened is left alone:
+//! fjall appends to that one, and whatever lies after its end would be in the way.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+};
+
+use super::journal;
+use crate::Error;
+
+/// How much is made ready at a time: seldom enough, and no commit waits long for it.
+const STEP_BYTES: u64 = 1 << 20;
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+pub(super) struct Runway {
+    dir: PathBuf,
+    /// The next journal to look for.
+    next: u64,
+    journal: Option<Journal>,
+}
+
+struct Journal {
+    file: File,
+    /// No less than what fjall has written to it.
+    used: u64,
+    ready: u64,
+}
+
+impl Runway {
+    /// For a store that was just made, or, with `appended`, for one whose journal fjall found and appends to.
+    pub(super) fn new(dir: &Path, appended: bool) -> Result<Self, Error> {
+        let last = journal::journals(dir)?.pop().map_or(0, |(id, _)| id);
+        Ok(Self { dir: dir.to_owned(), next: last + u64::from(appended), journal: None })
+    }
+
+    /// Before a commit that takes up to `bytes` in the journal.
+    pub(super) fn prepare(&mut self, bytes: u64) {
+        if let Ok(file) = OpenOptions::new().write(true).open(self.dir.join(format!("{}.jnl", self.next))) {
+            self.next += 1;
+            self.journal = Journal::new(file).ok().flatten();
+        }
+        if self.journal.as_mut().is_some_and(|journal| journal.prepare(bytes).is_err()) {
+            self.journal = None;
+        }
+    }
+}
+
+impl Journal {
+    // None where the file system has no holes to tell of.
+    fn new(file: File) -> io::Result<Option<Self>> {
+        let hole = first_hole(&file)?;
+        Ok((hole < file.metadata()?.len()).then_some(Self { file, used: hole, ready: hole }))
+    }
+
+    fn prepare(&mut self, bytes: u64) -> io::Result<()> {
+        self.used += bytes;
+        while self.used > self.ready {
+            let hole = first_hole(&self.file)?;
+            self.ready = hole + STEP_BYTES;
+            for at in (hole..self.ready).step_by(ZEROS.len()) {
+                write_at(&self.file, &ZEROS, at)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn first_hole(file: &File) -> io::Result<u64> {
+    Ok(rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(0))?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn first_hole(file: &File) -> io::Result<u64> {
+    Ok(file.metadata()?.len())
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
+}
+
+#[cfg(not(unix))]
+fn write_at(_: &File, _: &[u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
