@@ -111,6 +111,7 @@ fn walk(path: &Path, last: &mut Option<u64>) -> io::Result<Walked> {
                     reader.seek(SeekFrom::Start(at))?;
                     let mut rest = Vec::new();
                     reader.read_to_end(&mut rest)?;
+                    let rest = without_zeros_after(&rest);
                     walked.torn = Some(Torn { file: path.into(), at, goes_on: holds_a_batch(&rest[1..])? });
                 }
                 break;
@@ -127,12 +128,21 @@ fn only_zeros(reader: &mut impl BufRead) -> io::Result<bool> {
         if chunk.is_empty() {
             return Ok(true);
         }
-        if chunk.iter().any(|byte| *byte != 0) {
+        if !without_zeros_after(chunk).is_empty() {
             return Ok(false);
         }
         let len = chunk.len();
         reader.consume(len);
     }
+}
+
+// Tens of megabytes of them are usual: compared by the page.
+fn without_zeros_after(mut bytes: &[u8]) -> &[u8] {
+    const PAGE: [u8; 4096] = [0; 4096];
+    while let Some(before) = bytes.strip_suffix(&PAGE) {
+        bytes = before;
+    }
+    &bytes[..bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)]
 }
 
 fn holds_a_batch(bytes: &[u8]) -> io::Result<bool> {

@@ -150,7 +150,11 @@ pub fn journal(dir: &Path) -> PathBuf {
 /// Where the written part of the journal ends; zeros follow.
 pub fn journal_end(dir: &Path) -> u64 {
     let bytes = fs::read(journal(dir)).unwrap();
-    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
+    let mut written = &bytes[..];
+    while let Some(before) = written.strip_suffix(&[0; 4096]) {
+        written = before;
+    }
+    written.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
 /// Zeros from `cut` on, as if nothing more had reached the disk.
