@@ -27,10 +27,9 @@ use fencepost::{
 };
 use fencepost_wire::{
     http::{
-        App,
+        App, Routes,
         gateway::Gateway,
         policy::{Origin, Reload, reload},
-        router,
     },
     log::{Level, Log},
     metrics::Metrics,
@@ -238,7 +237,7 @@ async fn serve(args: &Args, config: Config, policy: Policy, store: Address) -> a
             }
         });
     };
-    let drained = server::serve(listener, router(app.clone()), limits, tls, shutdown).await;
+    let drained = server::serve(listener, Routes::new(app.clone()), limits, tls, shutdown).await;
     for task in [watch, reloads] {
         task.abort();
         let _ = task.await;

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{extract::Request, response::Response};
 use fencepost::{Explanation, policy::identity::Role};
 use fencepost_kernel::{
     FenceKey, Millis, RowKey, Tenant,
@@ -23,7 +20,7 @@ use super::{
 use crate::problem::{Code, Problem};
 
 /// `GET /admin/idempotency/lookup`
-pub(super) async fn lookup(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn lookup(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = call.query()?;
         let one = |name: &str| -> Result<Option<&str>, Problem> {
@@ -128,7 +125,7 @@ fn explained(key: FenceKey, explanation: &Explanation) -> Vec<u8> {
 const PAGE: usize = 100;
 
 /// `GET /admin/idempotency/in-doubt`
-pub(super) async fn in_doubt(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn in_doubt(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Admin, Role::Viewer])?;
         let query = call.query()?;
@@ -202,7 +199,7 @@ fn doubt(key: &RowKey, fence: &Fence) -> Vec<u8> {
 }
 
 /// `POST /admin/idempotency/resolve`
-pub(super) async fn resolve(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn resolve(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Admin])?;
         fences::ask(call, request::resolve(call, &call.json()?)?).await

@@ -7,11 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use axum::{
-    body::Body,
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{body::Body, extract::Request, response::Response};
 use bytes::Bytes;
 use fencepost::{
     moving::{Backup, Error},
@@ -28,7 +24,7 @@ use crate::log::Level;
 const PIECES_MAX: usize = 2;
 
 /// `GET /admin/backup`
-pub(super) async fn backup(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn backup(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Admin])?;
         let backup = call.app.fencepost.backup().await?;

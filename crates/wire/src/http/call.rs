@@ -3,11 +3,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    body::Body,
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{body::Body, extract::Request, response::Response};
 use bytes::Bytes;
 use fencepost::policy::{
     Policy,
@@ -218,7 +214,7 @@ pub(super) fn not_for(method: &Method) -> Problem {
 }
 
 /// Any method that a path of ours does not take.
-pub(super) async fn method_not_allowed(State(_): State<Arc<App>>, request: Request) -> Response {
+pub(super) fn method_not_allowed(request: &Request) -> Response {
     let trace = TraceId::of(request.headers().get("traceparent"));
     not_for(request.method()).response(request.uri().path(), &trace.0).map(Body::new)
 }

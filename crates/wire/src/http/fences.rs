@@ -5,10 +5,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{extract::Request, response::Response};
 use fencepost_kernel::{
     Command, Reply,
     command::PutAlias,
@@ -29,12 +26,12 @@ use crate::{
 };
 
 /// `POST /v1/fences/claim`
-pub(super) async fn claim(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn claim(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| claimed(call, Repetition::Optional).await).await
 }
 
 /// `POST /v1/fences/again`
-pub(super) async fn again(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn again(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| claimed(call, Repetition::Required).await).await
 }
 
@@ -45,17 +42,17 @@ async fn claimed(call: &Call, repetition: Repetition) -> Result<Response, Proble
 }
 
 /// `POST /v1/fences/seal`
-pub(super) async fn seal(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn seal(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| ask(call, request::seal(call, &call.json()?)?).await).await
 }
 
 /// `POST /v1/fences/renew`
-pub(super) async fn renew(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn renew(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| ask(call, request::renew(call, &call.json()?)?).await).await
 }
 
 /// `POST /v1/fences/release`
-pub(super) async fn release(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn release(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| ask(call, request::release(call, &call.json()?)?).await).await
 }
 
@@ -66,7 +63,7 @@ pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Probl
 }
 
 /// `POST /v1/fences/batch`: decided in order, durable in one commit.
-pub(super) async fn batch(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let node = call.json()?;
         let commands = commands(call, &node)?;
@@ -109,7 +106,7 @@ fn commands(call: &Call, node: &Node<'_>) -> Result<Vec<Result<Command, Problem>
 }
 
 /// `PUT /v1/aliases/{name}`
-pub(super) async fn put_alias(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn put_alias(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let name = alias_name(call)?;
         let target = request::target(call, request::object(&call.json()?)?, Repetition::Optional)?;
@@ -119,7 +116,7 @@ pub(super) async fn put_alias(State(app): State<Arc<App>>, request: Request) -> 
 }
 
 /// `GET /v1/aliases/{name}`
-pub(super) async fn get_alias(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn get_alias(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let name = alias_name(call)?;
         let tenant = call.tenant(call.query_tenant()?.as_deref())?;

@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    body::Body,
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{body::Body, extract::Request, response::Response};
 use http::{HeaderValue, header};
 
 use super::App;
@@ -16,12 +12,12 @@ use crate::{
 };
 
 /// `GET /healthz`: the process serves requests.
-pub(super) async fn healthz(State(_): State<Arc<App>>) -> Response {
+pub(super) async fn healthz(_: Arc<App>, _: Request) -> Response {
     json(r#"{"status":"ok"}"#)
 }
 
 /// `GET /readyz`: the store acknowledges.
-pub(super) async fn readyz(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn readyz(app: Arc<App>, request: Request) -> Response {
     match app.fencepost.engine().ready().await {
         Ok(()) => json(r#"{"status":"ready"}"#),
         Err(_) => Problem::new(Code::StoreUnavailable, "the store does not acknowledge")
@@ -32,7 +28,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>, request: Request) -> Res
 }
 
 /// `GET /metrics`
-pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn metrics(app: Arc<App>, _: Request) -> Response {
     let engine = app.fencepost.engine();
     if let Ok(dispatch) = &app.dispatch {
         app.metrics.deliveries.lanes(dispatch.counts(), engine.now());

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{extract::Request, response::Response};
 use fencepost::{
     policy::identity::Role,
     store::{Durability, Node},
@@ -18,7 +15,7 @@ use super::{
 };
 
 /// `GET /admin/nodes`
-pub(super) async fn list(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn list(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Admin, Role::Viewer])?;
         let engine = call.app.fencepost.engine();

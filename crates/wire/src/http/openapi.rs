@@ -1,17 +1,20 @@
 //! `/openapi.json`: the contract in OpenAPI 3.1, made from the same tables that the code uses: the error codes come
-//! from `problem`, and a test holds the paths against the router. A snapshot is committed.
+//! from `problem`, and a test holds the paths against the routes. A snapshot is committed.
 
 mod schemas;
 mod wes;
 
-use axum::{body::Body, response::Response};
+use std::sync::Arc;
+
+use axum::{body::Body, extract::Request, response::Response};
 use http::{HeaderValue, header};
 use serde_json::{Map, Value, json};
 
+use super::App;
 use crate::problem::Code;
 
 /// `GET /openapi.json`
-pub(super) async fn serve() -> Response {
+pub(super) async fn serve(_: Arc<App>, _: Request) -> Response {
     let mut response = Response::new(Body::from(text()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -1,13 +1,10 @@
 //! `/admin/policy`: which policy is in force, and reading its file again without a restart.
 //! Never puts a part of a policy into force: all of it, or none. What is under way ends under the one it began with.
-//! Called by the router, and by `serve` on SIGHUP.
+//! Called as a route, and by `serve` on SIGHUP.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{extract::Request, response::Response};
 use fencepost::policy::{
     Finding, Policy, Severity,
     changes::Changes,
@@ -126,7 +123,7 @@ fn attempt(app: &App, file: &str, how: Reload) -> Result<(Changes, Known), Vec<F
 }
 
 /// `GET /admin/policy`
-pub(super) async fn show(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn show(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Admin, Role::Viewer])?;
         let since = *call.app.origin.since.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,7 +145,7 @@ pub(super) async fn show(State(app): State<Arc<App>>, request: Request) -> Respo
 }
 
 /// `POST /admin/policy`
-pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn post(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Admin])?;
         if !call.body.is_empty() {

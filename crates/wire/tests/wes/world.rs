@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body};
+use axum::body::Body;
 use bytes::Bytes;
 use fencepost::{
     Fencepost,
@@ -29,7 +29,7 @@ use fencepost_kernel::{
     lane::{Answer as Said, Route},
 };
 use fencepost_wire::{
-    http::{App, policy::Origin, router},
+    http::{App, Routes, policy::Origin},
     log::{Level, Log},
     metrics::Metrics,
     sinks::webhook::Egress,
@@ -123,7 +123,7 @@ impl Answer {
 }
 
 pub struct World {
-    router: Router,
+    routes: Routes,
     pub dispatch: Dispatch,
     pub clock: Arc<Hand>,
     pub out: Arc<Out>,
@@ -182,7 +182,7 @@ impl World {
             node,
             store: String::new(),
         };
-        Self { router: router(Arc::new(app)), dispatch, clock, out }
+        Self { routes: Routes::new(Arc::new(app)), dispatch, clock, out }
     }
 
     pub async fn ask(&self, method: Method, path: &str, token: &str, body: impl Into<Body>) -> Answer {
@@ -192,7 +192,7 @@ impl World {
     pub async fn ask_at(&self, method: Method, path: &str, token: &str, body: impl Into<Body>) -> Answer {
         let request = Request::builder().method(method).uri(path);
         let request = request.header("authorization", format!("Bearer {token}")).body(body.into()).unwrap();
-        let (head, body) = self.router.clone().call(request).await.unwrap().into_parts();
+        let (head, body) = self.routes.clone().call(request).await.unwrap().into_parts();
         let text = body.collect().await.unwrap().to_bytes();
         let json = serde_json::from_slice(&text).unwrap_or_else(|bad| panic!("{bad}: {text:?}"));
         Answer { status: head.status.as_u16(), headers: head.headers, text, json }

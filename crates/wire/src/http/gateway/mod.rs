@@ -18,11 +18,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    body::Body,
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{body::Body, extract::Request, response::Response};
 use fencepost::{
     Claim, idempotency_key,
     policy::{NoScope, Policy},
@@ -127,7 +123,7 @@ impl Gateway {
 }
 
 /// Any request that is for none of our own paths.
-pub(super) async fn serve(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     spell(&mut parts);
     let policy = app.policy();

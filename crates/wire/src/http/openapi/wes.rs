@@ -1,4 +1,4 @@
-//! The part of the document about `/wes/v1`. Says what the routes do; a test holds its paths against the router.
+//! The part of the document about `/wes/v1`. Says what the routes do; a test holds its paths against the routes.
 
 mod schemas;
 

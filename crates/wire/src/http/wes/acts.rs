@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{extract::Request, response::Response};
 use fencepost::policy::identity::Warehouses;
 use fencepost_kernel::{LaneId, Reply, command::Act, lane::Place};
 
@@ -22,7 +19,7 @@ use crate::{
 };
 
 /// `POST /wes/v1/dispatch/lanes/{lane}/skip`
-pub(in crate::http) async fn skip(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn skip(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let by = call.caller.id.clone();
         act(call, "skip", |call| {
@@ -37,7 +34,7 @@ pub(in crate::http) async fn skip(State(app): State<Arc<App>>, request: Request)
 }
 
 /// `POST /wes/v1/dispatch/lanes/{lane}/pause`
-pub(in crate::http) async fn pause(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn pause(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let by = call.caller.id.clone();
         act(call, "pause", |call| {
@@ -50,7 +47,7 @@ pub(in crate::http) async fn pause(State(app): State<Arc<App>>, request: Request
 }
 
 /// `POST /wes/v1/dispatch/lanes/{lane}/resume`
-pub(in crate::http) async fn resume(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn resume(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| act(call, "resume", |_| Ok(Act::Resume)).await).await
 }
 

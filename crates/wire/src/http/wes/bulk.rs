@@ -7,10 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{extract::Request, response::Response};
 use fencepost_kernel::{
     LaneId, Tenant,
     command::LetterVerdict,
@@ -71,7 +68,7 @@ struct Tally {
 }
 
 /// `POST /wes/v1/dispatch/dlq/redrive`
-pub(in crate::http) async fn redrive_many(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn redrive_many(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = Query::of(call)?;
         let reach = Reach::of(call, query.one("planner_id")?, ACTORS)?;

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{extract::Request, response::Response};
 use fencepost::dispatch::{Dispatch, LaneView};
 use fencepost_kernel::{LaneId, lane::Place};
 
@@ -25,7 +22,7 @@ const READ_MAX: usize = 1_000;
 const STATES: [&str; 6] = ["idle", "waiting", "delivering", "retrying", "paused", "blocked"];
 
 /// `GET /wes/v1/dispatch/lanes`
-pub(in crate::http) async fn list(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn list(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = Query::of(call)?;
         let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
@@ -77,7 +74,7 @@ async fn page(
 }
 
 /// `GET /wes/v1/dispatch/lanes/{lane}`
-pub(in crate::http) async fn one(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn one(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = Query::of(call)?;
         let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;

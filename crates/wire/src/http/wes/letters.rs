@@ -3,10 +3,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{extract::Request, response::Response};
 use fencepost::dispatch::{Dispatch, Letter};
 use fencepost_kernel::{
     LaneId, Reply,
@@ -123,7 +120,7 @@ pub(super) async fn page(
 }
 
 /// `GET /wes/v1/dispatch/dlq`
-pub(in crate::http) async fn list(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn list(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = Query::of(call)?;
         let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
@@ -138,7 +135,7 @@ pub(in crate::http) async fn list(State(app): State<Arc<App>>, request: Request)
 }
 
 /// `GET /wes/v1/dispatch/dlq/{id}`
-pub(in crate::http) async fn one(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn one(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = Query::of(call)?;
         let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
@@ -149,7 +146,7 @@ pub(in crate::http) async fn one(State(app): State<Arc<App>>, request: Request) 
 }
 
 /// `POST /wes/v1/dispatch/dlq/{id}/redrive`
-pub(in crate::http) async fn redrive(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn redrive(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let force = if call.body.is_empty() { None } else { force(request::object(&call.json()?)?)? };
         decide(call, "redrive", LetterVerdict::Redrive { force }).await
@@ -158,7 +155,7 @@ pub(in crate::http) async fn redrive(State(app): State<Arc<App>>, request: Reque
 }
 
 /// `POST /wes/v1/dispatch/dlq/{id}/discard`
-pub(in crate::http) async fn discard(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn discard(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let why = request::text(request::object(&call.json()?)?, "why")?.to_owned();
         decide(call, "discard", LetterVerdict::Discard { why }).await

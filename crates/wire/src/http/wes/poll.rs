@@ -3,10 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{extract::Request, response::Response};
 use fencepost::{
     dispatch::{Dispatch, LaneView},
     policy::identity::Role,
@@ -34,7 +31,7 @@ const READ_MAX: usize = 100;
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// `GET /wes/v1/dispatch/pending`
-pub(in crate::http) async fn pending(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn pending(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Executor])?;
         let dispatch = dispatch(call)?;
@@ -106,7 +103,7 @@ async fn page(
 }
 
 /// `POST /wes/v1/dispatch/ack`
-pub(in crate::http) async fn ack(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn ack(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Executor])?;
         let dispatch = dispatch(call)?;

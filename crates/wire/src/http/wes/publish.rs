@@ -3,10 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{extract::Request, response::Response};
 use bytes::Bytes;
 use fencepost::dispatch::{Publication, SCOPE};
 use fencepost_kernel::{
@@ -39,7 +36,7 @@ use crate::{
 const EVENTS_MAX: usize = 1_000;
 
 /// `POST /wes/v1/dispatch/events`
-pub(in crate::http) async fn events(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn events(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let planner = planner(call)?;
         dispatch(call)?;

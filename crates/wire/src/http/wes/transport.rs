@@ -3,10 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{extract::Request, response::Response};
 use bytes::Bytes;
 use fencepost::policy::{duration, identity::Role};
 use fencepost_kernel::{
@@ -39,7 +36,7 @@ const SECRET_BYTES_MAX: usize = 1_024;
 const TOPIC_BYTES_MAX: usize = 249;
 
 /// `PUT /wes/v1/warehouses/{warehouse_id}/transport`
-pub(in crate::http) async fn put(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn put(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let planner = planner(call)?;
         let dispatch = dispatch(call)?;
@@ -70,7 +67,7 @@ pub(in crate::http) async fn put(State(app): State<Arc<App>>, request: Request) 
 }
 
 /// `GET /wes/v1/warehouses/{warehouse_id}/transport`
-pub(in crate::http) async fn get(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(in crate::http) async fn get(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = Query::of(call)?;
         let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;

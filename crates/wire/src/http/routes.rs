@@ -1,0 +1,162 @@
+//! Every route: a path, the methods that it takes, and what answers them. What is nobody's is the gateway's.
+//! Allocates once a request: for the future of its answer.
+//! Called by the front.
+
+use std::{
+    convert::Infallible,
+    error::Error,
+    future::ready,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use axum::{body::Body, extract::Request, response::Response};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{HeaderValue, Method, header};
+use tower_service::Service;
+
+use super::{App, admin, backup, call, fences, gateway, health, nodes, openapi, policy, wes};
+
+type Answer = BoxFuture<'static, Result<Response, Infallible>>;
+type Handler = fn(Arc<App>, Request) -> Answer;
+
+macro_rules! handler {
+    ($route:path) => {
+        |app, request| Box::pin(async move { Ok($route(app, request).await) })
+    };
+}
+
+/// What answers the methods of a path.
+#[derive(Clone, Copy, Default)]
+struct Methods {
+    get: Option<Handler>,
+    post: Option<Handler>,
+    put: Option<Handler>,
+}
+
+fn get(handler: Handler) -> Methods {
+    Methods { get: Some(handler), ..Methods::default() }
+}
+
+fn post(handler: Handler) -> Methods {
+    Methods { post: Some(handler), ..Methods::default() }
+}
+
+fn put(handler: Handler) -> Methods {
+    Methods { put: Some(handler), ..Methods::default() }
+}
+
+fn methods(path: &str) -> Option<Methods> {
+    let between = |before: &str, after: &str| {
+        let name = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+        name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
+    };
+    Some(match path {
+        "/v1/fences/claim" => post(handler!(fences::claim)),
+        "/v1/fences/again" => post(handler!(fences::again)),
+        "/v1/fences/seal" => post(handler!(fences::seal)),
+        "/v1/fences/renew" => post(handler!(fences::renew)),
+        "/v1/fences/release" => post(handler!(fences::release)),
+        "/v1/fences/batch" => post(handler!(fences::batch)),
+        "/wes/v1/dispatch/events" => post(handler!(wes::publish::events)),
+        "/wes/v1/dispatch/lanes" => get(handler!(wes::lanes::list)),
+        "/wes/v1/dispatch/dlq" => get(handler!(wes::letters::list)),
+        "/wes/v1/dispatch/dlq/redrive" => post(handler!(wes::redrive_many)),
+        "/wes/v1/dispatch/pending" => get(handler!(wes::poll::pending)),
+        "/wes/v1/dispatch/ack" => post(handler!(wes::poll::ack)),
+        "/admin/idempotency/lookup" => get(handler!(admin::lookup)),
+        "/admin/idempotency/in-doubt" => get(handler!(admin::in_doubt)),
+        "/admin/idempotency/resolve" => post(handler!(admin::resolve)),
+        "/admin/policy" => Methods { post: Some(handler!(policy::post)), ..get(handler!(policy::show)) },
+        "/admin/nodes" => get(handler!(nodes::list)),
+        "/admin/backup" => get(handler!(backup::backup)),
+        "/healthz" => get(handler!(health::healthz)),
+        "/readyz" => get(handler!(health::readyz)),
+        "/metrics" => get(handler!(health::metrics)),
+        "/openapi.json" => get(handler!(openapi::serve)),
+        _ if between("/v1/aliases/", "") => {
+            Methods { get: Some(handler!(fences::get_alias)), ..put(handler!(fences::put_alias)) }
+        }
+        _ if between("/wes/v1/warehouses/", "/transport") => {
+            Methods { get: Some(handler!(wes::transport::get)), ..put(handler!(wes::transport::put)) }
+        }
+        _ if between("/wes/v1/dispatch/lanes/", "") => get(handler!(wes::lanes::one)),
+        _ if between("/wes/v1/dispatch/lanes/", "/skip") => post(handler!(wes::skip)),
+        _ if between("/wes/v1/dispatch/lanes/", "/pause") => post(handler!(wes::pause)),
+        _ if between("/wes/v1/dispatch/lanes/", "/resume") => post(handler!(wes::resume)),
+        _ if between("/wes/v1/dispatch/dlq/", "") => get(handler!(wes::letters::one)),
+        _ if between("/wes/v1/dispatch/dlq/", "/redrive") => post(handler!(wes::letters::redrive)),
+        _ if between("/wes/v1/dispatch/dlq/", "/discard") => post(handler!(wes::letters::discard)),
+        _ => return None,
+    })
+}
+
+impl Methods {
+    fn handler(&self, method: &Method) -> Option<Handler> {
+        match *method {
+            Method::GET | Method::HEAD => self.get,
+            Method::POST => self.post,
+            Method::PUT => self.put,
+            _ => None,
+        }
+    }
+
+    fn names(&self) -> HeaderValue {
+        let named = [("PUT", self.put), ("GET,HEAD", self.get), ("POST", self.post)];
+        let names: Vec<_> = named.into_iter().filter_map(|(name, handler)| handler.map(|_| name)).collect();
+        HeaderValue::from_str(&names.join(",")).unwrap_or(HeaderValue::from_static(""))
+    }
+}
+
+/// All routes, as a service.
+#[derive(Clone)]
+pub struct Routes(Arc<App>);
+
+impl Routes {
+    /// Serves `app`.
+    pub fn new(app: Arc<App>) -> Self {
+        Self(app)
+    }
+}
+
+impl<B> Service<http::Request<B>> for Routes
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Answer {
+        let (app, request) = (self.0.clone(), request.map(Body::new));
+        let Some(methods) = methods(request.uri().path()) else {
+            return Box::pin(async move { Ok(gateway::serve(app, request).await) });
+        };
+        match methods.handler(request.method()) {
+            Some(handler) if request.method() == Method::HEAD => Box::pin(headed(handler(app, request))),
+            Some(handler) => handler(app, request),
+            None => {
+                let mut response = call::method_not_allowed(&request);
+                response.headers_mut().insert(header::ALLOW, methods.names());
+                Box::pin(ready(Ok(response)))
+            }
+        }
+    }
+}
+
+// As long as the body of a GET would be, and without it.
+async fn headed(answer: Answer) -> Result<Response, Infallible> {
+    let response = answer.await?;
+    let len = http_body::Body::size_hint(response.body()).exact();
+    let mut response = response.map(|_| Body::empty());
+    if let Some(len) = len {
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(len.into());
+    }
+    Ok(response)
+}
