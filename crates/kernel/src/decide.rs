@@ -118,18 +118,18 @@ fn put_alias(put: &PutAlias, rows: &impl Rows, now: Millis) -> Decision {
         && known.target == put.target.key
         && known.receipt == *receipt
     {
-        return Decision::reply(Reply::Aliased { replay: true, alias: known.clone().into() });
+        return Decision::reply(Reply::Aliased { replay: true, alias: known.clone() });
     }
-    let alias = Alias {
+    let alias = Arc::new(Alias {
         tenant: put.target.tenant.clone(),
         name: put.name.clone(),
         scope: put.target.scope.name.clone(),
         target: put.target.key,
         receipt: receipt.clone(),
         at: now,
-    };
+    });
     let writes = vec![write(rows, key, Some(Record::Alias(alias.clone())))];
-    Decision::new(writes, Reply::Aliased { replay: false, alias: alias.into() })
+    Decision::new(writes, Reply::Aliased { replay: false, alias })
 }
 
 fn observe(observe: &Observe, rows: &impl Rows, now: Millis) -> Decision {
@@ -138,7 +138,7 @@ fn observe(observe: &Observe, rows: &impl Rows, now: Millis) -> Decision {
     let key = RowKey::trace(observe.key);
     let mut trace = match rows.row(&key).map(|row| &row.record) {
         // A trace of an earlier life of the key says nothing about this one.
-        Some(Record::Trace(trace)) if trace.first_seen == fence.first_seen => trace.clone(),
+        Some(Record::Trace(trace)) if trace.first_seen == fence.first_seen => Trace::clone(trace),
         _ => Trace { first_seen: fence.first_seen, ..Trace::default() },
     };
     trace.replays += observe.replays;
@@ -148,7 +148,7 @@ fn observe(observe: &Observe, rows: &impl Rows, now: Millis) -> Decision {
     trace.recent.drain(..surplus);
     // Beside a doubt, which never goes by itself, the counts still do: one sighting must not stay for ever.
     trace.expires = fence.expires_at().or(Some(now.plus(RETAIN_MS_DEFAULT)));
-    Decision::new(vec![write(rows, key, Some(Record::Trace(trace)))], Reply::Done)
+    Decision::new(vec![write(rows, key, Some(Record::Trace(trace.into())))], Reply::Done)
 }
 
 fn sweep(key: RowKey, rows: &impl Rows, now: Millis) -> Decision {

@@ -292,10 +292,10 @@ pub enum Record {
     VersionHead(VersionHead),
     /// See [`AgainHead`].
     AgainHead(AgainHead),
-    /// See [`Alias`].
-    Alias(Alias),
+    /// See [`Alias`]. Shared, as what is larger than the rest: every record takes the room of the largest.
+    Alias(Arc<Alias>),
     /// See [`Trace`].
-    Trace(Trace),
+    Trace(Arc<Trace>),
     /// See [`Route`]. Shared, as all that belongs to lanes: it is handed around far more often than it changes.
     Route(Arc<Route>),
     /// See [`Lane`].

@@ -19,6 +19,9 @@ pub const DEPTH_MAX: usize = 64;
 /// A document may hold this many values: a few megabytes of `[0,0,…` must not become a hundred in memory.
 pub const VALUES_MAX: usize = 250_000;
 
+/// Names of one object that are compared each with each.
+const COMPARED_MAX: usize = 12;
+
 /// A value with the exact text it was written as.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node<'a> {
@@ -385,7 +388,12 @@ impl<'a> Reader<'a> {
     }
 }
 
+// A few are compared with each other, many are sorted first.
 fn repeated(members: &[(Cow<'_, str>, Node<'_>)]) -> Option<String> {
+    if members.len() <= COMPARED_MAX {
+        let before = |at: usize| members[..at].iter().any(|(name, _)| *name == members[at].0);
+        return (1..members.len()).find(|at| before(*at)).map(|at| members[at].0.to_string());
+    }
     let mut names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();
     names.sort_unstable();
     names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].to_owned())

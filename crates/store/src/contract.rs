@@ -155,6 +155,11 @@ pub trait Store: Send + Sync + 'static {
     /// Lets a duplicate be answered without a queue or an allocation.
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>>;
 
+    /// What [`Store::peek`] would say, if that is in memory anyway; none where somebody would have to look.
+    fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
+        self.peek(key)
+    }
+
     /// What the row probably is, without asking anybody: what this process wrote there last, or nothing. Good enough to
     /// decide a write over, since the commit compares; never to answer from. None where guessing does not pay.
     fn guess(&self, key: &RowKey) -> Option<Loaded> {

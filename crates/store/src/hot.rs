@@ -11,8 +11,8 @@ use fencepost_kernel::{
 };
 use quick_cache::{Weighter, sync::Cache};
 
-/// What a row weighs beside its receipt and its body, roughly.
-const ROW_BYTES: usize = 384;
+/// What a row weighs beside its receipt and its body, roughly: the record, its texts, and its place here.
+const ROW_BYTES: usize = 768;
 /// Larger rows would push out too many others.
 const ROW_BYTES_MAX: usize = 64 << 10;
 

@@ -21,8 +21,6 @@ use crate::deliveries::Figures;
 /// Tenants with series of their own.
 const TENANTS_MAX: usize = 200;
 
-type ByScope = Vec<(&'static str, String)>;
-
 /// What a decision is counted under. Shares its names, so that counting costs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Labels {
@@ -47,6 +45,12 @@ impl Eq for Scoped {}
 impl Hash for Scoped {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.name.hash(state);
+    }
+}
+
+impl EncodeLabelSet for Scoped {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        ("scope", self.0.name.as_str()).encode(encoder.encode_label())
     }
 }
 
@@ -85,7 +89,7 @@ pub struct Metrics {
     registry: Arc<Registry>,
     decisions: Family<Labels, Counter>,
     drops: Family<Drops, Counter>,
-    seal_seconds: Family<ByScope, Histogram, fn() -> Histogram>,
+    seal_seconds: Family<Scoped, Histogram, fn() -> Histogram>,
     diff_operations: Histogram,
     batch_commands: Histogram,
     commit_seconds: Histogram,
@@ -175,8 +179,8 @@ impl Metrics {
     }
 
     /// Records how long a key took from its first claim to its seal.
-    pub fn sealed(&self, scope: &str, took_ms: u64) {
-        self.seal_seconds.get_or_create(&vec![("scope", scope.to_owned())]).observe(took_ms as f64 / 1_000.0);
+    pub fn sealed(&self, scope: &Arc<Scope>, took_ms: u64) {
+        self.seal_seconds.get_or_create(&Scoped(scope.clone())).observe(took_ms as f64 / 1_000.0);
     }
 
     /// Records the size of a diff.

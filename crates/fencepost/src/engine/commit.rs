@@ -2,8 +2,9 @@
 //! next one. Never releases a reply before the commit it depends on is durable, and never runs two commits at once.
 //! Runs on a thread of its own, or under the simulator.
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
+use ahash::HashSet;
 use fencepost_kernel::{
     Command, Decision, FenceKey, Millis, Reply, RowKey, decide,
     fence::{Record, State},
@@ -181,9 +182,9 @@ async fn attempt(
     let now = shared.time.now();
     let mut sets: Vec<WriteSet> = Vec::with_capacity(commands.len());
     let mut decided = Vec::with_capacity(commands.len());
-    let mut written = BTreeSet::new();
+    let mut written = HashSet::default();
     // Rows that tell a position once the store has given it, and the job whose commands wait for one.
-    let mut unplaced = BTreeSet::new();
+    let mut unplaced = HashSet::default();
     let mut waits = None;
     for Asked { job, command, read_at, guessed } in asked {
         if waits == Some(*job) || touches(command, &world, &unplaced) {
@@ -230,7 +231,7 @@ async fn attempt(
         }
     })?;
     let positions = positions(shared, &sets, &verdicts).await;
-    let moved: BTreeSet<RowKey> = verdicts
+    let moved: HashSet<RowKey> = verdicts
         .iter()
         .zip(&sets)
         .filter(|(verdict, _)| !verdict.applied())

@@ -1,6 +1,7 @@
 //! Guesses instead of reads: what this engine wrote last is mostly what is there, and a key that it never saw is mostly
 //! new. A write that was decided over a wrong guess is refused by the store, and decided again over what is there.
-//! Never answers from a guess. Used by the read loop of an engine on a shared store.
+//! Never answers from a guess. Used by the read loop of an engine on a shared store; elsewhere only to leave out a look at what is
+//! probably not there.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -22,7 +23,7 @@ pub(super) struct Luck(Mutex<(u32, u32)>);
 
 impl Luck {
     /// Whether to guess once more. Where it does not pay, every look makes it a little more likely again.
-    fn holds(&self) -> bool {
+    pub(super) fn holds(&self) -> bool {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (guessed, missed) = &mut *counts;
         let holds = *missed * MISSES_MAX <= *guessed + MISSES_MAX;

@@ -13,7 +13,6 @@ mod sightings;
 mod waiters;
 
 use std::{
-    collections::BTreeMap,
     fmt,
     sync::{
         Arc,
@@ -22,6 +21,7 @@ use std::{
     time::Duration,
 };
 
+use ahash::HashMap;
 use fencepost_kernel::{
     Command, FenceKey, Millis, Reply, Row, RowKey, Rows, Tenant, decide, decide::footprint, fence::Alias,
     fence::Record, fence::Sighting, lane::Append,
@@ -159,6 +159,16 @@ impl WeakEngine {
 
 type Answer = oneshot::Receiver<Result<Vec<Reply>, Error>>;
 
+/// What a first look at a claim's rows came to.
+enum Seen {
+    /// It needs no commit.
+    Answer(Reply),
+    /// It has something to write.
+    Unwritten,
+    /// Nobody looked: it is probably new.
+    Nothing,
+}
+
 /// Rows peeked for one command.
 struct Snapshot(Vec<(RowKey, Loaded)>);
 
@@ -278,15 +288,20 @@ impl Engine {
 
     /// The reply to one command, once everything it depends on is durable.
     pub async fn ask(&self, command: &Command) -> Result<Reply, Error> {
+        let mut seen = Seen::Unwritten;
         // Where rows are far away, the read loop looks for many commands at once.
-        if !self.shared.shared
-            && let Command::Claim(_) = command
-            && let Some(reply) = self.glance(command).await?
-        {
+        if !self.shared.shared && matches!(command, Command::Claim(_)) {
+            seen = self.glance(command).await?;
+        }
+        if let Seen::Answer(reply) = seen {
             return Ok(reply);
         }
         let mut replies = self.submit(vec![command.clone()]).await?;
-        replies.pop().ok_or_else(|| Error::Unknown("no reply".to_owned()))
+        let reply = replies.pop().ok_or_else(|| Error::Unknown("no reply".to_owned()))?;
+        if let Seen::Nothing = seen {
+            self.shared.luck.note(1, usize::from(!matches!(reply, Reply::New(_))));
+        }
+        Ok(reply)
     }
 
     /// The replies to several commands, decided in order and made durable in one commit. On a shared store what others have
@@ -341,7 +356,7 @@ impl Engine {
     }
 
     /// What a name stands for, if it is known.
-    pub async fn alias(&self, tenant: &Tenant, name: &str) -> Result<Option<Alias>, Error> {
+    pub async fn alias(&self, tenant: &Tenant, name: &str) -> Result<Option<Arc<Alias>>, Error> {
         let row = self.load(&[RowKey::alias(tenant, name)]).await?.pop().flatten();
         Ok(row.and_then(|row| match &row.record {
             Record::Alias(alias) => Some(alias.clone()),
@@ -349,25 +364,35 @@ impl Engine {
         }))
     }
 
-    // A decision over synced rows that writes nothing is final and needs no commit.
-    async fn glance(&self, command: &Command) -> Result<Option<Reply>, Error> {
+    // A decision over synced rows that writes nothing is final and needs no commit. Most claims are of new keys: as long
+    // as that holds, a row that is not in memory is looked for once, where the claim is committed.
+    async fn glance(&self, command: &Command) -> Result<Seen, Error> {
         // The time of the question, not of the rows: old rows judged at a later time would lapse although renewed since.
         let now = self.now();
         let mut keys = Vec::with_capacity(1);
         footprint(command, &mut |key| keys.push(key));
-        // Several rows must be of one moment, which only a load promises.
-        let rows = match (&keys[..], keys.first().and_then(|key| self.shared.store.peek(key))) {
-            ([key], Some(row)) => vec![(*key, row?)],
-            _ => keys.iter().copied().zip(self.load(&keys).await?).collect(),
+        let store = &self.shared.store;
+        let known = match keys[..] {
+            [key] => match store.recall(&key) {
+                None if self.shared.luck.holds() => return Ok(Seen::Nothing),
+                None => store.peek(&key),
+                known => known,
+            },
+            // Several rows must be of one moment, which only a load promises.
+            _ => None,
+        };
+        let rows = match known {
+            Some(row) => vec![(keys[0], row?)],
+            None => keys.iter().copied().zip(self.load(&keys).await?).collect(),
         };
         let decision = decide(command, &Snapshot(rows), now);
         if !decision.only_answers() {
-            return Ok(None);
+            return Ok(Seen::Unwritten);
         }
         if let Some(target) = command.target() {
             self.shared.note(target.key, &decision.reply, now);
         }
-        Ok(Some(decision.reply))
+        Ok(Seen::Answer(decision.reply))
     }
 
     async fn within_patience<T>(&self, read: BoxFuture<'_, Result<T, fencepost_store::Error>>) -> Result<T, Error> {
@@ -434,7 +459,7 @@ impl Shared {
 
 /// The rows of one commit, with what its earlier commands wrote.
 #[derive(Default)]
-struct World(BTreeMap<RowKey, Loaded>);
+struct World(HashMap<RowKey, Loaded>);
 
 impl Rows for World {
     fn row(&self, key: &RowKey) -> Option<&Row> {

@@ -1,8 +1,9 @@
 //! The rows that a batch of commands stands on: read together, and seen with what earlier commands of the batch wrote.
 //! Never reads a row twice for one batch. Called by the read loop and the commit loop.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
+use ahash::HashSet;
 use fencepost_kernel::{
     Command, Millis, Row, RowKey, Rows, Write,
     command::CommitId,
@@ -44,7 +45,7 @@ pub(super) async fn load(shared: &Shared, commands: &[&Command], known: World) -
 pub(super) fn leans<'a>(
     command: &Command,
     world: &'a World,
-    written: &'a BTreeSet<RowKey>,
+    written: &'a HashSet<RowKey>,
     own: &'a [Write],
 ) -> impl Iterator<Item = (RowKey, Option<CommitId>)> + use<'a> {
     let keys = if written.is_empty() { Vec::new() } else { looked_at(command, world) };
@@ -53,7 +54,7 @@ pub(super) fn leans<'a>(
 }
 
 /// Whether a command looks at one of these rows.
-pub(super) fn touches(command: &Command, world: &World, keys: &BTreeSet<RowKey>) -> bool {
+pub(super) fn touches(command: &Command, world: &World, keys: &HashSet<RowKey>) -> bool {
     !keys.is_empty() && looked_at(command, world).iter().any(|key| keys.contains(key))
 }
 

@@ -65,7 +65,7 @@ fn holder(reader: &mut Reader, node: &Node) -> Option<Holder> {
     let tokens = fields.get("credentials").map(|list| credentials(reader, list, "a credential")).unwrap_or_default();
     let certificates =
         fields.get("certificates").map(|list| credentials(reader, list, "a certificate")).unwrap_or_default();
-    Some(Holder { identity: Identity { id: name, roles, warehouses }, tokens, certificates })
+    Some(Holder { identity: Identity::new(name, roles, warehouses), tokens, certificates })
 }
 
 /// Tenants that are nobody's credential: a webhook's route and a queue's group have them by default.

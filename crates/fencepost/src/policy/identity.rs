@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use fencepost_kernel::Tenant;
 use sha2::{Digest as _, Sha256};
 
 pub use super::directory::{Directory, Prepared, Refresh, dev_holders};
@@ -78,17 +79,24 @@ pub struct Identity {
     pub roles: BTreeSet<Role>,
     /// Where it may do it.
     pub warehouses: Warehouses,
+    tenant: Tenant,
 }
 
 impl Identity {
     /// An identity with these roles, in the warehouses named.
     pub fn new(id: impl Into<String>, roles: impl IntoIterator<Item = Role>, warehouses: Warehouses) -> Self {
-        Self { id: id.into(), roles: roles.into_iter().collect(), warehouses }
+        let id = id.into();
+        Self { tenant: Tenant::new(id.as_str()), id, roles: roles.into_iter().collect(), warehouses }
     }
 
     /// Whether it has this role.
     pub fn has(&self, role: Role) -> bool {
         self.roles.contains(&role)
+    }
+
+    /// Whose its keys are, where they can be its own.
+    pub fn tenant(&self) -> &Tenant {
+        &self.tenant
     }
 
     /// Whether keys can be its own: admins and viewers only look at those of others.

@@ -48,6 +48,8 @@ struct Pulled {
     inner: Memory,
     broken: AtomicBool,
     commits: AtomicUsize,
+    /// How often somebody looked, as on a disk.
+    peeks: AtomicUsize,
 }
 
 impl Store for Pulled {
@@ -60,7 +62,12 @@ impl Store for Pulled {
     }
 
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, store::Error>> {
+        self.peeks.fetch_add(1, Ordering::SeqCst);
         self.inner.peek(key)
+    }
+
+    fn recall(&self, _: &RowKey) -> Option<Result<Loaded, store::Error>> {
+        None
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, store::Error>> {
@@ -129,4 +136,21 @@ fn a_fencepost_outlives_the_runtime_it_was_opened_on() {
     let once = runtime().block_on(over(Arc::new(Memory::default()), Hand::new(), Limits::default()));
     let claimed = runtime().block_on(once.scope("JOB").key([("id", "a")]).claim());
     assert!(matches!(claimed, Ok(Claimed::New(_))));
+}
+
+#[tokio::test]
+async fn new_keys_are_looked_for_once_and_old_ones_mostly_answered_without_the_queue() {
+    let store = Arc::new(Pulled::default());
+    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let keys = 200;
+    let key = |number: usize| once.scope("JOB").key([("id", number.to_string())]);
+    for number in 0..keys {
+        key(number).run(async |_| Ok::<_, fencepost::Failure<String>>(fencepost::Done::new("E", "1"))).await.unwrap();
+    }
+    assert_eq!(store.peeks.load(Ordering::SeqCst), 0, "the commit looks anyway");
+    for number in 0..keys {
+        assert!(matches!(key(number).claim().await.unwrap(), Claimed::Duplicate(_)), "{number}");
+    }
+    let looked = store.peeks.load(Ordering::SeqCst);
+    assert!(looked > keys / 2, "{looked} of {keys} were answered at once");
 }

@@ -143,7 +143,7 @@ fn long_receipt() -> Receipt {
 fn alias_of(receipt: Receipt) -> (RowKey, Record) {
     let (tenant, name, scope) = (Tenant::new("acme"), "name".to_owned(), "SCOPE".to_owned());
     let alias = Alias { tenant, name, scope, target: FenceKey([2; 32]), receipt, at: Millis(5) };
-    (RowKey { kind: Kind::Alias, id: [1; 32] }, Record::Alias(alias))
+    (RowKey { kind: Kind::Alias, id: [1; 32] }, Record::Alias(alias.into()))
 }
 
 #[test]

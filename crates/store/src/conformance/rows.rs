@@ -48,15 +48,18 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
         Kind::AgainHead => {
             Record::AgainHead(fencepost_kernel::fence::AgainHead { last: value, sealed: false, expires: None })
         }
-        Kind::Alias => Record::Alias(Alias {
-            tenant: Tenant::new("acme"),
-            name: value.to_string(),
-            scope: "BOOKING".to_owned(),
-            target: fencepost_kernel::FenceKey([7; 32]),
-            receipt: receipt(value),
-            at: NOW,
-        }),
-        Kind::Trace => Record::Trace(Trace { replays: value, ..Trace::default() }),
+        Kind::Alias => Record::Alias(
+            Alias {
+                tenant: Tenant::new("acme"),
+                name: value.to_string(),
+                scope: "BOOKING".to_owned(),
+                target: fencepost_kernel::FenceKey([7; 32]),
+                receipt: receipt(value),
+                at: NOW,
+            }
+            .into(),
+        ),
+        Kind::Trace => Record::Trace(Trace { replays: value, ..Trace::default() }.into()),
         Kind::Tail => Record::Tail(Tail { last: value }),
         Kind::Entry => Record::Entry(entry(value).into()),
         Kind::Cancelled => Record::Cancelled(Cancelled { by: value.to_string(), expires: Millis(u64::MAX) }),

@@ -58,7 +58,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, hot_bytes: 96 << 20, unsynced_loses_acknowledged_writes: false }
+        Self { cache_bytes: 64 << 20, hot_bytes: 128 << 20, unsynced_loses_acknowledged_writes: false }
     }
 }
 
@@ -300,6 +300,10 @@ impl Store for Embedded {
 
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
         Some(self.row(None, key))
+    }
+
+    fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
+        self.hot_row(key).map(|row| Ok(Some(row)))
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {

@@ -2,11 +2,9 @@
 //! Never outlives a commit: whatever was loaded before or during one is forgotten when it ends.
 //! Called by the embedded store's load and commit.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ahash::HashMap;
 use fencepost_kernel::RowKey;
 
 use crate::{contract::Loaded, judge::Known};

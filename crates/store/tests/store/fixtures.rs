@@ -110,28 +110,34 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
         Record::VersionHead(VersionHead { version: Version::Text("1.2.3".to_owned()) }),
         Record::AgainHead(AgainHead { last: 2, sealed: false, expires: None }),
         Record::AgainHead(AgainHead { last: 3, sealed: true, expires: Some(at(5)) }),
-        Record::Alias(Alias {
-            tenant: Tenant::new("nexa"),
-            name: "latest".to_owned(),
-            scope: "REPORT".to_owned(),
-            target: FenceKey([6; 32]),
-            receipt,
-            at: at(10),
-        }),
-        Record::Trace(Trace::default()),
-        Record::Trace(Trace {
-            first_seen: at(0),
-            replays: 300,
-            conflicts: 1,
-            recent: vec![
-                (at(1), Sighting::Duplicate),
-                (at(2), Sighting::Conflict),
-                (at(3), Sighting::InFlight),
-                (at(4), Sighting::Stale),
-                (at(5), Sighting::InDoubt),
-            ],
-            expires: Some(at(604_800_000)),
-        }),
+        Record::Alias(
+            Alias {
+                tenant: Tenant::new("nexa"),
+                name: "latest".to_owned(),
+                scope: "REPORT".to_owned(),
+                target: FenceKey([6; 32]),
+                receipt,
+                at: at(10),
+            }
+            .into(),
+        ),
+        Record::Trace(Trace::default().into()),
+        Record::Trace(
+            Trace {
+                first_seen: at(0),
+                replays: 300,
+                conflicts: 1,
+                recent: vec![
+                    (at(1), Sighting::Duplicate),
+                    (at(2), Sighting::Conflict),
+                    (at(3), Sighting::InFlight),
+                    (at(4), Sighting::Stale),
+                    (at(5), Sighting::InDoubt),
+                ],
+                expires: Some(at(604_800_000)),
+            }
+            .into(),
+        ),
     ];
     addressed(records)
 }
@@ -167,7 +173,9 @@ fn rows_v2() -> Vec<(RowKey, Row)> {
     };
     let alias = |receipt: &Receipt| {
         let (tenant, name, scope) = (Tenant::new("nexa"), "latest".to_owned(), "REPORT".to_owned());
-        Record::Alias(Alias { tenant, name, scope, target: FenceKey([6; 32]), receipt: receipt.clone(), at: at(10) })
+        Record::Alias(
+            Alias { tenant, name, scope, target: FenceKey([6; 32]), receipt: receipt.clone(), at: at(10) }.into(),
+        )
     };
     addressed(receipts.iter().map(fence).chain(receipts.iter().map(alias)).collect())
 }

@@ -136,7 +136,7 @@ fn only_a_sealed_fence_has_a_time_to_live() {
         (Kind::Fence, fence(State::Pending { lease_expires: NOW, on_lapse: OnLapse::Hold, forget_at: None })),
         (Kind::Fence, fence(State::Released { at: NOW, expires: NOW.plus(1) })),
         (Kind::AgainHead, Record::AgainHead(AgainHead { last: 1, sealed: true, expires })),
-        (Kind::Trace, Record::Trace(Trace { expires, ..Trace::default() })),
+        (Kind::Trace, Record::Trace(Trace { expires, ..Trace::default() }.into())),
     ];
     for (kind, record) in lasting {
         server.cli(&["FLUSHALL"]);

@@ -40,14 +40,20 @@ impl Call {
     ) -> Response {
         let (parts, body) = request.into_parts();
         let trace = TraceId::of(parts.headers.get("traceparent"));
-        let path = parts.uri.path().to_owned();
-        let answer = async {
-            let caller = caller(&app, &parts)?;
-            let policy = app.policy();
-            let body = read(&policy, &parts, body).await?;
-            route(&Call { app, policy, caller, trace: trace.clone(), parts, body }).await
+        let told = |problem: Problem, parts: &Parts, trace: &TraceId| {
+            problem.response(parts.uri.path(), &trace.0).map(Body::new)
         };
-        answer.await.unwrap_or_else(|problem| problem.response(&path, &trace.0).map(Body::new))
+        let caller = match caller(&app, &parts) {
+            Ok(caller) => caller,
+            Err(problem) => return told(problem, &parts, &trace),
+        };
+        let policy = app.policy();
+        let body = match read(&policy, &parts, body).await {
+            Ok(body) => body,
+            Err(problem) => return told(problem, &parts, &trace),
+        };
+        let call = Call { app, policy, caller, trace, parts, body };
+        route(&call).await.unwrap_or_else(|problem| told(problem, &call.parts, &call.trace))
     }
 
     /// Whether the request says that its body is JSON.
@@ -69,7 +75,7 @@ impl Call {
     /// Whose fences the caller means: its own, or, for an admin, those of the tenant it names.
     pub(super) fn tenant(&self, named: Option<&str>) -> Result<Tenant, Problem> {
         if self.caller.is_tenant() && named.is_none_or(|named| named == self.caller.id) {
-            return Ok(Tenant::new(self.caller.id.as_str()));
+            return Ok(self.caller.tenant().clone());
         }
         match named {
             Some(named) if self.caller.has(Role::Admin) && !named.is_empty() => Ok(Tenant::new(named)),
@@ -167,14 +173,16 @@ pub(super) async fn read(policy: &Policy, parts: &Parts, mut body: Body) -> Resu
 fn is_json(kind: &[u8]) -> bool {
     let Ok(kind) = std::str::from_utf8(kind) else { return false };
     let mut parts = kind.split(';').map(str::trim);
-    let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
+    let (group, format) = parts.next().unwrap_or_default().split_once('/').unwrap_or_default();
+    let suffix = format.len().checked_sub(5).and_then(|at| format.get(at..)).unwrap_or_default();
     let utf8 = parts.all(|parameter| match parameter.split_once('=') {
         Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
             value.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")
         }
         _ => true,
     });
-    utf8 && (essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json")))
+    utf8 && group.eq_ignore_ascii_case("application")
+        && (format.eq_ignore_ascii_case("json") || suffix.eq_ignore_ascii_case("+json"))
 }
 
 /// What `+` stands for in an address: it depends on the part.

@@ -192,7 +192,7 @@ pub(super) fn record(call: &Call, target: &Target, reply: &Reply, told: &Told<'_
     let (scope, tenant, decision) = (target.scope.name.as_str(), target.tenant.as_str(), reply.decision());
     app.metrics.decision(op, target, decision);
     if let Reply::Sealed { replay: false, at, first_seen, .. } = reply {
-        app.metrics.sealed(scope, at.since(*first_seen));
+        app.metrics.sealed(&target.scope, at.since(*first_seen));
     }
     let loud = matches!(reply, Reply::Duplicate { body_differs: true, .. });
     if loud || call.policy.server.log.decisions {

@@ -78,8 +78,8 @@ pub fn rows() -> Vec<(RowKey, Record)> {
         (key(Kind::Fence, 5_002), sealed(5_002, NOW - 1)),
         (key(Kind::VersionHead, 1), Record::VersionHead(VersionHead { version: Version::Integer(7) })),
         (key(Kind::AgainHead, 1), Record::AgainHead(AgainHead { last: 2, sealed: true, expires: None })),
-        (key(Kind::Alias, 1), Record::Alias(alias)),
-        (key(Kind::Trace, 1), Record::Trace(Trace { replays: 3, recent, ..Trace::default() })),
+        (key(Kind::Alias, 1), Record::Alias(alias.into())),
+        (key(Kind::Trace, 1), Record::Trace(Trace { replays: 3, recent, ..Trace::default() }.into())),
     ]);
     rows
 }

@@ -116,7 +116,7 @@ fn trace() -> impl Strategy<Value = Record> {
     ]);
     (time(), any::<u64>(), any::<u64>(), vec((time(), sighting), 0..16), option::of(time())).prop_map(
         |(first_seen, replays, conflicts, recent, expires)| {
-            Record::Trace(Trace { first_seen, replays, conflicts, recent, expires })
+            Record::Trace(Trace { first_seen, replays, conflicts, recent, expires }.into())
         },
     )
 }
@@ -125,7 +125,7 @@ fn alias() -> impl Strategy<Value = Record> {
     (text(), text(), text(), any::<[u8; 32]>(), receipt(), time()).prop_map(
         |(tenant, name, scope, target, receipt, at)| {
             let (tenant, target) = (Tenant::new(tenant), FenceKey(target));
-            Record::Alias(Alias { tenant, name, scope, target, receipt, at })
+            Record::Alias(Alias { tenant, name, scope, target, receipt, at }.into())
         },
     )
 }
