@@ -16,7 +16,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -28,7 +28,10 @@ use fencepost_kernel::{
 };
 use fencepost_store::{Node, Promises, Store, WriteSet, contract::Loaded};
 use futures::future::{BoxFuture, join, select_all};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+};
 
 pub use explain::{Explanation, Moment};
 
@@ -124,6 +127,13 @@ pub(crate) struct Shared {
     sightings: sightings::Sightings,
     sweep: std::sync::Mutex<housekeep::Sweep>,
     next_id: AtomicU64,
+    /// Who commits.
+    turn: tokio::sync::Mutex<()>,
+    /// Askers who wait for a commit.
+    asking: AtomicUsize,
+    /// Whether an asker who is alone may commit by itself: not where that would stop everybody who shares its thread, nor
+    /// where a commit is a conversation with another server.
+    by_itself: bool,
     stopped: std::sync::OnceLock<String>,
     observer: Box<dyn Observer>,
     /// Who hears of entries that this engine has appended to lanes.
@@ -159,6 +169,26 @@ impl WeakEngine {
 
 type Answer = oneshot::Receiver<Result<Vec<Reply>, Error>>;
 
+/// One asker who waits for a commit, counted while it does.
+struct Asking<'s> {
+    count: &'s AtomicUsize,
+    /// Whether nobody else did when it came.
+    alone: bool,
+}
+
+impl<'s> Asking<'s> {
+    fn begin(shared: &'s Shared) -> Self {
+        let count = &shared.asking;
+        Self { alone: count.fetch_add(1, Ordering::Relaxed) == 0, count }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What a first look at a claim's rows came to.
 enum Seen {
     /// It needs no commit.
@@ -187,7 +217,7 @@ impl Engine {
         clock: Arc<dyn Clock>,
         limits: Limits,
         observer: Box<dyn Observer>,
-        askers: Option<tokio::runtime::Handle>,
+        askers: Option<Handle>,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), Error> {
         let time = StoreTime::new(clock, store.clone(), store.time_floor().await?);
         // An id must never be used twice on a store: engines that share one, and the runs of each, start anywhere in 2^64.
@@ -196,6 +226,7 @@ impl Engine {
         let (jobs, asked) = mpsc::channel(limits.queue_max);
         let (commits, decided) = mpsc::channel(limits.queue_max);
         let promises = store.promises();
+        let by_itself = !promises.shared && askers.as_ref().is_some_and(|askers| askers.metrics().num_workers() > 1);
         let shared = Arc::new(Shared {
             shared: promises.shared,
             many_rows: promises.many_rows,
@@ -207,6 +238,9 @@ impl Engine {
             sweep: std::sync::Mutex::default(),
             limits,
             next_id,
+            turn: tokio::sync::Mutex::default(),
+            asking: AtomicUsize::new(0),
+            by_itself,
             stopped: std::sync::OnceLock::new(),
             observer,
             listener: std::sync::OnceLock::new(),
@@ -284,6 +318,11 @@ impl Engine {
     /// How many callers are waiting for somebody else's seal.
     pub fn waiting(&self) -> usize {
         self.shared.waiters.len()
+    }
+
+    /// How many askers are waiting for a commit.
+    pub fn asking(&self) -> usize {
+        self.shared.asking.load(Ordering::Relaxed)
     }
 
     /// The reply to one command, once everything it depends on is durable.
@@ -403,9 +442,17 @@ impl Engine {
     }
 
     async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
-        let accepted = tokio::time::timeout(self.shared.limits.patience, self.enqueue(commands));
-        // Never accepted is never applied; a queue that stays full is an overload, not a reason to wait for ever.
-        let answer = accepted.await.map_err(|_| Error::Unavailable("the commit queue is full".to_owned()))??;
+        let asking = Asking::begin(&self.shared);
+        let (job, answer) = self.job(commands)?;
+        let left = match self.shared.by_itself && asking.alone {
+            true => commit::at_once(&self.shared, job).err(),
+            false => Some(job),
+        };
+        if let Some(job) = left {
+            let accepted = tokio::time::timeout(self.shared.limits.patience, self.enqueue(job));
+            // Never accepted is never applied; a queue that stays full is an overload, not a reason to wait for ever.
+            accepted.await.map_err(|_| Error::Unavailable("the commit queue is full".to_owned()))??;
+        }
         match tokio::time::timeout(self.shared.limits.patience, answer).await {
             Ok(Ok(replies)) => replies,
             Ok(Err(_)) => Err(Error::Unknown("the commit loop ended".to_owned())),
@@ -415,18 +462,21 @@ impl Engine {
 
     // Needs no timer: housekeeping runs where there is none.
     async fn submit_patiently(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
-        let answer = self.enqueue(commands).await?;
+        let (job, answer) = self.job(commands)?;
+        self.enqueue(job).await?;
         answer.await.unwrap_or_else(|_| Err(Error::Unknown("the commit loop ended".to_owned())))
     }
 
-    async fn enqueue(&self, commands: Vec<Command>) -> Result<Answer, Error> {
+    fn job(&self, commands: Vec<Command>) -> Result<(commit::Job, Answer), Error> {
         if let Some(why) = self.stopped() {
             return Err(Error::Stopped(why.to_owned()));
         }
         let (reply, answer) = oneshot::channel();
-        let sent = self.jobs.send(commit::Job { commands, view: None, reply }).await;
-        sent.map_err(|_| Error::Stopped("the engine is closed".to_owned()))?;
-        Ok(answer)
+        Ok((commit::Job { commands, view: None, reply }, answer))
+    }
+
+    async fn enqueue(&self, job: commit::Job) -> Result<(), Error> {
+        self.jobs.send(job).await.map_err(|_| Error::Stopped("the engine is closed".to_owned()))
     }
 }
 

@@ -1,8 +1,11 @@
 //! Engines that share a store, and stores that stop.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use fencepost::{
@@ -50,6 +53,10 @@ struct Pulled {
     commits: AtomicUsize,
     /// How often somebody looked, as on a disk.
     peeks: AtomicUsize,
+    /// Held, a commit hangs as on a disk that does not answer.
+    hung: Mutex<()>,
+    /// The threads that committed.
+    threads: Mutex<Vec<Option<String>>>,
 }
 
 impl Store for Pulled {
@@ -72,6 +79,8 @@ impl Store for Pulled {
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, store::Error>> {
         self.commits.fetch_add(1, Ordering::SeqCst);
+        self.threads.lock().unwrap().push(std::thread::current().name().map(str::to_owned));
+        drop(self.hung.lock());
         if self.broken.load(Ordering::SeqCst) {
             return Box::pin(async { Err(store::Error::Broken("sync failed".to_owned())) });
         }
@@ -153,4 +162,92 @@ async fn new_keys_are_looked_for_once_and_old_ones_mostly_answered_without_the_q
     }
     let looked = store.peeks.load(Ordering::SeqCst);
     assert!(looked > keys / 2, "{looked} of {keys} were answered at once");
+}
+
+// On an executor of two threads, as the server has it at least.
+async fn on_this_executor(store: Arc<dyn Store>, limits: Limits) -> fencepost::Fencepost {
+    let askers = Some(tokio::runtime::Handle::current());
+    fencepost::Fencepost::over(store, Hand::new(), crate::world::policy(), limits, Box::new(()), askers).await.unwrap()
+}
+
+const COMMITTER: &str = "fencepost-commit";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_alone_commits_by_itself_and_several_share_the_commit_loop() {
+    let store = Arc::new(Pulled::default());
+    let once = on_this_executor(store.clone(), Limits::default()).await;
+    let claim = |number: usize| {
+        let once = once.clone();
+        tokio::spawn(async move { once.scope("JOB").key([("id", number.to_string())]).claim().await })
+    };
+    let by_loop = |threads: &[Option<String>]| threads.iter().filter(|name| name.as_deref() == Some(COMMITTER)).count();
+    for number in 0..20 {
+        assert!(matches!(claim(number).await.unwrap().unwrap(), Claimed::New(_)));
+    }
+    let alone = std::mem::take(&mut *store.threads.lock().unwrap());
+    assert_eq!((alone.len(), by_loop(&alone)), (20, 0), "{alone:?}");
+
+    // The first one hangs; whoever comes meanwhile waits in the queue, and shares one commit.
+    let held = store.hung.lock().unwrap();
+    let first = claim(100);
+    while store.commits.load(Ordering::SeqCst) < 21 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let others: Vec<_> = (101..110).map(claim).collect();
+    while once.engine().asking() < 10 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(held);
+    for claimed in [first].into_iter().chain(others) {
+        assert!(matches!(claimed.await.unwrap().unwrap(), Claimed::New(_)));
+    }
+    let together = store.threads.lock().unwrap().clone();
+    assert_eq!(by_loop(&together[..1]), 0, "{together:?}");
+    assert!(by_loop(&together) >= 1 && together.len() < 11, "{together:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_does_not_answer_holds_up_neither_readers_nor_sockets_nor_patience() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let store = Arc::new(Pulled::default());
+    let limits = Limits { patience: Duration::from_millis(200), ..Limits::default() };
+    let once = on_this_executor(store.clone(), limits).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut byte = [0];
+        while socket.read_exact(&mut byte).await.is_ok() {
+            socket.write_all(&byte).await.unwrap();
+        }
+    });
+    let hold = store.clone();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (holding, held) = std::sync::mpsc::channel();
+    let holder = std::thread::spawn(move || {
+        let guard = hold.hung.lock().unwrap();
+        holding.send(()).unwrap();
+        let _ = released.recv();
+        drop(guard);
+    });
+    held.recv().unwrap();
+    let stuck = tokio::spawn({
+        let once = once.clone();
+        async move { once.scope("JOB").key([("id", "stuck")]).claim().await }
+    });
+    while store.commits.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    // Everything here runs on the one thread that is left.
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    for round in 0..200u8 {
+        socket.write_all(&[round]).await.unwrap();
+        assert_eq!(socket.read_u8().await.unwrap(), round);
+    }
+    let late = once.scope("JOB").key([("id", "late")]).claim().await;
+    assert!(matches!(&late, Err(Error::Engine(engine::Error::Unknown(_)))), "{:?}", late.err());
+    drop(release);
+    assert!(matches!(stuck.await.unwrap().unwrap(), Claimed::New(_)));
+    holder.join().unwrap();
 }
