@@ -2,7 +2,10 @@
 //! next one. Never releases a reply before the commit it depends on is durable, and never runs two commits at once.
 //! Runs on a thread of its own, or under the simulator.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use ahash::HashSet;
 use fencepost_kernel::{
@@ -86,6 +89,7 @@ pub(super) fn at_once(shared: &Shared, job: Job) -> Result<(), Job> {
 async fn round(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error>>, Error> {
     let started = Instant::now();
     let outcome = commit(shared, jobs).await;
+    shared.crowd.store(jobs.len(), Ordering::Relaxed);
     shared.observer.committed(jobs.iter().map(|job| job.commands.len()).sum(), started.elapsed());
     if let Err(Error::Stopped(why)) = &outcome {
         // INVARIANT fail-stop: after a failed sync nothing is acknowledged any more.

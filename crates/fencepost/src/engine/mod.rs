@@ -131,6 +131,8 @@ pub(crate) struct Shared {
     turn: tokio::sync::Mutex<()>,
     /// Askers who wait for a commit.
     asking: AtomicUsize,
+    /// Askers who shared the last commit.
+    crowd: AtomicUsize,
     /// Whether an asker who is alone may commit by itself: not where that would stop everybody who shares its thread, nor
     /// where a commit is a conversation with another server.
     by_itself: bool,
@@ -172,14 +174,15 @@ type Answer = oneshot::Receiver<Result<Vec<Reply>, Error>>;
 /// One asker who waits for a commit, counted while it does.
 struct Asking<'s> {
     count: &'s AtomicUsize,
-    /// Whether nobody else did when it came.
+    /// Whether nobody else did when it came, nor just before: in a crowd, who waits for others saves everybody a sync.
     alone: bool,
 }
 
 impl<'s> Asking<'s> {
     fn begin(shared: &'s Shared) -> Self {
         let count = &shared.asking;
-        Self { alone: count.fetch_add(1, Ordering::Relaxed) == 0, count }
+        let first = count.fetch_add(1, Ordering::Relaxed) == 0;
+        Self { alone: first && shared.crowd.load(Ordering::Relaxed) <= 1, count }
     }
 }
 
@@ -240,6 +243,7 @@ impl Engine {
             next_id,
             turn: tokio::sync::Mutex::default(),
             asking: AtomicUsize::new(0),
+            crowd: AtomicUsize::new(0),
             by_itself,
             stopped: std::sync::OnceLock::new(),
             observer,
