@@ -58,13 +58,14 @@ const ROUNDS_MAX: usize = 16;
 const REPEATS_MAX: usize = 3;
 
 pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, askers: Option<Handle>) {
-    let mut jobs = Vec::new();
-    while queue.recv_many(&mut jobs, shared.limits.batch_max).await > 0 {
+    let mut waiting = Vec::new();
+    while !waiting.is_empty() || queue.recv_many(&mut waiting, shared.limits.batch_max).await > 0 {
+        let later = waiting.split_off(fitting(&waiting, shared.limits.batch_max));
+        let jobs = std::mem::replace(&mut waiting, later);
         let outcome = {
             let _turn = shared.turn.lock().await;
             round(&shared, &jobs).await
         };
-        let jobs = std::mem::take(&mut jobs);
         match &askers {
             // One wake-up across threads for the whole batch; the askers' own executor wakes each of them.
             Some(executor) if jobs.len() > WOKEN_HERE_MAX => {
@@ -73,6 +74,16 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
             _ => release(jobs, outcome),
         }
     }
+}
+
+// How many jobs have no more commands than one commit takes: at least one.
+fn fitting(jobs: &[Job], commands_max: usize) -> usize {
+    let mut commands = 0;
+    let fits = |job: &&Job| {
+        commands += job.commands.len();
+        commands <= commands_max
+    };
+    jobs.iter().take_while(fits).count().max(1)
 }
 
 /// Commits the job of an asker who is alone, on the asker's own thread: the two changes of thread that it saves take as long

@@ -48,7 +48,8 @@ pub struct Limits {
     pub queue_max: usize,
     /// Callers that may wait for somebody else's seal at one time.
     pub waiters_max: usize,
-    /// Commands in one commit.
+    /// Commands in one commit, but for one job that has more: many enough to make a sync cheap, few enough to stay in the
+    /// processor's cache, and to let others be answered meanwhile.
     pub batch_max: usize,
     /// Fences whose unflushed counts are remembered.
     pub sightings_max: usize,
@@ -63,7 +64,7 @@ impl Default for Limits {
         Self {
             queue_max: 16_384,
             waiters_max: 10_000,
-            batch_max: 4_096,
+            batch_max: 1_024,
             sightings_max: 50_000,
             first_commit_id: None,
             patience: Duration::from_secs(5),

@@ -181,7 +181,7 @@ impl Embedded {
     }
 
     fn write(&self, runway: &mut Runway, changes: Vec<Change<'_>>, now: Millis) -> Result<(), Error> {
-        let mut staged = Staged::default();
+        let mut staged = Staged::for_rows(changes.len());
         for change in &changes {
             self.stage(&mut staged, change);
         }

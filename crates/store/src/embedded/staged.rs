@@ -8,7 +8,9 @@ use std::ops::Range;
 use bytes::Bytes;
 use fjall::{Database, Keyspace, OwnedWriteBatch};
 
-#[derive(Default)]
+/// A row with its address, and those of its due times.
+const ROW_BYTES: usize = 320;
+
 pub(super) struct Staged<'k> {
     bytes: Vec<u8>,
     pub(super) items: Vec<Item<'k>>,
@@ -22,6 +24,11 @@ pub(super) struct Item<'k> {
 }
 
 impl<'k> Staged<'k> {
+    /// With room for so many rows, as they mostly are: what grows is copied, and a commit may have thousands.
+    pub(super) fn for_rows(count: usize) -> Self {
+        Self { bytes: Vec::with_capacity(count * ROW_BYTES), items: Vec::with_capacity(count * 2 + 1) }
+    }
+
     pub(super) fn put(&mut self, keyspace: &'k Keyspace, key: &[u8], value: impl FnOnce(&mut Vec<u8>)) {
         let key = self.append(|bytes| bytes.extend_from_slice(key));
         let value = Some(self.append(value));
@@ -40,7 +47,7 @@ impl<'k> Staged<'k> {
 
     pub(super) fn batch(self, db: &Database) -> OwnedWriteBatch {
         let mut batch = OwnedWriteBatch::with_capacity(db.clone(), self.items.len());
-        let bytes = Bytes::from(self.bytes.into_boxed_slice());
+        let bytes = Bytes::from(self.bytes);
         for item in self.items {
             let key = bytes.slice(item.key);
             match item.value {
