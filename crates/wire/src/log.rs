@@ -15,6 +15,8 @@ use crate::time::rfc3339;
 
 const BUFFER_BYTES_MAX: usize = 8 << 20;
 const FLUSH_BYTES: usize = 64 << 10;
+/// What is kept of a buffer that was large once.
+const KEPT_BYTES_MAX: usize = 1 << 20;
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 
 /// Where lines go. Clones share it; the last one writes what is left.
@@ -46,8 +48,9 @@ impl Log {
         thread::Builder::new()
             .name("fencepost-log".to_owned())
             .spawn(move || {
+                let mut lines = Vec::new();
                 loop {
-                    let (lines, dropped, closed) = writer.take();
+                    let (dropped, closed) = writer.take(&mut lines);
                     // Nobody is left to tell when standard output is gone.
                     let _ = out.write_all(&lines).and_then(|()| out.flush());
                     if dropped > 0 {
@@ -56,6 +59,8 @@ impl Log {
                     if closed && lines.is_empty() {
                         return;
                     }
+                    lines.clear();
+                    lines.shrink_to(KEPT_BYTES_MAX);
                 }
             })
             .expect("a thread can be started at start-up");
@@ -95,8 +100,9 @@ impl Log {
             state.dropped += 1;
             return;
         }
+        let before = state.lines.len();
         state.lines.extend_from_slice(line);
-        if state.lines.len() >= FLUSH_BYTES {
+        if before < FLUSH_BYTES && state.lines.len() >= FLUSH_BYTES {
             self.sink.bell.notify_all();
         }
     }
@@ -107,7 +113,8 @@ impl Sink {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> (Vec<u8>, u64, bool) {
+    // Leaves the empty `lines` in their place, which then need not grow anew.
+    fn take(&self, lines: &mut Vec<u8>) -> (u64, bool) {
         let mut state = self.lock();
         state.idle = true;
         if state.lines.len() < FLUSH_BYTES && !state.closed {
@@ -115,7 +122,8 @@ impl Sink {
             state = next;
         }
         state.idle = state.lines.is_empty();
-        (std::mem::take(&mut state.lines), std::mem::take(&mut state.dropped), state.closed)
+        std::mem::swap(&mut state.lines, lines);
+        (std::mem::take(&mut state.dropped), state.closed)
     }
 }
 
