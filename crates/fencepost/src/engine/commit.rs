@@ -14,7 +14,6 @@ use fencepost_kernel::{
     lane,
 };
 use fencepost_store::{Verdict, WriteSet};
-use futures::executor::block_on;
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},
@@ -86,15 +85,18 @@ fn fitting(jobs: &[Job], commands_max: usize) -> usize {
     jobs.iter().take_while(fits).count().max(1)
 }
 
-/// Commits the job of an asker who is alone, on the asker's own thread: the two changes of thread that it saves take as long
-/// as a sync. Hands it back where a commit is under way.
-pub(super) fn at_once(shared: &Shared, job: Job) -> Result<(), Job> {
-    let Ok(_turn) = shared.turn.try_lock() else { return Err(job) };
+/// Commits the job of an asker who is alone, as a task beside the asker's own: the two changes of thread that it saves
+/// take as long as a sync. Blocks that thread of several for one sync. Whoever asks meanwhile goes through the queue, and
+/// the asker itself waits no longer than ever: another thread keeps its time.
+pub(super) async fn at_once(shared: Arc<Shared>, job: Job, queue: mpsc::Sender<Job>) {
+    let Ok(_turn) = shared.turn.try_lock() else {
+        // Where nobody takes it any more, its asker hears so.
+        drop(queue.send(job).await);
+        return;
+    };
     let jobs = vec![job];
-    // Blocks this thread of several for one sync. Whoever asks meanwhile goes through the queue, and waits no longer than ever.
-    let outcome = block_on(round(shared, &jobs));
+    let outcome = round(&shared, &jobs).await;
     release(jobs, outcome);
-    Ok(())
 }
 
 async fn round(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error>>, Error> {

@@ -134,9 +134,9 @@ pub(crate) struct Shared {
     asking: AtomicUsize,
     /// Askers who shared the last commit.
     crowd: AtomicUsize,
-    /// Whether an asker who is alone may commit by itself: not where that would stop everybody who shares its thread, nor
+    /// Where an asker who is alone may commit by itself: not where that would stop everybody who shares its thread, nor
     /// where a commit is a conversation with another server.
-    by_itself: bool,
+    by_itself: Option<Handle>,
     stopped: std::sync::OnceLock<String>,
     observer: Box<dyn Observer>,
     /// Who hears of entries that this engine has appended to lanes.
@@ -230,7 +230,7 @@ impl Engine {
         let (jobs, asked) = mpsc::channel(limits.queue_max);
         let (commits, decided) = mpsc::channel(limits.queue_max);
         let promises = store.promises();
-        let by_itself = !promises.shared && askers.as_ref().is_some_and(|askers| askers.metrics().num_workers() > 1);
+        let by_itself = askers.clone().filter(|askers| !promises.shared && askers.metrics().num_workers() > 1);
         let shared = Arc::new(Shared {
             shared: promises.shared,
             many_rows: promises.many_rows,
@@ -449,11 +449,9 @@ impl Engine {
     async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
         let asking = Asking::begin(&self.shared);
         let (job, answer) = self.job(commands)?;
-        let left = match self.shared.by_itself && asking.alone {
-            true => commit::at_once(&self.shared, job).err(),
-            false => Some(job),
-        };
-        if let Some(job) = left {
+        if let Some(executor) = self.shared.by_itself.as_ref().filter(|_| asking.alone) {
+            executor.spawn(commit::at_once(self.shared.clone(), job, self.jobs.clone()));
+        } else {
             let accepted = tokio::time::timeout(self.shared.limits.patience, self.enqueue(job));
             // Never accepted is never applied; a queue that stays full is an overload, not a reason to wait for ever.
             accepted.await.map_err(|_| Error::Unavailable("the commit queue is full".to_owned()))??;

@@ -246,8 +246,14 @@ async fn a_disk_that_does_not_answer_holds_up_neither_readers_nor_sockets_nor_pa
         assert_eq!(socket.read_u8().await.unwrap(), round);
     }
     let late = once.scope("JOB").key([("id", "late")]).claim().await;
-    assert!(matches!(&late, Err(Error::Engine(engine::Error::Unknown(_)))), "{:?}", late.err());
+    for unheard in [late, stuck.await.unwrap()] {
+        assert!(matches!(&unheard, Err(Error::Engine(engine::Error::Unknown(_)))), "{:?}", unheard.err());
+    }
     drop(release);
-    assert!(matches!(stuck.await.unwrap().unwrap(), Claimed::New(_)));
     holder.join().unwrap();
+    // What was unknown has happened, and is told so from now on.
+    for key in ["stuck", "late"] {
+        let again = once.scope("JOB").key([("id", key)]).claim().await;
+        assert!(matches!(&again, Err(Error::InFlight { .. })), "{key}: {:?}", again.err());
+    }
 }
