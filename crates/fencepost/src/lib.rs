@@ -126,7 +126,7 @@ impl Fencepost {
     ) -> Result<Self, Error> {
         let policy = policy.fit(&store.promises()).map_err(Error::Open)?;
         let (engine, commit_loop) = Engine::new(store, clock, limits, observer, askers).await.map_err(Error::Engine)?;
-        // A thread of its own: a sync blocks, and must never block an executor that others share.
+        // A thread of its own: a sync blocks, and would hold up an executor that others share.
         let commit = thread::Builder::new()
             .name("fencepost-commit".to_owned())
             .spawn(move || futures::executor::block_on(commit_loop))

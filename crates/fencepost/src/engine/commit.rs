@@ -3,7 +3,9 @@
 //! Runs on a thread of its own, or under the simulator.
 
 use std::{
+    future::poll_fn,
     sync::{Arc, atomic::Ordering},
+    task::Poll,
     time::Instant,
 };
 
@@ -16,7 +18,10 @@ use fencepost_kernel::{
 use fencepost_store::{Verdict, WriteSet};
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot},
+    sync::{
+        mpsc::{self, error::TrySendError},
+        oneshot,
+    },
 };
 
 use super::{
@@ -87,16 +92,36 @@ fn fitting(jobs: &[Job], commands_max: usize) -> usize {
 
 /// Commits the job of an asker who is alone, as a task beside the asker's own: the two changes of thread that it saves
 /// take as long as a sync. Blocks that thread of several for one sync. Whoever asks meanwhile goes through the queue, and
-/// the asker itself waits no longer than ever: another thread keeps its time.
-pub(super) async fn at_once(shared: Arc<Shared>, job: Job, queue: mpsc::Sender<Job>) {
+/// the asker itself waits no longer than ever: the other threads keep the time and watch the sockets.
+pub(super) async fn at_once(queue: mpsc::Sender<Job>, shared: Arc<Shared>, job: Job) {
+    wake_another_thread().await;
     let Ok(_turn) = shared.turn.try_lock() else {
-        // Where nobody takes it any more, its asker hears so.
-        drop(queue.send(job).await);
+        if let Err(refused) = queue.try_send(job) {
+            let why = match &refused {
+                TrySendError::Full(_) => Error::Unavailable("the commit queue is full".to_owned()),
+                TrySendError::Closed(_) => Error::Stopped("the engine is closed".to_owned()),
+            };
+            drop(refused.into_inner().reply.send(Err(why)));
+        }
         return;
     };
     let jobs = vec![job];
     let outcome = round(&shared, &jobs).await;
     release(jobs, outcome);
+}
+
+// A worker of tokio that has one task at hand wakes nobody, though it may be the one that watches the sockets, and blocks. A
+// task that wakes itself goes to the end of the queue, and for that another worker is woken; `yield_now` does not do that.
+async fn wake_another_thread() {
+    let mut woken = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut woken, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 async fn round(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error>>, Error> {

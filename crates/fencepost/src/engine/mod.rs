@@ -418,7 +418,7 @@ impl Engine {
         let store = &self.shared.store;
         let known = match keys[..] {
             [key] => match store.recall(&key) {
-                None if self.shared.luck.holds() => return Ok(Seen::Nothing),
+                None if self.stopped().is_none() && self.shared.luck.holds() => return Ok(Seen::Nothing),
                 None => store.peek(&key),
                 known => known,
             },
@@ -450,7 +450,7 @@ impl Engine {
         let asking = Asking::begin(&self.shared);
         let (job, answer) = self.job(commands)?;
         if let Some(executor) = self.shared.by_itself.as_ref().filter(|_| asking.alone) {
-            executor.spawn(commit::at_once(self.shared.clone(), job, self.jobs.clone()));
+            executor.spawn(commit::at_once(self.jobs.clone(), self.shared.clone(), job));
         } else {
             let accepted = tokio::time::timeout(self.shared.limits.patience, self.enqueue(job));
             // Never accepted is never applied; a queue that stays full is an overload, not a reason to wait for ever.

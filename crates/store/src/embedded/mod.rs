@@ -96,10 +96,12 @@ impl Embedded {
         for keyspace in [&self.fences, &self.rows, &self.due, &self.meta] {
             keyspace.major_compact().map_err(|error| self.fault.read(&error))?;
         }
-        let _alone = self.alone()?;
         // The tables that were merged go only when the next memtable is full, or now: one write makes one.
-        self.meta
-            .insert(open::COMPACTED, [])
+        let written = {
+            let _alone = self.alone()?;
+            self.meta.insert(open::COMPACTED, [])
+        };
+        written
             .and_then(|()| self.meta.rotate_memtable_and_wait())
             .map_err(|error| self.fault.write(&error, &self.path))
     }
@@ -191,7 +193,7 @@ impl Embedded {
         if staged.items.is_empty() {
             return Ok(());
         }
-        runway.prepare(staged.journal_bytes_max());
+        runway.prepare(staged.journal_bytes());
         let batch = staged.batch(&self.db).durability(Some(self.persist));
         pace::wait_for_room(&self.db, &self.fences)
             .and_then(|()| pace::wait_for_room(&self.db, &self.rows))

@@ -40,33 +40,23 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
     fs::create_dir_all(dir).map_err(|error| unusable(dir, &error))?;
     let lock = lock(dir)?;
     let path = dir.join(DATA);
-    let there = path.try_exists().map_err(|error| unusable(dir, &error))?;
-    let time_floor = Arc::new(AtomicU64::new(0));
-    let is_new = !there || dir.join(UNFINISHED).is_file();
-    let db = if is_new {
-        create(dir, &path, options, &time_floor)?
-    } else {
-        check_files(&path)?;
-        journal::check(&path)?;
-        guarded(&path, || tuning::database(&path, options, &time_floor).open())?
+    // The name alone counts: a link whose target is not mounted yet is a store that is not there, not a new one.
+    let named = match fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        named => named.map(|_| true).map_err(|error| unusable(dir, &error))?,
     };
-    for name in tuning::KEYSPACES {
-        if !db.keyspace_exists(name) {
-            return Err(damaged(&path, &format!("its keyspace `{name}` is missing")));
-        }
+    let unfinished = dir.join(UNFINISHED).is_file();
+    let time_floor = Arc::new(AtomicU64::new(0));
+    let (opened, is_new) = match named.then(|| existing(&path, options, &time_floor)) {
+        Some(Ok(opened)) => (opened, false),
+        Some(Err(error)) if !unfinished => return Err(error),
+        _ => (create(dir, &path, options, &time_floor)?, true),
+    };
+    // Whole, though whoever made it could not say so any more.
+    if unfinished && !is_new {
+        fs::remove_file(dir.join(UNFINISHED)).map_err(|error| unusable(dir, &error))?;
     }
-    let [fences, rows, due, meta] = keyspaces(&path, &db)?;
-    match number(&path, &meta, LAYOUT_KEY)? {
-        None => return Err(damaged(&path, "it does not say which release wrote it")),
-        Some(layout) if layout > u64::from(LAYOUT) => {
-            return Err(Error::Broken(format!(
-                "the store in {} was written by a newer release of Fencepost (layout {layout}; this one knows {LAYOUT}). \
-                 Run that release; nothing was changed",
-                path.display()
-            )));
-        }
-        Some(_) => {}
-    }
+    let (db, [fences, rows, due, meta]) = opened;
     time_floor.store(number(&path, &meta, TIME_FLOOR)?.unwrap_or(0), Ordering::Release);
     let persist = if options.unsynced_loses_acknowledged_writes { PersistMode::Buffer } else { PersistMode::SyncData };
     let runway = Runway::new(&path, !is_new)?;
@@ -85,6 +75,29 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
         commit: Mutex::new(runway),
         _lock: lock,
     })
+}
+
+type Opened = (Database, [Keyspace; 4]);
+
+fn existing(path: &Path, options: &Options, time_floor: &Arc<AtomicU64>) -> Result<Opened, Error> {
+    check_files(path)?;
+    journal::check(path)?;
+    let db = guarded(path, || tuning::database(path, options, time_floor).open())?;
+    for name in tuning::KEYSPACES {
+        if !db.keyspace_exists(name) {
+            return Err(damaged(path, &format!("its keyspace `{name}` is missing")));
+        }
+    }
+    let keyspaces = keyspaces(path, &db)?;
+    match number(path, &keyspaces[3], LAYOUT_KEY)? {
+        None => Err(damaged(path, "it does not say which release wrote it")),
+        Some(layout) if layout > u64::from(LAYOUT) => Err(Error::Broken(format!(
+            "the store in {} was written by a newer release of Fencepost (layout {layout}; this one knows {LAYOUT}). \
+             Run that release; nothing was changed",
+            path.display()
+        ))),
+        Some(_) => Ok((db, keyspaces)),
+    }
 }
 
 fn lock(dir: &Path) -> Result<File, Error> {
@@ -106,7 +119,7 @@ fn lock(dir: &Path) -> Result<File, Error> {
 }
 
 // A mark stands beside the store until it is whole: there is never half of one that anybody trusts.
-fn create(dir: &Path, path: &Path, options: &Options, time_floor: &Arc<AtomicU64>) -> Result<Database, Error> {
+fn create(dir: &Path, path: &Path, options: &Options, time_floor: &Arc<AtomicU64>) -> Result<Opened, Error> {
     let unfinished = dir.join(UNFINISHED);
     let synced = |dir: &Path| File::open(dir)?.sync_all();
     let begin = || {
@@ -118,9 +131,9 @@ fn create(dir: &Path, path: &Path, options: &Options, time_floor: &Arc<AtomicU64
     };
     begin().map_err(|error| unusable(dir, &error))?;
     let db = guarded(path, || tuning::database(path, options, time_floor).open())?;
-    let [.., meta] = keyspaces(path, &db)?;
+    let keyspaces = keyspaces(path, &db)?;
     guarded(path, || {
-        meta.insert(LAYOUT_KEY, u64::from(LAYOUT).to_be_bytes())?;
+        keyspaces[3].insert(LAYOUT_KEY, u64::from(LAYOUT).to_be_bytes())?;
         db.persist(PersistMode::SyncAll)
     })?;
     let end = || {
@@ -133,7 +146,7 @@ fn create(dir: &Path, path: &Path, options: &Options, time_floor: &Arc<AtomicU64
     if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         synced(parent).map_err(|error| unusable(parent, &error))?;
     }
-    Ok(db)
+    Ok((db, keyspaces))
 }
 
 fn absent(removed: io::Result<()>) -> io::Result<()> {
@@ -155,7 +168,7 @@ fn keyspaces(path: &Path, db: &Database) -> Result<[Keyspace; 4], Error> {
 }
 
 // Where these files are gone, fjall would make an empty store or delete the keyspace: for it, they mark
-// something never finished. Here nothing unfinished ever gets its final name.
+// something never finished. Here what is unfinished has a mark beside it.
 fn check_files(path: &Path) -> Result<(), Error> {
     let missing = |file: &Path| damaged(path, &format!("{} is missing", file.display()));
     let version = path.join("version");

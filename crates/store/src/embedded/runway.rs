@@ -1,6 +1,6 @@
 //! Keeps zeros on disk ahead of where fjall writes its journal, so that the sync of a commit is the commit's bytes alone.
-//! Never writes where something was written: only into holes of the file, while no commit is under way. Costs nothing
-//! but speed when it fails.
+//! Never writes where something was written: only into holes, on file systems that tell of them truly, while no commit is
+//! under way. Costs nothing but speed when it fails.
 //! Called by the embedded store before each commit.
 //!
 //! fjall makes a journal as one large hole. A write into a hole allocates blocks, and its sync must then write the file
@@ -43,7 +43,9 @@ impl Runway {
 
     /// Before a commit that takes up to `bytes` in the journal.
     pub(super) fn prepare(&mut self, bytes: u64) {
-        if let Ok(file) = OpenOptions::new().write(true).open(self.dir.join(format!("{}.jnl", self.next))) {
+        let newer = OpenOptions::new().write(true).open(self.dir.join(format!("{}.jnl", self.next)));
+        // One without a length is still being made.
+        if let Some(file) = newer.ok().filter(|file| file.metadata().is_ok_and(|metadata| metadata.len() > 0)) {
             self.next += 1;
             self.journal = Journal::new(file).ok().flatten();
         }
@@ -54,8 +56,11 @@ impl Runway {
 }
 
 impl Journal {
-    // None where the file system has no holes to tell of.
+    // None where the file system has no holes to tell of, or may not tell the truth.
     fn new(file: File) -> io::Result<Option<Self>> {
+        if !is_trusted(&file)? {
+            return Ok(None);
+        }
         let hole = first_hole(&file)?;
         Ok((hole < file.metadata()?.len()).then_some(Self { file, used: hole, ready: hole }))
     }
@@ -64,6 +69,10 @@ impl Journal {
         self.used += bytes;
         while self.used > self.ready {
             let hole = first_hole(&self.file)?;
+            // Zeros that were made holes again are no help.
+            if hole < self.ready {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
             self.ready = hole + STEP_BYTES;
             for at in (hole..self.ready).step_by(ZEROS.len()) {
                 write_at(&self.file, &ZEROS, at)?;
@@ -71,6 +80,20 @@ impl Journal {
         }
         Ok(())
     }
+}
+
+// ZFS keeps zeros as holes, and has called a hole what was just written; what sits on another file system says what that
+// one says.
+#[cfg(target_os = "linux")]
+fn is_trusted(file: &File) -> io::Result<bool> {
+    const EXT4: u64 = 0xef53;
+    const XFS: u64 = 0x5846_5342;
+    Ok(matches!(rustix::fs::fstatfs(file)?.f_type as u64, EXT4 | XFS))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_trusted(_: &File) -> io::Result<bool> {
+    Ok(false)
 }
 
 #[cfg(target_os = "linux")]

@@ -40,9 +40,10 @@ impl<'k> Staged<'k> {
         self.items.push(Item { keyspace, key, value: None });
     }
 
-    /// What fjall writes for these, at most: 21 bytes beside each item, 26 beside all.
-    pub(super) fn journal_bytes_max(&self) -> u64 {
-        (self.bytes.len() + 32 * (self.items.len() + 1)) as u64
+    /// What fjall writes for these, about and rather more: 21 bytes beside each item, 26 beside all, and what LZ4 adds to
+    /// values that it cannot make smaller.
+    pub(super) fn journal_bytes(&self) -> u64 {
+        (self.bytes.len() + self.bytes.len() / 255 + 22 * self.items.len() + 32) as u64
     }
 
     pub(super) fn batch(self, db: &Database) -> OwnedWriteBatch {

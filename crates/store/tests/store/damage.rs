@@ -111,7 +111,22 @@ fn a_store_that_was_never_finished_is_made_anew() {
     fs::remove_file(dir.path().join("db/version")).unwrap();
     drop(open(dir.path()).unwrap());
     assert!(!dir.path().join("db.new").exists());
-    open(dir.path()).unwrap();
+
+    // One that is whole is kept: only the mark was left.
+    let other = dir.path().join("other");
+    written(&other);
+    fs::write(other.join("db.new"), "").unwrap();
+    assert_eq!(rows(&other), (0..COMMITS).collect::<Vec<_>>());
+    assert!(!other.join("db.new").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_nowhere_is_not_a_new_store() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(dir.path().join("not mounted"), dir.path().join("db")).unwrap();
+    assert!(refusal(dir.path()).contains("damaged"));
+    assert!(dir.path().join("db").is_symlink());
 }
 
 #[test]

@@ -178,13 +178,16 @@ fn recent_is_current_while_engines_load_and_commit_beside_each_other() {
     }
 }
 
-// Where the file system tells of no holes there is nothing to prepare.
+// On ext4 and XFS; elsewhere nothing is prepared.
 #[cfg(target_os = "linux")]
 #[test]
 fn zeros_lie_ahead_of_a_journal_that_the_store_made_and_never_after_one_that_it_appends_to() {
     use std::os::unix::fs::MetadataExt;
 
     let dir = tempfile::tempdir().unwrap();
+    if !matches!(rustix::fs::statfs(dir.path()).unwrap().f_type as u64, 0xef53 | 0x5846_5342) {
+        return;
+    }
     let journal = || std::fs::metadata(super::harness::journal(dir.path())).unwrap();
     let taken = || journal().blocks() * 512;
     let step = 1 << 20;
