@@ -49,12 +49,14 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
     let time_floor = Arc::new(AtomicU64::new(0));
     let (opened, is_new) = match named.then(|| existing(&path, options, &time_floor)) {
         Some(Ok(opened)) => (opened, false),
-        Some(Err(error)) if !unfinished => return Err(error),
+        // Only what cannot be read is made anew, not what could not be tried.
+        Some(Err(error)) if !unfinished || matches!(error, Error::NotApplied(_)) => return Err(error),
         _ => (create(dir, &path, options, &time_floor)?, true),
     };
     // Whole, though whoever made it could not say so any more.
     if unfinished && !is_new {
-        fs::remove_file(dir.join(UNFINISHED)).map_err(|error| unusable(dir, &error))?;
+        let removed = fs::remove_file(dir.join(UNFINISHED)).and_then(|()| File::open(dir)?.sync_all());
+        removed.map_err(|error| unusable(dir, &error))?;
     }
     let (db, [fences, rows, due, meta]) = opened;
     time_floor.store(number(&path, &meta, TIME_FLOOR)?.unwrap_or(0), Ordering::Release);
