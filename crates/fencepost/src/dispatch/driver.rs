@@ -292,8 +292,16 @@ impl Driver {
             },
         };
         let recorded = self.record(Command::Lane(Box::new(OnLane { lane: id, act }))).await;
-        if failed {
-            self.table().answered(&flight);
+        let kept = if failed { self.table().failed(&flight) } else { None };
+        if let Some(kept) = kept {
+            let (driver, host) = (Arc::downgrade(self), flight.host.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(kept).await;
+                if let Some(driver) = driver.upgrade() {
+                    driver.table().free(&host);
+                    driver.pump();
+                }
+            });
         }
         match recorded {
             Some(Reply::OnLane { lane, died, .. }) => {

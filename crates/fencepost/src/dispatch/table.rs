@@ -5,6 +5,7 @@ use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap, VecDeque, hash_map::Entry as Slot},
     sync::Arc,
+    time::Duration,
 };
 
 use fencepost_kernel::{
@@ -78,6 +79,9 @@ struct Marks {
 pub(super) const AHEAD_MAX: usize = 16;
 const AHEAD_BYTES_MAX: usize = 16 * 1024;
 
+/// The pace at which lanes of a host that is down are tried again, all of its places together.
+const AGAIN_EVERY: Duration = Duration::from_millis(2);
+
 impl Driven {
     fn busy(&self) -> bool {
         self.tail > self.lane.settled
@@ -113,12 +117,12 @@ pub(super) struct Flight {
     pub(super) route: Arc<Route>,
     pub(super) seq: u64,
     pub(super) entry: Option<Arc<Entry>>,
-    host: Arc<str>,
+    pub(super) host: Arc<str>,
 }
 
 impl Flight {
     /// Whether an attempt before it failed.
-    pub(super) fn troubled(&self) -> bool {
+    fn troubled(&self) -> bool {
         self.lane.trouble.is_some()
     }
 }
@@ -142,8 +146,11 @@ enum Known {
 #[derive(Default)]
 struct Host {
     queue: VecDeque<LaneId>,
+    /// Places that are taken, also those that are kept after a failure.
     flying: usize,
     in_ring: bool,
+    /// Attempts that failed since one did not.
+    failed: usize,
 }
 
 /// The lanes that this process drives.
@@ -285,14 +292,44 @@ impl Table {
         self.unread.push(id);
     }
 
-    /// A flight has come to an answer: its host has room for another.
+    /// A flight has come to a good answer, or was none: its host has room for another.
     pub(super) fn answered(&mut self, flight: &Flight) {
+        self.ended(flight);
+        if let Some(host) = self.hosts.get_mut(&flight.host) {
+            host.failed = 0;
+        }
+        self.free(&flight.host);
+    }
+
+    /// A flight has failed. Says how long its place must be kept before it is free, where it must.
+    ///
+    /// A host where everything fails is tried again at a steady pace: thousands of lanes that are due together would
+    /// take the processor and the disk from those that are well. One good answer ends it, and first attempts never wait for it.
+    pub(super) fn failed(&mut self, flight: &Flight) -> Option<Duration> {
+        self.ended(flight);
+        let per_host_max = self.per_host_max;
+        let down = self.hosts.get_mut(&flight.host).is_some_and(|host| {
+            host.failed += 1;
+            host.failed > per_host_max
+        });
+        if down && flight.troubled() {
+            return Some(AGAIN_EVERY * fastrand::u32(..2 * per_host_max as u32));
+        }
+        self.free(&flight.host);
+        None
+    }
+
+    fn ended(&mut self, flight: &Flight) {
         self.flying -= 1;
         self.flying_troubled -= usize::from(flight.troubled());
-        if let Some(host) = self.hosts.get_mut(&flight.host) {
+    }
+
+    /// A place at a host is free.
+    pub(super) fn free(&mut self, name: &Arc<str>) {
+        if let Some(host) = self.hosts.get_mut(name) {
             host.flying -= 1;
         }
-        self.turn(&flight.host);
+        self.turn(name);
     }
 
     /// What came of a flight is recorded. The lane is as given, or no longer ours.

@@ -30,6 +30,8 @@ struct Counted {
     most_in_all: usize,
     tried: HashSet<String>,
     attempts: usize,
+    /// Whether everybody answers with yes by now.
+    healed: bool,
     /// Milliseconds from the beginning to each yes, by host.
     taken_ms: HashMap<String, Vec<u64>>,
 }
@@ -63,7 +65,7 @@ impl Sink for Counter {
             tokio::time::sleep(Duration::from_millis(takes_ms)).await;
             let mut counted = counted.lock().unwrap();
             *counted.now.entry(host.clone()).or_default() -= 1;
-            if yes {
+            if yes || counted.healed {
                 let after_ms = begin.elapsed().as_millis() as u64;
                 counted.taken_ms.entry(host).or_default().push(after_ms);
                 return Ok(());
@@ -191,5 +193,28 @@ fn every_one_of_very_many_lanes_is_tried() {
         node.dispatch.act(lane_of("b-0"), Act::Skip { seq: 1, by: "ada".into() }).await.unwrap();
         pass(1).await;
         assert_eq!(node.dispatch.counts().busy, lanes / 2 - 1);
+    });
+}
+
+#[test]
+fn a_host_that_is_down_is_tried_again_at_a_steady_pace_until_it_is_well() {
+    in_virtual_time(async {
+        let (node, counted) = node(Hosts::from([("a", (1, false))]), Settings::default()).await;
+        fill(&node, "a", 10_000).await;
+        pass(SECOND_MS).await;
+        let attempts = || counted.lock().unwrap().attempts;
+        assert_eq!(attempts(), 10_000, "first attempts do not wait");
+        let (mut before, mut most) = (attempts(), 0);
+        for _ in 0..30 {
+            pass(SECOND_MS).await;
+            most = most.max(attempts() - before);
+            before = attempts();
+        }
+        assert!((256..=1_200).contains(&most), "{most} in one second");
+        assert!(attempts() >= 20_000, "everybody was tried again: {}", attempts());
+        counted.lock().unwrap().healed = true;
+        // Those that have failed thrice wait two minutes.
+        pass(130 * SECOND_MS).await;
+        assert_eq!(node.dispatch.counts().busy, 0, "all were taken");
     });
 }
