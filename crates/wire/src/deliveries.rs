@@ -39,6 +39,7 @@ pub struct Figures {
     blocked: Counter,
     lanes: Family<ByWord, Gauge>,
     in_flight: Gauge,
+    polling: Gauge,
     oldest_s: Gauge<f64, AtomicU64>,
 }
 
@@ -53,6 +54,7 @@ impl Figures {
         registry.register("lanes_blocked", "Times that the head of a lane failed for long", own.blocked.clone());
         registry.register("lanes", "Lanes with something to send, by state", own.lanes.clone());
         registry.register("deliveries_in_flight", "Attempts under way", own.in_flight.clone());
+        registry.register("pollers", "Polls that wait for something new", own.polling.clone());
         registry.register_with_unit(
             "oldest_undelivered",
             "Age of the oldest head of a lane that this process knows",
@@ -69,6 +71,7 @@ impl Figures {
         set("retrying", counts.retrying);
         set("standing", counts.standing);
         self.in_flight.set(counts.in_flight as i64);
+        self.polling.set(counts.polling as i64);
         self.oldest_s.set(counts.oldest.map_or(0.0, |oldest| now.since(oldest) as f64 / 1_000.0));
     }
 

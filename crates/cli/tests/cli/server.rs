@@ -193,9 +193,17 @@ impl Server {
 
     /// Returns when so many claims wait for somebody else's seal.
     pub fn until_waiting(&self, count: usize) {
-        let line = format!("fencepost_waiters {count}\n");
+        self.until_metric(&format!("fencepost_waiters {count}\n"));
+    }
+
+    /// Returns when so many polls wait for something new.
+    pub fn until_polling(&self, count: usize) {
+        self.until_metric(&format!("fencepost_pollers {count}\n"));
+    }
+
+    fn until_metric(&self, line: &str) {
         let mut anybody = self.client("");
-        until(&line, || anybody.get("/metrics").text().contains(&line).then_some(()));
+        until(line, || anybody.get("/metrics").text().contains(line).then_some(()));
     }
 
     pub fn url(&self) -> String {

@@ -175,7 +175,7 @@ impl Dispatch {
 
     /// How lanes stand in this process, for metrics.
     pub fn counts(&self) -> Counts {
-        self.driver.counts()
+        Counts { polling: self.polls.waiting(), ..self.driver.counts() }
     }
 
     /// Lets nothing new leave. What is under way may end.

@@ -66,6 +66,11 @@ impl Polls {
         self.lanes().get(&lane).and_then(|poll| poll.served)
     }
 
+    /// How many polls wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.lanes().values().map(|poll| poll.waiting).sum()
+    }
+
     /// Nobody waits any more.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);

@@ -24,6 +24,8 @@ pub struct Counts {
     pub standing: usize,
     /// Attempts under way.
     pub in_flight: usize,
+    /// Polls that wait for something new.
+    pub polling: usize,
     /// When the oldest head that is known here was published.
     pub oldest: Option<Millis>,
 }

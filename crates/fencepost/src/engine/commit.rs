@@ -31,7 +31,8 @@ use super::{
 
 /// Commands that are decided side by side and answered together.
 pub(super) struct Job {
-    pub(super) commands: Vec<Command>,
+    /// Shared with the asker, who answers from them.
+    pub(super) commands: Arc<[Command]>,
     /// Rows that were read for it already. They may have moved since, which the store will say.
     pub(super) view: Option<Arc<View>>,
     pub(super) reply: oneshot::Sender<Result<Vec<Reply>, Error>>,

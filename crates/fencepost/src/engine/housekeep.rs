@@ -82,7 +82,7 @@ impl Engine {
             .collect();
         let count = over.len();
         if count > 0 {
-            self.submit_patiently(over).await?;
+            self.submit_patiently(over.into()).await?;
         }
         let mut sweep = self.shared.sweep.lock().unwrap_or_else(PoisonError::into_inner);
         sweep.after = next;

@@ -340,7 +340,7 @@ impl Engine {
         if let Seen::Answer(reply) = seen {
             return Ok(reply);
         }
-        let mut replies = self.submit(vec![command.clone()]).await?;
+        let mut replies = self.submit(Arc::new([command.clone()])).await?;
         let reply = replies.pop().ok_or_else(|| Error::Unknown("no reply".to_owned()))?;
         if let Seen::Nothing = seen {
             self.shared.luck.note(1, usize::from(!matches!(reply, Reply::New(_))));
@@ -350,7 +350,8 @@ impl Engine {
 
     /// The replies to several commands, decided in order and made durable in one commit. On a shared store what others have
     /// moved meanwhile is decided again after the rest; the order holds for each key.
-    pub async fn ask_all(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
+    pub async fn ask_all(&self, commands: impl Into<Arc<[Command]>>) -> Result<Vec<Reply>, Error> {
+        let commands = commands.into();
         if commands.is_empty() {
             return Ok(Vec::new());
         }
@@ -446,7 +447,7 @@ impl Engine {
         }
     }
 
-    async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
+    async fn submit(&self, commands: Arc<[Command]>) -> Result<Vec<Reply>, Error> {
         let asking = Asking::begin(&self.shared);
         let (job, answer) = self.job(commands)?;
         if let Some(executor) = self.shared.by_itself.as_ref().filter(|_| asking.alone) {
@@ -464,13 +465,13 @@ impl Engine {
     }
 
     // Needs no timer: housekeeping runs where there is none.
-    async fn submit_patiently(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
+    async fn submit_patiently(&self, commands: Arc<[Command]>) -> Result<Vec<Reply>, Error> {
         let (job, answer) = self.job(commands)?;
         self.enqueue(job).await?;
         answer.await.unwrap_or_else(|_| Err(Error::Unknown("the commit loop ended".to_owned())))
     }
 
-    fn job(&self, commands: Vec<Command>) -> Result<(commit::Job, Answer), Error> {
+    fn job(&self, commands: Arc<[Command]>) -> Result<(commit::Job, Answer), Error> {
         if let Some(why) = self.stopped() {
             return Err(Error::Stopped(why.to_owned()));
         }

@@ -31,7 +31,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, com
         jobs = unread;
         // The time of the questions, not of the rows: old rows judged at a later time would lapse although renewed since.
         let now = shared.time.now();
-        let commands: Vec<&Command> = jobs.iter().flat_map(|job| &job.commands).collect();
+        let commands: Vec<&Command> = jobs.iter().flat_map(|job| job.commands.iter()).collect();
         let view = match load(&shared, &commands, World::default()).await {
             Ok(rows) => Arc::new(View { rows, at: now, guessed: false }),
             Err(error) => {

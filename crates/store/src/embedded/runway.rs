@@ -18,12 +18,15 @@ use crate::Error;
 
 /// How much is made ready at a time: seldom enough, and no commit waits long for it.
 const STEP_BYTES: u64 = 1 << 20;
+/// How much is written before fjall's next journal is looked for again.
+const LOOK_BYTES: u64 = 128 << 10;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 pub(super) struct Runway {
     dir: PathBuf,
-    /// The next journal to look for.
+    /// The next journal to look for, and what is written until then.
     next: u64,
+    unlooked: u64,
     journal: Option<Journal>,
 }
 
@@ -38,19 +41,27 @@ impl Runway {
     /// For a store that was just made, or, with `appended`, for one whose journal fjall found and appends to.
     pub(super) fn new(dir: &Path, appended: bool) -> Result<Self, Error> {
         let last = journal::journals(dir)?.pop().map_or(0, |(id, _)| id);
-        Ok(Self { dir: dir.to_owned(), next: last + u64::from(appended), journal: None })
+        Ok(Self { dir: dir.to_owned(), next: last + u64::from(appended), unlooked: LOOK_BYTES, journal: None })
     }
 
     /// Before a commit that takes up to `bytes` in the journal.
     pub(super) fn prepare(&mut self, bytes: u64) {
+        self.unlooked += bytes;
+        if self.unlooked > LOOK_BYTES {
+            self.unlooked = 0;
+            self.look();
+        }
+        if self.journal.as_mut().is_some_and(|journal| journal.prepare(bytes).is_err()) {
+            self.journal = None;
+        }
+    }
+
+    fn look(&mut self) {
         let newer = OpenOptions::new().write(true).open(self.dir.join(format!("{}.jnl", self.next)));
         // One without a length is still being made.
         if let Some(file) = newer.ok().filter(|file| file.metadata().is_ok_and(|metadata| metadata.len() > 0)) {
             self.next += 1;
             self.journal = Journal::new(file).ok().flatten();
-        }
-        if self.journal.as_mut().is_some_and(|journal| journal.prepare(bytes).is_err()) {
-            self.journal = None;
         }
     }
 }

@@ -40,9 +40,8 @@ impl Call {
     ) -> Response {
         let (parts, body) = request.into_parts();
         let trace = TraceId::of(parts.headers.get("traceparent"));
-        let told = |problem: Problem, parts: &Parts, trace: &TraceId| {
-            problem.response(parts.uri.path(), &trace.0).map(Body::new)
-        };
+        let told =
+            |problem: Problem, parts: &Parts, trace: &TraceId| problem.response(parts.uri.path(), trace).map(Body::new);
         let caller = match caller(&app, &parts) {
             Ok(caller) => caller,
             Err(problem) => return told(problem, &parts, &trace),
@@ -224,5 +223,5 @@ pub(super) fn not_for(method: &Method) -> Problem {
 /// Any method that a path of ours does not take.
 pub(super) fn method_not_allowed(request: &Request) -> Response {
     let trace = TraceId::of(request.headers().get("traceparent"));
-    not_for(request.method()).response(request.uri().path(), &trace.0).map(Body::new)
+    not_for(request.method()).response(request.uri().path(), &trace).map(Body::new)
 }

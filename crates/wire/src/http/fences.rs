@@ -66,21 +66,25 @@ pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Probl
 pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let node = call.json()?;
-        let commands = commands(call, &node)?;
-        let good: Vec<Command> = commands.iter().filter_map(|parsed| parsed.clone().ok()).collect();
-        let mut replies = call.app.fencepost.engine().ask_all(good).await?.into_iter();
+        let parsed = commands(call, &node)?;
+        let mut good = Vec::with_capacity(parsed.len());
+        let parsed: Vec<Result<(), Problem>> =
+            parsed.into_iter().map(|parsed| parsed.map(|command| good.push(command))).collect();
+        let good: Arc<[Command]> = good.into();
+        let replies = call.app.fencepost.engine().ask_all(good.clone()).await?;
+        let mut replies = good.iter().zip(&replies);
         let mut body = b"{\"results\":[".to_vec();
-        for (index, parsed) in commands.into_iter().enumerate() {
+        for (index, parsed) in parsed.into_iter().enumerate() {
             if index > 0 {
                 body.push(b',');
             }
-            let answer = parsed.and_then(|command| match replies.next() {
-                Some(reply) => answered(call, &command, &reply),
+            let answer = parsed.and_then(|()| match replies.next() {
+                Some((command, reply)) => answered(call, command, reply),
                 None => Err(Problem::new(Code::Internal, "no reply")),
             });
             let (status, content) = match answer {
                 Ok(answer) => (answer.status.as_u16(), answer.body),
-                Err(problem) => (problem.status(), problem.body(call.parts.uri.path(), &call.trace.0)),
+                Err(problem) => (problem.status(), problem.body(call.parts.uri.path(), &call.trace)),
             };
             body.extend_from_slice(&Object::new().display("status", status).raw("body", &content).end());
         }
@@ -202,7 +206,7 @@ pub(super) fn record(call: &Call, target: &Target, reply: &Reply, told: &Told<'_
         let wanted = |field: &str| listed.iter().any(|listed| listed == field);
         let line = app.log.line(level, app.fencepost.engine().now().0, msg);
         let mut line = line.text("op", op).text("decision", decision).text("scope", scope).text("tenant", tenant);
-        line = line.text("idempotency_key", &target.key.hex()).text("trace_id", &call.trace.0);
+        line = line.text("idempotency_key", &target.key.hex()).text("trace_id", &call.trace);
         for (field, value) in [
             ("effect_id", effect_id),
             ("source_type", source.map(|(kind, _)| kind).or(target.scope.source.as_deref())),

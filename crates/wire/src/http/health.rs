@@ -22,7 +22,7 @@ pub(super) async fn readyz(app: Arc<App>, request: Request) -> Response {
         Ok(()) => json(r#"{"status":"ready"}"#),
         Err(_) => Problem::new(Code::StoreUnavailable, "the store does not acknowledge")
             .retry_after(1)
-            .response(request.uri().path(), &TraceId::of(request.headers().get("traceparent")).0)
+            .response(request.uri().path(), &TraceId::of(request.headers().get("traceparent")))
             .map(Body::new),
     }
 }

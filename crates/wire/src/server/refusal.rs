@@ -56,7 +56,7 @@ pub(super) const VERSION: Refusal = Refusal {
 impl Refusal {
     /// As a response that ends the connection.
     pub(super) fn response(&self, path: &str, traceparent: Option<&HeaderValue>) -> Response<Full<Bytes>> {
-        let mut response = self.problem().response(path, &TraceId::of(traceparent).0);
+        let mut response = self.problem().response(path, &TraceId::of(traceparent));
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         response
     }
@@ -64,7 +64,7 @@ impl Refusal {
     /// As bytes for a socket that no HTTP machinery was spent on.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let problem = self.problem();
-        let json = problem.body("", &TraceId::of(None).0);
+        let json = problem.body("", &TraceId::of(None));
         let status = StatusCode::from_u16(problem.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let retry = if status == StatusCode::SERVICE_UNAVAILABLE { "retry-after: 1\r\n" } else { "" };
         let length = json.len();

@@ -162,9 +162,7 @@ fn a_long_poll_does_not_hold_the_end_of_the_server_up() {
         )
         .unwrap();
     let begun = Instant::now();
-    // Many answers on another connection: the poll is being served by then.
-    let mut other = Executor::of(&server);
-    (0..100).for_each(|_| drop(other.page("")));
+    server.until_polling(1);
     server.signal(Signal::TERM);
     assert_eq!(executor.0.finish().unwrap().ok(200)["events"], json!([]));
     let (status, said) = server.wait();

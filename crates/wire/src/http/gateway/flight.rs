@@ -85,7 +85,7 @@ impl Flight {
                 Err(busy)
             }
         };
-        answered.unwrap_or_else(|problem| problem.response(&path, &self.call.trace.0).map(Body::new))
+        answered.unwrap_or_else(|problem| problem.response(&path, &self.call.trace).map(Body::new))
     }
 
     async fn fetch(&mut self) -> Result<Got, Failed> {
@@ -184,7 +184,7 @@ impl Flight {
             OnError::Unknown => {}
             OnError::Release => self.release().await,
             OnError::Seal => {
-                let (path, trace) = (self.call.parts.uri.path(), &self.call.trace.0);
+                let (path, trace) = (self.call.parts.uri.path(), &self.call.trace);
                 let (parts, _) = problem.response(path, trace).into_parts();
                 let body = Bytes::from(problem.body(path, trace));
                 let kept = Answer::new(parts.status, &parts.headers, Some(body.clone()));
@@ -202,7 +202,7 @@ impl Flight {
             .text("endpoint", &self.entry.endpoint)
             .text("why", &failed.to_string())
             .text("idempotency_key", &self.claim.target().key.hex())
-            .text("trace_id", &self.call.trace.0);
+            .text("trace_id", &self.call.trace);
     }
 
     async fn release(&self) {

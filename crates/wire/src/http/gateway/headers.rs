@@ -94,10 +94,10 @@ impl Leaving<'_> {
         }
         // One that cannot be read begins a trace of our own, which the log names.
         let mut told = headers.get_all(TRACEPARENT).iter();
-        let kept = told.next().is_some_and(|value| TraceId::of(Some(value)).0 == self.trace.0) && told.next().is_none();
+        let kept = told.next().is_some_and(|value| TraceId::of(Some(value)) == *self.trace) && told.next().is_none();
         if !kept {
             let span = fastrand::u64(1..);
-            set(&mut headers, TRACEPARENT, &format!("00-{}-{span:016x}-01", self.trace.0));
+            set(&mut headers, TRACEPARENT, &format!("00-{}-{span:016x}-01", &**self.trace));
         }
         if let Some(claim) = self.claim {
             set(&mut headers, IDEMPOTENCY_KEY, &claim.target().key.hex());

@@ -150,12 +150,12 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
                     None => call::caller(&app, &parts)?,
                 };
                 let body = call::read(&policy, &parts, body).await?;
-                let call = Call { app, policy, caller, trace: trace.clone(), parts, body };
+                let call = Call { app, policy, caller, trace, parts, body };
                 write(call, entry, &bound).await
             }
         }
     };
-    answer.await.unwrap_or_else(|problem| problem.response(&path, &trace.0).map(Body::new))
+    answer.await.unwrap_or_else(|problem| problem.response(&path, &trace).map(Body::new))
 }
 
 /// Gives one path one spelling: a letter may be written `%61`, and what is behind the gateway reads it as the letter.

@@ -144,6 +144,6 @@ fn only(node: &Node<'_>, at: &str, names: &[&str]) -> Result<(), Problem> {
 fn audit(call: &Call, op: &str, decision: &str, tenant: &Tenant, about: &[(&str, &str)]) {
     let line = call.app.log.line(Level::Info, call.app.fencepost.engine().now().0, "decision");
     let line = line.text("op", op).text("decision", decision).text("tenant", tenant.as_str());
-    let line = line.text("by", &call.caller.id).text("trace_id", &call.trace.0);
+    let line = line.text("by", &call.caller.id).text("trace_id", &call.trace);
     drop(about.iter().fold(line, |line, (name, value)| line.text(name, value)));
 }

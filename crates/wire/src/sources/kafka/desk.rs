@@ -100,7 +100,7 @@ impl Desk {
             .text("source_type", "queue")
             .text("source_id", &record.place())
             .text("tenant", self.consumer.tenant())
-            .text("trace_id", &record.trace.0)
+            .text("trace_id", &record.trace)
     }
 
     /// What became of a record, this time.
