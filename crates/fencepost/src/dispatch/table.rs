@@ -81,8 +81,12 @@ struct Marks {
 pub(super) const AHEAD_MAX: usize = 16;
 const AHEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// The pace at which lanes of a host that is down are tried again, all of its places together.
+/// First attempts at a host for each retry there, while both wait.
+const FRESH_TURNS: u8 = 7;
+/// The pace at which lanes of a host that is down are tried again, all of its places together; and how long one place is kept
+/// for that at most.
 const AGAIN_EVERY: Duration = Duration::from_millis(2);
+const KEPT_MAX: Duration = Duration::from_secs(1);
 
 impl Driven {
     fn busy(&self) -> bool {
@@ -147,12 +151,44 @@ enum Known {
 
 #[derive(Default)]
 struct Host {
-    queue: VecDeque<LaneId>,
-    /// Places that are taken, also those that are kept after a failure.
+    /// Lanes whose head was not tried yet, and those whose head has failed.
+    fresh: VecDeque<LaneId>,
+    troubled: VecDeque<LaneId>,
+    /// Turns that the first kind had since the second had one.
+    fresh_turns: u8,
     flying: usize,
+    /// Places that a retry may not have yet, since the one before it failed.
+    kept: usize,
     in_ring: bool,
-    /// Attempts that failed since one did not.
-    failed: usize,
+}
+
+impl Host {
+    fn has_work(&self, per_host_max: usize) -> bool {
+        self.fresh_may(per_host_max) || self.troubled_may(per_host_max)
+    }
+
+    fn fresh_may(&self, per_host_max: usize) -> bool {
+        !self.fresh.is_empty() && self.flying < per_host_max
+    }
+
+    fn troubled_may(&self, per_host_max: usize) -> bool {
+        !self.troubled.is_empty() && self.flying + self.kept < per_host_max
+    }
+
+    /// Whose turn it is.
+    fn take(&mut self, per_host_max: usize, troubled_too: bool) -> Option<LaneId> {
+        let troubled = troubled_too && self.troubled_may(per_host_max);
+        if troubled && (self.fresh_turns >= FRESH_TURNS || !self.fresh_may(per_host_max)) {
+            self.fresh_turns = 0;
+            return self.troubled.pop_front();
+        }
+        self.fresh_turns = self.fresh_turns.saturating_add(1);
+        if self.fresh_may(per_host_max) { self.fresh.pop_front() } else { None }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.fresh.is_empty() && self.troubled.is_empty() && self.flying + self.kept == 0
+    }
 }
 
 /// The lanes that this process drives.
@@ -294,42 +330,36 @@ impl Table {
         self.unread.push(id);
     }
 
-    /// A flight has come to a good answer, or was none: its host has room for another.
+    /// A flight has come to an answer: its host has room for another.
     pub(super) fn answered(&mut self, flight: &Flight) {
-        self.ended(flight);
-        if let Some(host) = self.hosts.get_mut(&flight.host) {
-            host.failed = 0;
-        }
-        self.free(&flight.host);
-    }
-
-    /// A flight has failed. Says how long its place must be kept before it is free, where it must.
-    ///
-    /// A host where everything fails is tried again at a steady pace: thousands of lanes that are due together would
-    /// take the processor and the disk from those that are well. One good answer ends it, and first attempts never wait for it.
-    pub(super) fn failed(&mut self, flight: &Flight) -> Option<Duration> {
-        self.ended(flight);
-        let per_host_max = self.per_host_max;
-        let down = self.hosts.get_mut(&flight.host).is_some_and(|host| {
-            host.failed += 1;
-            host.failed > per_host_max
-        });
-        if down && flight.troubled() {
-            return Some(AGAIN_EVERY * fastrand::u32(..2 * per_host_max as u32));
-        }
-        self.free(&flight.host);
-        None
-    }
-
-    fn ended(&mut self, flight: &Flight) {
         self.flying -= 1;
         self.flying_troubled -= usize::from(flight.troubled());
+        if let Some(host) = self.hosts.get_mut(&flight.host) {
+            host.flying -= 1;
+        }
+        self.turn(&flight.host);
     }
 
-    /// A place at a host is free.
+    /// A flight has failed. Says for how long no other retry may have its place, where it was one itself.
+    ///
+    /// So the retries of a host that is down come at a steady pace: thousands that are due together would take the processor
+    /// and the disk from those who are well. First attempts have that place at once.
+    pub(super) fn failed(&mut self, flight: &Flight) -> Option<Duration> {
+        let kept = flight.troubled().then(|| {
+            let places = u32::try_from(self.per_host_max).unwrap_or(u32::MAX);
+            KEPT_MAX.min(AGAIN_EVERY.saturating_mul(2).saturating_mul(places)).mul_f64(fastrand::f64())
+        });
+        if let (Some(_), Some(host)) = (kept, self.hosts.get_mut(&flight.host)) {
+            host.kept += 1;
+        }
+        self.answered(flight);
+        kept
+    }
+
+    /// A retry may have the place again.
     pub(super) fn free(&mut self, name: &Arc<str>) {
         if let Some(host) = self.hosts.get_mut(name) {
-            host.flying -= 1;
+            host.kept -= 1;
         }
         self.turn(name);
     }
@@ -409,7 +439,9 @@ impl Table {
         let host = driven.host.clone();
         let queued = driven.marks.queued.replace(host.clone());
         if queued.as_ref() != Some(&host) {
-            self.hosts.entry(host.clone()).or_default().queue.push_back(id);
+            let troubled = driven.lane.trouble.is_some();
+            let host = self.hosts.entry(host.clone()).or_default();
+            if troubled { host.troubled.push_back(id) } else { host.fresh.push_back(id) }
         }
         self.turn(&host);
     }
@@ -418,11 +450,11 @@ impl Table {
     fn turn(&mut self, name: &Arc<str>) {
         let per_host_max = self.per_host_max;
         let Some(host) = self.hosts.get_mut(name) else { return };
-        if !host.in_ring && !host.queue.is_empty() && host.flying < per_host_max {
+        if !host.in_ring && host.has_work(per_host_max) {
             host.in_ring = true;
             self.ring.push_back(name.clone());
         }
-        if host.queue.is_empty() && host.flying == 0 {
+        if host.is_idle() {
             self.hosts.remove(name);
         }
     }
@@ -480,7 +512,10 @@ impl Table {
             let name = self.ring.pop_front()?;
             let Some(host) = self.hosts.get_mut(&name) else { continue };
             host.in_ring = false;
-            let Some(id) = host.queue.pop_front() else {
+            // Those that fail may not take all the room: others would wait for receivers that are down.
+            let troubled_too = self.flying_troubled < self.in_flight_max.div_ceil(2);
+            let Some(id) = host.take(self.per_host_max, troubled_too) else {
+                passed += 1;
                 self.turn(&name);
                 continue;
             };
@@ -495,19 +530,10 @@ impl Table {
                 self.turn(&name);
                 continue;
             }
-            let troubled = driven.lane.trouble.is_some();
-            // Those that fail may not take all the room: others would wait for receivers that are down.
-            if troubled && self.flying_troubled >= self.in_flight_max.div_ceil(2) {
-                driven.marks.queued = Some(name.clone());
-                host.queue.push_back(id);
-                passed += 1;
-                self.turn(&name);
-                continue;
-            }
             driven.state = State::Flying;
             host.flying += 1;
             self.flying += 1;
-            self.flying_troubled += usize::from(troubled);
+            self.flying_troubled += usize::from(driven.lane.trouble.is_some());
             let seq = driven.lane.settled + 1;
             let flight = Flight {
                 host: name.clone(),
