@@ -11,10 +11,11 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
     message::Headers,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     client::Client,
+    dispatch::receiver::Receiver,
     server::{PATIENCE, Serve, Server, until},
 };
 
@@ -174,7 +175,12 @@ fn a_broker_that_dies_under_load_loses_nothing_and_keeps_the_order() {
 
 #[test]
 fn an_event_that_no_broker_takes_is_a_dead_letter_and_the_next_one_goes() {
-    let scene = scene(&[("FENCEPOST_DISPATCH__KAFKA_MESSAGE_BYTES_MAX", "20KiB")]);
+    let alarms = Receiver::start();
+    alarms.knows(&[]);
+    let scene = scene(&[
+        ("FENCEPOST_DISPATCH__KAFKA_MESSAGE_BYTES_MAX", "20KiB"),
+        ("FENCEPOST_DISPATCH__ALERT_WEBHOOK", &alarms.url()),
+    ]);
     scene.route("WH-A");
     let mut planner = scene.planner();
     planner.post("/wes/v1/dispatch/events", envelope("WH-A", 1, "")).ok(202);
@@ -189,6 +195,12 @@ fn an_event_that_no_broker_takes_is_a_dead_letter_and_the_next_one_goes() {
         (&json!("WH-A-00002"), &json!("too_large")),
         "{letters}"
     );
+    // Somebody is told, once.
+    let alarm: Value = serde_json::from_slice(&alarms.nth(1).body).unwrap();
+    assert_eq!((&alarm["alert"], &alarm["id"]), (&json!("dead_letter"), &letter["id"]), "{alarm}");
+    let metrics = scene.server.client("").get("/metrics").text();
+    assert!(metrics.contains("fencepost_dead_letters_total{reason=\"too_large\"} 1\n"), "{metrics}");
+    assert_eq!(alarms.count(), 1);
 }
 
 #[test]

@@ -80,6 +80,34 @@ fn three_nodes_publish_into_the_same_lanes_and_each_is_delivered_in_order() {
 }
 
 #[test]
+fn lanes_with_nothing_to_send_ask_the_database_nothing() {
+    const LANES: usize = 200;
+    const WINDOW: Duration = Duration::from_secs(4);
+    let town = Town::start(1);
+    let transactions = || -> usize {
+        let count = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+        town.postgres.sql(&town.store, count).trim().parse().unwrap()
+    };
+    // The server counts a session's transactions about once a second.
+    let in_a_window = || {
+        std::thread::sleep(WINDOW / 2);
+        let before = transactions();
+        std::thread::sleep(WINDOW);
+        transactions() - before
+    };
+    let none = in_a_window();
+    let mut planner = town.planner(0);
+    for lane in 0..LANES {
+        planner.pushed(&format!("WH-{lane}"), &town.receiver);
+        planner.release(&format!("e-{lane}"), &format!("WH-{lane}"));
+    }
+    all_drained(town.node(0));
+    let idle = in_a_window();
+    eprintln!("nodes: {none} transactions in {WINDOW:?} without lanes, {idle} with {LANES} that are idle");
+    assert!(idle < none + LANES / 4, "{none} without lanes, {idle} with {LANES} idle ones");
+}
+
+#[test]
 fn a_killed_node_loses_nothing_and_its_lanes_are_driven_by_another_within_the_lease() {
     const LANES: usize = 6;
     let mut town = Town::start(3);

@@ -15,6 +15,7 @@ use super::{
         client::{Answer, Client},
         server::{Dev, Serve, Server, dev},
     },
+    nodes::Town,
     planner::{Planner, event},
     routes::credential,
 };
@@ -172,12 +173,40 @@ fn a_long_poll_does_not_hold_the_end_of_the_server_up() {
 
 #[test]
 fn several_pollers_of_one_executor_lose_and_skip_nothing() {
+    let (server, _, _) = holding(0);
+    pollers_lose_and_skip_nothing(&[&server]);
+}
+
+#[test]
+fn several_pollers_at_several_nodes_lose_and_skip_nothing() {
+    let town = Town::start(2);
+    let mut planner = town.planner(0);
+    planner.polled("WH-1");
+    planner.polled("WH-2");
+    // A poll at one node is woken by what is published at the other.
+    thread::scope(|scope| {
+        let mut poller = Executor::of(town.node(1));
+        let polling = scope.spawn(move || poller.page("wait=20"));
+        town.node(1).until_polling(1);
+        planner.release("first", "WH-2");
+        let (came, cursor) = polling.join().unwrap();
+        assert_eq!(came, ["first"]);
+        // A page of one node is acknowledged at the other.
+        Executor::of(town.node(0)).ack(&cursor).ok(200);
+        assert_eq!(Executor::of(town.node(1)).page("").0, [""; 0]);
+    });
+    pollers_lose_and_skip_nothing(&[town.node(0), town.node(1)]);
+}
+
+// Publications and polls go to the nodes in turn.
+fn pollers_lose_and_skip_nothing(nodes: &[&Server]) {
     const COUNT: u32 = 400;
-    let (server, mut planner, mut executor) = holding(0);
+    let mut planners: Vec<Planner> = nodes.iter().map(|node| Planner::of(node)).collect();
+    let mut executor = Executor::of(nodes[0]);
     let seen: Mutex<Vec<String>> = Mutex::default();
     thread::scope(|scope| {
         for n in 0..4 {
-            let (server, seen) = (&server, &seen);
+            let (server, seen) = (nodes[n % nodes.len()], &seen);
             scope.spawn(move || {
                 let mut poller = Executor::of(server);
                 loop {
@@ -192,15 +221,14 @@ fn several_pollers_of_one_executor_lose_and_skip_nothing() {
             });
         }
         for n in 0..COUNT {
-            planner.release(&format!("e-{n:03}"), "WH-1");
+            planners[n as usize % nodes.len()].release(&format!("e-{n:03}"), "WH-1");
         }
-        let (_, _) = executor.page("limit=1");
-        planner.release("end", "WH-2");
+        planners[0].release("end", "WH-2");
     });
     let seen = seen.into_inner().unwrap();
     let once: BTreeSet<&String> = seen.iter().collect();
     assert!(once.iter().copied().eq(ids(0..COUNT).iter()), "{} of {COUNT}", once.len());
-    eprintln!("poll: 4 pollers saw {COUNT} events {} times", seen.len());
+    eprintln!("poll: 4 pollers at {} nodes saw {COUNT} events {} times", nodes.len(), seen.len());
     let (rest, _) = executor.page("");
     assert!(rest.ends_with(&["end".to_owned()]), "{rest:?}");
 }
