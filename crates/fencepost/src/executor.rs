@@ -124,7 +124,9 @@ impl Receiver {
         match effect.run(|claim| hand_over(event, claim)).await {
             Ok(outcome) => Received::accepted(outcome.replayed),
             Err(Error::Conflict { .. }) => Received { other_body: true, ..Received::accepted(true) },
-            Err(Error::InFlight { .. }) => later("the first copy is still being worked on"),
+            Err(Error::InFlight { .. }) => {
+                later("an earlier copy is still being worked on, or nobody knows yet how that ended")
+            }
             Err(Error::Effect(error)) => later(&error.to_string()),
             Err(Error::Engine(error)) => later(&error.to_string()),
             Err(_) => later("not now"),

@@ -29,6 +29,9 @@ use crate::log::{Level, Log};
 /// The largest envelope, and the largest answer of a handler.
 const BODY_BYTES_MAX: usize = ENVELOPE_BYTES_MAX;
 
+/// When a planner may come again with what was not taken: no sooner than it would by itself.
+const AGAIN_S: &str = "5";
+
 /// Where events are handed over.
 pub struct Handler {
     url: http::Uri,
@@ -120,5 +123,8 @@ fn respond(status: StatusCode, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(AGAIN_S));
+    }
     response
 }

@@ -88,6 +88,9 @@ async fn a_lane_is_seen_by_its_planner_and_by_those_who_see_all() {
         world.get("/dispatch/lanes/fgai-wms:WH-1?planner_id=fgai-wms", token).await.is(200);
     }
     assert!(names(&world.get("/dispatch/lanes?planner_id=other-wms", ADMIN).await.is(200).json).is_empty());
+    // As everywhere else, an admin may say `tenant`.
+    assert!(names(&world.get("/dispatch/lanes?tenant=other-wms", ADMIN).await.is(200).json).is_empty());
+    world.get("/dispatch/lanes?tenant=a&planner_id=b", ADMIN).await.refused(400, "malformed-request");
     for token in [OTHER, NARROW] {
         assert!(names(&world.get("/dispatch/lanes", token).await.is(200).json).is_empty());
         for lane in [lane_id, "fgai-wms:WH-1"] {

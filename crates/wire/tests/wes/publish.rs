@@ -95,17 +95,21 @@ async fn a_batch_is_answered_event_by_event_in_its_order() {
     world.polled("WH-1").await;
     world.publish(&event("known", "WH-1")).await.is(202);
     world.publish(&event("changed", "WH-1")).await.is(202);
-    let mut other = event("changed", "WH-1");
-    other["meta"]["priority"] = json!("HIGH");
+    let other_of = |id| {
+        let mut other = event(id, "WH-1");
+        other["meta"]["priority"] = json!("HIGH");
+        other
+    };
     let batch = json!({"events": [
         event("new-1", "WH-1"),
         event("known", "WH-1"),
-        other,
+        other_of("changed"),
         event("nowhere", "WH-2"),
         cancel("c-1", "never", "WH-1"),
         event("new-2", "WH-1"),
     ]});
     let answer = world.publish(&batch).await.is(202);
+    assert_eq!(answer.header("idempotency-replayed"), None);
     let results = answer.json["results"].as_array().unwrap();
     let lane = "fgai-wms:poll:dev-wes";
     let accepted = |index: usize, id: &str, replay: bool, seq: u64| {
@@ -132,6 +136,15 @@ async fn a_batch_is_answered_event_by_event_in_its_order() {
     let replays = json!({"events": [event("new-2", "WH-1"), event("new-1", "WH-1")]});
     let answer = world.publish(&replays).await.is(200);
     assert_eq!(answer.json["results"][0]["seq"], 4);
+    assert_eq!(answer.header("idempotency-replayed"), Some("true"));
+    assert!(answer.header("idempotency-expires").is_some());
+
+    // Where nothing is published, that is what the status says.
+    let none = json!({"events": [other_of("changed"), event("nowhere", "WH-2")]});
+    let answer = world.publish(&none).await.refused(409, "conflict");
+    let errors = answer.json["errors"].as_array().unwrap();
+    assert_eq!((&errors[0]["index"], &errors[0]["code"]), (&json!(0), &json!("conflict")), "{errors:?}");
+    assert_eq!((&errors[1]["index"], &errors[1]["code"]), (&json!(1), &json!("no-transport")), "{errors:?}");
 }
 
 #[tokio::test]

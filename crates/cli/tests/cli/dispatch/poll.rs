@@ -103,6 +103,8 @@ fn an_acknowledgement_that_says_nothing_new_is_no_error_and_one_of_nobody_is() {
         executor.ask(&format!("since={wrong}")).problem(404, "unknown-cursor");
     }
     executor.0.post("/wes/v1/dispatch/ack", "{}").problem(400, "malformed-request");
+    let anothers = json!({"cursor": late, "executor_id": "another"}).to_string();
+    executor.0.post("/wes/v1/dispatch/ack", anothers).problem(403, "forbidden");
     // The planner serves no cursors to itself, and nobody acknowledges for another.
     planner.0.post("/wes/v1/dispatch/ack", json!({"cursor": late}).to_string()).problem(403, "forbidden");
     planner.0.get("/wes/v1/dispatch/pending").problem(403, "forbidden");

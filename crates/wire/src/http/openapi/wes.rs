@@ -7,7 +7,7 @@ pub(super) use schemas::schemas;
 use super::Operation;
 use crate::problem::Code;
 
-const PLANNER: (&str, &str, &str) = ("planner_id", "query", "whose; for admins and viewers");
+const PLANNER: (&str, &str, &str) = ("planner_id", "query", "whose; for admins and viewers. `tenant` says the same");
 const WAREHOUSE: (&str, &str, &str) = ("warehouse_id", "path", "1 to 128 characters");
 const LANE: (&str, &str, &str) = ("lane", "path", "its name, or its lane_id");
 const LETTER: (&str, &str, &str) = ("id", "path", "the id of the dead letter");

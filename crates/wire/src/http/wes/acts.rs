@@ -53,7 +53,7 @@ pub(in crate::http) async fn resume(app: Arc<App>, request: Request) -> Response
 
 async fn act(call: &Call, op: &str, read: impl FnOnce(&Call) -> Result<Act, Problem>) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.one("planner_id")?, ACTORS)?;
+    let reach = Reach::of(call, query.planner()?, ACTORS)?;
     let dispatch = dispatch(call)?;
     let act = read(call)?;
     let view = lanes::find(call, &reach, &call.segment(1)?).await?;

@@ -71,7 +71,7 @@ struct Tally {
 pub(in crate::http) async fn redrive_many(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = Query::of(call)?;
-        let reach = Reach::of(call, query.one("planner_id")?, ACTORS)?;
+        let reach = Reach::of(call, query.planner()?, ACTORS)?;
         dispatch(call)?;
         let ask = ask(&call.json()?)?;
         let mut tally = Tally::default();

@@ -25,7 +25,7 @@ const STATES: [&str; 6] = ["idle", "waiting", "delivering", "retrying", "paused"
 pub(in crate::http) async fn list(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = Query::of(call)?;
-        let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
+        let reach = Reach::of(call, query.planner()?, LOOKERS)?;
         let dispatch = dispatch(call)?;
         let limit = query.limit()?;
         let wanted = query.one("state")?;
@@ -77,7 +77,7 @@ async fn page(
 pub(in crate::http) async fn one(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = Query::of(call)?;
-        let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
+        let reach = Reach::of(call, query.planner()?, LOOKERS)?;
         let view = find(call, &reach, &call.segment(0)?).await?;
         Ok(Answer::ok(shown(&view)).response())
     })

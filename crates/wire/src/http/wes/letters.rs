@@ -123,7 +123,7 @@ pub(super) async fn page(
 pub(in crate::http) async fn list(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = Query::of(call)?;
-        let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
+        let reach = Reach::of(call, query.planner()?, LOOKERS)?;
         let filter = Filter::read(|name| query.one(name))?;
         let after = query.one("after")?.map(place).transpose()?;
         let (letters, next) = page(dispatch(call)?, &reach, &filter, after, query.limit()?).await?;
@@ -138,7 +138,7 @@ pub(in crate::http) async fn list(app: Arc<App>, request: Request) -> Response {
 pub(in crate::http) async fn one(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = Query::of(call)?;
-        let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
+        let reach = Reach::of(call, query.planner()?, LOOKERS)?;
         let (lane, seq, letter) = find(call, &reach, &call.segment(0)?).await?;
         Ok(Answer::ok(shown(lane, seq, &letter).raw("event", &letter.entry.body).end()).response())
     })
@@ -171,7 +171,7 @@ pub(super) fn force(node: &Node<'_>) -> Result<Option<String>, Problem> {
 
 async fn decide(call: &Call, op: &str, verdict: LetterVerdict) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.one("planner_id")?, ACTORS)?;
+    let reach = Reach::of(call, query.planner()?, ACTORS)?;
     let id = call.segment(1)?;
     let (lane, seq, letter) = find(call, &reach, &id).await?;
     let reply = dispatch(call)?.decide_letter(lane, seq, verdict, &call.caller.id).await?;

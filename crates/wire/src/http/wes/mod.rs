@@ -74,6 +74,14 @@ impl Query {
         }
     }
 
+    /// The planner that is meant. Everywhere else an admin names a tenant, and a planner is one.
+    fn planner(&self) -> Result<Option<&str>, Problem> {
+        match (self.one("planner_id")?, self.one("tenant")?) {
+            (Some(planner), Some(tenant)) if planner != tenant => Err(malformed("`planner_id` and `tenant` differ")),
+            (planner, tenant) => Ok(planner.or(tenant)),
+        }
+    }
+
     fn number(&self, name: &str, min: usize, max: usize, default: usize) -> Result<usize, Problem> {
         let Some(text) = self.one(name)? else { return Ok(default) };
         let number = text.parse().ok().filter(|number| (min..=max).contains(number));
@@ -136,6 +144,7 @@ fn array<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> Vec<u8> {
 fn only(node: &Node<'_>, at: &str, names: &[&str]) -> Result<(), Problem> {
     match node.members().iter().find(|(name, _)| !names.contains(&&**name)) {
         None => Ok(()),
+        Some((name, _)) if names.is_empty() => Err(malformed(format!("{at} takes nothing, not {name:?}"))),
         Some((name, _)) => Err(malformed(format!("{at} takes {}, not {name:?}", names.join(", ")))),
     }
 }

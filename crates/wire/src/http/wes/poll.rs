@@ -108,7 +108,10 @@ pub(in crate::http) async fn ack(app: Arc<App>, request: Request) -> Response {
         call.require(&[Role::Executor])?;
         let dispatch = dispatch(call)?;
         let node = call.json()?;
-        let cursor = request::object(&node)?.get("cursor").and_then(|cursor| cursor.as_str());
+        if request::object(&node)?.get("executor_id").is_some_and(|id| id.as_str() != Some(call.caller.id.as_str())) {
+            return Err(Problem::new(Code::Forbidden, "`executor_id` is not whose credential this is"));
+        }
+        let cursor = node.get("cursor").and_then(|cursor| cursor.as_str());
         let cursor = cursor.ok_or_else(|| malformed("`cursor` must be the next_cursor of a page"))?;
         // What an empty page said: there is nothing to acknowledge.
         if cursor.is_empty() {

@@ -72,19 +72,38 @@ async fn many(call: &Call, planner: &Tenant, scope: &Arc<Scope>, events: &Node<'
     if replies.len() != envelopes.len() {
         return Err(Problem::new(Code::Internal, "no reply"));
     }
-    let mut status = StatusCode::OK;
-    let results = envelopes.iter().zip(&replies).map(|(envelope, reply)| {
+    let mut whole = Answer { replayed: true, ..Answer::ok(Vec::new()) };
+    let mut refused = Vec::new();
+    let results = envelopes.iter().zip(&replies).enumerate().map(|(index, (envelope, reply))| {
         let result = Object::new().text("correlation_id", envelope.correlation_id);
         match answered(call, planner, scope, envelope, reply) {
             Ok(answer) => {
-                status = status.max(answer.status);
+                whole.status = whole.status.max(answer.status);
+                whole.replayed &= answer.replayed;
+                whole.expires = whole.expires.into_iter().chain(answer.expires).min();
                 result.members_of(&answer.body).end()
             }
-            Err(problem) => result.display("accepted", false).problem(&problem).end(),
+            Err(problem) => {
+                let told = result.display("accepted", false).problem(&problem).end();
+                refused.push((index, problem));
+                told
+            }
         }
     });
     let results = array(results);
-    Ok(Answer { status, ..Answer::ok(Object::new().raw("results", &results).end()) }.response())
+    if refused.len() == envelopes.len() {
+        return Err(none_published(&refused, envelopes.len()));
+    }
+    whole.replayed &= refused.is_empty();
+    Ok(Answer { body: Object::new().raw("results", &results).end(), ..whole }.response())
+}
+
+// The refusal of a request of which nothing was published: the first one's, with all of them in it.
+fn none_published(refused: &[(usize, Problem)], events: usize) -> Problem {
+    let code = refused.first().map_or(Code::Internal, |(_, first)| first.code());
+    let one = |(index, problem): &(usize, Problem)| Object::new().display("index", index).problem(problem).end();
+    let detail = format!("{} of {events} events are refused, and none is published", refused.len());
+    Problem::new(code, detail).with("errors", &String::from_utf8_lossy(&array(refused.iter().map(one))))
 }
 
 // All of them, or a refusal that names each one that is wrong.
@@ -103,10 +122,7 @@ fn envelopes<'n>(call: &Call, events: &'n [Node<'_>]) -> Result<Vec<Envelope<'n>
             Err(problem) => bad.push((index, problem)),
         }
     }
-    let Some((_, first)) = bad.first() else { return Ok(good) };
-    let errors = array(bad.iter().map(|(index, problem)| Object::new().display("index", index).problem(problem).end()));
-    let detail = format!("{} of {} events are refused, and none is published", bad.len(), events.len());
-    Err(Problem::new(first.code(), detail).with("errors", &String::from_utf8_lossy(&errors)))
+    if bad.is_empty() { Ok(good) } else { Err(none_published(&bad, events.len())) }
 }
 
 // Events of one request are decided together: none of them may depend on another.

@@ -70,7 +70,7 @@ pub(in crate::http) async fn put(app: Arc<App>, request: Request) -> Response {
 pub(in crate::http) async fn get(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let query = Query::of(call)?;
-        let reach = Reach::of(call, query.one("planner_id")?, LOOKERS)?;
+        let reach = Reach::of(call, query.planner()?, LOOKERS)?;
         let warehouse = warehouse(call)?;
         allowed(reach.warehouses, &warehouse)?;
         let planner = reach.planner.ok_or_else(|| malformed("name the planner with `planner_id=`"))?;

@@ -55,6 +55,10 @@ pub(super) fn nature(address: IpAddr) -> Option<&'static str> {
             V4.iter().find(|(base, bits, _)| v4_alike(Ipv4Addr::from(*base), address, *bits)).map(|net| net.2)
         }
         IpAddr::V6(address) => {
+            // ISATAP, in any network.
+            if matches!(address.segments(), [_, _, _, _, 0 | 0x200, 0x5efe, _, _]) {
+                return Some("an IPv4 address within IPv6");
+            }
             let found = V6.iter().find(|(base, bits, _)| v6_alike(Ipv6Addr::from(*base), address, *bits));
             let public = v6_alike(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), address, 3);
             found.map(|net| net.2).or((!public).then_some("an address that is not in use"))
