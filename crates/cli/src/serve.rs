@@ -76,7 +76,8 @@ FENCEPOST_SERVER__LOG__LEVEL=warn, then these flags.
 
 SIGTERM or SIGINT: takes no new connection, finishes what is in flight, then ends.
 SIGHUP, or POST /admin/policy: reads --config FILE again, all or nothing, without a restart.
-Credentials made or revoked with `fencepost credential` count within a second, without a restart.
+Credentials made or revoked with `fencepost credential` count within a second, without a restart;
+--dev knows its own identities alone.
 
 Several processes may serve one PostgreSQL or Redis: any of them answers any key, and none is special.
 A password is better kept in FENCEPOST_STORE than on the command line, which others can read.

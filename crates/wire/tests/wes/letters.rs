@@ -85,6 +85,21 @@ async fn letters_are_found_by_what_they_are() {
 }
 
 #[tokio::test]
+async fn a_letter_tells_where_it_died_and_where_it_went() {
+    let world = World::new().await;
+    world.pushed("WH-1").await;
+    let id = world.dead("cid-1", "WH-1").await;
+    world.polled("WH-1").await;
+    let sent = world.post(&format!("/dispatch/dlq/{id}/redrive"), PLANNER, &json!({})).await.is(200).json;
+    let found = world.get(&format!("/dispatch/dlq/{id}"), PLANNER).await.is(200).json;
+    for letter in [sent, found] {
+        assert_eq!((&letter["lane"], &letter["seq"]), (&json!("fgai-wms:WH-1"), &json!(1)), "{letter}");
+        let decided = &letter["decided"];
+        assert_eq!((&decided["lane"], &decided["seq"]), (&json!("fgai-wms:poll:dev-wes"), &json!(1)), "{letter}");
+    }
+}
+
+#[tokio::test]
 async fn a_word_on_a_letter_may_be_repeated_but_not_turned() {
     let world = World::new().await;
     world.pushed("WH-1").await;

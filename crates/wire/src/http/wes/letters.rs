@@ -9,7 +9,7 @@ use fencepost_kernel::{
     LaneId, Reply,
     command::LetterVerdict,
     json::Node,
-    lane::{DeadLetter, Fate, Reason},
+    lane::{DeadLetter, Fate, Place, Reason},
 };
 
 use super::{ACTORS, LOOKERS, Query, Reach, SCAN_MAX, allowed, array, audit, dispatch, envelope::is_kind, malformed};
@@ -203,7 +203,7 @@ pub(super) fn no_transport() -> Problem {
 }
 
 pub(super) fn cancelled(by: &str) -> Problem {
-    let detail = "the event was cancelled after it died: sending it again would undo that";
+    let detail = "the event was cancelled: sending it again would undo that";
     Problem::new(Code::LetterCancelled, detail).with("cancelled_by", &quoted(by))
 }
 
@@ -224,9 +224,12 @@ pub(super) async fn find(call: &Call, reach: &Reach<'_>, id: &str) -> Result<(La
 }
 
 fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
+    // One that was sent again may be in another lane by now.
+    let pushed = Place::Warehouse(letter.entry.warehouse.clone());
+    let died_in = if letter.place.lane(&letter.planner) == lane { &letter.place } else { &pushed };
     let mut body = Object::new()
         .text("id", &letter_id(lane, seq))
-        .text("lane", &letter.place.name(&letter.planner))
+        .text("lane", &died_in.name(&letter.planner))
         .text("lane_id", &lane.to_string())
         .display("seq", seq)
         .text("planner_id", letter.planner.as_str())
@@ -257,7 +260,7 @@ fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
         decided = decided.text("why", why);
     }
     if let Some(seq) = to {
-        decided = decided.display("seq", seq);
+        decided = decided.text("lane", &letter.place.name(&letter.planner)).display("seq", seq);
     }
     body.raw("decided", &decided.end())
 }

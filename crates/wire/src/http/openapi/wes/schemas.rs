@@ -155,7 +155,13 @@ pub(in crate::http::openapi) fn schemas(object: impl Fn(&[&str], &[(&str, &Value
             ("cancelled_by", &text),
             ("blocks", &yes),
             ("state", &json!({"enum": ["waiting", "redriven", "discarded"]})),
-            ("decided", &object(&["at", "by"], &[("at", &time), ("by", &text), ("why", &text), ("seq", &count)])),
+            (
+                "decided",
+                &object(
+                    &["at", "by"],
+                    &[("at", &time), ("by", &text), ("why", &text), ("lane", &text), ("seq", &count)],
+                ),
+            ),
             ("event", &event_ref),
             ("replay", &yes),
         ],
