@@ -73,8 +73,8 @@ struct Marks {
     watched: bool,
     /// The time under which it waits.
     due: Option<Millis>,
-    /// The host in whose queue it is.
-    queued: Option<Arc<str>>,
+    /// The host in whose queue it is, and whether in that of retries.
+    queued: Option<(Arc<str>, bool)>,
 }
 
 /// How many entries of a lane are kept ahead, and how large each may be: a backlog is read so many at a time.
@@ -157,6 +157,8 @@ struct Host {
     /// Turns that the first kind had since the second had one.
     fresh_turns: u8,
     flying: usize,
+    /// Of these, retries.
+    flying_troubled: usize,
     /// Places that a retry may not have yet, since the one before it failed.
     kept: usize,
     in_ring: bool,
@@ -171,19 +173,25 @@ impl Host {
         !self.fresh.is_empty() && self.flying < per_host_max
     }
 
+    // A few places are left to first attempts, also where retries hang.
     fn troubled_may(&self, per_host_max: usize) -> bool {
-        !self.troubled.is_empty() && self.flying + self.kept < per_host_max
+        let retries_max = per_host_max - per_host_max / 8;
+        !self.troubled.is_empty() && self.flying < per_host_max && self.flying_troubled + self.kept < retries_max
     }
 
-    /// Whose turn it is.
-    fn take(&mut self, per_host_max: usize, troubled_too: bool) -> Option<LaneId> {
+    /// Whose turn it is, and whether it is a retry.
+    fn take(&mut self, per_host_max: usize, troubled_too: bool) -> Option<(LaneId, bool)> {
+        let fresh = self.fresh_may(per_host_max);
         let troubled = troubled_too && self.troubled_may(per_host_max);
-        if troubled && (self.fresh_turns >= FRESH_TURNS || !self.fresh_may(per_host_max)) {
+        if troubled && (self.fresh_turns >= FRESH_TURNS || !fresh) {
             self.fresh_turns = 0;
-            return self.troubled.pop_front();
+            return self.troubled.pop_front().map(|id| (id, true));
+        }
+        if !fresh {
+            return None;
         }
         self.fresh_turns = self.fresh_turns.saturating_add(1);
-        if self.fresh_may(per_host_max) { self.fresh.pop_front() } else { None }
+        self.fresh.pop_front().map(|id| (id, false))
     }
 
     fn is_idle(&self) -> bool {
@@ -336,6 +344,7 @@ impl Table {
         self.flying_troubled -= usize::from(flight.troubled());
         if let Some(host) = self.hosts.get_mut(&flight.host) {
             host.flying -= 1;
+            host.flying_troubled -= usize::from(flight.troubled());
         }
         self.turn(&flight.host);
     }
@@ -436,10 +445,9 @@ impl Table {
     fn ready(&mut self, id: LaneId) {
         let Some(driven) = self.driven(id) else { return };
         driven.state = State::Ready;
-        let host = driven.host.clone();
-        let queued = driven.marks.queued.replace(host.clone());
-        if queued.as_ref() != Some(&host) {
-            let troubled = driven.lane.trouble.is_some();
+        let (host, troubled) = (driven.host.clone(), driven.lane.trouble.is_some());
+        let queued = driven.marks.queued.replace((host.clone(), troubled));
+        if queued.is_none_or(|(known, kind)| known != host || kind != troubled) {
             let host = self.hosts.entry(host.clone()).or_default();
             if troubled { host.troubled.push_back(id) } else { host.fresh.push_back(id) }
         }
@@ -514,26 +522,31 @@ impl Table {
             host.in_ring = false;
             // Those that fail may not take all the room: others would wait for receivers that are down.
             let troubled_too = self.flying_troubled < self.in_flight_max.div_ceil(2);
-            let Some(id) = host.take(self.per_host_max, troubled_too) else {
+            let Some((id, retry)) = host.take(self.per_host_max, troubled_too) else {
                 passed += 1;
                 self.turn(&name);
                 continue;
             };
+            passed = 0;
             let Some(Known::Driven(driven)) = self.lanes.get_mut(&id) else {
                 self.turn(&name);
                 continue;
             };
-            if driven.marks.queued.as_ref() == Some(&name) {
+            // One that was queued again elsewhere has left an old entry here.
+            let queued_here = driven.marks.queued.as_ref().is_some_and(|(host, kind)| *host == name && *kind == retry);
+            if queued_here {
                 driven.marks.queued = None;
             }
-            if driven.state != State::Ready || driven.host != name {
+            if !queued_here || driven.state != State::Ready || driven.host != name {
                 self.turn(&name);
                 continue;
             }
             driven.state = State::Flying;
+            let troubled = usize::from(driven.lane.trouble.is_some());
             host.flying += 1;
+            host.flying_troubled += troubled;
             self.flying += 1;
-            self.flying_troubled += usize::from(driven.lane.trouble.is_some());
+            self.flying_troubled += troubled;
             let seq = driven.lane.settled + 1;
             let flight = Flight {
                 host: name.clone(),

@@ -85,6 +85,7 @@ async fn many(call: &Call, planner: &Tenant, scope: &Arc<Scope>, events: &Node<'
             }
             Err(problem) => {
                 let told = result.display("accepted", false).problem(&problem).end();
+                whole.replayed = false;
                 refused.push((index, problem));
                 told
             }
@@ -94,7 +95,6 @@ async fn many(call: &Call, planner: &Tenant, scope: &Arc<Scope>, events: &Node<'
     if refused.len() == envelopes.len() {
         return Err(none_published(&refused, envelopes.len()));
     }
-    whole.replayed &= refused.is_empty();
     Ok(Answer { body: Object::new().raw("results", &results).end(), ..whole }.response())
 }
 
