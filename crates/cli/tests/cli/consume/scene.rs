@@ -148,22 +148,9 @@ impl Scene {
         letters
     }
 
-    /// Every message that the handler had its effect for, in order, as a handler sees it that knows its keys: what it has
-    /// seen under a key it does not do again. Fails where a message came again and was not said to be recovering.
+    /// Every message that the handler had its effect for so far.
     pub fn effects(&self) -> Vec<String> {
-        let (mut known, mut effects) = (BTreeMap::new(), Vec::new());
-        for delivery in self.handler.heard() {
-            let (key, body) = (delivery.header("idempotency-key").unwrap().to_owned(), body(&delivery));
-            match known.insert(key, body.clone()) {
-                None => effects.push(body),
-                Some(earlier) => {
-                    assert_eq!(earlier, body);
-                    let told = (delivery.attempt() > 1, delivery.header("fencepost-recovering"));
-                    assert_eq!(told, (true, Some("true")), "{body} came again without a word");
-                }
-            }
-        }
-        effects
+        effects_of(&self.handler.heard())
     }
 
     /// Whether every one of so many messages a partition had its effect once, and each partition in order.
@@ -180,17 +167,35 @@ impl Scene {
 
     /// Returns when so many messages had their effect.
     pub fn until_effects(&self, count: usize) {
-        let mut heard = count;
+        let mut needed = count;
         loop {
-            self.handler.until(heard);
-            let effects = self.effects().len();
+            let heard = self.handler.until(needed);
+            let effects = effects_of(&heard).len();
             if effects >= count {
                 return;
             }
             // Copies do not count: so many more deliveries are needed at least.
-            heard = self.handler.count() + count - effects;
+            needed = heard.len() + count - effects;
         }
     }
+}
+
+/// Every message that the handler had its effect for, in order, as a handler sees it that knows its keys: what it has seen
+/// under a key it does not do again. Fails where a message came again and was not said to be recovering.
+fn effects_of(heard: &[Delivery]) -> Vec<String> {
+    let (mut known, mut effects) = (BTreeMap::new(), Vec::new());
+    for delivery in heard {
+        let (key, body) = (delivery.header("idempotency-key").unwrap(), body(delivery));
+        match known.insert(key, body.clone()) {
+            None => effects.push(body),
+            Some(earlier) => {
+                assert_eq!(earlier, body);
+                let told = (delivery.attempt() > 1, delivery.header("fencepost-recovering"));
+                assert_eq!(told, (true, Some("true")), "{body} came again without a word");
+            }
+        }
+    }
+    effects
 }
 
 fn reader(kafka: &Kafka, group: &str) -> BaseConsumer {
