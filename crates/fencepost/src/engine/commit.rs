@@ -9,10 +9,13 @@ use std::{
     time::Instant,
 };
 
-use ahash::HashSet;
+use ahash::{HashMap, HashSet};
 use fencepost_kernel::{
-    Command, Decision, FenceKey, Millis, Reply, RowKey, decide,
+    Command, Decision, FenceKey, Millis, Reply, RowKey,
+    command::CommitId,
+    decide,
     fence::{Record, State},
+    key::LaneId,
     lane,
 };
 use fencepost_store::{Verdict, WriteSet};
@@ -183,6 +186,8 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
     let mut replies: Vec<Option<Result<Reply, Error>>> = Vec::new();
     replies.resize_with(commands.len(), || None);
     let mut open: Vec<usize> = (0..commands.len()).collect();
+    // A job has one answer: where one of its commands has failed, those that are still open must not happen any more.
+    let mut failed: HashMap<usize, Error> = HashMap::default();
     // The first round is everybody together, over what is known already. Those whose rows have moved since, or were
     // guessed wrongly, are read for together; later rounds are those that others keep moving, alone.
     for round in 0..ROUNDS_MAX {
@@ -196,6 +201,12 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
                 again.push(*index);
                 continue;
             }
+            if let [index] = batch
+                && let Some(error) = failed.get(&commands[*index].job)
+            {
+                replies[*index] = Some(Err(error.clone()));
+                continue;
+            }
             let mut part: Vec<Asked<'_>> = batch.iter().map(|index| commands[*index]).collect();
             // What was read earlier counts once: what has moved since is read again.
             let known = if round == 0 { World::merged(jobs) } else { World::default() };
@@ -206,14 +217,16 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
                 Ok(decided) => decided,
                 // Only the first round speaks for everybody: later, others are already durable.
                 Err(error) if round == 0 || matches!(error, Error::Stopped(_)) => return Err(error),
-                Err(error) => {
-                    batch.iter().for_each(|index| replies[*index] = Some(Err(error.clone())));
-                    continue;
-                }
+                Err(error) => batch.iter().map(|_| Some(Err(error.clone()))).collect(),
             };
             for (index, reply) in batch.iter().zip(decided) {
                 match reply {
-                    Some(reply) => replies[*index] = Some(reply),
+                    Some(reply) => {
+                        if let Err(error) = &reply {
+                            failed.entry(commands[*index].job).or_insert_with(|| error.clone());
+                        }
+                        replies[*index] = Some(reply);
+                    }
                     None => again.push(*index),
                 }
             }
@@ -222,6 +235,11 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
             let guessed = |indices: &[usize]| indices.iter().filter(|index| commands[**index].guessed).count();
             shared.luck.note(guessed(&open), guessed(&again));
         }
+        again.retain(|index| {
+            let error = failed.get(&commands[*index].job);
+            replies[*index] = error.map(|error| Err(error.clone()));
+            error.is_none()
+        });
         if again.is_empty() {
             break;
         }
@@ -248,6 +266,8 @@ async fn attempt(
     // Rows that tell a position once the store has given it, and the job whose commands wait for one.
     let mut unplaced = HashSet::default();
     let mut waits = None;
+    // What each job appended to a lane last: what it appends there next comes after that, or not at all.
+    let mut ahead: HashMap<(usize, LaneId), (RowKey, CommitId)> = HashMap::default();
     for Asked { job, command, read_at, guessed } in asked {
         if waits == Some(*job) || touches(command, &world, &unplaced) {
             waits = Some(*job);
@@ -276,8 +296,13 @@ async fn attempt(
             also.held.extend(leans(command, &world, &written, &writes));
         }
         written.extend(writes.iter().map(|write| write.key));
-        unplaced.extend(also.append.as_ref().map(|append| append.told_in));
-        let set = WriteSet { id: shared.next_id(), writes, also };
+        let id = shared.next_id();
+        if let Some(append) = &also.append {
+            unplaced.insert(append.told_in);
+            let before = ahead.insert((*job, append.lane), (append.told_in, id));
+            also.held.extend(before.map(|(told_in, id)| (told_in, Some(id))));
+        }
+        let set = WriteSet { id, writes, also };
         world.apply(&set);
         decided.push(Decided::Written(reply, sets.len()));
         sets.push(set);

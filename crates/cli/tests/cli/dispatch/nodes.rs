@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::{
     super::server::{Serve, Server, until},
-    planner::Planner,
+    planner::{Planner, event},
     publishers::{Outbox, since},
     receiver::{Receiver, Say},
     rounds::{all_drained, assert_kept},
@@ -77,6 +77,33 @@ fn three_nodes_publish_into_the_same_lanes_and_each_is_delivered_in_order() {
     );
     // A lane is with the node that its first event came through.
     assert!(owners.iter().any(|owner| *owner != owners[0]), "one node drives everything: {owners:?}");
+}
+
+// Somebody's transaction holds a row of the first event for longer than a commit waits: the commit is then taken apart.
+#[test]
+fn a_batch_keeps_its_order_also_where_somebody_is_in_the_way_of_its_first_event() {
+    let town = Town::start(1);
+    let sql = |statement: &str| town.postgres.sql(&town.store, statement);
+    sql("CREATE TABLE in_the_way (id text)");
+    sql("INSERT INTO in_the_way VALUES ('first')");
+    sql("CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF NEW.fields::text LIKE '%\"first\"%' AND EXISTS (SELECT 1 FROM in_the_way) THEN
+                RAISE EXCEPTION 'held' USING ERRCODE = 'lock_not_available';
+            END IF;
+            RETURN NEW;
+        END $$");
+    sql("CREATE TRIGGER held BEFORE INSERT ON fencepost_fences FOR EACH ROW EXECUTE FUNCTION held()");
+    let mut planner = town.planner(0);
+    planner.pushed("WH-1", &town.receiver);
+    let batch = ["first", "second", "third"].map(|id| event(id, "WH-1"));
+    let refused = planner.batch(&batch);
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    sql("DELETE FROM in_the_way");
+    let told = planner.batch(&batch).ok(202);
+    let positions = told["results"].as_array().unwrap().iter().map(|result| result["seq"].as_u64().unwrap());
+    assert_eq!(positions.collect::<Vec<_>>(), [1, 2, 3], "{told}");
+    town.receiver.until(3);
+    assert_eq!(town.receiver.heard().iter().map(|one| one.id()).collect::<Vec<_>>(), ["first", "second", "third"]);
 }
 
 #[test]
