@@ -62,8 +62,7 @@ pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
     let version = version(claim).or_else(|| live.and_then(|fence| fence.version.clone()));
 
     // The body is compared before the state: a wrong request must not wait for, or hide behind, a right one.
-    // A released key is free: nothing happened under it, so its next claim may ask for something else.
-    let first = live.filter(|fence| fence.phase(now) != Phase::Released).and_then(|fence| fence.body.as_ref());
+    let first = live.filter(|fence| !free(fence, now)).and_then(|fence| fence.body.as_ref());
     let differs = first.zip(claim.body.as_ref()).is_some_and(|(a, b)| a.digest != b.digest);
     if differs && claim.target.scope.body_mismatch == BodyMismatch::Refuse {
         return Decision::reply(conflict(live, claim));
@@ -137,7 +136,7 @@ fn grant(
                 None => fence.record(now, token, What::Retried),
             }
             // A lapsed attempt may have had its effect: what it asked for stands. A released one did not.
-            if fence.body.is_none() || fence.phase(now) == Phase::Released {
+            if fence.body.is_none() || free(earlier, now) {
                 fence.body = claim.body.clone();
             }
             fence
@@ -169,6 +168,12 @@ fn grant(
         first_seen: fence.first_seen,
     };
     (fence, granted)
+}
+
+// Whether nothing happened under the key, so that its next claim may ask for something else: it was released, also by whoever
+// lapsed before that.
+fn free(fence: &Fence, now: Millis) -> bool {
+    fence.phase(now) == Phase::Released && unsettled(fence, now).is_none()
 }
 
 // The latest attempt that lapsed, unless somebody has said since what became of it. Who recovered and then gave up

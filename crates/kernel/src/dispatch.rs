@@ -196,8 +196,8 @@ fn driver(route: &Route, owner: &mut Owner, members: &Members) -> Driver {
         *owner = Owner { node: members.me.clone(), epoch: owner.epoch + 1 };
         return Driver::Me;
     }
-    // Who publishes from within a transaction drives nothing.
-    members.alive.first().map_or(Driver::Nobody, |node| Driver::Other(node.clone()))
+    // Who publishes from within a transaction drives nothing. Where nobody is seen alive, the word waits for who is first.
+    Driver::Other(members.alive.first().unwrap_or(&members.me).clone())
 }
 
 // What became of an event that is cancelled; none where it was never published. Marks it, so that nobody sends it again.
@@ -231,7 +231,7 @@ fn cancel(
     }
     let Some(own) = lane_of(rows, lane) else { return Some(Original::Undelivered) };
     let settled = |place: &Place| lane_of(rows, place.lane(&own.planner)).map_or(0, |lane| lane.settled);
-    Some(match letter.map(|letter| (&letter.fate, &letter.place)) {
+    let told = match letter.map(|letter| (&letter.fate, &letter.place)) {
         Some((Fate::Waiting | Fate::Discarded { .. }, _)) => Original::Dead,
         // Its warehouse may have moved to another lane meanwhile.
         Some((Fate::Redriven { seq, .. }, place)) if *seq > settled(place) => Original::InFlight,
@@ -245,7 +245,13 @@ fn cancel(
             Place::Warehouse(_) if came_after_pause(own, fence) => Original::Undelivered,
             Place::Warehouse(_) => Original::InFlight,
         },
-    })
+    };
+    // That nobody has seen it is true only while its lane stands as it was read.
+    if told == Original::Undelivered {
+        let key = RowKey::lane(lane);
+        decision.also.held.push((key, rows.row(&key).map(|row| row.revision)));
+    }
+    Some(told)
 }
 
 /// How long it may take until another node has heard of a pause.

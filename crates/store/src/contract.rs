@@ -203,7 +203,12 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
-    /// Those among them that serve clients, and when each was last seen: what [`Store::nodes`] tells at less cost.
+    /// This node drives lanes from now on. Nothing where the store is not shared.
+    fn drive(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Those who share the store, serve clients and drive lanes, and when each was last seen.
     fn alive(&self) -> BoxFuture<'_, Result<Vec<(String, Millis)>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }

@@ -126,6 +126,7 @@ impl Driver {
         });
         engine.listen(Box::new(Ear(Arc::downgrade(&driver))));
         if shared {
+            engine.drive().await?;
             driver.membership.refresh(engine).await?;
             tokio::spawn(super::shared::run(Arc::downgrade(&driver)));
         } else {

@@ -110,10 +110,15 @@ pub(super) async fn run(driver: Weak<Driver>) {
             continue;
         }
         driver.pump();
-        let alive: BTreeSet<String> = driver.members().alive.iter().cloned().collect();
-        // At the start, and when somebody has left, there may be lanes that nobody drives.
-        let left = seen.as_ref().is_none_or(|seen| !seen.is_subset(&alive));
-        if left && take_over(&driver, &engine).await.is_err() {
+        let members = driver.members();
+        let alive: BTreeSet<String> = members.alive.iter().cloned().collect();
+        // Who is not among the living itself sees a store that has just come back, or has just woken up: nobody's heir.
+        if !alive.contains(&members.me) {
+            continue;
+        }
+        // At the start, and when somebody has left, there may be lanes that nobody drives. Also when somebody is seen again:
+        // the others may have left some to this node while it did not see all of them.
+        if seen.as_ref() != Some(&alive) && take_over(&driver, &engine).await.is_err() {
             continue;
         }
         seen = Some(alive);

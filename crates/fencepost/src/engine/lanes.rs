@@ -8,7 +8,12 @@ use fencepost_kernel::{LaneId, Millis, Row, RowKey, fence::Record, key::Kind, la
 use super::{Engine, Error, Loaded};
 
 impl Engine {
-    /// The nodes that serve clients, and when each was last seen.
+    /// This node drives lanes from now on.
+    pub(crate) async fn drive(&self) -> Result<(), Error> {
+        self.within_patience(self.shared.store.drive()).await
+    }
+
+    /// The nodes that drive lanes, and when each was last seen.
     pub(crate) async fn alive(&self) -> Result<Vec<(String, Millis)>, Error> {
         self.within_patience(self.shared.store.alive()).await
     }

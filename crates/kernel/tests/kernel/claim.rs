@@ -155,6 +155,23 @@ fn recovering_goes_on_after_the_recoverer_gave_up() {
     assert_eq!(next.recovering.map(|earlier| (earlier.token, earlier.attempt)), Some((lapsed.token, 40)));
 }
 
+// Nor does it make room for another request: the first one's effect would stand beside the other's.
+#[test]
+fn another_body_is_a_conflict_as_long_as_nobody_knows_what_became_of_the_first() {
+    let target = target();
+    let mut world = World::new();
+    let first = world.granted(&claim_body(&target, "1")).token;
+    lapse(&mut world);
+    let second = world.granted(&claim_body(&target, "1")).token;
+    give_back(&mut world, &target, second);
+    assert_eq!(world.say(&claim_body(&target, "2")), "conflict");
+    let third = world.granted(&claim_body(&target, "1"));
+    assert_eq!(third.recovering.map(|earlier| earlier.token), Some(first));
+    world.run(&seal(&target, third.token, "1"));
+    assert_eq!(world.say(&claim_body(&target, "2")), "conflict");
+    assert_eq!(world.say(&claim_body(&target, "1")), "duplicate");
+}
+
 #[test]
 fn released_attempts_that_never_lapsed_leave_nothing_to_recover() {
     let target = target();

@@ -136,6 +136,16 @@ fn what_is_behind_the_head_or_came_after_the_pause_is_undelivered() {
 }
 
 #[test]
+fn that_an_event_is_undelivered_is_told_only_where_its_lane_has_not_moved_meanwhile() {
+    let mut floor = Floor::holding(2);
+    let decision = floor.world.decide(&floor.publication(HOME, "cancel-e2", "{}", Some("e2")));
+    floor.ack();
+    floor.ack();
+    assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);
+    assert_eq!(floor.cancel("e2"), "delivered");
+}
+
+#[test]
 fn a_cancellation_of_what_was_never_published_is_refused_and_its_id_stays_free() {
     let mut floor = Floor::holding(1);
     assert_eq!(floor.cancel_as("c", "nobody"), "unknown_original");

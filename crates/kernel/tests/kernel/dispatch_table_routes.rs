@@ -143,7 +143,9 @@ fn who_publishes_drives_a_lane_that_nobody_drives_yet_and_tells_the_owner_otherw
         // In somebody's own transaction, who drives nothing.
         ("c", &["a", "b"], None, r#"not by me, owner "" 0, poked ["a"]"#),
         ("c", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
-        ("c", &[], None, r#"not by me, owner "" 0, poked []"#),
+        // Nobody is seen alive, not even who publishes, while a database has just come back: who is first hears the word.
+        ("a", &[], None, r#"not by me, owner "" 0, poked ["a"]"#),
+        ("c", &[], None, r#"not by me, owner "" 0, poked ["c"]"#),
     ];
     for (me, alive, owner, expected) in rows {
         assert_eq!(published_by(me, alive, owner), expected, "{me} among {alive:?}, owner {owner:?}");

@@ -23,7 +23,7 @@ use std::{
     collections::{BTreeMap, HashSet},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -76,6 +76,8 @@ struct Inner {
     format_max: u8,
     /// The row format that it writes.
     format: AtomicU8,
+    /// Whether it drives lanes.
+    drives: AtomicBool,
     clock: SharedClock,
     promises: Promises,
     /// One connection for commits, one for loads, one for everything that nobody waits for.
@@ -110,6 +112,7 @@ impl Postgres {
             opener: opener.clone(),
             format_max,
             format: AtomicU8::new(format),
+            drives: AtomicBool::new(false),
             clock,
             promises,
             turn: tokio::sync::Mutex::default(),
@@ -312,6 +315,11 @@ impl Store for Postgres {
     fn alive(&self) -> BoxFuture<'_, Result<Vec<(String, Millis)>, Error>> {
         let inner = self.inner.clone();
         self.run(async move { inner.alive().await })
+    }
+
+    fn drive(&self) -> BoxFuture<'_, Result<(), Error>> {
+        let inner = self.inner.clone();
+        self.run(async move { inner.drive().await })
     }
 
     fn leave(&self) -> BoxFuture<'_, Result<(), Error>> {

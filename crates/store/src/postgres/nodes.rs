@@ -2,7 +2,10 @@
 //! Never lets a node write what another living node cannot read, and never lowers the format again.
 //! Called when a store is opened, then every two seconds.
 
-use std::{sync::Weak, time::Duration};
+use std::{
+    sync::{Weak, atomic::Ordering},
+    time::Duration,
+};
 
 use fencepost_kernel::Millis;
 use tokio_postgres::Client;
@@ -13,10 +16,10 @@ use crate::{Error, Node, address::Opener};
 /// How often a node says that it lives.
 const BEAT: Duration = Duration::from_secs(2);
 
-const REGISTER: &str = "INSERT INTO fencepost_nodes (id, address, release, format, started, seen, floor)
-    VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), 'epoch')
+const REGISTER: &str = "INSERT INTO fencepost_nodes (id, address, release, format, started, seen, floor, drives)
+    VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), 'epoch', false)
     ON CONFLICT (id) DO UPDATE SET address = $2, release = $3, format = $4, started = clock_timestamp(),
-        seen = clock_timestamp()";
+        seen = clock_timestamp(), drives = false";
 
 /// Who was silent for longer than this no longer holds the format back; when it wakes up it finds that out and stops.
 const RAISE: &str = "UPDATE fencepost_meta SET format = living.format
@@ -24,9 +27,9 @@ const RAISE: &str = "UPDATE fencepost_meta SET format = living.format
     WHERE fencepost_meta.format < living.format";
 
 // The node's row may have been pruned while the node was stopped: then it comes back.
-const SAY: &str = "INSERT INTO fencepost_nodes (id, address, release, format, started, seen, floor)
-    VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), 'epoch')
-    ON CONFLICT (id) DO UPDATE SET seen = clock_timestamp()
+const SAY: &str = "INSERT INTO fencepost_nodes (id, address, release, format, started, seen, floor, drives)
+    VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), 'epoch', $5)
+    ON CONFLICT (id) DO UPDATE SET seen = clock_timestamp(), drives = $5
     RETURNING clock_timestamp(), (SELECT format FROM fencepost_meta),
         (SELECT min(format) FROM fencepost_nodes
          WHERE seen > clock_timestamp() - interval '30 seconds' AND id <> $1)";
@@ -46,7 +49,7 @@ const LIST: &str = "SELECT node.id, node.address, node.release, node.format, nod
     WHERE (node.address <> '' OR held.count > 0) AND node.seen > clock_timestamp() - interval '60 seconds' ORDER BY node.id";
 
 const ALIVE: &str = "SELECT id, seen, clock_timestamp() FROM fencepost_nodes
-    WHERE address <> '' AND seen > clock_timestamp() - interval '60 seconds'";
+    WHERE address <> '' AND drives AND seen > clock_timestamp() - interval '60 seconds'";
 
 // Who has no address serves nobody. The row stays: it holds the node's time floor.
 const LEAVE: &str = "UPDATE fencepost_nodes SET address = '' WHERE id = $1";
@@ -102,7 +105,8 @@ impl Inner {
         let failed = |error: tokio_postgres::Error| Failed::Server(error).of_nothing();
         let session = self.keeping.session().await?;
         let (node, format) = (&self.opener.node, i16::from(self.format_max));
-        let params: [Param<'_>; 4] = [node, &self.opener.address, &self.opener.release, &format];
+        let drives = self.drives.load(Ordering::Acquire);
+        let params: [Param<'_>; 5] = [node, &self.opener.address, &self.opener.release, &format, &drives];
         let said = self.within(&session, session.query(SAY, &params)).await?.map_err(failed)?;
         if let Some(row) = said.first() {
             self.clock.heard(row.get::<_, Stamp>(0).0);
@@ -122,13 +126,25 @@ impl Inner {
         Ok(())
     }
 
-    /// Those that were seen in the last minute and serve clients.
+    /// The node drives lanes, and says so at once.
+    pub(super) async fn drive(&self) -> Result<(), Error> {
+        self.drives.store(true, Ordering::Release);
+        self.once_alive(false).await
+    }
+
+    /// Those that were seen in the last minute, serve clients and drive lanes.
     pub(super) async fn alive(&self) -> Result<Vec<(String, Millis)>, Error> {
         let rows = self.ask(&self.keeping, ALIVE, &[]).await?;
         if let Some(row) = rows.last() {
             self.clock.heard(row.get::<_, Stamp>(2).0);
         }
-        Ok(rows.iter().map(|row| (row.get(0), row.get::<_, Stamp>(1).0)).collect())
+        let now = self.clock.now();
+        // How long ago, by the server's own clock: it may have been set back, and the store's time never is.
+        let seen = |row: &tokio_postgres::Row| {
+            let silent_ms = row.get::<_, Stamp>(2).0.since(row.get::<_, Stamp>(1).0);
+            Millis(now.0.saturating_sub(silent_ms))
+        };
+        Ok(rows.iter().map(|row| (row.get(0), seen(row))).collect())
     }
 
     /// The node serves nobody any more.

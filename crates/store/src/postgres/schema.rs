@@ -12,7 +12,8 @@ use super::fault::Failed;
 use crate::Error;
 
 /// Every step from an empty database to today's tables; the first makes version 1. A step is never changed once released.
-const STEPS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema_lanes.sql")];
+const STEPS: [&str; 3] =
+    [include_str!("schema.sql"), include_str!("schema_lanes.sql"), include_str!("schema_drives.sql")];
 
 /// How often a step is tried again because another node was making it at that moment.
 const TRIES_MAX: u32 = 20;

@@ -27,9 +27,18 @@ routes:
   - { match: "POST /{*all}", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:Idempotency-Key" } }
 "#,
     );
-    for (path, status) in
-        [("/hooks/pay", 401), ("/hooks/%70ay", 401), ("/Hooks/pay", 404), ("/hooks/pay/", 404), ("/hooks/pay;a=b", 404)]
-    {
+    for (path, status) in [
+        ("/hooks/pay", 401),
+        ("/hooks/%70ay", 401),
+        ("/Hooks/pay", 404),
+        ("/hooks/pay/", 404),
+        ("/hooks/pay;a=b", 404),
+        ("/hooks%2Fpay", 404),
+        ("/hooks%5cpay", 404),
+        ("/hooks/pay%3Ba=b", 404),
+        ("/hooks%2F%2fpay", 404),
+        ("/a%2F..%2Fhooks/pay", 404),
+    ] {
         let answer = world.send(&post(path).key("k").json(r#"{"id":"e"}"#));
         assert_eq!(answer.status, status, "{path}: {}", answer.text());
     }

@@ -11,7 +11,7 @@ use fencepost::{
     engine,
     policy::routes::{OnError, Origin},
 };
-use fencepost_kernel::{Command, Millis, Reply, fence::Source, json};
+use fencepost_kernel::{Command, FenceKey, Millis, Reply, fence::Source, json};
 use http::{HeaderMap, HeaderValue, StatusCode, header, response::Parts};
 use http_body_util::BodyExt;
 use tokio::sync::OwnedSemaphorePermit;
@@ -28,11 +28,12 @@ use super::{
 };
 use crate::{
     http::{
+        App,
         call::{self, Call},
         fences::{Told, record},
         reply::{self, expires},
     },
-    log::{Level, Log},
+    log::Level,
     problem::{Code, Problem},
 };
 
@@ -223,9 +224,9 @@ impl Flight {
             Err(_) => {
                 // The effect happened. Whoever asked hears that the store is down; the outcome is not given up.
                 let app = &self.call.app;
-                app.gateway.go_on(seal_later(self.engine().clone(), seal, app.log.clone()));
-                let detail = "it was done, and the store does not confirm it; repeat the request with the same key";
-                return Err(Problem::new(Code::StoreUnavailable, detail).retry_after(1));
+                app.gateway.unsealed().insert(self.claim.target().key);
+                app.gateway.go_on(seal_later(app.clone(), self.claim.target().key, seal));
+                return Err(unconfirmed());
             }
         };
         let target = self.claim.target();
@@ -245,20 +246,31 @@ impl Flight {
     }
 }
 
-// Also past the lease: the seal still counts while nobody else was let in, and is refused otherwise.
-async fn seal_later(engine: Engine, seal: Command, log: Log) {
-    loop {
+/// What was done, and cannot be told as such yet.
+pub(super) fn unconfirmed() -> Problem {
+    let detail = "it was done, and the store does not confirm it; repeat the request with the same key";
+    Problem::new(Code::StoreUnavailable, detail).retry_after(1)
+}
+
+// Also past the lease: the seal still counts while nobody else was let in, and is refused otherwise. This node lets nobody
+// in meanwhile; another one may.
+async fn seal_later(app: Arc<App>, key: FenceKey, seal: Command) {
+    let engine = app.fencepost.engine();
+    let reply = loop {
         tokio::time::sleep(SEAL_AGAIN).await;
         match engine.ask(&seal).await {
-            Ok(reply) => {
-                let key = seal.target().map(|target| target.key.to_string()).unwrap_or_default();
-                let line = log.line(Level::Info, engine.now().0, "an outcome was recorded late");
-                return drop(line.text("decision", reply.decision()).text("idempotency_key", &key));
-            }
-            Err(engine::Error::Stopped(_)) => return,
-            Err(_) => {}
+            Err(engine::Error::Unavailable(_) | engine::Error::Unknown(_)) => {}
+            outcome => break outcome,
         }
-    }
+    };
+    app.gateway.unsealed().remove(&key);
+    let (level, msg) = match reply {
+        Ok(Reply::Sealed { .. }) => (Level::Info, "an outcome was recorded late"),
+        _ => (Level::Error, "an outcome could not be recorded: the effect may happen again"),
+    };
+    let decision = reply.as_ref().map_or("stopped", Reply::decision);
+    let line = app.log.line(level, engine.now().0, msg).text("decision", decision);
+    drop(line.text("idempotency_key", &key.to_string()));
 }
 
 fn unanswered(failed: &Failed, meant: OnError) -> Problem {

@@ -14,7 +14,8 @@ mod table;
 mod upstream;
 
 use std::{
-    sync::{Arc, PoisonError, RwLock},
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -25,13 +26,14 @@ use fencepost::{
     verify,
 };
 use fencepost_kernel::{
-    Command, Reply,
+    Command, FenceKey, Reply,
     body::Body as Compared,
     command,
     fence::{self, Source},
     key::Target,
 };
 use http::{HeaderMap, HeaderValue, header, request::Parts};
+use http_body::Body as _;
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -71,6 +73,8 @@ pub struct Gateway {
     /// Effects under way whose client has gone, and the word that ends them.
     flights: TaskTracker,
     over: CancellationToken,
+    /// Keys whose effect has happened, and whose seal the store has not taken yet.
+    unsealed: Mutex<HashSet<FenceKey>>,
 }
 
 impl Gateway {
@@ -84,7 +88,12 @@ impl Gateway {
             reads: Arc::new(Semaphore::new(policy.gateway.in_flight_max)),
             flights: TaskTracker::new(),
             over: CancellationToken::new(),
+            unsealed: Mutex::default(),
         })
+    }
+
+    fn unsealed(&self) -> MutexGuard<'_, HashSet<FenceKey>> {
+        self.unsealed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until every effect under way has its outcome, or the time is over; then lets go of the rest, whose leases
@@ -172,10 +181,10 @@ async fn pass(app: &App, entry: &Entry, trace: &TraceId, mut parts: Parts, body:
     let place = Gateway::place(&app.gateway.reads)?;
     let known = call::caller(app, &parts).ok();
     let tenant = known.as_ref().map(|caller| caller.id.as_str());
-    let chunked = parts.headers.contains_key(header::TRANSFER_ENCODING);
+    let streamed = !body.is_end_stream() && !parts.headers.contains_key(header::CONTENT_LENGTH);
     let mut headers = Leaving { entry, trace, claim: None, tenant }.headers(&mut parts);
-    // Without a word about it, hyper takes it that a read has no body.
-    if chunked {
+    // Without a word about it, hyper takes it that a read has no body. HTTP/2 needs no word.
+    if streamed {
         headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     let uri = upstream::address(entry, &parts.uri).ok_or_else(call::nothing_here)?;
@@ -210,6 +219,10 @@ async fn act(call: Call, entry: Arc<Entry>, claim: command::Claim, turn: Option<
     let wait = wait(&call);
     let engine = call.app.fencepost.engine();
     let told = claim.source.clone();
+    // Its lease may be over: whoever is let in now would do it a second time.
+    if call.app.gateway.unsealed().contains(&target.key) {
+        return Err(flight::unconfirmed());
+    }
     let reply = engine.claim(&Command::Claim(claim), wait).await?;
     let effect_id = match &reply {
         Reply::Duplicate { fence, .. } => match &fence.state {

@@ -86,15 +86,28 @@ impl Table {
     /// Whether a route before this one would take the path in another spelling that many servers read as the same: a
     /// wide route must not let in what a narrow one verifies.
     fn stricter(&self, index: usize, method: &Method, path: &str) -> bool {
-        let cut = path.split('/').map(|part| part.split(';').next().unwrap_or_default());
-        let near = cut.collect::<Vec<_>>().join("/").to_ascii_lowercase();
-        let near = near.strip_suffix('/').unwrap_or(&near);
+        let near = nearest(path);
         self.entries[..index].iter().any(|earlier| {
             let pattern = &earlier.route.pattern;
             pattern.method.as_deref().is_none_or(|wanted| wanted == method.as_str())
-                && pattern.in_lower_case().bind(near).is_some()
+                && pattern.in_lower_case().bind(&near).is_some()
         })
     }
+}
+
+// What a careless server may read a path as: coded slashes are slashes, nothing counts behind a semicolon, and neither do
+// case, empty segments and detours.
+fn nearest(path: &str) -> String {
+    let decoded = path.to_ascii_lowercase().replace("%2f", "/").replace("%5c", "/").replace("%3b", ";");
+    let mut segments = Vec::new();
+    for segment in decoded.split('/').map(|segment| segment.split(';').next().unwrap_or_default()) {
+        match segment {
+            "" | "." => {}
+            ".." => drop(segments.pop()),
+            segment => segments.push(segment),
+        }
+    }
+    format!("/{}", segments.join("/"))
 }
 
 /// A path with every letter, digit, `-`, `.`, `_` and `~` written as itself; none where it is already.

@@ -168,18 +168,24 @@ async fn gather(
     Ok((meant, now.last().filter(|_| more).cloned()))
 }
 
-// Sends them again, in order. Where the time is over: the last one that was asked about.
+// Sends them again, in order. Where the time is over, or the store goes away: the last one that was asked about.
 async fn redrive(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> Result<Option<String>, Problem> {
     let dispatch = dispatch(call)?;
     let begun = Instant::now();
     let mut pace = tokio::time::interval(Duration::from_secs(1) / ask.rate_per_second as u32);
     // One that took long is not made up for by a burst.
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = None;
     for (index, one) in meant.iter().enumerate() {
         pace.tick().await;
         let id = letter_id(one.lane, one.seq);
         let verdict = LetterVerdict::Redrive { force: ask.force.clone() };
-        let reply = dispatch.decide_letter(one.lane, one.seq, verdict, &call.caller.id).await?;
+        let reply = match dispatch.decide_letter(one.lane, one.seq, verdict, &call.caller.id).await {
+            Ok(reply) => reply,
+            // What was sent is sent, and must be told: whoever asked goes on behind it.
+            Err(_) if last.is_some() => return Ok(last),
+            Err(error) => return Err(error.into()),
+        };
         audit(call, "redrive", reply.decision(), &one.letter.planner, &[("dead_letter", &id)]);
         match letters::decided(&id, &reply) {
             Ok((_, false)) => tally.sent += 1,
@@ -189,6 +195,7 @@ async fn redrive(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> 
         if index + 1 < meant.len() && begun.elapsed() >= LASTS_MAX {
             return Ok(Some(id));
         }
+        last = Some(id);
     }
     Ok(None)
 }
