@@ -5,18 +5,22 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fencepost_rig::Postgres;
 use rustix::process::Signal;
+use serde_json::json;
 
 use super::{
-    super::server::{Serve, until},
+    super::server::{BINARY, Serve, command, until},
     nodes::{TAKEOVER_MAX, Town},
     planner::{Planner, event},
-    receiver::Say,
+    receiver::{Receiver, Say},
     rounds::all_drained,
 };
 
 /// A node that beats every two seconds is taken for dead after six: sooner than this only where it said so itself.
 const SILENCE_MIN: Duration = Duration::from_millis(3_900);
+/// And after this long for sure.
+const SILENCE_MAX: Duration = Duration::from_millis(6_500);
 
 #[test]
 fn a_node_that_ends_in_order_hands_its_lanes_over() {
@@ -96,4 +100,110 @@ fn an_event_that_was_being_published_while_its_lane_changed_hands_is_delivered()
     let came = town.receiver.until_for(2 * LANES, TAKEOVER_MAX);
     let owners: Vec<usize> = lanes.iter().map(|(_, warehouse, _)| town.owner(warehouse, 1)).collect();
     eprintln!("handover: {} deliveries; the lanes are with {owners:?}", came.len());
+}
+
+// One event in each of so many lanes, which its receiver has not taken yet.
+fn owed(town: &Town, seat: usize, lanes: usize) {
+    town.receiver.say(Say::With(503, "retry-after: 600\r\n".to_owned()));
+    for lane in 0..lanes {
+        let warehouse = format!("WH-{lane}");
+        town.planner(seat).pushed(&warehouse, &town.receiver);
+        town.planner(seat).release(&format!("e-{lane}"), &warehouse);
+    }
+    town.receiver.until(lanes);
+    town.receiver.say(Say::Status(200));
+}
+
+#[test]
+fn a_node_that_serves_fences_only_inherits_no_lanes() {
+    const LANES: usize = 12;
+    let mut town = Town::start(1);
+    let dir = tempfile::tempdir().unwrap();
+    // It has no key for the secrets of webhooks.
+    let here = || {
+        let mut fences = command(BINARY);
+        fences.current_dir(dir.path());
+        fences
+    };
+    assert!(here().args(["credential", "create", "acme", "--role", "partner"]).output().unwrap().status.success());
+    let mut fences = here();
+    fences.args(["serve", "--listen", "127.0.0.1:0", "--store", &town.store]);
+    let _fences = Serve::ready(fences).start();
+    owed(&town, 0, LANES);
+    town.nodes[0].take().unwrap().kill();
+    town.nodes[0] = Some(Serve::sharing(&town.store).start());
+    town.receiver.until_for(2 * LANES, TAKEOVER_MAX);
+    all_drained(town.node(0));
+}
+
+#[test]
+fn what_a_node_owed_that_died_while_the_database_was_away_is_sent_by_another() {
+    const LANES: usize = 8;
+    let mut town = Town::start(2);
+    owed(&town, 0, LANES);
+    town.postgres.kill();
+    town.nodes[0].take().unwrap().kill();
+    // When it is back, nobody has been seen for longer than a lease.
+    thread::sleep(SILENCE_MAX);
+    town.postgres.restart();
+    town.receiver.until_for(2 * LANES, TAKEOVER_MAX);
+    until("the store answers", || (town.planner(1).0.get("/wes/v1/dispatch/lanes").status == 200).then_some(()));
+    all_drained(town.node(1));
+}
+
+#[test]
+fn a_database_whose_clock_is_set_back_stops_no_lane() {
+    let postgres = Postgres::start();
+    let store = postgres.fresh_database();
+    let name = store.rsplit('/').next().unwrap().to_owned();
+    let sql = |statement: &str| postgres.sql(&store, statement);
+    // Its clock is ours to set.
+    sql("CREATE TABLE back (by interval)");
+    sql("INSERT INTO back VALUES ('0 s')");
+    sql("CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+        AS 'SELECT pg_catalog.clock_timestamp() - (SELECT by FROM public.back)'");
+    sql(&format!("ALTER DATABASE {name} SET search_path = public, pg_catalog"));
+    let town = Town { nodes: vec![Some(Serve::sharing(&store).start())], store, postgres, receiver: Receiver::start() };
+    let mut planner = town.planner(0);
+    planner.pushed("WH-1", &town.receiver);
+    planner.release("before", "WH-1");
+    town.receiver.until(1);
+    town.postgres.sql(&town.store, "UPDATE back SET by = '30 s'");
+    // Past what the node already knew that it may send.
+    thread::sleep(SILENCE_MAX);
+    planner.release("after", "WH-1");
+    planner.pushed("WH-2", &town.receiver);
+    planner.release("new", "WH-2");
+    town.receiver.until_for(3, TAKEOVER_MAX);
+}
+
+#[test]
+fn a_redrive_of_many_that_the_store_stops_says_how_far_it_came() {
+    let town = Town::start(1);
+    let mut planner = town.planner(0);
+    planner.pushed("WH-1", &town.receiver);
+    planner.release("first", "WH-1");
+    planner.drained("WH-1");
+    planner.act("WH-1", "pause", json!({"why": "repair"})).ok(200);
+    for seq in 2..=4 {
+        planner.release(&format!("e-{seq}"), "WH-1");
+        planner.act("WH-1", "skip", json!({"seq": seq})).ok(200);
+    }
+    let sql = |statement: &str| town.postgres.sql(&town.store, statement);
+    sql("CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'held' USING ERRCODE = 'lock_not_available';
+        END $$");
+    sql("CREATE TRIGGER held BEFORE UPDATE ON fencepost_rows FOR EACH ROW
+        WHEN (NEW.kind = 10 AND NEW.about->>'correlation_id' = 'e-3') EXECUTE FUNCTION held()");
+    let ids: Vec<_> = planner.letters("").iter().map(|letter| letter["id"].clone()).collect();
+    let mut many = |after: &str| {
+        let asked = json!({"ids": ids, "rate_per_second": 100, "after": after});
+        planner.0.post("/wes/v1/dispatch/dlq/redrive", asked.to_string())
+    };
+    let told = many("").ok(200);
+    assert_eq!((&told["redriven"], &told["next"]), (&json!(1), &ids[0]), "{told}");
+    many(told["next"].as_str().unwrap()).problem(503, "store-unavailable");
+    sql("DROP TRIGGER held ON fencepost_rows");
+    let told = many(told["next"].as_str().unwrap()).ok(200);
+    assert_eq!((&told["redriven"], &told["next"]), (&json!(2), &json!("")), "{told}");
 }

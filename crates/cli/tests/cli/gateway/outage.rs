@@ -10,17 +10,39 @@ use super::{
     upstream::{Say, said},
 };
 
-#[test]
-fn without_its_store_nothing_leaves_and_an_outcome_is_sealed_once_it_is_back() {
-    let mut postgres = Postgres::start();
+fn before_postgres(postgres: &Postgres, policy: &str) -> World {
     let (upstream, dir) = (Upstream::start(), tempfile::tempdir().unwrap());
-    // Held, so that nobody else may act meanwhile: only the outcome itself ends the doubt.
-    let policy = super::CHARGES.replace("lease: 500ms", "lease: 500ms, on_lapse: hold");
     let policy = format!("server: {{ shutdown_grace: 1s }}\n{policy}");
     let config = dir.path().join("policy.yml");
     std::fs::write(&config, policy.replace("UPSTREAM", &format!("http://{}", upstream.address))).unwrap();
     let server = Serve::sharing(&postgres.url()).arg("--config").arg(&config).start();
-    let world = World { server, upstream, dir };
+    World { server, upstream, dir }
+}
+
+#[test]
+fn what_waits_for_its_seal_is_not_done_again_by_the_node_that_did_it() {
+    let mut postgres = Postgres::start();
+    let world = before_postgres(&postgres, super::CHARGES);
+    let asked = post("/charges").key("k").json("{}");
+    world.upstream.say(Say::Hold(Box::new(said(201, "", "done"))));
+    let mut client = asked.begin(world.address());
+    world.upstream.until(1);
+    postgres.kill();
+    world.upstream.release();
+    read(&mut client).unwrap().problem(503, "store-unavailable");
+    // Past its lease: whoever claims it now is let in.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    postgres.restart();
+    let replay = until("the outcome is sealed", || Some(world.send(&asked)).filter(|answer| answer.status != 503));
+    assert_eq!((replay.status, replay.text().as_str(), world.upstream.count()), (201, "done", 1));
+    assert!(replayed(&replay));
+}
+
+#[test]
+fn without_its_store_nothing_leaves_and_an_outcome_is_sealed_once_it_is_back() {
+    let mut postgres = Postgres::start();
+    // Held, so that nobody else may act meanwhile: only the outcome itself ends the doubt.
+    let world = before_postgres(&postgres, &super::CHARGES.replace("lease: 500ms", "lease: 500ms, on_lapse: hold"));
     let asked = post("/charges").key("k").json("{}");
     world.upstream.say(Say::Hold(Box::new(said(201, "", "done"))));
     let mut client = asked.begin(world.address());

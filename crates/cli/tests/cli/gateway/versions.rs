@@ -147,6 +147,22 @@ fn a_client_may_speak_http_2_by_prior_knowledge() {
 }
 
 #[test]
+fn a_read_with_a_body_of_unknown_length_passes_with_it() {
+    let world = World::charges();
+    let address = world.address();
+    runtime().block_on(async move {
+        let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
+        let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        tokio::spawn(connection);
+        // A body that has been mapped no longer knows its length.
+        let body = Full::new(Bytes::from("{\"find\":1}")).map_frame(|frame| frame);
+        let request = Request::get(format!("http://{address}/charges")).body(body).unwrap();
+        assert_eq!(sender.send_request(request).await.unwrap().status(), 201);
+    });
+    assert_eq!(world.upstream.last().body, b"{\"find\":1}");
+}
+
+#[test]
 fn an_upstream_may_speak_http_2_without_tls() {
     let (runtime, counter) = (runtime(), Counter::default());
     let address = counter.start(&runtime, Version::HTTP_2, None);

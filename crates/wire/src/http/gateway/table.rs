@@ -96,18 +96,11 @@ impl Table {
 }
 
 // What a careless server may read a path as: coded slashes are slashes, nothing counts behind a semicolon, and neither do
-// case, empty segments and detours.
+// case and empty segments.
 fn nearest(path: &str) -> String {
     let decoded = path.to_ascii_lowercase().replace("%2f", "/").replace("%5c", "/").replace("%3b", ";");
-    let mut segments = Vec::new();
-    for segment in decoded.split('/').map(|segment| segment.split(';').next().unwrap_or_default()) {
-        match segment {
-            "" | "." => {}
-            ".." => drop(segments.pop()),
-            segment => segments.push(segment),
-        }
-    }
-    format!("/{}", segments.join("/"))
+    let cut = decoded.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
+    cut.filter(|segment| !segment.is_empty()).fold(String::new(), |near, segment| near + "/" + segment)
 }
 
 /// A path with every letter, digit, `-`, `.`, `_` and `~` written as itself; none where it is already.
