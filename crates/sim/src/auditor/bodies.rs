@@ -11,9 +11,9 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
         match answer {
             Answer::Conflict { first, second } => conflict(file, *entry, first, second, &mut found),
             Answer::New { token, .. } => {
-                let earlier =
-                    file.grants.iter().find(|grant| grant.token == *token).and_then(|grant| before_it(file, grant));
-                let stands = earlier.filter(|earlier| claims::given_up_min(file, earlier, *entry).is_none());
+                let grant = file.grants.iter().find(|grant| grant.token == *token);
+                let stands =
+                    grant.and_then(|grant| before_it(file, grant).filter(|earlier| !free(file, earlier, grant)));
                 let differs = stands.and_then(|earlier| differs(standing(file, earlier), body.as_deref()));
                 if differs == Some(true) && !file.rules.replays_other_body {
                     found.push(file.report("other-body", *entry, "another body was let in"));
@@ -49,7 +49,8 @@ fn standing_under<'h>(file: &File<'h>, token: u64) -> Option<Standing<'h>> {
 #[derive(Clone, Copy)]
 struct Standing<'h>(Option<&'h str>);
 
-// The first body stands from attempt to attempt; a release frees the key of it.
+// The first body stands from attempt to attempt; a release frees the key of it, unless somebody before lapsed and may have
+// had his effect.
 fn standing<'h>(file: &File<'h>, grant: &Grant<'h>) -> Option<Standing<'h>> {
     let Ask::Claim { body, .. } = &grant.by.op.ask else { return None };
     let own = Standing(body.as_deref());
@@ -57,10 +58,15 @@ fn standing<'h>(file: &File<'h>, grant: &Grant<'h>) -> Option<Standing<'h>> {
         return Some(own);
     }
     let earlier = before_it(file, grant)?;
-    match claims::given_up_min(file, earlier, grant.by) {
-        Some(_) => released(file, earlier).then_some(own),
-        None => standing(file, earlier).map(|Standing(first)| Standing(first.or(own.0))),
+    match free(file, earlier, grant) {
+        true => released(file, earlier).then_some(own),
+        false => standing(file, earlier).map(|Standing(first)| Standing(first.or(own.0))),
     }
+}
+
+// Whether the next claim found the key without a body that stands.
+fn free(file: &File<'_>, earlier: &Grant<'_>, next: &Grant<'_>) -> bool {
+    next.recovering.is_none() && claims::given_up_min(file, earlier, next.by).is_some()
 }
 
 fn before_it<'f, 'h>(file: &'f File<'h>, grant: &Grant<'h>) -> Option<&'f Grant<'h>> {

@@ -193,7 +193,7 @@ async fn a_client_that_reads_late_gets_everything_and_is_idle_only_then() {
 
 #[tokio::test]
 async fn a_client_that_reads_slowly_is_served_while_its_pace_holds() {
-    let limits = Limits { idle_ms_max: TINY_MS, write_wait_ms_max: 600, write_bytes_per_s_min: 1_000, ..patient() };
+    let limits = Limits { idle_ms_max: TINY_MS, write_wait_ms_max: 1_500, write_bytes_per_s_min: 1_000, ..patient() };
     let front = Front::start(limits).await;
     let mut client = front.connect().await;
     client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await;
