@@ -206,8 +206,10 @@ impl Consumer {
             Err(error) => return done("unavailable", 0, store(error)),
         };
         let attempt = claim.attempt();
-        // The attempts before ended with nobody there to say how: it may be the message itself that kills its consumers.
-        if attempt > self.attempts_max && claim.earlier().is_some() {
+        // The last attempt ended with nobody there to say how: it may be the message itself that kills its consumers. One
+        // further back does not count: those since came to an end.
+        let lapsed = claim.earlier().is_some_and(|earlier| earlier.attempt.saturating_add(1) == attempt);
+        if attempt > self.attempts_max && lapsed {
             let letter =
                 Letter::held(claim, Reason::Attempts, "the last attempt never came to an end".to_owned(), false);
             return done("new", attempt, Verdict::Dead(letter.into()));

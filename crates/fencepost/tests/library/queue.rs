@@ -210,6 +210,23 @@ async fn a_message_that_kills_its_consumers_is_dead_without_another_attempt() {
 }
 
 #[tokio::test]
+async fn a_message_whose_handler_was_away_since_an_unknown_outcome_is_handed_over_again() {
+    let (consumer, _, hand) = consumer().await;
+    let (consumer, message) = (consumer.attempts_max(2), message(41, "{}"));
+    fail(&consumer, &message, Failure::Unknown("timed out")).await;
+    hand.pass(30_000);
+    for attempt in 2..=4 {
+        let handled = fail(&consumer, &message, Failure::Away("refused")).await;
+        assert_eq!((handled.attempt, because(&handled.verdict)), (attempt, &Because::Away("refused".to_owned())));
+    }
+    let handled = consumer.handle(&message, |_, claim| async move {
+        let earlier = claim.earlier().expect("nobody has said what became of the first").attempt;
+        Ok::<_, Failed>(Done::new(format!("after attempt {earlier}"), "{}"))
+    });
+    assert_eq!(acknowledged(&handled.await.verdict), Some(("after attempt 1", false)));
+}
+
+#[tokio::test]
 async fn another_body_under_a_known_id_is_dead_once_and_the_first_stands() {
     let (consumer, ..) = consumer().await;
     assert_eq!(acknowledged(&succeed(&consumer, &message(41, r#"{"a":1,"b":2}"#)).await), Some(("E", false)));
