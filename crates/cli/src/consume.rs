@@ -80,10 +80,10 @@ Each message is claimed under (topic, partition, key, dedupe id), posted to the 
 offset committed. Partitions go side by side; within one, messages go in order, one after the other.
 
 What the handler answers, and what becomes of the message:
-  2xx, 3xx                       sealed; Fencepost-Effect-Id, where the answer has it, is its effect id
+  2xx                            sealed; Fencepost-Effect-Id, where the answer has it, is its effect id
   401 403 408 409 425 429        nothing happened: tried again, later each time (Retry-After counts)
   connection refused             nothing happened: waits until the handler is there; no message dies of that
-  other 4xx                      never: to the dead letters
+  3xx and other 4xx              never: to the dead letters; a redirect is not followed
   5xx, a timeout, a reset        unknown: tried again when the lease is over, with Fencepost-Recovering: true
 An answer may say it itself with Fencepost-Outcome: applied | not-applied.
 

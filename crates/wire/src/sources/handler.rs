@@ -108,9 +108,8 @@ async fn judge(answer: Response<Incoming>, until: Instant) -> Result<Done, Failu
     let why = || explain(status, &words);
     match (applied, meaning(status)) {
         (Some("applied"), _) => Ok(done(status, text("fencepost-effect-id"))),
-        (_, Meaning::Seal) if status.is_client_error() => Err(Failure::Permanent(why())),
-        // Nobody follows it, so nothing was done.
-        (_, Meaning::Seal) if status.is_redirection() => Err(Failure::Temporary { error: why(), after: None }),
+        // A redirect is not followed, and nobody knows what it means: not to be lost, nor to be tried again.
+        (_, Meaning::Seal) if !status.is_success() => Err(Failure::Permanent(why())),
         (Some(_), _) => Err(Failure::Temporary { error: why(), after: retry_after(&parts.headers) }),
         (None, Meaning::Seal) => Ok(done(status, text("fencepost-effect-id"))),
         (None, Meaning::Release) => Err(Failure::Temporary { error: why(), after: retry_after(&parts.headers) }),

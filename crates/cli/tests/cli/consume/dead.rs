@@ -55,6 +55,22 @@ fn poison_goes_to_the_dead_letters_and_its_partition_goes_on() {
 }
 
 #[test]
+fn a_redirect_is_neither_followed_nor_tried_again() {
+    let scene = Scene::new(1);
+    scene.handler.script(|one| match body(one).as_str() {
+        "p0-0000" => Say::With(302, "location: /elsewhere\r\n".to_owned()),
+        "p0-0001" => Say::With(303, "location: /elsewhere\r\nfencepost-outcome: applied\r\n".to_owned()),
+        _ => Say::Status(200),
+    });
+    scene.fill(0, 3);
+    let consumer = scene.start(scene.consumer());
+    scene.until_committed(0, 3);
+    assert_eq!(scene.handler.count(), 3);
+    assert_eq!(scene.dead(1)[0].0["fencepost-dead-reason"], "permanent");
+    assert!(consumer.stop().1.contains(r#""sealed":3,"replayed":0,"redelivered":0,"dead":1,"#));
+}
+
+#[test]
 fn a_message_that_is_always_unknown_is_tried_as_often_as_it_may_be_and_then_dead() {
     let scene = Scene::new(1);
     scene.handler.script(|one| if body(one) == "p0-0000" { Say::Status(500) } else { Say::Status(200) });
