@@ -70,6 +70,8 @@ impl Handler {
         ] {
             headers.insert(name, HeaderValue::from_str(&value).map_err(|bad| Failure::Permanent(bad.to_string()))?);
         }
+        // Said also where there is none: a server may refuse a POST that does not tell its length.
+        headers.insert(header::CONTENT_LENGTH, message.body.len().into());
         let mut request = http::Request::new(Full::new(message.body.clone()));
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = self.url.clone();

@@ -1,5 +1,7 @@
 //! Messages that nobody can handle.
 
+use rdkafka::Message;
+
 use super::{
     super::dispatch::receiver::Say,
     scene::{Scene, body},
@@ -100,4 +102,17 @@ fn a_message_whose_letter_cannot_be_sent_stays_where_it_is() {
     scene.until_committed(0, 2);
     assert_eq!(scene.dead(1)[0].1, "p0-0000");
     drop(consumer);
+}
+
+#[test]
+fn a_dead_tombstone_is_a_tombstone_among_the_letters_and_when_it_is_copied_back() {
+    let scene = Scene::new(1);
+    scene.handler.script(|one| Say::Status(if one.header("fencepost-offset") == Some("0") { 422 } else { 200 }));
+    scene.produce_tombstone(0, "k");
+    let _consumer = scene.start(scene.consumer());
+    let letter = scene.letters(1).remove(0);
+    assert_eq!(letter.payload(), None);
+    scene.copy_back(&letter);
+    scene.until_committed(0, 2);
+    assert_eq!(scene.handler.nth(2).header("fencepost-tombstone"), Some("true"));
 }

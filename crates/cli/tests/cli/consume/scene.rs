@@ -13,7 +13,7 @@ use fencepost_rig::Kafka;
 use rdkafka::{
     ClientConfig, Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer as _},
-    message::{Header, Headers, OwnedHeaders},
+    message::{Header, Headers, OwnedHeaders, OwnedMessage, ToBytes},
     producer::{BaseProducer, BaseRecord, Producer},
 };
 use rustix::process::{Pid, Signal};
@@ -90,6 +90,16 @@ impl Scene {
         if let Some(id) = dedupe_id {
             record = record.headers(OwnedHeaders::new().insert(Header { key: "dedupe-id", value: Some(id) }));
         }
+        self.send(record);
+    }
+
+    /// A record without a value.
+    pub fn produce_tombstone(&self, partition: i32, key: &str) {
+        self.send(BaseRecord::<str, str>::to(TOPIC).partition(partition).key(key));
+        self.flush();
+    }
+
+    fn send<K: ToBytes + ?Sized, P: ToBytes + ?Sized>(&self, record: BaseRecord<'_, K, P>) {
         self.producer.send(record).map_err(|(error, _)| error).unwrap();
     }
 
@@ -131,6 +141,17 @@ impl Scene {
 
     /// The dead letters, as soon as there are so many: their headers and bodies.
     pub fn dead(&self, count: usize) -> Vec<(BTreeMap<String, String>, String)> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let tell = |letter: &OwnedMessage| {
+            let headers = letter.headers().unwrap();
+            let headers = headers.iter().map(|one| (one.key.to_owned(), text(one.value.unwrap()))).collect();
+            (headers, text(letter.payload().unwrap()))
+        };
+        self.letters(count).iter().map(tell).collect()
+    }
+
+    /// The same as they are.
+    pub fn letters(&self, count: usize) -> Vec<OwnedMessage> {
         let reader = reader(&self.kafka, "undertaker");
         let mut list = TopicPartitionList::new();
         list.add_partition_offset(DEAD, 0, Offset::Beginning).unwrap();
@@ -138,14 +159,20 @@ impl Scene {
         let mut letters = Vec::new();
         until("the dead letters are there", || {
             if let Some(Ok(record)) = reader.poll(Duration::from_millis(100)) {
-                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                let headers = record.headers().unwrap();
-                let headers = headers.iter().map(|one| (one.key.to_owned(), text(one.value.unwrap()))).collect();
-                letters.push((headers, text(record.payload().unwrap())));
+                letters.push(record.detach());
             }
             (letters.len() >= count).then_some(())
         });
         letters
+    }
+
+    /// Sends a letter to the first partition of the topic, as it is.
+    pub fn copy_back(&self, letter: &OwnedMessage) {
+        let mut record = BaseRecord::<[u8], [u8]>::to(TOPIC).partition(0).headers(letter.headers().unwrap().clone());
+        record.key = letter.key();
+        record.payload = letter.payload();
+        self.send(record);
+        self.flush();
     }
 
     /// Every message that the handler had its effect for so far.

@@ -81,7 +81,10 @@ impl Letters {
         ] {
             headers = headers.insert(Header { key, value: Some(value) });
         }
-        let mut letter = FutureRecord::<[u8], [u8]>::to(&topic).payload(&message.body[..]).headers(headers);
+        let mut letter = FutureRecord::<[u8], [u8]>::to(&topic).headers(headers);
+        if !record.tombstone {
+            letter = letter.payload(&message.body);
+        }
         if let Some(key) = &record.key {
             letter = letter.key(key);
         }

@@ -17,7 +17,7 @@ pub(super) struct Record {
     pub headers: Option<OwnedHeaders>,
     pub trace: TraceId,
     /// Whether it has no value at all, which is not an empty one.
-    tombstone: bool,
+    pub tombstone: bool,
 }
 
 impl Record {
