@@ -94,6 +94,8 @@ Promised: no offset is committed before its message is sealed or a dead letter; 
 again, whoever crashes; a copy whose first one is pending waits. Not promised: a handler that dies, or whose consumer
 dies, between its effect and the seal sees the message again: it must look at Idempotency-Key.
 A message that must be tried again holds up its own partition. Attempts are counted across restarts.
+A dead letter that is copied back to its topic and partition, with its headers, is a new message to the tenant that buried
+it, once; to any other it is the message that it has had.
 
 A directory is for one process. Several consumers, or one beside `fencepost serve`, share PostgreSQL or Redis.
 SIGTERM or SIGINT: finishes what is at the handler, commits, leaves the group.

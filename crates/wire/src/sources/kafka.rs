@@ -7,6 +7,7 @@ mod group;
 mod letters;
 mod partition;
 mod record;
+mod redrive;
 
 use std::{sync::Arc, time::Duration};
 
@@ -169,7 +170,8 @@ impl Source {
                 () = &mut stop => return Ok(()),
                 received = self.kafka.recv() => match received {
                     Ok(record) => {
-                        let record = Record::new(&record, &self.settings.dedupe_header);
+                        let tenant = self.desk.consumer.tenant();
+                        let record = Record::new(&record, &self.settings.dedupe_header, tenant);
                         if let Some(worker) = self.kafka.context().take(record, &self.desk, &self.kafka) {
                             workers.spawn(worker.run());
                         }

@@ -1,6 +1,6 @@
 //! Messages that nobody can handle.
 
-use rdkafka::Message;
+use rdkafka::{Message, message::Headers};
 
 use super::{
     super::dispatch::receiver::Say,
@@ -102,6 +102,47 @@ fn a_message_whose_letter_cannot_be_sent_stays_where_it_is() {
     scene.until_committed(0, 2);
     assert_eq!(scene.dead(1)[0].1, "p0-0000");
     drop(consumer);
+}
+
+#[test]
+fn a_letter_that_is_copied_back_is_new_to_who_buried_it_each_time_it_dies_and_to_nobody_else() {
+    let scene = Scene::new(1);
+    let mut refusals = 2;
+    scene.handler.script(move |_| {
+        let refused = refusals > 0;
+        refusals -= i32::from(refused);
+        Say::Status(if refused { 422 } else { 200 })
+    });
+    scene.produce(0, "k", None, "poison");
+    scene.flush();
+    let billing = scene.start(scene.consumer());
+    for died in [1, 2] {
+        let letter = &scene.letters(died)[died - 1];
+        let headers: Vec<_> = letter.headers().unwrap().iter().collect();
+        let said = |name: &str| -> Vec<&[u8]> {
+            headers.iter().filter(|one| one.key == name).map(|one| one.value.unwrap()).collect()
+        };
+        for (name, expected) in [
+            ("fencepost-tenant", "queue:billing"),
+            ("fencepost-offset", &(died - 1).to_string()),
+            ("fencepost-first-offset", "0"),
+        ] {
+            assert_eq!(said(name), [expected.as_bytes()], "{name}");
+        }
+        assert_eq!((headers.len(), said("idempotency-key").len()), (9, 1));
+        scene.copy_back(letter);
+        scene.until_committed(0, died as i64 + 1);
+    }
+    // Somebody copies the last one again.
+    scene.copy_back(&scene.letters(2)[1]);
+    scene.until_committed(0, 4);
+    assert_eq!(scene.handler.count(), 3);
+    assert!(billing.stop().1.contains(r#""sealed":3,"replayed":1,"redelivered":0,"dead":2,"#));
+
+    let mail = scene.start(scene.consumer_of("mail"));
+    mail.until_said("orders/0/3");
+    assert!(mail.stop().1.contains(r#""sealed":1,"replayed":3,"redelivered":0,"dead":0,"#));
+    assert_eq!(scene.handler.count(), 4);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use rdkafka::{
     producer::{FutureProducer, FutureRecord, Producer},
 };
 
-use super::record::Record;
+use super::{record::Record, redrive};
 
 /// How long one attempt may take.
 const ATTEMPT_MS_MAX: u32 = 10_000;
@@ -26,15 +26,18 @@ pub(super) struct Words {
     detail: String,
     attempts: String,
     idempotency_key: String,
+    tenant: String,
 }
 
 impl Words {
-    pub fn new(letter: &Letter, idempotency_key: &str) -> Self {
+    /// `tenant` is who buries it.
+    pub fn new(letter: &Letter, idempotency_key: &str, tenant: &str) -> Self {
         Self {
             reason: letter.reason.name(),
             detail: letter.detail.clone(),
             attempts: letter.attempts.to_string(),
             idempotency_key: idempotency_key.to_owned(),
+            tenant: tenant.to_owned(),
         }
     }
 }
@@ -68,16 +71,19 @@ impl Letters {
     pub async fn send(&self, record: &Record, words: &Words) -> Result<String, String> {
         let message = &record.message;
         let topic = self.topic(&message.topic);
-        let (partition, offset) = (message.partition.to_string(), message.offset.to_string());
-        let mut headers = record.headers.clone().unwrap_or_default();
+        let numbers = [message.partition.into(), message.offset, record.first_offset];
+        let [partition, offset, first_offset] = numbers.map(|number: i64| number.to_string());
+        let mut headers = redrive::before_death(record.headers.as_ref());
         for (key, value) in [
-            ("fencepost-dead-reason", words.reason),
-            ("fencepost-dead-detail", words.detail.as_str()),
-            ("fencepost-topic", message.topic.as_str()),
-            ("fencepost-partition", &partition),
-            ("fencepost-offset", &offset),
-            ("fencepost-attempts", &words.attempts),
-            ("idempotency-key", &words.idempotency_key),
+            (redrive::REASON, words.reason),
+            (redrive::DETAIL, &words.detail),
+            (redrive::TENANT, &words.tenant),
+            (redrive::TOPIC, &message.topic),
+            (redrive::PARTITION, &partition),
+            (redrive::OFFSET, &offset),
+            (redrive::FIRST_OFFSET, &first_offset),
+            (redrive::ATTEMPTS, &words.attempts),
+            (redrive::KEY, &words.idempotency_key),
         ] {
             headers = headers.insert(Header { key, value: Some(value) });
         }

@@ -186,7 +186,8 @@ impl Worker {
     // Sends a dead message away, again and again until it is taken: only then the partition may go on.
     async fn bury(&self, record: &Record, handled: Handled, stopped: &watch::Receiver<bool>) -> Handled {
         let Verdict::Dead(letter) = handled.verdict else { return handled };
-        let (words, mut stopped) = (Words::new(&letter, &handled.idempotency_key), stopped.clone());
+        let words = Words::new(&letter, &handled.idempotency_key, self.desk.consumer.tenant());
+        let mut stopped = stopped.clone();
         self.desk.tell_dead(record, &letter);
         let send = async {
             loop {

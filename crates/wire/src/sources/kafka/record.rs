@@ -7,6 +7,7 @@ use fencepost_kernel::json;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use rdkafka::message::{BorrowedMessage, Header, Headers, Message as _, OwnedHeaders};
 
+use super::redrive::{self, Place};
 use crate::trace::TraceId;
 
 /// A record and its message.
@@ -16,20 +17,24 @@ pub(super) struct Record {
     pub key: Option<Vec<u8>>,
     pub headers: Option<OwnedHeaders>,
     pub trace: TraceId,
+    /// Its own offset; of a dead letter that came back, where its message was before.
+    pub first_offset: i64,
     /// Whether it has no value at all, which is not an empty one.
     pub tombstone: bool,
 }
 
 impl Record {
-    pub fn new(record: &BorrowedMessage<'_>, dedupe_header: &str) -> Self {
+    /// `tenant` is who consumes it.
+    pub fn new(record: &BorrowedMessage<'_>, dedupe_header: &str, tenant: &str) -> Self {
         let headers = record.headers().map(|headers| headers.detach());
-        let said = redriven(headers.as_ref()).or_else(|| find(headers.as_ref(), dedupe_header).map(<[u8]>::to_vec));
+        let place = Place { topic: record.topic(), partition: record.partition(), offset: record.offset() };
+        let said = find(headers.as_ref(), dedupe_header);
         let message = Message {
             topic: record.topic().to_owned(),
             partition: record.partition(),
             offset: record.offset(),
             key: queue::field(record.key().unwrap_or_default()),
-            dedupe_id: queue::dedupe_id(said.as_deref(), record.offset()),
+            dedupe_id: redrive::dedupe_id(said, headers.as_ref(), place, tenant),
             body: Bytes::copy_from_slice(record.payload().unwrap_or_default()),
         };
         let traceparent = find(headers.as_ref(), "traceparent").and_then(|value| HeaderValue::from_bytes(value).ok());
@@ -37,6 +42,7 @@ impl Record {
             message,
             key: record.key().map(<[u8]>::to_vec),
             trace: TraceId::of(traceparent.as_ref()),
+            first_offset: redrive::first_offset(headers.as_ref(), place),
             headers,
             tombstone: record.payload().is_none(),
         }
@@ -88,14 +94,6 @@ impl Record {
     }
 }
 
-// A dead letter that somebody copied back is a new message, once: under its old name it would be taken for the dead one.
-fn redriven(headers: Option<&OwnedHeaders>) -> Option<Vec<u8>> {
-    find(headers, "fencepost-dead-reason")?;
-    let place = ["fencepost-topic", "fencepost-partition", "fencepost-offset"].map(|name| find(headers, name));
-    let place: Option<Vec<&[u8]>> = place.into_iter().collect();
-    Some([b"redrive:", &place?.join(&b'/')[..]].concat())
-}
-
 fn find<'a>(headers: Option<&'a OwnedHeaders>, name: &str) -> Option<&'a [u8]> {
     headers?.iter().find(|header| header.key.eq_ignore_ascii_case(name))?.value
 }
@@ -111,22 +109,6 @@ fn visible(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_dead_letter_that_comes_back_has_a_name_of_its_own() {
-        let header = |headers: OwnedHeaders, key, value| headers.insert(Header { key, value: Some(value) });
-        let mut letter = header(OwnedHeaders::new(), "dedupe-id", "d-1");
-        assert_eq!(redriven(Some(&letter)), None);
-        for (key, value) in [
-            ("fencepost-dead-reason", "permanent"),
-            ("fencepost-topic", "orders"),
-            ("fencepost-partition", "3"),
-            ("fencepost-offset", "41"),
-        ] {
-            letter = header(letter, key, value);
-        }
-        assert_eq!(redriven(Some(&letter)).as_deref(), Some(&b"redrive:orders/3/41"[..]));
-    }
 
     #[test]
     fn a_key_of_any_bytes_is_a_header_that_says_the_same() {
