@@ -52,7 +52,7 @@ pub struct Args {
     /// How often a message is tried before it goes to the dead letters
     #[arg(long, value_name = "N", default_value_t = ATTEMPTS_MAX_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
     attempts_max: u32,
-    /// Where a group begins that has never committed anything
+    /// Where a group begins a topic that it has never committed anything of; later partitions are read from their start
     #[arg(long, value_enum, default_value_t = From::Earliest)]
     from: From,
     /// How many messages may be at the handler at one time, each of another partition

@@ -2,6 +2,7 @@
 //! its record's fence is sealed. A record that was sealed and not committed comes again, and is answered by its fence: so a
 //! partition may be taken away at any moment. Never decides what becomes of a record; the library does.
 
+mod begin;
 mod desk;
 mod group;
 mod letters;
@@ -45,12 +46,12 @@ const ERROR_PAUSE: Duration = Duration::from_millis(100);
 const OURS: [&str; 5] =
     ["bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset"];
 
-/// Where a group begins that has never committed anything.
+/// Where a group begins a topic that it has never committed anything of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begin {
     /// With the oldest record that is still there.
     Earliest,
-    /// With what comes from now on.
+    /// With what comes from now on. The ends of its partitions are committed before anything else.
     Latest,
 }
 
@@ -102,12 +103,12 @@ impl Settings {
             .set("statistics.interval.ms", "5000");
         config
             .extend(self.client()?.config_map().iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let begin = if self.begin == Begin::Earliest { "earliest" } else { "latest" };
+        // A partition without an offset is new, or has lost what the group had reached: nothing of it may be left out.
         config
             .set("group.id", &self.group)
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
-            .set("auto.offset.reset", begin);
+            .set("auto.offset.reset", "earliest");
         Ok(config)
     }
 
@@ -140,7 +141,7 @@ impl Source {
         // Settings of consumers mean nothing to the producer, which knows how to leave them.
         let letters = Letters::new(settings.client()?, settings.dead_letter.clone())?;
         let desk = Arc::new(Desk::new(consumer, handler, letters, settings.concurrency_max, log));
-        let member = Member::new(desk.clone());
+        let member = Member::new(desk.clone(), settings.begin);
         let kafka: Kafka = settings.consumer()?.create_with_context(member).map_err(|error| error.to_string())?;
         Ok(Self { kafka: Arc::new(kafka), desk, settings })
     }
@@ -170,6 +171,7 @@ impl Source {
                 () = &mut stop => return Ok(()),
                 received = self.kafka.recv() => match received {
                     Ok(record) => {
+                        self.kafka.context().begun()?;
                         let tenant = self.desk.consumer.tenant();
                         let record = Record::new(&record, &self.settings.dedupe_header, tenant);
                         if let Some(worker) = self.kafka.context().take(record, &self.desk, &self.kafka) {
@@ -182,7 +184,10 @@ impl Source {
                         tokio::time::sleep(ERROR_PAUSE).await;
                     }
                 },
-                _ = commit.tick() => self.commit(),
+                _ = commit.tick() => {
+                    self.kafka.context().begun()?;
+                    self.commit();
+                }
                 _ = progress.tick() => self.desk.tell_progress(),
                 Some(ended) = workers.join_next() => match ended {
                     Ok(Ok(())) => {}

@@ -12,7 +12,7 @@ use std::{
 use fencepost_rig::Kafka;
 use rdkafka::{
     ClientConfig, Message, Offset, TopicPartitionList,
-    consumer::{BaseConsumer, Consumer as _},
+    consumer::{BaseConsumer, CommitMode, Consumer as _},
     message::{Header, Headers, OwnedHeaders, OwnedMessage, ToBytes},
     producer::{BaseProducer, BaseRecord, Producer},
 };
@@ -126,6 +126,13 @@ impl Scene {
             Offset::Offset(offset) => offset,
             _ => 0,
         }
+    }
+
+    /// Commits for the group while nobody is in it.
+    pub fn commit(&self, partition: i32, offset: i64) {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(TOPIC, partition, Offset::Offset(offset)).unwrap();
+        self.asker.commit(&list, CommitMode::Sync).unwrap();
     }
 
     pub fn until_committed(&self, partition: i32, offset: i64) {

@@ -1,8 +1,8 @@
 //! What a member of a group is told by it: partitions come, go, and are committed.
-//! Never waits in here: what is being handled when its partition goes is finished, and left uncommitted.
+//! Never waits for a handler: what is being handled when its partition goes is finished, and left uncommitted.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -13,7 +13,7 @@ use rdkafka::{
 };
 
 use super::{
-    Desk, Kafka,
+    Begin, Desk, Kafka, begin,
     partition::{Partition, Worker},
     record::Record,
 };
@@ -22,11 +22,42 @@ use super::{
 pub(super) struct Member {
     desk: Arc<Desk>,
     partitions: Mutex<HashMap<(String, i32), Partition>>,
+    begin: Begin,
+    begun: Mutex<Begun>,
+}
+
+/// Where topics begin at their ends: those that have begun, and why one could not.
+#[derive(Default)]
+struct Begun {
+    topics: BTreeSet<String>,
+    failed: Option<String>,
 }
 
 impl Member {
-    pub fn new(desk: Arc<Desk>) -> Self {
-        Self { desk, partitions: Mutex::default() }
+    pub fn new(desk: Arc<Desk>, begin: Begin) -> Self {
+        Self { desk, partitions: Mutex::default(), begin, begun: Mutex::default() }
+    }
+
+    /// Fails where nobody could say where a topic begins: nothing may be taken then.
+    pub fn begun(&self) -> Result<(), String> {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn begin(&self, kafka: &BaseConsumer<Self>, new: &TopicPartitionList) {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        for one in new.elements() {
+            if begun.topics.contains(one.topic()) {
+                continue;
+            }
+            match begin::at_the_end(kafka, one.topic()) {
+                Ok(()) => drop(begun.topics.insert(one.topic().to_owned())),
+                Err(error) => {
+                    begun.failed = Some(format!("the cluster does not say where {} ends: {error}", one.topic()));
+                    return;
+                }
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(String, i32), Partition>> {
@@ -78,7 +109,12 @@ impl ConsumerContext for Member {
                 }
                 self.desk.tell_partitions("partitions taken away", gone);
             }
-            Rebalance::Assign(new) => self.desk.tell_partitions("partitions assigned", new),
+            Rebalance::Assign(new) => {
+                if self.begin == Begin::Latest {
+                    self.begin(kafka, new);
+                }
+                self.desk.tell_partitions("partitions assigned", new);
+            }
             Rebalance::Error(_) => self.lock().clear(),
         }
     }
