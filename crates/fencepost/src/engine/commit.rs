@@ -3,13 +3,14 @@
 //! Runs on a thread of its own, or under the simulator.
 
 use std::{
+    collections::BTreeMap,
     future::poll_fn,
     sync::{Arc, atomic::Ordering},
     task::Poll,
     time::Instant,
 };
 
-use ahash::{HashMap, HashSet};
+use ahash::HashSet;
 use fencepost_kernel::{
     Command, Decision, FenceKey, Millis, Reply, RowKey,
     command::CommitId,
@@ -187,7 +188,7 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
     replies.resize_with(commands.len(), || None);
     let mut open: Vec<usize> = (0..commands.len()).collect();
     // A job has one answer: where one of its commands has failed, those that are still open must not happen any more.
-    let mut failed: HashMap<usize, Error> = HashMap::default();
+    let mut failed: BTreeMap<usize, Error> = BTreeMap::new();
     // The first round is everybody together, over what is known already. Those whose rows have moved since, or were
     // guessed wrongly, are read for together; later rounds are those that others keep moving, alone.
     for round in 0..ROUNDS_MAX {
@@ -267,7 +268,7 @@ async fn attempt(
     let mut unplaced = HashSet::default();
     let mut waits = None;
     // What each job appended to a lane last: what it appends there next comes after that, or not at all.
-    let mut ahead: HashMap<(usize, LaneId), (RowKey, CommitId)> = HashMap::default();
+    let mut ahead: BTreeMap<(usize, LaneId), (RowKey, CommitId)> = BTreeMap::new();
     for Asked { job, command, read_at, guessed } in asked {
         if waits == Some(*job) || touches(command, &world, &unplaced) {
             waits = Some(*job);
