@@ -1,6 +1,6 @@
 //! Lanes on a store that several nodes share: each is driven by one of them at a time, under its heartbeat and an epoch.
-//! Never sends on when this node may already be taken for dead. An idle lane costs no query: a node looks at what is
-//! said to it, and at lanes only when another node is gone.
+//! Never sends on when this node may already be taken for dead. An idle lane costs no query of its own: a node looks at what
+//! is said to it, and at all lanes, by the thousand, when who lives has changed and twice a minute.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,7 @@ use fencepost_kernel::{
     command::{Act, Members, OnLane},
     fence::Record,
     key::Kind,
-    lane::{Owner, Place},
+    lane::{Lane, Owner, Place},
 };
 
 use super::driver::Driver;
@@ -30,6 +30,9 @@ const MARGIN_MS: u64 = 1_500;
 const LISTEN_EVERY: Duration = Duration::from_millis(50);
 /// How often nodes are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often all lanes are: a node that woke up late may have appended to a lane that is another's by now, and have died
+/// before it could say so.
+const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(30);
 /// Rows read in one step.
 const PAGE: usize = 1_000;
 
@@ -96,6 +99,7 @@ pub(crate) fn members(me: &str, nodes: Vec<(String, Millis)>, now: Millis) -> Me
 pub(super) async fn run(driver: Weak<Driver>) {
     let mut seen: Option<BTreeSet<String>> = None;
     let mut looked: Option<Instant> = None;
+    let mut looked_at_all = Instant::now();
     loop {
         tokio::time::sleep(LISTEN_EVERY).await;
         let Some(driver) = driver.upgrade() else { return };
@@ -118,8 +122,12 @@ pub(super) async fn run(driver: Weak<Driver>) {
         }
         // At the start, and when somebody has left, there may be lanes that nobody drives. Also when somebody is seen again:
         // the others may have left some to this node while it did not see all of them.
-        if seen.as_ref() != Some(&alive) && take_over(&driver, &engine).await.is_err() {
+        let all = seen.as_ref() != Some(&alive) || looked_at_all.elapsed() >= LOOK_AT_ALL_EVERY;
+        if all && look_at_all(&driver, &engine).await.is_err() {
             continue;
+        }
+        if all {
+            looked_at_all = Instant::now();
         }
         seen = Some(alive);
         let _ = overhear(&driver, &engine).await;
@@ -196,26 +204,37 @@ fn spoken_of(poke: &RowKey) -> LaneId {
     LaneId(lane)
 }
 
-// Every lane whose owner is gone and that has something to send gets one of those who live.
-async fn take_over(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
+// Every lane whose owner is gone and that has something to send gets one of those who live; this node's own are looked at
+// where something in them is not settled.
+async fn look_at_all(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     let mut after = None;
     loop {
         let page = engine.scan(Kind::Lane, after, PAGE).await?;
         let Some((last, _)) = page.last() else { return Ok(()) };
         after = Some(*last);
         let members = driver.members();
-        let orphan = |record: &Record| match record {
-            Record::Lane(lane) => {
-                matches!(lane.place, Place::Warehouse(_)) && !members.alive.contains(&lane.owner.node)
-            }
-            _ => false,
+        let pushed = page.iter().filter_map(|(key, row)| match &row.record {
+            Record::Lane(lane) if matches!(lane.place, Place::Warehouse(_)) => Some((key.place().0, lane)),
+            _ => None,
+        });
+        let drives = |id: LaneId, owner: &str| match members.alive.iter().any(|node| node == owner) {
+            true => owner == members.me,
+            false => heir(id, &members) == Some(members.me.as_str()),
         };
-        let orphans = page.iter().filter(|(_, row)| orphan(&row.record)).map(|(key, _)| key.place().0);
-        let mine: Vec<LaneId> = orphans.filter(|lane| heir(*lane, &members) == Some(members.me.as_str())).collect();
-        let tails: Vec<RowKey> = mine.iter().map(|lane| RowKey::tail(*lane)).collect();
+        let mine: Vec<(LaneId, &Arc<Lane>)> = pushed.filter(|(id, lane)| drives(*id, &lane.owner.node)).collect();
+        let tails: Vec<RowKey> = mine.iter().map(|(id, _)| RowKey::tail(*id)).collect();
         let tails = engine.load(&tails).await?;
-        let busy: Vec<LaneId> = mine.into_iter().zip(tails).filter_map(|(lane, tail)| tail.map(|_| lane)).collect();
-        take_all(driver, engine, &busy).await;
+        let owed = |lane: &Lane, tail: &Record| matches!(tail, Record::Tail(tail) if tail.last > lane.settled);
+        let (mut own, mut orphans) = (Vec::new(), Vec::new());
+        for ((id, lane), tail) in mine.into_iter().zip(tails) {
+            match tail {
+                Some(_) if lane.owner.node != members.me => orphans.push(id),
+                Some(tail) if owed(lane, &tail.record) => own.push(id),
+                _ => {}
+            }
+        }
+        own.into_iter().for_each(|lane| driver.look_at(lane));
+        take_all(driver, engine, &orphans).await;
         // Taking many lanes takes long: this node must not be silent meanwhile.
         refresh(driver, engine).await?;
     }

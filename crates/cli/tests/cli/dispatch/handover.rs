@@ -21,6 +21,8 @@ use super::{
 const SILENCE_MIN: Duration = Duration::from_millis(3_900);
 /// And after this long for sure.
 const SILENCE_MAX: Duration = Duration::from_millis(6_500);
+/// Every lane is looked at after half of this.
+const LOOK_AT_ALL_MAX: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_node_that_ends_in_order_hands_its_lanes_over() {
@@ -149,6 +151,25 @@ fn what_a_node_owed_that_died_while_the_database_was_away_is_sent_by_another() {
     town.receiver.until_for(2 * LANES, TAKEOVER_MAX);
     until("the store answers", || (town.planner(1).0.get("/wes/v1/dispatch/lanes").status == 200).then_some(()));
     all_drained(town.node(1));
+}
+
+#[test]
+fn an_event_of_which_nobody_could_tell_the_owner_of_its_lane_is_late_and_not_lost() {
+    let town = Town::start(2);
+    town.planner(0).pushed("WH-1", &town.receiver);
+    town.planner(0).release("a", "WH-1");
+    town.planner(0).drained("WH-1");
+    let other = 1 - town.owner("WH-1", 0);
+    // What is said to another node is gone before it can be heard.
+    let sql = |statement: &str| town.postgres.sql(&town.store, statement);
+    sql("CREATE FUNCTION unheard() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            DELETE FROM fencepost_rows WHERE id = NEW.id AND kind = NEW.kind;
+            RETURN NULL;
+        END $$");
+    sql("CREATE TRIGGER unheard AFTER INSERT ON fencepost_rows FOR EACH ROW WHEN (NEW.kind = 12)
+        EXECUTE FUNCTION unheard()");
+    town.planner(other).release("b", "WH-1");
+    town.receiver.until_for(2, LOOK_AT_ALL_MAX);
 }
 
 #[test]
