@@ -3,7 +3,6 @@
 //! is said to it, and at all lanes, by the thousand, when who lives has changed and twice a minute.
 
 use std::{
-    collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -97,9 +96,9 @@ pub(crate) fn members(me: &str, nodes: Vec<(String, Millis)>, now: Millis) -> Me
 
 /// Listens to other nodes, and takes over from those that are gone.
 pub(super) async fn run(driver: Weak<Driver>) {
-    let mut seen: Option<BTreeSet<String>> = None;
     let mut looked: Option<Instant> = None;
-    let mut looked_at_all = Instant::now();
+    // When all lanes were looked at last, and who lived then.
+    let mut looked_at_all: Option<(Instant, Vec<String>)> = None;
     loop {
         tokio::time::sleep(LISTEN_EVERY).await;
         let Some(driver) = driver.upgrade() else { return };
@@ -115,21 +114,20 @@ pub(super) async fn run(driver: Weak<Driver>) {
         }
         driver.pump();
         let members = driver.members();
-        let alive: BTreeSet<String> = members.alive.iter().cloned().collect();
         // Who is not among the living itself sees a store that has just come back, or has just woken up: nobody's heir.
-        if !alive.contains(&members.me) {
+        if !members.alive.contains(&members.me) {
             continue;
         }
         // At the start, and when somebody has left, there may be lanes that nobody drives. Also when somebody is seen again:
         // the others may have left some to this node while it did not see all of them.
-        let all = seen.as_ref() != Some(&alive) || looked_at_all.elapsed() >= LOOK_AT_ALL_EVERY;
-        if all && look_at_all(&driver, &engine).await.is_err() {
-            continue;
+        let is_old =
+            |(at, alive): &(Instant, Vec<String>)| *alive != members.alive || at.elapsed() >= LOOK_AT_ALL_EVERY;
+        if looked_at_all.as_ref().is_none_or(is_old) {
+            if look_at_all(&driver, &engine).await.is_err() {
+                continue;
+            }
+            looked_at_all = Some((Instant::now(), members.alive.clone()));
         }
-        if all {
-            looked_at_all = Instant::now();
-        }
-        seen = Some(alive);
         let _ = overhear(&driver, &engine).await;
     }
 }

@@ -160,8 +160,10 @@ fn an_event_of_which_nobody_could_tell_the_owner_of_its_lane_is_late_and_not_los
     town.planner(0).release("a", "WH-1");
     town.planner(0).drained("WH-1");
     let other = 1 - town.owner("WH-1", 0);
-    // What is said to another node is gone before it can be heard.
     let sql = |statement: &str| town.postgres.sql(&town.store, statement);
+    // By then each has seen the other, and has looked at all lanes for that.
+    sql("SELECT pg_sleep_until(max(started) + interval '2 seconds') FROM fencepost_nodes");
+    // What is said to another node is gone before it can be heard.
     sql("CREATE FUNCTION unheard() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             DELETE FROM fencepost_rows WHERE id = NEW.id AND kind = NEW.kind;
             RETURN NULL;
