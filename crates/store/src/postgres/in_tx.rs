@@ -14,10 +14,10 @@ use fencepost_kernel::{
     decide::{follow, footprint},
     key::Kind,
 };
-use futures::future::join;
 use tokio_postgres::Transaction;
 
 use super::{
+    columns::Keys,
     fault::{self, Failed},
     link::Run,
     nodes,
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     Error, Verdict, WriteSet, codec,
-    judge::{Judged, Known, judge},
+    judge::{Known, judge},
 };
 
 /// How often a command is decided again because a row that was not there came into being meanwhile.
@@ -42,11 +42,28 @@ const MOMENT: &str = "SELECT greatest(clock_timestamp(), (SELECT max(floor) FROM
     CASE WHEN current_setting('synchronous_commit', true) IN ('off', 'local', 'remote_write')
         THEN set_config('synchronous_commit', 'on', true) END";
 
+/// What a round has done from its second row on can be undone alone: a round that is given up leaves no lock behind which
+/// others could wait for in another order.
+const BEGIN: &str = "SAVEPOINT fencepost_ask";
+const KEEP: &str = "RELEASE fencepost_ask";
+const UNDO: &str = "ROLLBACK TO fencepost_ask";
+
+/// When a row is locked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Never,
+    /// As it is read, in key order, fences before others; it cannot move any more.
+    Read,
+    /// Once all is written; it must not have moved by then. It is read before anything is locked.
+    Written,
+}
+
 #[derive(Default)]
 struct World {
     rows: BTreeMap<RowKey, Arc<Row>>,
     /// What was asked for, whether it was there or not.
     asked: BTreeSet<RowKey>,
+    begun: bool,
 }
 
 impl Rows for World {
@@ -56,21 +73,30 @@ impl Rows for World {
 }
 
 impl World {
-    /// Reads those rows that were not asked for yet, and locks them in key order where `hold` says so; whether there were any.
+    /// Reads those rows that were not asked for yet, and locks them where `held` says so; whether there were any.
     async fn take(
         &mut self,
         run: Run<'_>,
         keys: impl IntoIterator<Item = RowKey>,
-        hold: impl Fn(&RowKey) -> Hold,
+        held: impl Fn(&RowKey) -> Held,
     ) -> Result<bool, Error> {
         let new = keys.into_iter().filter(|key| self.asked.insert(*key));
-        let (locked, seen): (Vec<RowKey>, Vec<RowKey>) = new.partition(|key| hold(key) == Hold::Yes);
-        for (keys, hold) in [(&seen, Hold::No), (&locked, Hold::Yes)] {
-            if !keys.is_empty() {
-                self.rows.extend(rows::take(run, keys, hold, codec::VERSION).await?);
-            }
+        let (locked, seen): (Vec<RowKey>, Vec<RowKey>) = new.partition(|key| held(key) == Held::Read);
+        if seen.is_empty() && locked.is_empty() {
+            return Ok(false);
         }
-        Ok(!seen.is_empty() || !locked.is_empty())
+        let begin = (!self.begun && self.asked.len() > 1).then_some(BEGIN);
+        self.begun |= begin.is_some();
+        self.rows.extend(rows::take(run, begin, &seen, &locked, codec::VERSION).await?);
+        Ok(true)
+    }
+
+    /// Locks the rows that `held` says so of; whether none of them moved since it was read.
+    async fn stands(&self, run: Run<'_>, held: impl Fn(&RowKey) -> Held) -> Result<bool, Failed> {
+        let seen = || self.rows.iter().filter(|(key, _)| held(key) == Held::Written);
+        let keys: Keys = seen().map(|(key, _)| key).collect();
+        let found = rows::known(run, &keys, Hold::Yes).await?;
+        Ok(seen().all(|(key, row)| found.get(key).is_some_and(|known| known.revision == row.revision)))
     }
 }
 
@@ -83,67 +109,73 @@ pub async fn ask(
     command: &Command,
     mut ids: impl FnMut() -> CommitId,
 ) -> Result<Reply, Error> {
-    let run = Run::Theirs(tx.client());
     for _ in 0..ROUNDS_MAX {
-        let mut world = take(run, command).await?;
-        let moment = tx.query_one(MOMENT, &[]).await.map_err(|error| fault::of_read(&error))?;
-        let format = nodes::readable(moment.get(1), codec::VERSION)?;
-        let decision = decide(command, &world, moment.get::<_, Stamp>(0).0);
-        if decision.only_answers() {
-            return Ok(decision.reply);
+        let mut world = World::default();
+        let reply = round(tx, &mut world, node, command, ids()).await?;
+        if world.begun {
+            let end = if reply.is_some() { KEEP } else { UNDO };
+            tx.batch_execute(end).await.map_err(|error| fault::of_read(&error))?;
         }
-        let sets = [WriteSet { id: ids(), writes: decision.writes, also: decision.also }];
-        world.take(run, sets.iter().flat_map(touched), |_| Hold::Yes).await?;
-        let judged = judge(&sets, |key| Ok(world.row(key).map(Known::of)))?;
-        if write_whole(tx, &sets, &judged, node, format).await.map_err(Failed::of_nothing)? {
-            return Ok(match judged.verdicts.as_slice() {
-                [Verdict::Appended(seq)] => decision.reply.placed(*seq),
-                _ => decision.reply,
-            });
+        if let Some(reply) = reply {
+            return Ok(reply);
         }
     }
     Err(Error::NotApplied("too many writers on one key".to_owned()))
 }
 
-// A row that was not there is not locked: where it is there by now, the others must not be written either.
-async fn write_whole(
+// No reply where a row that was not there has come into being, or one that was only read has moved.
+async fn round(
     tx: &Transaction<'_>,
-    sets: &[WriteSet],
-    judged: &Judged<'_>,
+    world: &mut World,
     node: &str,
-    format: u8,
-) -> Result<bool, Failed> {
-    let writing = write(Run::Theirs(tx.client()), sets, judged, node, format, None);
-    if judged.changes.len() == 1 && sets.iter().all(|set| set.also.is_empty()) {
-        return writing.await;
+    command: &Command,
+    id: CommitId,
+) -> Result<Option<Reply>, Error> {
+    let run = Run::Theirs(tx.client());
+    take(run, world, command).await?;
+    let moment = tx.query_one(MOMENT, &[]).await.map_err(|error| fault::of_read(&error))?;
+    let format = nodes::readable(moment.get(1), codec::VERSION)?;
+    let decision = decide(command, world, moment.get::<_, Stamp>(0).0);
+    if decision.only_answers() {
+        return Ok(Some(decision.reply));
     }
-    let (begun, whole) = join(tx.batch_execute("SAVEPOINT fencepost_ask"), writing).await;
-    begun?;
-    let whole = whole?;
-    tx.batch_execute(if whole { "RELEASE fencepost_ask" } else { "ROLLBACK TO fencepost_ask" }).await?;
-    Ok(whole)
+    let sets = [WriteSet { id, writes: decision.writes, also: decision.also }];
+    world.take(run, sets.iter().flat_map(touched), |_| Held::Read).await?;
+    let judged = judge(&sets, |key| Ok(world.row(key).map(Known::of)))?;
+    let whole = write(run, &sets, &judged, node, format, None).await.map_err(Failed::of_nothing)?;
+    if !whole || !world.stands(run, |key| held(command, key)).await.map_err(Failed::of_nothing)? {
+        return Ok(None);
+    }
+    Ok(Some(match judged.verdicts.as_slice() {
+        [Verdict::Appended(seq)] => decision.reply.placed(*seq),
+        _ => decision.reply,
+    }))
 }
 
+// A claim may have to wait for who makes the same fence, and a seal goes from its fence to the heads: so nobody holds a head
+// while it waits for a fence. What a claim finds beside its fence is as old or older, and a write of it is compared.
 // Whoever is sent events of a lane acknowledges them by writing its row, and must not wait for the user: who only publishes
 // looks at it, and a write of it is compared all the same. What is told of an event that is cancelled is true only while
 // its lane stands still.
-fn hold(command: &Command, key: &RowKey) -> Hold {
+fn held(command: &Command, key: &RowKey) -> Held {
     match command {
-        Command::Publish(publish) if publish.cancels.is_none() && key.kind == Kind::Lane => Hold::No,
-        _ => Hold::Yes,
+        Command::Claim(claim) if *key == RowKey::fence(claim.target.key) => Held::Read,
+        Command::Claim(_) if key.kind == Kind::VersionHead => Held::Written,
+        Command::Claim(_) => Held::Never,
+        Command::Publish(publish) if publish.cancels.is_none() && key.kind == Kind::Lane => Held::Never,
+        _ => Held::Read,
     }
 }
 
 // The rows of the command's footprint, and then those that only they can name.
-async fn take(run: Run<'_>, command: &Command) -> Result<World, Error> {
+async fn take(run: Run<'_>, world: &mut World, command: &Command) -> Result<(), Error> {
     let mut keys = Vec::new();
     footprint(command, &mut |key| keys.push(key));
-    let mut world = World::default();
     for _ in 0..=FOLLOWS_MAX {
-        if !world.take(run, keys.drain(..), |key| hold(command, key)).await? {
+        if !world.take(run, keys.drain(..), |key| held(command, key)).await? {
             break;
         }
-        follow(command, &world, &mut |key| keys.push(key));
+        follow(command, world, &mut |key| keys.push(key));
     }
-    Ok(world)
+    Ok(())
 }

@@ -11,7 +11,7 @@ use futures::future::join;
 use tokio_postgres::error::Error as ServerError;
 
 use super::{
-    columns::Keys,
+    columns::{Keys, Param},
     fault::{self, Failed},
     link::Run,
     sql,
@@ -88,24 +88,30 @@ pub(super) async fn known(run: Run<'_>, keys: &Keys, hold: Hold) -> Result<BTree
     found.iter().map(read).collect()
 }
 
-/// Whole rows.
+/// Whole rows in one round trip: first those that are only seen, then those that are locked. `begin` goes before all.
 pub(super) async fn take(
     run: Run<'_>,
-    keys: &[RowKey],
-    hold: Hold,
+    begin: Option<&'static str>,
+    seen: &[RowKey],
+    locked: &[RowKey],
     format_max: u8,
 ) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
-    let keys: Keys = keys.iter().collect();
-    let (fences, rows) = match hold {
-        Hold::No => (sql::SEE_FENCES, sql::SEE_ROWS),
-        Hold::Yes => (sql::TAKE_FENCES, sql::TAKE_ROWS),
-    };
-    let found = both(run, &keys, fences, rows).await.map_err(|error| fault::of_read(&error))?;
+    let (seen, locked): (Keys, Keys) = (seen.iter().collect(), locked.iter().collect());
+    let mut steps: Vec<(&'static str, Vec<Param<'_>>)> = begin.map(|sql| (sql, Vec::new())).into_iter().collect();
+    for (keys, fences, rows) in [(&seen, sql::SEE_FENCES, sql::SEE_ROWS), (&locked, sql::TAKE_FENCES, sql::TAKE_ROWS)] {
+        if !keys.fences.is_empty() {
+            steps.push((fences, vec![&keys.fences]));
+        }
+        if !keys.ids.is_empty() {
+            steps.push((rows, vec![&keys.ids, &keys.kinds]));
+        }
+    }
+    let found = run.all(&steps).await.map_err(|error| fault::of_read(&error))?;
     let read = |row: &tokio_postgres::Row| {
         let key = key(row)?;
         Ok((key, record(&key, row.get(2), format_max)?))
     };
-    found.iter().map(read).collect()
+    found.iter().flatten().map(read).collect()
 }
 
 // Sent one after the other without waiting; the server answers in that order.

@@ -207,6 +207,29 @@ fn users_who_publish_to_one_new_lane_at_once_wait_for_one_another() {
     assert_eq!(block_on(store.scan(Kind::Entry, None, 100)).unwrap().len(), 30);
 }
 
+// Those who come in the middle of the first one's commit find its lane and not yet its fence.
+#[test]
+fn users_who_publish_one_event_at_once_publish_it_once_and_none_is_turned_away() {
+    let rig = Rig::new();
+    let (_store, url) = rig.fresh("one");
+    let mut clients: Vec<_> = (0..6).map(|_| client(&rig, &url)).collect();
+    rig.runtime.block_on(async {
+        let tx = clients[0].transaction().await.unwrap();
+        ask(&tx, &put_route()).await.unwrap();
+        tx.commit().await.unwrap();
+        for number in 1..=20 {
+            let publish = clients.iter_mut().map(|client| async move {
+                let tx = client.transaction().await.unwrap();
+                let reply = ask(&tx, &publication(number)).await.unwrap();
+                tx.commit().await.unwrap();
+                matches!(reply, Reply::Published { seq, .. } if seq == number)
+            });
+            let published = futures::future::join_all(publish).await;
+            assert_eq!(published.iter().filter(|new| **new).count(), 1);
+        }
+    });
+}
+
 #[test]
 fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancels() {
     let rig = Rig::new();

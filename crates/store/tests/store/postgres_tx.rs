@@ -44,7 +44,7 @@ fn claim(target: Target) -> Command {
 }
 
 fn seal(target: Target, token: Token) -> Command {
-    let effect_id = format!("E{}", target.field("booking").unwrap());
+    let effect_id = format!("E{}", target.fields[0].1);
     Command::Seal(Seal { target, token, effect_id, receipt: "receipt".into() })
 }
 
@@ -53,13 +53,20 @@ async fn ask(tx: &Transaction<'_>, command: &Command) -> Reply {
     in_tx::ask(tx, "user", command, || CommitId(NEXT.fetch_add(1, Ordering::Relaxed))).await.unwrap()
 }
 
+// Until a transaction waits for another.
+async fn somebody_waits(watch: &Client) {
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    while watch.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {}
+}
+
 // The claim, the effect and the seal; what the claim said.
-async fn run(client: &mut Client, number: u64) -> Reply {
+async fn run(client: &mut Client, target: Target) -> Reply {
     let tx = client.transaction().await.unwrap();
-    let reply = ask(&tx, &claim(target(number))).await;
+    let reply = ask(&tx, &claim(target.clone())).await;
     if let Reply::New(granted) = &reply {
-        tx.execute("INSERT INTO effects VALUES ($1)", &[&(number as i64)]).await.unwrap();
-        let sealed = ask(&tx, &seal(target(number), granted.token)).await;
+        let effect = i64::from_be_bytes(target.key.0[..8].try_into().unwrap());
+        tx.execute("INSERT INTO effects VALUES ($1)", &[&effect]).await.unwrap();
+        let sealed = ask(&tx, &seal(target, granted.token)).await;
         assert!(matches!(sealed, Reply::Sealed { replay: false, .. }), "{sealed:?}");
     }
     tx.commit().await.unwrap();
@@ -79,8 +86,8 @@ fn a_claim_an_effect_and_a_seal_stand_or_fall_with_the_users_transaction() {
         tx.rollback().await.unwrap();
         assert_eq!(store.load(&[RowKey::fence(target(1).key)]).await.unwrap(), [None]);
 
-        assert!(matches!(run(&mut client, 1).await, Reply::New(_)));
-        let Reply::Duplicate { fence, .. } = run(&mut client, 1).await else { panic!("it is sealed") };
+        assert!(matches!(run(&mut client, target(1)).await, Reply::New(_)));
+        let Reply::Duplicate { fence, .. } = run(&mut client, target(1)).await else { panic!("it is sealed") };
         assert_eq!(fence.attempt, 1);
     });
     assert_eq!(rig.server.sql(&url, "SELECT count(*) FROM effects"), "1");
@@ -92,22 +99,78 @@ fn a_claim_an_effect_and_a_seal_stand_or_fall_with_the_users_transaction() {
     assert!(loaded[0].is_some(), "the nodes see it");
 }
 
-// Both find nothing; one waits for the other's row and must then decide again over it.
+// All find nothing; one has its row first, and the others must decide again over it. Who comes in the middle of that
+// commit must neither mix what was with what is, nor hold what the others wait for.
 #[test]
 fn of_many_transactions_that_claim_one_key_at_once_one_acts_and_all_others_get_its_receipt() {
     let rig = Rig::new();
     let (_store, url) = rig.fresh("one");
     rig.server.sql(&url, "CREATE TABLE effects (id bigint)");
     let mut clients: Vec<_> = (0..6).map(|_| client(&rig, &url)).collect();
-    for round in 0..10 {
-        let replies = rig
-            .runtime
-            .block_on(async { futures::future::join_all(clients.iter_mut().map(|client| run(client, round))).await });
+    let plain = |number: u64| {
+        let fields = vec![("file".to_owned(), number.to_string())];
+        Target::new(Tenant::new("acme"), Arc::new(Scope::new("FILE", ["file"])), fields, None).unwrap()
+    };
+    // A plain key, a version, and a repetition.
+    let targets = (0..10).flat_map(|number| {
+        let file = plain(number);
+        let again = Target::new(file.tenant.clone(), file.scope.clone(), file.fields.to_vec(), Some(1)).unwrap();
+        [file, version_of(number, 1), again]
+    });
+    for target in targets {
+        let replies = rig.runtime.block_on(async {
+            futures::future::join_all(clients.iter_mut().map(|client| run(client, target.clone()))).await
+        });
         let new = replies.iter().filter(|reply| matches!(reply, Reply::New(_))).count();
         let duplicate = replies.iter().filter(|reply| matches!(reply, Reply::Duplicate { .. })).count();
         assert_eq!((new, duplicate), (1, 5), "{replies:?}");
     }
-    assert_eq!(rig.server.sql(&url, "SELECT count(*), count(DISTINCT id) FROM effects"), "10|10");
+    assert_eq!(rig.server.sql(&url, "SELECT count(*), count(DISTINCT id) FROM effects"), "30|30");
+}
+
+// The version head came after the first one's claim: who claims the same key must not hold it while it waits.
+#[test]
+fn who_waits_for_a_claim_does_not_hold_what_its_seal_needs() {
+    let rig = Rig::new();
+    let (_store, url) = rig.fresh("one");
+    rig.server.sql(&url, "CREATE TABLE effects (id bigint)");
+    let [mut one, mut other, mut third, watch] = [(); 4].map(|()| client(&rig, &url));
+    rig.runtime.block_on(async {
+        let first = one.transaction().await.unwrap();
+        let Reply::New(granted) = ask(&first, &claim(version_of(1, 2))).await else { panic!("it is free") };
+        assert!(matches!(run(&mut other, version_of(1, 1)).await, Reply::New(_)), "nobody is in its way");
+        let sealed = async {
+            somebody_waits(&watch).await;
+            let sealed = ask(&first, &seal(version_of(1, 2), granted.token)).await;
+            assert!(matches!(sealed, Reply::Sealed { replay: false, .. }), "{sealed:?}");
+            first.commit().await.unwrap();
+        };
+        let (reply, ()) = futures::future::join(run(&mut third, version_of(1, 2)), sealed).await;
+        assert!(matches!(reply, Reply::Duplicate { .. }), "{reply:?}");
+    });
+}
+
+#[test]
+fn once_there_is_a_version_the_transactions_of_its_source_go_one_after_the_other() {
+    let rig = Rig::new();
+    let (_store, url) = rig.fresh("one");
+    rig.server.sql(&url, "CREATE TABLE effects (id bigint)");
+    let [mut one, mut other, watch] = [(); 3].map(|()| client(&rig, &url));
+    rig.runtime.block_on(async {
+        run(&mut one, version_of(1, 1)).await;
+        let first = one.transaction().await.unwrap();
+        let second = other.transaction().await.unwrap();
+        let Reply::New(granted) = ask(&first, &claim(version_of(1, 3))).await else { panic!("it is in order") };
+        let sealed = async {
+            somebody_waits(&watch).await;
+            ask(&first, &seal(version_of(1, 3), granted.token)).await;
+            first.commit().await.unwrap();
+        };
+        let (reply, ()) = futures::future::join(ask(&second, &claim(version_of(1, 2))), sealed).await;
+        assert!(matches!(reply, Reply::Stale { .. }), "{reply:?}");
+        second.commit().await.unwrap();
+    });
+    assert_eq!(rig.server.sql(&url, "SELECT count(*) FROM fencepost_fences"), "2", "who is stale leaves nothing");
 }
 
 // The second finds no version head, meets the first one's, and must undo its fence before it decides again.
@@ -124,8 +187,7 @@ fn two_seals_that_make_the_same_version_head_both_stand_and_the_higher_version_s
         ask(&first, &seal(version_of(1, 1), lower.token)).await;
         let higher = seal(version_of(1, 2), higher.token);
         let committed = async {
-            let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
-            while watch.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {}
+            somebody_waits(&watch).await;
             first.commit().await.unwrap();
         };
         let (sealed, ()) = futures::future::join(ask(&second, &higher), committed).await;
