@@ -17,13 +17,13 @@ use super::{
 };
 use crate::{WriteSet, judge::Judged};
 
-/// The rows that must be locked before a set is judged: all that it names, but for entries that go. Nobody else changes
-/// those any more.
+/// The rows that must be locked before a set is judged: all that it names, but for entries that go, which nobody else
+/// changes any more, and words that were heard, which are forgotten only where nobody holds them.
 pub(super) fn touched(set: &WriteSet) -> impl Iterator<Item = RowKey> {
     let also = &set.also;
     let writes = set.writes.iter().map(|write| write.key);
     let tail = also.append.iter().map(|append| RowKey::tail(append.lane));
-    let drops = also.drops.iter().copied().filter(|key| key.kind != Kind::Entry);
+    let drops = also.drops.iter().copied().filter(|key| !matches!(key.kind, Kind::Entry | Kind::Poke));
     writes.chain(also.held.iter().map(|(key, _)| *key)).chain(tail).chain(drops)
 }
 
@@ -48,8 +48,10 @@ pub(super) async fn write(
     let columns = Columns::new(puts.chain(guards), format);
     let gone = judged.changes.iter().filter(|change| change.after.is_none()).map(|change| &change.key);
     let gone: Keys = gone.chain(absent.iter().map(|(key, _)| key)).collect();
+    let heard = applied(sets, judged).flat_map(|set| &set.also.drops).filter(|key| key.kind == Kind::Poke);
+    let heard: Keys = heard.filter(|key| !changes(judged, key)).collect();
     let floor = floor.map(Stamp);
-    let mut steps: Vec<(&'static str, Vec<Param<'_>>)> = Vec::with_capacity(5);
+    let mut steps: Vec<(&'static str, Vec<Param<'_>>)> = Vec::with_capacity(6);
     if columns.has_fences() {
         steps.push((sql::WRITE_FENCES, columns.fences(&[&node])));
     }
@@ -62,6 +64,9 @@ pub(super) async fn write(
     if !gone.ids.is_empty() {
         steps.push((sql::DELETE_ROWS, vec![&gone.ids, &gone.kinds]));
     }
+    if !heard.ids.is_empty() {
+        steps.push((sql::DELETE_HEARD, vec![&heard.ids, &heard.kinds]));
+    }
     if let Some(floor) = &floor {
         steps.push((sql::FLOOR, vec![&node, floor]));
     }
@@ -73,12 +78,19 @@ pub(super) async fn write(
 // Rows that an applied set needs to be absent. What is not there cannot be locked: it is put in their place and taken away
 // again, so that whoever puts the row at the same moment waits for us, or we for them.
 fn absent(sets: &[WriteSet], judged: &Judged<'_>) -> impl Iterator<Item = RowKey> {
-    let applied = sets.iter().zip(&judged.verdicts).filter(|(_, verdict)| verdict.applied());
-    let held = applied.flat_map(|(set, _)| &set.also.held).filter(|(_, expect)| expect.is_none());
+    let held = applied(sets, judged).flat_map(|set| &set.also.held).filter(|(_, expect)| expect.is_none());
     let mut keys: Vec<RowKey> = held.map(|(key, _)| *key).collect();
     keys.sort();
     keys.dedup();
-    keys.into_iter().filter(|key| judged.changes.binary_search_by_key(key, |change| change.key).is_err())
+    keys.into_iter().filter(|key| !changes(judged, key))
+}
+
+fn applied<'s>(sets: &'s [WriteSet], judged: &Judged<'_>) -> impl Iterator<Item = &'s WriteSet> {
+    sets.iter().zip(&judged.verdicts).filter(|(_, verdict)| verdict.applied()).map(|(set, _)| set)
+}
+
+fn changes(judged: &Judged<'_>, key: &RowKey) -> bool {
+    judged.changes.binary_search_by_key(key, |change| change.key).is_ok()
 }
 
 fn nothing(kind: Kind) -> Record {

@@ -231,6 +231,32 @@ fn users_who_publish_one_event_at_once_publish_it_once_and_none_is_turned_away()
 }
 
 #[test]
+fn who_hears_a_word_does_not_wait_for_a_user_who_is_about_to_say_it_again() {
+    let rig = Rig::new();
+    let (store, url) = rig.fresh("one");
+    let mut client = client(&rig, &url);
+    let poke = RowKey::poke("node-1", Place::Warehouse("W1".to_owned()).lane(&planner()));
+    let hear = async |id: u64| {
+        let fence = put(id, None, sealed(1, u64::MAX));
+        let also = Also { drops: vec![poke], ..Also::default() };
+        let sets = [WriteSet { also, ..set(id, []) }, set(id + 1, [fence])];
+        let verdicts = store.commit(&sets, Millis(NOW)).await.unwrap();
+        (verdicts, store.load(&[poke]).await.unwrap()[0].is_some())
+    };
+    rig.runtime.block_on(async {
+        let tx = client.transaction().await.unwrap();
+        ask(&tx, &put_route()).await.unwrap();
+        position(&tx, 1).await;
+        tx.commit().await.unwrap();
+        let tx = client.transaction().await.unwrap();
+        assert_eq!(position(&tx, 2).await, 2);
+        assert_eq!(hear(1 << 40).await, (vec![Verdict::Applied; 2], true), "the user leans on the word");
+        tx.commit().await.unwrap();
+        assert_eq!(hear(1 << 41).await, (vec![Verdict::Applied; 2], false));
+    });
+}
+
+#[test]
 fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancels() {
     let rig = Rig::new();
     let (store, url) = rig.fresh("one");
