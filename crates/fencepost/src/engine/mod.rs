@@ -287,9 +287,10 @@ impl Engine {
         self.shared.time.now()
     }
 
-    /// How far the wall clock is ahead of the store's time.
-    pub fn wall_ahead_ms(&self) -> i64 {
-        self.shared.time.wall_ahead_ms()
+    /// The machine's own time, for what others say of theirs: signatures, credentials. May jump, and a lease is never
+    /// judged by it.
+    pub fn wall(&self) -> Millis {
+        self.shared.time.wall()
     }
 
     /// Why the engine no longer serves, if so.

@@ -1,6 +1,7 @@
 //! Engines that share a store, and stores that stop.
 
 use std::{
+    convert::Infallible,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -9,7 +10,7 @@ use std::{
 };
 
 use fencepost::{
-    Claimed, Error,
+    Claimed, Done, Error, Failure,
     engine::{self, Limits},
     kernel::{Millis, Row, RowKey, key::Kind},
     store::{self, Store, Verdict, WriteSet, contract::Loaded, memory::Memory},
@@ -47,14 +48,16 @@ async fn engines_that_share_a_store_let_in_one_claimant_per_key() {
 
 /// A memory store whose disk can be pulled.
 #[derive(Default)]
-struct Pulled {
+pub struct Pulled {
     inner: Memory,
     broken: AtomicBool,
+    /// So many commits are refused.
+    pub away: AtomicUsize,
     commits: AtomicUsize,
     /// How often somebody looked, as on a disk.
     peeks: AtomicUsize,
     /// Held, a commit hangs as on a disk that does not answer.
-    hung: Mutex<()>,
+    pub hung: Mutex<()>,
     /// The threads that committed.
     threads: Mutex<Vec<Option<String>>>,
 }
@@ -83,6 +86,9 @@ impl Store for Pulled {
         drop(self.hung.lock());
         if self.broken.load(Ordering::SeqCst) {
             return Box::pin(async { Err(store::Error::Broken("sync failed".to_owned())) });
+        }
+        if self.away.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Box::pin(async { Err(store::Error::NotApplied("away".to_owned())) });
         }
         self.inner.commit(sets, now)
     }
@@ -124,6 +130,33 @@ async fn fail_stop_after_a_failed_sync_nothing_is_acknowledged() {
     assert_eq!(store.commits.load(Ordering::SeqCst), commits, "the store is not even asked");
     assert!(once.engine().ready().await.is_err());
     assert!(once.lookup("JOB", [("id", "a")]).await.unwrap().is_some(), "what was acknowledged can still be read");
+}
+
+#[tokio::test]
+async fn an_outcome_is_told_until_the_store_takes_it() {
+    let store = Arc::new(Pulled::default());
+    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let job = once.scope("JOB").key([("id", "a")]);
+    let act = |away| {
+        let store = store.clone();
+        move |_| async move {
+            store.away.store(away, Ordering::SeqCst);
+            Ok::<_, Failure<Infallible>>(Done::new("e", "r"))
+        }
+    };
+    let outcome = job.clone().run(act(3)).await.unwrap();
+    assert!(!outcome.replayed);
+    assert!(matches!(job.claim().await, Ok(Claimed::Duplicate(_))));
+
+    // A minute passes by itself.
+    let away = act(usize::MAX);
+    let given_up = once.scope("JOB").key([("id", "b")]).run(|claim| {
+        tokio::time::pause();
+        away(claim)
+    });
+    let given_up = given_up.await;
+    let Err(Error::Unsealed { done, .. }) = given_up else { panic!("{given_up:?}") };
+    assert_eq!(done, Done::new("e", "r"), "nobody may take it for undone");
 }
 
 #[tokio::test]
