@@ -10,7 +10,7 @@ use std::{
 };
 
 use fencepost::{
-    Claimed, Done, Error, Failure,
+    Claimed, Done, Error, Failure, Fencepost,
     engine::{self, Limits},
     kernel::{Millis, Row, RowKey, key::Kind},
     store::{self, Store, Verdict, WriteSet, contract::Loaded, memory::Memory},
@@ -49,7 +49,9 @@ async fn engines_that_share_a_store_let_in_one_claimant_per_key() {
 /// A memory store whose disk can be pulled.
 #[derive(Default)]
 pub struct Pulled {
-    inner: Memory,
+    inner: Arc<Memory>,
+    /// Whether others may write to it, too.
+    shared: bool,
     broken: AtomicBool,
     /// So many commits are refused.
     pub away: AtomicUsize,
@@ -58,13 +60,15 @@ pub struct Pulled {
     peeks: AtomicUsize,
     /// Held, a commit hangs as on a disk that does not answer.
     pub hung: Mutex<()>,
+    /// Held, a commit takes its time as on a server, and others go on meanwhile.
+    slow: tokio::sync::Mutex<()>,
     /// The threads that committed.
     threads: Mutex<Vec<Option<String>>>,
 }
 
 impl Store for Pulled {
     fn promises(&self) -> store::Promises {
-        self.inner.promises()
+        store::Promises { shared: self.shared, ..self.inner.promises() }
     }
 
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, store::Error>> {
@@ -90,7 +94,10 @@ impl Store for Pulled {
         if self.away.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
             return Box::pin(async { Err(store::Error::NotApplied("away".to_owned())) });
         }
-        self.inner.commit(sets, now)
+        Box::pin(async move {
+            drop(self.slow.lock().await);
+            self.inner.commit(sets, now).await
+        })
     }
 
     fn time_floor(&self) -> BoxFuture<'_, Result<Millis, store::Error>> {
@@ -159,6 +166,42 @@ async fn an_outcome_is_told_until_the_store_takes_it() {
     assert_eq!(done, Done::new("e", "r"), "nobody may take it for undone");
 }
 
+// The first is read for before another engine claims and seals its number, the second after that; both wait for one commit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_answered_from_rows_of_two_moments() {
+    let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
+    let (hand, limits) = (Hand::new(), Limits::default());
+    let once = over(store.clone(), hand.clone(), limits.clone()).await;
+    let other = over(store.inner.clone(), hand, limits).await;
+    let job = |once: &Fencepost, seq| {
+        let once = once.clone();
+        tokio::spawn(async move { once.scope("JOB").key([("id", "a")]).again(seq).claim().await })
+    };
+    let held = store.slow.lock().await;
+    let first = tokio::spawn({
+        let once = once.clone();
+        async move { once.scope("JOB").key([("id", "z")]).claim().await }
+    });
+    let wait_for = |asking| {
+        while store.commits.load(Ordering::SeqCst) == 0 || once.engine().asking() < asking {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // It has been read for soon after that.
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    wait_for(1);
+    let early = job(&once, 1);
+    wait_for(2);
+    let Claimed::New(claim) = job(&other, 1).await.unwrap().unwrap() else { panic!("nobody has it yet") };
+    claim.seal("e", "r").await.unwrap();
+    let late = job(&once, 2);
+    wait_for(3);
+    drop(held);
+    first.await.unwrap().unwrap();
+    assert!(matches!(early.await.unwrap(), Ok(Claimed::Duplicate(_))));
+    assert!(matches!(late.await.unwrap(), Ok(Claimed::New(_))));
+}
+
 #[tokio::test]
 async fn housekeeping_needs_no_executor_of_its_own() {
     let hand = Hand::new();
@@ -198,7 +241,7 @@ async fn new_keys_are_looked_for_once_and_old_ones_mostly_answered_without_the_q
 }
 
 // On an executor of two threads, as the server has it at least.
-async fn on_this_executor(store: Arc<dyn Store>, limits: Limits) -> fencepost::Fencepost {
+async fn on_this_executor(store: Arc<dyn Store>, limits: Limits) -> Fencepost {
     let askers = Some(tokio::runtime::Handle::current());
     fencepost::Fencepost::over(store, Hand::new(), crate::world::policy(), limits, Box::new(()), askers).await.unwrap()
 }

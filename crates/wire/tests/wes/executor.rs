@@ -38,15 +38,12 @@ async fn a_handler_that_never_ends_its_answer_holds_nothing_up() {
     let (store, clock) = (Arc::new(Memory::default()), Arc::new(SystemClock::default()));
     let once = Fencepost::over(store, clock, Policy::builtin(), Limits::default(), Box::new(()), None);
     let secret = || Secret::new(b"hush").unwrap();
-    let front = Front {
-        receiver: Receiver::new(once.await.unwrap(), vec![secret()]),
-        handler: Handler::new(&url, Duration::from_millis(500)).unwrap(),
-        log: Log::new(Level::Error, io::sink()),
-        now_ms: Box::new(|| 0),
-    };
+    let receiver = Receiver::new(once.await.unwrap(), vec![secret()]);
+    let handler = Handler::new(&url, Duration::from_millis(500)).unwrap();
+    let front = Front::new(receiver, handler, Log::new(Level::Error, io::sink()), || 0);
     let body = event("cid-1", "WH-1").to_string();
     let request = Request::post("/webhooks/dispatch").header("x-fgai-signature", fgai(&secret(), body.as_bytes()));
-    let answer = router(Arc::new(front)).call(request.body(Body::from(body)).unwrap());
+    let answer = router(front).call(request.body(Body::from(body)).unwrap());
     // It said that it has done it: that it never said more does not undo it.
     let answer = tokio::time::timeout(Duration::from_secs(20), answer).await.expect("it waits for ever").unwrap();
     assert_eq!(answer.status(), 200);
