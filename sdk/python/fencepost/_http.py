@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import selectors
 import ssl
 import threading
 from dataclasses import dataclass
 from typing import List, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
+
+# All that a request line can carry.
+_PATH = re.compile("/[!-~]*")
 
 
 class NotSent(Exception):
@@ -35,7 +39,8 @@ class Reply:
 class Transport:
     def __init__(self, base_url: str, context: Optional[ssl.SSLContext]) -> None:
         parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+        known = parts.scheme in ("http", "https") and _PATH.fullmatch(parts.path or "/")
+        if not known or not parts.hostname or parts.query or parts.username:
             raise ValueError("%r is not an http or https address" % base_url)
         self._host, self._port = parts.hostname, parts.port
         self._prefix = parts.path.rstrip("/")
@@ -43,6 +48,8 @@ class Transport:
         self._kept = threading.local()
 
     def once(self, method: str, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Reply:
+        if not _PATH.fullmatch(path):
+            raise ValueError("%r is not a path" % path)
         try:
             connection = self._connection(timeout_s)
         except (OSError, http.client.HTTPException) as error:

@@ -10,6 +10,8 @@ from fencepost._http import Reply
 from fencepost._json import raw_members
 from fencepost._retry import retry_after_s
 
+IMPATIENT = Retry(attempt_timeout_s=0.3, deadline_s=0.3)
+
 
 class Parts(unittest.TestCase):
     def test_a_member_keeps_its_exact_text(self) -> None:
@@ -53,6 +55,11 @@ class Parts(unittest.TestCase):
         self.assertIsNone(retry_after_s(Reply(503, [], b"")))
 
     def test_an_address_that_is_none_is_refused_at_once(self) -> None:
-        for address in ("127.0.0.1:7411", "ftp://x", "http://", "http://u:p@x"):
+        for address in ("127.0.0.1:7411", "ftp://x", "http://", "http://u:p@x", "http://x/a b"):
             with self.assertRaises(ValueError):
                 Fencepost(address, "token")
+
+    def test_a_path_that_is_none_is_refused_at_once(self) -> None:
+        for path in ("", "cases", "/a b", "/a\n", "/\x7f", "/é"):
+            with self.assertRaises(ValueError):
+                Fencepost("http://127.0.0.1:1", "token", IMPATIENT).request("POST", path)
