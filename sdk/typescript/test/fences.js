@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import { test } from 'node:test';
 
-import { Conflict, FencedOff, Fencepost, InFlight, NotApplied, Refused, SequenceGap, Unavailable, Unsealed } from '../src/index.js';
+import { Conflict, FencedOff, Fencepost, InFlight, NotApplied, Refused, SequenceGap, Stale, Unavailable, Unsealed } from '../src/index.js';
 import { HASTY, booking, client, count, direct, never, road, stage } from './stage.js';
 
 /** A port where nobody listens. */
@@ -124,6 +124,17 @@ test('deliberate repetitions have their own sequence', async () => {
   assert.equal((await effect.again(1).run(never)).effectId, 'RSV-7b');
   assert.equal((await effect.run(never)).effectId, 'RSV-7');
   assert.ok(await effect.again(1).lookup());
+});
+
+test('a version beyond what a number holds keeps every digit', async () => {
+  const source = { type: 'doc', id: 'js-versions' };
+  const build = (version) => direct().scope('INDEX_BUILD').key({ index_hash: `js-${version}` }).options({ version, source });
+  await build(2n ** 53n + 1n).run(() => ({ effectId: 'IDX-1' }));
+  await refused(build(2n ** 53n).claim(), Stale);
+  const commands = [build(2n ** 53n), build(2n ** 53n + 2n)].map((effect) => effect.command());
+  assert.deepEqual((await direct().batch(commands)).map((result) => result.status), [409, 201]);
+  assert.throws(() => build(2 ** 53), TypeError);
+  assert.throws(() => build(1).again(2 ** 53), TypeError);
 });
 
 test('a run outlives the server it began on', async () => {
