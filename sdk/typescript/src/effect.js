@@ -80,9 +80,12 @@ export class Effect {
         const { problem } = held;
         const now = performance.now();
         const over = !tries.unanswered && now >= waitUntil;
-        // A server with too many waiters answers at once; asking at once again would be a storm.
         const waited = waitMs > 0 && now - begun >= waitMs;
-        if (over || (!waited && !(await tries.pause(problem.retryAfterMs ?? 0)))) {
+        // A server that lets nobody wait so long answers sooner, one with too many waiters at once; asking at once again would
+        // be a storm. The time at the server counts as a pause, and the last question is when the wait is over.
+        const askedMs = Math.max(0, (problem.retryAfterMs ?? 0) - (now - begun));
+        const pauseMs = tries.unanswered ? askedMs : Math.min(askedMs, waitUntil - now);
+        if (over || (!waited && !(await tries.pause(pauseMs)))) {
           throw new InFlight(problem, tries.unanswered);
         }
       }

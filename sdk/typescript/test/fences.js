@@ -84,6 +84,26 @@ test('a failure that changed nothing frees the key and any other keeps it', asyn
   assert.ok(performance.now() - begun >= 990 && performance.now() - begun < 4_000);
 });
 
+test('a wait that the server cuts short goes on and ends in time', async () => {
+  const { claim: holder } = await booking(direct(), 'js-brief').options({ leaseMs: 4_000 }).claim();
+  const waiting = (waitMs) => booking(road(), 'js-brief').options({ waitMs }).claim();
+  // Not held at all, and told to come back in 4 s: there is one more question, when the wait is over.
+  await stage('faults', 'brief:0,brief:0,brief:0,brief:0,brief:0');
+  let [before, begun] = [await count('requests'), performance.now()];
+  await refused(waiting(1_000), InFlight);
+  assert.ok(performance.now() - begun >= 990 && performance.now() - begun < 3_000);
+  assert.ok((await count('requests')) - before <= 3);
+  // Held for as long as the time in which it is told to come back: it comes back at once.
+  await holder.renew();
+  await stage('faults', 'brief:2000');
+  [before, begun] = [await count('requests'), performance.now()];
+  const claimed = waiting(15_000);
+  while ((await count('requests')) < before + 2);
+  await holder.seal({ effectId: 'RSV-4b' });
+  assert.ok((await claimed).outcome);
+  assert.ok(performance.now() - begun < 4_000);
+});
+
 test('an effect that is slower than its lease keeps its claim', async () => {
   const effect = booking(direct()).options({ leaseMs: 600 });
   const outcome = await effect.run(async (claim) => {
