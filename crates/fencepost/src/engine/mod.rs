@@ -308,12 +308,16 @@ impl Engine {
         self.within_patience(self.shared.store.nodes()).await
     }
 
-    /// Whether the store answers.
+    /// Whether the store answers, and ends what it commits.
     pub async fn ready(&self) -> Result<(), Error> {
         if let Some(why) = self.stopped() {
             return Err(Error::Stopped(why.to_owned()));
         }
-        self.within_patience(self.shared.store.time_floor()).await.map(drop)
+        let answers = async {
+            drop(self.shared.turn.lock().await);
+            self.shared.store.time_floor().await
+        };
+        self.within_patience(Box::pin(answers)).await.map(drop)
     }
 
     /// Answers everyone who waits for somebody else's seal with what is known now, and lets nobody wait any more.

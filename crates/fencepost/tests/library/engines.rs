@@ -283,6 +283,20 @@ async fn who_asks_alone_commits_by_itself_and_several_share_the_commit_loop() {
 }
 
 #[test]
+fn a_store_is_not_ready_while_a_commit_does_not_end() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let store = Arc::new(Pulled::default());
+    let limits = Limits { patience: Duration::from_millis(100), ..Limits::default() };
+    let once = runtime.block_on(over(store.clone(), Hand::new(), limits));
+    let held = store.hung.lock().unwrap();
+    let claim = once.scope("JOB").key([("id", "a")]).claim();
+    assert!(runtime.block_on(claim).is_err(), "nobody knows");
+    assert!(runtime.block_on(once.engine().ready()).is_err());
+    drop(held);
+    runtime.block_on(once.engine().ready()).unwrap();
+}
+
+#[test]
 fn a_disk_that_does_not_answer_holds_up_neither_sockets_nor_patience() {
     use std::io::{Read, Write};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
