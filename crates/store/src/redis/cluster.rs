@@ -34,6 +34,12 @@ impl Node {
     pub(super) fn name(&self) -> &str {
         &self.name
     }
+
+    /// Lets go of its connections: what is sent next goes where its name leads by then.
+    pub(super) async fn leave(&self) {
+        self.reads.leave().await;
+        self.writes.leave().await;
+    }
 }
 
 /// Who holds which slot.

@@ -119,6 +119,9 @@ impl Router {
         }
         let sent = groups.into_values().map(|(node, ways)| async move {
             let outcome = self.exchange(does, asks, &node, &ways).await;
+            if deposed(does, &outcome) {
+                node.leave().await;
+            }
             (ways, outcome)
         });
         for (ways, outcome) in join_all(sent).await {
@@ -195,6 +198,15 @@ impl Router {
             *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
         }
         *refreshed = Some(Instant::now());
+    }
+}
+
+// Whether a server may no longer be the one that its name leads to. A master that became a replica keeps its connections;
+// and reads never stay with a server that writes have left.
+fn deposed(does: Does, outcome: &Result<Vec<Answer>, Fault>) -> bool {
+    match outcome {
+        Err(fault) => does == Does::Write && matches!(fault, Fault::Lost(_)),
+        Ok(answers) => answers.iter().filter_map(|answer| answer.as_ref().err()).any(|fault| fault.says("READONLY")),
     }
 }
 
