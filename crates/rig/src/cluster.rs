@@ -2,6 +2,7 @@
 
 use std::{process::Command, thread, time::Duration};
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::{
@@ -17,6 +18,7 @@ pub struct Cluster {
 
 struct Member {
     server: Option<Server>,
+    stalled: bool,
     port: u16,
     dir: TempDir,
 }
@@ -32,19 +34,20 @@ impl Member {
             ["--repl-diskless-sync-delay", "0"],
         ];
         let settings: Vec<String> = settings.iter().flatten().map(|&word| word.to_owned()).collect();
-        self.server = None;
+        (self.server, self.stalled) = (None, false);
         self.server = Some(spawn(self.port, self.dir.path(), &settings));
     }
 
     fn alive(&self) -> bool {
-        self.server.is_some()
+        self.server.is_some() && !self.stalled
     }
 }
 
 impl Cluster {
-    /// Six servers, with every slot served and every replica in step.
+    /// Six servers, with every slot served and every replica in step. The first three are masters.
     pub fn start() -> Self {
-        let member = || Member { server: None, port: cluster_port(), dir: tempfile::tempdir().unwrap() };
+        let member =
+            || Member { server: None, stalled: false, port: cluster_port(), dir: tempfile::tempdir().unwrap() };
         let mut nodes: Vec<Member> = (0..6).map(|_| member()).collect();
         nodes.iter_mut().for_each(Member::start);
         let hosts = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port));
@@ -92,10 +95,32 @@ impl Cluster {
         let master = self.nodes.iter_mut().find(|node| node.alive() && role(node.port) == "master").unwrap();
         master.server = None;
         let port = master.port;
+        self.taken_over();
+        port
+    }
+
+    /// SIGSTOP of a master: it keeps its connections and answers nothing. Waits until its replica has taken over.
+    pub fn stall(&mut self, member: usize) {
+        self.signal(member, Signal::STOP);
+        self.nodes[member].stalled = true;
+        self.taken_over();
+    }
+
+    /// SIGCONT, and waits until every slot is served and every replica is in step.
+    pub fn wake(&mut self, member: usize) {
+        self.signal(member, Signal::CONT);
+        self.nodes[member].stalled = false;
+        self.settled();
+    }
+
+    fn signal(&self, member: usize, what: Signal) {
+        self.nodes[member].server.as_ref().unwrap().signal(what);
+    }
+
+    fn taken_over(&self) {
         // The survivors notice only after the node timeout.
         thread::sleep(Duration::from_millis(2_500));
         wait_until("a replica has taken over", || self.serves());
-        port
     }
 
     fn settled(&self) {

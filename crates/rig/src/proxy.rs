@@ -1,11 +1,11 @@
-//! A connection between a client and a server that can be cut: at once, or after so many bytes.
+//! A connection between a client and a server that can be cut, at once or after so many bytes, or led to another server.
 
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU16, Ordering},
     },
     thread,
 };
@@ -17,7 +17,7 @@ pub struct Proxy {
 }
 
 struct State {
-    upstream: u16,
+    upstream: AtomicU16,
     refuse: AtomicBool,
     /// How many more bytes of clients may pass; negative for any number.
     allowance: AtomicI64,
@@ -30,7 +30,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State {
-            upstream,
+            upstream: AtomicU16::new(upstream),
             refuse: AtomicBool::new(false),
             allowance: AtomicI64::new(-1),
             open: Mutex::default(),
@@ -55,6 +55,11 @@ impl Proxy {
         self.state.allowance.store(bytes as i64, Ordering::SeqCst);
     }
 
+    /// Leads new connections to another port on 127.0.0.1; open ones stay where they are.
+    pub fn lead_to(&self, upstream: u16) {
+        self.state.upstream.store(upstream, Ordering::SeqCst);
+    }
+
     /// Whether new connections are refused; open ones stay.
     pub fn refuse(&self, refuse: bool) {
         self.state.refuse.store(refuse, Ordering::SeqCst);
@@ -66,7 +71,7 @@ impl State {
         if self.refuse.load(Ordering::SeqCst) {
             return;
         }
-        let Ok(server) = TcpStream::connect(("127.0.0.1", self.upstream)) else { return };
+        let Ok(server) = TcpStream::connect(("127.0.0.1", self.upstream.load(Ordering::SeqCst))) else { return };
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
         self.open.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);

@@ -1,9 +1,10 @@
 //! Who holds which slot: read from the servers themselves.
-//! Never waits for a server that does not answer longer than for a connection. Called by the router.
+//! Never waits for a server that does not answer while another one does. Called by the router.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ::redis::{ConnectionInfo, Pipeline, Value, cmd};
+use futures::future::select_ok;
 use tokio::time::timeout;
 
 use super::{
@@ -22,7 +23,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    fn new(info: ConnectionInfo) -> Result<Arc<Self>, String> {
+    pub(super) fn new(info: ConnectionInfo) -> Result<Arc<Self>, String> {
         let (host, port) = host(&info);
         let name = format!("{host}:{port}");
         let (reads, writes) = (Link::new(info.clone())?, Link::new(info.clone())?);
@@ -32,6 +33,12 @@ impl Node {
     /// Its host and port.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Lets go of its connections: what is sent next goes where its name leads by then.
+    pub(super) async fn leave(&self) {
+        self.reads.leave().await;
+        self.writes.leave().await;
     }
 }
 
@@ -44,35 +51,31 @@ pub(super) struct Map {
 
 impl Map {
     /// One server holds everything.
-    pub(super) fn single(info: &ConnectionInfo) -> Result<Self, String> {
-        let node = Node::new(info.clone())?;
+    pub(super) fn single(node: &Arc<Node>) -> Self {
         let nodes = BTreeMap::from([(node.name.clone(), node.clone())]);
-        Ok(Self { ranges: BTreeMap::from([(u16::MAX, (0, node))]), nodes })
+        Self { ranges: BTreeMap::from([(u16::MAX, (0, node.clone()))]), nodes }
     }
 
-    /// Asks one server after the other until one knows.
-    pub(super) async fn discover(seeds: &[ConnectionInfo], known: Option<&Self>) -> Result<Self, String> {
+    /// Asks every server at once; the first that knows is believed.
+    pub(super) async fn discover(seeds: &[Arc<Node>], known: Option<&Self>) -> Result<Self, String> {
         let mut nodes: BTreeMap<_, _> = known.map(|map| map.nodes.clone()).unwrap_or_default();
         for seed in seeds {
-            let node = Node::new(seed.clone())?;
-            nodes.entry(node.name.clone()).or_insert(node);
+            nodes.entry(seed.name.clone()).or_insert_with(|| seed.clone());
         }
-        let mut why = "no server answers".to_owned();
-        let asked = async {
-            for node in nodes.values() {
-                match ask(node).await {
-                    Ok(slots) => match Self::read(&slots, node, &nodes) {
-                        Some(map) => return Some(map),
-                        None => why = format!("{}: not every slot is served", node.name),
-                    },
-                    Err(error) => why = format!("{}: {error}", node.name),
-                }
-            }
-            None
-        };
-        match timeout(DISCOVER_MAX, asked).await {
-            Ok(Some(map)) => Ok(map),
-            Ok(None) => Err(why),
+        let asks = nodes.values().map(|node| {
+            // Each to its end, whoever comes first: the connection of a server that stays silent is dropped by that.
+            let asked = tokio::spawn(ask(node.clone()));
+            let nodes = &nodes;
+            Box::pin(async move {
+                let slots = asked.await.unwrap_or_else(|error| Err(error.to_string()));
+                let map = slots.and_then(|slots| {
+                    Self::read(&slots, node, nodes).ok_or_else(|| "not every slot is served".to_owned())
+                });
+                map.map_err(|why| format!("{}: {why}", node.name))
+            })
+        });
+        match timeout(DISCOVER_MAX, select_ok(asks)).await {
+            Ok(found) => found.map(|(map, _)| map),
             Err(_) => Err("no server answers in time".to_owned()),
         }
     }
@@ -133,7 +136,7 @@ impl Map {
     }
 }
 
-async fn ask(node: &Node) -> Result<Value, String> {
+async fn ask(node: Arc<Node>) -> Result<Value, String> {
     let mut pipeline = Pipeline::new();
     pipeline.add_command(cmd("CLUSTER").arg("SLOTS").to_owned());
     let mut values = node.reads.send(&pipeline).await.map_err(|fault| fault.to_string())?;

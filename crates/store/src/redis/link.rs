@@ -32,7 +32,6 @@ impl std::fmt::Display for Fault {
     }
 }
 
-// A script of an older server wraps what its first write was told.
 const HARMLESS: [&str; 13] = [
     "MOVED",
     "ASK",
@@ -55,11 +54,14 @@ impl Fault {
         match self {
             Self::NotSent(_) => true,
             Self::Lost(_) => false,
-            Self::Refused(error) => {
-                let wrapped = |code: &&str| error.details().is_some_and(|why| why.contains(&format!("-{code} ")));
-                HARMLESS.contains(&error.code()) || HARMLESS.iter().any(wrapped)
-            }
+            Self::Refused(_) => HARMLESS.iter().any(|code| self.says(code)),
         }
+    }
+
+    /// Whether the server refused it with this code. A script of an older server wraps what its first write was told.
+    pub(super) fn says(&self, code: &str) -> bool {
+        let Self::Refused(error) = self else { return false };
+        error.code() == code || error.details().is_some_and(|why| why.contains(&format!("-{code} ")))
     }
 }
 
@@ -109,6 +111,11 @@ impl Link {
         open.connection = Some(connection.clone());
         open.number += 1;
         Ok((connection, open.number))
+    }
+
+    /// Lets go of the connection: who still waits for an answer gets it, and who comes next connects anew.
+    pub(super) async fn leave(&self) {
+        self.open.lock().await.connection = None;
     }
 
     async fn lost(&self, number: u64, why: String) -> Fault {

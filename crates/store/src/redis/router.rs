@@ -49,6 +49,8 @@ pub(super) type Answer = Result<Value, Fault>;
 /// The way to every server.
 pub(super) struct Router {
     settings: Settings,
+    /// The servers that the address names.
+    seeds: Vec<Arc<Node>>,
     map: RwLock<Arc<Map>>,
     refreshed: Mutex<Option<Instant>>,
 }
@@ -63,12 +65,9 @@ struct Way {
 
 impl Router {
     pub(super) async fn connect(settings: Settings) -> Result<Self, String> {
-        let map = if settings.cluster {
-            Map::discover(&settings.seeds, None).await?
-        } else {
-            Map::single(&settings.seeds[0])?
-        };
-        Ok(Self { settings, map: RwLock::new(Arc::new(map)), refreshed: Mutex::default() })
+        let seeds = settings.seeds.iter().cloned().map(Node::new).collect::<Result<Vec<_>, _>>()?;
+        let map = if settings.cluster { Map::discover(&seeds, None).await? } else { Map::single(&seeds[0]) };
+        Ok(Self { settings, seeds, map: RwLock::new(Arc::new(map)), refreshed: Mutex::default() })
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -89,16 +88,19 @@ impl Router {
                 tokio::time::sleep(Duration::from_millis(pause_ms)).await;
             }
             let map = self.map();
-            let mut again = Vec::new();
+            let (mut again, mut lost) = (Vec::new(), false);
             for (way, answer) in self.round(does, asks, &map, &open).await {
+                lost |= matches!(answer, Err(Fault::Lost(_)));
                 again.extend(self.next(does, &map, way, &answer));
                 answers[way.at] = answer;
             }
+            // Also where this is the last try: a master that died in silence uses up the time of every one of them, and
+            // only a fresh map leads to the replica that took over.
+            if self.settings.cluster && (lost || again.iter().any(|way| !way.scripts && way.asking.is_none())) {
+                self.refresh(&map).await;
+            }
             if again.is_empty() || round + 1 == PAUSES_MS.len() || started.elapsed() > TRY_MAX {
                 break;
-            }
-            if self.settings.cluster && again.iter().any(|way| !way.scripts && way.asking.is_none()) {
-                self.refresh(&map).await;
             }
             open = again;
         }
@@ -117,6 +119,9 @@ impl Router {
         }
         let sent = groups.into_values().map(|(node, ways)| async move {
             let outcome = self.exchange(does, asks, &node, &ways).await;
+            if deposed(does, &outcome) {
+                node.leave().await;
+            }
             (ways, outcome)
         });
         for (ways, outcome) in join_all(sent).await {
@@ -189,10 +194,19 @@ impl Router {
         if !Arc::ptr_eq(seen, &self.map()) || refreshed.is_some_and(|at| at.elapsed() < MAP_FRESH) {
             return;
         }
-        if let Ok(map) = Map::discover(&self.settings.seeds, Some(seen)).await {
+        if let Ok(map) = Map::discover(&self.seeds, Some(seen)).await {
             *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
         }
         *refreshed = Some(Instant::now());
+    }
+}
+
+// Whether a server may no longer be the one that its name leads to. A master that became a replica keeps its connections;
+// and reads never stay with a server that writes have left.
+fn deposed(does: Does, outcome: &Result<Vec<Answer>, Fault>) -> bool {
+    match outcome {
+        Err(fault) => does == Does::Write && matches!(fault, Fault::Lost(_)),
+        Ok(answers) => answers.iter().filter_map(|answer| answer.as_ref().err()).any(|fault| fault.says("READONLY")),
     }
 }
 

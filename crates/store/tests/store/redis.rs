@@ -73,6 +73,15 @@ fn of_row(server: &Server, command: &str, arguments: &str) -> String {
     server.cli(&["EVAL", &script, "0"])
 }
 
+// A replica in step.
+fn replica_of(master: &Server) -> Server {
+    let replica = Server::start(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
+    while !replica.cli(&["INFO", "replication"]).contains("master_link_status:up") {
+        std::thread::yield_now();
+    }
+    replica
+}
+
 #[test]
 fn durability_is_what_the_server_is_set_to() {
     let stores = Stores::new();
@@ -264,15 +273,48 @@ fn a_replica_that_is_asked_for_and_missing_leaves_the_outcome_unknown() {
     let url = format!("{}?replicas=1", master.url());
     let refused = stores.try_open(&url).err().unwrap();
     assert!(refused.to_string().contains("replicas"), "{refused}");
-    let mut replica = Server::start(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
-    while !replica.cli(&["INFO", "replication"]).contains("master_link_status:up") {
-        std::thread::yield_now();
-    }
+    let mut replica = replica_of(&master);
     let store = stores.open(&url);
     assert_eq!(commit(&store, &[set(1, key(1), None, pending())]).unwrap(), [Applied]);
     replica.kill();
     let alone = commit(&store, &[set(2, key(2), None, pending())]);
     assert!(matches!(&alone, Err(Error::Unknown(why)) if why.contains("replicas")), "{alone:?}");
+}
+
+#[test]
+fn a_name_that_follows_the_master_is_followed_after_a_switchover() {
+    let (old, stores) = (Server::start(&["--repl-diskless-sync-delay", "0"]), Stores::new());
+    let new = replica_of(&old);
+    let proxy = Proxy::start(old.port());
+    let store = stores.open(&format!("redis://127.0.0.1:{}", proxy.port()));
+    let both = stores.open(&format!("{}?replicas=1", old.url()));
+    assert_eq!(commit(&both, &[set(1, key(1), None, pending())]).unwrap(), [Applied]);
+    assert_eq!(revision(&store, key(1)), Some(1));
+    new.cli(&["REPLICAOF", "NO", "ONE"]);
+    // It keeps its connections and what it had; what is new never comes to it.
+    old.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    proxy.lead_to(new.port());
+    let refused = commit(&store, &[set(2, key(2), None, pending())]);
+    assert!(matches!(&refused, Err(Error::NotApplied(why)) if why.contains("READONLY")), "{refused:?}");
+    assert_eq!(commit(&store, &[set(2, key(2), None, pending())]).unwrap(), [Applied]);
+    assert_eq!([revision(&store, key(1)), revision(&store, key(2))], [Some(1), Some(2)]);
+}
+
+#[test]
+fn reads_go_where_writes_go_when_their_connection_was_lost() {
+    let ([old, new], stores) = ([(); 2].map(|()| Server::start(&[])), Stores::new());
+    let proxy = Proxy::start(old.port());
+    let store = stores.open(&format!("redis://127.0.0.1:{}", proxy.port()));
+    assert_eq!(revision(&store, key(1)), None);
+    proxy.lead_to(new.port());
+    let clients = old.cli(&["CLIENT", "LIST"]);
+    let writes = clients.lines().find(|client| client.contains("cmd=evalsha")).unwrap();
+    let id = writes.strip_prefix("id=").unwrap().split(' ').next().unwrap();
+    assert_eq!(old.cli(&["CLIENT", "KILL", "ID", id]), "1");
+    let lost = commit(&store, &[set(1, key(1), None, pending())]);
+    assert!(matches!(lost, Err(Error::Unknown(_))), "{lost:?}");
+    assert_eq!(commit(&store, &[set(1, key(1), None, pending())]).unwrap(), [Applied]);
+    assert_eq!(revision(&store, key(1)), Some(1));
 }
 
 #[test]

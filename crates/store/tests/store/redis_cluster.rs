@@ -1,14 +1,18 @@
 //! What the Redis store keeps when a cluster moves its slots and fails over.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::TcpListener,
+    time::{Duration, Instant},
+};
 
 use fencepost_rig::Cluster;
 use fencepost_store::{
-    Error,
+    Error, Store,
     Verdict::{self, Applied},
     WriteSet,
     redis::Redis,
 };
+use futures::executor::block_on;
 
 use super::{
     redis::{commit, key, pending, revision, set},
@@ -62,6 +66,38 @@ fn a_cluster_that_moves_slots_and_fails_over_keeps_what_its_replicas_had() {
     for n in 1..next + 40 {
         assert_eq!(revision(&store, key(n)), Some(n));
     }
+}
+
+#[test]
+fn a_master_that_fell_silent_is_given_up_for_the_replica_that_took_over() {
+    let (mut cluster, stores) = (Cluster::start(), Stores::new());
+    let [writer, reader] = [(); 2].map(|()| stores.open(&cluster.url()));
+    let batch = |at: u64| -> Vec<_> { (at..at + 20).map(|n| set(n, key(n), None, pending())).collect() };
+    let keys: Vec<_> = (21..41).map(key).collect();
+    assert_eq!(commit(&writer, &batch(1)).unwrap(), [Applied; 20]);
+    assert_eq!(block_on(reader.load(&keys)).unwrap(), [const { None }; 20]);
+    // Every connection to it stays open, and the way to it as well.
+    cluster.stall(0);
+    assert_eq!(insist(&writer, &batch(21)), [Applied; 20]);
+    let started = Instant::now();
+    let rows = loop {
+        match block_on(reader.load(&keys)) {
+            Ok(rows) => break rows,
+            Err(error) => assert!(started.elapsed() < Duration::from_secs(20), "{error}"),
+        }
+    };
+    assert!(rows.iter().all(Option::is_some), "{rows:?}");
+    cluster.wake(0);
+    assert_eq!(insist(&writer, &batch(41)), [Applied; 20]);
+}
+
+#[test]
+fn members_that_are_silent_keep_no_cluster_from_opening() {
+    let (cluster, stores) = (Cluster::start(), Stores::new());
+    let silent = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [first, second] = silent.each_ref().map(|listener| listener.local_addr().unwrap());
+    let store = stores.open(&format!("redis+cluster://{first},{second},localhost:{}", cluster.port(0)));
+    assert_eq!(commit(&store, &[set(1, key(1), None, pending())]).unwrap(), [Applied]);
 }
 
 fn a_slot_on_its_way_is_asked_for_at_both_ends(cluster: &Cluster, store: &Redis, [from, to]: [&str; 2]) {
