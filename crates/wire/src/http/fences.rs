@@ -37,7 +37,9 @@ pub(super) async fn again(app: Arc<App>, request: Request) -> Response {
 
 async fn claimed(call: &Call, repetition: Repetition) -> Result<Response, Problem> {
     let (command, wait_ms) = request::claim(call, &call.json()?, repetition)?;
-    let reply = call.app.fencepost.engine().claim(&command, Duration::from_millis(wait_ms)).await?;
+    // Whoever would wait longer asks again after this long: what it hears is the same.
+    let wait = Duration::from_millis(wait_ms).min(call.policy.server.limits.wait_max);
+    let reply = call.app.fencepost.engine().claim(&command, wait).await?;
     Ok(answered(call, &command, &reply)?.response())
 }
 
