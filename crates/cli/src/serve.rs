@@ -324,6 +324,11 @@ async fn watch(app: Arc<App>) {
         match app.directory.refresh() {
             Ok(Refresh::Same) => {}
             Ok(Refresh::Read) => drop(app.log.line(Level::Info, now, "credentials read again")),
+            Ok(Refresh::Partly(findings)) => drop(
+                app.log
+                    .line(Level::Error, now, "credentials read again, but for those who differ from the policy")
+                    .text("why", finding::human(&findings).trim_end()),
+            ),
             Err(findings) => drop(
                 app.log
                     .line(Level::Error, now, "credentials not read; the known ones stay")
