@@ -49,9 +49,10 @@ export type Claimed = { claim: Claim; outcome?: undefined } | { claim?: undefine
 
 export interface EffectOptions {
   body?: unknown;
-  version?: number | string;
+  /** A number must be a safe integer; beyond, a BigInt. */
+  version?: number | bigint | string;
   source?: { type: string; id: string };
-  seq?: number;
+  seq?: number | bigint;
   /** For admins. */
   tenant?: string;
   /** How long a holder may be silent: 30,000 unless said. */
@@ -98,7 +99,7 @@ export class Effect {
   key(fields: Record<string, string | number | bigint | boolean>): Effect;
   options(options: EffectOptions): Effect;
   body(body: unknown): Effect;
-  again(seq: number): Effect;
+  again(seq: number | bigint): Effect;
   claim(): Promise<Claimed>;
   run(effect: (claim: Claim) => Done | Promise<Done>): Promise<Outcome>;
   lookup(): Promise<Record<string, any> | undefined>;

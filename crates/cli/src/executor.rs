@@ -1,7 +1,7 @@
 //! `fencepost executor`: stands in front of a service that executes work. Verifies and fences what planners post, and hands
 //! each event over once. Never starts without a secret: what nobody signed is nobody's.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, bail};
 use fencepost::{Fencepost, executor::Receiver, policy::server::Level, signature::Secret};
@@ -70,8 +70,9 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let engine = once.engine().downgrade();
     let now_ms = move || engine.upgrade().map_or(0, |engine| engine.now().0);
     let receiver = Receiver::new(once.clone(), secrets);
-    let front = Arc::new(Front { receiver, handler, log: log.clone(), now_ms: Box::new(now_ms) });
-    server::serve(listener, router(front), Limits::default(), None, shutdown).await;
+    let front = Front::new(receiver, handler, log.clone(), now_ms);
+    server::serve(listener, router(front.clone()), Limits::default(), None, shutdown).await;
+    front.rest().await;
     once.close().await;
     log.flush();
     Ok(ExitCode::SUCCESS)

@@ -158,13 +158,17 @@ impl Effect {
                 Err(Error::InFlight { problem, .. }) => problem,
                 Err(error) => return Err(error),
             };
-            let perhaps_own = tries.unanswered;
-            if !perhaps_own && Instant::now() >= wait_until {
+            let (perhaps_own, held) = (tries.unanswered, begun.elapsed());
+            let left = wait_until.saturating_duration_since(Instant::now());
+            if !perhaps_own && left.is_zero() {
                 return Err(Error::InFlight { problem, perhaps_own });
             }
-            // A server with too many waiters answers at once; asking at once again would be a storm.
-            let waited = !wait.is_zero() && begun.elapsed() >= wait;
-            if !waited && tries.pause(problem.retry_after.unwrap_or_default()).await.is_break() {
+            // A server that lets nobody wait so long answers sooner, one with too many waiters at once; asking at once again
+            // would be a storm. The time at the server counts as a pause, and the last question is when the wait is over.
+            let asked = problem.retry_after.unwrap_or_default().saturating_sub(held);
+            let pause = if perhaps_own { asked } else { asked.min(left) };
+            let waited = !wait.is_zero() && held >= wait;
+            if !waited && tries.pause(pause).await.is_break() {
                 return Err(Error::InFlight { problem, perhaps_own });
             }
         }

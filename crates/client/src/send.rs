@@ -1,6 +1,8 @@
 //! A request to any API behind the gateway, sent until there is an answer, under one `Idempotency-Key`.
 //! Never makes a second key: who wants the effect a second time asks a second time.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use uuid::Uuid;
@@ -8,7 +10,7 @@ use uuid::Uuid;
 use crate::{
     Client, Error, Problem,
     retry::{Tried, Tries},
-    transport::Reply,
+    transport::{Packet, Reply},
 };
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -20,8 +22,10 @@ pub struct Request {
     client: Client,
     method: Method,
     path: String,
+    /// What is sent where the caller says nothing under that name.
+    usual: HeaderMap,
     headers: Vec<(String, String)>,
-    key: String,
+    key: Option<String>,
     body: Bytes,
 }
 
@@ -42,25 +46,27 @@ pub struct Answer {
 
 impl Request {
     pub(crate) fn new(client: Client, method: Method, path: &str) -> Self {
-        let key = Uuid::now_v7().to_string();
-        Self { client, method, path: path.to_owned(), headers: Vec::new(), key, body: Bytes::new() }
+        let usual = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("*/*"))]);
+        Self { client, method, path: path.to_owned(), usual, headers: Vec::new(), key: None, body: Bytes::new() }
     }
 
     /// The key in place of a fresh UUID v7. Who wants retries to be safe over a restart keeps it with the work.
     pub fn idempotency_key(mut self, key: &str) -> Self {
-        self.key = key.to_owned();
+        self.key = Some(key.to_owned());
         self
     }
 
-    /// A header more.
+    /// A header more, also beside one of the same name. One that the client would send itself gives way to it; an
+    /// `Idempotency-Key` is the key.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// The body, which is JSON.
-    pub fn json(self, json: impl Into<Bytes>) -> Self {
-        self.header("content-type", "application/json").body(json)
+    pub fn json(mut self, json: impl Into<Bytes>) -> Self {
+        self.usual.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.body(json)
     }
 
     /// The body.
@@ -72,26 +78,13 @@ impl Request {
     /// Sends it, and again with the same key while that may help: no connection, no answer, 408, 429, 502, 503, 504, and while
     /// the first request is in flight. What Fencepost itself refuses is an error; every other answer is the API's.
     pub async fn send(self) -> Result<Answer, Error> {
-        let mut packet = self.client.packet(self.method, &self.path, None)?;
-        let invalid = |what: &str| Error::Invalid(format!("{what:?} cannot be sent as a header"));
-        for (name, value) in &self.headers {
-            let known = HeaderName::try_from(name).map_err(|_| invalid(name))?;
-            packet.headers.insert(known, HeaderValue::try_from(value).map_err(|_| invalid(name))?);
-        }
-        packet.headers.insert(KEY, HeaderValue::try_from(&self.key).map_err(|_| invalid(&self.key))?);
-        packet.headers.entry(header::ACCEPT).or_insert(HeaderValue::from_static("*/*"));
-        packet.body = self.body;
         let mut tries = Tries::new(self.client.retry());
-        // Who comes while the first request is under way is answered as soon as that one is.
-        packet.headers.entry(PREFER).or_insert_with(|| {
-            let seconds = tries.wait_max().as_secs();
-            HeaderValue::try_from(format!("wait={seconds}")).unwrap_or(HeaderValue::from_static("wait=0"))
-        });
+        let (packet, key) = self.packet(tries.wait_max())?;
         loop {
             let reply = match tries.send(&self.client.shared.transport, &packet).await {
                 Tried::Answered(reply) => reply,
                 Tried::GaveUp { why, last } => match last {
-                    Some(reply) => return read(reply, self.key, tries.unanswered),
+                    Some(reply) => return read(reply, key, tries.unanswered),
                     None => {
                         let (attempts, unanswered) = (tries.made, tries.unanswered);
                         return Err(Error::Unavailable { attempts, unanswered, why, problem: None });
@@ -101,9 +94,35 @@ impl Request {
             let problem = Problem::read(reply.status, &reply.headers, &reply.body);
             let waits = problem.code == "in-flight";
             if !waits || tries.pause(problem.retry_after.unwrap_or_default()).await.is_break() {
-                return read(reply, self.key, tries.unanswered);
+                return read(reply, key, tries.unanswered);
             }
         }
+    }
+
+    /// What every try sends, and the key in it.
+    fn packet(&self, wait: Duration) -> Result<(Packet, String), Error> {
+        let invalid = |what: &str| Error::Invalid(format!("{what:?} cannot be sent as a header"));
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.headers {
+            let known = HeaderName::try_from(name).map_err(|_| invalid(name))?;
+            headers.append(known, HeaderValue::try_from(value).map_err(|_| invalid(name))?);
+        }
+        // A key among the headers is the caller's own, and no less meant.
+        let own = headers.get(KEY).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let key = self.key.clone().or(own).unwrap_or_else(|| Uuid::now_v7().to_string());
+        if key.is_empty() || headers.get_all(KEY).iter().any(|value| value != key.as_str()) {
+            return Err(Error::Invalid("an idempotency key is one value that is not empty".into()));
+        }
+        headers.insert(KEY, HeaderValue::try_from(&key).map_err(|_| invalid(&key))?);
+        let mut packet = self.client.packet(self.method.clone(), &self.path, None)?;
+        packet.headers.extend(self.usual.clone());
+        // Who comes while the first request is under way is answered as soon as that one is.
+        let prefer = HeaderValue::try_from(format!("wait={}", wait.as_secs()));
+        packet.headers.insert(PREFER, prefer.unwrap_or(HeaderValue::from_static("wait=0")));
+        // Takes the place of ours of the same name, and keeps all of the caller's.
+        packet.headers.extend(headers);
+        packet.body = self.body.clone();
+        Ok((packet, key))
     }
 }
 
@@ -117,4 +136,55 @@ fn read(reply: Reply, idempotency_key: String, unanswered: bool) -> Result<Answe
     }
     let replayed = reply.headers.get(REPLAYED).is_some_and(|value| value == "true");
     Ok(Answer { status: reply.status, headers: reply.headers, body: reply.body, replayed, idempotency_key })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn post() -> Request {
+        Client::new("http://127.0.0.1:7411", "dev-partner").unwrap().post("/charges")
+    }
+
+    fn sent(request: &Request) -> Result<(Packet, String), Error> {
+        request.packet(Duration::from_secs(9))
+    }
+
+    #[test]
+    fn a_key_among_the_headers_is_the_callers_own_and_another_or_an_empty_one_is_refused() {
+        for own in [
+            post().header("Idempotency-Key", "order-7"),
+            post().header("Idempotency-Key", "order-7").header("idempotency-key", "order-7"),
+            post().header("Idempotency-Key", "order-7").idempotency_key("order-7"),
+        ] {
+            let (packet, key) = sent(&own).unwrap();
+            assert_eq!(key, "order-7");
+            assert_eq!(packet.headers.get_all(KEY).iter().collect::<Vec<_>>(), ["order-7"]);
+        }
+        for wrong in [
+            post().idempotency_key(""),
+            post().header("idempotency-key", ""),
+            post().header("idempotency-key", "a").header("Idempotency-Key", "b"),
+            post().header("idempotency-key", "a").idempotency_key("b"),
+        ] {
+            assert!(matches!(sent(&wrong).map(drop), Err(Error::Invalid(_))), "{:?}", wrong.headers);
+        }
+    }
+
+    #[test]
+    fn a_header_takes_the_place_of_ours_and_stands_beside_the_callers_own() {
+        let usual = sent(&post().json("1")).unwrap().0.headers;
+        let ours =
+            [("authorization", "Bearer dev-partner"), ("content-type", "application/json"), ("prefer", "wait=9")];
+        for (name, value) in ours {
+            assert_eq!(usual[name], value);
+        }
+        let twice = ours.iter().flat_map(|(name, _)| [(*name, "first"), (*name, "second")]);
+        let request = twice.fold(post(), |request, (name, value)| request.header(name, value)).json("1");
+        let headers = sent(&request).unwrap().0.headers;
+        for (name, _) in ours {
+            assert_eq!(headers.get_all(name).iter().collect::<Vec<_>>(), ["first", "second"], "{name}");
+        }
+    }
 }

@@ -28,6 +28,13 @@ pub fn meaning(status: StatusCode) -> Meaning {
     }
 }
 
+/// Whether an answer's body is a stream of events, which is for whoever listens and may never end: nobody keeps it.
+pub fn endless(headers: &HeaderMap) -> bool {
+    const EVENTS: &[u8] = b"text/event-stream";
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.as_bytes().get(..EVENTS.len()));
+    kind.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
+}
+
 /// A stored answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {

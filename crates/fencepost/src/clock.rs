@@ -58,8 +58,7 @@ impl StoreTime {
         self.store.now().unwrap_or_else(own)
     }
 
-    /// How far the wall is ahead of store time; negative where it is behind.
-    pub(crate) fn wall_ahead_ms(&self) -> i64 {
-        self.clock.wall_ms() as i64 - self.now().0 as i64
+    pub(crate) fn wall(&self) -> Millis {
+        Millis(self.clock.wall_ms())
     }
 }

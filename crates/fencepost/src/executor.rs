@@ -91,6 +91,9 @@ impl Receiver {
     /// Verifies a delivery, hands it over if it is the first of its id, and says what to answer. The effect of `hand_over` is
     /// sealed before the answer; a copy that comes meanwhile or later is answered as a replay.
     ///
+    /// A planner that gives up closes its connection, and most servers drop the handler with it: let this run in a task of its
+    /// own, or the work ends half done and unsealed, and comes again when its lease is over.
+    ///
     /// ```no_run
     /// # async fn webhook(receiver: &fencepost::executor::Receiver, headers: http::HeaderMap, body: bytes::Bytes) {
     /// use fencepost::{Done, Failure};
@@ -128,6 +131,7 @@ impl Receiver {
                 later("an earlier copy is still being worked on, or nobody knows yet how that ended")
             }
             Err(Error::Effect(error)) => later(&error.to_string()),
+            Err(Error::Unsealed { .. }) => later("it was done, and the store does not confirm it"),
             Err(Error::Engine(error)) => later(&error.to_string()),
             Err(_) => later("not now"),
         }
@@ -136,7 +140,7 @@ impl Receiver {
     // The planner's own signature, or that of Standard Webhooks; and where the lane is signed, that must be right, too.
     fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<Place>, Refused> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let window = Window { now_s: self.once.engine().now().0 / 1_000, tolerance_s: TOLERANCE_S };
+        let window = Window { now_s: self.once.engine().wall().0 / 1_000, tolerance_s: TOLERANCE_S };
         match (text("x-fgai-signature"), text("webhook-signature")) {
             (Some(signature), _) => {
                 let earlier = text("x-fgai-signature-previous");

@@ -12,15 +12,16 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use fencepost_kernel::{body::Body, command, json};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, response::Parts};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::{
-    Claimed, Error, Fencepost,
-    answer::{Answer, Meaning, meaning},
+    Claimed, Done, Error, Fencepost,
+    answer::{Answer, Meaning, endless, meaning},
     idempotency_key,
+    once::SEAL_FOR,
 };
 
 /// Bodies, asked and answered, are held in memory up to this size.
@@ -169,21 +170,25 @@ where
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let fields = [("method", parts.method.as_str()), ("path", parts.uri.path()), ("idempotency_key", &key)]
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let fencepost = fencepost.tenant(&tenant);
-    let claimed = claim(&fencepost, fields.into(), &asked, parts.method.as_str(), path).await;
-    let claim = match claimed {
-        Ok(Claimed::New(claim)) => claim,
-        Ok(Claimed::Duplicate(outcome)) => return Ok(replay(&outcome.receipt)),
+    let command = match command(&fencepost.tenant(&tenant), fields.into(), &asked, parts.method.as_str(), path) {
+        Ok(command) => command,
         Err(refusal) => return Ok(refused(refusal)),
     };
-    // A task of its own: a client that goes away must not leave the effect half done and unsealed.
+    // A task of its own: a client that goes away must leave neither a claim without an effect nor an effect half done.
     let work = tokio::spawn(async move {
+        let claim = match fencepost.enter(command, Duration::ZERO).await {
+            Ok(Claimed::New(claim)) => claim,
+            Ok(Claimed::Duplicate(outcome)) => return Ok(replay(&outcome.receipt)),
+            Err(refusal) => return Ok(refused(refusal)),
+        };
         let mut request = Request::from_parts(parts, full(asked));
         if let Ok(value) = HeaderValue::from_str(&claim.token().0.to_string()) {
             request.headers_mut().insert("fencepost-token", value);
         }
-        let response = claim.keep(inner.call(request)).await?;
-        Ok::<_, S::Error>(settle(&claim, response).await)
+        // The answer is part of the work: a slow one must not outlive the lease.
+        let answered = async { Ok(begin(inner.call(request).await?).await) };
+        let (parts, body) = claim.keep(answered).await?;
+        Ok::<_, S::Error>(settle(&claim, parts, body).await)
     });
     match work.await {
         Ok(answer) => answer,
@@ -191,59 +196,77 @@ where
     }
 }
 
-async fn claim(
+fn command(
     fencepost: &Fencepost,
     fields: Vec<(String, String)>,
     asked: &Bytes,
     method: &str,
     path: &str,
-) -> Result<Claimed, Error> {
+) -> Result<command::Claim, Error> {
     let target = fencepost.target("API_WRITE", fields, None)?;
     let body = match json::parse(asked) {
         Ok(node) => Body::json(&node, &target.scope.mask),
         Err(_) => Body::opaque(asked),
     };
     let (body, lease_ms) = (Some(body.asked_of(method, path)), target.scope.lease_ms);
-    fencepost.enter(command::Claim { target, body, version: None, source: None, lease_ms }, Duration::ZERO).await
+    Ok(command::Claim { target, body, version: None, source: None, lease_ms })
 }
 
-async fn settle<R>(claim: &crate::Claim, response: Response<R>) -> Response<Passed>
+/// What is known of an answer's body before the fence is settled: its first part, and the rest where that is not all.
+type Begun<R> = Result<(Bytes, Option<Pin<Box<R>>>), Broken>;
+
+// Reads what is to be kept. An answer that is no outcome, or that never ends, passes as it comes.
+async fn begin<R>(response: Response<R>) -> (Parts, Begun<R>)
 where
     R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
     let (parts, body) = response.into_parts();
-    match meaning(parts.status) {
-        Meaning::Seal => {}
-        Meaning::Release => {
-            let _ = claim.release().await;
-            return Response::from_parts(parts, pass(body));
-        }
-        Meaning::Unknown => return Response::from_parts(parts, pass(body)),
-    }
-    let (kept, rest) = match read(body).await {
-        Ok(read) => read,
+    let passes = meaning(parts.status) != Meaning::Seal || endless(&parts.headers);
+    let begun = if passes { Ok((Bytes::new(), Some(Box::pin(body)))) } else { read(body).await };
+    (parts, begun)
+}
+
+async fn settle<R>(claim: &crate::Claim, parts: Parts, begun: Begun<R>) -> Response<Passed>
+where
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let (kept, rest) = match begun {
+        Ok(begun) => begun,
         Err(_) => return problem(502, "effect-failed", "the service broke off its answer; the outcome is unknown"),
     };
-    // Too large to keep: the fence is sealed all the same before the first byte leaves, so that no retry runs again.
-    let stored = rest.is_none().then(|| kept.clone());
-    let answer = Answer::new(parts.status, &parts.headers, stored);
-    match (claim.seal(parts.status.as_str(), answer.encode()).await, rest) {
-        (Ok(()), None) => Response::from_parts(parts, full(kept)),
-        (Ok(()), Some(rest)) => Response::from_parts(parts, pass(Resumed { first: Some(kept), rest })),
-        (Err(refusal), _) => refused(refusal),
+    match meaning(parts.status) {
+        Meaning::Seal => {
+            // Too large to keep: the fence is sealed all the same before the first byte leaves, so that no retry runs again.
+            let stored = rest.is_none().then(|| kept.clone());
+            let answer = Answer::new(parts.status, &parts.headers, stored);
+            let done = Done::new(parts.status.as_str(), answer.encode());
+            if let Err(refusal) = claim.settle(done, SEAL_FOR).await {
+                return refused(refusal);
+            }
+        }
+        Meaning::Release => drop(claim.release().await),
+        Meaning::Unknown => {}
     }
+    let body = match rest {
+        Some(rest) if kept.is_empty() => pass(rest),
+        Some(rest) => pass(Resumed { first: Some(kept), rest }),
+        None => full(kept),
+    };
+    Response::from_parts(parts, body)
 }
 
 // The body, or its first part and the rest where it is too large to hold.
-async fn read<R>(body: R) -> Result<(Bytes, Option<Pin<Box<R>>>), R::Error>
+async fn read<R>(body: R) -> Begun<R>
 where
     R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
 {
     let mut body = Box::pin(body);
     let mut kept = BytesMut::new();
     while kept.len() <= BODY_BYTES_MAX {
-        match body.frame().await.transpose()? {
+        match body.frame().await.transpose().map_err(|error| Broken(error.into()))? {
             Some(frame) => kept.extend_from_slice(&frame.into_data().unwrap_or_default()),
             None => return Ok((kept.freeze(), None)),
         }
@@ -302,6 +325,11 @@ fn refused(refusal: Error) -> Response<Passed> {
         Error::InDoubt => problem(409, "in-doubt", "the outcome of an earlier attempt must be resolved by a person"),
         Error::FencedOff => problem(409, "fenced-off", "the lease ran out and another attempt was let in"),
         Error::WrongKey(_) | Error::WrongBody(_) => problem(400, "malformed-request", "the request cannot be fenced"),
+        Error::Unsealed { .. } => problem(
+            503,
+            "store-unavailable",
+            "it was done, and the fence store does not confirm it; repeat the request",
+        ),
         _ => problem(503, "store-unavailable", "the fence store does not answer; nothing was done"),
     }
 }

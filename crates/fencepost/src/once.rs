@@ -13,8 +13,14 @@ use fencepost_kernel::{
     json,
     key::{Field, Target},
 };
+use tokio::time::Instant;
 
 use crate::{Engine, Fencepost, engine};
+
+/// How long `run` tells an outcome to a store that does not answer.
+pub(crate) const SEAL_FOR: Duration = Duration::from_secs(60);
+/// The pause between two tries of that.
+const SEAL_AGAIN: Duration = Duration::from_millis(100);
 
 /// What a holder did: the id of the effect, and the bytes that every duplicate gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +95,14 @@ pub enum Error<E = std::convert::Infallible> {
     },
     /// The lease ran out and somebody else was let in; this holder's outcome was refused.
     FencedOff,
+    /// The effect happened, and the store did not take its outcome for a minute. Nobody else is let in before the lease is
+    /// over; then the effect may happen again.
+    Unsealed {
+        /// What was done.
+        done: Done,
+        /// What the store said last.
+        cause: engine::Error,
+    },
     /// The event is in no lane, and why.
     NotPublished(&'static str),
     /// The effect itself failed.
@@ -112,6 +126,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::InDoubt => write!(f, "in doubt: a person must resolve this key"),
             Self::SequenceGap { last } => write!(f, "not the next repetition: the last was {last}"),
             Self::FencedOff => write!(f, "fenced off: the lease ran out and somebody else was let in"),
+            Self::Unsealed { cause, .. } => write!(f, "it was done, and the store does not confirm it: {cause}"),
             Self::Effect(error) => write!(f, "the effect failed: {error}"),
             Self::Engine(error) => error.fmt(f),
         }
@@ -135,6 +150,7 @@ impl Error {
             Self::InDoubt => Error::InDoubt,
             Self::SequenceGap { last } => Error::SequenceGap { last },
             Self::FencedOff => Error::FencedOff,
+            Self::Unsealed { done, cause } => Error::Unsealed { done, cause },
             Self::Effect(never) => match never {},
             Self::Engine(error) => Error::Engine(error),
         }
@@ -247,7 +263,8 @@ impl<'a> Effect<'a> {
     }
 
     /// Has the effect once: the first caller runs it, everyone else gets the receipt. Renews the lease while the
-    /// effect runs. If this future is dropped half-way, the claim stays until its lease runs out.
+    /// effect runs, and tells a store that does not answer of its outcome for a minute. If this future is dropped half-way,
+    /// the claim stays until its lease runs out.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -276,8 +293,8 @@ impl<'a> Effect<'a> {
             Claimed::New(claim) => claim,
         };
         match claim.keep(effect(claim.clone())).await {
-            Ok(Done { effect_id, receipt }) => {
-                claim.seal(effect_id.clone(), receipt.clone()).await.map_err(Error::widen)?;
+            Ok(done) => {
+                let Done { effect_id, receipt } = claim.settle(done, SEAL_FOR).await.map_err(Error::widen)?;
                 Ok(Outcome { effect_id, receipt, replayed: false })
             }
             Err(Failure::NotApplied(error)) => {
@@ -402,6 +419,23 @@ impl Claim {
     pub async fn seal(&self, effect_id: impl Into<String>, receipt: impl Into<Bytes>) -> Result<(), Error> {
         let seal = self.sealing(effect_id.into(), receipt.into());
         sealed(self.engine.ask(&seal).await.map_err(Error::Engine)?)
+    }
+
+    /// Records what has happened: a store that does not answer for a moment must not make it happen again. Also past the
+    /// lease, since the seal counts while nobody else was let in.
+    pub(crate) async fn settle(&self, done: Done, within: Duration) -> Result<Done, Error> {
+        let until = Instant::now() + within;
+        loop {
+            let cause = match self.seal(done.effect_id.clone(), done.receipt.clone()).await {
+                Ok(()) => return Ok(done),
+                Err(Error::Engine(cause)) => cause,
+                Err(refused) => return Err(refused),
+            };
+            if matches!(cause, engine::Error::Stopped(_)) || Instant::now() > until {
+                return Err(Error::Unsealed { done, cause });
+            }
+            tokio::time::sleep(SEAL_AGAIN).await;
+        }
     }
 
     /// The seal in the kernel's words.

@@ -9,7 +9,6 @@ use std::{fmt::Display, time::Duration};
 
 use bytes::Bytes;
 use fencepost_kernel::{Millis, body::Body, command, json};
-use tokio::time::Instant;
 
 use crate::{Claim, Claimed, Done, Error, Fencepost, engine};
 
@@ -279,17 +278,10 @@ impl Consumer {
     }
 }
 
-// The effect has happened: a store that does not answer for a moment must not make it happen again.
-async fn seal(claim: &Claim, Done { effect_id, receipt }: Done) -> Verdict {
-    let until = Instant::now() + SEAL_FOR;
-    loop {
-        match claim.seal(effect_id.clone(), receipt.clone()).await {
-            Ok(()) => return Verdict::Acknowledge { effect_id, replayed: false },
-            Err(Error::Engine(engine::Error::Unavailable(_) | engine::Error::Unknown(_))) if Instant::now() < until => {
-                tokio::time::sleep(PAUSE_FIRST).await;
-            }
-            Err(error) => return store(error),
-        }
+async fn seal(claim: &Claim, effect: Done) -> Verdict {
+    match claim.settle(effect, SEAL_FOR).await {
+        Ok(Done { effect_id, .. }) => Verdict::Acknowledge { effect_id, replayed: false },
+        Err(error) => store(error),
     }
 }
 
@@ -301,7 +293,9 @@ fn in_flight(lease_expires: Millis, now: Millis) -> Verdict {
 
 fn store(error: Error) -> Verdict {
     later(match error {
-        Error::Engine(engine::Error::Stopped(why)) => Because::Stopped(why),
+        Error::Engine(engine::Error::Stopped(why)) | Error::Unsealed { cause: engine::Error::Stopped(why), .. } => {
+            Because::Stopped(why)
+        }
         Error::FencedOff | Error::Conflict { .. } => Because::FencedOff,
         other => Because::Store(other.to_string()),
     })

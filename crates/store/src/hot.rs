@@ -4,15 +4,11 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{
-    Row, RowKey,
-    fence::{Record, State},
-    key::Kind,
-};
+use fencepost_kernel::{Row, RowKey, key::Kind};
 use quick_cache::{Weighter, sync::Cache};
 
-/// What a row weighs beside its receipt and its body, roughly: the record, its texts, and its place here.
-const ROW_BYTES: usize = 768;
+use crate::weight::{ROW_BYTES, weight};
+
 /// Larger rows would push out too many others.
 const ROW_BYTES_MAX: usize = 64 << 10;
 
@@ -23,24 +19,8 @@ struct Weight;
 
 impl Weighter<RowKey, Arc<Row>> for Weight {
     fn weight(&self, _: &RowKey, row: &Arc<Row>) -> u64 {
-        bytes(&row.record) as u64
+        weight(&row.record) as u64
     }
-}
-
-fn bytes(record: &Record) -> usize {
-    let variable = match record {
-        Record::Fence(fence) => {
-            let receipt = match &fence.state {
-                State::Sealed { receipt, .. } => receipt.body.len(),
-                _ => 0,
-            };
-            receipt + fence.body.as_ref().and_then(|body| body.kept.as_ref()).map_or(0, |kept| kept.len())
-        }
-        Record::Alias(alias) => alias.receipt.body.len(),
-        Record::DeadLetter(letter) => letter.entry.body.len(),
-        _ => 0,
-    };
-    ROW_BYTES + variable
 }
 
 impl Hot {
@@ -56,10 +36,51 @@ impl Hot {
     pub(crate) fn written(&self, key: RowKey, row: Option<Row>) {
         match row {
             // Entries are read in pages, and mostly by who wrote them: they would push out what is asked for again.
-            Some(row) if key.kind != Kind::Entry && bytes(&row.record) <= ROW_BYTES_MAX => {
+            Some(row) if key.kind != Kind::Entry && weight(&row.record) <= ROW_BYTES_MAX => {
                 self.0.insert(key, Arc::new(row));
             }
             _ => drop(self.0.remove(&key)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_kernel::{
+        Millis, Tenant,
+        command::CommitId,
+        fence::{Fence, State, Token},
+        key::FenceKey,
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_a_client_makes_large_is_counted() {
+        let hot = Hot::new(1 << 20);
+        let row = |value: usize| Row {
+            record: Fence {
+                tenant: Tenant::new("acme"),
+                scope: "FILE".to_owned(),
+                fields: vec![("file".to_owned(), "x".repeat(value))].into(),
+                seq: None,
+                first_seen: Millis(0),
+                token: Token(1),
+                attempt: 1,
+                body: None,
+                source: None,
+                version: None,
+                state: State::Released { at: Millis(0), expires: Millis(1) },
+                events: Vec::new(),
+            }
+            .into(),
+            revision: CommitId(1),
+        };
+        let key = |number: u8| RowKey::fence(FenceKey([number; 32]));
+        hot.written(key(0), Some(row(ROW_BYTES_MAX)));
+        assert!(hot.get(&key(0)).is_none(), "it would push out too many others");
+        (0..200).for_each(|number| hot.written(key(number), Some(row(ROW_BYTES_MAX / 2))));
+        let kept = (0..200).filter(|number| hot.get(&key(*number)).is_some()).count();
+        assert!((1..=(1 << 20) / (ROW_BYTES_MAX / 2)).contains(&kept), "{kept}");
     }
 }

@@ -15,6 +15,7 @@ mod hot;
 mod judge;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod shared_clock;
+mod weight;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -38,7 +38,7 @@ class Fencepost:
     ) -> None:
         self.retry = retry or Retry()
         self._transport = Transport(url, context)
-        self._headers = {"Authorization": "Bearer " + token}
+        self._headers = {"authorization": "Bearer " + token}
 
     def scope(self, name: str) -> Effect:
         """An effect of this scope."""
@@ -84,22 +84,21 @@ class Fencepost:
         """A request to an API behind the gateway: sent again with the same key while that may help. The key is a fresh UUID v7
         unless you have one; who wants retries to be safe over a restart keeps it with the work. What Fencepost itself refuses
         is raised; every other answer is the API's."""
+        given = list((headers or {}).items())
         # A key among the headers is the caller's own, and no less meant.
-        own = [value for name, value in (headers or {}).items() if name.lower() == "idempotency-key"]
+        own = [value for name, value in given if name.lower() == "idempotency-key"]
         key = idempotency_key if idempotency_key is not None else own[0] if own else uuid7()
         if not key or any(value != key for value in own):
             raise ValueError("an idempotency key is one value that is not empty")
-        headers = {name: value for name, value in (headers or {}).items() if name.lower() != "idempotency-key"}
-        sent = dict(self._headers)
-        if json_body is not None:
-            body = dumps(json_body).encode()
-            sent["Content-Type"] = "application/json"
         tries = Tries(self.retry)
         # Who comes while the first request is under way is answered as soon as that one is.
-        if not any(name.lower() == "prefer" for name in headers or {}):
-            sent["Prefer"] = "wait=%d" % tries.wait_s_max
-        sent.update(headers or {})
-        sent["Idempotency-Key"] = key
+        sent = {**self._headers, "prefer": "wait=%d" % tries.wait_s_max}
+        if json_body is not None:
+            body = dumps(json_body).encode()
+            sent["content-type"] = "application/json"
+        # A name has no case: what the caller says takes the place of ours.
+        sent.update((name.lower(), value) for name, value in given)
+        sent["idempotency-key"] = key
         while True:
             reply = tries.send(self._transport, method, path, sent, body or b"")
             if isinstance(reply, GaveUp):
@@ -124,7 +123,7 @@ class Fencepost:
 
     def _post(self, path: str, body: bytes, tries: Tries) -> Reply:
         """Posts a document until there is an answer that stands. A refusal is raised. For the rest of this package."""
-        return self._settle("POST", path, {"Content-Type": "application/json"}, body, tries)
+        return self._settle("POST", path, {"content-type": "application/json"}, body, tries)
 
     def _get(self, path: str) -> Reply:
         """Reads a document. For the rest of this package."""

@@ -122,9 +122,13 @@ class Effect:
             assert problem is not None
             now = time.monotonic()
             over = not tries.unanswered and now >= wait_until
-            # A server with too many waiters answers at once; asking at once again would be a storm.
             waited = 0 < wait_s <= now - begun
-            if over or not (waited or tries.pause(problem.retry_after_s or 0.0)):
+            # A server that lets nobody wait so long answers sooner, one with too many waiters at once; asking at once again
+            # would be a storm. The time at the server counts as a pause, and the last question is when the wait is over.
+            pause_s = max(0.0, (problem.retry_after_s or 0.0) - (now - begun))
+            if not tries.unanswered:
+                pause_s = min(pause_s, wait_until - now)
+            if over or not (waited or tries.pause(pause_s)):
                 raise InFlight(problem, tries.unanswered)
 
     def run(self, effect: Callable[[Claim], Done]) -> Outcome:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
+import io
 import os
+import re
 import selectors
+import socket
 import ssl
 import threading
+import time
 from dataclasses import dataclass
-from typing import List, Mapping, Optional, Tuple
+from typing import Any, List, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
+
+# All that a request line can carry.
+_PATH = re.compile("/[!-~]*")
 
 
 class NotSent(Exception):
@@ -35,7 +43,8 @@ class Reply:
 class Transport:
     def __init__(self, base_url: str, context: Optional[ssl.SSLContext]) -> None:
         parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+        known = parts.scheme in ("http", "https") and _PATH.fullmatch(parts.path or "/")
+        if not known or not parts.hostname or parts.query or parts.username:
             raise ValueError("%r is not an http or https address" % base_url)
         self._host, self._port = parts.hostname, parts.port
         self._prefix = parts.path.rstrip("/")
@@ -43,12 +52,16 @@ class Transport:
         self._kept = threading.local()
 
     def once(self, method: str, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Reply:
+        if not _PATH.fullmatch(path):
+            raise ValueError("%r is not a path" % path)
+        until = time.monotonic() + timeout_s
         try:
             connection = self._connection(timeout_s)
         except (OSError, http.client.HTTPException) as error:
             raise NotSent(str(error) or type(error).__name__) from error
         try:
             connection.request(method, self._prefix + path, body or None, headers)
+            connection.response_class = functools.partial(_Answer, until=until)  # type: ignore[assignment]
             answer = connection.getresponse()
             reply = Reply(answer.status, answer.getheaders(), answer.read())
         except (OSError, http.client.HTTPException) as error:
@@ -83,6 +96,35 @@ class Transport:
         kept = getattr(self._kept, "connection", None)
         if kept is not None:
             kept.close()
+
+
+class _Answer(http.client.HTTPResponse):
+    """An answer that is there as a whole by `until`."""
+
+    def __init__(self, sock: socket.socket, *args: Any, until: float, **named: Any) -> None:
+        super().__init__(sock, *args, **named)
+        self.fp = io.BufferedReader(_Timely(sock, self.fp.detach(), until))
+
+
+class _Timely(io.RawIOBase):
+    """What a socket says until then. The socket's own timeout would begin anew with every byte."""
+
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, until: float) -> None:
+        self._sock, self._raw, self._until = sock, raw, until
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> Optional[int]:
+        left_s = self._until - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(left_s)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 def _readable(connection: http.client.HTTPConnection) -> bool:

@@ -117,6 +117,31 @@ class Fences(StageTest):
             effect.options(wait_s=1).claim()
         self.assertTrue(1 <= time.monotonic() - begun < 4)
 
+    def test_a_wait_that_the_server_cuts_short_goes_on_and_ends_in_time(self) -> None:
+        group = "python-brief"
+        holder = self.booking(self.direct, group).options(lease_s=4).claim()
+        waiting = self.booking(self.road, group)
+        # Not held at all, and told to come back in 4 s: there is one more question, when the wait is over.
+        stage("faults", "brief:0,brief:0,brief:0,brief:0,brief:0")
+        before, begun = int(stage("requests")), time.monotonic()
+        with self.assertRaises(InFlight):
+            waiting.options(wait_s=1).claim()
+        self.assertTrue(1 <= time.monotonic() - begun < 3)
+        self.assertLessEqual(int(stage("requests")) - before, 3)
+        # Held for as long as the time in which it is told to come back: it comes back at once.
+        holder.renew()
+        stage("faults", "brief:2000")
+        before, begun = int(stage("requests")), time.monotonic()
+        outcomes = []
+        thread = threading.Thread(target=lambda: outcomes.append(waiting.options(wait_s=15).claim().outcome))
+        thread.start()
+        while int(stage("requests")) < before + 2:
+            pass
+        holder.seal(Done("RSV-4b"))
+        thread.join()
+        self.assertLess(time.monotonic() - begun, 4)
+        self.assertIsNotNone(outcomes[0])
+
     def test_an_effect_that_is_slower_than_its_lease_keeps_its_claim(self) -> None:
         effect = self.booking(self.direct).options(lease_s=0.6)
         with effect.claim() as claim:

@@ -45,6 +45,11 @@ class Gateway(StageTest):
             with self.assertRaises(ValueError):
                 self.direct.request("POST", "/charges", json_body={}, **wrong)  # type: ignore[arg-type]
 
+    def test_a_header_of_the_callers_takes_the_place_of_ours_in_any_case(self) -> None:
+        stranger = self.client("FENCEPOST_URL", "nobody")
+        headers = {"AUTHORIZATION": "Bearer dev-partner", "content-type": "application/json; charset=utf-8"}
+        self.assertEqual(stranger.request("POST", "/charges", json_body={"amount": 5}, headers=headers).status, 201)
+
     def test_of_two_at_once_both_get_the_one_answer(self) -> None:
         key, calls = str(uuid.uuid4()), int(stage("calls"))
         answers: List[Answer] = []

@@ -1,14 +1,29 @@
 """What needs no server."""
 
+import contextlib
+import socket
+import threading
 import time
 import unittest
 import uuid
 from email.utils import formatdate
 
-from fencepost import Done, Fencepost, Retry, uuid7
+from fencepost import Done, Fencepost, Retry, Unavailable, uuid7
 from fencepost._http import Reply
 from fencepost._json import raw_members
 from fencepost._retry import retry_after_s
+
+IMPATIENT = Retry(attempt_timeout_s=0.3, deadline_s=0.3)
+
+
+def drip(listener: socket.socket, begin: bytes, left: threading.Event) -> None:
+    """Says `begin`, and then a byte now and again for 6 s."""
+    with contextlib.suppress(OSError), listener.accept()[0] as stream:
+        stream.sendall(begin)
+        for _ in range(120):
+            if left.wait(0.05):
+                return
+            stream.sendall(b"x")
 
 
 class Parts(unittest.TestCase):
@@ -53,6 +68,26 @@ class Parts(unittest.TestCase):
         self.assertIsNone(retry_after_s(Reply(503, [], b"")))
 
     def test_an_address_that_is_none_is_refused_at_once(self) -> None:
-        for address in ("127.0.0.1:7411", "ftp://x", "http://", "http://u:p@x"):
+        for address in ("127.0.0.1:7411", "ftp://x", "http://", "http://u:p@x", "http://x/a b"):
             with self.assertRaises(ValueError):
                 Fencepost(address, "token")
+
+    def test_a_path_that_is_none_is_refused_at_once(self) -> None:
+        for path in ("", "cases", "/a b", "/a\n", "/\x7f", "/é"):
+            with self.assertRaises(ValueError):
+                Fencepost("http://127.0.0.1:1", "token", IMPATIENT).request("POST", path)
+
+    def test_an_answer_that_comes_byte_by_byte_is_given_up_when_its_time_is_over(self) -> None:
+        for begin in (b"HTTP/1.1 200 OK\r\nslow: ", b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n"):
+            left = threading.Event()
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                thread = threading.Thread(target=drip, args=(listener, begin, left))
+                thread.start()
+                client = Fencepost("http://127.0.0.1:%d" % listener.getsockname()[1], "token", IMPATIENT)
+                begun = time.monotonic()
+                with self.assertRaises(Unavailable) as late:
+                    client.request("POST", "/charges")
+                self.assertLess(time.monotonic() - begun, 3)
+                self.assertTrue(late.exception.unanswered)
+                left.set()
+                thread.join()

@@ -2,6 +2,7 @@
 
 import { Effect } from './effect.js';
 import { Unavailable, errorOf, problemOf } from './errors.js';
+import { written } from './json.js';
 import { Tries, USUAL } from './retry.js';
 import { uuid7 } from './uuid.js';
 
@@ -33,7 +34,8 @@ export class Fencepost {
    * @param {Iterable<object>} commands @returns {Promise<import('../index.js').Batched[]>}
    */
   async batch(commands) {
-    const reply = await this.post('/v1/fences/batch', JSON.stringify({ commands: [...commands] }), new Tries(this.retry));
+    const body = `{"commands":[${Array.from(commands, written).join(',')}]}`;
+    const reply = await this.post('/v1/fences/batch', body, new Tries(this.retry));
     return JSON.parse(reply.text).results;
   }
 

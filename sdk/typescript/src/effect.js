@@ -1,7 +1,7 @@
 // One effect to be had once: a scope, a key, and the claim that lets one caller act.
 
 import { FencedOff, FencepostError, InFlight, NotApplied, Unsealed } from './errors.js';
-import { rawMember } from './json.js';
+import { rawMember, written } from './json.js';
 import { Tries } from './retry.js';
 
 /**
@@ -32,10 +32,7 @@ export class Effect {
   /** The key fields; exactly those of the scope. @param {Record<string, string | number | bigint | boolean>} fields */
   key(fields) {
     const told = Object.entries(fields).map(([name, value]) => {
-      // A number past these has been rounded already, and two effects would share a key.
-      if (typeof value === 'number' && !Number.isSafeInteger(value)) {
-        throw new TypeError(`${name} is not a safe integer; give it as a string or a BigInt`);
-      }
+      exact(name, value);
       return [name, typeof value === 'bigint' ? value.toString() : value];
     });
     return new Effect(this.#client, this.#scope, Object.fromEntries(told), this.#options);
@@ -43,6 +40,8 @@ export class Effect {
 
   /** @param {EffectOptions} options */
   options(options) {
+    exact('version', options.version);
+    exact('seq', options.seq);
     return new Effect(this.#client, this.#scope, this.#key, { ...this.#options, ...options });
   }
 
@@ -51,7 +50,7 @@ export class Effect {
     return this.options({ body });
   }
 
-  /** The `seq`th deliberate repetition of the effect, from 1. @param {number} seq */
+  /** The `seq`th deliberate repetition of the effect, from 1. @param {number | bigint} seq */
   again(seq) {
     return this.options({ seq });
   }
@@ -74,16 +73,19 @@ export class Effect {
       // Longer waits are several requests.
       const waitMs = Math.floor(Math.max(0, Math.min(leftMs, tries.waitMsMax)));
       try {
-        const reply = await this.#client.post(path, JSON.stringify({ ...request, wait_ms: waitMs }), tries);
+        const reply = await this.#client.post(path, written({ ...request, wait_ms: waitMs }), tries);
         return this.#read(reply.text);
       } catch (held) {
         if (!(held instanceof InFlight) || !held.problem) throw held;
         const { problem } = held;
         const now = performance.now();
         const over = !tries.unanswered && now >= waitUntil;
-        // A server with too many waiters answers at once; asking at once again would be a storm.
         const waited = waitMs > 0 && now - begun >= waitMs;
-        if (over || (!waited && !(await tries.pause(problem.retryAfterMs ?? 0)))) {
+        // A server that lets nobody wait so long answers sooner, one with too many waiters at once; asking at once again would
+        // be a storm. The time at the server counts as a pause, and the last question is when the wait is over.
+        const askedMs = Math.max(0, (problem.retryAfterMs ?? 0) - (now - begun));
+        const pauseMs = tries.unanswered ? askedMs : Math.min(askedMs, waitUntil - now);
+        if (over || (!waited && !(await tries.pause(pauseMs)))) {
           throw new InFlight(problem, tries.unanswered);
         }
       }
@@ -240,7 +242,15 @@ export class Claim {
 
   /** @param {object} more */
   #told(more) {
-    return JSON.stringify({ ...this.#target, token: this.token, ...more });
+    return written({ ...this.#target, token: this.token, ...more });
+  }
+}
+
+/** @param {string} name @param {unknown} value */
+function exact(name, value) {
+  // A number past these has been rounded already: two effects would share a key, or two versions a place in their order.
+  if (typeof value === 'number' && !Number.isSafeInteger(value)) {
+    throw new TypeError(`${name} is not a safe integer; give it as a BigInt`);
   }
 }
 

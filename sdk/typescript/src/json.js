@@ -1,4 +1,18 @@
-// The little JSON that JSON.parse does not give: the exact text of a member. Duplicates get the first one's bytes.
+// The little JSON that JSON itself does not give: the exact text of a member, written and read. Duplicates get the first
+// one's bytes, and the server every digit.
+
+/**
+ * An object as JSON, with the digits of each BigInt among its members as they are.
+ * @param {object} members
+ */
+export function written(members) {
+  const texts = [];
+  for (const [name, value] of Object.entries(members)) {
+    const text = typeof value === 'bigint' ? String(value) : JSON.stringify(value);
+    if (text !== undefined) texts.push(`${JSON.stringify(name)}:${text}`);
+  }
+  return `{${texts.join(',')}}`;
+}
 
 /**
  * The text of a top-level member of a JSON object that is known to be well-formed.

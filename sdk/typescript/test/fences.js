@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import { test } from 'node:test';
 
-import { Conflict, FencedOff, Fencepost, InFlight, NotApplied, Refused, SequenceGap, Unavailable, Unsealed } from '../src/index.js';
+import { Conflict, FencedOff, Fencepost, InFlight, NotApplied, Refused, SequenceGap, Stale, Unavailable, Unsealed } from '../src/index.js';
 import { HASTY, booking, client, count, direct, never, road, stage } from './stage.js';
 
 /** A port where nobody listens. */
@@ -84,6 +84,26 @@ test('a failure that changed nothing frees the key and any other keeps it', asyn
   assert.ok(performance.now() - begun >= 990 && performance.now() - begun < 4_000);
 });
 
+test('a wait that the server cuts short goes on and ends in time', async () => {
+  const { claim: holder } = await booking(direct(), 'js-brief').options({ leaseMs: 4_000 }).claim();
+  const waiting = (waitMs) => booking(road(), 'js-brief').options({ waitMs }).claim();
+  // Not held at all, and told to come back in 4 s: there is one more question, when the wait is over.
+  await stage('faults', 'brief:0,brief:0,brief:0,brief:0,brief:0');
+  let [before, begun] = [await count('requests'), performance.now()];
+  await refused(waiting(1_000), InFlight);
+  assert.ok(performance.now() - begun >= 990 && performance.now() - begun < 3_000);
+  assert.ok((await count('requests')) - before <= 3);
+  // Held for as long as the time in which it is told to come back: it comes back at once.
+  await holder.renew();
+  await stage('faults', 'brief:2000');
+  [before, begun] = [await count('requests'), performance.now()];
+  const claimed = waiting(15_000);
+  while ((await count('requests')) < before + 2);
+  await holder.seal({ effectId: 'RSV-4b' });
+  assert.ok((await claimed).outcome);
+  assert.ok(performance.now() - begun < 4_000);
+});
+
 test('an effect that is slower than its lease keeps its claim', async () => {
   const effect = booking(direct()).options({ leaseMs: 600 });
   const outcome = await effect.run(async (claim) => {
@@ -124,6 +144,17 @@ test('deliberate repetitions have their own sequence', async () => {
   assert.equal((await effect.again(1).run(never)).effectId, 'RSV-7b');
   assert.equal((await effect.run(never)).effectId, 'RSV-7');
   assert.ok(await effect.again(1).lookup());
+});
+
+test('a version beyond what a number holds keeps every digit', async () => {
+  const source = { type: 'doc', id: 'js-versions' };
+  const build = (version) => direct().scope('INDEX_BUILD').key({ index_hash: `js-${version}` }).options({ version, source });
+  await build(2n ** 53n + 1n).run(() => ({ effectId: 'IDX-1' }));
+  await refused(build(2n ** 53n).claim(), Stale);
+  const commands = [build(2n ** 53n), build(2n ** 53n + 2n)].map((effect) => effect.command());
+  assert.deepEqual((await direct().batch(commands)).map((result) => result.status), [409, 201]);
+  assert.throws(() => build(2 ** 53), TypeError);
+  assert.throws(() => build(1).again(2 ** 53), TypeError);
 });
 
 test('a run outlives the server it began on', async () => {

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
 import * as all from '../src/index.js';
-import { rawMember } from '../src/json.js';
+import { rawMember, written } from '../src/json.js';
 import { USUAL, pauseBefore, retryAfter } from '../src/retry.js';
 
 const { Fencepost, uuid7 } = all;
@@ -45,6 +45,13 @@ test('any document gives back the text of each of its members', () => {
       }
     }
   }
+});
+
+test('an object is written as JSON writes it, and a BigInt digit by digit', () => {
+  const members = { 'a"b': 'é\n', none: undefined, call() {}, list: [undefined, { c: null }], at: new Date(0), truth: true };
+  assert.equal(written(members), JSON.stringify(members));
+  assert.equal(written({}), '{}');
+  assert.equal(written({ version: 2n ** 64n, seq: -1n }), '{"version":18446744073709551616,"seq":-1}');
 });
 
 test('keys are UUIDs of version 7 that sort by time', () => {

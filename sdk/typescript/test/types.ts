@@ -3,7 +3,7 @@
 import { Conflict, Fencepost, NotApplied, type Outcome } from '../index.js';
 
 const fencepost = new Fencepost('http://127.0.0.1:7411', 'dev-partner', { deadlineMs: 5_000 });
-const effect = fencepost.scope('BOOKING').key({ caseUrn: 'c', waveUrn: 'w', groupId: 1 }).options({ waitMs: 5_000 });
+const effect = fencepost.scope('BOOKING').key({ caseUrn: 'c', waveUrn: 'w', groupId: 1 }).options({ waitMs: 5_000, version: 2n ** 64n });
 
 export async function book(): Promise<Outcome> {
   const { claim, outcome } = await effect.claim();

@@ -34,6 +34,7 @@ fn a_member_that_is_missing_or_of_the_wrong_kind_is_named() {
                 json!({"index_hash": [1]}),
                 json!({"index_hash": {}}),
                 json!({"index_hash": 1.5}),
+                json!({"index_hash": "x".repeat(4_097)}),
             ],
         ),
         (
@@ -50,7 +51,7 @@ fn a_member_that_is_missing_or_of_the_wrong_kind_is_named() {
             ],
         ),
         ("wait_ms", vec![json!("1"), json!(-1), json!(0.5), json!(null)]),
-        ("version", vec![json!(true), json!({}), json!(1.5)]),
+        ("version", vec![json!(true), json!({}), json!(1.5), json!("x".repeat(1_025))]),
         ("source", vec![json!("x"), json!(1), json!(null)]),
         ("type", vec![json!({"id": "x"}), json!({"type": 1, "id": "x"}), json!({"type": "", "id": "x"})]),
         ("id", vec![json!({"type": "x"}), json!({"type": "x", "id": 7})]),

@@ -30,7 +30,7 @@ use tokio::{
 
 use super::{
     Error, Shared, World,
-    rows::{View, leans, load, touches},
+    rows::{View, leans, load, torn, touches},
 };
 
 /// Commands that are decided side by side and answered together.
@@ -50,12 +50,14 @@ struct Asked<'j> {
     read_at: Option<Millis>,
     /// Nobody read for it: it may be written, but not answered.
     guessed: bool,
+    /// What was read for it has moved, as a later reading tells.
+    torn: bool,
 }
 
 fn asked((job, asked): (usize, &Job)) -> impl Iterator<Item = Asked<'_>> {
     let read_at = asked.view.as_ref().map(|view| view.at);
     let guessed = asked.view.as_ref().is_some_and(|view| view.guessed);
-    asked.commands.iter().map(move |command| Asked { job, command, read_at, guessed })
+    asked.commands.iter().map(move |command| Asked { job, command, read_at, guessed, torn: false })
 }
 
 const HELD: &str = "another transaction holds the row, or its server takes no writes";
@@ -174,8 +176,8 @@ enum Decided {
     Answer(Reply),
     /// An answer that counts once its set does.
     Written(Reply, usize),
-    /// It must be decided again: it rests on a guess, on a time before its rows, on a position that is not given yet, or comes
-    /// after such a one.
+    /// It must be decided again: it rests on a guess, on rows of two moments, on a time before its rows, on a position that is
+    /// not given yet, or comes after such a one.
     Later,
 }
 
@@ -210,9 +212,12 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error
             }
             let mut part: Vec<Asked<'_>> = batch.iter().map(|index| commands[*index]).collect();
             // What was read earlier counts once: what has moved since is read again.
-            let known = if round == 0 { World::merged(jobs) } else { World::default() };
-            if round > 0 {
-                part.iter_mut().for_each(|asked| (asked.read_at, asked.guessed) = (None, false));
+            let (known, moved) = if round == 0 { World::merged(jobs) } else { Default::default() };
+            for asked in &mut part {
+                match &jobs[asked.job].view {
+                    Some(view) if round == 0 => asked.torn = torn(asked.command, &known, &moved, view),
+                    _ => (asked.read_at, asked.guessed) = (None, false),
+                }
             }
             let decided = match attempt(shared, &part, known).await {
                 Ok(decided) => decided,
@@ -269,8 +274,8 @@ async fn attempt(
     let mut waits = None;
     // What each job appended to a lane last: what it appends there next comes after that, or not at all.
     let mut ahead: BTreeMap<(usize, LaneId), (RowKey, CommitId)> = BTreeMap::new();
-    for Asked { job, command, read_at, guessed } in asked {
-        if waits == Some(*job) || touches(command, &world, &unplaced) {
+    for Asked { job, command, read_at, guessed, torn } in asked {
+        if waits == Some(*job) || *torn || touches(command, &world, &unplaced) {
             waits = Some(*job);
             decided.push(Decided::Later);
             continue;

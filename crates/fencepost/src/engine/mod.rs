@@ -287,9 +287,10 @@ impl Engine {
         self.shared.time.now()
     }
 
-    /// How far the wall clock is ahead of the store's time.
-    pub fn wall_ahead_ms(&self) -> i64 {
-        self.shared.time.wall_ahead_ms()
+    /// The machine's own time, for what others say of theirs: signatures, credentials. May jump, and a lease is never
+    /// judged by it.
+    pub fn wall(&self) -> Millis {
+        self.shared.time.wall()
     }
 
     /// Why the engine no longer serves, if so.
@@ -307,12 +308,16 @@ impl Engine {
         self.within_patience(self.shared.store.nodes()).await
     }
 
-    /// Whether the store answers.
+    /// Whether the store answers, and ends what it commits.
     pub async fn ready(&self) -> Result<(), Error> {
         if let Some(why) = self.stopped() {
             return Err(Error::Stopped(why.to_owned()));
         }
-        self.within_patience(self.shared.store.time_floor()).await.map(drop)
+        let answers = async {
+            drop(self.shared.turn.lock().await);
+            self.shared.store.time_floor().await
+        };
+        self.within_patience(Box::pin(answers)).await.map(drop)
     }
 
     /// Answers everyone who waits for somebody else's seal with what is known now, and lets nobody wait any more.

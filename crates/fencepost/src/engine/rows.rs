@@ -9,7 +9,7 @@ use fencepost_kernel::{
     command::CommitId,
     decide::{follow, footprint},
 };
-use fencepost_store::WriteSet;
+use fencepost_store::{WriteSet, contract::Loaded};
 
 use super::{Error, Shared, World, commit::Job};
 
@@ -53,6 +53,18 @@ pub(super) fn leans<'a>(
     keys.into_iter().filter(left_alone).map(|key| (key, world.row(&key).map(|row| row.revision)))
 }
 
+/// Whether a command looks at a row that was read for it before it moved. Such a row beside another of its reading may be
+/// what never was.
+pub(super) fn torn(command: &Command, world: &World, moved: &HashSet<RowKey>, view: &View) -> bool {
+    let since =
+        |key: &RowKey| moved.contains(key) && view.rows.0.get(key).map(revision) != world.0.get(key).map(revision);
+    !moved.is_empty() && !view.guessed && looked_at(command, world).iter().any(since)
+}
+
+fn revision(row: &Loaded) -> Option<CommitId> {
+    row.as_ref().map(|row| row.revision)
+}
+
 /// Whether a command looks at one of these rows.
 pub(super) fn touches(command: &Command, world: &World, keys: &HashSet<RowKey>) -> bool {
     !keys.is_empty() && looked_at(command, world).iter().any(|key| keys.contains(key))
@@ -67,18 +79,21 @@ fn looked_at(command: &Command, world: &World) -> Vec<RowKey> {
 
 impl World {
     // Jobs are in the order in which they were read: of a row that was read twice, the later reading counts. A guess
-    // counts only where nobody read.
-    pub(super) fn merged(jobs: &[Job]) -> Self {
-        let mut world = Self::default();
-        let mut last: Option<&Arc<View>> = None;
-        let views = || jobs.iter().filter_map(|job| job.view.as_ref());
-        for view in views().filter(|view| view.guessed).chain(views().filter(|view| !view.guessed)) {
-            if !last.is_some_and(|last| Arc::ptr_eq(last, view)) {
-                world.0.extend(view.rows.0.iter().map(|(key, row)| (*key, row.clone())));
+    // counts only where nobody read, and the latest first. Told are also the rows that moved between two readings.
+    pub(super) fn merged(jobs: &[Job]) -> (Self, HashSet<RowKey>) {
+        let (mut world, mut moved) = (Self::default(), HashSet::default());
+        let mut views: Vec<&Arc<View>> = jobs.iter().filter_map(|job| job.view.as_ref()).collect();
+        views.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        for (key, row) in views.iter().filter(|view| !view.guessed).flat_map(|view| &view.rows.0) {
+            let before = world.0.insert(*key, row.clone());
+            if before.is_some_and(|before| revision(&before) != revision(row)) {
+                moved.insert(*key);
             }
-            last = Some(view);
         }
-        world
+        for (key, row) in views.iter().rev().filter(|view| view.guessed).flat_map(|view| &view.rows.0) {
+            world.0.entry(*key).or_insert_with(|| row.clone());
+        }
+        (world, moved)
     }
 
     // Whether there was anything to read.

@@ -103,7 +103,7 @@ impl Fencepost {
         engine.ready().await?;
         let floor = engine.store().time_floor().await?;
         let started_at = engine.now();
-        let wall = Millis(started_at.0.saturating_add_signed(engine.wall_ahead_ms()));
+        let wall = engine.wall();
         // A backup must not keep the commit loop of a closed engine alive.
         let weak = engine.downgrade();
         let now = move || weak.upgrade().map_or(started_at, |engine| engine.now());

@@ -1,6 +1,7 @@
 //! Engines that share a store, and stores that stop.
 
 use std::{
+    convert::Infallible,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -9,7 +10,7 @@ use std::{
 };
 
 use fencepost::{
-    Claimed, Error,
+    Claimed, Done, Error, Failure, Fencepost,
     engine::{self, Limits},
     kernel::{Millis, Row, RowKey, key::Kind},
     store::{self, Store, Verdict, WriteSet, contract::Loaded, memory::Memory},
@@ -47,21 +48,27 @@ async fn engines_that_share_a_store_let_in_one_claimant_per_key() {
 
 /// A memory store whose disk can be pulled.
 #[derive(Default)]
-struct Pulled {
-    inner: Memory,
+pub struct Pulled {
+    inner: Arc<Memory>,
+    /// Whether others may write to it, too.
+    shared: bool,
     broken: AtomicBool,
+    /// So many commits are refused.
+    pub away: AtomicUsize,
     commits: AtomicUsize,
     /// How often somebody looked, as on a disk.
     peeks: AtomicUsize,
     /// Held, a commit hangs as on a disk that does not answer.
-    hung: Mutex<()>,
+    pub hung: Mutex<()>,
+    /// Held, a commit takes its time as on a server, and others go on meanwhile.
+    slow: tokio::sync::Mutex<()>,
     /// The threads that committed.
     threads: Mutex<Vec<Option<String>>>,
 }
 
 impl Store for Pulled {
     fn promises(&self) -> store::Promises {
-        self.inner.promises()
+        store::Promises { shared: self.shared, ..self.inner.promises() }
     }
 
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, store::Error>> {
@@ -84,7 +91,13 @@ impl Store for Pulled {
         if self.broken.load(Ordering::SeqCst) {
             return Box::pin(async { Err(store::Error::Broken("sync failed".to_owned())) });
         }
-        self.inner.commit(sets, now)
+        if self.away.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Box::pin(async { Err(store::Error::NotApplied("away".to_owned())) });
+        }
+        Box::pin(async move {
+            drop(self.slow.lock().await);
+            self.inner.commit(sets, now).await
+        })
     }
 
     fn time_floor(&self) -> BoxFuture<'_, Result<Millis, store::Error>> {
@@ -127,6 +140,69 @@ async fn fail_stop_after_a_failed_sync_nothing_is_acknowledged() {
 }
 
 #[tokio::test]
+async fn an_outcome_is_told_until_the_store_takes_it() {
+    let store = Arc::new(Pulled::default());
+    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let job = once.scope("JOB").key([("id", "a")]);
+    let act = |away| {
+        let store = store.clone();
+        move |_| async move {
+            store.away.store(away, Ordering::SeqCst);
+            Ok::<_, Failure<Infallible>>(Done::new("e", "r"))
+        }
+    };
+    let outcome = job.clone().run(act(3)).await.unwrap();
+    assert!(!outcome.replayed);
+    assert!(matches!(job.claim().await, Ok(Claimed::Duplicate(_))));
+
+    // A minute passes by itself.
+    let away = act(usize::MAX);
+    let given_up = once.scope("JOB").key([("id", "b")]).run(|claim| {
+        tokio::time::pause();
+        away(claim)
+    });
+    let given_up = given_up.await;
+    let Err(Error::Unsealed { done, .. }) = given_up else { panic!("{given_up:?}") };
+    assert_eq!(done, Done::new("e", "r"), "nobody may take it for undone");
+}
+
+// The first is read for before another engine claims and seals its number, the second after that; both wait for one commit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_answered_from_rows_of_two_moments() {
+    let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
+    let (hand, limits) = (Hand::new(), Limits::default());
+    let once = over(store.clone(), hand.clone(), limits.clone()).await;
+    let other = over(store.inner.clone(), hand, limits).await;
+    let job = |once: &Fencepost, seq| {
+        let once = once.clone();
+        tokio::spawn(async move { once.scope("JOB").key([("id", "a")]).again(seq).claim().await })
+    };
+    let held = store.slow.lock().await;
+    let first = tokio::spawn({
+        let once = once.clone();
+        async move { once.scope("JOB").key([("id", "z")]).claim().await }
+    });
+    let wait_for = |asking| {
+        while store.commits.load(Ordering::SeqCst) == 0 || once.engine().asking() < asking {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // It has been read for soon after that.
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    wait_for(1);
+    let early = job(&once, 1);
+    wait_for(2);
+    let Claimed::New(claim) = job(&other, 1).await.unwrap().unwrap() else { panic!("nobody has it yet") };
+    claim.seal("e", "r").await.unwrap();
+    let late = job(&once, 2);
+    wait_for(3);
+    drop(held);
+    first.await.unwrap().unwrap();
+    assert!(matches!(early.await.unwrap(), Ok(Claimed::Duplicate(_))));
+    assert!(matches!(late.await.unwrap(), Ok(Claimed::New(_))));
+}
+
+#[tokio::test]
 async fn housekeeping_needs_no_executor_of_its_own() {
     let hand = Hand::new();
     let once = over(Arc::new(Memory::default()), hand.clone(), Limits::default()).await;
@@ -165,7 +241,7 @@ async fn new_keys_are_looked_for_once_and_old_ones_mostly_answered_without_the_q
 }
 
 // On an executor of two threads, as the server has it at least.
-async fn on_this_executor(store: Arc<dyn Store>, limits: Limits) -> fencepost::Fencepost {
+async fn on_this_executor(store: Arc<dyn Store>, limits: Limits) -> Fencepost {
     let askers = Some(tokio::runtime::Handle::current());
     fencepost::Fencepost::over(store, Hand::new(), crate::world::policy(), limits, Box::new(()), askers).await.unwrap()
 }
@@ -204,6 +280,20 @@ async fn who_asks_alone_commits_by_itself_and_several_share_the_commit_loop() {
     let together = store.threads.lock().unwrap().clone();
     assert_eq!(by_loop(&together[..1]), 0, "{together:?}");
     assert!(by_loop(&together) >= 1 && together.len() < 11, "{together:?}");
+}
+
+#[test]
+fn a_store_is_not_ready_while_a_commit_does_not_end() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let store = Arc::new(Pulled::default());
+    let limits = Limits { patience: Duration::from_millis(100), ..Limits::default() };
+    let once = runtime.block_on(over(store.clone(), Hand::new(), limits));
+    let held = store.hung.lock().unwrap();
+    let claim = once.scope("JOB").key([("id", "a")]).claim();
+    assert!(runtime.block_on(claim).is_err(), "nobody knows");
+    assert!(runtime.block_on(once.engine().ready()).is_err());
+    drop(held);
+    runtime.block_on(once.engine().ready()).unwrap();
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! The tower layer around an axum service that counts what it really does.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use axum::{
@@ -13,11 +16,18 @@ use axum::{
     response::{IntoResponse, Response},
     routing::any,
 };
-use fencepost::{Fencepost, layer::FenceLayer};
+use fencepost::{
+    Fencepost, clock::SystemClock, engine::Limits, kernel::fence::State, layer::FenceLayer, store::memory::Memory,
+};
+use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
+use tokio::sync::Notify;
 use tower_service::Service;
 
-use crate::world::world;
+use crate::{
+    engines::Pulled,
+    world::{Hand, over, policy, world},
+};
 
 type Effects = Arc<AtomicUsize>;
 
@@ -29,10 +39,11 @@ fn app(once: Fencepost, effects: Effects) -> Router {
         let headers = [("set-cookie", "session=secret"), ("location", "/cases/1"), ("x-inner", "yes")];
         (StatusCode::from_u16(status).unwrap(), headers, body).into_response()
     };
-    Router::new()
-        .route("/cases", any(act.clone()))
-        .route("/huge", any(act))
-        .layer(FenceLayer::new(once, |request| request.headers().get("x-account")?.to_str().ok().map(str::to_owned)))
+    fenced(once, Router::new().route("/cases", any(act.clone())).route("/huge", any(act)))
+}
+
+fn fenced(once: Fencepost, routes: Router) -> Router {
+    routes.layer(FenceLayer::new(once, |request| request.headers().get("x-account")?.to_str().ok().map(str::to_owned)))
 }
 
 async fn send(app: &Router, path: &str, key: Option<&str>, body: &str) -> (u16, Response) {
@@ -123,4 +134,82 @@ async fn requests_without_a_key_pass_and_wrong_keys_do_not() {
     let nobody = Request::post("/cases").header("idempotency-key", "k").body(Body::empty()).unwrap();
     assert_eq!(app.clone().call(nobody).await.unwrap().status(), 401);
     assert_eq!(effects.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn what_was_done_is_told_once_the_store_takes_it() {
+    let store = Arc::new(Pulled::default());
+    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let act = any(move || {
+        store.away.store(3, Ordering::SeqCst);
+        async { "done" }
+    });
+    let app = fenced(once, Router::new().route("/cases", act));
+    assert_eq!(text(send(&app, "/cases", Some("k"), "").await.1).await, "done");
+    assert_eq!(send(&app, "/cases", Some("k"), "").await.1.headers()["idempotency-replayed"], "true");
+}
+
+#[tokio::test]
+async fn a_slow_answer_keeps_its_lease_to_its_end() {
+    let mut policy = policy();
+    Arc::make_mut(policy.scopes.get_mut("API_WRITE").unwrap()).lease_ms = 60;
+    let (store, clock) = (Arc::new(Memory::default()), Arc::new(SystemClock::default()));
+    let once = Fencepost::over(store, clock, policy, Limits::default(), Box::new(()), None).await.unwrap();
+    let end = Arc::new(Notify::new());
+    let (act, ended) = (end.clone(), "end");
+    let act = any(move || {
+        let last = async move {
+            act.notified().await;
+            Ok::<_, std::io::Error>(ended)
+        };
+        async { Body::from_stream(stream::once(last)) }
+    });
+    let app = fenced(once.clone(), Router::new().route("/cases", act));
+    let answer = tokio::spawn(async move { send(&app, "/cases", Some("k"), "").await.1 });
+    let key = [("method", "POST"), ("path", "/cases"), ("idempotency_key", "k")];
+    let mut leases = Vec::new();
+    while leases.len() < 4 {
+        let known = once.tenant("acme").lookup("API_WRITE", key).await.unwrap();
+        if let Some(State::Pending { lease_expires, .. }) = known.map(|told| told.fence.state.clone())
+            && leases.last() != Some(&lease_expires)
+        {
+            leases.push(lease_expires);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    end.notify_one();
+    assert_eq!(text(answer.await.unwrap()).await, ended);
+}
+
+#[tokio::test]
+async fn a_stream_of_events_is_an_outcome_and_passes_as_it_comes() {
+    let act = any(|| async {
+        let events = stream::iter([Ok::<_, std::io::Error>("data: 1\n\n")]).chain(stream::pending());
+        ([("content-type", "text/event-stream")], Body::from_stream(events)).into_response()
+    });
+    let app = fenced(world().await.0, Router::new().route("/cases", act));
+    let (status, first) = send(&app, "/cases", Some("k"), "").await;
+    let event = first.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!((status, &event[..]), (200, &b"data: 1\n\n"[..]));
+    assert_eq!(send(&app, "/cases", Some("k"), "").await.1.headers()["fencepost-body"], "omitted");
+}
+
+#[test]
+fn a_client_that_goes_away_during_the_claim_leaves_no_claim_without_its_effect() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = Arc::new(Pulled::default());
+    let once = runtime.block_on(over(store.clone(), Hand::new(), Limits::default()));
+    let effects = Effects::default();
+    let app = app(once, effects.clone());
+    let held = store.hung.lock().unwrap();
+    runtime.block_on(async {
+        let gone = tokio::time::timeout(Duration::from_millis(20), send(&app, "/cases", Some("k"), "")).await;
+        assert!(gone.is_err(), "the claim is under way");
+    });
+    drop(held);
+    runtime.block_on(async {
+        while effects.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
 }

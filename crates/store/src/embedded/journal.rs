@@ -6,16 +6,22 @@
 //! was torn by a power cut in the middle. But a batch is synced before the next one begins. So: if a whole batch
 //! follows the bad place, acknowledged data is damaged, and the store must not open; if none does, what is
 //! there was never acknowledged, and is cut off.
+//!
+//! What looks like a whole batch may be part of a value that a client chose. So each commit carries the store's mark, which
+//! nobody outside knows, and only what carries it is one.
+//!
+//! The last batch may be whole and yet only in the memory of the kernel, which forgets that a sync has failed: it is
+//! written once more, and synced, before anything stands behind it.
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::open::{damaged, unusable};
+use super::open::{TIME_FLOOR, damaged, unusable};
 use crate::Error;
 
 const START: u8 = 1;
@@ -24,17 +30,22 @@ const END: u8 = 3;
 const CLEAR: u8 = 4;
 const TRAILER: [u8; 4] = *b"FJL\x03";
 
+/// What every commit of a store carries behind its time.
+pub(super) type Mark = [u8; 8];
+const FLOOR_BYTES: usize = size_of::<u64>() + size_of::<Mark>();
+
 /// Checks every journal in `path`, oldest first.
 pub(super) fn check(path: &Path) -> Result<(), Error> {
     let mut torn: Option<Torn> = None;
     let mut previous = None;
-    let mut seqno = None;
+    let mut last: Option<Last> = None;
+    let mut last_in = None;
     for (id, file) in journals(path)? {
         if previous.is_some_and(|previous| previous + 1 != id) {
             return Err(damaged(path, &format!("the journal before {} is missing", file.display())));
         }
         previous = Some(id);
-        let found = walk(&file, &mut seqno).map_err(|error| unusable(&file, &error))?;
+        let found = walk(&file, &mut last).map_err(|error| unusable(&file, &error))?;
         if let Some(at) = found.out_of_order {
             let place = format!("{} at byte {at}", file.display());
             return Err(damaged(path, &format!("the commits in its journal {place} are out of order")));
@@ -45,8 +56,37 @@ pub(super) fn check(path: &Path) -> Result<(), Error> {
             return Err(damaged(path, &format!("its journal {place} cannot be read, and whole commits follow")));
         }
         torn = torn.or(found.torn);
+        if found.batches > 0 {
+            last_in = Some(file);
+        }
     }
-    torn.map_or(Ok(()), |torn| torn.cut().map_err(|error| unusable(&torn.file, &error)))
+    torn.map_or(Ok(()), |torn| torn.cut().map_err(|error| unusable(&torn.file, &error)))?;
+    match last.zip(last_in) {
+        Some((last, file)) => last.write_again(&file).map_err(|error| unusable(&file, &error)),
+        None => Ok(()),
+    }
+}
+
+/// The last sound batch so far.
+#[derive(Clone, Copy)]
+struct Last {
+    at: u64,
+    size: u64,
+    seqno: u64,
+    /// The store's mark, as far as one was seen.
+    mark: Option<Mark>,
+}
+
+impl Last {
+    fn write_again(&self, file: &Path) -> io::Result<()> {
+        let mut file = OpenOptions::new().read(true).write(true).open(file)?;
+        let mut bytes = vec![0; self.size as usize];
+        file.seek(SeekFrom::Start(self.at))?;
+        file.read_exact(&mut bytes)?;
+        file.seek(SeekFrom::Start(self.at))?;
+        file.write_all(&bytes)?;
+        file.sync_all()
+    }
 }
 
 struct Torn {
@@ -88,21 +128,22 @@ pub(super) fn journals(path: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
 
 // The number of a batch is not part of its checksum, but numbers only grow. One that is changed and still lies between
 // its neighbours changes no order, so it does no harm.
-fn walk(path: &Path, last: &mut Option<u64>) -> io::Result<Walked> {
+fn walk(path: &Path, last: &mut Option<Last>) -> io::Result<Walked> {
     let file = File::open(path)?;
     let len = file.metadata()?.len();
     let mut reader = BufReader::with_capacity(1 << 20, file);
     let mut walked = Walked::default();
     let mut at = 0;
     while at < len {
-        match batch(&mut reader, len - at)? {
-            Some(batch) if last.is_some_and(|last| batch.seqno <= last) => {
+        match batch(&mut reader, len - at, Sum::Compared)? {
+            Some(batch) if last.is_some_and(|last| batch.seqno <= last.seqno) => {
                 walked.out_of_order = Some(at);
                 break;
             }
-            Some(batch) => {
-                at += batch.size;
-                *last = Some(batch.seqno);
+            Some(Batch { size, seqno, mark }) => {
+                let mark = mark.or(last.and_then(|last| last.mark));
+                *last = Some(Last { at, size, seqno, mark });
+                at += size;
                 walked.batches += 1;
             }
             None => {
@@ -112,7 +153,8 @@ fn walk(path: &Path, last: &mut Option<u64>) -> io::Result<Walked> {
                     let mut rest = Vec::new();
                     reader.read_to_end(&mut rest)?;
                     let rest = without_zeros_after(&rest);
-                    walked.torn = Some(Torn { file: path.into(), at, goes_on: holds_a_batch(&rest[1..])? });
+                    let mark = last.and_then(|last| last.mark);
+                    walked.torn = Some(Torn { file: path.into(), at, goes_on: holds_a_batch(&rest[1..], mark)? });
                 }
                 break;
             }
@@ -145,9 +187,13 @@ fn without_zeros_after(mut bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)]
 }
 
-fn holds_a_batch(bytes: &[u8]) -> io::Result<bool> {
-    for (at, byte) in bytes.iter().enumerate() {
-        if *byte == START && batch(&mut &bytes[at..], (bytes.len() - at) as u64)?.is_some() {
+// A commit of a release that made no marks counts as well, where no mark was seen before it.
+fn holds_a_batch(bytes: &[u8], mark: Option<Mark>) -> io::Result<bool> {
+    for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == START) {
+        let (rest, left) = (&bytes[at..], (bytes.len() - at) as u64);
+        // Most are ruled out by their shape, and by their mark: nobody can make us sum up the same bytes again and again.
+        let shaped = batch(&mut &*rest, left, Sum::Passed)?.is_some_and(|batch| mark.is_none() || batch.mark == mark);
+        if shaped && batch(&mut &*rest, left, Sum::Compared)?.is_some() {
             return Ok(true);
         }
     }
@@ -157,13 +203,25 @@ fn holds_a_batch(bytes: &[u8]) -> io::Result<bool> {
 struct Batch {
     size: u64,
     seqno: u64,
+    mark: Option<Mark>,
+}
+
+/// Whether a batch's checksum is looked at, or its shape alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sum {
+    Compared,
+    Passed,
 }
 
 /// The whole, sound batch that comes next; none where there is no such batch.
-fn batch(reader: &mut impl Read, left: u64) -> io::Result<Option<Batch>> {
-    let mut entries = Entries { reader: reader.take(left), hash: Xxh3::new() };
+fn batch(reader: &mut impl BufRead, left: u64, sum: Sum) -> io::Result<Option<Batch>> {
+    let hash = (sum == Sum::Compared).then(Xxh3::new);
+    let mut entries = Entries { reader: reader.take(left), hash, mark: None };
     match entries.batch() {
-        Ok(seqno) => Ok(seqno.map(|seqno| Batch { size: left - entries.reader.limit(), seqno })),
+        Ok(seqno) => {
+            let (size, mark) = (left - entries.reader.limit(), entries.mark);
+            Ok(seqno.map(|seqno| Batch { size, seqno, mark }))
+        }
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(error) => Err(error),
     }
@@ -171,10 +229,11 @@ fn batch(reader: &mut impl Read, left: u64) -> io::Result<Option<Batch>> {
 
 struct Entries<R> {
     reader: io::Take<R>,
-    hash: Xxh3,
+    hash: Option<Xxh3>,
+    mark: Option<Mark>,
 }
 
-impl<R: Read> Entries<R> {
+impl<R: BufRead> Entries<R> {
     fn batch(&mut self) -> io::Result<Option<u64>> {
         if self.array::<1>()? != [START] {
             return Ok(None);
@@ -186,8 +245,8 @@ impl<R: Read> Entries<R> {
                 [ITEM] => self.item()?,
                 [CLEAR] => {
                     let keyspace = self.array::<8>()?;
-                    self.hash.update(&[CLEAR]);
-                    self.hash.update(&keyspace);
+                    self.sum(&[CLEAR]);
+                    self.sum(&keyspace);
                 }
                 _ => return Ok(None),
             }
@@ -196,29 +255,55 @@ impl<R: Read> Entries<R> {
             return Ok(None);
         }
         let sum = u64::from_le_bytes(self.array()?);
-        Ok((self.array::<4>()? == TRAILER && sum == self.hash.digest()).then_some(seqno))
+        let sound = self.hash.as_ref().is_none_or(|hash| hash.digest() == sum);
+        Ok((self.array::<4>()? == TRAILER && sound).then_some(seqno))
     }
 
     // Kind (1), compression (1), keyspace (8), then the lengths of the key (2), of the value (4) and of the value
     // as it is stored (4).
     fn item(&mut self) -> io::Result<()> {
         let head = self.array::<20>()?;
-        self.hash.update(&[ITEM]);
-        self.hash.update(&head);
-        let key_len = u16::from_le_bytes([head[10], head[11]]);
+        self.sum(&[ITEM]);
+        self.sum(&head);
+        let key_len = usize::from(u16::from_le_bytes([head[10], head[11]]));
         let value_len = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
-        let mut left = u64::from(key_len) + u64::from(value_len);
+        if (key_len, value_len) == (TIME_FLOOR.len(), FLOOR_BYTES as u32) {
+            return self.small_item();
+        }
+        let mut left = key_len as u64 + u64::from(value_len);
         if left > self.reader.limit() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut chunk = [0; 4096];
         while left > 0 {
-            let part = &mut chunk[..left.min(4096) as usize];
-            self.reader.read_exact(part)?;
-            self.hash.update(part);
-            left -= part.len() as u64;
+            let chunk = self.reader.fill_buf()?;
+            let part = &chunk[..chunk.len().min(left as usize)];
+            if part.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(hash) = &mut self.hash {
+                hash.update(part);
+            }
+            let len = part.len();
+            self.reader.consume(len);
+            left -= len as u64;
         }
         Ok(())
+    }
+
+    // As large as the time floor, and perhaps that.
+    fn small_item(&mut self) -> io::Result<()> {
+        let bytes = self.array::<{ TIME_FLOOR.len() + FLOOR_BYTES }>()?;
+        self.sum(&bytes);
+        if let Some([_, _, _, _, _, _, _, _, mark @ ..]) = bytes.strip_prefix(TIME_FLOOR) {
+            self.mark = mark.try_into().ok();
+        }
+        Ok(())
+    }
+
+    fn sum(&mut self, bytes: &[u8]) {
+        if let Some(hash) = &mut self.hash {
+            hash.update(bytes);
+        }
     }
 
     fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {

@@ -73,6 +73,7 @@ pub struct Embedded {
     persist: PersistMode,
     /// The durable time floor; what has expired by it may be dropped.
     time_floor: Arc<AtomicU64>,
+    mark: journal::Mark,
     recent: Recent,
     hot: Hot,
     fault: Fault,
@@ -187,16 +188,17 @@ impl Embedded {
         for change in &changes {
             self.stage(&mut staged, change);
         }
-        if now.0 > self.time_floor.load(Ordering::Acquire) {
-            staged.put(&self.meta, open::TIME_FLOOR, |out| out.extend_from_slice(&now.0.to_be_bytes()));
-        }
-        if staged.items.is_empty() {
+        let floor = self.time_floor.load(Ordering::Acquire);
+        if staged.items.is_empty() && now.0 <= floor {
             return Ok(());
         }
+        staged.put(&self.meta, open::TIME_FLOOR, |out| {
+            out.extend_from_slice(&now.0.max(floor).to_be_bytes());
+            out.extend_from_slice(&self.mark);
+        });
         runway.prepare(staged.journal_bytes());
         let batch = staged.batch(&self.db).durability(Some(self.persist));
-        pace::wait_for_room(&self.db, &self.fences)
-            .and_then(|()| pace::wait_for_room(&self.db, &self.rows))
+        pace::wait_for_room(&self.db, [&self.fences, &self.rows, &self.due, &self.meta])
             .and_then(|()| batch.commit())
             .map_err(|error| self.fault.write(&error, &self.path))?;
         // Only a time that is durable may make rows expire: after a crash the clock could otherwise seem to go back.

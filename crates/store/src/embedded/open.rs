@@ -4,6 +4,7 @@
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
+    hash::{BuildHasher, Hasher, RandomState},
     io::{self, ErrorKind},
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
@@ -18,7 +19,7 @@ use fjall::{Database, Keyspace, PersistMode};
 use super::{
     Embedded, Options,
     fault::{WHAT_TO_DO, io_error},
-    journal,
+    journal::{self, Mark},
     runway::Runway,
     tuning,
 };
@@ -59,7 +60,8 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
         removed.map_err(|error| unusable(dir, &error))?;
     }
     let (db, [fences, rows, due, meta]) = opened;
-    time_floor.store(number(&path, &meta, TIME_FLOOR)?.unwrap_or(0), Ordering::Release);
+    let (floor, mark) = floor(&path, &meta)?;
+    time_floor.store(floor, Ordering::Release);
     let persist = if options.unsynced_loses_acknowledged_writes { PersistMode::Buffer } else { PersistMode::SyncData };
     let runway = Runway::new(&path, !is_new)?;
     Ok(Embedded {
@@ -71,6 +73,8 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
         path,
         persist,
         time_floor,
+        // Unlike anything that anybody could know.
+        mark: mark.unwrap_or_else(|| RandomState::new().build_hasher().finish().to_be_bytes()),
         recent: Default::default(),
         hot: crate::hot::Hot::new(options.hot_bytes),
         fault: Default::default(),
@@ -186,6 +190,17 @@ fn check_files(path: &Path) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+// The time floor and the mark of the store's commits, which earlier releases did not make.
+fn floor(path: &Path, meta: &Keyspace) -> Result<(u64, Option<Mark>), Error> {
+    let value = guarded(path, || meta.get(TIME_FLOOR))?;
+    let Some((floor, mark)) = value.as_ref().map(|value| value.split_at_checked(8).unwrap_or_default()) else {
+        return Ok((0, None));
+    };
+    let wrong = |_| damaged(path, "a number in it has the wrong length");
+    let mark = if mark.is_empty() { None } else { Some(mark.try_into().map_err(wrong)?) };
+    Ok((u64::from_be_bytes(floor.try_into().map_err(wrong)?), mark))
 }
 
 fn number(path: &Path, meta: &Keyspace, key: &[u8]) -> Result<Option<u64>, Error> {

@@ -7,12 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencepost_kernel::{
-    Millis, RowKey, Write,
-    command::CommitId,
-    fence::{Record, State},
-    key::Kind,
-};
+use fencepost_kernel::{Millis, RowKey, Write, command::CommitId, key::Kind};
 use futures::future::join;
 
 use super::{
@@ -24,7 +19,12 @@ use super::{
     stamp::Stamp,
     write::{touched, write},
 };
-use crate::{Error, Verdict, WriteSet, judge::judge, shared_clock::SharedClock};
+use crate::{
+    Error, Verdict, WriteSet,
+    judge::judge,
+    shared_clock::SharedClock,
+    weight::{ROW_BYTES, weight},
+};
 
 /// How often a commit that lost against others is tried again before it is taken apart, and each part of it then.
 const TRIES_MAX: usize = 3;
@@ -32,8 +32,6 @@ const TRIES_MAX: usize = 3;
 const APART_MAX: Duration = Duration::from_secs(1);
 /// About how many bytes of rows one transaction carries; more are several transactions.
 const BYTES_MAX: usize = 16 << 20;
-/// What a row weighs beside its receipt and its body, roughly.
-const ROW_BYTES: usize = 512;
 
 /// What a commit needs beside its sets.
 pub(super) struct Committer<'a> {
@@ -237,24 +235,8 @@ fn fitting(sets: &[WriteSet]) -> usize {
         let first = bytes == 0;
         let appended = set.also.append.as_ref().map_or(0, |append| ROW_BYTES + append.entry.body.len());
         let puts = set.writes.iter().filter_map(|write| write.put.as_ref());
-        bytes += puts.map(size).sum::<usize>() + appended + 1;
+        bytes += puts.map(weight).sum::<usize>() + appended + 1;
         first || bytes <= BYTES_MAX
     };
     sets.iter().take_while(fits).count()
-}
-
-fn size(record: &Record) -> usize {
-    let body = match record {
-        Record::Fence(fence) => {
-            let kept = fence.body.as_ref().and_then(|body| body.kept.as_ref()).map_or(0, |kept| kept.len());
-            match &fence.state {
-                State::Sealed { receipt, .. } => kept + receipt.body.len(),
-                _ => kept,
-            }
-        }
-        Record::Alias(alias) => alias.receipt.body.len(),
-        Record::DeadLetter(letter) => letter.entry.body.len(),
-        _ => 0,
-    };
-    ROW_BYTES + body
 }

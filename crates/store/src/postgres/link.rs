@@ -118,7 +118,8 @@ impl Run<'_> {
     }
 }
 
-/// Connects once. The session ends when the client is dropped.
+/// Connects once, and settles how long anything may take: a node that stops within a transaction must not stop the others.
+/// The session ends when the client is dropped.
 pub(super) async fn dial(target: &Target) -> Result<Client, Error> {
     let down = |why: String| Error::NotApplied(format!("the database cannot be reached: {why}"));
     let connecting = target.config.connect(target.tls.clone());
@@ -126,6 +127,8 @@ pub(super) async fn dial(target: &Target) -> Result<Client, Error> {
     let (client, connection) = connected.map_err(|error| down(fault::told(&error)))?;
     // Whoever waits for an answer is told of a lost connection there.
     tokio::spawn(async move { drop(connection.await) });
+    client.query(SETTLE, &[]).await.map_err(|error| fault::of_read(&error))?;
+    client.batch_execute(LOCK_WAIT).await.map_err(|error| fault::of_read(&error))?;
     Ok(client)
 }
 
@@ -186,8 +189,6 @@ impl Link {
     async fn connect(&self) -> Result<Session, Error> {
         let client = dial(&self.target).await?;
         let session = Session { client, statements: std::sync::Mutex::default(), spoiled: AtomicBool::new(false) };
-        session.client.query(SETTLE, &[]).await.map_err(|error| fault::of_read(&error))?;
-        session.say(LOCK_WAIT).await.map_err(|error| fault::of_read(&error))?;
         for sql in self.first {
             session.prepared(sql).await.map_err(|error| fault::of_read(&error))?;
         }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use fencepost_kernel::Millis;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Transaction};
 
 use super::{Inner, columns::Param, fault::Failed, link::dial, stamp::Stamp};
 use crate::{Error, Node, address::Opener};
@@ -58,21 +58,26 @@ const LEAVE: &str = "UPDATE fencepost_nodes SET address = '' WHERE id = $1";
 /// so: nobody raises it past what a node reads that is just coming in.
 pub(super) async fn register(client: &mut Client, opener: &Opener, format_max: u8) -> Result<u8, Failed> {
     let transaction = client.transaction().await?;
-    let locked = transaction.query_one("SELECT format FROM fencepost_meta WHERE id = 1 FOR UPDATE", &[]).await?;
-    readable(locked.get(0), format_max)?;
+    readable(agreed(&transaction).await?, format_max)?;
     let format = i16::from(format_max);
     transaction.execute(REGISTER, &[&opener.node, &opener.address, &opener.release, &format]).await?;
     transaction.execute(RAISE, &[]).await?;
-    let agreed = transaction.query_one("SELECT format FROM fencepost_meta WHERE id = 1", &[]).await?;
-    let agreed = readable(agreed.get(0), format_max)?;
+    let agreed = readable(agreed(&transaction).await?, format_max)?;
     transaction.commit().await?;
     Ok(agreed)
+}
+
+// The agreed format, which nobody raises until the transaction ends. Whoever holds it is done soon, or is cut off after
+// five seconds of silence.
+async fn agreed(transaction: &Transaction<'_>) -> Result<i16, Failed> {
+    transaction.batch_execute("SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '15s'").await?;
+    Ok(transaction.query_one("SELECT format FROM fencepost_meta WHERE id = 1 FOR UPDATE", &[]).await?.get(0))
 }
 
 // Under the same lock as above, on a connection of its own: it happens once in the life of a format.
 async fn raise(client: &mut Client) -> Result<(), Failed> {
     let transaction = client.transaction().await?;
-    transaction.query_one("SELECT format FROM fencepost_meta WHERE id = 1 FOR UPDATE", &[]).await?;
+    agreed(&transaction).await?;
     transaction.execute(RAISE, &[]).await?;
     transaction.commit().await?;
     Ok(())

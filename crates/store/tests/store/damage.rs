@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path};
 
-use fencepost_kernel::Millis;
+use fencepost_kernel::{
+    Millis,
+    fence::{Fence, Receipt, Record, State},
+};
 use fencepost_store::{Error, Store};
 use futures::executor::block_on;
 
@@ -79,6 +82,31 @@ fn a_last_commit_torn_anywhere_is_gone_whole_and_the_others_stay() {
         assert_eq!(rows(&torn), (0..kept).collect::<Vec<_>>(), "a hole at byte {at} of {begin}..{end}");
         assert_eq!(rows(&torn), (0..kept).collect::<Vec<_>>(), "and again after the recovery");
     }
+}
+
+// Whatever a client chose to call its effect: it is not a commit.
+#[test]
+fn what_a_client_made_to_look_like_a_commit_does_not_keep_a_torn_store_shut() {
+    let dir = tempfile::tempdir().unwrap();
+    let ends = written(dir.path());
+    let planted = {
+        // One batch that clears a keyspace, far ahead of all there is.
+        let cleared = [&[4u8][..], &[0; 8]].concat();
+        let sum = xxhash_rust::xxh3::xxh3_64(&cleared).to_le_bytes();
+        [&[1, 1, 0, 0, 0][..], &[0x7f; 8], &cleared, &[3], &sum, b"FJL\x03"].concat()
+    };
+    let store = open(dir.path()).unwrap();
+    let Record::Fence(fence) = sealed(50, u64::MAX) else { panic!("no fence") };
+    let receipt = Receipt { effect_id: "e".to_owned(), body: planted.clone().into() };
+    let state = State::Sealed { receipt, at: Millis(NOW), expires: Millis(u64::MAX) };
+    let sets = [put(50, Fence { state, ..Fence::clone(&fence) }.into()), put(51, sealed(51, u64::MAX))];
+    block_on(store.commit(&sets, Millis(NOW + 50))).unwrap();
+    drop(store);
+    let bytes = fs::read(journal(dir.path())).unwrap();
+    let at = bytes.windows(planted.len()).position(|part| part == planted).unwrap();
+    assert!(at > *ends.last().unwrap() as usize);
+    fs::write(journal(dir.path()), &bytes[..at + planted.len() + 10]).unwrap();
+    assert_eq!(rows(dir.path()), (0..COMMITS).collect::<Vec<_>>());
 }
 
 #[test]

@@ -13,11 +13,15 @@ use fencepost_kernel::{
     key::Target,
     scope::{Scope, VersionRule},
 };
-use fencepost_store::{Error, Store, Verdict::Applied, postgres::in_tx};
+use fencepost_store::{
+    Error, Store,
+    Verdict::Applied,
+    postgres::{Postgres, in_tx},
+};
 use futures::executor::block_on;
 use tokio_postgres::{Client, NoTls, Transaction};
 
-use super::postgres_rig::{NOW, Rig, key, put, sealed, set};
+use super::postgres_rig::{NOW, Rig, key, opener, put, sealed, set};
 
 /// A connection of the user's.
 pub fn client(rig: &Rig, url: &str) -> Client {
@@ -196,6 +200,22 @@ fn two_seals_that_make_the_same_version_head_both_stand_and_the_higher_version_s
     });
     assert_eq!(rig.server.sql(&url, "SELECT count(*) FROM fencepost_fences WHERE state = 'sealed'"), "2");
     assert_eq!(rig.server.sql(&url, "SELECT about ->> 'version' FROM fencepost_rows"), "2");
+}
+
+#[test]
+fn a_node_that_cannot_enter_says_so_and_does_not_wait_for_ever() {
+    let rig = Rig::new();
+    let (_store, url) = rig.fresh("one");
+    let mut client = client(&rig, &url);
+    let refused = rig.runtime.block_on(async {
+        let tx = client.transaction().await.unwrap();
+        tx.execute("SELECT 1 FROM fencepost_meta FOR UPDATE", &[]).await.unwrap();
+        let opener = opener("two");
+        let entering = Postgres::open(&url, &opener);
+        tokio::time::timeout(Duration::from_secs(60), entering).await.expect("it waits for ever").err()
+    });
+    assert!(matches!(&refused, Some(Error::NotApplied(why)) if why.contains("55P03")), "{refused:?}");
+    rig.open(&url, "three");
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl Call {
 
 /// Who calls, by token or certificate.
 pub(super) fn caller(app: &App, parts: &Parts) -> Result<Arc<Identity>, Problem> {
-    let now_ms = app.fencepost.engine().now().0;
+    let now_ms = app.fencepost.engine().wall().0;
     let mut values = parts.headers.get_all(header::AUTHORIZATION).iter();
     let known = match (values.next(), values.next()) {
         (Some(value), None) => {

@@ -14,15 +14,16 @@ use bytes::Bytes;
 use fencepost::{
     Claim, Done, Failure,
     dispatch::ENVELOPE_BYTES_MAX,
-    executor::{Event, Receiver},
+    executor::{Event, Received, Receiver},
 };
 use fencepost_kernel::json;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use tokio_util::task::TaskTracker;
 
 use crate::log::{Level, Log};
 
@@ -84,14 +85,30 @@ impl Handler {
 
 /// What the routes share.
 pub struct Front {
-    /// Verifies and fences.
-    pub receiver: Receiver,
-    /// Where events are handed over.
-    pub handler: Handler,
-    /// Where it is logged.
-    pub log: Log,
-    /// The time, for the log.
-    pub now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
+    receiver: Receiver,
+    handler: Handler,
+    log: Log,
+    now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// Deliveries, each a task of its own: a planner that goes away must not leave one half done and unsealed.
+    deliveries: TaskTracker,
+}
+
+impl Front {
+    /// A front that verifies and fences by `receiver`; `now_ms` is the time for the log.
+    pub fn new(
+        receiver: Receiver,
+        handler: Handler,
+        log: Log,
+        now_ms: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { receiver, handler, log, now_ms: Box::new(now_ms), deliveries: TaskTracker::new() })
+    }
+
+    /// Waits until every delivery has its outcome; the leases of those that the handler does not end in time run out.
+    pub async fn rest(&self) {
+        self.deliveries.close();
+        let _ = tokio::time::timeout(self.handler.timeout, self.deliveries.wait()).await;
+    }
 }
 
 /// All routes of an executor.
@@ -104,10 +121,18 @@ async fn dispatch(State(front): State<Arc<Front>>, request: Request) -> Response
     let Ok(body) = Limited::new(body, BODY_BYTES_MAX).collect().await else {
         return respond(StatusCode::PAYLOAD_TOO_LARGE, r#"{"accepted":false,"code":"too-large"}"#.to_owned());
     };
+    let receiving = front.deliveries.spawn(receive(front.clone(), parts.headers, body.to_bytes()));
+    let Ok(received) = receiving.await else {
+        return respond(StatusCode::SERVICE_UNAVAILABLE, r#"{"accepted":false,"code":"not-now"}"#.to_owned());
+    };
+    respond(received.status, received.body)
+}
+
+async fn receive(front: Arc<Front>, headers: HeaderMap, body: Bytes) -> Received {
     let hand_over = |event, claim| front.handler.hand_over(event, claim);
-    let received = front.receiver.receive(&parts.headers, body.to_bytes(), hand_over).await;
+    let received = front.receiver.receive(&headers, body, hand_over).await;
     let level = if received.other_body || !received.status.is_success() { Level::Warn } else { Level::Info };
-    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     front
         .log
         .line(level, (front.now_ms)(), "received")
@@ -116,7 +141,7 @@ async fn dispatch(State(front): State<Arc<Front>>, request: Request) -> Response
         .text("seq", text("fencepost-seq"))
         .text("other_body", if received.other_body { "true" } else { "false" })
         .text("answer", &received.body);
-    respond(received.status, received.body)
+    received
 }
 
 fn respond(status: StatusCode, body: String) -> Response {

@@ -33,7 +33,11 @@ pub(super) async fn metrics(app: Arc<App>, _: Request) -> Response {
     if let Ok(dispatch) = &app.dispatch {
         app.metrics.deliveries.lanes(dispatch.counts(), engine.now());
     }
-    let text = app.metrics.render(engine.waiting(), engine.stopped().is_none(), engine.wall_ahead_ms());
+    let text = app.metrics.render(
+        engine.waiting(),
+        engine.stopped().is_none(),
+        engine.wall().0 as i64 - engine.now().0 as i64,
+    );
     typed(text, "application/openmetrics-text; version=1.0.0; charset=utf-8")
 }
 

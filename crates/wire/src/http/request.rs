@@ -26,8 +26,10 @@ pub(super) enum Repetition {
     Required,
 }
 
-/// What of an effect id or a reason is accepted.
+/// What of an effect id, a version or a reason is accepted.
 const TEXT_BYTES_MAX: usize = 1_024;
+/// The value of a key field may have so many bytes: a key is a name, not a document.
+pub(super) const VALUE_BYTES_MAX: usize = 4_096;
 
 fn malformed(detail: impl Into<String>) -> Problem {
     Problem::new(Code::Malformed, detail)
@@ -103,6 +105,9 @@ pub(super) fn target(call: &Call, node: &Node<'_>, repetition: Repetition) -> Re
             },
             _ => return Err(malformed(format!("key field `{name}` must be a string, an integer or a boolean"))),
         };
+        if text.len() > VALUE_BYTES_MAX {
+            return Err(malformed(format!("key field `{name}` has more than {VALUE_BYTES_MAX} bytes")));
+        }
         fields.push((name.to_string(), text));
     }
     let seq = optional_u64(node, "seq")?;
@@ -131,8 +136,10 @@ pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Res
     let version = match node.get("version").map(|version| (version.as_integer(), version.as_str())) {
         None => None,
         Some((Some(number), _)) => Some(Version::Integer(number)),
-        Some((_, Some(text))) => Some(Version::Text(text.to_owned())),
-        Some(_) => return Err(malformed("`version` must be an integer or a string")),
+        Some((_, Some(text))) if text.len() <= TEXT_BYTES_MAX => Some(Version::Text(text.to_owned())),
+        Some(_) => {
+            return Err(malformed(format!("`version` must be an integer or a string of up to {TEXT_BYTES_MAX} bytes")));
+        }
     };
     if version.is_some() && !call.app.fencepost.engine().promises().many_rows {
         return Err(Problem::new(

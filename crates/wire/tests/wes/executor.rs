@@ -1,15 +1,23 @@
 //! The executor's front, with a handler that does not end.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::body::Body;
 use fencepost::{
-    Fencepost,
-    clock::SystemClock,
+    Done, Failure, Fencepost,
+    clock::{Clock, SystemClock},
     engine::Limits,
-    executor::Receiver,
+    executor::{Event, Receiver},
     policy::Policy,
-    signature::{Secret, fgai},
+    signature::{Secret, fgai, standard},
     store::memory::Memory,
 };
 use fencepost_wire::{
@@ -25,6 +33,50 @@ use tower_service::Service;
 
 use super::world::event;
 
+/// A machine that sleeps: the world goes on, and what counts from its start does not.
+#[derive(Default)]
+struct Sleeper {
+    clock: SystemClock,
+    slept_ms: AtomicU64,
+}
+
+impl Clock for Sleeper {
+    fn wall_ms(&self) -> u64 {
+        self.clock.wall_ms() + self.slept_ms.load(Ordering::SeqCst)
+    }
+
+    fn monotonic_ms(&self) -> u64 {
+        self.clock.monotonic_ms()
+    }
+}
+
+#[tokio::test]
+async fn a_signature_is_as_old_as_the_world_says() {
+    let clock = Arc::new(Sleeper::default());
+    let once = Fencepost::over(
+        Arc::default() as Arc<Memory>,
+        clock.clone(),
+        Policy::builtin(),
+        Limits::default(),
+        Box::new(()),
+        None,
+    );
+    let once = once.await.unwrap();
+    let secret = || Secret::new(b"hush").unwrap();
+    let receiver = Receiver::new(once.clone(), vec![secret()]);
+    clock.slept_ms.store(3_600_000, Ordering::SeqCst);
+    for (age_ms, status) in [(0, 200), (3_600_000, 401)] {
+        let body = event(&format!("cid-{age_ms}"), "WH-1").to_string();
+        let at_s = (clock.wall_ms() - age_ms) / 1_000;
+        let mut headers = http::HeaderMap::new();
+        headers.insert("webhook-id", "m-1".parse().unwrap());
+        headers.insert("webhook-timestamp", at_s.into());
+        headers.insert("webhook-signature", standard(&[secret()], "m-1", at_s, body.as_bytes()).parse().unwrap());
+        let done = |event: Event, _| async { Ok::<_, Failure<Infallible>>(Done::new(event.correlation_id, "{}")) };
+        assert_eq!(receiver.receive(&headers, body.into(), done).await.status, status);
+    }
+}
+
 #[tokio::test]
 async fn a_handler_that_never_ends_its_answer_holds_nothing_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -38,15 +90,12 @@ async fn a_handler_that_never_ends_its_answer_holds_nothing_up() {
     let (store, clock) = (Arc::new(Memory::default()), Arc::new(SystemClock::default()));
     let once = Fencepost::over(store, clock, Policy::builtin(), Limits::default(), Box::new(()), None);
     let secret = || Secret::new(b"hush").unwrap();
-    let front = Front {
-        receiver: Receiver::new(once.await.unwrap(), vec![secret()]),
-        handler: Handler::new(&url, Duration::from_millis(500)).unwrap(),
-        log: Log::new(Level::Error, io::sink()),
-        now_ms: Box::new(|| 0),
-    };
+    let receiver = Receiver::new(once.await.unwrap(), vec![secret()]);
+    let handler = Handler::new(&url, Duration::from_millis(500)).unwrap();
+    let front = Front::new(receiver, handler, Log::new(Level::Error, io::sink()), || 0);
     let body = event("cid-1", "WH-1").to_string();
     let request = Request::post("/webhooks/dispatch").header("x-fgai-signature", fgai(&secret(), body.as_bytes()));
-    let answer = router(Arc::new(front)).call(request.body(Body::from(body)).unwrap());
+    let answer = router(front).call(request.body(Body::from(body)).unwrap());
     // It said that it has done it: that it never said more does not undo it.
     let answer = tokio::time::timeout(Duration::from_secs(20), answer).await.expect("it waits for ever").unwrap();
     assert_eq!(answer.status(), 200);

@@ -1,5 +1,7 @@
 //! The executor's front between a planner and a handler: verified, handed over once, acknowledged when it is durable.
 
+use std::{io::Write, net::TcpStream};
+
 use serde_json::json;
 
 use super::{
@@ -74,6 +76,27 @@ fn a_copy_is_answered_as_a_replay_and_not_handed_over_also_after_a_crash() {
     let other = event("cid-1", "WH-2").to_string();
     let own = format!("x-fgai-signature: sha256={}\r\n", super::signed::hex_hmac(SECRET, &[other.as_bytes()]));
     assert_eq!(post(&front, &own, &other).ok(200), json!({"accepted": true, "replay": true}));
+    assert_eq!(floor.handler.count(), 1);
+}
+
+#[test]
+fn a_planner_that_goes_away_does_not_end_what_is_under_way() {
+    let floor = Floor::new();
+    let front = floor.front();
+    floor.handler.script(|_| Say::Hold);
+    let body = event("cid-1", "WH-1").to_string();
+    let signature = super::signed::hex_hmac(SECRET, &[body.as_bytes()]);
+    let head = format!("POST /webhooks/dispatch HTTP/1.1\r\nhost: front\r\ncontent-length: {}\r\n", body.len());
+    let mut gone = TcpStream::connect(front.address).unwrap();
+    write!(gone, "{head}x-fgai-signature: sha256={signature}\r\n\r\n{body}").unwrap();
+    floor.handler.until(1);
+    drop(gone);
+    let health = front.client("").send("GET", "/healthz", "", b"").unwrap();
+    assert_eq!(health.status, 200, "by now the front has seen that the planner is gone");
+    floor.handler.release();
+    let again = format!("x-fgai-signature: sha256={signature}\r\n");
+    let answer = front.client("").send("POST", "/webhooks/dispatch", &again, body.as_bytes()).unwrap();
+    assert_eq!(answer.ok(200), json!({"accepted": true, "replay": true}));
     assert_eq!(floor.handler.count(), 1);
 }
 

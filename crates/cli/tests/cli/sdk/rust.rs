@@ -114,6 +114,35 @@ async fn a_failure_that_changed_nothing_frees_the_key_and_any_other_keeps_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_the_server_cuts_short_goes_on_and_ends_in_time() {
+    let stage = Stage::new();
+    let four = Duration::from_secs(4);
+    let (direct, road) = (client(&stage.url()), client(&stage.road_url()));
+    let holder = claim(&booking(&direct, "G-4b").lease(four)).await;
+    // Not held at all, and told to come back in 4 s: there is one more question, when the wait is over.
+    stage.faults("brief:0,brief:0,brief:0,brief:0,brief:0");
+    let begun = Instant::now();
+    let held = problem_of(booking(&road, "G-4b").wait(Duration::from_secs(1)).claim().await);
+    assert!(matches!(held, Error::InFlight { perhaps_own: false, .. }), "{held}");
+    assert!((1..3).contains(&begun.elapsed().as_secs()) && stage.requests() <= 3, "{}", stage.requests());
+    // Held for as long as the time in which it is told to come back: it comes back at once.
+    holder.renew().await.unwrap();
+    stage.faults("brief:2000");
+    let (begun, before) = (Instant::now(), stage.requests());
+    let waiting = booking(&road, "G-4b").wait(Duration::from_secs(15));
+    let sealing = async {
+        while stage.requests() < before + 2 {
+            tokio::task::yield_now().await;
+        }
+        holder.seal("RSV-4b", "{}").await
+    };
+    let (claimed, sealed) = tokio::join!(waiting.claim(), sealing);
+    sealed.unwrap();
+    assert!(matches!(claimed.unwrap(), Claimed::Duplicate(_)));
+    assert!(begun.elapsed() < four, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_effect_that_is_slower_than_its_lease_keeps_its_claim() {
     let stage = Stage::new();
     let lease = Duration::from_millis(600);

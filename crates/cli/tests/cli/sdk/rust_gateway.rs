@@ -39,6 +39,22 @@ async fn a_key_of_the_callers_own_is_kept_and_another_body_under_it_is_a_conflic
     assert_eq!(stage.calls(), 1);
 }
 
+#[tokio::test]
+async fn a_key_among_the_headers_is_the_callers_own_and_an_empty_one_is_refused() {
+    let stage = Stage::new();
+    let client = client(&stage.url());
+    let charge = |key: &str| client.post("/charges").header("Idempotency-Key", key).json(r#"{"amount":5}"#);
+    for replayed in [false, true] {
+        let answer = charge("order-9").send().await.unwrap();
+        assert_eq!((answer.replayed, answer.idempotency_key.as_str()), (replayed, "order-9"));
+    }
+    assert_eq!(stage.calls(), 1);
+    for wrong in [charge(""), charge("a").idempotency_key("b")] {
+        let refused = wrong.send().await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_at_once_both_get_the_one_answer() {
     let stage = Stage::new();

@@ -3,7 +3,8 @@
 //!
 //! Tests in other languages speak to the road's own paths:
 //! `POST /_stage/faults` with `503:1,lose` (the next request gets 503 and `Retry-After: 1`, the one after it is carried
-//! out and its answer lost), `POST /_stage/crash` (kill -9; started again after two requests found nobody),
+//! out and its answer lost; `brief:500` is a claim at a server that lets nobody wait for more than 500 ms),
+//! `POST /_stage/crash` (kill -9; started again after two requests found nobody),
 //! `POST /_stage/let-go` (the upstream answers requests whose body says `hold`, from now on),
 //! `GET /_stage/requests` and `GET /_stage/calls` (how many came along the road, and how many reached the upstream).
 
@@ -45,11 +46,23 @@ struct World {
 }
 
 /// One request as it came.
+#[derive(Clone)]
 struct Asked {
     method: String,
     path: String,
     head: Vec<String>,
     body: Vec<u8>,
+}
+
+impl Asked {
+    /// A claim that waits no longer than this. Spaces keep the length that its head tells.
+    fn briefly(&self, ms: &str) -> Self {
+        let text = String::from_utf8(self.body.clone()).unwrap();
+        let (before, rest) = text.split_once("\"wait_ms\":").unwrap();
+        let digits = rest.chars().take_while(char::is_ascii_digit).count();
+        let body = format!("{before}\"wait_ms\":{ms:>digits$}{}", &rest[digits..]).into_bytes();
+        Self { body, ..self.clone() }
+    }
 }
 
 impl Stage {
@@ -174,6 +187,9 @@ impl World {
         }
         self.requests.fetch_add(1, SeqCst);
         let fault = self.faults.lock().unwrap().pop_front();
+        if let Some(ms) = fault.as_deref().and_then(|fault| fault.strip_prefix("brief:")) {
+            return self.forward(&asked.briefly(ms));
+        }
         if let Some((status, seconds)) = fault.as_deref().and_then(|fault| fault.split_once(':')) {
             return Some(answer(&format!("{status} Not now"), &format!("retry-after: {seconds}\r\n"), ""));
         }

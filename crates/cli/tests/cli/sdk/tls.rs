@@ -37,7 +37,10 @@ impl Secured {
         let authority_pem = issuer.pem();
         let key = KeyPair::generate().unwrap();
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let cert = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
+        let mut params = CertificateParams::new(names).unwrap();
+        // Python asks for it from 3.13 on.
+        params.use_authority_key_identifier_extension = true;
+        let cert = params.signed_by(&key, &issuer).unwrap();
         std::fs::write(at("cert.pem"), cert.pem()).unwrap();
         std::fs::write(at("key.pem"), key.serialize_pem()).unwrap();
         std::fs::write(at("authority.pem"), &authority_pem).unwrap();

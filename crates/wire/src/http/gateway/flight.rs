@@ -39,7 +39,6 @@ use crate::{
 
 /// The longest id of an effect that is taken from an answer.
 const EFFECT_ID_BYTES_MAX: usize = 1_024;
-const EVENTS: &[u8] = b"text/event-stream";
 /// How often a seal is tried again while the store does not answer.
 const SEAL_AGAIN: Duration = Duration::from_millis(500);
 
@@ -110,8 +109,7 @@ impl Flight {
             other => return Ok(Got::Passing(other, parts, body)),
         }
         // A stream of events has no end that anybody waits for.
-        let endless = parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(EVENTS));
-        let max = if endless { 0 } else { call.policy.gateway.answer_bytes_max };
+        let max = if answer::endless(&parts.headers) { 0 } else { call.policy.gateway.answer_bytes_max };
         let mut kept = Bytes::new();
         let mut more = BytesMut::new();
         while let Some(frame) = body.frame().await {

@@ -9,12 +9,12 @@ use http::request::Parts;
 
 use super::Entry;
 use crate::{
-    http::call::{Plus, decode},
+    http::{
+        call::{Plus, decode},
+        request::VALUE_BYTES_MAX,
+    },
     problem::{Code, Problem},
 };
-
-/// A value may have so many bytes: a key is a name, not a document.
-const VALUE_BYTES_MAX: usize = 4_096;
 
 /// A request, as far as a key can come from it.
 pub(super) struct Places<'r> {

@@ -257,8 +257,9 @@ fn admit(call: &Call, entry: &Entry) -> Result<(), Problem> {
     let headers = &call.parts.headers;
     match &entry.route.verify {
         Some(how) => {
-            let now_ms = call.app.fencepost.engine().now().0;
-            verify::verify(how, headers, &call.body, now_ms)
+            // The sender signed by the world's time; ours may be behind after a sleep, or ahead of a wall that was set back.
+            let wall_ms = call.app.fencepost.engine().wall().0;
+            verify::verify(how, headers, &call.body, wall_ms)
                 .map_err(|refused| Problem::new(Code::BadSignature, refused.to_string()))?;
         }
         None => required(&call.policy.require_headers, headers)?,

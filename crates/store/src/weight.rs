@@ -1,0 +1,34 @@
+//! What a row weighs in memory and on the wire, roughly: never less than the texts that a client chose the length of.
+//! Used where rows are counted against a budget.
+
+use fencepost_kernel::{
+    Version,
+    fence::{Record, State},
+};
+
+/// A row beside what is counted: the record itself, its short texts, and its place in a table.
+pub(crate) const ROW_BYTES: usize = 768;
+
+pub(crate) fn weight(record: &Record) -> usize {
+    let counted = match record {
+        Record::Fence(fence) => {
+            let receipt = match &fence.state {
+                State::Sealed { receipt, .. } => receipt.body.len(),
+                _ => 0,
+            };
+            let kept = fence.body.as_ref().and_then(|body| body.kept.as_ref()).map_or(0, |kept| kept.len());
+            let fields: usize = fence.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+            receipt + kept + fields + fence.version.as_ref().map_or(0, |(version, _)| text(version))
+        }
+        Record::VersionHead(head) => text(&head.version),
+        Record::Alias(alias) => alias.receipt.body.len(),
+        Record::Entry(entry) => entry.body.len(),
+        Record::DeadLetter(letter) => letter.entry.body.len(),
+        _ => 0,
+    };
+    ROW_BYTES + counted
+}
+
+fn text(version: &Version) -> usize {
+    if let Version::Text(text) = version { text.len() } else { 0 }
+}
