@@ -3,7 +3,8 @@
 
 use std::{
     fs::{self, File},
-    io::{BufReader, BufWriter, Read, Write},
+    io::{self, BufReader, BufWriter, Read, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -16,7 +17,10 @@ use fencepost::{
     moving::{self, Backup, Contents, Progress},
 };
 use fencepost_wire::time::rfc3339;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::{
+    fs::{CWD, RenameFlags, renameat_with},
+    io::Errno,
+};
 
 use crate::{
     client::Server,
@@ -61,22 +65,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if out.exists() {
         bail!("{} is there already; a backup never overwrites", out.display());
     }
-    let mut partial = out.clone().into_os_string();
-    partial.push(format!(".partial-{}", std::process::id()));
-    let partial = Partial(partial.into());
-    let mut file = File::options()
-        .write(true)
-        .create_new(true)
-        .open(&partial.0)
-        .with_context(|| format!("cannot write {}", partial.0.display()))?;
+    let (partial, mut file) = Partial::beside(out)?;
     match &args.from {
         Some(from) => read_store(from, &mut file)?,
         None => read_server(&args.server, &mut file)?,
     }
     file.sync_all()?;
     let contents = check(&partial.0)?;
-    renameat_with(CWD, &partial.0, CWD, out, RenameFlags::NOREPLACE)
-        .with_context(|| format!("{} could not get its name", out.display()))?;
+    partial.named(out).with_context(|| format!("{} could not get its name", out.display()))?;
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()?;
     print!("written   {}, {} bytes, checked\n{}", out.display(), out.metadata()?.len(), told(&contents));
@@ -85,6 +81,27 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// A file on its way to its name; gone where it does not get there.
 struct Partial(PathBuf);
+
+impl Partial {
+    /// A new file under a name that no other run has: it holds what the store holds, and is its owner's alone.
+    fn beside(out: &Path) -> anyhow::Result<(Self, File)> {
+        let mut path = out.as_os_str().to_owned();
+        path.push(format!(".partial-{:016x}", getrandom::u64().context("no randomness")?));
+        let path = PathBuf::from(path);
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok((Self(path), file))
+    }
+
+    /// Gives it its name, unless somebody else has that.
+    fn named(self, out: &Path) -> io::Result<()> {
+        match renameat_with(CWD, &self.0, CWD, out, RenameFlags::NOREPLACE) {
+            // NFS, 9p and some of FUSE know no such rename. A second name never replaces either; the first one goes.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => fs::hard_link(&self.0, out),
+            renamed => Ok(renamed?),
+        }
+    }
+}
 
 impl Drop for Partial {
     fn drop(&mut self) {

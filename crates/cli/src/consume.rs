@@ -128,7 +128,7 @@ fn policy(args: &Args) -> anyhow::Result<Policy> {
     });
     let text = text.transpose()?;
     let file = text.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
-    match Policy::load(file, std::env::vars()) {
+    match Policy::load(file, crate::serve::variables()?) {
         Ok(policy) => Ok(policy),
         Err(findings) => bail!("the configuration was refused\n{}", finding::human(&findings).trim_end()),
     }

@@ -96,7 +96,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         print!("{}", fencepost::policy::DEFAULTS);
         return Ok(ExitCode::SUCCESS);
     }
-    let config = config(&args);
+    let config = config(&args)?;
     let policy = policy(&config)?;
     let store = store_address(&args, &policy)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
@@ -106,12 +106,23 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-fn config(args: &Args) -> Config {
-    Config {
+fn config(args: &Args) -> anyhow::Result<Config> {
+    Ok(Config {
         file: args.config.clone(),
-        variables: std::env::vars().collect(),
+        variables: variables()?,
         flags: Flags { listen: args.listen, data: args.data.clone() },
-    }
+    })
+}
+
+/// The variables that may be settings. The others are nobody's business here, and may be any bytes.
+pub fn variables() -> anyhow::Result<Vec<(String, String)>> {
+    let ours = std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FENCEPOST_"));
+    ours.map(|(name, value)| match (name.into_string(), value.into_string()) {
+        (Ok(name), Ok(value)) => Ok((name, value)),
+        (Ok(name), Err(_)) => bail!("not started: the value of {name} is not UTF-8"),
+        (Err(name), _) => bail!("not started: the variable {} is not named in UTF-8", name.to_string_lossy()),
+    })
+    .collect()
 }
 
 fn policy(config: &Config) -> anyhow::Result<Policy> {
@@ -324,6 +335,11 @@ async fn watch(app: Arc<App>) {
         match app.directory.refresh() {
             Ok(Refresh::Same) => {}
             Ok(Refresh::Read) => drop(app.log.line(Level::Info, now, "credentials read again")),
+            Ok(Refresh::Partly(findings)) => drop(
+                app.log
+                    .line(Level::Error, now, "credentials read again, but for those who differ from the policy")
+                    .text("why", finding::human(&findings).trim_end()),
+            ),
             Err(findings) => drop(
                 app.log
                     .line(Level::Error, now, "credentials not read; the known ones stay")

@@ -44,27 +44,29 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let _ = write!(path, "&tenant={}", encode(tenant));
     }
     let body = args.server.read(&path)?;
+    let answer = json::parse(&body).context("the server's answer is not JSON")?;
+    let known = match answer.get("exists").map(|exists| &exists.value) {
+        Some(Value::Bool(known)) => *known,
+        _ => bail!("the server's answer makes no sense"),
+    };
     if args.json {
         println!("{}", String::from_utf8_lossy(&body));
-        return Ok(ExitCode::SUCCESS);
+    } else if known {
+        print!("{}", told(&args.scope, &args.fields, &answer));
+    } else {
+        let why = if args.tenant.is_some() { UNKNOWN } else { NOT_FOUND };
+        println!("{} {}\n\n{why}", args.scope, args.fields.join(" "));
     }
-    let answer = json::parse(&body).context("the server's answer is not JSON")?;
-    match answer.get("exists").map(|exists| &exists.value) {
-        Some(Value::Bool(true)) => {
-            print!("{}", told(&args.scope, &args.fields, &answer));
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(Value::Bool(false)) => {
-            println!("{} {}\n", args.scope, args.fields.join(" "));
-            println!("Unknown: never claimed, or its retention is over. The next claim would run.");
-            if args.tenant.is_none() {
-                println!("Looked at every tenant that has an identity; name another with --tenant.");
-            }
-            Ok(ExitCode::from(2))
-        }
-        _ => bail!("the server's answer makes no sense"),
-    }
+    Ok(if known { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
+
+const UNKNOWN: &str = "Unknown: never claimed, or its retention is over. The next claim would run.";
+
+// Nobody may take this for the other.
+const NOT_FOUND: &str = "\
+Not found under the tenants that were searched: the token's own; for an admin or viewer all that have an identity, and
+those of webhooks. A queue's group (queue:GROUP) and an identity that is gone are not among them. Name the tenant with
+--tenant to know whether it was never claimed.";
 
 fn told(scope: &str, fields: &[String], answer: &Node<'_>) -> String {
     let text = |name: &str| answer.get(name).and_then(Node::as_str).unwrap_or("?");

@@ -5,7 +5,7 @@ use std::{
     io::Write,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 pub use fencepost::policy::server::Level;
@@ -18,6 +18,8 @@ const FLUSH_BYTES: usize = 64 << 10;
 /// What is kept of a buffer that was large once.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
+/// A reader that has stalled must not keep a process from ending.
+const FLUSH_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Where lines go. Clones share it; the last one writes what is left.
 #[derive(Clone)]
@@ -83,10 +85,11 @@ impl Log {
         line.text("msg", msg)
     }
 
-    /// Waits until everything so far is written.
+    /// Waits until everything so far is written, or for a second where nobody reads it.
     pub fn flush(&self) {
+        let begun = Instant::now();
         let mut state = self.sink.lock();
-        while !(state.lines.is_empty() && state.idle) {
+        while !(state.lines.is_empty() && state.idle) && begun.elapsed() < FLUSH_WAIT_MAX {
             self.sink.bell.notify_all();
             let (next, _) =
                 self.sink.bell.wait_timeout(state, Duration::from_millis(10)).unwrap_or_else(PoisonError::into_inner);

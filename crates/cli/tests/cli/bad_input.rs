@@ -50,7 +50,7 @@ fn a_member_that_is_missing_or_of_the_wrong_kind_is_named() {
                 json!(null),
             ],
         ),
-        ("wait_ms", vec![json!("1"), json!(-1), json!(0.5), json!(60_001), json!(u64::MAX), json!(null)]),
+        ("wait_ms", vec![json!("1"), json!(-1), json!(0.5), json!(null)]),
         ("version", vec![json!(true), json!({}), json!(1.5), json!("x".repeat(1_025))]),
         ("source", vec![json!("x"), json!(1), json!(null)]),
         ("type", vec![json!({"id": "x"}), json!({"type": 1, "id": "x"}), json!({"type": "", "id": "x"})]),

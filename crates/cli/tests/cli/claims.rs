@@ -4,7 +4,7 @@ use std::thread;
 
 use serde_json::json;
 
-use super::server::{dev, until};
+use super::server::{dev, dev_with, until};
 
 const SCOPE: &str = "BOOKING";
 
@@ -175,6 +175,18 @@ fn a_late_seal_is_taken_while_nobody_else_was_let_in_and_refused_after() {
     assert_eq!(acme.claim(SCOPE, &key("G-2")).ok(200)["receipt"], "holder");
     let history = server.admin().lookup(SCOPE, &key("G-2"), "").ok(200)["history"].to_string();
     assert!(history.contains("fenced_off") && history.contains("recovered"), "{history}");
+}
+
+#[test]
+fn a_wait_past_what_the_server_allows_is_as_long_as_it_allows() {
+    let server = dev_with("server: {limits: {wait_max: 20ms}}");
+    let mut acme = server.acme();
+    let token = acme.claim(SCOPE, &key("G-1")).token();
+    for wait_ms in [9_000, u64::MAX] {
+        acme.claim_with(SCOPE, &key("G-1"), json!({"wait_ms": wait_ms})).problem(409, "in-flight");
+    }
+    acme.seal(SCOPE, &key("G-1"), token, "E", json!(1)).ok(200);
+    assert_eq!(acme.claim_with(SCOPE, &key("G-1"), json!({"wait_ms": 9_000})).ok(200)["effect_id"], "E");
 }
 
 #[test]

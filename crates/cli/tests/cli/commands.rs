@@ -63,7 +63,12 @@ fn why_tells_a_sealed_key_from_an_unknown_one() {
     }
     let (code, said) = why(&server, &["INDEX_BUILD", "index_hash=other"]);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("never claimed"), "{said}");
+    assert!(said.contains("Not found") && said.contains("--tenant"), "whose it would be was only guessed: {said}");
+    let (code, said) = why(&server, &["INDEX_BUILD", "index_hash=other", "--tenant", "acme"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("Unknown: never claimed"), "{said}");
+    let (code, said) = why(&server, &["INDEX_BUILD", "index_hash=other", "--json"]);
+    assert_eq!((code, said.trim()), (Some(2), r#"{"exists":false}"#));
     server.acme().claim("INDEX_BUILD", &json!({"index_hash": "a=b & c"})).token();
     let (code, said) = why(&server, &["INDEX_BUILD", "index_hash=a=b & c"]);
     assert_eq!(code, Some(0), "{said}");

@@ -76,6 +76,62 @@ fn a_viewer_reads_and_does_not_act() {
     ops.post("/admin/idempotency/resolve", resolve.to_string()).problem(403, "forbidden");
 }
 
+fn hash(token: &str) -> String {
+    fencepost::policy::identity::Sha::of(token).hex()
+}
+
+#[test]
+fn a_revoked_token_counts_no_more_though_another_identity_of_the_file_differs_from_the_policy() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("fencepost.yml");
+    let policy = format!("identities: [{{ id: boss, roles: [admin], credentials: [{}] }}]", hash("boss-token"));
+    std::fs::write(&config, policy).unwrap();
+    let stolen = credential(dir.path(), &["create", "globex", "--role", "partner"]);
+    let log = dir.path().join("log");
+    let server = Serve::plain(dir.path()).arg("--config").arg(&config).log(log.clone()).start();
+    assert_eq!(status(&server, &stolen), 404);
+    let other = credential(dir.path(), &["create", "boss", "--role", "partner"]);
+    credential(dir.path(), &["revoke", "globex"]);
+    until_status(&server, &stolen, 401);
+    let fresh = credential(dir.path(), &["create", "initech", "--role", "partner"]);
+    until_status(&server, &fresh, 404);
+    assert_eq!((status(&server, &other), status(&server, "boss-token")), (401, 400), "an admin names the tenant");
+    until("the log says who differs", || {
+        std::fs::read_to_string(&log).unwrap().contains("boss has other").then_some(())
+    });
+}
+
+#[test]
+fn identities_of_the_policy_without_warehouses_see_every_lane_and_take_tokens_of_the_command_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("fencepost.yml");
+    let looker = |id: &str, role: &str| format!("{{ id: {id}, roles: [{role}], credentials: [{}] }}", hash(id));
+    let policy = format!(
+        "dispatch: {{ egress_allow: [127.0.0.1] }}\nidentities: [{}, {}, {{ id: acme, roles: [partner] }}]\n",
+        looker("ops", "viewer"),
+        looker("boss", "admin")
+    );
+    std::fs::write(&config, policy).unwrap();
+    let partner = credential(dir.path(), &["create", "acme", "--role", "partner"]);
+    let planner = credential(dir.path(), &["create", "wms", "--role", "planner"]);
+    let server = Serve::plain(dir.path()).arg("--config").arg(&config).start();
+    assert_eq!(status(&server, &partner), 404);
+    let transport = json!({"executor_id": "wes", "webhook": {"url": "http://127.0.0.1:1/h", "secret": "s"}});
+    server.client(&planner).put("/wes/v1/warehouses/WH-1/transport", transport.to_string()).ok(200);
+    let event = json!({
+        "kind": "SHIPPER_RELEASED", "correlation_id": "c-1", "planner_id": "wms", "warehouse_id": "WH-1",
+        "document_ref": {"type": "shipper", "id": "SH-1"}, "routing": {"ops": [{"op_id": "10", "kind": "PICK"}]},
+    });
+    server.client(&planner).post("/wes/v1/dispatch/events", event.to_string()).ok(202);
+    server.client(&planner).post("/wes/v1/dispatch/lanes/wms:WH-1/skip", r#"{"seq":1}"#).ok(200);
+    for token in ["ops", "boss"] {
+        for (path, list) in [("lanes", "lanes"), ("dlq", "dead_letters")] {
+            let page = server.client(token).get(&format!("/wes/v1/dispatch/{path}")).ok(200);
+            assert_eq!(page[list].as_array().unwrap().len(), 1, "{token} sees no {list}: {page}");
+        }
+    }
+}
+
 #[test]
 fn tokens_are_shown_once_and_kept_as_hashes_only() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::Output,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -10,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::server::{Serve, Server, dev, fencepost, text, until};
+use super::server::{BINARY, Serve, Server, command, dev, fencepost, text, until};
 
 const SCOPE: &str = "INDEX_BUILD";
 const SEALED: usize = 120;
@@ -242,6 +243,36 @@ fn a_backup_never_overwrites_and_is_for_admins_only() {
     let output = fencepost(["backup", "--url", "http://127.0.0.1:1", "--out", other.to_str().unwrap()]);
     refused(&output, &["is the server running?"]);
     assert_eq!(names(server.dir.path()), ["data", "taken"]);
+}
+
+#[test]
+fn a_backup_is_its_owners_alone_and_leaves_the_file_of_another_run_alone() {
+    let server = dev();
+    server.acme().done(SCOPE, &key("one"), "E-1", json!(1));
+    let file = server.dir.path().join("one.fpb");
+    // As a run of the same number in another container, on a disk that both see.
+    let script = "echo precious > \"$1.partial-$$\" && exec \"$0\" backup --url \"$2\" --out \"$1\"";
+    let output = command("sh").args(["-c", script, BINARY]).arg(&file).arg(server.url()).output().unwrap();
+    done(&output);
+    let others: Vec<_> = names(server.dir.path()).into_iter().filter(|name| name.contains(".partial-")).collect();
+    assert_eq!(others.len(), 1, "{others:?}");
+    assert_eq!(fs::read(server.dir.path().join(&others[0])).unwrap(), b"precious\n");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_backup_gets_its_name_where_the_disk_knows_no_rename_that_never_replaces() {
+    let server = dev();
+    server.acme().done(SCOPE, &key("one"), "E-1", json!(1));
+    let file = server.dir.path().join("one.fpb");
+    let mut strace = command("strace");
+    // As NFS answers.
+    strace.args(["-f", "-qq", "-e", "trace=renameat2", "-e", "inject=renameat2:error=EINVAL", "-o", "/dev/null"]);
+    strace.arg(BINARY).args(["backup", "--url", &server.url(), "--out"]).arg(&file);
+    done(&strace.output().unwrap());
+    assert_eq!(names(server.dir.path()), ["data", "one.fpb"]);
+    done(&fencepost(["backup", "--verify", file.to_str().unwrap()]));
+    refused(&strace.output().unwrap(), &["never overwrites"]);
 }
 
 #[test]

@@ -95,3 +95,34 @@ fn an_alias_stands_for_a_sealed_effect_only_and_reads_its_exact_receipt() {
     assert_eq!(acme.get("/v1/aliases/a%20b%2Fc%C3%BC").ok(200)["name"], "a b/cü");
     acme.put(&format!("/v1/aliases/{}", "n".repeat(256)), target("odd-0")).problem(400, "malformed-request");
 }
+
+#[test]
+fn a_batch_of_duplicates_is_bounded_and_what_had_an_effect_is_answered_all_the_same() {
+    let server = dev();
+    let mut acme = server.acme();
+    let claim = |hash: &str| json!({"op": "claim", "scope": "INDEX_BUILD", "key": {"index_hash": hash}});
+    acme.done("INDEX_BUILD", &json!({"index_hash": "small"}), "S", json!("small"));
+    let long = json!("x".repeat(3 << 20));
+    acme.done("INDEX_BUILD", &json!({"index_hash": "long"}), "L", long.clone());
+    let token = acme.claim("INDEX_BUILD", &json!({"index_hash": "held"})).token();
+    let seal = json!({"op": "seal", "scope": "INDEX_BUILD", "key": {"index_hash": "held"}, "token": token,
+        "effect_id": "H", "receipt": 1});
+    let mut commands = vec![claim("long"); 990];
+    commands.extend([claim("small"), claim("fresh"), seal, claim("held")]);
+    let answer = acme.batch(&commands);
+    assert!(answer.body.len() < 20 << 20, "{} bytes", answer.body.len());
+    let results = answer.ok(200)["results"].as_array().unwrap().clone();
+    let (repeated, rest) = results.split_at(990);
+    let (given, kept): (Vec<_>, Vec<_>) = repeated.iter().partition(|result| result["status"] == 200);
+    assert_eq!(given.len(), 5, "as many as fit 16 MiB");
+    assert!(given.iter().all(|result| result["body"]["receipt"] == long));
+    for result in kept {
+        assert_eq!((&result["status"], &result["body"]["code"]), (&json!(413), &json!("too-large")), "{result}");
+    }
+    let statuses: Vec<_> = rest.iter().map(|result| result["status"].as_u64().unwrap()).collect();
+    assert_eq!(statuses, [200, 201, 200, 200], "what is short still fits, and an effect is always told of");
+    assert!(rest[1]["body"]["token"].is_u64() && rest[2]["body"]["decision"] == "sealed", "{rest:?}");
+    // Fewer at once, and each has its receipt.
+    let results = acme.batch(&[claim("long"), claim("long")]).ok(200);
+    assert!(results["results"].as_array().unwrap().iter().all(|result| result["body"]["receipt"] == long));
+}

@@ -1,8 +1,11 @@
 //! SIGTERM: what is in flight is finished, what is new is refused, and the end is an orderly one.
 
-use std::{net::TcpStream, thread};
+use std::{fs::File, net::TcpStream, thread};
 
-use rustix::process::Signal;
+use rustix::{
+    fs::{CWD, FileType, Mode},
+    process::Signal,
+};
 use serde_json::json;
 
 use super::server::{Serve, dev, until};
@@ -61,6 +64,23 @@ fn sigint_ends_an_idle_server_at_once_though_clients_stay_connected() {
     let (status, said) = server.wait();
     assert_eq!(status.code(), Some(0), "{said}");
     drop(dir);
+}
+
+#[test]
+fn a_log_that_nobody_reads_keeps_no_server_from_ending() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("log");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    // Open, and never read. For writing too: so it waits for nobody.
+    let stalled = File::options().read(true).write(true).open(&pipe).unwrap();
+    let server = Serve::dev(&dir.path().join("data")).log(pipe).start();
+    // Far more lines than a pipe holds.
+    let claim = |n| json!({"op": "claim", "scope": "INDEX_BUILD", "key": key(&format!("{n}"))});
+    server.acme().batch(&(0..1_000).map(claim).collect::<Vec<_>>()).ok(200);
+    server.signal(Signal::TERM);
+    let (status, said) = server.wait();
+    assert_eq!(status.code(), Some(0), "{said}");
+    drop(stalled);
 }
 
 #[test]

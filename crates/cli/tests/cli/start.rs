@@ -1,8 +1,10 @@
 //! When the server must not start, and what it tells the person who tried.
 
 use std::{
+    ffi::OsStr,
     fs,
     io::{Read, Seek, SeekFrom, Write},
+    os::unix::ffi::OsStrExt,
     path::Path,
 };
 
@@ -112,6 +114,18 @@ fn an_unknown_key_in_the_configuration_is_refused_with_the_nearest_known_name() 
         &["LEVLE", "FENCEPOST_SERVER__LOG__LEVEL?"],
     );
     refused(Serve::dev(&dir.path().join("data")).arg("--config").arg("/no/such/file.yml"), &["/no/such/file.yml"]);
+}
+
+#[test]
+fn variables_that_are_no_text_are_refused_by_name_where_they_are_ours_and_no_matter_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = OsStr::from_bytes(b"\xff\xfe");
+    let mut other = command(BINARY);
+    other.env("SOMETHING_ELSE", bytes);
+    Serve::under(other, &dir.path().join("data")).arg("--dev").start().kill();
+    let mut ours = command(BINARY);
+    ours.env("FENCEPOST_SERVER__LOG__LEVEL", bytes);
+    refused(Serve::under(ours, &dir.path().join("data")).arg("--dev"), &["FENCEPOST_SERVER__LOG__LEVEL", "UTF-8"]);
 }
 
 #[test]

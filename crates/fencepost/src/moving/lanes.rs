@@ -72,10 +72,10 @@ impl Lanes {
         self.spans.get(&key.place().0)?.settled()
     }
 
-    /// A row as it is restored; none where it is settled, or of a lane that is not in the backup.
-    pub(super) fn restored(&self, key: &RowKey, row: Arc<Row>) -> Option<Arc<Row>> {
+    /// A row as it is restored by this floor; none where it is settled, or of a lane that is not in the backup.
+    pub(super) fn restored(&self, key: &RowKey, row: Arc<Row>, floor: Millis) -> Option<Arc<Row>> {
         let record = match &row.record {
-            Record::Lane(lane) => Record::Lane(restart(lane, self.settled(key)?).into()),
+            Record::Lane(lane) => Record::Lane(restart(lane, self.settled(key)?, floor).into()),
             Record::Entry(_) => return (key.place().1 > self.settled(key)?).then_some(row),
             Record::Tail(_) => {
                 let last = self.settled(key)?.max(self.spans.get(&key.place().0)?.last);
@@ -88,9 +88,11 @@ impl Lanes {
     }
 }
 
-// Under the next epoch: who drove it when the backup was taken has no say any more.
-fn restart(lane: &Lane, settled: u64) -> Lane {
-    let owner = Owner { epoch: lane.owner.epoch + 1, ..lane.owner.clone() };
+// Under a later epoch: who drove it when the backup was taken has no say any more. The floor is in it since a backup may
+// be restored twice: each store then gives the same positions to other events, and a cursor of one must not count in the
+// other.
+fn restart(lane: &Lane, settled: u64, floor: Millis) -> Lane {
+    let owner = Owner { epoch: floor.0.max(lane.owner.epoch + 1), ..lane.owner.clone() };
     let same_head = lane.settled == settled;
     let trouble = lane.trouble.clone().filter(|_| same_head);
     // Everything that is settled is left out, so it counts as gone.

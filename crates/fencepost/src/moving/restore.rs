@@ -58,9 +58,9 @@ pub async fn restore<R: Read + Seek>(
 
     meter.begin("looking at the target");
     let there = count(to, &mut meter).await?;
-    // An interrupted restore has left the floor that it went by.
-    let ended = if there > 0 { to.time_floor().await? } else { floor };
-    let ended = Ended { token: Token(ended.0), at: contents.ended_at, lanes: &lanes };
+    // However often it is interrupted, every run writes the rows as the first one did.
+    let first = if there > 0 { begun(file, &**to).await? } else { None };
+    let ended = Ended { floor: first.unwrap_or(floor), at: contents.ended_at, lanes: &lanes };
     if there > 0 {
         let held = held(file, to, ended, floor, &mut meter).await?.same.total();
         if held < there {
@@ -97,11 +97,40 @@ async fn count(store: &Arc<dyn Store>, meter: &mut Meter<'_>) -> Result<u64, Err
     }
 }
 
+// The floor of the run that began an interrupted restore of this file, as the rows tell that it wrote; none where none
+// does. The target's own floor does not tell: every run raises it.
+async fn begun<R: Read + Seek>(file: &mut R, to: &dyn Store) -> Result<Option<Millis>, Error> {
+    let mut rows = from_start(file)?;
+    loop {
+        let page = rows.page().await?;
+        if page.is_empty() {
+            return Ok(None);
+        }
+        let tell = |record: &Record| match record {
+            Record::Fence(fence) => matches!(fence.state, State::Pending { .. }),
+            record => matches!(record, Record::Lane(_)),
+        };
+        let page: Found = page.into_iter().filter(|(_, row)| tell(&row.record)).collect();
+        let keys: Vec<_> = page.iter().map(|(key, _)| *key).collect();
+        for ((_, row), found) in page.iter().zip(to.load(&keys).await?) {
+            match (&row.record, found.as_ref().map(|found| &found.record)) {
+                (Record::Fence(_), Some(Record::Fence(fence))) => return Ok(Some(Millis(fence.token.0))),
+                // One epoch further: its floor was below that, and does not show.
+                (Record::Lane(before), Some(Record::Lane(lane))) if lane.owner.epoch > before.owner.epoch + 1 => {
+                    return Ok(Some(Millis(lane.owner.epoch)));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
 /// The claims of a backup as they are restored: over, under a token that nobody holds. Whoever held them then may have
 /// acted since, or have been followed by others.
 #[derive(Clone, Copy)]
 struct Ended<'l> {
-    token: Token,
+    /// The token that nobody holds: every one that is given is above it.
+    floor: Millis,
     at: Millis,
     lanes: &'l Lanes,
 }
@@ -114,9 +143,9 @@ impl Ended<'_> {
             lease_expires: (*lease_expires).min(self.at),
             on_lapse: *on_lapse,
             // Never forgotten before the clock has passed its token.
-            forget_at: forget_at.map(|at| at.max(Millis(self.token.0).plus(1))),
+            forget_at: forget_at.map(|at| at.max(self.floor.plus(1))),
         };
-        let fence = Fence { token: self.token, state, ..Fence::clone(fence) };
+        let fence = Fence { token: Token(self.floor.0), state, ..Fence::clone(fence) };
         Arc::new(Row { record: fence.into(), revision: row.revision })
     }
 }
@@ -131,7 +160,8 @@ impl<R: Read> Pages for Rows<'_, R> {
         loop {
             let page = self.file.page().await?;
             let is_over = page.is_empty();
-            let restored = |(key, row)| Some((key, self.ended.lanes.restored(&key, self.ended.end(row))?));
+            let Ended { lanes, floor, .. } = self.ended;
+            let restored = |(key, row)| Some((key, lanes.restored(&key, self.ended.end(row), floor)?));
             let page: Found = page.into_iter().filter_map(restored).collect();
             if is_over || !page.is_empty() {
                 return Ok(page);

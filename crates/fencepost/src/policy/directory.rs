@@ -45,12 +45,14 @@ struct Table {
 }
 
 /// Whether a second look at the credentials file changed anything.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refresh {
     /// The file is as it was.
     Same,
     /// It was read anew.
     Read,
+    /// It was read anew, without those who are somebody else in the policy.
+    Partly(Vec<Finding>),
 }
 
 impl Directory {
@@ -69,8 +71,10 @@ impl Directory {
     pub fn load(policy: &Policy, file: Option<&Path>) -> Result<Self, Vec<Finding>> {
         let fixed = Self::of(policy.identities.clone());
         let directory = Self { file: file.map(Into::into), follows: Follows::Policy, ..fixed };
-        directory.reread(None)?;
-        Ok(directory)
+        match directory.reread(None)? {
+            Refresh::Partly(findings) => Err(findings),
+            _ => Ok(directory),
+        }
     }
 
     /// What it would know under another policy, or why not. Nothing is in force yet; none where it follows no policy.
@@ -79,10 +83,13 @@ impl Directory {
             return Ok(None);
         }
         let fixed = policy.identities.clone();
-        let table = match &self.file {
+        let (table, findings) = match &self.file {
             Some(file) => Self::table_with(&fixed, file, None)?,
-            None => Table::new(&fixed, None),
+            None => (Table::new(&fixed, None), Vec::new()),
         };
+        if !findings.is_empty() {
+            return Err(findings);
+        }
         if table.tokens.is_empty() && table.certificates.is_empty() {
             return Err(vec![nobody()]);
         }
@@ -96,7 +103,8 @@ impl Directory {
         *fixed = prepared.fixed;
     }
 
-    /// Reads the credentials file again if it changed since. On an error what was known stays in force.
+    /// Reads the credentials file again if it changed since. On an error what was known stays in force. Who is somebody
+    /// else in the policy is left out, and keeps nobody else's revocation from counting.
     pub fn refresh(&self) -> Result<Refresh, Vec<Finding>> {
         let Some(file) = &self.file else { return Ok(Refresh::Same) };
         let stamp = Stamp::of(file).map_err(|error| vec![unreadable(file, &error)])?;
@@ -107,19 +115,21 @@ impl Directory {
     fn reread(&self, stamp: Option<Stamp>) -> Result<Refresh, Vec<Finding>> {
         let Some(file) = &self.file else { return Ok(Refresh::Same) };
         let fixed = self.fixed.lock().unwrap_or_else(PoisonError::into_inner);
-        let table = Self::table_with(&fixed, file, stamp)?;
+        let (table, findings) = Self::table_with(&fixed, file, stamp)?;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
-        Ok(Refresh::Read)
+        Ok(if findings.is_empty() { Refresh::Read } else { Refresh::Partly(findings) })
     }
 
-    fn table_with(fixed: &[Holder], file: &Path, stamp: Option<Stamp>) -> Result<Table, Vec<Finding>> {
+    // The table, and whom it leaves out.
+    fn table_with(fixed: &[Holder], file: &Path, stamp: Option<Stamp>) -> Result<(Table, Vec<Finding>), Vec<Finding>> {
         // Stamped before it is read: a change in between is then seen the next time.
         let stamp = match stamp {
             Some(stamp) => stamp,
             None => Stamp::of(file).map_err(|error| vec![unreadable(file, &error)])?,
         };
         let held = credentials::read(file)?;
-        Ok(Table::new(&joined(fixed, held, file)?, Some(stamp)))
+        let (all, findings) = joined(fixed, held, file);
+        Ok((Table::new(&all, Some(stamp)), findings))
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Table> {
@@ -201,8 +211,9 @@ impl Table {
     }
 }
 
-/// Credentials of one identity add up over both places; who it is must be the same in both.
-fn joined(fixed: &[Holder], held: Vec<Holder>, file: &Path) -> Result<Vec<Holder>, Vec<Finding>> {
+/// Credentials of one identity add up over both places; who it is must be the same in both, else those of the file do not
+/// count, and a finding says so.
+fn joined(fixed: &[Holder], held: Vec<Holder>, file: &Path) -> (Vec<Holder>, Vec<Finding>) {
     let mut all: BTreeMap<String, Holder> = fixed.iter().map(|h| (h.identity.id.clone(), h.clone())).collect();
     let mut findings = Vec::new();
     for holder in held {
@@ -225,7 +236,7 @@ fn joined(fixed: &[Holder], held: Vec<Holder>, file: &Path) -> Result<Vec<Holder
             }),
         }
     }
-    if findings.is_empty() { Ok(all.into_values().collect()) } else { Err(findings) }
+    (all.into_values().collect(), findings)
 }
 
 fn nobody() -> Finding {

@@ -58,7 +58,7 @@ fn holder(reader: &mut Reader, node: &Node) -> Option<Holder> {
         }
     }
     let warehouses = match fields.get("warehouses") {
-        None => Warehouses::Named(BTreeSet::new()),
+        None => Warehouses::unsaid(&roles),
         Some(Node { value: Value::Scalar { text, .. }, .. }) if text == "all" => Warehouses::All,
         Some(list) => Warehouses::Named(reader.texts(list, "`warehouses` (a list, or `all`)")?.into_iter().collect()),
     };

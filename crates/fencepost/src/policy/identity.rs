@@ -61,6 +61,14 @@ pub enum Warehouses {
 }
 
 impl Warehouses {
+    /// Those of an identity of a file that says nothing of them: each, but none for planners and executors, who act in
+    /// them and must be given theirs.
+    pub fn unsaid(roles: &BTreeSet<Role>) -> Self {
+        let has = |role| roles.contains(&role);
+        let acts = has(Role::Planner) || has(Role::Executor);
+        if acts && !has(Role::Admin) && !has(Role::Viewer) { Self::Named(BTreeSet::new()) } else { Self::All }
+    }
+
     /// Whether this warehouse is among them.
     pub fn allow(&self, warehouse: &str) -> bool {
         match self {

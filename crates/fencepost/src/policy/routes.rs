@@ -94,7 +94,7 @@ pub struct Route {
     pub verify: Option<Verify>,
     /// What a failure of the upstream means.
     pub on_error: OnError,
-    /// Whose keys they are, where no credential says.
+    /// Whose keys they are, where no credential says; see [`Route::signer`].
     pub tenant: Option<String>,
     /// What events of one source are ordered by.
     pub order: Option<Origin>,
@@ -110,6 +110,18 @@ pub struct Route {
     pub scope_mark: Mark,
     /// Where `key` stands.
     pub key_mark: Mark,
+}
+
+impl Route {
+    /// Whose keys they are on an incoming webhook, where a signature stands in for a credential.
+    pub fn signer(&self) -> Option<String> {
+        self.verify.as_ref().map(|_| self.tenant.clone().unwrap_or_else(|| webhooks(&self.scope)))
+    }
+}
+
+/// Whose the keys of a scope's webhooks are, where no route says otherwise.
+pub fn webhooks(scope: &str) -> String {
+    format!("webhook:{scope}")
 }
 
 /// Headers that a replay has already, or that would break it.

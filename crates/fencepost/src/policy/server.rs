@@ -43,7 +43,7 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Claims that wait for another's seal, all connections together.
     pub waiters_max: usize,
-    /// The longest `wait_ms` that a claim may ask for.
+    /// The longest that a claim waits, whatever its `wait_ms` asks for.
     pub wait_max: Duration,
     /// Commands in one batch.
     pub batch_commands_max: usize,

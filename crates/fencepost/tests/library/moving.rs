@@ -19,13 +19,14 @@ use fencepost::{
         command::CommitId,
         fence::{Event, Fence, Record, State, Token, VersionHead, What},
         key::Kind,
+        scope::OnLapse,
     },
     moving::{self, Backup, Copied, Counts, Error, Restored},
     store::{self, Memory, Store, WriteSet},
 };
 
 use super::world::{Hand, over};
-use stock::{FENCES, NOW, content, cut_after, embedded, key, put, rows, sealed, stocked};
+use stock::{FENCES, NOW, content, cut_after, cut_with, embedded, key, pending, put, rows, sealed, stocked};
 
 async fn copy(from: &Arc<dyn Store>, to: &Arc<dyn Store>) -> Result<Copied, Error> {
     moving::copy(from, to, &*at(NOW), &mut |_| {}).await
@@ -115,6 +116,31 @@ async fn an_interrupted_move_goes_on_where_it_stopped() {
     let restored = restore(&file, &to, &at(NOW)).await.unwrap();
     assert!(restored.already > 0);
     assert_eq!(settled(&to).await, settled(&from).await);
+}
+
+#[tokio::test]
+async fn a_restore_that_is_interrupted_twice_goes_on_all_the_same() {
+    let from: Arc<dyn Store> = Arc::new(Memory::default());
+    put(&*from, (0..FENCES).map(|n| (key(Kind::Fence, n), pending(n, OnLapse::Recover)))).await;
+    let file = backup(&from, at(NOW)).await;
+    // With the first page, and then with the second one.
+    let to = cut_with([1, 3]);
+    for run in 0..2 {
+        let cut = restore(&file, &to, &at(NOW + run * 60_000)).await;
+        assert!(matches!(cut, Err(Error::Store(store::Error::Unknown(_)))), "{cut:?}");
+    }
+    for run in 2..4 {
+        let restored = restore(&file, &to, &at(NOW + run * 60_000)).await.unwrap();
+        assert!(restored.already > 0 && restored.rows.of(Kind::Fence) == FENCES);
+        assert!(to.time_floor().await.unwrap() > Millis(NOW + run * 60_000), "also past what was given meanwhile");
+    }
+    let token = |(_, record)| match record {
+        Record::Fence(fence) => fence.token,
+        other => panic!("{other:?}"),
+    };
+    let mut tokens: Vec<Token> = content(&*to).await.into_iter().map(token).collect();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 1, "every run wrote what the first would have: {tokens:?}");
 }
 
 #[tokio::test]

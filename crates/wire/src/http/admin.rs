@@ -1,9 +1,12 @@
 //! `/admin/idempotency`: why something did not happen again, and a person's word on what is in doubt.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{extract::Request, response::Response};
-use fencepost::{Explanation, policy::identity::Role};
+use fencepost::{
+    Explanation,
+    policy::{identity::Role, routes::webhooks},
+};
 use fencepost_kernel::{
     FenceKey, Millis, RowKey, Tenant,
     fence::{Fence, Record, State as FenceState},
@@ -51,8 +54,8 @@ pub(super) async fn lookup(app: Arc<App>, request: Request) -> Response {
             Ok::<_, Problem>(engine.explain(key).await?.map(|explanation| (key, explanation)))
         };
         let searched = match reader(call, one("tenant")?)? {
-            Some(tenant) => vec![tenant.as_str().to_owned()],
-            None => call.app.directory.tenants(),
+            Some(tenant) => BTreeSet::from([tenant.as_str().to_owned()]),
+            None => known_tenants(call, name),
         };
         let mut found = None;
         for tenant in &searched {
@@ -69,6 +72,14 @@ pub(super) async fn lookup(app: Arc<App>, request: Request) -> Response {
         .response())
     })
     .await
+}
+
+// Those under whom a key can be without anybody's saying so. A queue's group, and who has no credential any more, are
+// known to nobody here: they must be named.
+fn known_tenants(call: &Call, scope: &str) -> BTreeSet<String> {
+    let signers = call.policy.routes.iter().filter_map(|route| route.signer());
+    // Also where the route is gone, and its keys are not.
+    call.app.directory.tenants().into_iter().chain(signers).chain([webhooks(scope)]).collect()
 }
 
 // Whose fences may be read: a tenant's own, or those an admin or viewer names. None where they name none.

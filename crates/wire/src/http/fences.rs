@@ -37,7 +37,9 @@ pub(super) async fn again(app: Arc<App>, request: Request) -> Response {
 
 async fn claimed(call: &Call, repetition: Repetition) -> Result<Response, Problem> {
     let (command, wait_ms) = request::claim(call, &call.json()?, repetition)?;
-    let reply = call.app.fencepost.engine().claim(&command, Duration::from_millis(wait_ms)).await?;
+    // Whoever would wait longer asks again after this long: what it hears is the same.
+    let wait = Duration::from_millis(wait_ms).min(call.policy.server.limits.wait_max);
+    let reply = call.app.fencepost.engine().claim(&command, wait).await?;
     Ok(answered(call, &command, &reply)?.response())
 }
 
@@ -62,6 +64,10 @@ pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Probl
     Ok(answered(call, &command, &reply)?.response())
 }
 
+/// How many bytes of duplicates' answers one batch is given: what a claim in a few words asks for again may be as long as
+/// a request, and a batch may ask for it a thousand times.
+const DUPLICATES_BYTES_MAX: usize = 16 << 20;
+
 /// `POST /v1/fences/batch`: decided in order, durable in one commit.
 pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
@@ -73,13 +79,22 @@ pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
         let good: Arc<[Command]> = good.into();
         let replies = call.app.fencepost.engine().ask_all(good.clone()).await?;
         let mut replies = good.iter().zip(&replies);
+        let mut spent = 0;
         let mut body = b"{\"results\":[".to_vec();
         for (index, parsed) in parsed.into_iter().enumerate() {
             if index > 0 {
                 body.push(b',');
             }
             let answer = parsed.and_then(|()| match replies.next() {
-                Some((command, reply)) => answered(call, command, reply),
+                Some((command, reply)) => {
+                    let target = told(call, command, reply)?;
+                    afford(reply, spent)?;
+                    let answer = reply::answer(call, target, reply)?;
+                    if matches!(reply, Reply::Duplicate { .. }) {
+                        spent += answer.body.len();
+                    }
+                    Ok(answer)
+                }
                 None => Err(Problem::new(Code::Internal, "no reply")),
             });
             let (status, content) = match answer {
@@ -92,6 +107,20 @@ pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
         Ok(Answer::ok(body).response())
     })
     .await
+}
+
+// Only a duplicate's answer may be kept back: nothing came of the claim, and the same again asks for it. The first one
+// never is, so that asking for fewer ends.
+fn afford(reply: &Reply, spent: usize) -> Result<(), Problem> {
+    let Reply::Duplicate { fence, .. } = reply else { return Ok(()) };
+    let FenceState::Sealed { receipt, .. } = &fence.state else { return Ok(()) };
+    if spent == 0 || spent + receipt.body.len() <= DUPLICATES_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::TooLarge,
+        "a duplicate, whose receipt is more than is left of this answer; claim fewer at once, the same again is safe",
+    ))
 }
 
 fn commands(call: &Call, node: &Node<'_>) -> Result<Vec<Result<Command, Problem>>, Problem> {
@@ -155,6 +184,11 @@ fn endpoint(path: &str) -> &'static Arc<str> {
 
 /// Logs and counts a decision, and writes it down for the client.
 pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<Answer, Problem> {
+    reply::answer(call, told(call, command, reply)?, reply)
+}
+
+// Logs and counts a decision, and gives what it is about.
+fn told<'c>(call: &Call, command: &'c Command, reply: &Reply) -> Result<&'c Target, Problem> {
     let Some(target) = command.target() else { return Err(Problem::new(Code::Internal, "no target")) };
     let (op, effect_id, source) = match (command, reply) {
         (Command::Claim(claim), Reply::Duplicate { fence, .. }) => {
@@ -177,7 +211,7 @@ pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<
     if matches!(reply, Reply::Duplicate { .. }) {
         call.app.metrics.dropped(endpoint(call.parts.uri.path()), &target.tenant);
     }
-    reply::answer(call, target, reply)
+    Ok(target)
 }
 
 /// What is told of a decision beside its key.

@@ -135,7 +135,11 @@ const OPERATIONS: &[Operation] = &[
         refusals: &[Code::UnknownScope, Code::WrongKey],
         parameters: &[
             ("scope", "query", "the scope's name"),
-            ("tenant", "query", "whose key it is; for admins and viewers"),
+            (
+                "tenant",
+                "query",
+                "whose key it is; for admins and viewers. Without it, those with an identity and those of webhooks are searched",
+            ),
         ],
     },
     Operation {

@@ -128,15 +128,11 @@ pub(super) fn wrong_key(scope: &Scope, wrong: &WrongFields) -> Problem {
     Problem::new(Code::WrongKey, format!("scope {} takes exactly {}; {wrong}", scope.name, scope.key.join(", ")))
 }
 
-/// A claim, and how long it will wait for somebody else's.
+/// A claim, and how long it would wait for somebody else's.
 pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Result<(Command, u64), Problem> {
     let target = target(call, object(node)?, repetition)?;
     let lease_ms = lease(node, &target)?;
     let wait_ms = optional_u64(node, "wait_ms")?.unwrap_or(0);
-    let wait_ms_max = call.policy.server.limits.wait_max.as_millis() as u64;
-    if wait_ms > wait_ms_max {
-        return Err(malformed(format!("`wait_ms` may be up to {wait_ms_max}")));
-    }
     let version = match node.get("version").map(|version| (version.as_integer(), version.as_str())) {
         None => None,
         Some((Some(number), _)) => Some(Version::Integer(number)),

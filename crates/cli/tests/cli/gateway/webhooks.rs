@@ -113,6 +113,11 @@ fn every_scheme_takes_either_secret_and_forwards_an_event_once() {
             assert_eq!(world.upstream.last().body, body.as_bytes(), "the bytes as they were signed");
             let tenant = if scheme == "github" { "forge" } else { "webhook:HOOK" };
             let told = world.server.admin().lookup("HOOK", &json!({"id": id}), &format!("&tenant={tenant}")).ok(200);
+            assert_eq!(
+                told,
+                world.server.admin().lookup("HOOK", &json!({"id": id}), "").ok(200),
+                "{tenant} is searched"
+            );
             assert_eq!((&told["exists"], &told["state"]), (&json!(true), &json!("sealed")), "{id}: {told}");
             assert!(told["history"].as_array().is_some_and(|history| !history.is_empty()), "{told}");
         }

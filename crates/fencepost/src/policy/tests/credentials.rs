@@ -159,3 +159,24 @@ fn credentials_of_policy_and_file_add_up_and_may_not_differ_in_who() {
     let findings = Directory::load(&entry("admin"), Some(file.path())).unwrap_err();
     assert_eq!(findings[0].rule, "identity-differs");
 }
+
+#[test]
+fn who_differs_from_the_policy_keeps_no_revocation_of_others_from_counting() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = Credentials::in_dir(dir.path());
+    let stolen = file.create(partner("globex"), None, 0).unwrap();
+    let hash = Sha::of("fp_fixed").hex();
+    let policy = policy(&format!("identities: [{{id: acme, roles: [admin], credentials: [{hash}]}}]"));
+    let directory = Directory::load(&policy, Some(file.path())).unwrap();
+    let other = file.create(partner("acme"), None, 0).unwrap();
+    file.revoke("globex", 1).unwrap();
+    let fresh = file.create(partner("initech"), None, 1).unwrap();
+    match directory.refresh().unwrap() {
+        Refresh::Partly(findings) => assert_eq!(findings[0].rule, "identity-differs"),
+        other => panic!("{other:?}"),
+    }
+    assert!(directory.authenticate(&stolen.token, 2).is_none(), "it was revoked");
+    assert!(directory.authenticate(&other.token, 2).is_none(), "a partner is not let in as the admin of that name");
+    assert!(directory.authenticate(&fresh.token, 2).is_some() && directory.authenticate("fp_fixed", 2).is_some());
+    assert_eq!(directory.refresh().unwrap(), Refresh::Same, "it is said once");
+}

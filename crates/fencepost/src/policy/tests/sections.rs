@@ -98,6 +98,20 @@ fn identities_are_read_with_hashes_and_expiry() {
 }
 
 #[test]
+fn an_identity_without_warehouses_may_see_all_but_acts_in_none() {
+    let warehouses = |roles: &str| {
+        let policy = policy(&format!("identities: [{{id: x, roles: [{roles}], credentials: [{HASH}]}}]"));
+        policy.identities[0].identity.warehouses.clone()
+    };
+    for roles in ["admin", "viewer", "partner", "viewer, planner"] {
+        assert_eq!(warehouses(roles), Warehouses::All, "{roles}");
+    }
+    for roles in ["planner", "executor", "executor, partner"] {
+        assert!(!warehouses(roles).allow("w1"), "{roles}");
+    }
+}
+
+#[test]
 fn a_malformed_identity_is_refused_and_a_token_is_never_echoed() {
     let good = format!("credentials: [{HASH}]");
     for (entry, rule) in [

@@ -128,16 +128,23 @@ fn sorted(mut rows: Vec<(RowKey, Record)>) -> Vec<(RowKey, Record)> {
     rows
 }
 
-async fn restored(rows: Vec<(RowKey, Record)>) -> Arc<dyn Store> {
+async fn taken(rows: Vec<(RowKey, Record)>) -> Vec<u8> {
     let from = Memory::default();
     put(&from, rows).await;
-    let file = backup(&(Arc::new(from) as Arc<dyn Store>), at(NOW)).await;
+    backup(&(Arc::new(from) as Arc<dyn Store>), at(NOW)).await
+}
+
+/// A store that was restored, and the floor that this went by.
+async fn restored(rows: Vec<(RowKey, Record)>) -> (Arc<dyn Store>, Millis) {
+    let file = taken(rows).await;
     let to: Arc<dyn Store> = Arc::new(Memory::default());
-    restore(&file, &to, &at(NOW)).await.unwrap();
+    let floor = restore(&file, &to, &at(NOW)).await.unwrap().floor;
     // Interrupted and begun again, it finds what it had written.
-    let again = restore(&file, &to, &at(NOW)).await.unwrap();
-    assert_eq!(again.already, again.rows.total());
-    to
+    for run in 1..=2 {
+        let again = restore(&file, &to, &at(NOW + run * 60_000)).await.unwrap();
+        assert_eq!(again.already, again.rows.total());
+    }
+    (to, floor)
 }
 
 async fn append(store: &dyn Store) -> Verdict {
@@ -165,14 +172,29 @@ async fn a_copied_lane_is_the_same_lane() {
 }
 
 #[tokio::test]
-async fn a_restored_lane_waits_for_the_same_events_under_the_next_epoch() {
-    let to = restored(whole()).await;
+async fn a_restored_lane_waits_for_the_same_events_under_a_later_epoch() {
+    let (to, floor) = restored(whole()).await;
     let mut wanted: Vec<_> = whole().into_iter().filter(|(key, _)| *key != RowKey::entry(lane_id(), 3)).collect();
     let mut next = lane(3, 3);
-    next.owner.epoch = EPOCH + 1;
+    next.owner.epoch = floor.0;
     *wanted.iter_mut().find(|(key, _)| key.kind == Kind::Lane).unwrap() = lane_row(next);
     assert_eq!(content(&*to).await, sorted(wanted));
     assert_eq!(append(&*to).await, Verdict::Appended(7));
+}
+
+// An executor that polled the first of them holds cursors that stand for other events in the second.
+#[tokio::test]
+async fn two_restores_of_one_backup_give_a_lane_different_epochs() {
+    let file = taken(whole()).await;
+    let mut epochs = vec![EPOCH];
+    for restores in 0..2 {
+        let to: Arc<dyn Store> = Arc::new(Memory::default());
+        restore(&file, &to, &at(NOW + restores * 60_000)).await.unwrap();
+        let own = to.load(&[RowKey::lane(lane_id())]).await.unwrap().remove(0).unwrap();
+        let Record::Lane(own) = &own.record else { panic!("{own:?}") };
+        epochs.push(own.owner.epoch);
+    }
+    assert!(epochs.is_sorted_by(|a, b| a < b), "{epochs:?}");
 }
 
 // As a backup reads a lane that is delivering: events 6 to 8 went between its row and its entries, 13 to 15 came between
@@ -184,9 +206,9 @@ async fn a_lane_that_moved_while_it_was_backed_up_has_no_gap_after_the_restore()
     rows.push(letter(1, redriven(NOW + 1, 14)));
     let discarded = Fate::Discarded { at: Millis(NOW + 1), by: "bob".to_owned(), why: "old".to_owned() };
     rows.push(letter(2, discarded));
-    let to = restored(rows).await;
+    let (to, floor) = restored(rows).await;
     let mut next = Lane { trouble: None, ..lane(8, 8) };
-    next.owner.epoch = EPOCH + 1;
+    next.owner.epoch = floor.0;
     let mut wanted = vec![route(), lane_row(next), tail(12), letter(1, Fate::Waiting), letter(2, Fate::Waiting)];
     wanted.extend((9..=12).map(entry));
     assert_eq!(content(&*to).await, sorted(wanted));
@@ -195,7 +217,7 @@ async fn a_lane_that_moved_while_it_was_backed_up_has_no_gap_after_the_restore()
 
 #[tokio::test]
 async fn a_lane_that_was_drained_while_it_was_backed_up_goes_on_behind_its_end() {
-    let to = restored(vec![lane_row(lane(5, 5)), tail(9)]).await;
+    let (to, _) = restored(vec![lane_row(lane(5, 5)), tail(9)]).await;
     let found = to.load(&[RowKey::lane(lane_id()), RowKey::tail(lane_id())]).await.unwrap();
     let [Some(own), Some(end)] = found.as_slice() else { panic!("{found:?}") };
     assert!(matches!(&own.record, Record::Lane(lane) if lane.settled == 9 && lane.trimmed == 9), "{own:?}");
@@ -204,7 +226,7 @@ async fn a_lane_that_was_drained_while_it_was_backed_up_goes_on_behind_its_end()
 
 #[tokio::test]
 async fn a_lane_that_began_while_the_backup_was_taken_begins_anew() {
-    let to = restored(vec![route(), entry(3), entry(4), tail(4)]).await;
+    let (to, _) = restored(vec![route(), entry(3), entry(4), tail(4)]).await;
     assert_eq!(content(&*to).await, [route()]);
     assert_eq!(append(&*to).await, Verdict::Appended(1));
 }

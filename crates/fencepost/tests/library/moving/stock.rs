@@ -114,10 +114,11 @@ pub async fn content(store: &dyn Store) -> Vec<(RowKey, Record)> {
     all.into_iter().filter(|(_, row)| alive(row)).map(|(key, row)| (key, row.record.clone())).collect()
 }
 
-/// A store that a power cut reaches after so many commits: the last one lands, but nobody hears of it.
+/// A store that a power cut reaches with some commits: each of those lands, but nobody hears of it.
 struct Cut {
     store: Memory,
-    commits_left: AtomicUsize,
+    commits: AtomicUsize,
+    cuts: Vec<usize>,
 }
 
 impl Store for Cut {
@@ -133,9 +134,10 @@ impl Store for Cut {
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, store::Error>> {
         Box::pin(async move {
             let verdicts = self.store.commit(sets, now).await?;
-            match self.commits_left.fetch_sub(1, Ordering::SeqCst) {
-                1 => Err(store::Error::Unknown("the power was cut".to_owned())),
-                _ => Ok(verdicts),
+            let nth = self.commits.fetch_add(1, Ordering::SeqCst) + 1;
+            match self.cuts.contains(&nth) {
+                true => Err(store::Error::Unknown("the power was cut".to_owned())),
+                false => Ok(verdicts),
             }
         })
     }
@@ -161,5 +163,10 @@ impl Store for Cut {
 }
 
 pub fn cut_after(commits: usize) -> Arc<dyn Store> {
-    Arc::new(Cut { store: Memory::default(), commits_left: commits.into() })
+    cut_with([commits])
+}
+
+/// Cut with each of these commits, counted from the first of all.
+pub fn cut_with(cuts: impl Into<Vec<usize>>) -> Arc<dyn Store> {
+    Arc::new(Cut { store: Memory::default(), commits: AtomicUsize::default(), cuts: cuts.into() })
 }

@@ -132,10 +132,7 @@ fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
     let uri::Parts { scheme, authority, path_and_query, .. } = address.parse::<uri::Uri>().ok()?.into_parts();
     let (scheme, authority) = (scheme?, authority?);
     let prefix = path_and_query.map(|path| path.path().trim_end_matches('/').to_owned()).unwrap_or_default();
-    let signer = route.verify.as_ref().map(|_| {
-        let tenant = route.tenant.clone().unwrap_or_else(|| format!("webhook:{}", route.scope));
-        Arc::new(Identity::new(tenant, [Role::Partner], Warehouses::All))
-    });
+    let signer = route.signer().map(|tenant| Arc::new(Identity::new(tenant, [Role::Partner], Warehouses::All)));
     let origins = route.key.iter().map(|(_, origin, _)| origin).chain(&route.order).chain(&route.source);
     let replay_header = route.replay.header.as_ref().and_then(|(name, value)| {
         Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))

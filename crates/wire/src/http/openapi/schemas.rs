@@ -34,7 +34,10 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
         ("version", version),
         ("source", source),
         ("lease_ms", json!({"type": "integer", "minimum": 1})),
-        ("wait_ms", count.clone()),
+        (
+            "wait_ms",
+            json!({"type": "integer", "minimum": 0, "description": "A wait past the server's maximum is as long as that"}),
+        ),
     ];
     let key_hex = json!({"type": "string", "pattern": "^[0-9a-f]{64}$"});
     let mut all = json!({
