@@ -11,13 +11,15 @@ use crate::{
 
 /// A diff stops here and says so.
 pub const OPERATIONS_MAX: usize = 100;
+/// And here, after its first operation: each tells its whole path, and names may be as long as a body.
+pub const PATCH_BYTES_MAX: usize = 128 << 10;
 
 /// What differs, as far as it can be said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diff {
     /// The text of an RFC 6902 array; none where a body was not JSON or too large to keep.
     pub patch: Option<String>,
-    /// Whether there was more to say than [`OPERATIONS_MAX`].
+    /// Whether there was more to say than [`OPERATIONS_MAX`] or [`PATCH_BYTES_MAX`].
     pub truncated: bool,
     /// How many operations there are.
     pub operations: usize,
@@ -58,7 +60,8 @@ struct Patch {
 
 impl Patch {
     fn op(&mut self, op: &str, path: &str, value: Option<&[u8]>) {
-        if self.count == OPERATIONS_MAX {
+        let bytes = self.out.len() + path.len() + value.map_or(0, <[u8]>::len);
+        if self.count == OPERATIONS_MAX || self.count > 0 && bytes > PATCH_BYTES_MAX {
             self.truncated = true;
             return;
         }

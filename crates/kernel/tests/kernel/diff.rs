@@ -5,7 +5,7 @@ use std::time::Instant;
 use fencepost_kernel::{
     body::{Body, KEPT_BYTES_MAX},
     command::Mismatch,
-    diff::{Diff, OPERATIONS_MAX, between},
+    diff::{Diff, OPERATIONS_MAX, PATCH_BYTES_MAX, between},
     json,
 };
 use proptest::prelude::*;
@@ -132,6 +132,18 @@ fn diff_stops_at_its_limit_and_says_so() {
         let patch: Oracle = serde_json::from_str(&diff.patch.unwrap()).unwrap();
         assert_eq!(patch.as_array().unwrap().len(), OPERATIONS_MAX);
     }
+}
+
+#[test]
+fn a_long_name_is_not_said_a_hundred_times() {
+    let name = "n".repeat(KEPT_BYTES_MAX - 2_000);
+    let numbers = |offset: usize| json!({&name: (0..90).map(|n| n + offset).collect::<Vec<_>>()});
+    let diff = diff(&numbers(0), &numbers(1_000));
+    assert!(diff.truncated && diff.operations > 0);
+    let patch = diff.patch.unwrap();
+    assert!(patch.len() <= PATCH_BYTES_MAX + 1_000, "{}", patch.len());
+    let patch: Oracle = serde_json::from_str(&patch).unwrap();
+    assert_eq!(patch.as_array().unwrap().len(), diff.operations);
 }
 
 #[test]
