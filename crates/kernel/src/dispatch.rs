@@ -147,7 +147,10 @@ fn append(
     let (key, lane) = (route_key(route), route.lane());
     decision.also.held.push((key, rows.row(&key).map(|row| row.revision)));
     let known = lane_of(rows, lane);
-    let mut own = known.map_or_else(|| Lane::new(route.planner.clone(), route.place()), |lane| Lane::clone(lane));
+    // A lane that comes into being after a restore may have been before, and its pollers still hold positions: no two lives of it
+    // share an epoch.
+    let begin = || Lane::begun(route.planner.clone(), route.place(), entry.published);
+    let mut own = known.map_or_else(begin, |lane| Lane::clone(lane));
     let driven = match driver(route, &mut own.owner, members) {
         Driver::Me => Some(own.owner.epoch),
         Driver::Other(node) => {

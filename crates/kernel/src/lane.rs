@@ -206,6 +206,12 @@ impl Lane {
         Self { planner, place, owner, settled: 0, trimmed: 0, trouble: None, paused: None, blocked: false }
     }
 
+    /// The same, with the first epoch that belongs to its time.
+    pub fn begun(planner: Tenant, place: Place, at: Millis) -> Self {
+        let owner = Owner { epoch: at.0, ..Owner::default() };
+        Self { owner, ..Self::new(planner, place) }
+    }
+
     /// Its address.
     pub fn id(&self) -> LaneId {
         self.place.lane(&self.planner)

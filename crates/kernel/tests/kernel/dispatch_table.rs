@@ -8,7 +8,7 @@ use fencepost_kernel::{
     lane::{AfterDead, Answer, Transport},
 };
 
-use super::lane_world::{DAY_MS, FENCED_MS, Floor, HOME, discard, later, redrive, route, said, webhook};
+use super::lane_world::{DAY_MS, FENCED_MS, FIRST, Floor, HOME, discard, later, redrive, route, said, webhook};
 
 #[test]
 fn events_get_positions_without_a_gap_and_a_repetition_gets_the_first_one() {
@@ -194,12 +194,12 @@ fn a_cancellation_on_a_polled_lane_goes_by_what_was_served() {
 #[test]
 fn the_driver_acknowledges_the_head_under_its_epoch_only() {
     let mut floor = Floor::holding(3);
-    let ack = |upto, epoch| Act::Ack { upto, epoch: Some(epoch) };
+    let ack = |upto, taken| Act::Ack { upto, epoch: Some(FIRST + taken) };
     assert_eq!(said(&floor.act(ack(1, 0))), "lane");
     assert_eq!(floor.stand(), "1/3");
     assert_eq!(floor.entry(1), None, "what is settled leaves the store");
     assert_eq!(said(&floor.act(ack(1, 0))), "lane again");
-    floor.act(Act::Take { node: "b".into(), after: 0 });
+    floor.act(Act::Take { node: "b".into(), after: FIRST });
     assert_eq!(said(&floor.act(ack(2, 0))), "lane_lost");
     assert_eq!(said(&floor.act(ack(1, 0))), "lane_lost");
     assert_eq!(floor.stand(), "1/3");
@@ -220,7 +220,7 @@ fn an_acknowledgement_ends_the_trouble_of_the_head() {
 fn a_late_acknowledgement_of_what_a_person_skipped_settles_nothing_else() {
     let mut floor = Floor::holding(2);
     floor.skip(1);
-    assert_eq!(said(&floor.act(Act::Ack { upto: 1, epoch: Some(0) })), "lane again");
+    assert_eq!(said(&floor.act(Act::Ack { upto: 1, epoch: Some(FIRST) })), "lane again");
     assert_eq!(floor.stand(), "1/2");
     assert!(floor.letter(1).is_some());
 }

@@ -7,7 +7,7 @@ use fencepost_kernel::{
     lane::{AfterDead, Answer, Fate, Reason},
 };
 
-use super::lane_world::{DAY_MS, Floor, HOUR_MS, SECOND_MS, later, said};
+use super::lane_world::{DAY_MS, FIRST, Floor, HOUR_MS, SECOND_MS, later, said};
 
 fn gone() -> Failure {
     Failure::Gone(Answer::new(Some(410), "gone"))
@@ -63,9 +63,9 @@ fn a_wish_of_the_receiver_lengthens_the_wait_of_its_lane() {
 #[test]
 fn a_failure_counts_for_the_head_under_the_right_epoch_only() {
     let mut floor = Floor::holding(3);
-    let fail = |seq, epoch| Act::Fail {
+    let fail = |seq, taken| Act::Fail {
         seq,
-        epoch,
+        epoch: FIRST + taken,
         began: super::world::START,
         failure: later(),
         after_dead: AfterDead::Continue,

@@ -11,7 +11,7 @@ use fencepost_kernel::{
 use proptest::prelude::*;
 
 use super::{
-    lane_world::{DAY_MS, Floor, HOUR_MS, discard, later, redrive},
+    lane_world::{DAY_MS, FIRST, Floor, HOUR_MS, discard, later, redrive},
     world::cases,
 };
 
@@ -109,12 +109,12 @@ fn run(floor: &mut Floor, step: &Step) -> Option<Reply> {
         }
         Step::LateAck(back, epoch) => {
             let upto = lane?.settled.saturating_sub(*back);
-            floor.act(Act::Ack { upto, epoch: Some(*epoch) })
+            floor.act(Act::Ack { upto, epoch: Some(FIRST + epoch) })
         }
         Step::LateFail(back, epoch) => {
             let (seq, began, failure) = (lane?.settled.saturating_sub(*back), floor.world.now, later());
             let (after_dead, chance) = (floor.after_dead, fencepost_kernel::retry::Chance(0));
-            floor.act(Act::Fail { seq, epoch: *epoch, began, failure, after_dead, chance })
+            floor.act(Act::Fail { seq, epoch: FIRST + epoch, began, failure, after_dead, chance })
         }
         Step::PollAck(upto) => floor.poll_ack(*upto),
         Step::Skip(ahead) => floor.skip(lane?.settled + ahead),

@@ -13,11 +13,13 @@ use fencepost_kernel::{
     retry::Chance,
 };
 
-use super::world::{World, body};
+use super::world::{START, World, body};
 
 pub const SECOND_MS: u64 = 1_000;
 pub const HOUR_MS: u64 = 3_600 * SECOND_MS;
 pub const DAY_MS: u64 = 24 * HOUR_MS;
+/// The first epoch of a lane whose first event comes at once.
+pub const FIRST: u64 = START.0;
 /// How long publications are fenced.
 pub const FENCED_MS: u64 = 30 * DAY_MS;
 /// How long receivers remember.
