@@ -2,6 +2,7 @@
 //! and answers everyone else with the first one's answer. Never lets a write pass that it could not fence.
 //! Called for every path that is none of Fencepost's own.
 
+mod aloft;
 mod flight;
 mod headers;
 mod key;
@@ -14,8 +15,7 @@ mod table;
 mod upstream;
 
 use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -26,7 +26,7 @@ use fencepost::{
     verify,
 };
 use fencepost_kernel::{
-    Command, FenceKey, Reply,
+    Command, Reply,
     body::Body as Compared,
     command,
     fence::{self, Source},
@@ -41,6 +41,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
+    aloft::{Known, Sky},
     flight::{Flight, fenced},
     headers::Leaving,
     key::Places,
@@ -73,8 +74,8 @@ pub struct Gateway {
     /// Effects under way whose client has gone, and the word that ends them.
     flights: TaskTracker,
     over: CancellationToken,
-    /// Keys whose effect has happened, and whose seal the store has not taken yet.
-    unsealed: Mutex<HashSet<FenceKey>>,
+    /// Every effect that this node has under way, or whose seal the store has not taken yet.
+    sky: Sky,
 }
 
 impl Gateway {
@@ -88,12 +89,8 @@ impl Gateway {
             reads: Arc::new(Semaphore::new(policy.gateway.in_flight_max)),
             flights: TaskTracker::new(),
             over: CancellationToken::new(),
-            unsealed: Mutex::default(),
+            sky: Sky::default(),
         })
-    }
-
-    fn unsealed(&self) -> MutexGuard<'_, HashSet<FenceKey>> {
-        self.unsealed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until every effect under way has its outcome, or the time is over; then lets go of the rest, whose leases
@@ -220,7 +217,7 @@ async fn act(call: Call, entry: Arc<Entry>, claim: command::Claim, turn: Option<
     let engine = call.app.fencepost.engine();
     let told = claim.source.clone();
     // Its lease may be over: whoever is let in now would do it a second time.
-    if call.app.gateway.unsealed().contains(&target.key) {
+    if call.app.gateway.sky.known(&target.key) == Some(Known::Done) {
         return Err(flight::unconfirmed());
     }
     let reply = engine.claim(&Command::Claim(claim), wait).await?;
@@ -234,11 +231,19 @@ async fn act(call: Call, entry: Arc<Entry>, claim: command::Claim, turn: Option<
     let source = told.as_ref().map(|source| (source.kind.as_str(), source.id.as_str()));
     record(&call, &target, &reply, &Told { op: "claim", effect_id, source });
     match reply {
-        Reply::New(granted) => {
-            let claim = Claim::granted(engine, target, granted, lease_ms);
-            let place = Gateway::place(&call.app.gateway.places);
-            Ok(Flight { call, entry, claim, source: told, place: None, _turn: turn }.fly(place).await)
-        }
+        Reply::New(granted) => match call.app.gateway.sky.lift(target.key, granted.token) {
+            Ok(aloft) => {
+                let (claim, aloft) = (Claim::granted(engine, target, granted, lease_ms), Arc::new(aloft));
+                let place = Gateway::place(&call.app.gateway.places);
+                Ok(Flight { call, entry, claim, aloft, source: told, place: None, _turn: turn }.fly(place).await)
+            }
+            // Its lease ran out here, since the store was away, and it is still under way.
+            Err(Known::Done) => Err(flight::unconfirmed()),
+            Err(Known::UnderWay) => {
+                let lease_expires = granted.lease_expires;
+                Err(reply::refusal(&call, &target, &Reply::InFlight { lease_expires }))
+            }
+        },
         Reply::Duplicate { fence, .. } => {
             call.app.metrics.dropped(&entry.endpoint, &target.tenant);
             replay::answer(&call.app, &entry, &target, &fence).await
