@@ -228,8 +228,21 @@ fn upstream(text: String) -> Result<String, String> {
         _ if text.split('/').any(|part| matches!(part, "." | "..")) => {
             Err("the path of an upstream goes straight".into())
         }
-        Some(authority) if authority.parse::<http::uri::Authority>().is_ok_and(|a| usable(&a)) => Ok(text),
+        Some(authority) if authority.parse::<http::uri::Authority>().is_ok_and(|a| usable(&a)) => {
+            match address(&text) {
+                Some(_) => Ok(text),
+                None => Err(format!("`{text}` holds a character that an address cannot, a space perhaps")),
+            }
+        }
         _ => Err(format!("`{text}` is not an http, https or h2c address")),
+    }
+}
+
+/// Where an upstream is, with `http` for `h2c`; none where it is no address as a whole.
+pub fn address(upstream: &str) -> Option<http::Uri> {
+    match upstream.strip_prefix("h2c://") {
+        Some(rest) => format!("http://{rest}").parse().ok(),
+        None => upstream.parse().ok(),
     }
 }
 

@@ -79,11 +79,12 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway under a policy; fails where the policy names authorities that cannot be read.
+    /// A gateway under a policy; fails where the policy names authorities that cannot be read, or an upstream that is
+    /// no address.
     pub fn new(policy: Arc<Policy>) -> Result<Self, String> {
         Ok(Self {
-            upstreams: Upstreams::new(&policy.gateway)?,
-            table: RwLock::new(Arc::new(Table::new(policy.clone()))),
+            upstreams: Upstreams::new(&policy.gateway).map_err(|why| format!("gateway.ca: {why}"))?,
+            table: RwLock::new(Arc::new(Table::new(policy.clone())?)),
             queues: Queues::default(),
             places: Arc::new(Semaphore::new(policy.gateway.in_flight_max)),
             reads: Arc::new(Semaphore::new(policy.gateway.in_flight_max)),
@@ -117,14 +118,15 @@ impl Gateway {
     }
 
     // A policy that came into force makes a new table; requests under way keep theirs.
-    fn table(&self, policy: &Arc<Policy>) -> Arc<Table> {
+    fn table(&self, policy: &Arc<Policy>) -> Result<Arc<Table>, Problem> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner).clone();
         if Arc::ptr_eq(&table.policy, policy) {
-            return table;
+            return Ok(table);
         }
-        let table = Arc::new(Table::new(policy.clone()));
+        let unfit = |_| Problem::new(Code::Internal, "the policy in force has a route that leads nowhere");
+        let table = Arc::new(Table::new(policy.clone()).map_err(unfit)?);
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table.clone();
-        table
+        Ok(table)
     }
 }
 
@@ -133,10 +135,10 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     spell(&mut parts);
     let policy = app.policy();
-    let table = app.gateway.table(&policy);
     let trace = TraceId::of(parts.headers.get("traceparent"));
     let path = parts.uri.path().to_owned();
     let answer = async {
+        let table = app.gateway.table(&policy)?;
         match table.fit(&parts.method, &path) {
             Fit::None => Err(call::nothing_here()),
             Fit::OtherMethod => Err(call::not_for(&parts.method)),

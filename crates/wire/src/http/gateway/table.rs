@@ -8,7 +8,7 @@ use fencepost::policy::{
     Policy,
     identity::{Identity, Role, Warehouses},
     near::Near,
-    routes::{Origin, Route},
+    routes::{self, Origin, Route},
 };
 use http::{HeaderName, HeaderValue, Method, StatusCode, uri};
 
@@ -55,10 +55,15 @@ pub(super) enum Fit<'p> {
 }
 
 impl Table {
-    pub(super) fn new(policy: Arc<Policy>) -> Self {
-        // What cannot be an address was refused when the policy was read.
-        let entries = policy.routes.iter().filter_map(|route| entry(&policy, route)).map(Arc::new).collect();
-        Self { policy, entries }
+    /// Fails where a route has no address: without it, a wider one would take its requests. A policy that was read from
+    /// a file has none such.
+    pub(super) fn new(policy: Arc<Policy>) -> Result<Self, String> {
+        let entries = policy.routes.iter().map(|route| {
+            let unfit = || format!("the route {} has no usable upstream: {}", route.pattern, route.upstream);
+            entry(&policy, route).map(Arc::new).ok_or_else(unfit)
+        });
+        let entries = entries.collect::<Result<_, _>>()?;
+        Ok(Self { policy, entries })
     }
 
     /// The first route that takes a request.
@@ -138,8 +143,7 @@ pub(super) fn spelled(path: &str) -> Option<String> {
 
 fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
     let h2c = route.upstream.starts_with("h2c://");
-    let address = if h2c { route.upstream.replacen("h2c", "http", 1) } else { route.upstream.clone() };
-    let uri::Parts { scheme, authority, path_and_query, .. } = address.parse::<uri::Uri>().ok()?.into_parts();
+    let uri::Parts { scheme, authority, path_and_query, .. } = routes::address(&route.upstream)?.into_parts();
     let (scheme, authority) = (scheme?, authority?);
     let prefix = path_and_query.map(|path| path.path().trim_end_matches('/').to_owned()).unwrap_or_default();
     let signer = route.signer().map(|tenant| Arc::new(Identity::new(tenant, [Role::Partner], Warehouses::All)));
@@ -179,7 +183,7 @@ mod tests {
              - { match: \"POST /{*all}\", upstream: \"http://127.0.0.1:1\", scope: API_WRITE,\n    \
                  key: { method: \"request:method\", path: \"request:path\", idempotency_key: \"body:/id\" } }\n",
         );
-        let table = Table::new(Arc::new(policy.unwrap()));
+        let table = Table::new(Arc::new(policy.unwrap())).unwrap();
         let taken = |path: &str| match table.fit(&Method::POST, path) {
             Fit::Fenced(entry, _) => Some(entry.signer.is_some()),
             _ => None,
@@ -199,7 +203,7 @@ mod tests {
                 "- {{match: \"{pattern}\", upstream: \"http://h:1\", scope: S, key: {{id: \"body:/id\"}}{more}}}\n"
             );
         }
-        let table = Table::new(Arc::new(Policy::parse("p.yml", &text).unwrap()));
+        let table = Table::new(Arc::new(Policy::parse("p.yml", &text).unwrap())).unwrap();
         match table.fit(&Method::POST, path) {
             Fit::Fenced(taken, _) => table.entries.iter().position(|entry| Arc::ptr_eq(entry, taken)),
             _ => None,
@@ -270,6 +274,15 @@ mod tests {
         ] {
             assert_eq!(taken(&coded, path), wanted, "{path}");
         }
+    }
+
+    #[test]
+    fn a_route_without_an_address_is_not_passed_over() {
+        let text = "scopes: {S: {key: [id]}}\nroutes:\n\
+                    - {match: POST /a, upstream: \"http://h:1\", scope: S, key: {id: \"body:/id\"}}\n";
+        let mut policy = Policy::parse("p.yml", text).unwrap();
+        policy.routes[0].upstream += "/my app";
+        assert!(Table::new(Arc::new(policy)).err().unwrap().contains("POST /a"));
     }
 
     #[test]
