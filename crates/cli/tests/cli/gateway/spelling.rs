@@ -87,6 +87,27 @@ routes:
 }
 
 #[test]
+fn a_path_of_ours_is_ours_in_every_spelling_of_its_letters() {
+    let world = World::new(
+        r#"
+scopes:
+  CHARGE: { key: [id], retain: 1h, lease: 500ms }
+routes:
+  - { match: "POST /{*all}", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:Idempotency-Key" } }
+"#,
+    );
+    for (path, coded) in
+        [("/metrics", "/%6Detrics"), ("/healthz", "/health%7A?a=%62"), ("/admin/policy", "/%61dmin/policy")]
+    {
+        let (ours, same) = (world.send(&ask("GET", path)), world.send(&ask("GET", coded)));
+        assert_eq!((same.status, same.header("content-type")), (ours.status, ours.header("content-type")), "{coded}");
+    }
+    world.send(&post("/v1/fences/%63laim").key("k").json("[]")).problem(400, "malformed-request");
+    world.send(&ask("DELETE", "/%6Detrics")).problem(405, "method-not-allowed");
+    assert_eq!(world.upstream.count(), 0);
+}
+
+#[test]
 fn headers_of_ours_are_not_taken_from_a_client_in_another_spelling() {
     let world = World::charges();
     let asked = post("/charges").key("k").header("Fencepost_Tenant: other").header("Idempotency_Key: mine").json("{}");

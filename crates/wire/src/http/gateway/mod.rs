@@ -32,7 +32,7 @@ use fencepost_kernel::{
     fence::{self, Source},
     key::Target,
 };
-use http::{HeaderMap, HeaderValue, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Uri, header, request::Parts};
 use http_body::Body as _;
 use tokio::{
     runtime::Handle,
@@ -130,10 +130,9 @@ impl Gateway {
     }
 }
 
-/// Any request that is for none of our own paths.
+/// Any request that is for none of our own paths, its path spelled.
 pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
-    let (mut parts, body) = request.into_parts();
-    spell(&mut parts);
+    let (parts, body) = request.into_parts();
     let policy = app.policy();
     let trace = TraceId::of(parts.headers.get("traceparent"));
     let path = parts.uri.path().to_owned();
@@ -167,11 +166,12 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
 }
 
 /// Gives one path one spelling: a letter may be written `%61`, and what is behind the gateway reads it as the letter.
-fn spell(parts: &mut Parts) {
-    let Some(path) = table::spelled(parts.uri.path()) else { return };
-    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    if let Ok(uri) = format!("{path}{query}").parse() {
-        parts.uri = uri;
+/// Before our own paths are looked for: they come first in every spelling.
+pub(super) fn spell(uri: &mut Uri) {
+    let Some(path) = table::spelled(uri.path()) else { return };
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    if let Ok(spelled) = format!("{path}{query}").parse() {
+        *uri = spelled;
     }
 }
 

@@ -120,6 +120,9 @@ impl Table {
 
 /// A path with every letter, digit, `-`, `.`, `_` and `~` written as itself; none where it is already.
 pub(super) fn spelled(path: &str) -> Option<String> {
+    if !path.contains('%') {
+        return None;
+    }
     let mut out = String::new();
     let mut rest = path;
     while let Some((plain, coded)) = rest.split_once('%') {
