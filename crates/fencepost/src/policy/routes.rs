@@ -110,6 +110,10 @@ pub struct Route {
     pub scope_mark: Mark,
     /// Where `key` stands.
     pub key_mark: Mark,
+    /// Where `order` stands.
+    pub order_mark: Mark,
+    /// Where `source` stands.
+    pub source_mark: Mark,
 }
 
 impl Route {
@@ -215,6 +219,8 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         mark: fields.mark_of("match").clone(),
         scope_mark: fields.mark_of("scope").clone(),
         key_mark: fields.mark_of("key").clone(),
+        order_mark: fields.mark_of("order").clone(),
+        source_mark: fields.mark_of("source").clone(),
     })
 }
 
