@@ -91,6 +91,10 @@ async fn a_lane_is_seen_by_its_planner_and_by_those_who_see_all() {
     // As everywhere else, an admin may say `tenant`.
     assert!(names(&world.get("/dispatch/lanes?tenant=other-wms", ADMIN).await.is(200).json).is_empty());
     world.get("/dispatch/lanes?tenant=a&planner_id=b", ADMIN).await.refused(400, "malformed-request");
+    let by_tenant = |tenant: &str| json!({"why": "a look", "tenant": tenant});
+    let act = "/dispatch/lanes/fgai-wms:WH-1/pause";
+    world.post(act, ADMIN, &by_tenant("fgai-wms")).await.is(200);
+    world.post(act, ADMIN, &by_tenant("other-wms")).await.refused(404, "unknown-lane");
     for token in [OTHER, NARROW] {
         assert!(names(&world.get("/dispatch/lanes", token).await.is(200).json).is_empty());
         for lane in [lane_id, "fgai-wms:WH-1"] {

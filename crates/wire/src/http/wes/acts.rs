@@ -52,8 +52,9 @@ pub(in crate::http) async fn resume(app: Arc<App>, request: Request) -> Response
 }
 
 async fn act(call: &Call, op: &str, read: impl FnOnce(&Call) -> Result<Act, Problem>) -> Result<Response, Problem> {
-    let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, ACTORS)?;
+    let (query, body) = (Query::of(call)?, call.json());
+    let said = body.as_ref().ok().and_then(|body| body.get("tenant")?.as_str());
+    let reach = Reach::of(call, query.planner()?.or(said), ACTORS)?;
     let dispatch = dispatch(call)?;
     let act = read(call)?;
     let view = lanes::find(call, &reach, &call.segment(1)?).await?;
