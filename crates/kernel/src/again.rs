@@ -36,14 +36,21 @@ pub(crate) fn admit(
     if seq > last && (seq != last + 1 || !sealed) {
         return Err(Reply::SequenceGap { last, sealed });
     }
-    // The first repetition follows the effect itself, which must not be under way or in doubt.
+    // The first repetition follows the effect itself, as far as anybody remembers it: under way, in doubt, lapsed or given
+    // back, it has not happened, or nobody knows.
     if seq == 1
         && let Some(base) = fence_of(rows, RowKey::fence(target.base()))
-        && let State::Pending { lease_expires, .. } = base.state
     {
-        match base.phase(now) {
-            Phase::Pending => return Err(Reply::InFlight { lease_expires }),
-            Phase::InDoubt => return Err(Reply::InDoubt { since: lease_expires }),
+        match (base.phase(now), &base.state) {
+            (Phase::Pending, State::Pending { lease_expires, .. }) => {
+                return Err(Reply::InFlight { lease_expires: *lease_expires });
+            }
+            (Phase::InDoubt, State::Pending { lease_expires, .. }) => {
+                return Err(Reply::InDoubt { since: *lease_expires });
+            }
+            (Phase::Lapsed | Phase::Released, _) if last == 0 => {
+                return Err(Reply::SequenceGap { last, sealed: false });
+            }
             _ => {}
         }
     }

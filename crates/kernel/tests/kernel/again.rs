@@ -120,6 +120,22 @@ fn first_repetition_waits_for_the_effect_itself() {
 }
 
 #[test]
+fn what_has_not_happened_is_not_repeated() {
+    let base = first(OnLapse::Recover);
+    let mut world = World::new();
+    let token = world.granted(&claim(&base)).token;
+    world.run(&release(&base, token));
+    gap(&mut world, 1, (0, false));
+    let token = world.granted(&claim(&base)).token;
+    world.pass(LEASE_MS);
+    gap(&mut world, 1, (0, false));
+    world.run(&seal(&base, token, "0"));
+    assert_eq!(world.say(&claim(&nth(1))), "new");
+    // Of what nobody remembers, nobody can say that it has not happened.
+    assert_eq!(World::new().say(&claim(&nth(1))), "new");
+}
+
+#[test]
 fn every_repetition_has_its_own_body() {
     let mut world = World::new();
     world.done(&claim_body(&first(OnLapse::Recover), "0"), "0");
