@@ -138,6 +138,9 @@ pub struct Letter {
 }
 
 /// Everything about events on their way out. Clones share it; the driver runs while one of them, or of the engine, lives.
+///
+/// What is new in a lane the driver hears from the engine, however the asker fares. From here it hears what changes nothing,
+/// too: who says a thing twice may have a reason.
 #[derive(Clone)]
 pub struct Dispatch {
     engine: Engine,
@@ -232,7 +235,7 @@ impl Dispatch {
             let put = PutRoute { route: route.clone(), seen_to };
             let reply = self.engine.ask(&Command::PutRoute(Box::new(put))).await?;
             let Reply::NotDrained { lane, tail, settled } = reply else {
-                self.driver.rerouted(&route);
+                self.driver.look_at(route.lane());
                 return Ok(reply);
             };
             // A lane that an executor polls has events of other warehouses, too: only ours must be gone.
@@ -355,7 +358,7 @@ impl Dispatch {
     ) -> Result<Reply, Error> {
         let on = OnLetter { lane, seq, verdict, by: by.to_owned(), members: self.members() };
         let reply = self.engine.ask(&Command::Letter(Box::new(on))).await?;
-        if let Reply::Letter { letter, replay: false } = &reply {
+        if let Reply::Letter { letter, .. } = &reply {
             self.driver.look_at(letter.place.lane(&letter.planner));
         }
         Ok(reply)

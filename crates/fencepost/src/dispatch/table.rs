@@ -10,7 +10,7 @@ use std::{
 
 use fencepost_kernel::{
     LaneId, Millis,
-    lane::{Entry, Lane, Route, Trouble},
+    lane::{Driving, Entry, Lane, Route, Trouble},
 };
 
 /// How lanes stand.
@@ -236,10 +236,12 @@ impl Table {
         }
     }
 
-    /// An entry was appended to a lane that this process drives under an epoch.
-    pub(super) fn appended(&mut self, id: LaneId, epoch: u64, seq: u64, entry: &Arc<Entry>) {
+    /// An entry was appended to a lane that this process drives, under an epoch and over a route. Where another is known here,
+    /// what is known is old: nothing new leaves that way.
+    pub(super) fn appended(&mut self, id: LaneId, by: &Driving, seq: u64, entry: &Arc<Entry>) {
+        let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && driven.route == by.route;
         match self.driven(id) {
-            Some(driven) if driven.lane.owner.epoch == epoch && driven.state != State::Unread => {
+            Some(driven) if known(driven) && driven.state != State::Unread => {
                 driven.tail = driven.tail.max(seq);
                 driven.keep(seq, entry);
                 match driven.state {
