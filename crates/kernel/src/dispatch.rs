@@ -252,7 +252,7 @@ fn cancel(
             Place::Executor(_) => Original::InFlight,
             // Whether an attempt at the head is under way at this moment is nowhere written down: it may be.
             Place::Warehouse(_) if seq > own.settled + 1 => Original::Undelivered,
-            Place::Warehouse(_) if came_after_pause(own, fence) => {
+            Place::Warehouse(_) if sealed_at(fence).is_some_and(|at| came_after_pause(own, at)) => {
                 Original::Undelivered
             }
             Place::Warehouse(_) => Original::InFlight,
@@ -270,12 +270,13 @@ fn cancel(
 const PAUSE_HEARD_MS: u64 = 1_000;
 
 // What was published into a lane that stood still was never tried. What was there before may be on its way.
-fn came_after_pause(lane: &Lane, fence: &Fence) -> bool {
+fn came_after_pause(lane: &Lane, published: Millis) -> bool {
     let heard_ms = if lane.owner.node.is_empty() { 0 } else { PAUSE_HEARD_MS };
-    match (&lane.paused, &fence.state) {
-        (Some(pause), State::Sealed { at, .. }) => *at > pause.at.plus(heard_ms),
-        _ => false,
-    }
+    lane.paused.as_ref().is_some_and(|pause| published > pause.at.plus(heard_ms))
+}
+
+fn sealed_at(fence: &Fence) -> Option<Millis> {
+    if let State::Sealed { at, .. } = fence.state { Some(at) } else { None }
 }
 
 pub(crate) fn follow_put_route(put: &PutRoute, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
