@@ -74,7 +74,9 @@ async fn a_cursor_that_was_not_served_to_the_caller_is_unknown() {
     }
     let other = format!("/dispatch/pending?planner_id=other-wms&since={cursor}");
     world.get(&other, EXECUTOR).await.refused(404, "unknown-cursor");
-    let ahead = world.dispatch.cursor(LaneId::executor(&Tenant::new(PLANNER_ID), "dev-wes"), 0, 3);
+    let own = LaneId::executor(&Tenant::new(PLANNER_ID), "dev-wes");
+    let epoch = world.dispatch.lane(own).await.unwrap().unwrap().lane.owner.epoch;
+    let ahead = world.dispatch.cursor(own, epoch, 3);
     ack(&world, &json!(ahead)).await.refused(409, "cursor-ahead");
     world.get(&format!("/dispatch/pending?since={ahead}"), EXECUTOR).await.refused(409, "cursor-ahead");
     for body in [json!({}), json!({"cursor": 1}), json!([])] {
