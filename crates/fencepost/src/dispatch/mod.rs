@@ -371,7 +371,8 @@ impl Dispatch {
         Ok(reply)
     }
 
-    /// Entries of a lane after a position. Where there are none, waits for one up to `wait`.
+    /// Entries of a lane after a position; none while a person has stopped it. Where there are none, waits for one up to
+    /// `wait`.
     pub async fn pending(
         &self,
         lane: LaneId,
@@ -379,9 +380,19 @@ impl Dispatch {
         limit: usize,
         wait: Duration,
     ) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
-        let page = self.polls.wait(lane, wait, || self.entries(lane, after, limit)).await?;
+        let page = self.polls.wait(lane, wait, || self.handed_out(lane, after, limit)).await?;
         if let Some((seq, _)) = page.last() {
             self.polls.serve(lane, *seq);
+        }
+        Ok(page)
+    }
+
+    // The lane is looked at after its entries, and each time: it may be paused while somebody waits.
+    async fn handed_out(&self, lane: LaneId, after: u64, limit: usize) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
+        let page = self.entries(lane, after, limit).await?;
+        let stopped = |row: Record| matches!(row, Record::Lane(lane) if lane.paused.is_some());
+        if !page.is_empty() && self.row(RowKey::lane(lane)).await?.is_some_and(stopped) {
+            return Ok(Vec::new());
         }
         Ok(page)
     }

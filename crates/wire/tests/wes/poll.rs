@@ -146,6 +146,26 @@ async fn a_paused_lane_hands_nothing_out() {
 }
 
 #[tokio::test]
+async fn who_waits_gets_nothing_of_a_lane_that_is_paused_meanwhile() {
+    let world = stocked(1).await;
+    let first = page(&world, "").await;
+    ack(&world, &first["next_cursor"]).await.is(200);
+    let act = |act: &str| format!("/dispatch/lanes/fgai-wms:poll:dev-wes/{act}");
+    let (page, ()) = tokio::join!(page(&world, "wait=30"), async {
+        while world.dispatch.counts().polling == 0 {
+            tokio::task::yield_now().await;
+        }
+        world.post(&act("pause"), PLANNER, &json!({"why": "stocktaking"})).await.is(200);
+        world.publish(&event("cid-2", "WH-1")).await.is(202);
+        // What was never handed out may go unseen.
+        world.post(&act("skip"), PLANNER, &json!({"seq": 2})).await.is(200);
+        world.publish(&event("cid-3", "WH-1")).await.is(202);
+        world.post(&act("resume"), PLANNER, &json!({})).await.is(200);
+    });
+    assert_eq!(ids(&page), ["cid-3"]);
+}
+
+#[tokio::test]
 async fn a_page_of_large_events_ends_before_it_is_too_large() {
     let world = World::new().await;
     world.polled("WH-1").await;
