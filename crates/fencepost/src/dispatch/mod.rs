@@ -152,8 +152,19 @@ pub struct Dispatch {
 
 /// How often a change of transport looks whether the lane is drained by now.
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
-/// How many entries are looked at in one read, when a lane that is left is searched for one warehouse.
-const SEARCH_PAGE: usize = 1_000;
+/// How many entries are looked at in one read, when a lane that is left is searched for one warehouse. They are read whole,
+/// with their bodies.
+const SEARCH_PAGE: usize = 100;
+
+/// How far a lane that is left was searched for events of one warehouse.
+#[derive(Default)]
+struct Search {
+    lane: Option<LaneId>,
+    /// The last that was found: until it is settled, there is nothing to search for.
+    found: u64,
+    /// Up to here there is no other.
+    clear_to: u64,
+}
 
 impl Dispatch {
     /// Starts the driver. `scope` fences publications; `sink` is the way out. Must be called on a Tokio runtime that outlives
@@ -230,7 +241,7 @@ impl Dispatch {
     /// `drain` says.
     pub async fn put_route(&self, route: Route, drain: Option<Duration>) -> Result<Reply, Error> {
         let until = drain.map(|drain| tokio::time::Instant::now() + drain);
-        let mut seen_to = None;
+        let (mut seen_to, mut search) = (None, Search::default());
         loop {
             let put = PutRoute { route: route.clone(), seen_to };
             let reply = self.engine.ask(&Command::PutRoute(Box::new(put))).await?;
@@ -239,7 +250,7 @@ impl Dispatch {
                 return Ok(reply);
             };
             // A lane that an executor polls has events of other warehouses, too: only ours must be gone.
-            let clear = self.clear_of(lane, &route, settled.max(seen_to.unwrap_or(0)), tail).await?;
+            let clear = self.clear_of(lane, &route, settled, tail, &mut search).await?;
             if clear && seen_to < Some(tail) {
                 seen_to = Some(tail);
                 continue;
@@ -251,19 +262,34 @@ impl Dispatch {
         }
     }
 
-    // Whether no entry of a lane after a position is for this warehouse.
-    async fn clear_of(&self, lane: LaneId, route: &Route, mut after: u64, tail: u64) -> Result<bool, Error> {
+    // Whether no entry of a lane that is not settled is for this warehouse. What was searched is not searched again.
+    async fn clear_of(
+        &self,
+        lane: LaneId,
+        route: &Route,
+        settled: u64,
+        tail: u64,
+        search: &mut Search,
+    ) -> Result<bool, Error> {
         let shared = self.lane(lane).await?.is_some_and(|view| matches!(view.lane.place, Place::Executor(_)));
         if !shared {
             return Ok(false);
         }
-        while after < tail {
-            let page = self.entries(lane, after, SEARCH_PAGE).await?;
-            if page.iter().any(|(_, entry)| entry.warehouse == route.warehouse) {
+        if search.lane != Some(lane) {
+            *search = Search { lane: Some(lane), ..Search::default() };
+        }
+        if search.found > settled {
+            return Ok(false);
+        }
+        search.clear_to = search.clear_to.max(settled);
+        while search.clear_to < tail {
+            let page = self.entries(lane, search.clear_to, SEARCH_PAGE).await?;
+            if let Some((seq, _)) = page.iter().find(|(_, entry)| entry.warehouse == route.warehouse) {
+                (search.found, search.clear_to) = (*seq, *seq);
                 return Ok(false);
             }
             let Some((last, _)) = page.last() else { break };
-            after = *last;
+            search.clear_to = *last;
         }
         Ok(true)
     }
