@@ -3,6 +3,7 @@
 //! Called by the wire and by users of the library.
 
 mod driver;
+mod hosts;
 mod polls;
 mod shared;
 mod sink;
