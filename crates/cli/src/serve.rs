@@ -200,7 +200,7 @@ async fn serve(args: &Args, config: Config, policy: Policy, store: Address) -> a
             .text("why", why);
     }
     let dispatch = outbound::start(&fencepost, &node.id, egress.clone(), dev, &log, &metrics).await?;
-    let gateway = Gateway::new(fencepost.policy()).map_err(|why| anyhow::anyhow!("gateway.ca: {why}"))?;
+    let gateway = Gateway::new(fencepost.policy()).map_err(anyhow::Error::msg)?;
     let app = Arc::new(App {
         fencepost: fencepost.clone(),
         dispatch: dispatch.clone(),

@@ -1,6 +1,6 @@
 //! A receipt is the exact bytes that were sealed: never parsed and written again. Aliases read the same bytes.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     client::Client,
@@ -125,4 +125,20 @@ fn a_batch_of_duplicates_is_bounded_and_what_had_an_effect_is_answered_all_the_s
     // Fewer at once, and each has its receipt.
     let results = acme.batch(&[claim("long"), claim("long")]).ok(200);
     assert!(results["results"].as_array().unwrap().iter().all(|result| result["body"]["receipt"] == long));
+}
+
+#[test]
+fn a_batch_of_conflicts_is_bounded_too() {
+    let server = dev();
+    let mut acme = server.acme();
+    let long: serde_json::Map<String, Value> =
+        (0..90).map(|number| (format!("{number:02}{}", "n".repeat(600)), json!(1))).collect();
+    let key = json!({"index_hash": "x"});
+    acme.post("/v1/fences/claim", json!({"scope": "INDEX_BUILD", "key": key, "body": long}).to_string()).ok(201);
+    let other = json!({"op": "claim", "scope": "INDEX_BUILD", "key": key, "body": {}});
+    let answer = acme.batch(&vec![other; 1_000]);
+    assert!(answer.body.len() < 18 << 20, "{} bytes", answer.body.len());
+    let results = answer.ok(200)["results"].as_array().unwrap().clone();
+    assert!(results.iter().all(|result| result["status"] == 409 && result["body"]["code"] == "conflict"));
+    assert!(results[0]["body"]["diff"].is_array() && results[999]["body"]["diff"].is_null());
 }

@@ -15,6 +15,7 @@ pub mod finding;
 pub mod formats;
 pub mod gateway;
 pub mod identity;
+pub mod near;
 pub mod pattern;
 pub mod routes;
 pub mod rules;

@@ -2,12 +2,12 @@
 //! Never looks at more of a request than its path.
 //! Called by `routes`, by `check` and by the gateway.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// One part of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Segment {
-    /// This text alone.
+    /// This text alone, in whatever spelling: its `%XX` are read already.
     Literal(String),
     /// `{name}`: any one part.
     Any(String),
@@ -56,7 +56,7 @@ fn segment(part: &str) -> Result<Segment, String> {
         return if part.contains(['{', '}', '*']) {
             Err(format!("`{part}` mixes text and a name; a name takes a whole part: `{{id}}`"))
         } else {
-            Ok(Segment::Literal(part.into()))
+            literal(part)
         };
     };
     let (rest, name) = inner.strip_prefix('*').map_or((false, inner), |name| (true, name));
@@ -64,6 +64,37 @@ fn segment(part: &str) -> Result<Segment, String> {
         return Err(format!("`{part}` needs a name of letters, digits and `_`"));
     }
     Ok(if rest { Segment::Rest(name.into()) } else { Segment::Any(name.into()) })
+}
+
+fn literal(part: &str) -> Result<Segment, String> {
+    let coded = |rest: &str| rest.as_bytes().get(..2).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit));
+    match String::from_utf8(decoded(part).collect()) {
+        Ok(text) if part.split('%').skip(1).all(coded) => Ok(Segment::Literal(text)),
+        _ => Err(format!("`{part}` is not percent-encoded UTF-8; a percent sign is `%25`")),
+    }
+}
+
+/// The bytes that a part of a path stands for: `%3A` is a colon. A percent sign before anything else is itself.
+pub(super) fn decoded(part: &str) -> impl Iterator<Item = u8> {
+    let digit = |byte: u8| (byte as char).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut rest = part.as_bytes();
+    std::iter::from_fn(move || {
+        let coded = match rest {
+            [b'%', high, low, ..] => digit(*high).zip(digit(*low)).map(|(high, low)| high << 4 | low),
+            _ => None,
+        };
+        let byte = coded.or_else(|| rest.first().copied())?;
+        rest = &rest[if coded.is_some() { 3 } else { 1 }..];
+        Some(byte)
+    })
+}
+
+// As it could stand in a `match`, on one line.
+fn write_literal(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    text.chars().try_for_each(|letter| match letter {
+        '%' | '/' | '?' | '#' | '{' | '}' | '*' | '\0'..=' ' | '\x7f' => write!(f, "%{:02X}", u32::from(letter)),
+        letter => f.write_char(letter),
+    })
 }
 
 fn name(segment: &Segment) -> Option<&str> {
@@ -77,7 +108,7 @@ impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.method.as_deref().unwrap_or("*"))?;
         self.segments.iter().try_for_each(|segment| match segment {
-            Segment::Literal(text) => write!(f, "/{text}"),
+            Segment::Literal(text) => f.write_char('/').and_then(|()| write_literal(f, text)),
             Segment::Any(name) => write!(f, "/{{{name}}}"),
             Segment::Rest(name) => write!(f, "/{{*{name}}}"),
         })
@@ -90,8 +121,8 @@ impl Pattern {
         self.segments.iter().filter_map(name)
     }
 
-    /// What its names stand for in a path, as written there; none where the path does not fit. No name takes an
-    /// empty part.
+    /// What its names stand for in a path, as written there; none where the path does not fit. Text fits in any
+    /// spelling of its characters, and no name takes an empty part.
     pub fn bind<'r>(&'r self, path: &'r str) -> Option<Vec<(&'r str, &'r str)>> {
         let mut rest = path.strip_prefix('/')?;
         let mut bound = Vec::new();
@@ -107,7 +138,7 @@ impl Pattern {
                 _ => return None,
             };
             match segment {
-                Segment::Literal(text) if text == part => {}
+                Segment::Literal(text) if decoded(part).eq(text.bytes()) => {}
                 Segment::Any(name) if !part.is_empty() => bound.push((name.as_str(), part)),
                 _ => return None,
             }
@@ -116,13 +147,9 @@ impl Pattern {
         Some(bound)
     }
 
-    /// The same with its text in lower case.
-    pub fn in_lower_case(&self) -> Self {
-        let lower = |segment: &Segment| match segment {
-            Segment::Literal(text) => Segment::Literal(text.to_ascii_lowercase()),
-            other => other.clone(),
-        };
-        Self { method: self.method.clone(), segments: self.segments.iter().map(lower).collect() }
+    /// Whether it is for a method.
+    pub fn takes(&self, method: &str) -> bool {
+        self.method.as_deref().is_none_or(|wanted| wanted == method)
     }
 
     /// Whether each request of the other is also one of this.
@@ -138,7 +165,8 @@ impl Pattern {
     }
 }
 
-fn covers(wide: &[Segment], narrow: &[Segment]) -> bool {
+/// Whether each path of the second is also one of the first.
+pub(super) fn covers(wide: &[Segment], narrow: &[Segment]) -> bool {
     match (wide, narrow) {
         ([], []) => true,
         ([Segment::Rest(_)], [_, ..]) => true,
@@ -174,6 +202,10 @@ mod tests {
             "POST /a{id}",
             "POST /{}",
             "POST /{a}/{a}",
+            "POST /a%",
+            "POST /a%2",
+            "POST /a%zz",
+            "POST /a%FFb",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
@@ -200,6 +232,15 @@ mod tests {
             ("POST /{*all}", "/", none),
             ("POST /", "/", Some(&[])),
             ("PUT /o/{id}/{*rest}", "/o/7/x/y", Some(&[("id", "7"), ("rest", "x/y")])),
+            ("POST /café", "/caf%C3%A9", Some(&[])),
+            ("POST /caf%c3%a9", "/caf%C3%A9", Some(&[])),
+            ("POST /%70ay", "/pay", Some(&[])),
+            ("POST /a:b", "/a%3Ab", Some(&[])),
+            ("POST /a%2Fb", "/a%2fb", Some(&[])),
+            ("POST /a%2Fb", "/a/b", none),
+            ("POST /%7Bid%7D%25%20", "/{id}%25%20", Some(&[])),
+            ("POST /%7Bid%7D", "/7", none),
+            ("POST /a%2541", "/aA", none),
         ] {
             let pattern = parse(pattern).unwrap();
             assert_eq!(pattern.bind(path).as_deref(), bound, "{pattern} {path}");
@@ -221,6 +262,7 @@ mod tests {
             ("POST /a/{*all}", "POST /a", false, false),
             ("POST /a/{x}", "POST /a/{*all}", false, true),
             ("POST /a/b", "POST /a", false, false),
+            ("POST /a:b", "POST /a%3ab", true, true),
         ] {
             let (one, other) = (parse(first).unwrap(), parse(second).unwrap());
             assert_eq!(one.covers(&other), covers, "{first} covers {second}");

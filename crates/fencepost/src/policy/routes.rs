@@ -110,6 +110,10 @@ pub struct Route {
     pub scope_mark: Mark,
     /// Where `key` stands.
     pub key_mark: Mark,
+    /// Where `order` stands.
+    pub order_mark: Mark,
+    /// Where `source` stands.
+    pub source_mark: Mark,
 }
 
 impl Route {
@@ -215,6 +219,8 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         mark: fields.mark_of("match").clone(),
         scope_mark: fields.mark_of("scope").clone(),
         key_mark: fields.mark_of("key").clone(),
+        order_mark: fields.mark_of("order").clone(),
+        source_mark: fields.mark_of("source").clone(),
     })
 }
 
@@ -228,8 +234,21 @@ fn upstream(text: String) -> Result<String, String> {
         _ if text.split('/').any(|part| matches!(part, "." | "..")) => {
             Err("the path of an upstream goes straight".into())
         }
-        Some(authority) if authority.parse::<http::uri::Authority>().is_ok_and(|a| usable(&a)) => Ok(text),
+        Some(authority) if authority.parse::<http::uri::Authority>().is_ok_and(|a| usable(&a)) => {
+            match address(&text) {
+                Some(_) => Ok(text),
+                None => Err(format!("`{text}` holds a character that an address cannot, a space perhaps")),
+            }
+        }
         _ => Err(format!("`{text}` is not an http, https or h2c address")),
+    }
+}
+
+/// Where an upstream is, with `http` for `h2c`; none where it is no address as a whole.
+pub fn address(upstream: &str) -> Option<http::Uri> {
+    match upstream.strip_prefix("h2c://") {
+        Some(rest) => format!("http://{rest}").parse().ok(),
+        None => upstream.parse().ok(),
     }
 }
 

@@ -6,7 +6,7 @@
 pub const HELP: &str = "https://fencepost.dev/guides/policy#what-check-looks-for";
 
 /// Each rule by its stable name.
-pub const RULES: [(&str, &str); 69] = [
+pub const RULES: [(&str, &str); 70] = [
     ("ack-before-seal", "The sender is acknowledged before the outcome is sealed"),
     ("again-in-key", "The sequence of repetitions is also a key field"),
     ("allow-unused", "An allowance for a field that is not in the key"),
@@ -40,6 +40,7 @@ pub const RULES: [(&str, &str); 69] = [
     ("no-warehouse", "A planner or executor without a warehouse"),
     ("nobody", "Nobody could come in"),
     ("not-a-hash", "Not a SHA-256"),
+    ("order-without-source", "Requests of a whole route wait for each other"),
     ("overlapping-routes", "Two routes fit the same requests"),
     ("path-name", "A name that the path does not bind"),
     ("random-in-key", "A key field named like a value made for each try"),

@@ -64,9 +64,10 @@ pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Probl
     Ok(answered(call, &command, &reply)?.response())
 }
 
-/// How many bytes of duplicates' answers one batch is given: what a claim in a few words asks for again may be as long as
-/// a request, and a batch may ask for it a thousand times.
-const DUPLICATES_BYTES_MAX: usize = 16 << 20;
+/// How many bytes one batch is answered with, about: what a claim in a few words asks for again, or differs from, may be as
+/// long as a request, and a batch may do so a thousand times.
+const BATCH_BYTES_MAX: usize = 16 << 20;
+const BATCH_HEAD: &[u8] = b"{\"results\":[";
 
 /// `POST /v1/fences/batch`: decided in order, durable in one commit.
 pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
@@ -79,8 +80,7 @@ pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
         let good: Arc<[Command]> = good.into();
         let replies = call.app.fencepost.engine().ask_all(good.clone()).await?;
         let mut replies = good.iter().zip(&replies);
-        let mut spent = 0;
-        let mut body = b"{\"results\":[".to_vec();
+        let mut body = BATCH_HEAD.to_vec();
         for (index, parsed) in parsed.into_iter().enumerate() {
             if index > 0 {
                 body.push(b',');
@@ -88,12 +88,8 @@ pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
             let answer = parsed.and_then(|()| match replies.next() {
                 Some((command, reply)) => {
                     let target = told(call, command, reply)?;
-                    afford(reply, spent)?;
-                    let answer = reply::answer(call, target, reply)?;
-                    if matches!(reply, Reply::Duplicate { .. }) {
-                        spent += answer.body.len();
-                    }
-                    Ok(answer)
+                    afford(reply, body.len())?;
+                    reply::answer(call, target, reply)
                 }
                 None => Err(Problem::new(Code::Internal, "no reply")),
             });
@@ -109,18 +105,24 @@ pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
     .await
 }
 
-// Only a duplicate's answer may be kept back: nothing came of the claim, and the same again asks for it. The first one
-// never is, so that asking for fewer ends.
+// Only what came of nothing may be kept back, since the same again asks for it: a duplicate's receipt, and what is
+// different. The first one never is, so that asking for fewer ends.
 fn afford(reply: &Reply, spent: usize) -> Result<(), Problem> {
-    let Reply::Duplicate { fence, .. } = reply else { return Ok(()) };
-    let FenceState::Sealed { receipt, .. } = &fence.state else { return Ok(()) };
-    if spent == 0 || spent + receipt.body.len() <= DUPLICATES_BYTES_MAX {
-        return Ok(());
+    let left = BATCH_BYTES_MAX.saturating_sub(spent);
+    match reply {
+        Reply::Duplicate { fence, .. } => match &fence.state {
+            FenceState::Sealed { receipt, .. } if receipt.body.len() > left && spent > BATCH_HEAD.len() => {
+                let detail = "a duplicate, whose receipt is more than is left of this answer; claim fewer at once, the same again is safe";
+                Err(Problem::new(Code::TooLarge, detail))
+            }
+            _ => Ok(()),
+        },
+        Reply::Conflict(_) if left == 0 => {
+            let detail = "this key was first used with another body; claim fewer at once to be told the difference";
+            Err(Problem::new(Code::Conflict, detail))
+        }
+        _ => Ok(()),
     }
-    Err(Problem::new(
-        Code::TooLarge,
-        "a duplicate, whose receipt is more than is left of this answer; claim fewer at once, the same again is safe",
-    ))
 }
 
 fn commands(call: &Call, node: &Node<'_>) -> Result<Vec<Result<Command, Problem>>, Problem> {

@@ -134,7 +134,8 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Answer {
-        let (app, request) = (self.0.clone(), request.map(Body::new));
+        let (app, mut request) = (self.0.clone(), request.map(Body::new));
+        gateway::spell(request.uri_mut());
         let Some(methods) = methods(request.uri().path()) else {
             return Box::pin(async move { Ok(gateway::serve(app, request).await) });
         };

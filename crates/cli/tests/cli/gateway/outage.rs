@@ -38,6 +38,28 @@ fn what_waits_for_its_seal_is_not_done_again_by_the_node_that_did_it() {
 }
 
 #[test]
+fn what_is_under_way_past_its_lease_is_not_done_again_by_the_node_that_does_it() {
+    let mut postgres = Postgres::start();
+    let world = before_postgres(&postgres, &super::CHARGES.replace("lease: 500ms", "lease: 3s"));
+    let asked = post("/charges").key("k").json("{}");
+    world.upstream.say(Say::Hold(Box::new(said(201, "", "done"))));
+    let mut client = asked.begin(world.address());
+    world.upstream.until(1);
+    postgres.kill();
+    // No renewal gets through: its lease is over when the database is back, and the next renewal is mostly later than this.
+    std::thread::sleep(std::time::Duration::from_millis(3_100));
+    postgres.restart();
+    let told = until("the database is back", || Some(world.send(&asked)).filter(|answer| answer.status != 503));
+    told.problem(409, "in-flight");
+    assert_eq!(world.upstream.count(), 1, "nobody is let in beside it");
+    world.upstream.release();
+    let first = read(&mut client).unwrap();
+    assert_eq!((first.status, first.text().as_str()), (201, "done"), "it seals with the right of who came after it");
+    assert!(replayed(&world.send(&asked)));
+    assert_eq!(world.upstream.count(), 1);
+}
+
+#[test]
 fn without_its_store_nothing_leaves_and_an_outcome_is_sealed_once_it_is_back() {
     let mut postgres = Postgres::start();
     // Held, so that nobody else may act meanwhile: only the outcome itself ends the doubt.

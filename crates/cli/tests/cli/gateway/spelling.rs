@@ -47,6 +47,67 @@ routes:
 }
 
 #[test]
+fn a_route_takes_no_near_spelling_of_what_a_later_one_verifies() {
+    let world = World::new(
+        r#"
+scopes:
+  CHARGE: { key: [id], retain: 1h, lease: 500ms }
+routes:
+  - { match: "POST /shops/{shop}", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:Idempotency-Key" } }
+  - { match: "POST /shops/{shop}/pay", upstream: "UPSTREAM", scope: CHARGE, key: { id: "body:/id" }, tenant: pay, verify: { scheme: github, secrets: ["0123456789abcdef"] } }
+"#,
+    );
+    for (path, status) in [("/shops/7/pay", 401), ("/shops/7%2Fpay", 404), ("/shops/7%5cPay", 404)] {
+        let answer = world.send(&post(path).key("k").json(r#"{"id":"e"}"#));
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+    }
+    assert_eq!(world.upstream.count(), 0);
+    world.send(&post("/shops/a%2Fb").key("k").json("{}")).ok(201);
+    assert_eq!(world.upstream.last().target, "/shops/a%2Fb");
+}
+
+#[test]
+fn a_character_of_a_match_and_its_code_are_one() {
+    let world = World::new(
+        r#"
+scopes:
+  CHARGE: { key: [id], retain: 1h, lease: 500ms }
+routes:
+  - { match: "POST /orders:refund", upstream: "UPSTREAM", scope: CHARGE, key: { id: "body:/id" }, tenant: pay, verify: { scheme: github, secrets: ["0123456789abcdef"] } }
+  - { match: "POST /café", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:Idempotency-Key" } }
+  - { match: "POST /{*all}", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:Idempotency-Key" } }
+"#,
+    );
+    for path in ["/orders:refund", "/orders%3Arefund"] {
+        world.send(&post(path).key("k").json(r#"{"id":"e"}"#)).problem(401, "bad-signature");
+    }
+    world.send(&post("/Caf%C3%A9").key("k").json("{}")).problem(404, "not-found");
+    world.send(&post("/caf%C3%A9").key("k").json("{}")).ok(201);
+    assert_eq!((world.upstream.count(), world.upstream.last().target.as_str()), (1, "/caf%C3%A9"));
+}
+
+#[test]
+fn a_path_of_ours_is_ours_in_every_spelling_of_its_letters() {
+    let world = World::new(
+        r#"
+scopes:
+  CHARGE: { key: [id], retain: 1h, lease: 500ms }
+routes:
+  - { match: "POST /{*all}", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:Idempotency-Key" } }
+"#,
+    );
+    for (path, coded) in
+        [("/metrics", "/%6Detrics"), ("/healthz", "/health%7A?a=%62"), ("/admin/policy", "/%61dmin/policy")]
+    {
+        let (ours, same) = (world.send(&ask("GET", path)), world.send(&ask("GET", coded)));
+        assert_eq!((same.status, same.header("content-type")), (ours.status, ours.header("content-type")), "{coded}");
+    }
+    world.send(&post("/v1/fences/%63laim").key("k").json("[]")).problem(400, "malformed-request");
+    world.send(&ask("DELETE", "/%6Detrics")).problem(405, "method-not-allowed");
+    assert_eq!(world.upstream.count(), 0);
+}
+
+#[test]
 fn headers_of_ours_are_not_taken_from_a_client_in_another_spelling() {
     let world = World::charges();
     let asked = post("/charges").key("k").header("Fencepost_Tenant: other").header("Idempotency_Key: mine").json("{}");

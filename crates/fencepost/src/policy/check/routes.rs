@@ -96,7 +96,10 @@ fn route_scope(lints: &mut Lints<'_>, route: &Route, understood: &Understood<'_>
 }
 
 fn route_alone(lints: &mut Lints<'_>, route: &Route) {
-    for (field, from, mark) in &route.key {
+    let key = route.key.iter().map(|(field, from, mark)| (field.as_str(), from, mark));
+    let order = route.order.iter().map(|from| ("order", from, &route.order_mark));
+    let source = route.source.iter().map(|from| ("source", from, &route.source_mark));
+    for (field, from, mark) in key.chain(order).chain(source) {
         if let Origin::Path(name) = from
             && !route.pattern.names().any(|known| known == name)
         {
@@ -104,6 +107,11 @@ fn route_alone(lints: &mut Lints<'_>, route: &Route) {
             let message = format!("`{field}` comes from `path:{name}`, but `match` has no `{{{name}}}`");
             lints.error(mark, "path-name", message, near(name, &known));
         }
+    }
+    if route.order.is_some() && route.source.is_none() {
+        let message = "`order` without `source`: all requests of this route wait for each other".to_owned();
+        let fix = "name what has an order of its own: `source: \"body:/…\"`";
+        lints.warning(&route.order_mark, "order-without-source", message, fix);
     }
     if let Some(method) = route.pattern.method.as_deref().filter(|method| READS.contains(method)) {
         let message = format!("{method} passes through without a fence, so this route's key is never used");

@@ -246,6 +246,30 @@ fn what_a_route_puts_into_a_key_is_judged_by_its_name_too() {
 fn a_path_field_is_bound_by_the_match() {
     let rest = "scope: S, key: {id: \"path:id\", kind: \"const:x\"}";
     rule("error path-name", &routes(&[("POST /a/{di}", rest)]), &routes(&[("POST /a/{id}", rest)]));
+    for more in ["source: \"path:id\"", "source: \"body:/of\", order: \"path:id\""] {
+        let rest = format!("{KEY}, {more}");
+        rule("error path-name", &routes(&[("POST /a/{di}", &rest)]), &routes(&[("POST /a/{id}", &rest)]));
+    }
+}
+
+#[test]
+fn a_finding_about_order_or_source_stands_where_they_do() {
+    let at = |more: &str| {
+        let text = "scopes: {S: {key: [id]}}\nroutes:\n- match: POST /a\n  upstream: http://h:1\n  scope: S\n";
+        rules(&check::check("p.yml", &format!("{text}  key: {{id: \"body:/id\"}}\n{more}\n")))
+    };
+    assert_eq!(at("  order: path:n\n  source: body:/of"), ["7 error path-name"]);
+    assert_eq!(at("  order: body:/n\n  source: path:of"), ["8 error path-name"]);
+    assert_eq!(at("  timeout: 1s\n  order: body:/n"), ["8 warning order-without-source"]);
+}
+
+#[test]
+fn an_order_without_a_source_is_a_warning() {
+    let with = |more: &str| routes(&[("POST /a", &format!("{KEY}, {more}"))]);
+    let alone = with("order: \"body:/n\"");
+    rule("warning order-without-source", &alone, &with("order: \"body:/n\", source: \"body:/of\""));
+    // One lane may be meant.
+    rule("warning order-without-source", &alone, &with("order: \"body:/n\", source: \"const:all\""));
 }
 
 #[test]

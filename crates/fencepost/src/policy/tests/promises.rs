@@ -207,7 +207,9 @@ fn a_route_where_fencepost_itself_answers_is_never_reached() {
 
 #[test]
 fn an_upstream_is_an_address_that_can_be_reached_and_a_key_is_no_whole_body() {
-    for upstream in ["http://h:99999", "http://h:0", "http://h:1/../x"] {
+    for upstream in
+        ["http://h:99999", "http://h:0", "http://h:1/../x", "http://h:1/ ", "h2c://h:1/my app", "https://h/<env>"]
+    {
         let text = one("").replace("http://h:1", upstream);
         assert!(finding::has_errors(&check::check("p.yml", &text)), "{upstream}");
     }

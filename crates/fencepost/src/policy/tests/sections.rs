@@ -28,6 +28,7 @@ routes:
       action: query:action
     verify: { scheme: github, secrets: [the old one, the new one], tolerance: 1m }
     order: body:/number
+    source: body:/repository/id
 "#,
     );
     let told: Vec<&str> = policy.findings.iter().map(|finding| finding.rule).collect();

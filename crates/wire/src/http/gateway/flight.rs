@@ -11,13 +11,20 @@ use fencepost::{
     engine,
     policy::routes::{OnError, Origin},
 };
-use fencepost_kernel::{Command, FenceKey, Millis, Reply, fence::Source, json};
+use fencepost_kernel::{
+    Command, Millis, Reply,
+    command::{Release, Seal},
+    fence::Source,
+    json,
+    key::Target,
+};
 use http::{HeaderMap, HeaderValue, StatusCode, header, response::Parts};
 use http_body_util::BodyExt;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     Entry,
+    aloft::Aloft,
     headers::{self, EFFECT_ID, Leaving, OUTCOME},
     key,
     large::Large,
@@ -47,6 +54,8 @@ pub(super) struct Flight {
     pub(super) call: Call,
     pub(super) entry: Arc<Entry>,
     pub(super) claim: Claim,
+    /// Under way here until it is settled; shared with whoever seals it later.
+    pub(super) aloft: Arc<Aloft>,
     /// What the effect comes from, for the log.
     pub(super) source: Option<Source>,
     /// Its place among the requests under way.
@@ -206,7 +215,7 @@ impl Flight {
 
     async fn release(&self) {
         let target = self.claim.target().clone();
-        let release = fencepost_kernel::command::Release { target, token: self.claim.token() };
+        let release = Release { target, token: self.aloft.token() };
         // A store that does not answer now lets the lease run out: the key is free later, and never twice.
         if let Ok(reply) = self.engine().ask(&Command::Release(release)).await {
             let told = Told { op: "release", effect_id: None, source: self.source() };
@@ -216,14 +225,15 @@ impl Flight {
 
     /// Seals, and gives the time until which duplicates are answered.
     async fn seal(&self, effect_id: String, receipt: Bytes) -> Result<Millis, Problem> {
-        let seal = self.claim.sealing(effect_id.clone(), receipt);
-        let reply = match self.engine().ask(&seal).await {
+        let target = self.claim.target().clone();
+        let outcome = Outcome { target, effect_id: effect_id.clone(), receipt, aloft: self.aloft.clone() };
+        let reply = match outcome.seal(self.engine()).await {
             Ok(reply) => reply,
             Err(_) => {
                 // The effect happened. Whoever asked hears that the store is down; the outcome is not given up.
                 let app = &self.call.app;
-                app.gateway.unsealed().insert(self.claim.target().key);
-                app.gateway.go_on(seal_later(app.clone(), self.claim.target().key, seal));
+                self.aloft.done();
+                app.gateway.go_on(outcome.seal_later(app.clone()));
                 return Err(unconfirmed());
             }
         };
@@ -250,25 +260,46 @@ pub(super) fn unconfirmed() -> Problem {
     Problem::new(Code::StoreUnavailable, detail).retry_after(1)
 }
 
-// Also past the lease: the seal still counts while nobody else was let in, and is refused otherwise. This node lets nobody
-// in meanwhile; another one may.
-async fn seal_later(app: Arc<App>, key: FenceKey, seal: Command) {
-    let engine = app.fencepost.engine();
-    let reply = loop {
-        tokio::time::sleep(SEAL_AGAIN).await;
-        match engine.ask(&seal).await {
-            Err(engine::Error::Unavailable(_) | engine::Error::Unknown(_)) => {}
-            outcome => break outcome,
+/// What has happened, on its way to the store.
+struct Outcome {
+    target: Target,
+    effect_id: String,
+    receipt: Bytes,
+    aloft: Arc<Aloft>,
+}
+
+impl Outcome {
+    async fn seal(&self, engine: &Engine) -> Result<Reply, engine::Error> {
+        loop {
+            let (target, token) = (self.target.clone(), self.aloft.token());
+            let (effect_id, receipt) = (self.effect_id.clone(), self.receipt.clone());
+            let reply = engine.ask(&Command::Seal(Seal { target, token, effect_id, receipt })).await?;
+            // Refused for somebody who was let in here meanwhile, and left it to us.
+            if self.aloft.token() == token || !matches!(reply, Reply::FencedOff { .. }) {
+                return Ok(reply);
+            }
         }
-    };
-    app.gateway.unsealed().remove(&key);
-    let (level, msg) = match reply {
-        Ok(Reply::Sealed { .. }) => (Level::Info, "an outcome was recorded late"),
-        _ => (Level::Error, "an outcome could not be recorded: the effect may happen again"),
-    };
-    let decision = reply.as_ref().map_or("stopped", Reply::decision);
-    let line = app.log.line(level, engine.now().0, msg).text("decision", decision);
-    drop(line.text("idempotency_key", &key.to_string()));
+    }
+
+    // Also past the lease: the seal still counts while nobody else was let in, and is refused otherwise. This node lets nobody
+    // in meanwhile; another one may.
+    async fn seal_later(self, app: Arc<App>) {
+        let engine = app.fencepost.engine();
+        let reply = loop {
+            tokio::time::sleep(SEAL_AGAIN).await;
+            match self.seal(engine).await {
+                Err(engine::Error::Unavailable(_) | engine::Error::Unknown(_)) => {}
+                outcome => break outcome,
+            }
+        };
+        let (level, msg) = match reply {
+            Ok(Reply::Sealed { .. }) => (Level::Info, "an outcome was recorded late"),
+            _ => (Level::Error, "an outcome could not be recorded: the effect may happen again"),
+        };
+        let decision = reply.as_ref().map_or("stopped", Reply::decision);
+        let line = app.log.line(level, engine.now().0, msg).text("decision", decision);
+        drop(line.text("idempotency_key", &self.target.key.to_string()));
+    }
 }
 
 fn unanswered(failed: &Failed, meant: OnError) -> Problem {

@@ -2,6 +2,7 @@
 //! and answers everyone else with the first one's answer. Never lets a write pass that it could not fence.
 //! Called for every path that is none of Fencepost's own.
 
+mod aloft;
 mod flight;
 mod headers;
 mod key;
@@ -14,8 +15,7 @@ mod table;
 mod upstream;
 
 use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -26,13 +26,13 @@ use fencepost::{
     verify,
 };
 use fencepost_kernel::{
-    Command, FenceKey, Reply,
+    Command, Reply,
     body::Body as Compared,
     command,
     fence::{self, Source},
     key::Target,
 };
-use http::{HeaderMap, HeaderValue, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Uri, header, request::Parts};
 use http_body::Body as _;
 use tokio::{
     runtime::Handle,
@@ -41,6 +41,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
+    aloft::{Known, Sky},
     flight::{Flight, fenced},
     headers::Leaving,
     key::Places,
@@ -73,27 +74,24 @@ pub struct Gateway {
     /// Effects under way whose client has gone, and the word that ends them.
     flights: TaskTracker,
     over: CancellationToken,
-    /// Keys whose effect has happened, and whose seal the store has not taken yet.
-    unsealed: Mutex<HashSet<FenceKey>>,
+    /// Every effect that this node has under way, or whose seal the store has not taken yet.
+    sky: Sky,
 }
 
 impl Gateway {
-    /// A gateway under a policy; fails where the policy names authorities that cannot be read.
+    /// A gateway under a policy; fails where the policy names authorities that cannot be read, or an upstream that is
+    /// no address.
     pub fn new(policy: Arc<Policy>) -> Result<Self, String> {
         Ok(Self {
-            upstreams: Upstreams::new(&policy.gateway)?,
-            table: RwLock::new(Arc::new(Table::new(policy.clone()))),
+            upstreams: Upstreams::new(&policy.gateway).map_err(|why| format!("gateway.ca: {why}"))?,
+            table: RwLock::new(Arc::new(Table::new(policy.clone())?)),
             queues: Queues::default(),
             places: Arc::new(Semaphore::new(policy.gateway.in_flight_max)),
             reads: Arc::new(Semaphore::new(policy.gateway.in_flight_max)),
             flights: TaskTracker::new(),
             over: CancellationToken::new(),
-            unsealed: Mutex::default(),
+            sky: Sky::default(),
         })
-    }
-
-    fn unsealed(&self) -> MutexGuard<'_, HashSet<FenceKey>> {
-        self.unsealed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until every effect under way has its outcome, or the time is over; then lets go of the rest, whose leases
@@ -120,26 +118,26 @@ impl Gateway {
     }
 
     // A policy that came into force makes a new table; requests under way keep theirs.
-    fn table(&self, policy: &Arc<Policy>) -> Arc<Table> {
+    fn table(&self, policy: &Arc<Policy>) -> Result<Arc<Table>, Problem> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner).clone();
         if Arc::ptr_eq(&table.policy, policy) {
-            return table;
+            return Ok(table);
         }
-        let table = Arc::new(Table::new(policy.clone()));
+        let unfit = |_| Problem::new(Code::Internal, "the policy in force has a route that leads nowhere");
+        let table = Arc::new(Table::new(policy.clone()).map_err(unfit)?);
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table.clone();
-        table
+        Ok(table)
     }
 }
 
-/// Any request that is for none of our own paths.
+/// Any request that is for none of our own paths, its path spelled.
 pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
-    let (mut parts, body) = request.into_parts();
-    spell(&mut parts);
+    let (parts, body) = request.into_parts();
     let policy = app.policy();
-    let table = app.gateway.table(&policy);
     let trace = TraceId::of(parts.headers.get("traceparent"));
     let path = parts.uri.path().to_owned();
     let answer = async {
+        let table = app.gateway.table(&policy)?;
         match table.fit(&parts.method, &path) {
             Fit::None => Err(call::nothing_here()),
             Fit::OtherMethod => Err(call::not_for(&parts.method)),
@@ -168,11 +166,12 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
 }
 
 /// Gives one path one spelling: a letter may be written `%61`, and what is behind the gateway reads it as the letter.
-fn spell(parts: &mut Parts) {
-    let Some(path) = table::spelled(parts.uri.path()) else { return };
-    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    if let Ok(uri) = format!("{path}{query}").parse() {
-        parts.uri = uri;
+/// Before our own paths are looked for: they come first in every spelling.
+pub(super) fn spell(uri: &mut Uri) {
+    let Some(path) = table::spelled(uri.path()) else { return };
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    if let Ok(spelled) = format!("{path}{query}").parse() {
+        *uri = spelled;
     }
 }
 
@@ -220,7 +219,7 @@ async fn act(call: Call, entry: Arc<Entry>, claim: command::Claim, turn: Option<
     let engine = call.app.fencepost.engine();
     let told = claim.source.clone();
     // Its lease may be over: whoever is let in now would do it a second time.
-    if call.app.gateway.unsealed().contains(&target.key) {
+    if call.app.gateway.sky.known(&target.key) == Some(Known::Done) {
         return Err(flight::unconfirmed());
     }
     let reply = engine.claim(&Command::Claim(claim), wait).await?;
@@ -234,11 +233,19 @@ async fn act(call: Call, entry: Arc<Entry>, claim: command::Claim, turn: Option<
     let source = told.as_ref().map(|source| (source.kind.as_str(), source.id.as_str()));
     record(&call, &target, &reply, &Told { op: "claim", effect_id, source });
     match reply {
-        Reply::New(granted) => {
-            let claim = Claim::granted(engine, target, granted, lease_ms);
-            let place = Gateway::place(&call.app.gateway.places);
-            Ok(Flight { call, entry, claim, source: told, place: None, _turn: turn }.fly(place).await)
-        }
+        Reply::New(granted) => match call.app.gateway.sky.lift(target.key, granted.token) {
+            Ok(aloft) => {
+                let (claim, aloft) = (Claim::granted(engine, target, granted, lease_ms), Arc::new(aloft));
+                let place = Gateway::place(&call.app.gateway.places);
+                Ok(Flight { call, entry, claim, aloft, source: told, place: None, _turn: turn }.fly(place).await)
+            }
+            // Its lease ran out here, since the store was away, and it is still under way.
+            Err(Known::Done) => Err(flight::unconfirmed()),
+            Err(Known::UnderWay) => {
+                let lease_expires = granted.lease_expires;
+                Err(reply::refusal(&call, &target, &Reply::InFlight { lease_expires }))
+            }
+        },
         Reply::Duplicate { fence, .. } => {
             call.app.metrics.dropped(&entry.endpoint, &target.tenant);
             replay::answer(&call.app, &entry, &target, &fence).await

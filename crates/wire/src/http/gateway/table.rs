@@ -7,7 +7,8 @@ use std::time::Duration;
 use fencepost::policy::{
     Policy,
     identity::{Identity, Role, Warehouses},
-    routes::{Origin, Route},
+    near::Near,
+    routes::{self, Origin, Route},
 };
 use http::{HeaderName, HeaderValue, Method, StatusCode, uri};
 
@@ -20,6 +21,8 @@ pub(super) struct Table {
 /// One route with what follows from it.
 pub(super) struct Entry {
     pub(super) route: Route,
+    /// Which paths a careless server may read as its own.
+    near: Near,
     /// Its `match`, as it is counted and logged.
     pub(super) endpoint: Arc<str>,
     pub(super) scheme: uri::Scheme,
@@ -52,10 +55,15 @@ pub(super) enum Fit<'p> {
 }
 
 impl Table {
-    pub(super) fn new(policy: Arc<Policy>) -> Self {
-        // What cannot be an address was refused when the policy was read.
-        let entries = policy.routes.iter().filter_map(|route| entry(&policy, route)).map(Arc::new).collect();
-        Self { policy, entries }
+    /// Fails where a route has no address: without it, a wider one would take its requests. A policy that was read from
+    /// a file has none such.
+    pub(super) fn new(policy: Arc<Policy>) -> Result<Self, String> {
+        let entries = policy.routes.iter().map(|route| {
+            let unfit = || format!("the route {} has no usable upstream: {}", route.pattern, route.upstream);
+            entry(&policy, route).map(Arc::new).ok_or_else(unfit)
+        });
+        let entries = entries.collect::<Result<_, _>>()?;
+        Ok(Self { policy, entries })
     }
 
     /// The first route that takes a request.
@@ -69,13 +77,13 @@ impl Table {
         for (index, entry) in self.entries.iter().enumerate() {
             let pattern = &entry.route.pattern;
             let Some(bound) = pattern.bind(path) else { continue };
-            let wanted = pattern.method.as_deref().is_none_or(|wanted| wanted == method.as_str());
+            let wanted = pattern.takes(method.as_str());
             match (reads, wanted) {
                 (true, true) => return Fit::Passing(entry),
                 // Another route may be for reads; without one, they go where the path's writes go.
                 (true, false) if matches!(fit, Fit::None) => fit = Fit::Passing(entry),
                 (true, false) => {}
-                (false, true) if self.stricter(index, method, path) => return Fit::None,
+                (false, true) if self.disputed(index, method, path) => return Fit::None,
                 (false, true) => return Fit::Fenced(entry, bound),
                 (false, false) => fit = Fit::OtherMethod,
             }
@@ -83,28 +91,38 @@ impl Table {
         fit
     }
 
-    /// Whether a route before this one would take the path in another spelling that many servers read as the same: a
-    /// wide route must not let in what a narrow one verifies.
-    fn stricter(&self, index: usize, method: &Method, path: &str) -> bool {
-        let near = nearest(path);
-        self.entries[..index].iter().any(|earlier| {
-            let pattern = &earlier.route.pattern;
-            pattern.method.as_deref().is_none_or(|wanted| wanted == method.as_str())
-                && pattern.in_lower_case().bind(&near).is_some()
+    /// Whether another route would take the path in a spelling that many servers read as the same: none must let in
+    /// what another verifies, or fences in its own way.
+    fn disputed(&self, index: usize, method: &Method, path: &str) -> bool {
+        let (entry, near) = (&self.entries[index], Near::of(path));
+        let own = entry.near.covers(&near);
+        self.entries.iter().enumerate().any(|(at, other)| {
+            if at == index || !other.route.pattern.takes(method.as_str()) || !other.near.covers(&near) {
+                return false;
+            }
+            let (asked, wanted) = (&entry.route.verify, &other.route.verify);
+            let bypassed = wanted.is_some() && wanted != asked;
+            let wider = other.near.covers(&entry.near);
+            if at < index {
+                // A policy may name two spellings of one path, or one apart because it is verified.
+                let named = wider && entry.near.covers(&other.near);
+                bypassed || (wanted == asked && !named)
+            } else if other.route.pattern.bind(path).is_some() {
+                // As written it is for both, and the first takes it; as read, perhaps only for the one that verifies.
+                bypassed && !own
+            } else {
+                // As read it may be for both, too. One that takes all of the first one's paths is not meant for them.
+                !own || (bypassed && !wider)
+            }
         })
     }
 }
 
-// What a careless server may read a path as: coded slashes are slashes, nothing counts behind a semicolon, and neither do
-// case and empty segments.
-fn nearest(path: &str) -> String {
-    let decoded = path.to_ascii_lowercase().replace("%2f", "/").replace("%5c", "/").replace("%3b", ";");
-    let cut = decoded.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
-    cut.filter(|segment| !segment.is_empty()).fold(String::new(), |near, segment| near + "/" + segment)
-}
-
 /// A path with every letter, digit, `-`, `.`, `_` and `~` written as itself; none where it is already.
 pub(super) fn spelled(path: &str) -> Option<String> {
+    if !path.contains('%') {
+        return None;
+    }
     let mut out = String::new();
     let mut rest = path;
     while let Some((plain, coded)) = rest.split_once('%') {
@@ -128,8 +146,7 @@ pub(super) fn spelled(path: &str) -> Option<String> {
 
 fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
     let h2c = route.upstream.starts_with("h2c://");
-    let address = if h2c { route.upstream.replacen("h2c", "http", 1) } else { route.upstream.clone() };
-    let uri::Parts { scheme, authority, path_and_query, .. } = address.parse::<uri::Uri>().ok()?.into_parts();
+    let uri::Parts { scheme, authority, path_and_query, .. } = routes::address(&route.upstream)?.into_parts();
     let (scheme, authority) = (scheme?, authority?);
     let prefix = path_and_query.map(|path| path.path().trim_end_matches('/').to_owned()).unwrap_or_default();
     let signer = route.signer().map(|tenant| Arc::new(Identity::new(tenant, [Role::Partner], Warehouses::All)));
@@ -149,6 +166,7 @@ fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
         replay_header,
         timeout: route.timeout.unwrap_or(policy.gateway.timeout),
         reads_json: origins.into_iter().any(|origin| matches!(origin, Origin::Body(_))),
+        near: Near::from(&route.pattern),
         route: route.clone(),
     })
 }
@@ -168,7 +186,7 @@ mod tests {
              - { match: \"POST /{*all}\", upstream: \"http://127.0.0.1:1\", scope: API_WRITE,\n    \
                  key: { method: \"request:method\", path: \"request:path\", idempotency_key: \"body:/id\" } }\n",
         );
-        let table = Table::new(Arc::new(policy.unwrap()));
+        let table = Table::new(Arc::new(policy.unwrap())).unwrap();
         let taken = |path: &str| match table.fit(&Method::POST, path) {
             Fit::Fenced(entry, _) => Some(entry.signer.is_some()),
             _ => None,
@@ -178,6 +196,96 @@ mod tests {
             assert_eq!(taken(near), None, "{near}");
         }
         assert_eq!(taken("/hooks/other"), Some(false));
+    }
+
+    /// The route, by its place in the file, that takes a POST.
+    fn taken(routes: &[(&str, &str)], path: &str) -> Option<usize> {
+        let mut text = "scopes: {S: {key: [id]}}\nroutes:\n".to_owned();
+        for (pattern, more) in routes {
+            text += &format!(
+                "- {{match: \"{pattern}\", upstream: \"http://h:1\", scope: S, key: {{id: \"body:/id\"}}{more}}}\n"
+            );
+        }
+        let table = Table::new(Arc::new(Policy::parse("p.yml", &text).unwrap())).unwrap();
+        match table.fit(&Method::POST, path) {
+            Fit::Fenced(taken, _) => table.entries.iter().position(|entry| Arc::ptr_eq(entry, taken)),
+            _ => None,
+        }
+    }
+
+    const VERIFIED: &str = ", tenant: t, verify: {scheme: github, secrets: [long enough]}";
+
+    #[test]
+    fn a_route_takes_no_near_spelling_of_a_later_one() {
+        let shops = [("POST /shops/{shop}", ""), ("POST /shops/{shop}/stripe", VERIFIED)];
+        for (path, wanted) in [
+            ("/shops/7", Some(0)),
+            ("/shops/a%2Fb", Some(0)),
+            ("/shops/7/stripe", Some(1)),
+            ("/shops/7%2Fstripe", None),
+            ("/shops/7%5CStripe", None),
+        ] {
+            assert_eq!(taken(&shops, path), wanted, "{path}");
+        }
+        let cased = |more| [("POST /a/{x}", ""), ("POST /A/pay", more)];
+        for (path, verified, plain) in
+            [("/a/x", Some(0), Some(0)), ("/a/pay", None, Some(0)), ("/A/pay", Some(1), None)]
+        {
+            assert_eq!((taken(&cased(VERIFIED), path), taken(&cased(""), path)), (verified, plain), "{path}");
+        }
+        // Also where the later one would take the path as it is written.
+        let wide = [("POST /shops/{shop}", ""), ("POST /{*all}", VERIFIED)];
+        for (path, wanted) in [("/shops/7", Some(0)), ("/shops/7%2Fstripe", None), ("/shops/7/stripe", Some(1))] {
+            assert_eq!(taken(&wide, path), wanted, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_later_route_for_more_of_the_same_takes_nothing_from_the_one_before() {
+        for later in ["POST /Orders/{*rest}", "POST /{*all}", "POST /ORDERS/{number}", "POST /orders/{id}/"] {
+            assert_eq!(taken(&[("POST /orders/{id}", ""), (later, "")], "/orders/7"), Some(0), "{later}");
+        }
+        let both = |first: &str| {
+            let slashed = [("POST /orders/", first), ("POST /orders", "")];
+            (taken(&slashed, "/orders/"), taken(&slashed, "/orders"))
+        };
+        assert_eq!((both(""), both(VERIFIED)), ((Some(0), Some(1)), (Some(0), None)));
+        let coded = [("POST /orders/{id}", ""), ("POST /{*all}", "")];
+        assert_eq!(taken(&coded, "/orders/a%2Fb"), Some(0));
+    }
+
+    #[test]
+    fn a_character_and_its_code_are_one() {
+        let narrow = [("POST /orders:refund", VERIFIED), ("POST /{*all}", "")];
+        for (path, wanted) in [
+            ("/orders:refund", Some(0)),
+            ("/orders%3Arefund", Some(0)),
+            ("/orders%3arefund", Some(0)),
+            ("/Orders%3Arefund", None),
+            ("/orders%3Arefund/", None),
+            ("/orders%253Arefund", Some(1)),
+        ] {
+            assert_eq!(taken(&narrow, path), wanted, "{path}");
+        }
+        let coded = [("POST /hooks/café/%70ay", VERIFIED), ("POST /{*all}", "")];
+        for (path, wanted) in [
+            ("/hooks/caf%C3%A9/pay", Some(0)),
+            ("/hooks/caf%c3%a9/pay", Some(0)),
+            ("/hooks/caf%C3%A9%2Fpay", None),
+            ("/hooks/caf%C3%89/pay", None),
+            ("/hooks/caf%E9/pay", Some(1)),
+        ] {
+            assert_eq!(taken(&coded, path), wanted, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_route_without_an_address_is_not_passed_over() {
+        let text = "scopes: {S: {key: [id]}}\nroutes:\n\
+                    - {match: POST /a, upstream: \"http://h:1\", scope: S, key: {id: \"body:/id\"}}\n";
+        let mut policy = Policy::parse("p.yml", text).unwrap();
+        policy.routes[0].upstream += "/my app";
+        assert!(Table::new(Arc::new(policy)).err().unwrap().contains("POST /a"));
     }
 
     #[test]

@@ -1,0 +1,107 @@
+//! The effects that this node has under way, by key. While a store is away a lease may run out under one of them: whoever is
+//! let in then must not have the effect a second time, and the first one seals with the right that it was given.
+//! Used by the gateway between a claim and its settling.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use fencepost_kernel::{FenceKey, fence::Token};
+
+/// Every effect under way.
+#[derive(Clone, Default)]
+pub(super) struct Sky(Arc<Mutex<HashMap<FenceKey, Arc<State>>>>);
+
+struct State {
+    /// The latest that was given for the key.
+    token: AtomicU64,
+    /// It has happened, and the store does not take its seal.
+    done: AtomicBool,
+}
+
+/// What is known of an effect under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Known {
+    UnderWay,
+    Done,
+}
+
+impl State {
+    fn known(&self) -> Known {
+        if self.done.load(Ordering::Acquire) { Known::Done } else { Known::UnderWay }
+    }
+}
+
+impl Sky {
+    fn states(&self) -> MutexGuard<'_, HashMap<FenceKey, Arc<State>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is under way for a key, if anything.
+    pub(super) fn known(&self, key: &FenceKey) -> Option<Known> {
+        self.states().get(key).map(|state| state.known())
+    }
+
+    /// Begins an effect with the right that was just given. Where one is under way, that one gets it.
+    pub(super) fn lift(&self, key: FenceKey, token: Token) -> Result<Aloft, Known> {
+        match self.states().entry(key) {
+            Entry::Occupied(state) => {
+                state.get().token.fetch_max(token.0, Ordering::AcqRel);
+                Err(state.get().known())
+            }
+            Entry::Vacant(place) => {
+                let state = State { token: AtomicU64::new(token.0), done: AtomicBool::new(false) };
+                let state = place.insert(Arc::new(state)).clone();
+                Ok(Aloft { sky: self.clone(), key, state })
+            }
+        }
+    }
+}
+
+/// An effect under way, until it is dropped.
+pub(super) struct Aloft {
+    sky: Sky,
+    key: FenceKey,
+    state: Arc<State>,
+}
+
+impl Aloft {
+    /// The token to settle it with.
+    pub(super) fn token(&self) -> Token {
+        Token(self.state.token.load(Ordering::Acquire))
+    }
+
+    /// It has happened, and the store does not take its seal.
+    pub(super) fn done(&self) {
+        self.state.done.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Aloft {
+    fn drop(&mut self) {
+        self.sky.states().remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_effect_a_key_and_the_first_gets_the_right_of_the_second() {
+        let (sky, key) = (Sky::default(), FenceKey([7; 32]));
+        let Ok(first) = sky.lift(key, Token(1)) else { panic!("nothing is under way") };
+        assert_eq!(sky.lift(key, Token(5)).err(), Some(Known::UnderWay));
+        assert_eq!(sky.lift(key, Token(3)).err(), Some(Known::UnderWay));
+        assert_eq!(first.token(), Token(5));
+        first.done();
+        assert_eq!(sky.known(&key), Some(Known::Done));
+        drop(first);
+        assert_eq!(sky.known(&key), None);
+        assert!(sky.lift(key, Token(9)).is_ok_and(|aloft| aloft.token() == Token(9)));
+    }
+}
