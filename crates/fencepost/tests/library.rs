@@ -6,6 +6,8 @@
 mod dispatch_auditor;
 #[path = "library/dispatch_bounds.rs"]
 mod dispatch_bounds;
+#[path = "library/dispatch_drain.rs"]
+mod dispatch_drain;
 #[path = "library/dispatch_liar.rs"]
 mod dispatch_liar;
 #[path = "library/dispatch_lives.rs"]

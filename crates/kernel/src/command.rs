@@ -186,10 +186,12 @@ pub struct Also {
     pub append: Option<Append>,
     /// Rows that go, whatever they hold.
     pub drops: Vec<RowKey>,
+    /// Lanes that who drives them must look at once this is durable, however the asker fares. Not for the store.
+    pub news: Vec<LaneId>,
 }
 
 impl Also {
-    /// Whether there is nothing.
+    /// Whether there is nothing for the store.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty() && self.append.is_none() && self.drops.is_empty()
     }

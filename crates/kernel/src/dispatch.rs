@@ -17,7 +17,8 @@ use crate::{
     fence::{Fence, Phase, Receipt, Record, State, forgotten_at},
     key::{LaneId, RowKey},
     lane::{
-        Append, Cancelled, DeadLetter, Entry, Fate, Lane, Original, Owner, Place, Route, Transport, published, unplaced,
+        Append, Cancelled, DeadLetter, Driving, Entry, Fate, Lane, Original, Owner, Place, Route, Transport, published,
+        unplaced,
     },
     time::Millis,
 };
@@ -137,7 +138,7 @@ fn follow_append(route: &Route, members: &Members, rows: &impl Rows, add: &mut i
 
 // An entry for the end of a route's lane. The route must still be the one when it is appended.
 fn append(
-    route: &Route,
+    route: &Arc<Route>,
     entry: Arc<Entry>,
     told_in: RowKey,
     members: &Members,
@@ -152,9 +153,9 @@ fn append(
     let begin = || Lane::begun(route.planner.clone(), route.place(), entry.published);
     let mut own = known.map_or_else(begin, |lane| Lane::clone(lane));
     let driven = match driver(route, &mut own.owner, members) {
-        Driver::Me => Some(own.owner.epoch),
+        Driver::Me => Some(Driving { epoch: own.owner.epoch, route: route.clone() }),
         Driver::Other(node) => {
-            tell(&node, lane, rows, decision);
+            poke(&node, lane, rows, decision);
             None
         }
         Driver::Nobody => None,
@@ -165,8 +166,14 @@ fn append(
     decision.also.append = Some(Append { lane, entry, told_in, driven });
 }
 
-// A word to a node about a lane that it drives. One node alone needs none.
+// Whoever drives a lane must look at it: this process once it is durable, another node when it hears the word.
 fn tell(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
+    decision.also.news.push(lane);
+    poke(node, lane, rows, decision);
+}
+
+// A word to a node about a lane that it drives. One node alone needs none.
+fn poke(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
     let poke = RowKey::poke(node, lane);
     match rows.row(&poke) {
         _ if node.is_empty() => {}
@@ -245,7 +252,9 @@ fn cancel(
             Place::Executor(_) => Original::InFlight,
             // Whether an attempt at the head is under way at this moment is nowhere written down: it may be.
             Place::Warehouse(_) if seq > own.settled + 1 => Original::Undelivered,
-            Place::Warehouse(_) if came_after_pause(own, fence) => Original::Undelivered,
+            Place::Warehouse(_) if sealed_at(fence).is_some_and(|at| came_after_pause(own, at)) => {
+                Original::Undelivered
+            }
             Place::Warehouse(_) => Original::InFlight,
         },
     };
@@ -261,23 +270,32 @@ fn cancel(
 const PAUSE_HEARD_MS: u64 = 1_000;
 
 // What was published into a lane that stood still was never tried. What was there before may be on its way.
-fn came_after_pause(lane: &Lane, fence: &Fence) -> bool {
+fn came_after_pause(lane: &Lane, published: Millis) -> bool {
     let heard_ms = if lane.owner.node.is_empty() { 0 } else { PAUSE_HEARD_MS };
-    match (&lane.paused, &fence.state) {
-        (Some(pause), State::Sealed { at, .. }) => *at > pause.at.plus(heard_ms),
-        _ => false,
-    }
+    lane.paused.as_ref().is_some_and(|pause| published > pause.at.plus(heard_ms))
+}
+
+fn sealed_at(fence: &Fence) -> Option<Millis> {
+    if let State::Sealed { at, .. } = fence.state { Some(at) } else { None }
 }
 
 pub(crate) fn follow_put_route(put: &PutRoute, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     if let Some(known) = route_of(rows, route_key(&put.route)) {
-        let id = known.lane();
+        add(RowKey::tail(known.lane()));
+    }
+    for id in lanes_of(put, rows) {
         add(RowKey::lane(id));
-        add(RowKey::tail(id));
         if let Some(lane) = lane_of(rows, id) {
             add(RowKey::poke(&lane.owner.node, id));
         }
     }
+}
+
+// The lane that is left and the one that is entered, which may be the same.
+fn lanes_of(put: &PutRoute, rows: &impl Rows) -> impl Iterator<Item = LaneId> {
+    let entered = put.route.lane();
+    let left = route_of(rows, route_key(&put.route)).map(|known| known.lane());
+    left.filter(|left| *left != entered).into_iter().chain([entered])
 }
 
 /// See [`crate::Command::PutRoute`].
@@ -302,9 +320,12 @@ pub(crate) fn put_route(put: &PutRoute, rows: &impl Rows, now: Millis) -> Decisi
             let tail = RowKey::tail(lane);
             decision.also.held.push((tail, rows.row(&tail).map(|row| row.revision)));
         }
-        // Who drives the lane must not go on with the old address or the old secret.
-        if let Some(lane) = lane_of(rows, known.lane()) {
-            tell(&lane.owner.node, known.lane(), rows, &mut decision);
+    }
+    // Who drives a lane must not go on with the old address or the old secret. The lane that is entered may have been left
+    // before, and its driver may remember that route.
+    for id in lanes_of(put, rows) {
+        if let Some(lane) = lane_of(rows, id) {
+            tell(&lane.owner.node, id, rows, &mut decision);
         }
     }
     let route = Route { at: now, ..put.route.clone() };

@@ -407,8 +407,17 @@ pub struct Append {
     pub entry: Arc<Entry>,
     /// The row of the same write set that tells the position once it is known.
     pub told_in: RowKey,
-    /// The epoch under which this process drives the lane; none where another does, or nobody.
-    pub driven: Option<u64>,
+    /// How this process drives the lane; none where another does, or nobody.
+    pub driven: Option<Driving>,
+}
+
+/// How a process drives a lane, as of an entry that it has appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Driving {
+    /// Under which epoch.
+    pub epoch: u64,
+    /// Over which route. Another node may have changed it a moment ago.
+    pub route: Arc<Route>,
 }
 
 /// What a repeated publication hears: all of it but the position, which [`placed`] adds.

@@ -16,7 +16,7 @@ use fencepost_kernel::{
     command::{Act, Failure, Members, OnLane},
     fence::Record,
     key::Kind,
-    lane::{Answer, Append, DeadLetter, Entry, Lane, Place, Route, Trouble},
+    lane::{Answer, Append, DeadLetter, Entry, Lane, Place, Trouble},
     retry::Chance,
 };
 use futures::FutureExt;
@@ -205,11 +205,6 @@ impl Driver {
     pub(super) fn doubt(&self) {
         self.table().doubt();
         self.reads.notify_one();
-    }
-
-    /// A warehouse has another address.
-    pub(super) fn rerouted(&self, route: &Route) {
-        self.look_at(route.lane());
     }
 
     /// Sends whatever may be sent.
@@ -412,17 +407,17 @@ impl Driver {
     }
 }
 
-// Hears of entries on the commit loop's thread: it must be quick.
+// Hears of lanes on the commit loop's thread: it must be quick.
 struct Ear(Weak<Driver>);
 
 impl Listener for Ear {
     fn appended(&self, append: &Append, seq: Option<u64>) {
         let Some(driver) = self.0.upgrade() else { return };
-        match (append.driven, seq) {
+        match (&append.driven, seq) {
             (None, seq) => driver.polls.appended(append.lane, seq),
-            (Some(epoch), Some(seq)) => {
+            (Some(driving), Some(seq)) => {
                 let mut table = driver.table();
-                table.appended(append.lane, epoch, seq, &append.entry);
+                table.appended(append.lane, driving, seq, &append.entry);
                 let unread = table.has_unread();
                 drop(table);
                 if unread {
@@ -430,18 +425,28 @@ impl Listener for Ear {
                 }
                 driver.pump();
             }
-            // A commit whose outcome is unknown may still land: the lane is looked at now, and once more.
-            (Some(_), None) => {
-                driver.look_at(append.lane);
-                let (late, lane) = (self.0.clone(), append.lane);
-                driver.runtime.spawn(async move {
-                    tokio::time::sleep(LATE_MAX).await;
-                    if let Some(driver) = late.upgrade() {
-                        driver.look_at(lane);
-                    }
-                });
-            }
+            (Some(_), None) => self.rumour(append.lane),
         }
+    }
+
+    fn news(&self, lane: LaneId) {
+        if let Some(driver) = self.0.upgrade() {
+            driver.look_at(lane);
+            driver.polls.ring(lane);
+        }
+    }
+
+    // A commit whose outcome is unknown may still land: the lane is looked at now, and once more.
+    fn rumour(&self, lane: LaneId) {
+        let Some(driver) = self.0.upgrade() else { return };
+        driver.look_at(lane);
+        let late = self.0.clone();
+        driver.runtime.spawn(async move {
+            tokio::time::sleep(LATE_MAX).await;
+            if let Some(driver) = late.upgrade() {
+                driver.look_at(lane);
+            }
+        });
     }
 }
 

@@ -3,6 +3,7 @@
 //! Called by the wire and by users of the library.
 
 mod driver;
+mod hosts;
 mod polls;
 mod shared;
 mod sink;
@@ -138,6 +139,9 @@ pub struct Letter {
 }
 
 /// Everything about events on their way out. Clones share it; the driver runs while one of them, or of the engine, lives.
+///
+/// What is new in a lane the driver hears from the engine, however the asker fares. From here it hears what changes nothing,
+/// too: who says a thing twice may have a reason.
 #[derive(Clone)]
 pub struct Dispatch {
     engine: Engine,
@@ -149,8 +153,19 @@ pub struct Dispatch {
 
 /// How often a change of transport looks whether the lane is drained by now.
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
-/// How many entries are looked at in one read, when a lane that is left is searched for one warehouse.
-const SEARCH_PAGE: usize = 1_000;
+/// How many entries are looked at in one read, when a lane that is left is searched for one warehouse. They are read whole,
+/// with their bodies.
+const SEARCH_PAGE: usize = 100;
+
+/// How far a lane that is left was searched for events of one warehouse.
+#[derive(Default)]
+struct Search {
+    lane: Option<LaneId>,
+    /// The last that was found: until it is settled, there is nothing to search for.
+    found: u64,
+    /// Up to here there is no other.
+    clear_to: u64,
+}
 
 impl Dispatch {
     /// Starts the driver. `scope` fences publications; `sink` is the way out. Must be called on a Tokio runtime that outlives
@@ -227,16 +242,16 @@ impl Dispatch {
     /// `drain` says.
     pub async fn put_route(&self, route: Route, drain: Option<Duration>) -> Result<Reply, Error> {
         let until = drain.map(|drain| tokio::time::Instant::now() + drain);
-        let mut seen_to = None;
+        let (mut seen_to, mut search) = (None, Search::default());
         loop {
             let put = PutRoute { route: route.clone(), seen_to };
             let reply = self.engine.ask(&Command::PutRoute(Box::new(put))).await?;
             let Reply::NotDrained { lane, tail, settled } = reply else {
-                self.driver.rerouted(&route);
+                self.driver.look_at(route.lane());
                 return Ok(reply);
             };
             // A lane that an executor polls has events of other warehouses, too: only ours must be gone.
-            let clear = self.clear_of(lane, &route, settled.max(seen_to.unwrap_or(0)), tail).await?;
+            let clear = self.clear_of(lane, &route, settled, tail, &mut search).await?;
             if clear && seen_to < Some(tail) {
                 seen_to = Some(tail);
                 continue;
@@ -248,19 +263,34 @@ impl Dispatch {
         }
     }
 
-    // Whether no entry of a lane after a position is for this warehouse.
-    async fn clear_of(&self, lane: LaneId, route: &Route, mut after: u64, tail: u64) -> Result<bool, Error> {
+    // Whether no entry of a lane that is not settled is for this warehouse. What was searched is not searched again.
+    async fn clear_of(
+        &self,
+        lane: LaneId,
+        route: &Route,
+        settled: u64,
+        tail: u64,
+        search: &mut Search,
+    ) -> Result<bool, Error> {
         let shared = self.lane(lane).await?.is_some_and(|view| matches!(view.lane.place, Place::Executor(_)));
         if !shared {
             return Ok(false);
         }
-        while after < tail {
-            let page = self.entries(lane, after, SEARCH_PAGE).await?;
-            if page.iter().any(|(_, entry)| entry.warehouse == route.warehouse) {
+        if search.lane != Some(lane) {
+            *search = Search { lane: Some(lane), ..Search::default() };
+        }
+        if search.found > settled {
+            return Ok(false);
+        }
+        search.clear_to = search.clear_to.max(settled);
+        while search.clear_to < tail {
+            let page = self.entries(lane, search.clear_to, SEARCH_PAGE).await?;
+            if let Some((seq, _)) = page.iter().find(|(_, entry)| entry.warehouse == route.warehouse) {
+                (search.found, search.clear_to) = (*seq, *seq);
                 return Ok(false);
             }
             let Some((last, _)) = page.last() else { break };
-            after = *last;
+            search.clear_to = *last;
         }
         Ok(true)
     }
@@ -355,7 +385,7 @@ impl Dispatch {
     ) -> Result<Reply, Error> {
         let on = OnLetter { lane, seq, verdict, by: by.to_owned(), members: self.members() };
         let reply = self.engine.ask(&Command::Letter(Box::new(on))).await?;
-        if let Reply::Letter { letter, replay: false } = &reply {
+        if let Reply::Letter { letter, .. } = &reply {
             self.driver.look_at(letter.place.lane(&letter.planner));
         }
         Ok(reply)
@@ -368,7 +398,8 @@ impl Dispatch {
         Ok(reply)
     }
 
-    /// Entries of a lane after a position. Where there are none, waits for one up to `wait`.
+    /// Entries of a lane after a position; none while a person has stopped it. Where there are none, waits for one up to
+    /// `wait`.
     pub async fn pending(
         &self,
         lane: LaneId,
@@ -376,9 +407,19 @@ impl Dispatch {
         limit: usize,
         wait: Duration,
     ) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
-        let page = self.polls.wait(lane, wait, || self.entries(lane, after, limit)).await?;
+        let page = self.polls.wait(lane, wait, || self.handed_out(lane, after, limit)).await?;
         if let Some((seq, _)) = page.last() {
             self.polls.serve(lane, *seq);
+        }
+        Ok(page)
+    }
+
+    // The lane is looked at after its entries, and each time: it may be paused while somebody waits.
+    async fn handed_out(&self, lane: LaneId, after: u64, limit: usize) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
+        let page = self.entries(lane, after, limit).await?;
+        let stopped = |row: Record| matches!(row, Record::Lane(lane) if lane.paused.is_some());
+        if !page.is_empty() && self.row(RowKey::lane(lane)).await?.is_some_and(stopped) {
+            return Ok(Vec::new());
         }
         Ok(page)
     }

@@ -42,17 +42,19 @@ impl Polls {
 
     /// An entry is in a lane.
     pub(super) fn appended(&self, lane: LaneId, seq: Option<u64>) {
+        let Some(seq) = seq.filter(|_| !self.shared) else { return self.ring(lane) };
         let mut lanes = self.lanes();
-        let Some(seq) = seq.filter(|_| !self.shared) else {
-            if let Some(poll) = lanes.get(&lane) {
-                poll.bell.notify_waiters();
-            }
-            return;
-        };
         let poll = lanes.entry(lane).or_default();
         // What was there before this process may have been served by an earlier one.
         poll.served.get_or_insert(seq - 1);
         poll.bell.notify_waiters();
+    }
+
+    /// Something else about a lane is new.
+    pub(super) fn ring(&self, lane: LaneId) {
+        if let Some(poll) = self.lanes().get(&lane) {
+            poll.bell.notify_waiters();
+        }
     }
 
     /// A page up to here is handed out.

@@ -10,8 +10,10 @@ use std::{
 
 use fencepost_kernel::{
     LaneId, Millis,
-    lane::{Entry, Lane, Route, Trouble},
+    lane::{Driving, Entry, Lane, Route, Trouble},
 };
+
+use super::hosts::{Hosts, Try};
 
 /// How lanes stand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -73,20 +75,13 @@ struct Marks {
     watched: bool,
     /// The time under which it waits.
     due: Option<Millis>,
-    /// The host in whose queue it is, and whether in that of retries.
-    queued: Option<(Arc<str>, bool)>,
+    /// The host in whose queue it is, and in which of them.
+    queued: Option<(Arc<str>, Try)>,
 }
 
 /// How many entries of a lane are kept ahead, and how large each may be: a backlog is read so many at a time.
 pub(super) const AHEAD_MAX: usize = 16;
 const AHEAD_BYTES_MAX: usize = 16 * 1024;
-
-/// First attempts at a host for each retry there, while both wait.
-const FRESH_TURNS: u8 = 7;
-/// The pace at which lanes of a host that is down are tried again, all of its places together; and how long one place is kept
-/// for that at most.
-const AGAIN_EVERY: Duration = Duration::from_millis(2);
-const KEPT_MAX: Duration = Duration::from_secs(1);
 
 impl Driven {
     fn busy(&self) -> bool {
@@ -126,13 +121,6 @@ pub(super) struct Flight {
     pub(super) host: Arc<str>,
 }
 
-impl Flight {
-    /// Whether an attempt before it failed.
-    fn troubled(&self) -> bool {
-        self.lane.trouble.is_some()
-    }
-}
-
 /// A lane as its rows tell it: with its last position, its route and the host of that.
 type Found = (Arc<Lane>, u64, Arc<Route>, Arc<str>);
 
@@ -149,70 +137,14 @@ enum Known {
     Driven(Driven),
 }
 
-#[derive(Default)]
-struct Host {
-    /// Lanes whose head was not tried yet, and those whose head has failed.
-    fresh: VecDeque<LaneId>,
-    troubled: VecDeque<LaneId>,
-    /// Turns that the first kind had since the second had one.
-    fresh_turns: u8,
-    flying: usize,
-    /// Of these, retries.
-    flying_troubled: usize,
-    /// Places that a retry may not have yet, since the one before it failed.
-    kept: usize,
-    in_ring: bool,
-}
-
-impl Host {
-    fn has_work(&self, per_host_max: usize) -> bool {
-        self.fresh_may(per_host_max) || self.troubled_may(per_host_max)
-    }
-
-    fn fresh_may(&self, per_host_max: usize) -> bool {
-        !self.fresh.is_empty() && self.flying < per_host_max
-    }
-
-    // A few places are left to first attempts, also where retries hang.
-    fn troubled_may(&self, per_host_max: usize) -> bool {
-        let retries_max = per_host_max - per_host_max / 8;
-        !self.troubled.is_empty() && self.flying < per_host_max && self.flying_troubled + self.kept < retries_max
-    }
-
-    /// Whose turn it is, and whether it is a retry.
-    fn take(&mut self, per_host_max: usize, troubled_too: bool) -> Option<(LaneId, bool)> {
-        let fresh = self.fresh_may(per_host_max);
-        let troubled = troubled_too && self.troubled_may(per_host_max);
-        if troubled && (self.fresh_turns >= FRESH_TURNS || !fresh) {
-            self.fresh_turns = 0;
-            return self.troubled.pop_front().map(|id| (id, true));
-        }
-        if !fresh {
-            return None;
-        }
-        self.fresh_turns = self.fresh_turns.saturating_add(1);
-        self.fresh.pop_front().map(|id| (id, false))
-    }
-
-    fn is_idle(&self) -> bool {
-        self.fresh.is_empty() && self.troubled.is_empty() && self.flying + self.kept == 0
-    }
-}
-
 /// The lanes that this process drives.
 pub(super) struct Table {
     lanes: HashMap<LaneId, Known>,
-    hosts: HashMap<Arc<str>, Host>,
-    /// Hosts with something to send and room for it, in turn.
-    ring: VecDeque<Arc<str>>,
+    hosts: Hosts,
     due: BinaryHeap<Reverse<(Millis, LaneId)>>,
     /// When heads that fail will have failed for long.
     watch: BinaryHeap<Reverse<(Millis, LaneId)>>,
     unread: Vec<LaneId>,
-    flying: usize,
-    flying_troubled: usize,
-    in_flight_max: usize,
-    per_host_max: usize,
     blocked_after_ms: u64,
     /// How many lanes were kept when idle ones were last forgotten.
     kept_last: usize,
@@ -222,24 +154,21 @@ impl Table {
     pub(super) fn new(in_flight_max: usize, per_host_max: usize, blocked_after_ms: u64) -> Self {
         Self {
             lanes: HashMap::new(),
-            hosts: HashMap::new(),
-            ring: VecDeque::new(),
+            hosts: Hosts::new(in_flight_max, per_host_max),
             due: BinaryHeap::new(),
             watch: BinaryHeap::new(),
             blocked_after_ms,
             unread: Vec::new(),
-            flying: 0,
-            flying_troubled: 0,
-            in_flight_max,
-            per_host_max,
             kept_last: 0,
         }
     }
 
-    /// An entry was appended to a lane that this process drives under an epoch.
-    pub(super) fn appended(&mut self, id: LaneId, epoch: u64, seq: u64, entry: &Arc<Entry>) {
+    /// An entry was appended to a lane that this process drives, under an epoch and over a route. Where another is known here,
+    /// what is known is old: nothing new leaves that way.
+    pub(super) fn appended(&mut self, id: LaneId, by: &Driving, seq: u64, entry: &Arc<Entry>) {
+        let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && driven.route == by.route;
         match self.driven(id) {
-            Some(driven) if driven.lane.owner.epoch == epoch && driven.state != State::Unread => {
+            Some(driven) if known(driven) && driven.state != State::Unread => {
                 driven.tail = driven.tail.max(seq);
                 driven.keep(seq, entry);
                 match driven.state {
@@ -340,37 +269,17 @@ impl Table {
 
     /// A flight has come to an answer: its host has room for another.
     pub(super) fn answered(&mut self, flight: &Flight) {
-        self.flying -= 1;
-        self.flying_troubled -= usize::from(flight.troubled());
-        if let Some(host) = self.hosts.get_mut(&flight.host) {
-            host.flying -= 1;
-            host.flying_troubled -= usize::from(flight.troubled());
-        }
-        self.turn(&flight.host);
+        self.hosts.answered(&flight.host, Try::of(&flight.lane));
     }
 
     /// A flight has failed. Says for how long no other retry may have its place, where it was one itself.
-    ///
-    /// So the retries of a host that is down come at a steady pace: thousands that are due together would take the processor
-    /// and the disk from those who are well. First attempts have that place at once.
     pub(super) fn failed(&mut self, flight: &Flight) -> Option<Duration> {
-        let kept = flight.troubled().then(|| {
-            let places = u32::try_from(self.per_host_max).unwrap_or(u32::MAX);
-            KEPT_MAX.min(AGAIN_EVERY.saturating_mul(2).saturating_mul(places)).mul_f64(fastrand::f64())
-        });
-        if let (Some(_), Some(host)) = (kept, self.hosts.get_mut(&flight.host)) {
-            host.kept += 1;
-        }
-        self.answered(flight);
-        kept
+        self.hosts.failed(&flight.host, Try::of(&flight.lane))
     }
 
     /// A retry may have the place again.
     pub(super) fn free(&mut self, name: &Arc<str>) {
-        if let Some(host) = self.hosts.get_mut(name) {
-            host.kept -= 1;
-        }
-        self.turn(name);
+        self.hosts.free(name);
     }
 
     /// What came of a flight is recorded. The lane is as given, or no longer ours.
@@ -445,26 +354,12 @@ impl Table {
     fn ready(&mut self, id: LaneId) {
         let Some(driven) = self.driven(id) else { return };
         driven.state = State::Ready;
-        let (host, troubled) = (driven.host.clone(), driven.lane.trouble.is_some());
-        let queued = driven.marks.queued.replace((host.clone(), troubled));
-        if queued.is_none_or(|(known, kind)| known != host || kind != troubled) {
-            let host = self.hosts.entry(host.clone()).or_default();
-            if troubled { host.troubled.push_back(id) } else { host.fresh.push_back(id) }
+        let (host, attempt) = (driven.host.clone(), Try::of(&driven.lane));
+        let queued = driven.marks.queued.replace((host.clone(), attempt));
+        if queued.is_none_or(|(known, kind)| known != host || kind != attempt) {
+            self.hosts.queue(&host, id, attempt);
         }
-        self.turn(&host);
-    }
-
-    // A host with work and room takes its turn with the others.
-    fn turn(&mut self, name: &Arc<str>) {
-        let per_host_max = self.per_host_max;
-        let Some(host) = self.hosts.get_mut(name) else { return };
-        if !host.in_ring && host.has_work(per_host_max) {
-            host.in_ring = true;
-            self.ring.push_back(name.clone());
-        }
-        if host.is_idle() {
-            self.hosts.remove(name);
-        }
+        self.hosts.turn(&host);
     }
 
     /// Heads that have failed for long by now, each told once.
@@ -515,38 +410,23 @@ impl Table {
 
     /// The next flight, where there is room for one.
     pub(super) fn next(&mut self) -> Option<(LaneId, Flight)> {
-        let mut passed = 0;
-        while self.flying < self.in_flight_max && passed <= self.ring.len() {
-            let name = self.ring.pop_front()?;
-            let Some(host) = self.hosts.get_mut(&name) else { continue };
-            host.in_ring = false;
-            // Those that fail may not take all the room: others would wait for receivers that are down.
-            let troubled_too = self.flying_troubled < self.in_flight_max.div_ceil(2);
-            let Some((id, retry)) = host.take(self.per_host_max, troubled_too) else {
-                passed += 1;
-                self.turn(&name);
-                continue;
-            };
-            passed = 0;
+        while let Some((name, id, attempt)) = self.hosts.next() {
             let Some(Known::Driven(driven)) = self.lanes.get_mut(&id) else {
-                self.turn(&name);
+                self.hosts.turn(&name);
                 continue;
             };
             // One that was queued again elsewhere has left an old entry here.
-            let queued_here = driven.marks.queued.as_ref().is_some_and(|(host, kind)| *host == name && *kind == retry);
+            let queued_here =
+                driven.marks.queued.as_ref().is_some_and(|(host, kind)| *host == name && *kind == attempt);
             if queued_here {
                 driven.marks.queued = None;
             }
             if !queued_here || driven.state != State::Ready || driven.host != name {
-                self.turn(&name);
+                self.hosts.turn(&name);
                 continue;
             }
             driven.state = State::Flying;
-            let troubled = usize::from(driven.lane.trouble.is_some());
-            host.flying += 1;
-            host.flying_troubled += troubled;
-            self.flying += 1;
-            self.flying_troubled += troubled;
+            self.hosts.launched(&name, Try::of(&driven.lane));
             let seq = driven.lane.settled + 1;
             let flight = Flight {
                 host: name.clone(),
@@ -556,7 +436,7 @@ impl Table {
                 seq,
                 entry: driven.head().cloned(),
             };
-            self.turn(&name);
+            self.hosts.turn(&name);
             return Some((id, flight));
         }
         None
@@ -572,7 +452,7 @@ impl Table {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        let mut counts = Counts { in_flight: self.flying, ..Counts::default() };
+        let mut counts = Counts { in_flight: self.hosts.flying(), ..Counts::default() };
         let driven = self.lanes.values().filter_map(|known| match known {
             Known::Driven(driven) if driven.busy() => Some(driven),
             _ => None,

@@ -318,9 +318,8 @@ async fn attempt(
         return Ok(decided.into_iter().map(told).collect());
     }
     let Persisted { verdicts, repeated } = persist(shared, &sets, now).await.inspect_err(|error| {
-        // It may be there, or be there soon: whoever drives its lane must look.
         if let Error::Unknown(_) = error {
-            shared.herald(sets.iter().map(|set| (set, None)));
+            shared.herald_perhaps(&sets);
         }
     })?;
     let positions = positions(shared, &sets, &verdicts).await;

@@ -23,7 +23,7 @@ use std::{
 
 use ahash::HashMap;
 use fencepost_kernel::{
-    Command, FenceKey, Millis, Reply, Row, RowKey, Rows, Tenant, decide, decide::footprint, fence::Alias,
+    Command, FenceKey, LaneId, Millis, Reply, Row, RowKey, Rows, Tenant, decide, decide::footprint, fence::Alias,
     fence::Record, fence::Sighting, lane::Append,
 };
 use fencepost_store::{Node, Promises, Store, WriteSet, contract::Loaded};
@@ -139,14 +139,18 @@ pub(crate) struct Shared {
     by_itself: Option<Handle>,
     stopped: std::sync::OnceLock<String>,
     observer: Box<dyn Observer>,
-    /// Who hears of entries that this engine has appended to lanes.
+    /// Who hears of what this engine has done to lanes.
     listener: std::sync::OnceLock<Box<dyn Listener>>,
 }
 
-/// Told of every entry that this engine has appended, once it is durable.
+/// Told of what this engine has done to lanes, once it is durable.
 pub trait Listener: Send + Sync + 'static {
     /// An entry is in its lane, at this position; or may be there, and nobody knows where.
     fn appended(&self, append: &Append, seq: Option<u64>);
+    /// A lane is not as it was, by another's word than its driver's.
+    fn news(&self, lane: LaneId);
+    /// So it may be, or may be soon.
+    fn rumour(&self, lane: LaneId);
 }
 
 /// A handle to one engine; clones share it.
@@ -272,7 +276,7 @@ impl Engine {
         self.shared.next_id()
     }
 
-    /// Says who shall hear of appended entries. Only the first one counts.
+    /// Says who shall hear of lanes. Only the first one counts.
     pub(crate) fn listen(&self, listener: Box<dyn Listener>) {
         let _ = self.shared.listener.set(listener);
     }
@@ -490,12 +494,21 @@ impl Engine {
 }
 
 impl Shared {
-    fn herald<'s>(&self, sets: impl Iterator<Item = (&'s WriteSet, Option<u64>)>) {
+    // Whoever asked may have gone away, and what was done stands all the same: it is told from here.
+    fn herald<'s>(&self, applied: impl Iterator<Item = (&'s WriteSet, Option<u64>)>) {
         let Some(listener) = self.listener.get() else { return };
-        for (set, seq) in sets {
-            if let Some(append) = &set.also.append {
-                listener.appended(append, seq);
-            }
+        for (set, seq) in applied {
+            set.also.append.iter().for_each(|append| listener.appended(append, seq));
+            set.also.news.iter().for_each(|lane| listener.news(*lane));
+        }
+    }
+
+    // It may be there, or be there soon: whoever drives its lane must look.
+    fn herald_perhaps(&self, sets: &[WriteSet]) {
+        let Some(listener) = self.listener.get() else { return };
+        for set in sets {
+            set.also.append.iter().for_each(|append| listener.appended(append, None));
+            set.also.news.iter().for_each(|lane| listener.rumour(*lane));
         }
     }
 

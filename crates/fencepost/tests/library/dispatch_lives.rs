@@ -10,18 +10,20 @@ use std::{
 };
 
 use fencepost::{
-    dispatch::{Alarm, Settings},
+    dispatch::{Alarm, Delivery, Settings, Sink},
     kernel::{
         LaneId,
-        command::Failure,
-        lane::{AfterDead, DeadLetter, Trouble},
+        command::{Act, Failure, LetterVerdict},
+        lane::{AfterDead, DeadLetter, Lane, Route, Trouble},
     },
     store::{Store, memory::Memory},
 };
 
+use futures::{FutureExt, future::BoxFuture};
+
 use super::{
     dispatch_receiver::{Ledger, Receivers, Said, Weather},
-    dispatch_world::{DAY_MS, HOUR_MS, Node, SECOND_MS, Virtual, in_virtual_time, lane_of, pass},
+    dispatch_world::{DAY_MS, HOUR_MS, Node, SECOND_MS, Virtual, host_of, in_virtual_time, lane_of, pass, route},
 };
 
 /// A store, a warehouse with its weather, and the processes that come and go.
@@ -228,5 +230,82 @@ fn an_event_for_a_lane_that_was_paused_while_idle_waits() {
         node.resume(lane_of("w")).await;
         pass(SECOND_MS).await;
         assert_eq!(house.taken(), 2);
+    });
+}
+
+/// Takes everything, and writes down which way each event came.
+#[derive(Default)]
+struct Ways(Mutex<Vec<(String, String)>>);
+
+impl Sink for Ways {
+    fn host(&self, route: &Route) -> String {
+        host_of(route)
+    }
+
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+        self.0.lock().unwrap().push((delivery.entry.correlation_id.clone(), host_of(&delivery.route)));
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+#[test]
+fn an_event_leaves_over_the_route_that_it_was_published_over_also_where_another_node_has_changed_it() {
+    in_virtual_time(async {
+        let (store, clock, ways) = (Arc::new(Memory::new()), Virtual::new(1), Arc::new(Ways::default()));
+        let start = |id| Node::start(store.clone(), clock.clone(), ways.clone(), Arc::new(()), Settings::default(), id);
+        let node = start(1).await;
+        node.route("w", "old", AfterDead::Continue).await;
+        node.publish("w", "e1", None).await;
+        pass(SECOND_MS).await;
+        // Another's word reaches this node only later.
+        start(1_000_000).await.route("w", "new", AfterDead::Continue).await;
+        node.publish("w", "e2", None).await;
+        pass(SECOND_MS).await;
+        let expected = [("e1", "old"), ("e2", "new")].map(|(id, host)| (id.to_owned(), host.to_owned()));
+        assert_eq!(*ways.0.lock().unwrap(), expected);
+    });
+}
+
+// Whoever asks goes away as soon as the command is in the queue.
+fn ask_and_go<T>(asked: impl Future<Output = T>) {
+    assert!(asked.now_or_never().is_none(), "it was answered at once");
+}
+
+async fn lane(node: &Node) -> Arc<Lane> {
+    node.dispatch.lane(lane_of("w")).await.unwrap().unwrap().lane
+}
+
+#[test]
+fn what_a_person_says_of_a_lane_is_heard_also_where_they_do_not_wait_for_the_answer() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Up);
+        let (node, _) = house.start().await;
+        node.publish("w", "e1", None).await;
+        pass(SECOND_MS).await;
+        ask_and_go(node.dispatch.act(lane_of("w"), Act::Pause { by: "ada".into(), why: "tests".into() }));
+        pass(SECOND_MS).await;
+        node.publish("w", "e2", None).await;
+        pass(SECOND_MS).await;
+        assert_eq!(house.taken(), 1, "the lane is paused");
+        ask_and_go(node.dispatch.act(lane_of("w"), Act::Resume));
+        pass(SECOND_MS).await;
+        assert_eq!(house.taken(), 2, "it goes on");
+    });
+}
+
+#[test]
+fn a_new_route_and_a_redrive_are_heard_also_where_nobody_waits_for_the_answer() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Broken);
+        let (node, _) = house.start().await;
+        node.publish("w", "e1", None).await;
+        pass(HOUR_MS).await;
+        ask_and_go(node.dispatch.put_route(route("w", "host", AfterDead::Block), None));
+        pass(DAY_MS).await;
+        assert!(lane(&node).await.blocked, "the head has died under the new route");
+        let before = house.attempts_ms().len();
+        ask_and_go(node.dispatch.decide_letter(lane_of("w"), 1, LetterVerdict::Redrive { force: None }, "ada"));
+        pass(SECOND_MS).await;
+        assert_eq!(house.attempts_ms().len(), before + 1, "the lane does not stand any more");
     });
 }

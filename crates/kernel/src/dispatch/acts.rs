@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{cancelled_by, entry_of, lane_of, letter_of, tail_of, tell};
+use super::{came_after_pause, cancelled_by, entry_of, lane_of, letter_of, tail_of, tell};
 use crate::{
     command::{Act, Also, Decision, Failure, OnLane, Reply, Rows},
     decide::write,
@@ -226,16 +226,23 @@ impl<R: Rows> Change<'_, R> {
         if seq <= lane.settled && skipped {
             return Ok(());
         }
-        if seq != lane.settled + 1 || entry_of(self.rows, self.id, seq).is_none() {
-            return Err(Reply::NotHead { settled: lane.settled });
-        }
-        // A first attempt that is under way is nowhere written down: where there may be one, the receiver may have seen it.
-        let sent = matches!(lane.place, Place::Warehouse(_)) && !lane.stands();
-        let perhaps = if sent { "; an attempt may have been under way" } else { "" };
+        let head = entry_of(self.rows, self.id, seq).filter(|_| seq == lane.settled + 1);
+        let Some(entry) = head else { return Err(Reply::NotHead { settled: lane.settled }) };
+        // A first attempt that is under way is nowhere written down, nor is what a poller has read: since when the receiver
+        // may have had it, where it may.
+        let (since, perhaps) = match &lane.place {
+            Place::Executor(_) => (Some(entry.published), "; who polls may have had it"),
+            Place::Warehouse(_) if came_after_pause(lane, entry.published) => (None, ""),
+            Place::Warehouse(_) => {
+                let paused = lane.paused.as_ref().map(|pause| pause.at);
+                (Some(paused.unwrap_or(self.now)), "; an attempt may have been under way")
+            }
+        };
+        let at = since.unwrap_or(self.now);
         let nothing = Trouble {
-            attempts: u32::from(sent),
-            first_at: self.now,
-            last_at: self.now,
+            attempts: u32::from(since.is_some()),
+            first_at: at,
+            last_at: at,
             next_at: self.now,
             answer: Answer::new(None, &format!("skipped by {by}{perhaps}")),
         };

@@ -2,7 +2,7 @@
 
 use fencepost_kernel::{
     Reply,
-    command::LetterVerdict,
+    command::{LetterVerdict, Members},
     lane::{AfterDead, Fate, Transport},
 };
 
@@ -109,11 +109,50 @@ fn a_redrive_past_the_receivers_memory_must_be_forced() {
 #[test]
 fn what_was_never_tried_may_be_sent_at_any_time() {
     let mut floor = Floor::holding(1);
+    floor.ack();
     floor.pause();
-    floor.skip(1);
-    assert_eq!(floor.letter(1).unwrap().answer.note, "skipped by ada");
+    floor.world.pass(1);
+    floor.publish("late");
+    floor.skip(2);
+    assert_eq!(floor.letter(2).unwrap().answer.note, "skipped by ada");
     floor.world.pass(10 * RECEIVER_RETAIN_MS);
-    assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven");
+    assert_eq!(said(&floor.decide_letter(2, redrive())), "redriven");
+}
+
+#[test]
+fn what_a_receiver_may_have_had_when_it_was_skipped_is_not_sent_past_its_memory() {
+    let paused = "skipped by ada; an attempt may have been under way";
+    let polled = "skipped by ada; who polls may have had it";
+    for (mut floor, note) in [(Floor::holding(1), paused), (Floor::with(Transport::Poll), polled)] {
+        if note == polled {
+            floor.fill(1);
+        }
+        let first = floor.world.now;
+        // A first attempt may be under way now, or a page be read.
+        floor.pause();
+        floor.world.pass(DAY_MS);
+        floor.skip(1);
+        let letter = floor.letter(1).unwrap();
+        assert_eq!((letter.answer.note.as_str(), letter.attempts, letter.first_at), (note, 1, first));
+        floor.world.now = first.plus(RECEIVER_RETAIN_MS);
+        assert_eq!(said(&floor.clone().decide_letter(1, redrive())), "redriven");
+        floor.world.pass(1);
+        assert_eq!(floor.decide_letter(1, redrive()).decision(), "past_retention", "{note}");
+    }
+}
+
+#[test]
+fn what_was_published_before_another_node_can_have_heard_of_a_pause_may_have_been_sent() {
+    for (after_ms, attempts) in [(1, 1), (1_000, 1), (1_001, 0)] {
+        let mut floor = Floor { members: Members { me: "b".into(), alive: vec!["b".into()] }.into(), ..Floor::new() };
+        floor.fill(1);
+        floor.ack();
+        floor.pause();
+        floor.world.pass(after_ms);
+        floor.publish("late");
+        floor.skip(2);
+        assert_eq!(floor.letter(2).unwrap().attempts, attempts, "{after_ms} ms after the pause");
+    }
 }
 
 #[test]

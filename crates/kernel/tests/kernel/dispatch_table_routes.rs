@@ -125,7 +125,7 @@ fn published_by(me: &str, alive: &[&str], owner: Option<&str>) -> String {
     let Owner { node, epoch } = floor.lane().owner;
     let poked: Vec<_> =
         ["a", "b", "c"].into_iter().filter(|node| floor.world.record(RowKey::poke(node, home())).is_some()).collect();
-    let driven = driven.map_or("not by me".to_owned(), |epoch| format!("by me under {}", epoch - FIRST));
+    let driven = driven.map_or("not by me".to_owned(), |driven| format!("by me under {}", driven.epoch - FIRST));
     format!("{driven}, owner {node:?} {}, poked {poked:?}", epoch - FIRST)
 }
 
@@ -158,6 +158,22 @@ fn a_new_address_is_told_to_the_node_that_drives_the_lane() {
     floor.publish("e1");
     assert_eq!(said(&floor.put(route(HOME, webhook("https://new.example")))), "routed");
     assert!(floor.world.record(RowKey::poke("b", home())).is_some(), "b goes on with the old one");
+}
+
+#[test]
+fn a_new_transport_is_told_to_the_nodes_that_drive_the_lane_that_is_left_and_the_one_that_is_entered() {
+    let mut floor = Floor { members: members("b", &["b"]), ..Floor::new() };
+    floor.publish("e1");
+    floor.ack();
+    let poke = RowKey::poke("b", home());
+    let mut told = |transport| {
+        assert_eq!(said(&floor.put(route(HOME, transport))), "routed");
+        let told = floor.world.record(poke).is_some();
+        floor.world.run(&Command::Heard(vec![poke]));
+        told
+    };
+    assert!(told(Transport::Poll), "b's lane is left");
+    assert!(told(webhook("https://new.example")), "b's lane is entered again");
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn entry(number: u64) -> Entry {
 fn publish(id: u64, to: LaneId, number: u64, held: Vec<(RowKey, Option<CommitId>)>) -> WriteSet {
     let append = Append { lane: to, entry: entry(number).into(), told_in: key(number), driven: None };
     let writes = vec![put(number, None, sealed(number, u64::MAX))];
-    WriteSet { id: CommitId(id), writes, also: Also { held, append: Some(append), drops: Vec::new() } }
+    WriteSet { id: CommitId(id), writes, also: Also { held, append: Some(append), ..Also::default() } }
 }
 
 fn poke(number: u64) -> RowKey {

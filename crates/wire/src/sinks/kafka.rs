@@ -51,9 +51,10 @@ impl KafkaSink {
         format!("{}v1", prefix(planner))
     }
 
-    /// Whether a topic is a planner's by its name.
+    /// Whether a topic is a planner's by its name. Ids may have dots: what follows the planner's has none, or it could be
+    /// the rest of a longer id.
     pub fn is_own(planner: &str, topic: &str) -> bool {
-        topic.strip_prefix(&prefix(planner)).is_some_and(|rest| !rest.is_empty())
+        topic.strip_prefix(&prefix(planner)).is_some_and(|rest| !rest.is_empty() && !rest.contains('.'))
     }
 
     /// What the events of a warehouse are keyed by.

@@ -74,7 +74,9 @@ async fn a_cursor_that_was_not_served_to_the_caller_is_unknown() {
     }
     let other = format!("/dispatch/pending?planner_id=other-wms&since={cursor}");
     world.get(&other, EXECUTOR).await.refused(404, "unknown-cursor");
-    let ahead = world.dispatch.cursor(LaneId::executor(&Tenant::new(PLANNER_ID), "dev-wes"), 0, 3);
+    let own = LaneId::executor(&Tenant::new(PLANNER_ID), "dev-wes");
+    let epoch = world.dispatch.lane(own).await.unwrap().unwrap().lane.owner.epoch;
+    let ahead = world.dispatch.cursor(own, epoch, 3);
     ack(&world, &json!(ahead)).await.refused(409, "cursor-ahead");
     world.get(&format!("/dispatch/pending?since={ahead}"), EXECUTOR).await.refused(409, "cursor-ahead");
     for body in [json!({}), json!({"cursor": 1}), json!([])] {
@@ -141,6 +143,26 @@ async fn a_paused_lane_hands_nothing_out() {
     assert_eq!(world.get("/dispatch/pending", EXECUTOR).await.is(200).text, EMPTY);
     world.post(&act("resume"), PLANNER, &json!({})).await.is(200);
     assert_eq!(ids(&page(&world, "").await), ["cid-1"]);
+}
+
+#[tokio::test]
+async fn who_waits_gets_nothing_of_a_lane_that_is_paused_meanwhile() {
+    let world = stocked(1).await;
+    let first = page(&world, "").await;
+    ack(&world, &first["next_cursor"]).await.is(200);
+    let act = |act: &str| format!("/dispatch/lanes/fgai-wms:poll:dev-wes/{act}");
+    let (page, ()) = tokio::join!(page(&world, "wait=30"), async {
+        while world.dispatch.counts().polling == 0 {
+            tokio::task::yield_now().await;
+        }
+        world.post(&act("pause"), PLANNER, &json!({"why": "stocktaking"})).await.is(200);
+        world.publish(&event("cid-2", "WH-1")).await.is(202);
+        // What was never handed out may go unseen.
+        world.post(&act("skip"), PLANNER, &json!({"seq": 2})).await.is(200);
+        world.publish(&event("cid-3", "WH-1")).await.is(202);
+        world.post(&act("resume"), PLANNER, &json!({})).await.is(200);
+    });
+    assert_eq!(ids(&page), ["cid-3"]);
 }
 
 #[tokio::test]

@@ -119,8 +119,15 @@ async fn a_topic_has_a_default_and_must_be_one_that_a_broker_takes() {
     assert_eq!(world.put(WH, PLANNER, &kafka(json!({}))).await.is(200).json["transport"], "kafka");
     let shown = world.get(WH, PLANNER).await.is(200).json;
     assert_eq!(shown["kafka"], json!({"topic": "wms-wes.dispatch.fgai-wms.v1"}));
-    for other in ["wms-wes.dispatch.fgai-wms.", "wms-wes.dispatch.fgai-wms2.v1", "wms-wes.dispatch.other.v1", "work.v2"]
-    {
+    let others = [
+        "wms-wes.dispatch.fgai-wms.",
+        "wms-wes.dispatch.fgai-wms2.v1",
+        // The default of a planner whose id begins with this one's.
+        "wms-wes.dispatch.fgai-wms.eu.v1",
+        "wms-wes.dispatch.other.v1",
+        "work.v2",
+    ];
+    for other in others {
         world.put(WH, PLANNER, &kafka(json!({"topic": other}))).await.refused(422, "address-refused");
     }
     for own in ["wms-wes.dispatch.fgai-wms.v2", "work.v1"] {

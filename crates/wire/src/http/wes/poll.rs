@@ -44,8 +44,7 @@ pub(in crate::http) async fn pending(app: Arc<App>, request: Request) -> Respons
         };
         loop {
             if let Some((lane, view)) = lane(call, query.one("planner_id")?).await? {
-                let (tail, settled, epoch) =
-                    view.as_ref().map_or((0, 0, 0), |view| (view.tail, view.lane.settled, view.lane.owner.epoch));
+                let (tail, settled) = view.as_ref().map_or((0, 0), |view| (view.tail, view.lane.settled));
                 let since = match since {
                     Some((named, _)) if named != lane => return Err(unknown()),
                     Some((_, seq)) if seq > tail => return Err(ahead(tail)),
@@ -55,7 +54,7 @@ pub(in crate::http) async fn pending(app: Arc<App>, request: Request) -> Respons
                 // Nothing is handed out while a person has stopped the lane.
                 if view.is_none_or(|view| view.lane.paused.is_none()) {
                     let left = until.saturating_duration_since(Instant::now());
-                    return Ok(Answer::ok(page(dispatch, (lane, epoch), since, limit, left).await?).response());
+                    return Ok(Answer::ok(page(dispatch, lane, since, limit, left).await?).response());
                 }
             }
             if Instant::now() >= until {
@@ -69,7 +68,7 @@ pub(in crate::http) async fn pending(app: Arc<App>, request: Request) -> Respons
 
 async fn page(
     dispatch: &Dispatch,
-    (lane, epoch): (LaneId, u64),
+    lane: LaneId,
     mut after: u64,
     limit: usize,
     mut wait: Duration,
@@ -97,7 +96,9 @@ async fn page(
             break;
         }
     }
-    let cursor = if body.len() > first { dispatch.cursor(lane, epoch, after) } else { String::new() };
+    // The lane may have come into being while its poller waited.
+    let served = if body.len() > first { dispatch.lane(lane).await? } else { None };
+    let cursor = served.map(|view| dispatch.cursor(lane, view.lane.owner.epoch, after)).unwrap_or_default();
     body.extend_from_slice(format!(r#"],"next_cursor":"{cursor}"}}"#).as_bytes());
     Ok(body)
 }

@@ -1,0 +1,248 @@
+//! Whose turn it is among the hosts: bounded in all, bounded for each, and retries never before all first attempts.
+//! Knows lanes by their ids only, and never waits: a host that may not go is not looked at. Asked by `table`.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use fencepost_kernel::{LaneId, lane::Lane};
+
+/// First attempts at a host for each retry there, while both wait.
+const FRESH_TURNS: u8 = 7;
+/// The pace at which lanes of a host that is down are tried again, all of its places together; and how long one place is kept
+/// for that at most.
+const AGAIN_EVERY: Duration = Duration::from_millis(2);
+const KEPT_MAX: Duration = Duration::from_secs(1);
+
+/// Which attempt at a head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Try {
+    First,
+    Again,
+}
+
+impl Try {
+    /// The next one of a lane.
+    pub(super) fn of(lane: &Lane) -> Self {
+        if lane.trouble.is_some() { Self::Again } else { Self::First }
+    }
+}
+
+#[derive(Default)]
+struct Host {
+    /// Lanes whose head was not tried yet, and those whose head has failed.
+    fresh: VecDeque<LaneId>,
+    troubled: VecDeque<LaneId>,
+    /// Turns that the first kind had since the second had one.
+    fresh_turns: u8,
+    flying: usize,
+    /// Of these, retries.
+    flying_troubled: usize,
+    /// Places that a retry may not have yet, since the one before it failed.
+    kept: usize,
+    in_ring: bool,
+    in_again: bool,
+}
+
+impl Host {
+    fn fresh_may(&self, per_host_max: usize) -> bool {
+        !self.fresh.is_empty() && self.flying < per_host_max
+    }
+
+    // A few places are left to first attempts, also where retries hang.
+    fn troubled_may(&self, per_host_max: usize) -> bool {
+        let retries_max = per_host_max - per_host_max / 8;
+        !self.troubled.is_empty() && self.flying < per_host_max && self.flying_troubled + self.kept < retries_max
+    }
+
+    /// Whose turn it is, and which attempt it is.
+    fn take(&mut self, per_host_max: usize, troubled_too: bool) -> Option<(LaneId, Try)> {
+        let fresh = self.fresh_may(per_host_max);
+        let troubled = troubled_too && self.troubled_may(per_host_max);
+        if troubled && (self.fresh_turns >= FRESH_TURNS || !fresh) {
+            self.fresh_turns = 0;
+            return self.troubled.pop_front().map(|id| (id, Try::Again));
+        }
+        if !fresh {
+            return None;
+        }
+        self.fresh_turns = self.fresh_turns.saturating_add(1);
+        self.fresh.pop_front().map(|id| (id, Try::First))
+    }
+
+    fn is_idle(&self) -> bool {
+        let waits = self.in_ring || self.in_again || !self.fresh.is_empty() || !self.troubled.is_empty();
+        !waits && self.flying + self.kept == 0
+    }
+}
+
+/// Hosts in turn, each once, with the number of its turn.
+type Ring = VecDeque<(u64, Arc<str>)>;
+
+/// The hosts that something is to be sent to.
+pub(super) struct Hosts {
+    hosts: HashMap<Arc<str>, Host>,
+    /// Those with a first attempt to make and room for it.
+    ring: Ring,
+    /// Those with retries only. They keep their turn while there are as many retries under way as there may be.
+    again: Ring,
+    turns: u64,
+    flying: usize,
+    flying_troubled: usize,
+    in_flight_max: usize,
+    per_host_max: usize,
+}
+
+impl Hosts {
+    pub(super) fn new(in_flight_max: usize, per_host_max: usize) -> Self {
+        Self {
+            hosts: HashMap::new(),
+            ring: Ring::new(),
+            again: Ring::new(),
+            turns: 0,
+            flying: 0,
+            flying_troubled: 0,
+            in_flight_max,
+            per_host_max,
+        }
+    }
+
+    /// Attempts under way.
+    pub(super) fn flying(&self) -> usize {
+        self.flying
+    }
+
+    /// A lane waits for its turn at a host. It has one when `turn` says so, too.
+    pub(super) fn queue(&mut self, name: &Arc<str>, id: LaneId, attempt: Try) {
+        let host = self.hosts.entry(name.clone()).or_default();
+        match attempt {
+            Try::First => host.fresh.push_back(id),
+            Try::Again => host.troubled.push_back(id),
+        }
+    }
+
+    /// A host with work and room takes its turn with the others.
+    pub(super) fn turn(&mut self, name: &Arc<str>) {
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        if host.fresh_may(self.per_host_max) {
+            if !std::mem::replace(&mut host.in_ring, true) {
+                self.turns += 1;
+                self.ring.push_back((self.turns, name.clone()));
+            }
+        } else if host.troubled_may(self.per_host_max) {
+            if !std::mem::replace(&mut host.in_again, true) {
+                self.turns += 1;
+                self.again.push_back((self.turns, name.clone()));
+            }
+        } else if host.is_idle() {
+            self.hosts.remove(name);
+        }
+    }
+
+    /// The next lane, where there is room for one.
+    pub(super) fn next(&mut self) -> Option<(Arc<str>, LaneId, Try)> {
+        while self.flying < self.in_flight_max {
+            // Those that fail may not take all the room: others would wait for receivers that are down.
+            let troubled_too = self.flying_troubled < self.in_flight_max.div_ceil(2);
+            let fresh = self.ring.front().map(|(turn, _)| *turn);
+            let again = self.again.front().map(|(turn, _)| *turn).filter(|_| troubled_too);
+            let from_again = again.is_some_and(|again| fresh.is_none_or(|fresh| again < fresh));
+            let (_, name) = if from_again { self.again.pop_front() } else { self.ring.pop_front() }?;
+            let Some(host) = self.hosts.get_mut(&name) else { continue };
+            *(if from_again { &mut host.in_again } else { &mut host.in_ring }) = false;
+            match host.take(self.per_host_max, troubled_too) {
+                Some((id, attempt)) => return Some((name, id, attempt)),
+                // Its work is done, its room is taken, or only retries are left that may not go.
+                None => self.turn(&name),
+            }
+        }
+        None
+    }
+
+    /// An attempt is under way.
+    pub(super) fn launched(&mut self, name: &Arc<str>, attempt: Try) {
+        let troubled = usize::from(attempt == Try::Again);
+        self.flying += 1;
+        self.flying_troubled += troubled;
+        if let Some(host) = self.hosts.get_mut(name) {
+            host.flying += 1;
+            host.flying_troubled += troubled;
+        }
+    }
+
+    /// It has come to an answer: its host has room for another.
+    pub(super) fn answered(&mut self, name: &Arc<str>, attempt: Try) {
+        let troubled = usize::from(attempt == Try::Again);
+        self.flying -= 1;
+        self.flying_troubled -= troubled;
+        if let Some(host) = self.hosts.get_mut(name) {
+            host.flying -= 1;
+            host.flying_troubled -= troubled;
+        }
+        self.turn(name);
+    }
+
+    /// It has failed. Says for how long no other retry may have its place, where it was one itself.
+    ///
+    /// So the retries of a host that is down come at a steady pace: thousands that are due together would take the processor
+    /// and the disk from those who are well. First attempts have that place at once.
+    pub(super) fn failed(&mut self, name: &Arc<str>, attempt: Try) -> Option<Duration> {
+        let kept = (attempt == Try::Again).then(|| {
+            let places = u32::try_from(self.per_host_max).unwrap_or(u32::MAX);
+            KEPT_MAX.min(AGAIN_EVERY.saturating_mul(2).saturating_mul(places)).mul_f64(fastrand::f64())
+        });
+        if let (Some(_), Some(host)) = (kept, self.hosts.get_mut(name)) {
+            host.kept += 1;
+        }
+        self.answered(name, attempt);
+        kept
+    }
+
+    /// A retry may have the place again.
+    pub(super) fn free(&mut self, name: &Arc<str>) {
+        if let Some(host) = self.hosts.get_mut(name) {
+            host.kept -= 1;
+        }
+        self.turn(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queued(hosts: &mut Hosts, name: &Arc<str>, attempt: Try) {
+        hosts.queue(name, LaneId([0; 24]), attempt);
+        hosts.turn(name);
+    }
+
+    fn launched(hosts: &mut Hosts) -> Option<Arc<str>> {
+        let (name, _, attempt) = hosts.next()?;
+        hosts.launched(&name, attempt);
+        hosts.turn(&name);
+        Some(name)
+    }
+
+    #[test]
+    fn hosts_whose_retries_must_wait_keep_their_turn_and_are_not_gone_through() {
+        let mut hosts = Hosts::new(2, 10);
+        let names = ["a", "b", "c", "d", "e"].map(Arc::<str>::from);
+        names.iter().for_each(|name| queued(&mut hosts, name, Try::Again));
+        assert_eq!(launched(&mut hosts).as_ref(), Some(&names[0]), "half of all places are for retries");
+        for pair in names.windows(2) {
+            assert_eq!((launched(&mut hosts), launched(&mut hosts)), (None, None));
+            // A first attempt has the other half, whoever waits.
+            let fresh = "fresh".into();
+            queued(&mut hosts, &fresh, Try::First);
+            assert_eq!(launched(&mut hosts).as_ref(), Some(&fresh));
+            assert_eq!(launched(&mut hosts), None);
+            hosts.answered(&fresh, Try::First);
+            hosts.answered(&pair[0], Try::Again);
+            assert_eq!(launched(&mut hosts).as_ref(), Some(&pair[1]));
+        }
+        hosts.answered(&names[4], Try::Again);
+        assert!(hosts.hosts.is_empty() && hosts.ring.is_empty() && hosts.again.is_empty(), "who is idle is forgotten");
+    }
+}

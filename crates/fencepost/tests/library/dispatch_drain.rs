@@ -1,0 +1,125 @@
+//! What a change of transport reads of the lane that it leaves: each event once, so many at a time, however long it waits.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use fencepost::{
+    dispatch::{Delivery, Settings, Sink},
+    kernel::{
+        LaneId, Millis, Reply, RowKey,
+        command::Failure,
+        key::Kind,
+        lane::{AfterDead, Route, Transport},
+    },
+    store::{
+        Error, Promises, Store, Verdict, WriteSet,
+        contract::{Found, Loaded},
+        memory::Memory,
+    },
+};
+use futures::future::BoxFuture;
+
+use super::dispatch_world::{Node, SECOND_MS, Virtual, in_virtual_time, pass, planner, route};
+
+/// The memory store, which writes down how many entries each read asked for, and how many it got.
+#[derive(Default)]
+struct Watched {
+    inner: Memory,
+    reads: Mutex<Vec<(usize, usize)>>,
+}
+
+impl Store for Watched {
+    fn promises(&self) -> Promises {
+        self.inner.promises()
+    }
+
+    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
+        self.inner.load(keys)
+    }
+
+    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
+        self.inner.peek(key)
+    }
+
+    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
+        self.inner.commit(sets, now)
+    }
+
+    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>> {
+        self.inner.time_floor()
+    }
+
+    fn due<'a>(
+        &'a self,
+        until: Millis,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        self.inner.due(until, after, limit)
+    }
+
+    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
+        self.inner.scan(kind, after, limit)
+    }
+
+    fn entries(&self, lane: LaneId, after: u64, limit: usize) -> BoxFuture<'_, Result<Found, Error>> {
+        Box::pin(async move {
+            let found = self.inner.entries(lane, after, limit).await?;
+            self.reads.lock().unwrap().push((limit, found.len()));
+            Ok(found)
+        })
+    }
+}
+
+/// No way out: nothing is pushed here.
+struct Closed;
+
+impl Sink for Closed {
+    fn host(&self, _: &Route) -> String {
+        String::new()
+    }
+
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+        panic!("{} was pushed", delivery.entry.correlation_id)
+    }
+}
+
+fn polled(warehouse: &str) -> Route {
+    Route { transport: Transport::Poll, ..route(warehouse, "", AfterDead::Continue) }
+}
+
+#[test]
+fn a_change_of_transport_reads_each_event_of_a_polled_lane_once_however_long_it_waits() {
+    in_virtual_time(async {
+        let store = Arc::new(Watched::default());
+        let (clock, sink) = (Virtual::new(1), Arc::new(Closed));
+        let node = Node::start(store.clone(), clock, sink, Arc::new(()), Settings::default(), 1).await;
+        for warehouse in ["ours", "theirs"] {
+            node.dispatch.put_route(polled(warehouse), None).await.unwrap();
+        }
+        // Ours are in the middle, with others before, between and behind.
+        for (warehouse, first, last) in
+            [("theirs", 1, 250), ("ours", 251, 251), ("theirs", 252, 300), ("ours", 301, 301), ("theirs", 302, 550)]
+        {
+            for n in first..=last {
+                node.publish(warehouse, &format!("e{n}"), None).await;
+            }
+        }
+        let lane = LaneId::executor(&planner(), "wes");
+        let put = node.dispatch.put_route(route("ours", "host", AfterDead::Continue), Some(Duration::from_secs(30)));
+        let (reply, ()) = tokio::join!(put, async {
+            for upto in [100, 251, 301] {
+                pass(5 * SECOND_MS).await;
+                node.dispatch.ack(lane, upto).await.unwrap();
+            }
+        });
+        assert!(matches!(reply, Ok(Reply::Routed { replay: false })), "{reply:?}");
+        let reads = store.reads.lock().unwrap();
+        assert!(reads.iter().all(|(asked, _)| *asked <= 100), "{reads:?}");
+        // A page may be read to its end although one of ours is in it: what is behind that is read again, once.
+        let read: usize = reads.iter().map(|(_, found)| found).sum();
+        assert!(read <= 550 + 2 * 100, "{read} of 550 were read: {reads:?}");
+    });
+}
