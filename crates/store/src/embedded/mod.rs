@@ -17,7 +17,7 @@ mod staged;
 mod tuning;
 
 use std::{
-    ops::Bound,
+    ops::{Bound, Range},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard,
@@ -36,7 +36,7 @@ use futures::future::BoxFuture;
 use crate::{
     Durability, Error, Promises, Store, Verdict, WriteSet, codec,
     contract::{Found, Loaded},
-    hot::Hot,
+    hot::{Hot, Stored},
     judge::{After, Change, Judged, Known, judge},
 };
 use fault::Fault;
@@ -58,7 +58,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, hot_bytes: 128 << 20, unsynced_loses_acknowledged_writes: false }
+        Self { cache_bytes: 64 << 20, hot_bytes: 64 << 20, unsynced_loses_acknowledged_writes: false }
     }
 }
 
@@ -75,7 +75,7 @@ pub struct Embedded {
     time_floor: Arc<AtomicU64>,
     mark: journal::Mark,
     recent: Recent,
-    hot: Hot,
+    hot: Hot<Stored>,
     fault: Fault,
     /// Expectations are checked and written under this lock: nobody moves a row in between.
     commit: Mutex<Runway>,
@@ -114,6 +114,11 @@ impl Embedded {
     }
 
     fn bytes(&self, snapshot: Option<&Snapshot>, key: &RowKey) -> Result<Option<Bytes>, Error> {
+        if snapshot.is_none()
+            && let Some(bytes) = self.hot_bytes(key)
+        {
+            return Ok(Some(bytes));
+        }
         let found = match (key.kind, snapshot) {
             (Kind::Fence, None) => self.fences.get(key.id),
             (Kind::Fence, Some(snapshot)) => snapshot.get(&self.fences, key.id),
@@ -124,27 +129,20 @@ impl Embedded {
     }
 
     fn row(&self, snapshot: Option<&Snapshot>, key: &RowKey) -> Result<Loaded, Error> {
-        if snapshot.is_none()
-            && let Some(row) = self.hot_row(key)
-        {
-            return Ok(Some(row));
-        }
-        let Some(bytes) = self.bytes(snapshot, key)? else { return Ok(None) };
-        let row = codec::decode(key, &bytes).map_err(|damage| self.fault.damaged(key, damage))?;
-        Ok(Some(Arc::new(row)))
+        self.bytes(snapshot, key)?.map(|bytes| self.decoded(key, &bytes)).transpose()
+    }
+
+    fn decoded(&self, key: &RowKey, bytes: &Bytes) -> Result<Arc<Row>, Error> {
+        codec::decode(key, bytes).map(Arc::new).map_err(|damage| self.fault.damaged(key, damage))
     }
 
     // A row whose time is over may have left the tree: what the tree says counts then.
-    fn hot_row(&self, key: &RowKey) -> Option<Arc<Row>> {
-        let over =
-            |row: &Arc<Row>| row.record.expires_at().is_some_and(|at| at.0 <= self.time_floor.load(Ordering::Acquire));
-        self.hot.get(key).filter(|row| !over(row))
+    fn hot_bytes(&self, key: &RowKey) -> Option<Bytes> {
+        let over = |row: &Stored| row.expires.is_some_and(|at| at.0 <= self.time_floor.load(Ordering::Acquire));
+        self.hot.get(key).filter(|row| !over(row)).map(|row| row.bytes)
     }
 
     fn known(&self, key: &RowKey) -> Result<Option<Known>, Error> {
-        if let Some(row) = self.hot_row(key) {
-            return Ok(Some(Known::of(&row)));
-        }
         let Some(bytes) = self.bytes(None, key)? else { return Ok(None) };
         let head = codec::head(key, &bytes).map_err(|damage| self.fault.damaged(key, damage))?;
         Ok(Some(Known { revision: head.revision, due: head.due, tail: head.tail }))
@@ -185,9 +183,7 @@ impl Embedded {
 
     fn write(&self, runway: &mut Runway, changes: Vec<Change<'_>>, now: Millis) -> Result<(), Error> {
         let mut staged = Staged::for_rows(changes.len());
-        for change in &changes {
-            self.stage(&mut staged, change);
-        }
+        let rows: Vec<_> = changes.iter().map(|change| self.stage(&mut staged, change)).collect();
         let floor = self.time_floor.load(Ordering::Acquire);
         if staged.items.is_empty() && now.0 <= floor {
             return Ok(());
@@ -197,21 +193,25 @@ impl Embedded {
             out.extend_from_slice(&self.mark);
         });
         runway.prepare(staged.journal_bytes());
-        let batch = staged.batch(&self.db).durability(Some(self.persist));
+        let (batch, bytes) = staged.batch(&self.db);
+        let batch = batch.durability(Some(self.persist));
         pace::wait_for_room(&self.db, [&self.fences, &self.rows, &self.due, &self.meta])
             .and_then(|()| batch.commit())
             .map_err(|error| self.fault.write(&error, &self.path))?;
         // Only a time that is durable may make rows expire: after a crash the clock could otherwise seem to go back.
         self.time_floor.fetch_max(now.0, Ordering::AcqRel);
-        for change in changes {
-            let row = change.after.map(|After { revision, record }| Row { record: record.into_owned(), revision });
+        for (change, row) in changes.iter().zip(rows) {
+            let expires = change.after.as_ref().and_then(|after| after.record.expires_at());
+            // A copy: a share would keep the bytes of the whole commit.
+            let row = row.map(|at| Stored { bytes: Bytes::copy_from_slice(&bytes[at]), expires });
             self.hot.written(change.key, row);
         }
         Ok(())
     }
 
-    // Each key once: fjall gives a whole batch one sequence number, so two puts of a key would have no order.
-    fn stage<'k>(&'k self, staged: &mut Staged<'k>, change: &Change<'_>) {
+    // Says where the row's bytes are, if there are any. Each key once: fjall gives a whole batch one sequence number, so two
+    // puts of a key would have no order.
+    fn stage<'k>(&'k self, staged: &mut Staged<'k>, change: &Change<'_>) -> Option<Range<usize>> {
         let key = &change.key;
         let due_before = change.before.and_then(|known| known.due);
         let due_after = change.after.as_ref().and_then(|after| after.record.due_at());
@@ -227,10 +227,13 @@ impl Embedded {
         let (keyspace, address) =
             if key.kind == Kind::Fence { (&self.fences, &address[1..]) } else { (&self.rows, &address[..]) };
         match &change.after {
-            Some(After { revision, record }) => {
-                staged.put(keyspace, address, |out| codec::encode_into(out, key, record, *revision, codec::VERSION));
+            Some(After { revision, record }) => Some(
+                staged.put(keyspace, address, |out| codec::encode_into(out, key, record, *revision, codec::VERSION)),
+            ),
+            None => {
+                staged.remove(keyspace, address);
+                None
             }
-            None => staged.remove(keyspace, address),
         }
     }
 
@@ -307,7 +310,7 @@ impl Store for Embedded {
     }
 
     fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        self.hot_row(key).map(|row| Ok(Some(row)))
+        self.hot_bytes(key).map(|bytes| self.decoded(key, &bytes).map(Some))
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {

@@ -29,10 +29,12 @@ impl<'k> Staged<'k> {
         Self { bytes: Vec::with_capacity(count * ROW_BYTES), items: Vec::with_capacity(count * 2 + 1) }
     }
 
-    pub(super) fn put(&mut self, keyspace: &'k Keyspace, key: &[u8], value: impl FnOnce(&mut Vec<u8>)) {
+    /// Says where the value is.
+    pub(super) fn put(&mut self, keyspace: &'k Keyspace, key: &[u8], value: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
         let key = self.append(|bytes| bytes.extend_from_slice(key));
-        let value = Some(self.append(value));
-        self.items.push(Item { keyspace, key, value });
+        let value = self.append(value);
+        self.items.push(Item { keyspace, key, value: Some(value.clone()) });
+        value
     }
 
     pub(super) fn remove(&mut self, keyspace: &'k Keyspace, key: &[u8]) {
@@ -46,7 +48,8 @@ impl<'k> Staged<'k> {
         (self.bytes.len() + self.bytes.len() / 255 + 22 * self.items.len() + 32) as u64
     }
 
-    pub(super) fn batch(self, db: &Database) -> OwnedWriteBatch {
+    /// The batch, and the bytes that its values are in.
+    pub(super) fn batch(self, db: &Database) -> (OwnedWriteBatch, Bytes) {
         let mut batch = OwnedWriteBatch::with_capacity(db.clone(), self.items.len());
         let bytes = Bytes::from(self.bytes);
         for item in self.items {
@@ -56,7 +59,7 @@ impl<'k> Staged<'k> {
                 None => batch.remove(item.keyspace, key),
             }
         }
-        batch
+        (batch, bytes)
     }
 
     fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {

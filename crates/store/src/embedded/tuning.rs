@@ -29,8 +29,9 @@ pub(super) const DUE: &str = "due";
 pub(super) const META: &str = "meta";
 pub(super) const KEYSPACES: [&str; 4] = [FENCES, ROWS, DUE, META];
 
-/// One writes memtables out, the other compacts: with only one, writers wait whenever a compaction takes long.
-const WORKERS: usize = 2;
+/// One writes memtables out, the others compact: with only one, writers wait whenever a compaction takes long. With two, the
+/// first is handed each further request to compact, and hands it back in a busy loop until the second is done.
+const WORKERS: usize = 3;
 /// A memtable is freed under a lock that readers wait for. Whether a smaller one stalls less is not settled.
 const MEMTABLE_BYTES: u64 = 16 << 20;
 const TABLE_BYTES: u64 = 32 << 20;

@@ -88,7 +88,7 @@ struct Inner {
     turn: tokio::sync::Mutex<HashSet<CommitId>>,
     stopped: OnceLock<String>,
     /// What this node wrote lately. Others may have written since.
-    hot: Hot,
+    hot: Hot<Arc<fencepost_kernel::Row>>,
 }
 
 impl Postgres {

@@ -1,6 +1,8 @@
 //! Keeps what a commit wrote, for guesses about the next one.
 //! Never keeps what it does not know: a row of unknown content is forgotten. Called after every commit.
 
+use std::sync::Arc;
+
 use fencepost_kernel::{
     Row, RowKey,
     fence::Record,
@@ -10,9 +12,9 @@ use fencepost_kernel::{
 use crate::{Verdict, WriteSet, hot::Hot};
 
 /// Remembers the rows of every set that was applied.
-pub(super) fn remember(hot: &Hot, sets: &[WriteSet], verdicts: &[Verdict]) {
+pub(super) fn remember(hot: &Hot<Arc<Row>>, sets: &[WriteSet], verdicts: &[Verdict]) {
     for (set, verdict) in sets.iter().zip(verdicts).filter(|(_, verdict)| verdict.applied()) {
-        let row = |record| Row { record, revision: set.id };
+        let row = |record| Arc::new(Row { record, revision: set.id });
         for write in &set.writes {
             hot.written(write.key, write.put.clone().map(row));
         }
