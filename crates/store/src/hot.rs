@@ -1,6 +1,6 @@
 //! Rows that were written lately: a seal after its claim, or a duplicate after its seal, needs no look into the tables.
 //! In a store of one process that is what is there; in a shared one it is a guess.
-//! Filled by commits only. A reader that put back what it read could overwrite a newer row.
+//! Filled by commits. A reader that put back what it read could overwrite a newer row, and must compare revisions.
 
 use std::{marker::PhantomData, sync::Arc};
 
@@ -73,8 +73,8 @@ impl<T: Kept> Hot<T> {
         self.0.get(key)
     }
 
-    /// After a commit is durable, and before it is acknowledged.
-    pub(crate) fn written(&self, key: RowKey, row: Option<T>) {
+    /// Keeps a row, or forgets it. What a commit wrote: after it is durable, and before it is acknowledged.
+    pub(crate) fn put(&self, key: RowKey, row: Option<T>) {
         match row {
             // Entries are read in pages, and mostly by who wrote them: they would push out what is asked for again.
             Some(row) if key.kind != Kind::Entry && row.weight() <= ROW_BYTES_MAX => self.0.insert(key, row),
@@ -118,9 +118,9 @@ mod tests {
             })
         };
         let key = |number: u8| RowKey::fence(FenceKey([number; 32]));
-        hot.written(key(0), Some(row(ROW_BYTES_MAX)));
+        hot.put(key(0), Some(row(ROW_BYTES_MAX)));
         assert!(hot.get(&key(0)).is_none(), "it would push out too many others");
-        (0..200).for_each(|number| hot.written(key(number), Some(row(ROW_BYTES_MAX / 2))));
+        (0..200).for_each(|number| hot.put(key(number), Some(row(ROW_BYTES_MAX / 2))));
         let kept = (0..200).filter(|number| hot.get(&key(*number)).is_some()).count();
         assert!((1..=(1 << 20) / (ROW_BYTES_MAX / 2)).contains(&kept), "{kept}");
     }

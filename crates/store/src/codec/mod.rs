@@ -120,6 +120,12 @@ pub fn head(key: &RowKey, bytes: &[u8]) -> Result<Head, Damage> {
     Ok(head)
 }
 
+/// The write that made sound bytes.
+pub fn revision(bytes: &[u8]) -> Option<CommitId> {
+    let revision = bytes.get(1..).and_then(|bytes| bytes.first_chunk())?;
+    Some(CommitId(u64::from_le_bytes(*revision)))
+}
+
 struct Opened<'a> {
     reader: Reader<'a>,
     format: u8,

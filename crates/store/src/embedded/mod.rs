@@ -51,6 +51,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Memory for rows that were written lately.
     pub hot_bytes: u64,
+    /// Memory for those of them that were asked for again.
+    pub ready_bytes: u64,
     /// Acknowledges without a sync, so that a test can show that a power cut catches it.
     #[doc(hidden)]
     pub unsynced_loses_acknowledged_writes: bool,
@@ -58,7 +60,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, hot_bytes: 64 << 20, unsynced_loses_acknowledged_writes: false }
+        Self {
+            cache_bytes: 64 << 20,
+            hot_bytes: 64 << 20,
+            ready_bytes: 64 << 20,
+            unsynced_loses_acknowledged_writes: false,
+        }
     }
 }
 
@@ -76,6 +83,8 @@ pub struct Embedded {
     mark: journal::Mark,
     recent: Recent,
     hot: Hot<Stored>,
+    /// What is hot and was asked for again, ready for use. Whoever reads fills it: only a row of the revision that is hot counts.
+    ready: Hot<Arc<Row>>,
     fault: Fault,
     /// Expectations are checked and written under this lock: nobody moves a row in between.
     commit: Mutex<Runway>,
@@ -134,6 +143,15 @@ impl Embedded {
 
     fn decoded(&self, key: &RowKey, bytes: &Bytes) -> Result<Arc<Row>, Error> {
         codec::decode(key, bytes).map(Arc::new).map_err(|damage| self.fault.damaged(key, damage))
+    }
+
+    fn ready(&self, key: &RowKey, bytes: &Bytes) -> Result<Arc<Row>, Error> {
+        if let Some(row) = self.ready.get(key).filter(|row| codec::revision(bytes) == Some(row.revision)) {
+            return Ok(row);
+        }
+        let row = self.decoded(key, bytes)?;
+        self.ready.put(*key, Some(row.clone()));
+        Ok(row)
     }
 
     // A row whose time is over may have left the tree: what the tree says counts then.
@@ -204,7 +222,7 @@ impl Embedded {
             let expires = change.after.as_ref().and_then(|after| after.record.expires_at());
             // A copy: a share would keep the bytes of the whole commit.
             let row = row.map(|at| Stored { bytes: Bytes::copy_from_slice(&bytes[at]), expires });
-            self.hot.written(change.key, row);
+            self.hot.put(change.key, row);
         }
         Ok(())
     }
@@ -310,7 +328,7 @@ impl Store for Embedded {
     }
 
     fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        self.hot_bytes(key).map(|bytes| self.decoded(key, &bytes).map(Some))
+        self.hot_bytes(key).map(|bytes| self.ready(key, &bytes).map(Some))
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {

@@ -23,7 +23,7 @@ use super::{
     runway::Runway,
     tuning,
 };
-use crate::Error;
+use crate::{Error, hot::Hot};
 
 /// The layout of keyspaces and addresses; rows carry the version of their own bytes.
 const LAYOUT: u32 = 1;
@@ -76,7 +76,8 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
         // Unlike anything that anybody could know.
         mark: mark.unwrap_or_else(|| RandomState::new().build_hasher().finish().to_be_bytes()),
         recent: Default::default(),
-        hot: crate::hot::Hot::new(options.hot_bytes),
+        hot: Hot::new(options.hot_bytes),
+        ready: Hot::new(options.ready_bytes),
         fault: Default::default(),
         commit: Mutex::new(runway),
         _lock: lock,

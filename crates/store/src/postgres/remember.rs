@@ -16,18 +16,18 @@ pub(super) fn remember(hot: &Hot<Arc<Row>>, sets: &[WriteSet], verdicts: &[Verdi
     for (set, verdict) in sets.iter().zip(verdicts).filter(|(_, verdict)| verdict.applied()) {
         let row = |record| Arc::new(Row { record, revision: set.id });
         for write in &set.writes {
-            hot.written(write.key, write.put.clone().map(row));
+            hot.put(write.key, write.put.clone().map(row));
         }
-        set.also.drops.iter().for_each(|key| hot.written(*key, None));
+        set.also.drops.iter().for_each(|key| hot.put(*key, None));
         let Some(Append { lane, told_in, .. }) = &set.also.append else { continue };
         let write = set.writes.iter().find(|write| write.key == *told_in);
         match (verdict, write.and_then(|write| write.put.as_ref())) {
             (Verdict::Appended(seq), Some(record)) => {
-                hot.written(*told_in, Some(row(placed(record, *seq))));
-                hot.written(RowKey::tail(*lane), Some(row(Record::Tail(Tail { last: *seq }))));
+                hot.put(*told_in, Some(row(placed(record, *seq))));
+                hot.put(RowKey::tail(*lane), Some(row(Record::Tail(Tail { last: *seq }))));
             }
             // An earlier try of it has the position.
-            _ => hot.written(*told_in, None),
+            _ => hot.put(*told_in, None),
         }
     }
 }

@@ -20,6 +20,7 @@ pub enum Flaw {
     NoCompareAndSet,
     AllOrNobody,
     StaleRead,
+    StaleMemory,
     ForgetsAcknowledged,
     NotRepeatable,
     VanishesEarly,
@@ -47,6 +48,13 @@ impl Flawed {
     fn new(flaw: Flaw, now: Memory) -> Arc<Self> {
         let before = Mutex::new(now.clone());
         Arc::new(Self { flaw, now, before, peeked: Mutex::default(), seen: Mutex::default() })
+    }
+
+    // From a cache that no commit clears.
+    fn outdated(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
+        let mut peeked = self.peeked.lock().unwrap();
+        let row = peeked.entry(*key).or_insert_with(|| self.now.peek(key).unwrap().unwrap());
+        Some(Ok(row.clone()))
     }
 
     fn commit_now(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
@@ -147,13 +155,11 @@ impl Store for Flawed {
     }
 
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        if self.flaw != Flaw::StaleRead {
-            return self.now.peek(key);
-        }
-        // A cache that no commit clears.
-        let mut peeked = self.peeked.lock().unwrap();
-        let row = peeked.entry(*key).or_insert_with(|| self.now.peek(key).unwrap().unwrap());
-        Some(Ok(row.clone()))
+        if self.flaw == Flaw::StaleRead { self.outdated(key) } else { self.now.peek(key) }
+    }
+
+    fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
+        if self.flaw == Flaw::StaleMemory { self.outdated(key) } else { None }
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
