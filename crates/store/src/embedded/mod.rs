@@ -28,6 +28,7 @@ use std::{
 use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Row, RowKey,
+    fence::{Record, State},
     key::{Kind, LaneId},
 };
 use fjall::{Database, Keyspace, PersistMode, Readable, Snapshot};
@@ -51,7 +52,7 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Memory for rows that were written lately.
     pub hot_bytes: u64,
-    /// Memory for those of them that were asked for again.
+    /// Memory for those of them that will be asked for again, or were.
     pub ready_bytes: u64,
     /// Acknowledges without a sync, so that a test can show that a power cut catches it.
     #[doc(hidden)]
@@ -83,7 +84,8 @@ pub struct Embedded {
     mark: journal::Mark,
     recent: Recent,
     hot: Hot<Stored>,
-    /// What is hot and was asked for again, ready for use. Whoever reads fills it: only a row of the revision that is hot counts.
+    /// Claims that are hot, and what else is and was asked for again, ready for use. Whoever reads fills it, too: only a row of
+    /// the revision that is hot counts.
     ready: Hot<Arc<Row>>,
     fault: Fault,
     /// Expectations are checked and written under this lock: nobody moves a row in between.
@@ -123,11 +125,6 @@ impl Embedded {
     }
 
     fn bytes(&self, snapshot: Option<&Snapshot>, key: &RowKey) -> Result<Option<Bytes>, Error> {
-        if snapshot.is_none()
-            && let Some(bytes) = self.hot_bytes(key)
-        {
-            return Ok(Some(bytes));
-        }
         let found = match (key.kind, snapshot) {
             (Kind::Fence, None) => self.fences.get(key.id),
             (Kind::Fence, Some(snapshot)) => snapshot.get(&self.fences, key.id),
@@ -138,7 +135,10 @@ impl Embedded {
     }
 
     fn row(&self, snapshot: Option<&Snapshot>, key: &RowKey) -> Result<Loaded, Error> {
-        self.bytes(snapshot, key)?.map(|bytes| self.decoded(key, &bytes)).transpose()
+        match self.hot_bytes(key).filter(|_| snapshot.is_none()) {
+            Some(bytes) => self.ready(key, &bytes).map(Some),
+            None => self.bytes(snapshot, key)?.map(|bytes| self.decoded(key, &bytes)).transpose(),
+        }
     }
 
     fn decoded(&self, key: &RowKey, bytes: &Bytes) -> Result<Arc<Row>, Error> {
@@ -161,7 +161,11 @@ impl Embedded {
     }
 
     fn known(&self, key: &RowKey) -> Result<Option<Known>, Error> {
-        let Some(bytes) = self.bytes(None, key)? else { return Ok(None) };
+        let bytes = match self.hot_bytes(key) {
+            None => self.bytes(None, key)?,
+            hot => hot,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
         let head = codec::head(key, &bytes).map_err(|damage| self.fault.damaged(key, damage))?;
         Ok(Some(Known { revision: head.revision, due: head.due, tail: head.tail }))
     }
@@ -218,11 +222,14 @@ impl Embedded {
             .map_err(|error| self.fault.write(&error, &self.path))?;
         // Only a time that is durable may make rows expire: after a crash the clock could otherwise seem to go back.
         self.time_floor.fetch_max(now.0, Ordering::AcqRel);
-        for (change, row) in changes.iter().zip(rows) {
-            let expires = change.after.as_ref().and_then(|after| after.record.expires_at());
+        for (Change { key, after, .. }, row) in changes.into_iter().zip(rows) {
+            let expires = after.as_ref().and_then(|after| after.record.expires_at());
             // A copy: a share would keep the bytes of the whole commit.
-            let row = row.map(|at| Stored { bytes: Bytes::copy_from_slice(&bytes[at]), expires });
-            self.hot.put(change.key, row);
+            self.hot.put(key, row.map(|at| Stored { bytes: Bytes::copy_from_slice(&bytes[at]), expires }));
+            // A claim is soon asked for again, by its seal.
+            let claimed = after.filter(|after| claimed(&after.record));
+            let row = |After { revision, record }| Arc::new(Row { record: record.into_owned(), revision });
+            self.ready.put(key, claimed.map(row));
         }
         Ok(())
     }
@@ -356,6 +363,10 @@ impl Store for Embedded {
         let range = (RowKey::entry(lane, after), RowKey::entry(lane, u64::MAX));
         Box::pin(async move { self.scan_now(Some(range.0), range.1, limit) })
     }
+}
+
+fn claimed(record: &Record) -> bool {
+    matches!(record, Record::Fence(fence) if matches!(fence.state, State::Pending { .. }))
 }
 
 fn row_address(key: &RowKey) -> [u8; 33] {
