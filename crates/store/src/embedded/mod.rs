@@ -64,7 +64,7 @@ impl Default for Options {
         Self {
             cache_bytes: 64 << 20,
             hot_bytes: 64 << 20,
-            ready_bytes: 128 << 20,
+            ready_bytes: 64 << 20,
             unsynced_loses_acknowledged_writes: false,
         }
     }
