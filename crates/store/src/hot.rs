@@ -30,7 +30,7 @@ impl Kept for Arc<Row> {
     }
 }
 
-/// As it lies on disk: a third of the memory, for less than a microsecond to read it.
+/// As it lies on disk: a third of the memory, for the time to read it.
 #[derive(Clone)]
 pub(crate) struct Stored {
     pub(crate) bytes: Bytes,

@@ -135,7 +135,7 @@ impl Embedded {
     }
 
     fn row(&self, snapshot: Option<&Snapshot>, key: &RowKey) -> Result<Loaded, Error> {
-        match self.hot_bytes(key).filter(|_| snapshot.is_none()) {
+        match snapshot.is_none().then(|| self.hot_bytes(key)).flatten() {
             Some(bytes) => self.ready(key, &bytes).map(Some),
             None => self.bytes(snapshot, key)?.map(|bytes| self.decoded(key, &bytes)).transpose(),
         }
