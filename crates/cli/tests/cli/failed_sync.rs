@@ -115,8 +115,8 @@ fn a_server_that_has_stopped_answers_nothing_wrong_and_ends_in_order() {
 fn a_sync_that_hangs_is_answered_503_within_five_seconds() {
     let dir = tempfile::tempdir().unwrap();
     let (data, trace, log) = (dir.path().join("data"), dir.path().join("trace"), dir.path().join("log"));
-    // Half a minute, in microseconds; the server is gone before.
-    let server = injected(&data, &trace, &log, "delay_enter=30000000:when=2");
+    // Ten seconds, in microseconds; the server is asked to go before.
+    let server = injected(&data, &trace, &log, "delay_enter=10000000:when=2");
     server.acme().claim("INDEX_BUILD", &key(1)).token();
     let mut begun = Instant::now();
     // Who commits is one of several threads, and each has a second sync of its own.

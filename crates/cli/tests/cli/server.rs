@@ -248,10 +248,8 @@ impl Server {
 
     fn end(&mut self) {
         if !std::mem::replace(&mut self.ended, true) {
-            if let Some(tracee) = self.tracee {
-                let _ = rustix::process::kill_process(tracee, Signal::KILL);
-            }
-            let _ = self.child.kill();
+            // A tracer ends by itself once the server is gone. Were it killed as well, the server could outlive the wait.
+            let _ = rustix::process::kill_process(self.tracee.unwrap_or(self.pid()), Signal::KILL);
             let _ = self.child.wait();
         }
     }
