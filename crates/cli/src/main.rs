@@ -84,8 +84,16 @@ fn end_quietly_with_the_reader() {
     }));
 }
 
+// The allocator asks the kernel for pages of 2 MiB. They make nothing here faster, resident memory a quarter larger at its
+// peak, and whoever meets a fresh one first stands until it is cleared. A kernel that cannot be told so does no harm.
+fn take_small_pages() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
 fn main() -> ExitCode {
     end_quietly_with_the_reader();
+    take_small_pages();
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Why(args) => why::run(args),
