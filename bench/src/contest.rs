@@ -72,6 +72,7 @@ contestants! {
     "fencepost-batch", "fencepost, 100 commands a request", Durable, fence::BATCH, "100 claims + 100 seals";
     "fencepost-postgres", "fencepost on PostgreSQL", Durable, 1, "claim + seal";
     "fencepost-postgres-3", "fencepost on PostgreSQL, three nodes", Durable, 1, "claim + seal";
+    "fencepost-postgres-batch", "fencepost on PostgreSQL, 100 commands a request", Durable, fence::BATCH, "100 claims + 100 seals";
     "fencepost-redis", "fencepost on Redis", Durable, 1, "claim + seal";
     "fencepost-redis-batch", "fencepost on Redis, 100 commands a request", Durable, fence::BATCH, "100 claims + 100 seals";
     "noop", "no-op axum server", Http, 1, "request";
@@ -91,7 +92,7 @@ impl Contestant {
     }
 
     fn on_postgres(&self) -> bool {
-        matches!(self.name, "postgres" | "fencepost-postgres" | "fencepost-postgres-3")
+        self.name == "postgres" || self.name.starts_with("fencepost-postgres")
     }
 
     /// Other programs that must be installed, with the Debian package that has them.
@@ -203,6 +204,7 @@ fn measure(ground: &Ground, contestant: &Contestant, dir: &Path, salt: u64) -> R
     };
     // The cluster stays, its tables are made anew.
     let postgres = || Server::postgres(&ground.work.join(CLUSTER), connections);
+    let url = |database: &Server| format!("postgres://postgres@127.0.0.1:{}/postgres", database.port);
     let nodes = |store: &str, count: usize| -> Result<Vec<Server>> {
         let node = |index| {
             let dir = dir.join(format!("node-{index}"));
@@ -226,9 +228,13 @@ fn measure(ground: &Ground, contestant: &Contestant, dir: &Path, salt: u64) -> R
         }
         "fencepost-postgres" | "fencepost-postgres-3" => {
             let database = postgres()?;
-            let url = format!("postgres://postgres@127.0.0.1:{}/postgres", database.port);
-            let nodes = nodes(&url, if contestant.name.ends_with("-3") { 3 } else { 1 })?;
+            let nodes = nodes(&url(&database), if contestant.name.ends_with("-3") { 3 } else { 1 })?;
             load::run(ground.shape, Cycles { ports: ports(&nodes), numbering })
+        }
+        "fencepost-postgres-batch" => {
+            let database = postgres()?;
+            let nodes = nodes(&url(&database), 1)?;
+            load::run(ground.shape, Batches { port: nodes[0].port, numbering, numbers: Numbers::PerConnection })
         }
         "fencepost-redis" => {
             let redis = Server::redis(dir)?;

@@ -25,6 +25,7 @@ pub const TARGETS: &[Target] = &[
     Target { of: "fencepost-replay", over: "noop", least: 0.7, aim: None },
     Target { of: "fencepost-postgres", over: "postgres", least: 2.0, aim: None },
     Target { of: "fencepost-postgres-3", over: "fencepost-postgres", least: 0.7, aim: None },
+    Target { of: "fencepost-postgres-batch", over: "postgres", least: 2.0, aim: None },
     Target { of: "fencepost-redis", over: "redis", least: 0.3, aim: None },
     Target { of: "fencepost-redis-batch", over: "redis", least: 0.7, aim: None },
     Target { of: "fencepost-gateway", over: "nginx", least: 0.3, aim: Some(0.5) },

@@ -7,7 +7,7 @@ use fencepost_kernel::{
 };
 
 /// A row beside what is counted: the record itself, its short texts, and its place in a table.
-pub(crate) const ROW_BYTES: usize = 768;
+pub(crate) const ROW_BYTES: usize = 1 << 10;
 
 pub(crate) fn weight(record: &Record) -> usize {
     let counted = match record {
