@@ -8,7 +8,7 @@ use std::{borrow::Cow, fmt};
 
 pub(crate) use canonical::step;
 use canonical::{Decimal, EXPONENT_DIGITS_MAX, POWER_MAX, plain};
-pub use canonical::{canonical, canonical_masked, write_string};
+pub use canonical::{canonical, canonical_masked, write_name, write_string};
 
 /// What stands where a value is masked.
 pub const MASKED: &[u8] = b"\"***\"";

@@ -4,7 +4,6 @@
 
 use std::{marker::PhantomData, sync::Arc};
 
-use bytes::Bytes;
 use fencepost_kernel::{Millis, Row, RowKey, key::Kind};
 use quick_cache::{Weighter, sync::Cache};
 
@@ -33,7 +32,8 @@ impl Kept for Arc<Row> {
 /// As it lies on disk: a third of the memory, for the time to read it.
 #[derive(Clone)]
 pub(crate) struct Stored {
-    pub(crate) bytes: Bytes,
+    /// One piece of memory with its count, which is all that a look at it touches.
+    pub(crate) bytes: Arc<[u8]>,
     pub(crate) expires: Option<Millis>,
 }
 

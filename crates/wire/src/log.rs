@@ -9,7 +9,7 @@ use std::{
 };
 
 pub use fencepost::policy::server::Level;
-use fencepost_kernel::json::write_string;
+use fencepost_kernel::json::{write_name, write_string};
 
 use crate::time::rfc3339;
 
@@ -139,7 +139,7 @@ pub struct Line<'a> {
 
 impl Line<'_> {
     /// Adds a text member.
-    pub fn text(mut self, name: &str, value: &str) -> Self {
+    pub fn text(mut self, name: &'static str, value: &str) -> Self {
         if self.on {
             self.name(name);
             write_string(&mut self.text, value);
@@ -148,7 +148,7 @@ impl Line<'_> {
     }
 
     /// Adds a number.
-    pub fn number(mut self, name: &str, value: u64) -> Self {
+    pub fn number(mut self, name: &'static str, value: u64) -> Self {
         if self.on {
             self.name(name);
             let _ = write!(self.text, "{value}");
@@ -156,10 +156,9 @@ impl Line<'_> {
         self
     }
 
-    fn name(&mut self, name: &str) {
+    fn name(&mut self, name: &'static str) {
         self.text.push(b',');
-        write_string(&mut self.text, name);
-        self.text.push(b':');
+        write_name(&mut self.text, name);
     }
 }
 

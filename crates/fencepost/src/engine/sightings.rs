@@ -1,11 +1,9 @@
 //! Counts of decisions that wrote nothing, remembered in memory and flushed lazily: a duplicate never costs a sync.
 //! Approximate by design: a crash loses what was not flushed, and past its bound it forgets rather than grows.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::sync::{Mutex, PoisonError};
 
+use ahash::HashMap;
 use fencepost_kernel::{
     FenceKey, Millis,
     command::Observe,

@@ -136,7 +136,7 @@ impl Embedded {
 
     fn row(&self, snapshot: Option<&Snapshot>, key: &RowKey) -> Result<Loaded, Error> {
         match snapshot.is_none().then(|| self.hot_bytes(key)).flatten() {
-            Some(bytes) => self.ready(key, &bytes).map(Some),
+            Some(bytes) => self.ready(key, bytes).map(Some),
             None => self.bytes(snapshot, key)?.map(|bytes| self.decoded(key, &bytes)).transpose(),
         }
     }
@@ -145,29 +145,30 @@ impl Embedded {
         codec::decode(key, bytes).map(Arc::new).map_err(|damage| self.fault.damaged(key, damage))
     }
 
-    fn ready(&self, key: &RowKey, bytes: &Bytes) -> Result<Arc<Row>, Error> {
-        if let Some(row) = self.ready.get(key).filter(|row| codec::revision(bytes) == Some(row.revision)) {
+    fn ready(&self, key: &RowKey, bytes: Arc<[u8]>) -> Result<Arc<Row>, Error> {
+        if let Some(row) = self.ready.get(key).filter(|row| codec::revision(&bytes) == Some(row.revision)) {
             return Ok(row);
         }
-        let row = self.decoded(key, bytes)?;
+        let row = self.decoded(key, &Bytes::from_owner(bytes))?;
         self.ready.put(*key, Some(row.clone()));
         Ok(row)
     }
 
     // A row whose time is over may have left the tree: what the tree says counts then.
-    fn hot_bytes(&self, key: &RowKey) -> Option<Bytes> {
+    fn hot_bytes(&self, key: &RowKey) -> Option<Arc<[u8]>> {
         let over = |row: &Stored| row.expires.is_some_and(|at| at.0 <= self.time_floor.load(Ordering::Acquire));
         self.hot.get(key).filter(|row| !over(row)).map(|row| row.bytes)
     }
 
     fn known(&self, key: &RowKey) -> Result<Option<Known>, Error> {
-        let bytes = match self.hot_bytes(key) {
-            None => self.bytes(None, key)?,
-            hot => hot,
+        let known = |bytes: &[u8]| {
+            let head = codec::head(key, bytes).map_err(|damage| self.fault.damaged(key, damage))?;
+            Ok(Known { revision: head.revision, due: head.due, tail: head.tail })
         };
-        let Some(bytes) = bytes else { return Ok(None) };
-        let head = codec::head(key, &bytes).map_err(|damage| self.fault.damaged(key, damage))?;
-        Ok(Some(Known { revision: head.revision, due: head.due, tail: head.tail }))
+        match self.hot_bytes(key) {
+            Some(bytes) => known(&bytes).map(Some),
+            None => self.bytes(None, key)?.map(|bytes| known(&bytes)).transpose(),
+        }
     }
 
     fn load_now(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
@@ -225,7 +226,7 @@ impl Embedded {
         for (Change { key, after, .. }, row) in changes.into_iter().zip(rows) {
             let expires = after.as_ref().and_then(|after| after.record.expires_at());
             // A copy: a share would keep the bytes of the whole commit.
-            self.hot.put(key, row.map(|at| Stored { bytes: Bytes::copy_from_slice(&bytes[at]), expires }));
+            self.hot.put(key, row.map(|at| Stored { bytes: bytes[at].into(), expires }));
             // A claim is soon asked for again, by its seal.
             let claimed = after.filter(|after| claimed(&after.record));
             let row = |After { revision, record }| Arc::new(Row { record: record.into_owned(), revision });
@@ -335,7 +336,7 @@ impl Store for Embedded {
     }
 
     fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        self.hot_bytes(key).map(|bytes| self.ready(key, &bytes).map(Some))
+        self.hot_bytes(key).map(|bytes| self.ready(key, bytes).map(Some))
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {

@@ -186,7 +186,7 @@ fn position(cursor: &str) -> Result<(Millis, RowKey), Problem> {
 fn doubt(key: &RowKey, fence: &Fence) -> Vec<u8> {
     let mut fields = Object::new();
     for (name, value) in fence.fields.iter() {
-        fields = fields.text(name, value);
+        fields = fields.entry(name, value);
     }
     let mut body = Object::new()
         .text("tenant", fence.tenant.as_str())

@@ -11,7 +11,7 @@ use fencepost_kernel::{
     command::{Granted, Mismatch},
     diff,
     fence::{Alias, Fence, State},
-    json::write_string,
+    json::{write_name, write_string},
     key::Target,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -72,26 +72,34 @@ impl Object {
         Self(Vec::with_capacity(320))
     }
 
-    fn name(&mut self, name: &str) {
+    fn name(&mut self, name: &'static str) {
         self.0.push(if self.0.is_empty() { b'{' } else { b',' });
-        write_string(&mut self.0, name);
-        self.0.push(b':');
+        write_name(&mut self.0, name);
     }
 
-    pub(super) fn text(mut self, name: &str, value: &str) -> Self {
+    pub(super) fn text(mut self, name: &'static str, value: &str) -> Self {
         self.name(name);
         write_string(&mut self.0, value);
         self
     }
 
-    pub(super) fn display(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+    /// A text member whose name is not ours.
+    pub(super) fn entry(mut self, name: &str, value: &str) -> Self {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        write_string(&mut self.0, name);
+        self.0.push(b':');
+        write_string(&mut self.0, value);
+        self
+    }
+
+    pub(super) fn display(mut self, name: &'static str, value: impl std::fmt::Display) -> Self {
         self.name(name);
         // Writing to memory cannot fail.
         let _ = write!(self.0, "{value}");
         self
     }
 
-    pub(super) fn raw(mut self, name: &str, json: &[u8]) -> Self {
+    pub(super) fn raw(mut self, name: &'static str, json: &[u8]) -> Self {
         self.name(name);
         self.0.extend_from_slice(json);
         self
@@ -112,7 +120,7 @@ impl Object {
         object
     }
 
-    pub(super) fn time(self, name: &str, at: Millis) -> Self {
+    pub(super) fn time(self, name: &'static str, at: Millis) -> Self {
         self.text(name, &rfc3339(at.0))
     }
 
@@ -146,11 +154,11 @@ pub(super) fn refusal(call: &Call, target: &Target, reply: &Reply) -> Problem {
 
 /// What a reply about `target` looks like.
 pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Problem> {
-    let now = call.app.fencepost.engine().now();
     match reply {
         Reply::New(granted) => Ok(new(target, granted)),
         Reply::Duplicate { fence, .. } => Ok(duplicate(target, fence)),
         Reply::InFlight { lease_expires } => {
+            let now = call.app.fencepost.engine().now();
             let seconds = lease_expires.since(now).div_ceil(1_000).clamp(1, RETRY_AFTER_S_MAX);
             Err(Problem::new(
                 Code::InFlight,
@@ -250,7 +258,7 @@ fn duplicate(target: &Target, fence: &Fence) -> Answer {
 fn as_json(receipt: &Bytes) -> Cow<'_, [u8]> {
     let Some(answer) = fencepost::answer::Answer::decode(receipt) else { return Cow::Borrowed(receipt) };
     let headers = answer.headers.iter().fold(Object::new(), |object, (name, value)| {
-        object.text(name.as_str(), &String::from_utf8_lossy(value.as_bytes()))
+        object.entry(name.as_str(), &String::from_utf8_lossy(value.as_bytes()))
     });
     let told = Object::new().display("status", answer.status.as_u16()).raw("headers", &headers.end());
     let told = match answer.body.as_deref().map(std::str::from_utf8) {

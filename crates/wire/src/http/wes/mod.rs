@@ -150,7 +150,7 @@ fn only(node: &Node<'_>, at: &str, names: &[&str]) -> Result<(), Problem> {
 }
 
 // The word of a person about a lane or a letter, for the log.
-fn audit(call: &Call, op: &str, decision: &str, tenant: &Tenant, about: &[(&str, &str)]) {
+fn audit(call: &Call, op: &str, decision: &str, tenant: &Tenant, about: &[(&'static str, &str)]) {
     let line = call.app.log.line(Level::Info, call.app.fencepost.engine().now().0, "decision");
     let line = line.text("op", op).text("decision", decision).text("tenant", tenant.as_str());
     let line = line.text("by", &call.caller.id).text("trace_id", &call.trace);
