@@ -33,17 +33,12 @@ const APART_MAX: Duration = Duration::from_secs(1);
 /// About how many bytes of rows one transaction carries; more are several transactions.
 const BYTES_MAX: usize = 16 << 20;
 
-/// So many sets at least are worth a second connection.
-const SHARED_MIN: usize = 128;
-
 /// What a commit needs beside its sets.
 pub(super) struct Committer<'a> {
     pub(super) session: &'a Session,
     pub(super) node: &'a str,
     pub(super) format: u8,
     pub(super) clock: &'a SharedClock,
-    /// The time that must be durable with it, unless another connection sees to that.
-    pub(super) floor: Option<Millis>,
     /// Ids whose fate an earlier try left open: that try may still be running somewhere.
     pub(super) perhaps: &'a HashSet<CommitId>,
 }
@@ -57,12 +52,12 @@ enum Tried {
 
 impl Committer<'_> {
     /// One verdict a set. What is too large for one transaction is several, in order.
-    pub(super) async fn commit(&self, sets: &[WriteSet]) -> Result<Vec<Verdict>, Error> {
+    pub(super) async fn commit(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
         let mut verdicts = Vec::with_capacity(sets.len());
         let mut rest = sets;
         loop {
             let (part, later) = rest.split_at(fitting(rest));
-            match self.together(part).await {
+            match self.together(part, now).await {
                 Ok(told) => verdicts.extend(told),
                 Err(error) => return Err(after(&verdicts, error)),
             }
@@ -74,13 +69,13 @@ impl Committer<'_> {
     }
 
     // All sets in one transaction. Where others keep getting in the way, in smaller ones; nobody waits for long again.
-    async fn together(&self, sets: &[WriteSet]) -> Result<Vec<Verdict>, Error> {
-        if let Some(verdicts) = self.tries(sets).await? {
+    async fn together(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
+        if let Some(verdicts) = self.tries(sets, now).await? {
             return Ok(verdicts);
         }
         let hurry = self.session.say("SET lock_timeout = '25ms'").await;
         hurry.map_err(|error| fault::of_read(&error))?;
-        let outcome = self.apart(sets, Instant::now() + APART_MAX).await;
+        let outcome = self.apart(sets, now, Instant::now() + APART_MAX).await;
         if self.session.say(LOCK_WAIT).await.is_err() {
             self.session.spoil();
         }
@@ -88,15 +83,15 @@ impl Committer<'_> {
     }
 
     // Each half in a transaction of its own: who is in nobody's way goes through, and the few others are soon found.
-    async fn apart(&self, sets: &[WriteSet], until: Instant) -> Result<Vec<Verdict>, Error> {
+    async fn apart(&self, sets: &[WriteSet], now: Millis, until: Instant) -> Result<Vec<Verdict>, Error> {
         if sets.len() == 1 || Instant::now() > until {
             return sets.iter().map(|set| self.in_the_way(set)).collect();
         }
         let (half, rest) = sets.split_at(sets.len() / 2);
         let mut verdicts = Vec::with_capacity(sets.len());
         for part in [half, rest] {
-            let told = match self.tries(part).await {
-                Ok(None) => Box::pin(self.apart(part, until)).await,
+            let told = match self.tries(part, now).await {
+                Ok(None) => Box::pin(self.apart(part, now, until)).await,
                 Ok(Some(told)) => Ok(told),
                 Err(error) => Err(error),
             };
@@ -114,9 +109,9 @@ impl Committer<'_> {
     }
 
     // No verdicts where others were in the way each time.
-    async fn tries(&self, sets: &[WriteSet]) -> Result<Option<Vec<Verdict>>, Error> {
+    async fn tries(&self, sets: &[WriteSet], now: Millis) -> Result<Option<Vec<Verdict>>, Error> {
         for _ in 0..TRIES_MAX {
-            match self.attempt(sets).await? {
+            match self.attempt(sets, now).await? {
                 Tried::Done(verdicts) => return Ok(Some(verdicts)),
                 Tried::Undone(Contention::Lost) => {}
                 Tried::Undone(Contention::Blocked) => break,
@@ -125,23 +120,20 @@ impl Committer<'_> {
         Ok(None)
     }
 
-    async fn attempt(&self, sets: &[WriteSet]) -> Result<Tried, Error> {
+    async fn attempt(&self, sets: &[WriteSet], now: Millis) -> Result<Tried, Error> {
         match lone_puts(sets) {
-            Some(puts) => self.at_once(sets, Columns::new(puts, self.format)).await,
-            None => self.in_transaction(sets).await,
+            Some(puts) => self.at_once(sets, Columns::new(puts, self.format), now).await,
+            None => self.in_transaction(sets, now).await,
         }
     }
 
     // One statement is one transaction and one round trip.
-    async fn at_once(&self, sets: &[WriteSet], columns: Columns<'_>) -> Result<Tried, Error> {
-        let (node, floor) = (self.node, self.floor.map(Stamp));
-        let (sql, params) = match (columns.has_fences(), &floor) {
-            (true, Some(floor)) => (sql::COMMIT_FENCES, columns.fences(&[&node, floor])),
-            (true, None) => (sql::WRITE_FENCES, columns.fences(&[&node])),
-            (false, Some(floor)) => (sql::COMMIT_ROWS, columns.rows(&[&node, floor])),
-            (false, None) => (sql::WRITE_ROWS, columns.rows(&[&node])),
+    async fn at_once(&self, sets: &[WriteSet], columns: Columns<'_>, now: Millis) -> Result<Tried, Error> {
+        let (node, now) = (self.node, Stamp(now));
+        let written = match columns.has_fences() {
+            true => self.session.query(sql::COMMIT_FENCES, &columns.fences(&[&node, &now])).await,
+            false => self.session.query(sql::COMMIT_ROWS, &columns.rows(&[&node, &now])).await,
         };
-        let written = self.session.query(sql, &params).await;
         let written = match written {
             Ok(written) => written,
             Err(error) => return self.failed(error.into(), Failed::of_commit),
@@ -164,8 +156,8 @@ impl Committer<'_> {
         Ok(Tried::Done(sets.iter().map(verdict).collect()))
     }
 
-    async fn in_transaction(&self, sets: &[WriteSet]) -> Result<Tried, Error> {
-        let verdicts = match self.prepare(sets).await {
+    async fn in_transaction(&self, sets: &[WriteSet], now: Millis) -> Result<Tried, Error> {
+        let verdicts = match self.prepare(sets, now).await {
             Ok(Some(verdicts)) => verdicts,
             outcome => {
                 // Leaves no transaction open behind it.
@@ -186,7 +178,7 @@ impl Committer<'_> {
     }
 
     // Everything but the commit; no verdicts where a row came into being under our hands.
-    async fn prepare(&self, sets: &[WriteSet]) -> Result<Option<Vec<Verdict>>, Failed> {
+    async fn prepare(&self, sets: &[WriteSet], now: Millis) -> Result<Option<Vec<Verdict>>, Failed> {
         let keys: BTreeSet<RowKey> = sets.iter().flat_map(touched).collect();
         let keys: Keys = keys.iter().collect();
         let run = Run::Ours(self.session);
@@ -194,7 +186,7 @@ impl Committer<'_> {
         begun?;
         let found = found?;
         let judged = judge(sets, |key| Ok(found.get(key).copied()))?;
-        let whole = write(run, sets, &judged, self.node, self.format, self.floor).await?;
+        let whole = write(run, sets, &judged, self.node, self.format, Some(now)).await?;
         Ok(whole.then_some(judged.verdicts))
     }
 
@@ -207,25 +199,6 @@ impl Committer<'_> {
             Some(contention) => Ok(Tried::Undone(contention)),
             None => Err(outcome(failed)),
         }
-    }
-}
-
-/// What one connection commits, and what a second one commits meanwhile: a connection keeps one of the server's processors
-/// busy. Nothing for the second where there is little to do, or where sets may hang together.
-pub(super) fn shared(sets: &[WriteSet]) -> (&[WriteSet], &[WriteSet]) {
-    let alone = sets.len() < SHARED_MIN || lone_puts(sets).is_none();
-    sets.split_at(if alone { sets.len() } else { sets.len() / 2 })
-}
-
-/// The verdicts of two shares, as if they had been one. The first has the floor with it, unless all of it was held up.
-pub(super) fn both(own: Result<Vec<Verdict>, Error>, rest: Result<Vec<Verdict>, Error>) -> Result<Vec<Verdict>, Error> {
-    match (own, rest) {
-        (Ok(own), Ok(rest)) if own.iter().all(|verdict| *verdict == Verdict::Held) => {
-            Err(after(&rest, Error::NotApplied("rows are held by other transactions".to_owned())))
-        }
-        (Ok(own), Ok(rest)) => Ok([own, rest].concat()),
-        (Ok(done), Err(error)) | (Err(error), Ok(done)) => Err(after(&done, error)),
-        (Err(Error::NotApplied(_)), Err(error)) | (Err(error), Err(_)) => Err(error),
     }
 }
 
@@ -266,30 +239,4 @@ fn fitting(sets: &[WriteSet]) -> usize {
         first || bytes <= BYTES_MAX
     };
     sets.iter().take_while(fits).count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{
-        Verdict::{Applied, Held, Moved},
-        *,
-    };
-
-    #[test]
-    fn two_shares_are_told_as_one_commit() {
-        let undone = || Err(Error::NotApplied(String::new()));
-        let unknown = || Err(Error::Unknown(String::new()));
-        let broken = || Err(Error::Broken(String::new()));
-        let told = |own, rest| format!("{:?}", both(own, rest));
-        assert_eq!(told(Ok(vec![Applied, Moved]), Ok(vec![Held])), "Ok([Applied, Moved, Held])");
-        assert_eq!(told(Ok(vec![Applied]), undone()), r#"Err(Unknown(""))"#, "some of it is durable");
-        assert_eq!(told(undone(), Ok(vec![Moved, Applied])), r#"Err(Unknown(""))"#);
-        assert_eq!(told(undone(), Ok(vec![Moved])), r#"Err(NotApplied(""))"#);
-        assert_eq!(told(undone(), undone()), r#"Err(NotApplied(""))"#);
-        assert_eq!(told(undone(), unknown()), r#"Err(Unknown(""))"#);
-        assert_eq!(told(unknown(), undone()), r#"Err(Unknown(""))"#);
-        assert_eq!(told(undone(), broken()), r#"Err(Broken(""))"#);
-        let without_a_floor = told(Ok(vec![Held]), Ok(vec![Applied]));
-        assert!(without_a_floor.starts_with("Err(Unknown("), "{without_a_floor}");
-    }
 }

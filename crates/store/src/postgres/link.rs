@@ -186,17 +186,6 @@ impl Link {
         }
     }
 
-    /// The session where it is there. Where it is not, it is made meanwhile: what it would help with does not wait for it.
-    pub(super) fn at_hand(self: &Arc<Self>) -> Option<Arc<Session>> {
-        let state = self.state.try_lock().ok()?;
-        let session = state.session.as_ref().filter(|session| session.usable()).cloned();
-        if session.is_none() {
-            let link = self.clone();
-            tokio::spawn(async move { drop(link.session().await) });
-        }
-        session
-    }
-
     async fn connect(&self) -> Result<Session, Error> {
         let client = dial(&self.target).await?;
         let session = Session { client, statements: std::sync::Mutex::default(), spoiled: AtomicBool::new(false) };

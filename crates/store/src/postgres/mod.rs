@@ -33,14 +33,14 @@ use fencepost_kernel::{
     command::CommitId,
     key::{Kind, LaneId},
 };
-use futures::future::{BoxFuture, join};
+use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio_postgres::Row;
 
 use self::{
     address::Target,
     columns::{BUCKETS, Keys, Param},
-    commit::{Committer, both, shared},
+    commit::Committer,
     fault::Failed,
     link::{Link, Session, dial},
     remember::remember,
@@ -80,9 +80,8 @@ struct Inner {
     drives: AtomicBool,
     clock: SharedClock,
     promises: Promises,
-    /// Two connections for commits, one for loads, one for everything that nobody waits for.
+    /// One connection for commits, one for loads, one for everything that nobody waits for.
     committing: Link,
-    helping: Arc<Link>,
     reading: Link,
     keeping: Link,
     /// Whose turn it is to commit, and the ids whose fate the last commit left open.
@@ -107,7 +106,6 @@ impl Postgres {
         let link = |first| Link::new(target.clone(), first);
         let inner = Arc::new(Inner {
             committing: link(&[sql::COMMIT_FENCES, sql::LOOK_FENCES]),
-            helping: Arc::new(link(&[sql::WRITE_FENCES, sql::LOOK_FENCES])),
             reading: link(&[sql::LOAD_FENCES, sql::LOAD_ALL]),
             keeping: link(&[]),
             target,
@@ -190,18 +188,17 @@ impl Inner {
     async fn commit(&self, sets: Vec<WriteSet>, now: Millis) -> Result<Vec<Verdict>, Error> {
         let mut perhaps = self.turn.lock().await;
         let session = self.committing.session().await?;
-        let (own, rest) = shared(&sets);
-        let helper = if rest.is_empty() { None } else { self.helping.at_hand() };
-        let outcome = match helper {
-            None => self.commit_on(&session, &sets, Some(now), &perhaps).await,
-            Some(helper) => {
-                // One floor for both, so that neither waits for the other: nothing is acknowledged before both are durable.
-                let own = self.commit_on(&session, own, Some(now), &perhaps);
-                let rest = self.commit_on(&helper, rest, None, &perhaps);
-                let (own, rest) = join(own, rest).await;
-                both(own, rest)
-            }
+        let committer = Committer {
+            session: &session,
+            node: &self.opener.node,
+            format: self.format.load(Ordering::Acquire),
+            clock: &self.clock,
+            perhaps: &perhaps,
         };
+        let outcome = tokio::time::timeout(COMMIT_MAX, committer.commit(&sets, now)).await.unwrap_or_else(|_| {
+            session.spoil();
+            Err(Error::Unknown("the database does not answer".to_owned()))
+        });
         match &outcome {
             Ok(verdicts) => {
                 perhaps.clear();
@@ -211,27 +208,6 @@ impl Inner {
             Err(_) => {}
         }
         outcome
-    }
-
-    async fn commit_on(
-        &self,
-        session: &Session,
-        sets: &[WriteSet],
-        floor: Option<Millis>,
-        perhaps: &HashSet<CommitId>,
-    ) -> Result<Vec<Verdict>, Error> {
-        let committer = Committer {
-            session,
-            node: &self.opener.node,
-            format: self.format.load(Ordering::Acquire),
-            clock: &self.clock,
-            floor,
-            perhaps,
-        };
-        tokio::time::timeout(COMMIT_MAX, committer.commit(sets)).await.unwrap_or_else(|_| {
-            session.spoil();
-            Err(Error::Unknown("the database does not answer".to_owned()))
-        })
     }
 
     async fn sweep(&self, now: Millis, limit: usize) -> Result<usize, Error> {

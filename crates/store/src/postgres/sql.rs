@@ -75,7 +75,7 @@ macro_rules! write_rows {
     };
 }
 
-/// Writes fences; says which.
+/// Writes fences within a transaction; says which.
 pub(super) const WRITE_FENCES: &str = write_fences!("");
 /// The same as a transaction of its own, with the node's time floor. The floor comes last: nobody waits for it in vain.
 pub(super) const COMMIT_FENCES: &str = write_fences!(
@@ -83,7 +83,7 @@ pub(super) const COMMIT_FENCES: &str = write_fences!(
         UPDATE fencepost_nodes SET floor = $24 WHERE id = $23 AND floor < $24 AND (SELECT count(*) FROM updated) >= 0
     ) "
 );
-/// Writes rows of the other kinds; says which.
+/// Writes rows of the other kinds within a transaction; says which.
 pub(super) const WRITE_ROWS: &str = write_rows!("");
 /// The same as a transaction of its own, with the node's time floor.
 pub(super) const COMMIT_ROWS: &str = write_rows!(

@@ -15,8 +15,7 @@ use fencepost_kernel::{
 };
 use fencepost_store::{
     Durability, Error, Store,
-    Verdict::{Applied, Held, Moved},
-    WriteSet,
+    Verdict::{Applied, Held},
     postgres::Postgres,
 };
 use futures::executor::block_on;
@@ -310,55 +309,4 @@ fn a_row_that_somebody_holds_stops_only_who_wants_it() {
     assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), [Applied, Held, Applied]);
     rig.runtime.block_on(held.rollback()).unwrap();
     assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), [Applied; 3]);
-}
-
-fn many(first: u64, count: u64, wrong: &[u64]) -> Vec<WriteSet> {
-    let expect = |number: u64| wrong.contains(&number).then_some(7);
-    let one = |number| set(1_000 + number, [put(number, expect(number), sealed(number, u64::MAX))]);
-    (first..first + count).map(one).collect()
-}
-
-// Which transaction wrote a row is in a column of its own.
-const TRANSACTIONS: &str = "SELECT count(DISTINCT xmin::text) FROM fencepost_fences";
-
-#[test]
-fn two_connections_share_a_large_commit_and_every_set_is_told_apart() {
-    let rig = Rig::new();
-    let (store, url) = rig.fresh("one");
-    let transactions = || rig.server.sql(&url, TRANSACTIONS).parse::<usize>().unwrap();
-    assert_eq!(block_on(store.commit(&many(0, 100, &[]), Millis(NOW))).unwrap(), [Applied; 100]);
-    assert_eq!(transactions(), 1, "few are not worth it");
-    let begun = Instant::now();
-    // The second connection is made while the first commits alone.
-    let sets = (1u64..).find_map(|round| {
-        assert!(begun.elapsed() < Duration::from_secs(30), "nobody helps");
-        let (first, before) = (round * 1_000, transactions());
-        let sets = many(first, 300, &[first + 10, first + 290]);
-        for _ in ["at first", "repeated under the same ids"] {
-            let verdicts = block_on(store.commit(&sets, Millis(NOW))).unwrap();
-            let moved: Vec<_> = verdicts.iter().enumerate().filter(|(_, verdict)| !verdict.applied()).collect();
-            assert_eq!(moved, [(10, &Moved), (290, &Moved)]);
-        }
-        (transactions() == before + 2).then_some(sets)
-    });
-    let numbers = sets.unwrap().iter().filter_map(|set| revision(&store, set.id.0 - 1_000)).count();
-    assert_eq!(numbers, 298, "both halves are there, but for what was moved");
-}
-
-#[test]
-fn a_large_commit_needs_no_second_connection() {
-    let rig = Rig::new();
-    let url = rig.server.fresh_database();
-    rig.server.sql(&url, "CREATE ROLE narrow LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO narrow");
-    let store = rig.open(&url.replace("postgres@", "narrow@"), "one");
-    // One connection is the heartbeat's, the other commits.
-    let begun = Instant::now();
-    let mine = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'narrow'";
-    while block_on(store.commit(&many(0, 1, &[]), Millis(NOW))).is_err() || rig.server.sql(&url, mine) != "2" {
-        assert!(begun.elapsed() < Duration::from_secs(30), "two connections are never there");
-    }
-    for round in 0..3 {
-        assert_eq!(block_on(store.commit(&many(round * 300, 300, &[]), Millis(NOW))).unwrap(), [Applied; 300]);
-    }
-    assert_eq!(rig.server.sql(&url, TRANSACTIONS), "4", "the first commit, and one for each of the large ones");
 }
