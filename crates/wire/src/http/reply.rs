@@ -73,8 +73,12 @@ impl Object {
     }
 
     fn name(&mut self, name: &'static str) {
-        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        self.next();
         write_name(&mut self.0, name);
+    }
+
+    fn next(&mut self) {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
     }
 
     pub(super) fn text(mut self, name: &'static str, value: &str) -> Self {
@@ -85,7 +89,7 @@ impl Object {
 
     /// A text member whose name is not ours.
     pub(super) fn entry(mut self, name: &str, value: &str) -> Self {
-        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        self.next();
         write_string(&mut self.0, name);
         self.0.push(b':');
         write_string(&mut self.0, value);
@@ -107,7 +111,7 @@ impl Object {
 
     /// The members of another object.
     pub(super) fn members_of(mut self, object: &[u8]) -> Self {
-        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        self.next();
         self.0
             .extend_from_slice(object.strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}")).unwrap_or_default());
         self
@@ -296,11 +300,10 @@ pub(super) fn conflict(call: &Call, target: &Target, mismatch: &Mismatch, show: 
     if show == Show::Nothing {
         return Problem::new(Code::Conflict, "this key was first used with another request");
     }
-    let same = diff.patch.as_deref() == Some("[]");
-    let detail = if same {
-        "this key was first used with another method, path or query"
-    } else {
-        "this key was first used with another body; `diff` leads from the first to this one"
+    let detail = match diff.patch.as_deref() {
+        Some("[]") => "this key was first used with another method, path or query",
+        Some(_) => "this key was first used with another body; `diff` leads from the first to this one",
+        None => "this key was first used with another body; `first` and `second` are the digests and sizes of the two",
     };
     let problem = Problem::new(Code::Conflict, detail);
     match diff.patch {

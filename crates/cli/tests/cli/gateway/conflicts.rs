@@ -51,6 +51,7 @@ fn bodies_that_are_not_json_are_compared_by_their_bytes() {
     assert!(super::replayed(&charge(b"a;b\n1;2\n\xff")));
     let refused = charge(b"a;b\n1;3\n\xff\xff").problem(409, "conflict");
     assert!(refused["diff"].is_null(), "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("`first` and `second`"), "{refused}");
     let sides = ["first", "second"].map(|side| refused[side].clone());
     assert_ne!(sides[0]["sha256"], sides[1]["sha256"], "{refused}");
     assert_eq!(sides.map(|side| side["size"].clone()), [json!(9), json!(10)], "{refused}");

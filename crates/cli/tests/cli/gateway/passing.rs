@@ -76,8 +76,15 @@ fn a_path_that_no_route_takes_goes_nowhere_and_another_method_is_not_allowed() {
     world.send(&ask("GET", "/nowhere")).problem(404, "not-found");
     world.send(&post("/charges/7").json("{}")).problem(405, "method-not-allowed");
     let put = |path: &str| ask("PUT", path).header("authorization: Bearer dev-partner").json("{}");
-    world.send(&put("/charges")).problem(405, "method-not-allowed");
-    world.send(&ask("DELETE", "/charges")).problem(405, "method-not-allowed");
+    for (asked, allowed) in [
+        (put("/charges"), "GET, HEAD, OPTIONS, POST"),
+        (ask("DELETE", "/charges"), "GET, HEAD, OPTIONS, POST"),
+        (ask("TRACE", "/nowhere"), ""),
+    ] {
+        let answer = world.send(&asked);
+        answer.problem(405, "method-not-allowed");
+        assert_eq!(answer.header("allow"), Some(allowed), "RFC 9110: a 405 names what is allowed");
+    }
     // Our own paths are ours, whatever a route says.
     world.send(&ask("GET", "/healthz")).ok(200);
     for walking in ["/charges/..", "/charges/%2e%2E", "/charges/."] {

@@ -140,7 +140,11 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
         let table = app.gateway.table(&policy)?;
         match table.fit(&parts.method, &path) {
             Fit::None => Err(call::nothing_here()),
-            Fit::OtherMethod => Err(call::not_for(&parts.method)),
+            Fit::OtherMethod => {
+                let mut response = call::not_for(&parts.method).response(&path, &trace).map(Body::new);
+                response.headers_mut().insert(header::ALLOW, table.allowed(&path));
+                Ok(response)
+            }
             // An offer of HTTP/2 may be ignored.
             _ if parts
                 .headers

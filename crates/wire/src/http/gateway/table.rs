@@ -1,6 +1,7 @@
 //! The routes of one policy, made ready: which one takes a request, and what it needs that never changes.
 //! Never reads a body. Built once for each policy that comes into force.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +90,22 @@ impl Table {
             }
         }
         fit
+    }
+
+    /// What the routes of a path take, for who asked with another method.
+    pub(super) fn allowed(&self, path: &str) -> HeaderValue {
+        let mut names = BTreeSet::new();
+        for Route { pattern, .. } in self.entries.iter().map(|entry| &entry.route) {
+            if pattern.bind(path).is_some() {
+                names.extend(["GET", "HEAD", "OPTIONS"]);
+                match &pattern.method {
+                    Some(method) => names.extend([method.as_str()]),
+                    None => names.extend(["DELETE", "PATCH", "POST", "PUT"]),
+                }
+            }
+        }
+        let names: Vec<&str> = names.into_iter().collect();
+        HeaderValue::from_str(&names.join(", ")).unwrap_or(HeaderValue::from_static(""))
     }
 
     /// Whether another route would take the path in a spelling that many servers read as the same: none must let in
