@@ -62,7 +62,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            cache_bytes: 64 << 20,
+            cache_bytes: 32 << 20,
             hot_bytes: 64 << 20,
             ready_bytes: 64 << 20,
             unsynced_loses_acknowledged_writes: false,
