@@ -1,11 +1,16 @@
 //! The commit loop: commands that arrive while a commit is being synced are decided and committed together in the
-//! next one. Never releases a reply before the commit it depends on is durable, and never runs two commits at once.
+//! next one. Never releases a reply before the commit it depends on is durable. On a store of its own it never runs two
+//! commits at once; on a shared one, where others commit anyway, the next may leave before the last one has come back.
 //! Runs on a thread of its own, or under the simulator.
 
 use std::{
     collections::BTreeMap,
     future::poll_fn,
-    sync::{Arc, atomic::Ordering},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::Poll,
     time::Instant,
 };
@@ -20,9 +25,15 @@ use fencepost_kernel::{
     lane,
 };
 use fencepost_store::{Verdict, WriteSet};
+use futures::{
+    StreamExt,
+    future::{Either, select},
+    stream::FuturesUnordered,
+};
 use tokio::{
     runtime::Handle,
     sync::{
+        Notify,
         mpsc::{self, error::TrySendError},
         oneshot,
     },
@@ -69,14 +80,37 @@ const ROUNDS_MAX: usize = 16;
 const REPEATS_MAX: usize = 3;
 
 pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, askers: Option<Handle>) {
+    let (batch_max, rounds_max) = (shared.limits.batch_max, if shared.shared { 2 } else { 1 });
     let mut waiting = Vec::new();
-    while !waiting.is_empty() || queue.recv_many(&mut waiting, shared.limits.batch_max).await > 0 {
-        let later = waiting.split_off(fitting(&waiting, shared.limits.batch_max));
-        let jobs = std::mem::replace(&mut waiting, later);
-        let outcome = {
-            let _turn = shared.turn.lock().await;
-            round(&shared, &jobs).await
+    // How many jobs are under way, and what becomes of them.
+    let mut busy = 0;
+    let mut rounds = FuturesUnordered::new();
+    loop {
+        if busy == 0 && waiting.is_empty() && queue.recv_many(&mut waiting, batch_max).await == 0 {
+            return;
+        }
+        while waiting.len() < batch_max
+            && let Ok(job) = queue.try_recv()
+        {
+            waiting.push(job);
+        }
+        // A second commit is worth its sync when it is as large as the first.
+        if rounds.len() < rounds_max && !waiting.is_empty() && waiting.len() >= busy {
+            let later = waiting.split_off(fitting(&waiting, batch_max));
+            let jobs = std::mem::replace(&mut waiting, later);
+            busy += jobs.len();
+            rounds.push(in_turn(&shared, jobs));
+            continue;
+        }
+        let next = match rounds.len() < rounds_max {
+            true => match select(rounds.next(), pin!(shared.enough.are_in(&queue, busy - waiting.len()))).await {
+                Either::Left((done, _)) => done,
+                Either::Right(_) => continue,
+            },
+            false => rounds.next().await,
         };
+        let Some((jobs, outcome)) = next else { continue };
+        busy -= jobs.len();
         match &askers {
             // One wake-up across threads for the whole batch; the askers' own executor wakes each of them.
             Some(executor) if jobs.len() > WOKEN_HERE_MAX => {
@@ -85,6 +119,65 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
             _ => release(jobs, outcome),
         }
     }
+}
+
+/// Jobs that are worth a commit beside the one under way. Whoever brings one rings only when it makes up the number: the loop
+/// need not wake for each.
+pub(super) struct Enough {
+    wanted: AtomicUsize,
+    bell: Notify,
+}
+
+impl Default for Enough {
+    fn default() -> Self {
+        Self { wanted: AtomicUsize::new(usize::MAX), bell: Notify::new() }
+    }
+}
+
+impl Enough {
+    // May end too early: a ring that came too late to be heard is heard the next time.
+    async fn are_in(&self, queue: &mpsc::Receiver<Job>, wanted: usize) {
+        self.wanted.store(wanted, Ordering::SeqCst);
+        if queue.len() < wanted {
+            self.bell.notified().await;
+        }
+    }
+
+    fn ring(&self, queue: &mpsc::Sender<Job>) {
+        let wanted = self.wanted.load(Ordering::SeqCst);
+        if wanted < usize::MAX && queue.max_capacity() - queue.capacity() >= wanted {
+            self.wanted.store(usize::MAX, Ordering::Relaxed);
+            self.bell.notify_one();
+        }
+    }
+}
+
+/// Brings a job to the commit loop.
+pub(super) async fn hand_on(shared: &Shared, queue: &mpsc::Sender<Job>, job: Job) -> Result<(), Error> {
+    let gone = |_| Error::Stopped("the engine is closed".to_owned());
+    queue.send(job).await.map_err(gone)?;
+    shared.enough.ring(queue);
+    Ok(())
+}
+
+async fn in_turn(shared: &Shared, jobs: Vec<Job>) -> (Vec<Job>, Result<Vec<Result<Reply, Error>>, Error>) {
+    let beside_others = shared.shared && jobs.iter().flat_map(|job| job.commands.iter()).all(of_a_fence);
+    let outcome = if beside_others {
+        let _turn = shared.turn.read().await;
+        round(shared, &jobs).await
+    } else {
+        let _turn = shared.turn.write().await;
+        round(shared, &jobs).await
+    };
+    (jobs, outcome)
+}
+
+// Lanes are told of in the order in which they were written: those who write to them commit alone.
+fn of_a_fence(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Claim(_) | Command::Seal(_) | Command::Renew(_) | Command::Release(_) | Command::Observe(_)
+    )
 }
 
 // How many jobs have no more commands than one commit takes: at least one.
@@ -102,7 +195,7 @@ fn fitting(jobs: &[Job], commands_max: usize) -> usize {
 /// the asker itself waits no longer than ever: the other threads keep the time and watch the sockets.
 pub(super) async fn at_once(queue: mpsc::Sender<Job>, shared: Arc<Shared>, job: Job) {
     wake_another_thread().await;
-    let Ok(_turn) = shared.turn.try_lock() else {
+    let Ok(_turn) = shared.turn.try_write() else {
         if let Err(refused) = queue.try_send(job) {
             let why = match &refused {
                 TrySendError::Full(_) => Error::Unavailable("the commit queue is full".to_owned()),

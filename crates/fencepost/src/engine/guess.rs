@@ -1,7 +1,7 @@
 //! Guesses instead of reads: what this engine wrote last is mostly what is there, and a key that it never saw is mostly
 //! new. A write that was decided over a wrong guess is refused by the store, and decided again over what is there.
-//! Never answers from a guess. Used by the read loop of an engine on a shared store; elsewhere only to leave out a look at what is
-//! probably not there.
+//! Never answers from a guess. Used by askers of an engine on a shared store, who then need no reading; elsewhere only to leave out
+//! a look at what is probably not there.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -128,8 +128,9 @@ pub(crate) struct Shared {
     sightings: sightings::Sightings,
     sweep: std::sync::Mutex<housekeep::Sweep>,
     next_id: AtomicU64,
-    /// Who commits.
-    turn: tokio::sync::Mutex<()>,
+    /// Who commits: alone, or beside others where the store is shared.
+    turn: tokio::sync::RwLock<()>,
+    enough: commit::Enough,
     /// Askers who wait for a commit.
     asking: AtomicUsize,
     /// Askers who shared the last commit.
@@ -157,7 +158,10 @@ pub trait Listener: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
+    /// To the commit loop.
     jobs: mpsc::Sender<commit::Job>,
+    /// To the read loop, where the store is shared.
+    unread: Option<mpsc::Sender<commit::Job>>,
 }
 
 /// A handle that does not keep the engine alive.
@@ -165,12 +169,17 @@ pub struct Engine {
 pub struct WeakEngine {
     shared: std::sync::Weak<Shared>,
     jobs: mpsc::WeakSender<commit::Job>,
+    unread: Option<mpsc::WeakSender<commit::Job>>,
 }
 
 impl WeakEngine {
     /// The engine, while somebody else still has it.
     pub fn upgrade(&self) -> Option<Engine> {
-        Some(Engine { shared: self.shared.upgrade()?, jobs: self.jobs.upgrade()? })
+        let unread = match &self.unread {
+            Some(unread) => Some(unread.upgrade()?),
+            None => None,
+        };
+        Some(Engine { shared: self.shared.upgrade()?, jobs: self.jobs.upgrade()?, unread })
     }
 }
 
@@ -231,8 +240,8 @@ impl Engine {
         // An id must never be used twice on a store: engines that share one, and the runs of each, start anywhere in 2^64.
         let random = || getrandom::u64().map_err(|error| Error::Stopped(format!("no randomness: {error}")));
         let next_id = AtomicU64::new(limits.first_commit_id.map_or_else(random, Ok)?);
-        let (jobs, asked) = mpsc::channel(limits.queue_max);
-        let (commits, decided) = mpsc::channel(limits.queue_max);
+        let (jobs, commits) = mpsc::channel(limits.queue_max);
+        let (unread, reads) = mpsc::channel(limits.queue_max);
         let promises = store.promises();
         let by_itself = askers.clone().filter(|askers| !promises.shared && askers.metrics().num_workers() > 1);
         let shared = Arc::new(Shared {
@@ -246,7 +255,8 @@ impl Engine {
             sweep: std::sync::Mutex::default(),
             limits,
             next_id,
-            turn: tokio::sync::Mutex::default(),
+            turn: tokio::sync::RwLock::default(),
+            enough: commit::Enough::default(),
             asking: AtomicUsize::new(0),
             crowd: AtomicUsize::new(0),
             by_itself,
@@ -254,20 +264,23 @@ impl Engine {
             observer,
             listener: std::sync::OnceLock::new(),
         });
-        let (reading, own) = (shared.shared, shared.clone());
+        let unread = shared.shared.then_some(unread);
+        // Ends with the last asker, as the commit loop does.
+        let to_commits = unread.is_some().then(|| jobs.clone());
+        let own = shared.clone();
         let commit_loop = async move {
-            if reading {
-                join(read::run(own.clone(), asked, commits), commit::run(own, decided, askers)).await;
-            } else {
-                commit::run(own, asked, askers).await;
+            match to_commits {
+                Some(jobs) => drop(join(read::run(own.clone(), reads, jobs), commit::run(own, commits, askers)).await),
+                None => commit::run(own, commits, askers).await,
             }
         };
-        Ok((Self { shared, jobs }, commit_loop))
+        Ok((Self { shared, jobs, unread }, commit_loop))
     }
 
     /// A handle that does not keep the engine alive.
     pub fn downgrade(&self) -> WeakEngine {
-        WeakEngine { shared: Arc::downgrade(&self.shared), jobs: self.jobs.downgrade() }
+        let unread = self.unread.as_ref().map(mpsc::Sender::downgrade);
+        WeakEngine { shared: Arc::downgrade(&self.shared), jobs: self.jobs.downgrade(), unread }
     }
 
     /// An id that no commit ever had.
@@ -318,7 +331,7 @@ impl Engine {
             return Err(Error::Stopped(why.to_owned()));
         }
         let answers = async {
-            drop(self.shared.turn.lock().await);
+            drop(self.shared.turn.write().await);
             self.shared.store.time_floor().await
         };
         self.within_patience(Box::pin(answers)).await.map(drop)
@@ -488,8 +501,15 @@ impl Engine {
         Ok((commit::Job { commands, view: None, reply }, answer))
     }
 
-    async fn enqueue(&self, job: commit::Job) -> Result<(), Error> {
-        self.jobs.send(job).await.map_err(|_| Error::Stopped("the engine is closed".to_owned()))
+    // Where rows are far away, what can be guessed needs no reading.
+    async fn enqueue(&self, mut job: commit::Job) -> Result<(), Error> {
+        if let Some(unread) = &self.unread {
+            job.view = guess::guess(&self.shared, &job.commands).map(Arc::new);
+            if job.view.is_none() {
+                return unread.send(job).await.map_err(|_| Error::Stopped("the engine is closed".to_owned()));
+            }
+        }
+        commit::hand_on(&self.shared, &self.jobs, job).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! The read loop of an engine on a shared store: commands that arrive while rows are being read are read for together.
 //! What writes nothing is answered from there; the rest goes on to the commit loop with the rows it was decided over.
-//! So reading for the next commit goes on beside the last one, and what can be guessed is not read at all. Never answers from rows read before the question came.
+//! So reading for the next commit goes on beside the last one. Never answers from rows read before the question came.
 
 use std::sync::Arc;
 
@@ -8,27 +8,14 @@ use fencepost_kernel::{Command, command::Decision, decide};
 use tokio::sync::mpsc;
 
 use super::{
-    Error, Shared, World,
-    commit::Job,
-    guess::guess,
+    Shared, World,
+    commit::{Job, hand_on},
     rows::{View, load},
 };
 
 pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, commits: mpsc::Sender<Job>) {
     let mut jobs = Vec::new();
     while asked.recv_many(&mut jobs, shared.limits.batch_max).await > 0 {
-        // What can be guessed needs no reading.
-        let mut unread = Vec::with_capacity(jobs.len());
-        for job in jobs.drain(..) {
-            match guess(&shared, &job.commands) {
-                Some(view) => hand_on(&commits, job, Arc::new(view)).await,
-                None => unread.push(job),
-            }
-        }
-        if unread.is_empty() {
-            continue;
-        }
-        jobs = unread;
         // The time of the questions, not of the rows: old rows judged at a later time would lapse although renewed since.
         let now = shared.time.now();
         let commands: Vec<&Command> = jobs.iter().flat_map(|job| job.commands.iter()).collect();
@@ -43,7 +30,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, com
             let decisions: Vec<Decision> =
                 job.commands.iter().map(|command| decide(command, &view.rows, now)).collect();
             if decisions.iter().any(|decision| !decision.only_answers()) {
-                hand_on(&commits, job, view.clone()).await;
+                // When the engine is closed, its asker hears of it by the end of the job.
+                let _ = hand_on(&shared, &commits, Job { view: Some(view.clone()), ..job }).await;
                 continue;
             }
             for (target, decision) in job.commands.iter().zip(&decisions).filter_map(|(c, d)| Some((c.target()?, d))) {
@@ -52,11 +40,5 @@ pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, com
             // An asker that went away is not an error.
             drop(job.reply.send(Ok(decisions.into_iter().map(|decision| decision.reply).collect())));
         }
-    }
-}
-
-async fn hand_on(commits: &mpsc::Sender<Job>, job: Job, view: Arc<View>) {
-    if let Err(refused) = commits.send(Job { view: Some(view), ..job }).await {
-        drop(refused.0.reply.send(Err(Error::Stopped("the engine is closed".to_owned()))));
     }
 }

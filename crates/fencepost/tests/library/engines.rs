@@ -2,20 +2,22 @@
 
 use std::{
     convert::Infallible,
+    pin::pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use fencepost::{
     Claimed, Done, Error, Failure, Fencepost,
     engine::{self, Limits},
-    kernel::{Millis, Row, RowKey, key::Kind},
+    kernel::{Command, Millis, Row, RowKey, key::Kind},
     store::{self, Store, Verdict, WriteSet, contract::Loaded, memory::Memory},
 };
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
+use tokio::task::JoinHandle;
 
 use crate::world::{Hand, over};
 
@@ -166,6 +168,79 @@ async fn an_outcome_is_told_until_the_store_takes_it() {
     assert_eq!(done, Done::new("e", "r"), "nobody may take it for undone");
 }
 
+impl Pulled {
+    // Until so many commits have begun.
+    fn begins(&self, commits: usize) {
+        let patience = Instant::now() + Duration::from_secs(10);
+        while self.commits.load(Ordering::SeqCst) < commits {
+            assert!(Instant::now() < patience, "commit {commits} does not begin");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+// Until so many ask, and are read for, which is soon after.
+fn all_ask(once: &Fencepost, askers: usize) {
+    while once.engine().asking() < askers {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+fn claiming(once: &Fencepost, number: usize) -> JoinHandle<Result<Claimed, Error>> {
+    let once = once.clone();
+    tokio::spawn(async move { once.scope("JOB").key([("id", format!("number {number}"))]).claim().await })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_shared_store_a_commit_leaves_beside_another_when_it_is_as_large() {
+    let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
+    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let held = store.slow.lock().await;
+    let mut claims = Vec::new();
+    for commits in 1..=2 {
+        claims.push(claiming(&once, commits));
+        store.begins(commits);
+    }
+    // A third one does not; whoever comes meanwhile shares it.
+    claims.extend((3..=6).map(|number| claiming(&once, number)));
+    all_ask(&once, 6);
+    let mut held_again = pin!(store.slow.lock());
+    assert!((&mut held_again).now_or_never().is_none(), "in line behind both");
+    drop(held);
+    let held = held_again.await;
+    store.begins(3);
+    // Four are under way: one more waits, and so do three.
+    claims.extend((7..=9).map(|number| claiming(&once, number)));
+    all_ask(&once, 7);
+    assert_eq!(store.commits.load(Ordering::SeqCst), 3, "too small for a sync of its own");
+    claims.push(claiming(&once, 10));
+    store.begins(4);
+    drop(held);
+    for claimed in claims {
+        assert!(matches!(claimed.await.unwrap(), Ok(Claimed::New(_))));
+    }
+    assert_eq!(store.commits.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_about_lanes_commits_alone_also_on_a_shared_store() {
+    let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
+    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let held = store.slow.lock().await;
+    let claim = claiming(&once, 1);
+    store.begins(1);
+    let engine = once.engine().clone();
+    let word = RowKey { kind: Kind::Poke, id: [7; 32] };
+    let heard = tokio::spawn(async move { engine.ask(&Command::Heard(vec![word])).await });
+    all_ask(&once, 2);
+    assert_eq!(store.commits.load(Ordering::SeqCst), 1);
+    drop(held);
+    assert!(matches!(claim.await.unwrap(), Ok(Claimed::New(_))));
+    heard.await.unwrap().unwrap();
+    assert_eq!(store.commits.load(Ordering::SeqCst), 2);
+}
+
 // The first is read for before another engine claims and seals its number, the second after that; both wait for one commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_answered_from_rows_of_two_moments() {
@@ -178,26 +253,21 @@ async fn nobody_is_answered_from_rows_of_two_moments() {
         tokio::spawn(async move { once.scope("JOB").key([("id", "a")]).again(seq).claim().await })
     };
     let held = store.slow.lock().await;
-    let first = tokio::spawn({
-        let once = once.clone();
-        async move { once.scope("JOB").key([("id", "z")]).claim().await }
-    });
-    let wait_for = |asking| {
-        while store.commits.load(Ordering::SeqCst) == 0 || once.engine().asking() < asking {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // It has been read for soon after that.
-        std::thread::sleep(Duration::from_millis(50));
-    };
-    wait_for(1);
+    let mut first = Vec::new();
+    for commits in 1..=2 {
+        first.push(claiming(&once, commits));
+        store.begins(commits);
+    }
     let early = job(&once, 1);
-    wait_for(2);
+    all_ask(&once, 3);
     let Claimed::New(claim) = job(&other, 1).await.unwrap().unwrap() else { panic!("nobody has it yet") };
     claim.seal("e", "r").await.unwrap();
     let late = job(&once, 2);
-    wait_for(3);
+    all_ask(&once, 4);
     drop(held);
-    first.await.unwrap().unwrap();
+    for claimed in first {
+        claimed.await.unwrap().unwrap();
+    }
     assert!(matches!(early.await.unwrap(), Ok(Claimed::Duplicate(_))));
     assert!(matches!(late.await.unwrap(), Ok(Claimed::New(_))));
 }

@@ -1,9 +1,10 @@
 //! Commits write sets: in one statement where each is a single row of its own, in a transaction where they hang together.
 //! Never says that something moved while an earlier try of it may still be under way.
-//! Called by the store, one commit at a time.
+//! Called by the store: single statements one behind another, everything else one commit at a time.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -30,6 +31,8 @@ use crate::{
 const TRIES_MAX: usize = 3;
 /// How long a commit that somebody is in the way of is taken apart; what is left then is told to come back.
 const APART_MAX: Duration = Duration::from_secs(1);
+/// How long the server may still be at work on what nobody waits for any more; it gives up a statement long before.
+const OPEN_MAX: Duration = Duration::from_secs(60);
 /// About how many bytes of rows one transaction carries; more are several transactions.
 const BYTES_MAX: usize = 16 << 20;
 
@@ -39,25 +42,55 @@ pub(super) struct Committer<'a> {
     pub(super) node: &'a str,
     pub(super) format: u8,
     pub(super) clock: &'a SharedClock,
-    /// Ids whose fate an earlier try left open: that try may still be running somewhere.
-    pub(super) perhaps: &'a HashSet<CommitId>,
+    pub(super) perhaps: &'a Perhaps,
+}
+
+/// Ids whose fate a try left open, and when: it may still be running somewhere.
+#[derive(Default)]
+pub(super) struct Perhaps(Mutex<HashMap<CommitId, Instant>>);
+
+impl Perhaps {
+    /// Nobody knows what became of these.
+    pub(super) fn leave_open(&self, sets: &[WriteSet]) {
+        let mut open = self.open();
+        open.retain(|_, since| since.elapsed() < OPEN_MAX);
+        open.extend(sets.iter().map(|set| (set.id, Instant::now())));
+    }
+
+    /// It is known what became of these.
+    pub(super) fn settle(&self, sets: &[WriteSet]) {
+        let mut open = self.open();
+        if !open.is_empty() {
+            open.retain(|id, _| sets.iter().all(|set| set.id != *id));
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<CommitId, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// One try.
-enum Tried {
+pub(super) enum Tried {
     Done(Vec<Verdict>),
     /// Rolled back, since others were in the way.
     Undone(Contention),
 }
 
 impl Committer<'_> {
-    /// One verdict a set. What is too large for one transaction is several, in order.
-    pub(super) async fn commit(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
+    /// One verdict a set. What is too large for one transaction is several, in order. `before` is why a first try failed, if
+    /// there was one.
+    pub(super) async fn commit(
+        &self,
+        sets: &[WriteSet],
+        now: Millis,
+        before: Contention,
+    ) -> Result<Vec<Verdict>, Error> {
         let mut verdicts = Vec::with_capacity(sets.len());
         let mut rest = sets;
         loop {
             let (part, later) = rest.split_at(fitting(rest));
-            match self.together(part, now).await {
+            match self.together(part, now, before).await {
                 Ok(told) => verdicts.extend(told),
                 Err(error) => return Err(after(&verdicts, error)),
             }
@@ -69,8 +102,10 @@ impl Committer<'_> {
     }
 
     // All sets in one transaction. Where others keep getting in the way, in smaller ones; nobody waits for long again.
-    async fn together(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
-        if let Some(verdicts) = self.tries(sets, now).await? {
+    async fn together(&self, sets: &[WriteSet], now: Millis, before: Contention) -> Result<Vec<Verdict>, Error> {
+        if before == Contention::Lost
+            && let Some(verdicts) = self.tries(sets, now).await?
+        {
             return Ok(verdicts);
         }
         let hurry = self.session.say("SET lock_timeout = '25ms'").await;
@@ -102,7 +137,7 @@ impl Committer<'_> {
 
     fn in_the_way(&self, set: &WriteSet) -> Result<Verdict, Error> {
         // Who is in the way may be an earlier try of this very set, which can still succeed.
-        if self.perhaps.contains(&set.id) {
+        if self.perhaps.open().contains_key(&set.id) {
             return Err(Error::Unknown("a row is held by another transaction, perhaps by our own".to_owned()));
         }
         Ok(Verdict::Held)
@@ -122,14 +157,14 @@ impl Committer<'_> {
 
     async fn attempt(&self, sets: &[WriteSet], now: Millis) -> Result<Tried, Error> {
         match lone_puts(sets) {
-            Some(puts) => self.at_once(sets, Columns::new(puts, self.format), now).await,
+            Some(puts) => self.at_once(sets, puts, now).await,
             None => self.in_transaction(sets, now).await,
         }
     }
 
-    // One statement is one transaction and one round trip.
-    async fn at_once(&self, sets: &[WriteSet], columns: Columns<'_>, now: Millis) -> Result<Tried, Error> {
-        let (node, now) = (self.node, Stamp(now));
+    /// One statement is one transaction and one round trip.
+    pub(super) async fn at_once(&self, sets: &[WriteSet], puts: Vec<Put<'_>>, now: Millis) -> Result<Tried, Error> {
+        let (columns, node, now) = (Columns::new(puts, self.format), self.node, Stamp(now));
         let written = match columns.has_fences() {
             true => self.session.query(sql::COMMIT_FENCES, &columns.fences(&[&node, &now])).await,
             false => self.session.query(sql::COMMIT_ROWS, &columns.rows(&[&node, &now])).await,
@@ -210,8 +245,8 @@ fn after(done: &[Verdict], error: Error) -> Error {
     }
 }
 
-// Sets of one put each, no two of the same row, all in one table.
-fn lone_puts(sets: &[WriteSet]) -> Option<Vec<Put<'_>>> {
+/// Sets of one put each, no two of the same row, all in one table.
+pub(super) fn lone_puts(sets: &[WriteSet]) -> Option<Vec<Put<'_>>> {
     let mut keys = HashSet::with_capacity(sets.len());
     let mut puts: Vec<Put<'_>> = Vec::with_capacity(sets.len());
     for set in sets {
@@ -228,8 +263,8 @@ fn lone_puts(sets: &[WriteSet]) -> Option<Vec<Put<'_>>> {
     (!puts.is_empty()).then_some(puts)
 }
 
-// How many sets fit into one transaction: at least one, where there is any.
-fn fitting(sets: &[WriteSet]) -> usize {
+/// How many sets fit into one transaction: at least one, where there is any.
+pub(super) fn fitting(sets: &[WriteSet]) -> usize {
     let mut bytes = 0;
     let fits = |set: &&WriteSet| {
         let first = bytes == 0;

@@ -20,7 +20,7 @@ mod tls;
 mod write;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::BTreeMap,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU8, Ordering},
@@ -30,7 +30,6 @@ use std::{
 
 use fencepost_kernel::{
     Millis, RowKey,
-    command::CommitId,
     key::{Kind, LaneId},
 };
 use futures::future::BoxFuture;
@@ -40,8 +39,8 @@ use tokio_postgres::Row;
 use self::{
     address::Target,
     columns::{BUCKETS, Keys, Param},
-    commit::Committer,
-    fault::Failed,
+    commit::{Committer, Perhaps, Tried},
+    fault::{Contention, Failed},
     link::{Link, Session, dial},
     remember::remember,
     stamp::Stamp,
@@ -84,8 +83,9 @@ struct Inner {
     committing: Link,
     reading: Link,
     keeping: Link,
-    /// Whose turn it is to commit, and the ids whose fate the last commit left open.
-    turn: tokio::sync::Mutex<HashSet<CommitId>>,
+    /// Whose turn it is to commit: alone, or one statement behind another on the same connection.
+    turn: tokio::sync::RwLock<()>,
+    perhaps: Perhaps,
     stopped: OnceLock<String>,
     /// What this node wrote lately. Others may have written since.
     hot: Hot<Arc<fencepost_kernel::Row>>,
@@ -115,7 +115,8 @@ impl Postgres {
             drives: AtomicBool::new(false),
             clock,
             promises,
-            turn: tokio::sync::Mutex::default(),
+            turn: tokio::sync::RwLock::default(),
+            perhaps: Perhaps::default(),
             stopped: OnceLock::new(),
             hot: Hot::new(HOT_BYTES),
         });
@@ -186,28 +187,53 @@ impl Inner {
     }
 
     async fn commit(&self, sets: Vec<WriteSet>, now: Millis) -> Result<Vec<Verdict>, Error> {
-        let mut perhaps = self.turn.lock().await;
-        let session = self.committing.session().await?;
-        let committer = Committer {
-            session: &session,
-            node: &self.opener.node,
-            format: self.format.load(Ordering::Acquire),
-            clock: &self.clock,
-            perhaps: &perhaps,
+        let outcome = match self.beside_others(&sets, now).await {
+            Ok(Tried::Done(verdicts)) => Ok(verdicts),
+            Ok(Tried::Undone(contention)) => self.alone(&sets, now, contention).await,
+            Err(error) => Err(error),
         };
-        let outcome = tokio::time::timeout(COMMIT_MAX, committer.commit(&sets, now)).await.unwrap_or_else(|_| {
-            session.spoil();
-            Err(Error::Unknown("the database does not answer".to_owned()))
-        });
         match &outcome {
             Ok(verdicts) => {
-                perhaps.clear();
+                self.perhaps.settle(&sets);
                 remember(&self.hot, &sets, verdicts);
             }
-            Err(Error::Unknown(_)) => perhaps.extend(sets.iter().map(|set| set.id)),
+            Err(Error::Unknown(_)) => self.perhaps.leave_open(&sets),
             Err(_) => {}
         }
         outcome
+    }
+
+    // One statement, which may leave while others are under way: the server goes from one to the next without waiting for us.
+    async fn beside_others(&self, sets: &[WriteSet], now: Millis) -> Result<Tried, Error> {
+        let Some(puts) = commit::lone_puts(sets).filter(|_| commit::fitting(sets) == sets.len()) else {
+            return Ok(Tried::Undone(Contention::Lost));
+        };
+        let _turn = self.turn.read().await;
+        let session = self.committing.session().await?;
+        self.in_time(&session, self.committer(&session).at_once(sets, puts, now)).await
+    }
+
+    async fn alone(&self, sets: &[WriteSet], now: Millis, after: Contention) -> Result<Vec<Verdict>, Error> {
+        let _turn = self.turn.write().await;
+        let session = self.committing.session().await?;
+        self.in_time(&session, self.committer(&session).commit(sets, now, after)).await
+    }
+
+    fn committer<'a>(&'a self, session: &'a Session) -> Committer<'a> {
+        Committer {
+            session,
+            node: &self.opener.node,
+            format: self.format.load(Ordering::Acquire),
+            clock: &self.clock,
+            perhaps: &self.perhaps,
+        }
+    }
+
+    async fn in_time<T>(&self, session: &Session, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        tokio::time::timeout(COMMIT_MAX, work).await.unwrap_or_else(|_| {
+            session.spoil();
+            Err(Error::Unknown("the database does not answer".to_owned()))
+        })
     }
 
     async fn sweep(&self, now: Millis, limit: usize) -> Result<usize, Error> {
