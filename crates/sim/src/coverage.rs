@@ -9,11 +9,12 @@ use crate::{
 };
 
 /// Everything that must have happened somewhere in a set of seeds.
-pub const EXPECTED: [&str; 48] = [
+pub const EXPECTED: [&str; 49] = [
     "answered_by_another_node",
     "batch",
     "claim_waited",
     "commit_refused",
+    "commits_at_once",
     "conflict",
     "crash_any_time",
     "crash_in_commit",

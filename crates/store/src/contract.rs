@@ -11,8 +11,8 @@
 //! 7. **Ordered**: an entry that is appended to a lane gets the position after the last one; no position is left out, and
 //!    nobody ever sees one before those below it.
 //!
-//! Never contains a rule about fences. Called by the commit loop, one commit at a time from one engine;
-//! other engines may share the store.
+//! Never contains a rule about fences. Called by the commit loop: one commit at a time, or a few at once where the store says
+//! that it is shared; other engines may share it.
 
 use std::{fmt, sync::Arc};
 

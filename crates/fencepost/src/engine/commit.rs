@@ -80,10 +80,10 @@ const ROUNDS_MAX: usize = 16;
 const REPEATS_MAX: usize = 3;
 
 pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, askers: Option<Handle>) {
-    let (batch_max, rounds_max) = (shared.limits.batch_max, if shared.shared { 2 } else { 1 });
+    let batch_max = shared.limits.batch_max;
     let mut waiting = Vec::new();
-    // How many jobs are under way, and what becomes of them.
-    let mut busy = 0;
+    // How many jobs are under way, and whether one more commit may go beside theirs.
+    let (mut busy, mut room) = (0, true);
     let mut rounds = FuturesUnordered::new();
     loop {
         if busy == 0 && waiting.is_empty() && queue.recv_many(&mut waiting, batch_max).await == 0 {
@@ -95,22 +95,26 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
             waiting.push(job);
         }
         // A second commit is worth its sync when it is as large as the first.
-        if rounds.len() < rounds_max && !waiting.is_empty() && waiting.len() >= busy {
+        let beside = shared.shared && all_of_fences(&waiting);
+        if busy == 0 || (room && beside && waiting.len() >= busy) {
             let later = waiting.split_off(fitting(&waiting, batch_max));
             let jobs = std::mem::replace(&mut waiting, later);
+            room = busy == 0 && beside;
             busy += jobs.len();
-            rounds.push(in_turn(&shared, jobs));
+            rounds.push(in_turn(&shared, jobs, beside));
             continue;
         }
-        let next = match rounds.len() < rounds_max {
-            true => match select(rounds.next(), pin!(shared.enough.are_in(&queue, busy - waiting.len()))).await {
-                Either::Left((done, _)) => done,
+        let ended = if room && waiting.len() < busy {
+            match select(rounds.next(), pin!(shared.enough.are_in(&queue, busy - waiting.len()))).await {
+                Either::Left((ended, _)) => ended,
                 Either::Right(_) => continue,
-            },
-            false => rounds.next().await,
+            }
+        } else {
+            rounds.next().await
         };
-        let Some((jobs, outcome)) = next else { continue };
+        let Some((jobs, outcome, beside)) = ended else { continue };
         busy -= jobs.len();
+        room = beside;
         match &askers {
             // One wake-up across threads for the whole batch; the askers' own executor wakes each of them.
             Some(executor) if jobs.len() > WOKEN_HERE_MAX => {
@@ -160,24 +164,28 @@ pub(super) async fn hand_on(shared: &Shared, queue: &mpsc::Sender<Job>, job: Job
     Ok(())
 }
 
-async fn in_turn(shared: &Shared, jobs: Vec<Job>) -> (Vec<Job>, Result<Vec<Result<Reply, Error>>, Error>) {
-    let beside_others = shared.shared && jobs.iter().flat_map(|job| job.commands.iter()).all(of_a_fence);
-    let outcome = if beside_others {
+type Outcome = Result<Vec<Result<Reply, Error>>, Error>;
+
+async fn in_turn(shared: &Shared, jobs: Vec<Job>, beside: bool) -> (Vec<Job>, Outcome, bool) {
+    let outcome = if beside {
         let _turn = shared.turn.read().await;
         round(shared, &jobs).await
     } else {
         let _turn = shared.turn.write().await;
         round(shared, &jobs).await
     };
-    (jobs, outcome)
+    (jobs, outcome, beside)
 }
 
 // Lanes are told of in the order in which they were written: those who write to them commit alone.
-fn of_a_fence(command: &Command) -> bool {
-    matches!(
-        command,
-        Command::Claim(_) | Command::Seal(_) | Command::Renew(_) | Command::Release(_) | Command::Observe(_)
-    )
+fn all_of_fences(jobs: &[Job]) -> bool {
+    let of_a_fence = |command: &Command| {
+        matches!(
+            command,
+            Command::Claim(_) | Command::Seal(_) | Command::Renew(_) | Command::Release(_) | Command::Observe(_)
+        )
+    };
+    jobs.iter().flat_map(|job| job.commands.iter()).all(of_a_fence)
 }
 
 // How many jobs have no more commands than one commit takes: at least one.
@@ -224,19 +232,20 @@ async fn wake_another_thread() {
     .await;
 }
 
-async fn round(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error>>, Error> {
+async fn round(shared: &Shared, jobs: &[Job]) -> Outcome {
     let started = Instant::now();
     let outcome = commit(shared, jobs).await;
     shared.crowd.store(jobs.len(), Ordering::Relaxed);
     shared.observer.committed(jobs.iter().map(|job| job.commands.len()).sum(), started.elapsed());
     if let Err(Error::Stopped(why)) = &outcome {
-        // INVARIANT fail-stop: after a failed sync nothing is acknowledged any more.
+        // INVARIANT fail-stop: after a failed sync nothing is acknowledged any more, but for what was under way beside it on a
+        // store that is shared: that has a sync of its own.
         let _ = shared.stopped.set(why.clone());
     }
     outcome
 }
 
-fn release(jobs: Vec<Job>, outcome: Result<Vec<Result<Reply, Error>>, Error>) {
+fn release(jobs: Vec<Job>, outcome: Outcome) {
     match outcome {
         Ok(replies) => {
             let mut replies = replies.into_iter();
@@ -274,7 +283,7 @@ enum Decided {
     Later,
 }
 
-async fn commit(shared: &Shared, jobs: &[Job]) -> Result<Vec<Result<Reply, Error>>, Error> {
+async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
     if let Some(why) = shared.stopped.get() {
         return Err(Error::Stopped(why.clone()));
     }

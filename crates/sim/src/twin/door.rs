@@ -24,12 +24,14 @@ pub(crate) struct Door {
     travel_ms_max: u64,
     /// Rows as they once were.
     stale: Mutex<Arc<Memory>>,
+    /// Shared by every commit under way.
+    under_way: Arc<()>,
 }
 
 impl Door {
     pub(crate) fn new(twin: Arc<Twin>, gate: Arc<Gate>, mut rng: fastrand::Rng) -> Self {
         let travel_ms_max = [0, 3, 40][rng.usize(0..3)];
-        Self { twin, gate, rng: Mutex::new(rng), travel_ms_max, stale: Mutex::default() }
+        Self { twin, gate, rng: Mutex::new(rng), travel_ms_max, stale: Mutex::default(), under_way: Arc::default() }
     }
 
     async fn travel(&self) {
@@ -87,6 +89,10 @@ impl Store for Door {
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
         Box::pin(async move {
+            let under_way = self.under_way.clone();
+            if Arc::strong_count(&under_way) > 2 {
+                self.twin.recorder.tally("commits_at_once");
+            }
             let late = self.gate.catches_up();
             let verdicts = self.there_and_back(self.hand_over(sets.to_vec(), now)).await?;
             if late && verdicts.contains(&Verdict::Moved) {

@@ -1,5 +1,5 @@
 //! The part of law 7 that needs several writers: no gap, no position twice, and no reader who sees n+1 before n.
-//! Never relies on who is first. Called by the law on order.
+//! Never relies on who is first. Called by the law on order; the one on moved rows races by the same means.
 
 use std::{
     future::poll_fn,
@@ -33,7 +33,8 @@ const BATCH: u64 = 3;
 const PAGE: usize = 4;
 const RACES: u64 = 20;
 
-type Job = BoxFuture<'static, Result<(), Violation>>;
+/// One of several that run at the same time.
+pub(super) type Job = BoxFuture<'static, Result<(), Violation>>;
 
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     writers_and_readers_of_one_lane(harness)?;
@@ -119,8 +120,7 @@ async fn a_lane_is_left_or_written_to(harness: &mut dyn Harness) -> Result<(), V
                     }
                     Ok(_) => {}
                     Err(violation) => {
-                        // Lets the other end.
-                        arrived.store(u64::MAX / 2, Ordering::Release);
+                        let_go(&arrived);
                         return Err(violation);
                     }
                 }
@@ -133,8 +133,13 @@ async fn a_lane_is_left_or_written_to(harness: &mut dyn Harness) -> Result<(), V
     same("the winners of each race", wins, vec![1; RACES as usize])
 }
 
-// Until so many have come. Lets others run where all jobs share one thread.
-async fn meet(arrived: &AtomicU64, wanted: u64) {
+/// Whoever waits for one that failed may end.
+pub(super) fn let_go(arrived: &AtomicU64) {
+    arrived.store(u64::MAX / 2, Ordering::Release);
+}
+
+/// Until so many have come. Lets others run where all jobs share one thread.
+pub(super) async fn meet(arrived: &AtomicU64, wanted: u64) {
     arrived.fetch_add(1, Ordering::AcqRel);
     poll_fn(|context| {
         if arrived.load(Ordering::Acquire) >= wanted {

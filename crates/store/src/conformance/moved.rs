@@ -10,6 +10,8 @@ use fencepost_kernel::key::Kind;
 
 use super::{
     Harness, Violation,
+    crowd::{Job, let_go, meet},
+    ordered::insist,
     rows::{NOW, commit, fence_key, put, read, record, remove, set},
     same,
 };
@@ -27,7 +29,8 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     what_shall_go_may_be_gone(&*harness.open()).await?;
     a_set_that_comes_late_does_not_undo_what_followed(&*harness.open()).await?;
     let store = harness.open();
-    one_of_many_racers_wins(harness, store)
+    one_of_many_racers_wins(harness, store)?;
+    a_commit_stands_whatever_becomes_of_those_beside_it(harness).await
 }
 
 async fn every_wrong_expectation_is_told_and_writes_nothing(store: &dyn Store) -> Result<(), Violation> {
@@ -103,7 +106,7 @@ fn one_of_many_racers_wins(harness: &mut dyn Harness, store: Arc<dyn Store>) -> 
     let wins: Arc<[AtomicU64]> = (0..ROUNDS).map(|_| AtomicU64::new(0)).collect();
     let jobs = (0..RACERS).map(|racer| {
         let (store, wins) = (store.clone(), wins.clone());
-        let job: futures::future::BoxFuture<'static, _> = Box::pin(async move {
+        let job: Job = Box::pin(async move {
             for round in 0..ROUNDS {
                 let id = 1 + round * RACERS + racer;
                 let claim = set(id, [put(fence_key(round), None, record(Kind::Fence, id))]);
@@ -120,4 +123,42 @@ fn one_of_many_racers_wins(harness: &mut dyn Harness, store: Arc<dyn Store>) -> 
     harness.together(jobs.collect())?;
     let wins: Vec<u64> = wins.iter().map(|wins| wins.load(Ordering::Acquire)).collect();
     same("the winners of each race", wins, vec![1; ROUNDS as usize])
+}
+
+// Two of three writers get in each other's way, which may undo a commit; the third shares the store with one of them.
+async fn a_commit_stands_whatever_becomes_of_those_beside_it(harness: &mut dyn Harness) -> Result<(), Violation> {
+    let store = harness.open();
+    let beside = harness.beside(&store);
+    let rows = if store.promises().many_rows { 2 } else { 1 };
+    let (arrived, wins) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let contested = |store: Arc<dyn Store>, first: u64| -> Job {
+        let (arrived, wins) = (arrived.clone(), wins.clone());
+        Box::pin(async move {
+            for race in 0..ROUNDS {
+                let id = first + race;
+                let row = |at| put(fence_key(1_000 + race * rows + at), None, record(Kind::Fence, id));
+                let claim = set(id, (0..rows).map(row).collect::<Vec<_>>());
+                meet(&arrived, 2 * (race + 1)).await;
+                if insist(&*store, &[claim]).await.inspect_err(|_| let_go(&arrived))?[0] == Applied {
+                    wins.fetch_add(1, Ordering::AcqRel);
+                }
+            }
+            Ok(())
+        })
+    };
+    let own = store.clone();
+    let in_nobodys_way: Job = Box::pin(async move {
+        for id in 1..=4 * ROUNDS {
+            let claim = set(id, [put(fence_key(id), None, record(Kind::Fence, id))]);
+            same("the verdict on a row of one's own", insist(&*own, &[claim]).await?, vec![Applied])?;
+        }
+        Ok(())
+    });
+    let jobs = vec![contested(store.clone(), 200), contested(beside, 300), in_nobodys_way];
+    harness.together(jobs)?;
+    for id in 1..=4 * ROUNDS {
+        let found = read(&*store, fence_key(id)).await?.map(|(revision, _)| revision);
+        same("an acknowledged row", found, Some(id))?;
+    }
+    same("the winners of all races", wins.load(Ordering::Acquire), ROUNDS)
 }

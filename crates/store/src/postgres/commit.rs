@@ -53,7 +53,6 @@ impl Perhaps {
     /// Nobody knows what became of these.
     pub(super) fn leave_open(&self, sets: &[WriteSet]) {
         let mut open = self.open();
-        open.retain(|_, since| since.elapsed() < OPEN_MAX);
         open.extend(sets.iter().map(|set| (set.id, Instant::now())));
     }
 
@@ -61,7 +60,11 @@ impl Perhaps {
     pub(super) fn settle(&self, sets: &[WriteSet]) {
         let mut open = self.open();
         if !open.is_empty() {
-            open.retain(|id, _| sets.iter().all(|set| set.id != *id));
+            for set in sets {
+                open.remove(&set.id);
+            }
+            // Nobody asked again.
+            open.retain(|_, since| since.elapsed() < OPEN_MAX);
         }
     }
 

@@ -58,6 +58,8 @@ use crate::{
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// How long a commit may take. The server gives up a statement before that, and then nothing has happened.
 const COMMIT_MAX: Duration = Duration::from_secs(3);
+/// The same where the server may have to end another statement first.
+const COMMIT_BESIDE_MAX: Duration = Duration::from_millis(4500);
 
 /// Memory for rows that were written lately.
 const HOT_BYTES: u64 = 32 << 20;
@@ -210,13 +212,13 @@ impl Inner {
         };
         let _turn = self.turn.read().await;
         let session = self.committing.session().await?;
-        self.in_time(&session, self.committer(&session).at_once(sets, puts, now)).await
+        within(COMMIT_BESIDE_MAX, &session, self.committer(&session).at_once(sets, puts, now)).await
     }
 
     async fn alone(&self, sets: &[WriteSet], now: Millis, after: Contention) -> Result<Vec<Verdict>, Error> {
         let _turn = self.turn.write().await;
         let session = self.committing.session().await?;
-        self.in_time(&session, self.committer(&session).commit(sets, now, after)).await
+        within(COMMIT_MAX, &session, self.committer(&session).commit(sets, now, after)).await
     }
 
     fn committer<'a>(&'a self, session: &'a Session) -> Committer<'a> {
@@ -227,13 +229,6 @@ impl Inner {
             clock: &self.clock,
             perhaps: &self.perhaps,
         }
-    }
-
-    async fn in_time<T>(&self, session: &Session, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        tokio::time::timeout(COMMIT_MAX, work).await.unwrap_or_else(|_| {
-            session.spoil();
-            Err(Error::Unknown("the database does not answer".to_owned()))
-        })
     }
 
     async fn sweep(&self, now: Millis, limit: usize) -> Result<usize, Error> {
@@ -357,6 +352,18 @@ impl Store for Postgres {
         let inner = self.inner.clone();
         self.run(async move { inner.list().await })
     }
+}
+
+// A commit within its time. A session that does not answer is given up.
+async fn within<T>(
+    most: Duration,
+    session: &Session,
+    commit: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(most, commit).await.unwrap_or_else(|_| {
+        session.spoil();
+        Err(Error::Unknown("the database does not answer".to_owned()))
+    })
 }
 
 fn page(limit: usize) -> i64 {

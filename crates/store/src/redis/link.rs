@@ -10,7 +10,8 @@ use ::redis::{
 use tokio::{sync::Mutex, time::timeout};
 
 const CONNECT_MAX: Duration = Duration::from_millis(1_000);
-const ANSWER_MAX: Duration = Duration::from_millis(2_000);
+/// Longer than two commits wait for their replicas, one behind the other.
+const ANSWER_MAX: Duration = Duration::from_millis(2_500);
 
 /// Why a command has no answer.
 #[derive(Clone, Debug)]
