@@ -66,7 +66,7 @@ pub use transaction::Published;
 use clock::{Clock, SystemClock};
 use engine::{Limits, Observer};
 use policy::{NoScope, Policy};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::oneshot};
 
 /// How often background work gets its turn.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(1);
@@ -82,7 +82,8 @@ pub struct Fencepost {
 }
 
 struct Threads {
-    commit: std::sync::Mutex<Option<thread::JoinHandle<()>>>,
+    /// Told when the commit loop has ended.
+    end: oneshot::Receiver<()>,
 }
 
 impl Fencepost {
@@ -115,7 +116,7 @@ impl Fencepost {
     }
 
     /// Serves any store, by any clock. `askers` is the executor that every caller runs on, where there is one that
-    /// outlives the Fencepost: replies are then handed to it a batch at a time.
+    /// outlives the Fencepost: replies are then handed to it a batch at a time, and commits to a server are made there.
     pub async fn over(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
@@ -124,14 +125,27 @@ impl Fencepost {
         observer: Box<dyn Observer>,
         askers: Option<Handle>,
     ) -> Result<Self, Error> {
-        let policy = policy.fit(&store.promises()).map_err(Error::Open)?;
+        let promises = store.promises();
+        let policy = policy.fit(&promises).map_err(Error::Open)?;
+        // Where a sync blocks, it would hold up an executor that others share; where it is a server's, a change of thread for
+        // each commit only costs.
+        let (executor, askers) = if promises.shared { (askers, None) } else { (None, askers) };
         let (engine, commit_loop) = Engine::new(store, clock, limits, observer, askers).await.map_err(Error::Engine)?;
-        // A thread of its own: a sync blocks, and would hold up an executor that others share.
-        let commit = thread::Builder::new()
-            .name("fencepost-commit".to_owned())
-            .spawn(move || futures::executor::block_on(commit_loop))
-            .map_err(|error| Error::Open(error.to_string()))?;
-        let threads = Arc::new(Threads { commit: Some(commit).into() });
+        let (ended, end) = oneshot::channel();
+        let commit_loop = async move {
+            commit_loop.await;
+            let _ = ended.send(());
+        };
+        match executor {
+            Some(executor) => drop(executor.spawn(commit_loop)),
+            None => drop(
+                thread::Builder::new()
+                    .name("fencepost-commit".to_owned())
+                    .spawn(move || futures::executor::block_on(commit_loop))
+                    .map_err(|error| Error::Open(error.to_string()))?,
+            ),
+        }
+        let threads = Arc::new(Threads { end });
         let housekeeping = housekeeping(engine.clone(), Arc::downgrade(&threads));
         thread::Builder::new()
             .name("fencepost-housekeeping".to_owned())
@@ -186,11 +200,8 @@ impl Fencepost {
         let _ = self.engine.flush_sightings().await;
         let Self { engine, threads, .. } = self;
         drop(engine);
-        if let Some(threads) = Arc::into_inner(threads) {
-            let commit = threads.commit.into_inner().ok().flatten();
-            if let Some(commit) = commit {
-                let _ = tokio::task::spawn_blocking(move || commit.join()).await;
-            }
+        if let Some(Threads { end }) = Arc::into_inner(threads) {
+            let _ = end.await;
         }
     }
 

@@ -56,6 +56,7 @@ impl Nodes {
     /// One more engine over the store.
     pub(crate) async fn join(&mut self) -> Result<(), Error> {
         let limits = Limits {
+            beside_min: 1,
             waiters_max: self.rng.usize(1..6),
             batch_max: self.rng.usize(1..9),
             queue_max: self.rng.usize(2..40),

@@ -40,7 +40,7 @@ use tokio::{
 };
 
 use super::{
-    Error, Shared, World,
+    Error, Limits, Shared, World,
     rows::{View, leans, load, torn, touches},
 };
 
@@ -74,38 +74,49 @@ fn asked((job, asked): (usize, &Job)) -> impl Iterator<Item = Asked<'_>> {
 const HELD: &str = "another transaction holds the row, or its server takes no writes";
 /// So few askers are woken one by one: a task to do it would only be a step more.
 const WOKEN_HERE_MAX: usize = 2;
+/// How many turns of the executor a commit waits for those who are about to ask: some microseconds where nobody is.
+const LET_IN_TURNS: usize = 12;
 /// How often a command is decided again because others keep moving its rows.
 const ROUNDS_MAX: usize = 16;
 /// How often a commit with an unknown outcome is repeated under its own ids.
 const REPEATS_MAX: usize = 3;
 
 pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, askers: Option<Handle>) {
-    let batch_max = shared.limits.batch_max;
+    let Limits { batch_max, beside_min, .. } = shared.limits;
     let mut waiting = Vec::new();
-    // How many jobs are under way, and whether one more commit may go beside theirs.
-    let (mut busy, mut room) = (0, true);
+    // How many jobs and commands are under way, and whether one more commit may go beside them.
+    let (mut busy, mut commands, mut room) = (0, 0, true);
     let mut rounds = FuturesUnordered::new();
     loop {
-        if busy == 0 && waiting.is_empty() && queue.recv_many(&mut waiting, batch_max).await == 0 {
-            return;
+        if busy == 0 {
+            if waiting.is_empty() && queue.recv_many(&mut waiting, batch_max).await == 0 {
+                return;
+            }
+            // Whoever is about to ask comes first: the more share a commit, the less it costs each. Who is alone does not wait.
+            if shared.shared && (waiting.len() > 1 || shared.crowd.load(Ordering::Relaxed) > 1) {
+                for _ in 0..LET_IN_TURNS {
+                    tokio::task::yield_now().await;
+                }
+            }
         }
         while waiting.len() < batch_max
             && let Ok(job) = queue.try_recv()
         {
             waiting.push(job);
         }
-        // A second commit is worth its sync when it is as large as the first.
+        // A second commit is worth its sync when it is as large as the first, and that is not small.
+        let wanted = if commands < beside_min { beside_min } else { busy };
         let beside = shared.shared && all_of_fences(&waiting);
-        if busy == 0 || (room && beside && waiting.len() >= busy) {
+        if busy == 0 || (room && beside && waiting.len() >= wanted) {
             let later = waiting.split_off(fitting(&waiting, batch_max));
             let jobs = std::mem::replace(&mut waiting, later);
             room = busy == 0 && beside;
-            busy += jobs.len();
+            (busy, commands) = (busy + jobs.len(), commands + count(&jobs));
             rounds.push(in_turn(&shared, jobs, beside));
             continue;
         }
-        let ended = if room && waiting.len() < busy {
-            match select(rounds.next(), pin!(shared.enough.are_in(&queue, busy - waiting.len()))).await {
+        let ended = if room && waiting.len() < wanted {
+            match select(rounds.next(), pin!(shared.enough.are_in(&queue, wanted - waiting.len()))).await {
                 Either::Left((ended, _)) => ended,
                 Either::Right(_) => continue,
             }
@@ -113,8 +124,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
             rounds.next().await
         };
         let Some((jobs, outcome, beside)) = ended else { continue };
-        busy -= jobs.len();
-        room = beside;
+        (busy, commands, room) = (busy - jobs.len(), commands - count(&jobs), beside);
         match &askers {
             // One wake-up across threads for the whole batch; the askers' own executor wakes each of them.
             Some(executor) if jobs.len() > WOKEN_HERE_MAX => {
@@ -188,6 +198,10 @@ fn all_of_fences(jobs: &[Job]) -> bool {
     jobs.iter().flat_map(|job| job.commands.iter()).all(of_a_fence)
 }
 
+fn count(jobs: &[Job]) -> usize {
+    jobs.iter().map(|job| job.commands.len()).sum()
+}
+
 // How many jobs have no more commands than one commit takes: at least one.
 fn fitting(jobs: &[Job], commands_max: usize) -> usize {
     let mut commands = 0;
@@ -236,7 +250,7 @@ async fn round(shared: &Shared, jobs: &[Job]) -> Outcome {
     let started = Instant::now();
     let outcome = commit(shared, jobs).await;
     shared.crowd.store(jobs.len(), Ordering::Relaxed);
-    shared.observer.committed(jobs.iter().map(|job| job.commands.len()).sum(), started.elapsed());
+    shared.observer.committed(count(jobs), started.elapsed());
     if let Err(Error::Stopped(why)) = &outcome {
         // INVARIANT fail-stop: after a failed sync nothing is acknowledged any more, but for what was under way beside it on a
         // store that is shared: that has a sync of its own.

@@ -51,6 +51,8 @@ pub struct Limits {
     /// Commands in one commit, but for one job that has more: many enough to make a sync cheap, few enough to stay in the
     /// processor's cache, and to let others be answered meanwhile.
     pub batch_max: usize,
+    /// On a shared store, how many commands must be under way, or jobs waiting, before a commit leaves beside another.
+    pub beside_min: usize,
     /// Fences whose unflushed counts are remembered.
     pub sightings_max: usize,
     /// Where commit ids start; at a random place, unless a simulation must repeat itself.
@@ -65,6 +67,7 @@ impl Default for Limits {
             queue_max: 16_384,
             waiters_max: 10_000,
             batch_max: 1_024,
+            beside_min: 16,
             sightings_max: 50_000,
             first_commit_id: None,
             patience: Duration::from_secs(5),

@@ -195,7 +195,7 @@ fn claiming(once: &Fencepost, number: usize) -> JoinHandle<Result<Claimed, Error
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_shared_store_a_commit_leaves_beside_another_when_it_is_as_large() {
     let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
-    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let once = over(store.clone(), Hand::new(), Limits { beside_min: 1, ..Limits::default() }).await;
     let held = store.slow.lock().await;
     let mut claims = Vec::new();
     for commits in 1..=2 {
@@ -226,7 +226,7 @@ async fn on_a_shared_store_a_commit_leaves_beside_another_when_it_is_as_large() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_about_lanes_commits_alone_also_on_a_shared_store() {
     let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
-    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let once = over(store.clone(), Hand::new(), Limits { beside_min: 1, ..Limits::default() }).await;
     let held = store.slow.lock().await;
     let claim = claiming(&once, 1);
     store.begins(1);
@@ -245,7 +245,7 @@ async fn what_is_about_lanes_commits_alone_also_on_a_shared_store() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_answered_from_rows_of_two_moments() {
     let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
-    let (hand, limits) = (Hand::new(), Limits::default());
+    let (hand, limits) = (Hand::new(), Limits { beside_min: 1, ..Limits::default() });
     let once = over(store.clone(), hand.clone(), limits.clone()).await;
     let other = over(store.inner.clone(), hand, limits).await;
     let job = |once: &Fencepost, seq| {
