@@ -131,7 +131,7 @@ impl Embedded {
             (_, None) => self.rows.get(row_address(key)),
             (_, Some(snapshot)) => snapshot.get(&self.rows, row_address(key)),
         };
-        Ok(found.map_err(|error| self.fault.read(&error))?.map(Bytes::from))
+        Ok(found.map_err(|error| self.fault.read(&error))?.map(Bytes::from_owner))
     }
 
     fn row(&self, snapshot: Option<&Snapshot>, key: &RowKey) -> Result<Loaded, Error> {
@@ -311,7 +311,8 @@ impl Embedded {
                 return Err(self.fault.stop("a row has an address of the wrong length".to_owned()));
             };
             let key = RowKey { kind, id };
-            let row = codec::decode(&key, &value.into()).map_err(|damage| self.fault.damaged(&key, damage))?;
+            let row =
+                codec::decode(&key, &Bytes::from_owner(value)).map_err(|damage| self.fault.damaged(&key, damage))?;
             found.push((key, Arc::new(row)));
         }
         Ok(found)

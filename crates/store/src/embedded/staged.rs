@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
+use byteview::ByteView;
 use fjall::{Database, Keyspace, OwnedWriteBatch};
 
 /// A row with its address, and those of its due times.
@@ -49,9 +49,9 @@ impl<'k> Staged<'k> {
     }
 
     /// The batch, and the bytes that its values are in.
-    pub(super) fn batch(self, db: &Database) -> (OwnedWriteBatch, Bytes) {
+    pub(super) fn batch(self, db: &Database) -> (OwnedWriteBatch, ByteView) {
         let mut batch = OwnedWriteBatch::with_capacity(db.clone(), self.items.len());
-        let bytes = Bytes::from(self.bytes);
+        let bytes = ByteView::from(self.bytes);
         for item in self.items {
             let key = bytes.slice(item.key);
             match item.value {
