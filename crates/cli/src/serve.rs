@@ -229,6 +229,7 @@ async fn serve(args: &Args, config: Config, policy: Policy, store: Address) -> a
         body_wait_ms_max: settings.limits.body_timeout.as_millis() as u64,
         idle_ms_max: settings.limits.idle_timeout.as_millis() as u64,
         grace_ms_max: settings.shutdown_grace.as_millis() as u64,
+        is_plain: Routes::is_plain,
         ..Limits::default()
     };
     // Those who wait for a seal get half of the grace to see it come; then they are told that it has not.

@@ -118,6 +118,14 @@ impl Routes {
     pub fn new(app: Arc<App>) -> Self {
         Self(app)
     }
+
+    /// Whether a request is one of those that come by the thousand, whose answers are whole and never the gateway's.
+    pub fn is_plain(method: &Method, path: &str) -> bool {
+        let fences = || {
+            matches!(path.strip_prefix("/v1/fences/"), Some("claim" | "seal" | "renew" | "release" | "again" | "batch"))
+        };
+        *method == Method::POST && (fences() || path == "/wes/v1/dispatch/events")
+    }
 }
 
 impl<B> Service<http::Request<B>> for Routes

@@ -1,6 +1,6 @@
 //! Waiting with a bound: one timer per connection or stream, and the sum of waiting that one transfer has cost.
 //! Never resets the timer for a later deadline: it fires early and is set anew, so a busy connection pays nothing.
-//! Called from `guard`, `body` and `http2`.
+//! Called from `guard`, `plain`, `body` and `http2`.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,6 +1,6 @@
 //! A request body with a bound on its size, and in HTTP/2 on its time.
 //! Never buffers: a frame is passed on as it came.
-//! Made by `connection`, read by the service.
+//! Made by `connection` and `plain`, read by the service.
 
 use std::fmt;
 use std::io;
@@ -22,13 +22,21 @@ use super::link::{Fault, Link};
 /// The body of a request from the wire.
 #[derive(Debug)]
 pub struct Body {
-    // None once it is dropped.
-    incoming: Option<Incoming>,
+    source: Source,
     left: u64,
     // None where there is no body, which cannot fail.
     link: Option<Arc<Link>>,
     // Only where many bodies share a connection: elsewhere the guard keeps the time.
     clock: Option<Box<Clock>>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Wire(Incoming),
+    /// All of it.
+    Here(Bytes),
+    /// Read to its end, or dropped.
+    Over,
 }
 
 #[derive(Debug)]
@@ -65,7 +73,13 @@ impl Body {
                 linger_ms_max: limits.linger_ms_max,
             })
         });
-        Body { incoming: Some(incoming), left: bytes_max, link, clock }
+        Body { source: Source::Wire(incoming), left: bytes_max, link, clock }
+    }
+
+    /// A body that is there whole, within its bound.
+    pub(super) fn whole(bytes: Bytes) -> Self {
+        let source = if bytes.is_empty() { Source::Over } else { Source::Here(bytes) };
+        Body { source, left: 0, link: None, clock: None }
     }
 
     fn fail(&self, fault: Fault) -> BodyError {
@@ -93,7 +107,15 @@ impl http_body::Body for Body {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let incoming = match &mut self.source {
+            Source::Wire(incoming) => incoming,
+            Source::Here(bytes) => {
+                let frame = Frame::data(std::mem::take(bytes));
+                self.source = Source::Over;
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            Source::Over => return Poll::Ready(None),
+        };
         let polled = Pin::new(incoming).poll_frame(cx);
         if polled.is_pending()
             && let Some(clock) = &mut self.clock
@@ -122,11 +144,19 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(http_body::Body::is_end_stream)
+        match &self.source {
+            Source::Wire(incoming) => incoming.is_end_stream(),
+            Source::Here(_) => false,
+            Source::Over => true,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(SizeHint::default, http_body::Body::size_hint)
+        match &self.source {
+            Source::Wire(incoming) => incoming.size_hint(),
+            Source::Here(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Source::Over => SizeHint::with_exact(0),
+        }
     }
 }
 
@@ -134,7 +164,8 @@ impl Drop for Body {
     /// A stream that is reset while its client still sends is an answer lost to many clients, although
     /// HTTP/2 says otherwise. So what is still sent is read and dropped for a while, as after HTTP/1 by the guard.
     fn drop(&mut self) {
-        let (Some(clock), Some(mut rest)) = (&self.clock, self.incoming.take()) else { return };
+        let source = std::mem::replace(&mut self.source, Source::Over);
+        let (Some(clock), Source::Wire(mut rest)) = (&self.clock, source) else { return };
         let patience = Duration::from_millis(clock.linger_ms_max);
         if http_body::Body::is_end_stream(&rest) {
             return;

@@ -1,4 +1,5 @@
-//! Serves one connection: tells its protocol, and for HTTP/1 runs hyper over the guard below, the service above.
+//! Serves one connection: tells its protocol, and for HTTP/1 takes the short way as long as it can, then runs hyper over the guard
+//! below, the service above.
 //! Never outlives the phase it is told: closing finishes what is in flight, cut ends at once.
 //! Spawned by `accept`.
 
@@ -29,6 +30,7 @@ use super::http2;
 use super::limits::Limits;
 use super::link::{Fault, Flight, Link};
 use super::peer::{Peer, PeerAddr};
+use super::plain;
 use super::sniff::{First, Protocol};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -75,7 +77,7 @@ where
 }
 
 /// Serves a connection whose protocol is known.
-pub(super) async fn run<IO, S, B>(io: IO, first: First, caller: Caller<S>)
+pub(super) async fn run<IO, S, B>(io: IO, first: First, mut caller: Caller<S>)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -84,7 +86,11 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     match first.protocol {
-        Protocol::Http1 => run_http1(io, first, caller).await,
+        Protocol::Http1 => {
+            if let Some((io, first)) = plain::run(io, first, &mut caller).await {
+                run_http1(io, first, caller).await;
+            }
+        }
         Protocol::Http2 => http2::run(io, first, caller).await,
     }
 }

@@ -1,6 +1,6 @@
 //! Judges request heads: where one ends, whether it is well-formed, and how its body is framed.
 //! Never more lenient than hyper, which parses the same bytes afterwards: two readings of one message are how requests are smuggled.
-//! Called only from `scan`.
+//! Called from `scan` and `plain`.
 
 use std::mem::MaybeUninit;
 
@@ -76,11 +76,29 @@ impl Seek {
     }
 }
 
+/// A head that may be served.
+pub(super) struct Head<'h, 'b> {
+    pub(super) method: &'b str,
+    pub(super) target: &'b str,
+    /// The minor version: HTTP/1.0 or HTTP/1.1.
+    pub(super) version: u8,
+    pub(super) headers: &'h [httparse::Header<'b>],
+    pub(super) framing: Framing,
+}
+
 /// Judges one whole head, the empty line included.
 pub(super) fn check(head: &[u8]) -> Result<Framing, Refusal> {
     let mut slots = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    read(head, &mut slots).map(|head| head.framing)
+}
+
+/// As `check`, for whoever needs more of it than how it goes on.
+pub(super) fn read<'h, 'b>(
+    head: &'b [u8],
+    slots: &'h mut [MaybeUninit<httparse::Header<'b>>; HEADERS_MAX],
+) -> Result<Head<'h, 'b>, Refusal> {
     let mut request = httparse::Request::new(&mut []);
-    match request.parse_with_uninit_headers(head, &mut slots) {
+    match request.parse_with_uninit_headers(head, slots) {
         Ok(httparse::Status::Complete(len)) if len == head.len() => {}
         Ok(_) => return Err(malformed("the head has an empty line where none may be")),
         Err(error) => return Err(unparsable(head, error)),
@@ -89,7 +107,8 @@ pub(super) fn check(head: &[u8]) -> Result<Framing, Refusal> {
         return Err(malformed("the request line is incomplete"));
     };
     let authority = target::check(method, target)?;
-    fields(request.headers, version, authority)
+    let framing = fields(request.headers, version, authority)?;
+    Ok(Head { method, target, version, headers: request.headers, framing })
 }
 
 fn unparsable(head: &[u8], error: httparse::Error) -> Refusal {

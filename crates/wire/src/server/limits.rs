@@ -24,6 +24,9 @@ pub struct Limits {
     pub body_bytes_max: u64,
     /// The body bound of one request, given the default: for paths that stream bodies of any size.
     pub body_bytes_max_for: fn(&Method, &Uri, u64) -> u64,
+    /// What is answered whole, given its method and path: read and written the short way. For answers of known length only: any
+    /// other ends its connection, and breaks off unnoticed.
+    pub is_plain: fn(&Method, &str) -> bool,
     /// From accepting a connection to a finished TLS handshake.
     pub handshake_ms_max: u64,
     /// From a head's first byte (on a new connection: from accepting it) to its last; past this 408.
@@ -58,6 +61,7 @@ impl Default for Limits {
             request_line_bytes_max: 8 * 1024,
             body_bytes_max: 4 * 1024 * 1024,
             body_bytes_max_for: |_, _, max| max,
+            is_plain: |_, _| false,
             handshake_ms_max: 10_000,
             head_ms_max: 10_000,
             idle_ms_max: 75_000,

@@ -14,6 +14,7 @@ mod http2;
 mod limits;
 mod link;
 mod peer;
+mod plain;
 mod refusal;
 mod reply;
 mod scan;

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-/// The address of the socket's other end: a proxy's, where there is one.
+/// The address of the socket's other end: a proxy's, where there is one. Not told with plain requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Most first requests are smaller.
-const FIRST_BYTES: usize = 1024;
+const FIRST_BYTES: usize = 4 * 1024;
 
 /// What a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

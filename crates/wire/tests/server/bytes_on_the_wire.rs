@@ -16,7 +16,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use fencepost_wire::server::{Drained, Limits, PeerThumbprint, Tls, serve};
+use fencepost_wire::server::{Drained, Limits, PeerAddr, PeerThumbprint, Tls, serve};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -77,10 +77,14 @@ impl Front {
             .route("/paused", get(paused))
             .route("/trailers", get(trailers))
             .route("/careless", any(careless))
+            .route("/address", any(address))
+            .route("/nothing", any(|| async { (StatusCode::NO_CONTENT, "never sent") }))
+            .route("/unchanged", any(|| async { (StatusCode::NOT_MODIFIED, "never sent") }))
             .route("/missing", any(|_: Bytes| async { (StatusCode::NOT_FOUND, "not here") }))
             .route("/large", get(|| async { vec![b'x'; LARGE] }))
             .fallback(any(echo))
             .with_state(seen.clone());
+        let limits = Limits { is_plain: super::IS_PLAIN, ..limits };
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(serve(listener, app, limits, tls, async {
             let _ = stopped.await;
@@ -128,6 +132,11 @@ async fn echo(State(seen): State<Arc<Seen>>, request: Request) -> Response {
 async fn careless(request: Request) -> &'static str {
     let _ = axum::body::to_bytes(request.into_body(), usize::MAX).await;
     "fine"
+}
+
+/// Whether the service is told where its client is: not of what came the short way.
+async fn address(request: Request) -> &'static str {
+    if request.extensions().get::<PeerAddr>().is_some() { "told" } else { "untold" }
 }
 
 async fn held(State(seen): State<Arc<Seen>>) -> &'static str {

@@ -3,7 +3,7 @@
 use fencepost_wire::server::{Drained, Limits};
 use tokio::net::TcpStream;
 
-use super::bytes_on_the_wire::{Front, GET, soon};
+use super::bytes_on_the_wire::{Front, GET, LARGE, soon};
 
 const HELD: &str = "GET /held HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -32,6 +32,17 @@ async fn shutdown_finishes_what_is_in_flight_and_refuses_what_is_new() {
     let answer = busy.rest().await;
     assert!(answer.ends_with("held and released") && answer.contains("connection: close"), "{answer}");
     assert_eq!(front.seen.calls(), 2);
+    assert_eq!(front.drained().await, Drained::Whole);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_being_read_when_the_end_comes_is_the_last() {
+    let mut front = Front::start(Limits::default()).await;
+    let mut busy = front.connect().await;
+    busy.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    soon("a first byte", tokio::io::AsyncReadExt::read_u8(&mut busy.stream)).await.unwrap();
+    front.begin_shutdown();
+    assert!(busy.rest().await.len() > LARGE);
     assert_eq!(front.drained().await, Drained::Whole);
 }
 

@@ -105,6 +105,23 @@ async fn requests_over_tls_are_served_and_guarded_alike() {
 }
 
 #[tokio::test]
+async fn a_connection_that_ends_idle_or_with_the_server_ends_as_tls_does() {
+    let authority = Authority::new();
+    let staying = "GET /t HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let front = Front::start_tls(Limits { idle_ms_max: 30, ..Limits::default() }, authority.tls(ClientAuth::Off)).await;
+    let answer = authority.exchange(&front, None, staying).await.expect("a farewell when it was idle for too long");
+    assert!(answer.ends_with("GET /t  nobody"), "{answer}");
+
+    let mut front = Front::start_tls(Limits::default(), authority.tls(ClientAuth::Off)).await;
+    let mut stream = authority.connect(&front, None, &[]).await.unwrap();
+    stream.write_all(staying.as_bytes()).await.unwrap();
+    soon("an answer", stream.read_u8()).await.unwrap();
+    front.begin_shutdown();
+    let mut rest = String::new();
+    soon("the end", stream.read_to_string(&mut rest)).await.expect("a farewell when the server ends");
+}
+
+#[tokio::test]
 async fn the_service_learns_the_thumbprint_of_a_client_certificate() {
     let authority = Authority::new();
     let front =
