@@ -2,7 +2,7 @@
 //! In a store of one process that is what is there; in a shared one it is a guess.
 //! Filled by commits. A reader that put back what it read could overwrite a newer row, and must compare revisions.
 
-use std::{marker::PhantomData, sync::Arc};
+use std::sync::Arc;
 
 use fencepost_kernel::{Millis, Row, RowKey, key::Kind};
 use quick_cache::{Weighter, sync::Cache};
@@ -10,7 +10,7 @@ use quick_cache::{Weighter, sync::Cache};
 use crate::weight::{ROW_BYTES, weight};
 
 /// Larger rows would push out too many others.
-const ROW_BYTES_MAX: usize = 64 << 10;
+const ROW_BYTES_MAX: u64 = 64 << 10;
 
 /// A row as it is kept in memory.
 pub(crate) trait Kept: Clone {
@@ -29,12 +29,26 @@ impl Kept for Arc<Row> {
     }
 }
 
-/// As it lies on disk: a third of the memory, for the time to read it.
+/// A row of the embedded store.
 #[derive(Clone)]
-pub(crate) struct Stored {
-    /// One piece of memory with its count, which is all that a look at it touches.
-    pub(crate) bytes: Arc<[u8]>,
-    pub(crate) expires: Option<Millis>,
+pub(crate) enum Stored {
+    /// As it lies on disk: a third of the memory, for the time to read it.
+    Bytes {
+        /// One piece of memory with its count, which is all that a look at it touches.
+        bytes: Arc<[u8]>,
+        expires: Option<Millis>,
+    },
+    /// Ready to be used: it soon will be.
+    Row(Arc<Row>),
+}
+
+impl Stored {
+    pub(crate) fn expires(&self) -> Option<Millis> {
+        match self {
+            Self::Bytes { expires, .. } => *expires,
+            Self::Row(row) => row.record.expires_at(),
+        }
+    }
 }
 
 /// What a row takes beside its bytes: its place in the table, and its share of what the allocator rounds up.
@@ -44,40 +58,46 @@ impl Kept for Stored {
     const USUAL: usize = STORED_BESIDE + 192;
 
     fn weight(&self) -> usize {
-        STORED_BESIDE + self.bytes.len()
+        match self {
+            Self::Bytes { bytes, .. } => STORED_BESIDE + bytes.len(),
+            Self::Row(row) => row.weight(),
+        }
     }
 }
 
-pub(crate) struct Hot<T: Kept>(Cache<RowKey, T, Weight<T>>);
+pub(crate) struct Hot<T: Kept>(Cache<RowKey, Weighed<T>, Weight>);
 
-struct Weight<T>(PhantomData<fn(&T)>);
-
-impl<T> Clone for Weight<T> {
-    fn clone(&self) -> Self {
-        Self(PhantomData)
-    }
+// Weighed once: the cache asks again when the row leaves, and what it points to is no longer in the processor's caches then.
+#[derive(Clone)]
+struct Weighed<T> {
+    row: T,
+    weight: u64,
 }
 
-impl<T: Kept> Weighter<RowKey, T> for Weight<T> {
-    fn weight(&self, _: &RowKey, row: &T) -> u64 {
-        row.weight() as u64
+#[derive(Clone)]
+struct Weight;
+
+impl<T> Weighter<RowKey, Weighed<T>> for Weight {
+    fn weight(&self, _: &RowKey, row: &Weighed<T>) -> u64 {
+        row.weight
     }
 }
 
 impl<T: Kept> Hot<T> {
     pub(crate) fn new(bytes_max: u64) -> Self {
-        Self(Cache::with_weighter((bytes_max as usize / T::USUAL).max(1), bytes_max, Weight(PhantomData)))
+        Self(Cache::with_weighter((bytes_max as usize / T::USUAL).max(1), bytes_max, Weight))
     }
 
     pub(crate) fn get(&self, key: &RowKey) -> Option<T> {
-        self.0.get(key)
+        self.0.get(key).map(|weighed| weighed.row)
     }
 
     /// Keeps a row, or forgets it. What a commit wrote: after it is durable, and before it is acknowledged.
     pub(crate) fn put(&self, key: RowKey, row: Option<T>) {
-        match row {
+        let weighed = row.map(|row| Weighed { weight: row.weight() as u64, row });
+        match weighed {
             // Entries are read in pages, and mostly by who wrote them: they would push out what is asked for again.
-            Some(row) if key.kind != Kind::Entry && row.weight() <= ROW_BYTES_MAX => self.0.insert(key, row),
+            Some(row) if key.kind != Kind::Entry && row.weight <= ROW_BYTES_MAX => self.0.insert(key, row),
             _ => drop(self.0.remove(&key)),
         }
     }
@@ -118,10 +138,10 @@ mod tests {
             })
         };
         let key = |number: u8| RowKey::fence(FenceKey([number; 32]));
-        hot.put(key(0), Some(row(ROW_BYTES_MAX)));
+        hot.put(key(0), Some(row(ROW_BYTES_MAX as usize)));
         assert!(hot.get(&key(0)).is_none(), "it would push out too many others");
-        (0..200).for_each(|number| hot.put(key(number), Some(row(ROW_BYTES_MAX / 2))));
+        (0..200).for_each(|number| hot.put(key(number), Some(row(ROW_BYTES_MAX as usize / 2))));
         let kept = (0..200).filter(|number| hot.get(&key(*number)).is_some()).count();
-        assert!((1..=(1 << 20) / (ROW_BYTES_MAX / 2)).contains(&kept), "{kept}");
+        assert!((1..=(1 << 20) / (ROW_BYTES_MAX as usize / 2)).contains(&kept), "{kept}");
     }
 }

@@ -175,13 +175,15 @@ pub(crate) fn judge<'s>(
     if any_repeated {
         follow_back(sets, &mut verdicts);
     }
-    let changes = slots
-        .rows
-        .into_iter()
-        .filter_map(|(key, slot)| slot.change.map(|after| Change { key, before: slot.before, after }))
-        // Removing what was never there is no change.
-        .filter(|change| change.before.is_some() || change.after.is_some())
-        .collect();
+    let mut changes = Vec::with_capacity(slots.rows.len());
+    changes.extend(
+        slots
+            .rows
+            .into_iter()
+            .filter_map(|(key, slot)| slot.change.map(|after| Change { key, before: slot.before, after }))
+            // Removing what was never there is no change.
+            .filter(|change| change.before.is_some() || change.after.is_some()),
+    );
     Ok(Judged { verdicts, changes })
 }
 

@@ -108,7 +108,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
         let wanted = if commands < beside_min { beside_min } else { busy };
         let beside = shared.shared && all_of_fences(&waiting);
         if busy == 0 || (room && beside && waiting.len() >= wanted) {
-            let later = waiting.split_off(fitting(&waiting, batch_max));
+            let mut later = waiting.split_off(fitting(&waiting, batch_max));
+            later.reserve(waiting.len());
             let jobs = std::mem::replace(&mut waiting, later);
             room = busy == 0 && beside;
             (busy, commands) = (busy + jobs.len(), commands + count(&jobs));
@@ -301,7 +302,8 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
     if let Some(why) = shared.stopped.get() {
         return Err(Error::Stopped(why.clone()));
     }
-    let commands: Vec<Asked<'_>> = jobs.iter().enumerate().flat_map(asked).collect();
+    let mut commands: Vec<Asked<'_>> = Vec::with_capacity(count(jobs));
+    commands.extend(jobs.iter().enumerate().flat_map(asked));
     let mut replies: Vec<Option<Result<Reply, Error>>> = Vec::new();
     replies.resize_with(commands.len(), || None);
     let mut open: Vec<usize> = (0..commands.len()).collect();
@@ -384,7 +386,7 @@ async fn attempt(
     let now = shared.time.now();
     let mut sets: Vec<WriteSet> = Vec::with_capacity(commands.len());
     let mut decided = Vec::with_capacity(commands.len());
-    let mut written = HashSet::default();
+    let mut written = HashSet::with_capacity_and_hasher(commands.len(), Default::default());
     // Rows that tell a position once the store has given it, and the job whose commands wait for one.
     let mut unplaced = HashSet::default();
     let mut waits = None;

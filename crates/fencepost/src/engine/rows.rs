@@ -42,15 +42,22 @@ pub(super) async fn load(shared: &Shared, commands: &[&Command], known: World) -
 }
 
 /// Rows which others before it wrote, and which a command looks at but leaves alone: it stands only while they do.
-pub(super) fn leans<'a>(
+pub(super) fn leans(
     command: &Command,
-    world: &'a World,
-    written: &'a HashSet<RowKey>,
-    own: &'a [Write],
-) -> impl Iterator<Item = (RowKey, Option<CommitId>)> + use<'a> {
-    let keys = if written.is_empty() { Vec::new() } else { looked_at(command, world) };
-    let left_alone = |key: &RowKey| written.contains(key) && !own.iter().any(|write| write.key == *key);
-    keys.into_iter().filter(left_alone).map(|key| (key, world.row(&key).map(|row| row.revision)))
+    world: &World,
+    written: &HashSet<RowKey>,
+    own: &[Write],
+) -> Vec<(RowKey, Option<CommitId>)> {
+    let mut held = Vec::new();
+    if written.is_empty() {
+        return held;
+    }
+    look_at(command, world, &mut |key| {
+        if written.contains(&key) && !own.iter().any(|write| write.key == key) {
+            held.push((key, world.row(&key).map(|row| row.revision)));
+        }
+    });
+    held
 }
 
 /// Whether a command looks at a row that was read for it before it moved. Such a row beside another of its reading may be
@@ -58,7 +65,7 @@ pub(super) fn leans<'a>(
 pub(super) fn torn(command: &Command, world: &World, moved: &HashSet<RowKey>, view: &View) -> bool {
     let since =
         |key: &RowKey| moved.contains(key) && view.rows.0.get(key).map(revision) != world.0.get(key).map(revision);
-    !moved.is_empty() && !view.guessed && looked_at(command, world).iter().any(since)
+    !moved.is_empty() && !view.guessed && looks_at(command, world, since)
 }
 
 fn revision(row: &Loaded) -> Option<CommitId> {
@@ -67,14 +74,18 @@ fn revision(row: &Loaded) -> Option<CommitId> {
 
 /// Whether a command looks at one of these rows.
 pub(super) fn touches(command: &Command, world: &World, keys: &HashSet<RowKey>) -> bool {
-    !keys.is_empty() && looked_at(command, world).iter().any(|key| keys.contains(key))
+    !keys.is_empty() && looks_at(command, world, |key| keys.contains(key))
 }
 
-fn looked_at(command: &Command, world: &World) -> Vec<RowKey> {
-    let mut keys = Vec::with_capacity(2);
-    footprint(command, &mut |key| keys.push(key));
-    follow(command, world, &mut |key| keys.push(key));
-    keys
+fn looks_at(command: &Command, world: &World, any: impl Fn(&RowKey) -> bool) -> bool {
+    let mut found = false;
+    look_at(command, world, &mut |key| found |= any(&key));
+    found
+}
+
+fn look_at(command: &Command, world: &World, see: &mut impl FnMut(RowKey)) {
+    footprint(command, see);
+    follow(command, world, see);
 }
 
 impl World {

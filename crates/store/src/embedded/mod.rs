@@ -52,7 +52,7 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Memory for rows that were written lately.
     pub hot_bytes: u64,
-    /// Memory for those of them that will be asked for again, or were.
+    /// Memory for those of them that were asked for again.
     pub ready_bytes: u64,
     /// Acknowledges without a sync, so that a test can show that a power cut catches it.
     #[doc(hidden)]
@@ -83,9 +83,10 @@ pub struct Embedded {
     time_floor: Arc<AtomicU64>,
     mark: journal::Mark,
     recent: Recent,
+    /// What was written lately.
     hot: Hot<Stored>,
-    /// Claims that are hot, and what else is and was asked for again, ready for use. Whoever reads fills it, too: only a row of
-    /// the revision that is hot counts.
+    /// What of it lies there as bytes and was asked for again, ready for use. Filled by whoever reads: only a row of the
+    /// revision that is hot counts.
     ready: Hot<Arc<Row>>,
     fault: Fault,
     /// Expectations are checked and written under this lock: nobody moves a row in between.
@@ -135,8 +136,8 @@ impl Embedded {
     }
 
     fn row(&self, snapshot: Option<&Snapshot>, key: &RowKey) -> Result<Loaded, Error> {
-        match snapshot.is_none().then(|| self.hot_bytes(key)).flatten() {
-            Some(bytes) => self.ready(key, bytes).map(Some),
+        match snapshot.is_none().then(|| self.hot(key)).flatten() {
+            Some(hot) => self.ready(key, hot).map(Some),
             None => self.bytes(snapshot, key)?.map(|bytes| self.decoded(key, &bytes)).transpose(),
         }
     }
@@ -145,7 +146,11 @@ impl Embedded {
         codec::decode(key, bytes).map(Arc::new).map_err(|damage| self.fault.damaged(key, damage))
     }
 
-    fn ready(&self, key: &RowKey, bytes: Arc<[u8]>) -> Result<Arc<Row>, Error> {
+    fn ready(&self, key: &RowKey, hot: Stored) -> Result<Arc<Row>, Error> {
+        let bytes = match hot {
+            Stored::Row(row) => return Ok(row),
+            Stored::Bytes { bytes, .. } => bytes,
+        };
         if let Some(row) = self.ready.get(key).filter(|row| codec::revision(&bytes) == Some(row.revision)) {
             return Ok(row);
         }
@@ -155,9 +160,9 @@ impl Embedded {
     }
 
     // A row whose time is over may have left the tree: what the tree says counts then.
-    fn hot_bytes(&self, key: &RowKey) -> Option<Arc<[u8]>> {
-        let over = |row: &Stored| row.expires.is_some_and(|at| at.0 <= self.time_floor.load(Ordering::Acquire));
-        self.hot.get(key).filter(|row| !over(row)).map(|row| row.bytes)
+    fn hot(&self, key: &RowKey) -> Option<Stored> {
+        let over = |row: &Stored| row.expires().is_some_and(|at| at.0 <= self.time_floor.load(Ordering::Acquire));
+        self.hot.get(key).filter(|row| !over(row))
     }
 
     fn known(&self, key: &RowKey) -> Result<Option<Known>, Error> {
@@ -165,8 +170,9 @@ impl Embedded {
             let head = codec::head(key, bytes).map_err(|damage| self.fault.damaged(key, damage))?;
             Ok(Known { revision: head.revision, due: head.due, tail: head.tail })
         };
-        match self.hot_bytes(key) {
-            Some(bytes) => known(&bytes).map(Some),
+        match self.hot(key) {
+            Some(Stored::Row(row)) => Ok(Some(Known::of(&row))),
+            Some(Stored::Bytes { bytes, .. }) => known(&bytes).map(Some),
             None => self.bytes(None, key)?.map(|bytes| known(&bytes)).transpose(),
         }
     }
@@ -183,7 +189,11 @@ impl Embedded {
     }
 
     fn rows_at(&self, snapshot: Option<&Snapshot>, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
-        keys.iter().map(|key| self.row(snapshot, key)).collect()
+        let mut rows = Vec::with_capacity(keys.len());
+        for key in keys {
+            rows.push(self.row(snapshot, key)?);
+        }
+        Ok(rows)
     }
 
     fn commit_now(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
@@ -195,7 +205,7 @@ impl Embedded {
             None => self.known(key),
         })
         .and_then(|Judged { verdicts, changes }| self.write(&mut runway, changes, now).map(|()| verdicts));
-        self.recent.end();
+        self.recent.end(recent);
         outcome
     }
 
@@ -224,13 +234,15 @@ impl Embedded {
         // Only a time that is durable may make rows expire: after a crash the clock could otherwise seem to go back.
         self.time_floor.fetch_max(now.0, Ordering::AcqRel);
         for (Change { key, after, .. }, row) in changes.into_iter().zip(rows) {
-            let expires = after.as_ref().and_then(|after| after.record.expires_at());
-            // A copy: a share would keep the bytes of the whole commit.
-            self.hot.put(key, row.map(|at| Stored { bytes: bytes[at].into(), expires }));
-            // A claim is soon asked for again, by its seal.
-            let claimed = after.filter(|after| claimed(&after.record));
-            let row = |After { revision, record }| Arc::new(Row { record: record.into_owned(), revision });
-            self.ready.put(key, claimed.map(row));
+            let stored = after.zip(row).map(|(After { revision, record }, at)| {
+                // A claim is soon asked for again, by its seal.
+                if claimed(&record) {
+                    return Stored::Row(Arc::new(Row { record: record.into_owned(), revision }));
+                }
+                // A copy: a share would keep the bytes of the whole commit.
+                Stored::Bytes { bytes: bytes[at].into(), expires: record.expires_at() }
+            });
+            self.hot.put(key, stored);
         }
         Ok(())
     }
@@ -337,7 +349,7 @@ impl Store for Embedded {
     }
 
     fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        self.hot_bytes(key).map(|bytes| self.ready(key, bytes).map(Some))
+        self.hot(key).map(|hot| self.ready(key, hot).map(Some))
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {

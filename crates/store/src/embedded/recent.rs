@@ -58,11 +58,12 @@ impl Recent {
         std::mem::take(&mut state.rows)
     }
 
-    /// Ends a commit, whatever became of it.
-    pub(super) fn end(&self) {
+    /// Ends a commit, whatever became of it, and takes back the room for the next one's rows.
+    pub(super) fn end(&self, mut rows: Rows) {
+        rows.clear();
         let mut state = self.state();
         state.epoch += 1;
-        state.rows.clear();
+        state.rows = rows;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
