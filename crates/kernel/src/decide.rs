@@ -123,7 +123,7 @@ fn put_alias(put: &PutAlias, rows: &impl Rows, now: Millis) -> Decision {
     let alias = Arc::new(Alias {
         tenant: put.target.tenant.clone(),
         name: put.name.clone(),
-        scope: put.target.scope.name.clone(),
+        scope: put.target.scope.name.to_string(),
         target: put.target.key,
         receipt: receipt.clone(),
         at: now,

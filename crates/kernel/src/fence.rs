@@ -112,7 +112,7 @@ pub struct Fence {
     /// Whose it is.
     pub tenant: Tenant,
     /// Its scope's name.
-    pub scope: String,
+    pub scope: Arc<str>,
     /// Its key fields, sorted by name. Shared: a fence is copied at every step of its life.
     pub fields: Arc<[Field]>,
     /// Which repetition it is.

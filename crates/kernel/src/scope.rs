@@ -1,5 +1,7 @@
 //! A scope: the rules for one kind of effect. Scopes are data; the policy file makes them.
 
+use std::sync::Arc;
+
 /// What happens to a claim whose lease ran out without a seal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnLapse {
@@ -46,7 +48,7 @@ pub const PER_SOURCE: &str = "source";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scope {
     /// Its name, such as `BOOKING`.
-    pub name: String,
+    pub name: Arc<str>,
     /// The names of its key fields.
     pub key: Vec<String>,
     /// How long a sealed fence answers duplicates.
@@ -88,7 +90,7 @@ impl Scope {
     }
 
     /// A scope with every rule at its default.
-    pub fn new(name: impl Into<String>, key: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub fn new(name: impl Into<Arc<str>>, key: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             name: name.into(),
             key: key.into_iter().map(Into::into).collect(),

@@ -197,7 +197,7 @@ fn fence(index: u64, state: State) -> Record {
     let first_seen = NOW + index / 50;
     Record::from(Fence {
         tenant: Tenant::new("nexa"),
-        scope: "BOOKING".to_owned(),
+        scope: "BOOKING".into(),
         fields: vec![("booking_id".to_owned(), format!("B-{index:010}")), ("leg".to_owned(), "1".to_owned())].into(),
         seq: None,
         first_seen: Millis(first_seen),

@@ -121,7 +121,7 @@ mod tests {
             Arc::new(Row {
                 record: Fence {
                     tenant: Tenant::new("acme"),
-                    scope: "FILE".to_owned(),
+                    scope: "FILE".into(),
                     fields: vec![("file".to_owned(), "x".repeat(value))].into(),
                     seq: None,
                     first_seen: Millis(0),

@@ -50,7 +50,7 @@ impl Hash for Scoped {
 
 impl EncodeLabelSet for Scoped {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
-        ("scope", self.0.name.as_str()).encode(encoder.encode_label())
+        ("scope", &*self.0.name).encode(encoder.encode_label())
     }
 }
 
@@ -58,7 +58,7 @@ impl EncodeLabelSet for Labels {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
         let pairs = [
             ("op", self.op),
-            ("scope", self.scope.0.name.as_str()),
+            ("scope", &*self.scope.0.name),
             ("tenant", self.tenant.as_str()),
             ("decision", self.decision),
         ];

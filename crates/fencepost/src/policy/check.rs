@@ -174,7 +174,7 @@ const DAY_MS: u64 = 24 * 3_600_000;
 fn usual_retention(lints: &mut Lints<'_>, read: &Read) {
     let scope = &read.scope;
     let (name, retain) = (&scope.name, duration::display(scope.retain_ms));
-    let (least, most, why) = match (name.as_str(), scope.horizon_ms) {
+    let (least, most, why) = match (name.as_ref(), scope.horizon_ms) {
         ("WEBHOOK", None) => (7 * DAY_MS, 14 * DAY_MS, "webhook providers retry for days: 7 to 14 days are usual"),
         ("API_WRITE", None) => (DAY_MS, 3 * DAY_MS, "clients retry for a day or more: 24 to 72 hours are usual"),
         ("BATCH_JOB", run_ms) => {

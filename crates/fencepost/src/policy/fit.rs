@@ -30,7 +30,7 @@ impl Policy {
     /// The same policy on a store that promises this much, or what stands against it.
     pub fn fit(mut self, promises: &Promises) -> Result<Self, String> {
         let misfits: Vec<(String, String)> =
-            self.scopes.values().filter_map(|scope| Some((scope.name.clone(), misfit(scope, promises)?))).collect();
+            self.scopes.values().filter_map(|scope| Some((scope.name.to_string(), misfit(scope, promises)?))).collect();
         let mut refused = Vec::new();
         for (name, why) in misfits {
             if self.built_in.contains(&name) {

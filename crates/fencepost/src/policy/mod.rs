@@ -222,10 +222,10 @@ fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
         built_in: scopes
             .iter()
             .filter(|read| read.layer == Layer::Contracts)
-            .map(|read| read.scope.name.clone())
+            .map(|read| read.scope.name.to_string())
             .collect(),
         unfit: BTreeMap::new(),
-        scopes: scopes.into_iter().map(|read| (read.scope.name.clone(), Arc::new(read.scope))).collect(),
+        scopes: scopes.into_iter().map(|read| (read.scope.name.to_string(), Arc::new(read.scope))).collect(),
         routes,
         identities: identities.into_iter().map(|(holder, _)| holder).collect(),
         server: server?,

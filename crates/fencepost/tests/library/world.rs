@@ -40,7 +40,7 @@ pub fn policy() -> Policy {
     let mut policy = Policy::builtin();
     let held = Scope { on_lapse: OnLapse::Hold, ..Scope::new("HELD", ["id"]) };
     for scope in [Scope::new("JOB", ["id"]), held] {
-        policy.scopes.insert(scope.name.clone(), Arc::new(scope));
+        policy.scopes.insert(scope.name.to_string(), Arc::new(scope));
     }
     policy
 }

@@ -102,7 +102,7 @@ pub(super) fn put(out: &mut Vec<u8>, fence: &Fence, format: u8) {
 pub(super) fn take(reader: &mut Reader<'_>, whole: &Bytes, format: u8) -> Result<Fence, Damage> {
     let (flags, first, times) = take_times(reader, format)?;
     let tenant = Tenant::new(reader.str()?);
-    let scope = reader.string()?;
+    let scope = reader.str()?.into();
     let count = reader.count()?;
     let mut fields = Vec::with_capacity(count);
     for _ in 0..count {

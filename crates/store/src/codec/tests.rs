@@ -208,7 +208,7 @@ const TEXTS: [&str; 5] = ["acme", "BOOKING", "booking_id", "B-0000000001", "E-00
 fn sealed_fence(state: State) -> Record {
     Record::from(Fence {
         tenant: Tenant::new(TEXTS[0]),
-        scope: TEXTS[1].to_owned(),
+        scope: TEXTS[1].into(),
         fields: vec![(TEXTS[2].to_owned(), TEXTS[3].to_owned())].into(),
         seq: None,
         first_seen: Millis(1_767_225_600_000),

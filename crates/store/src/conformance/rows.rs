@@ -117,7 +117,7 @@ pub(super) fn letter(value: u64, fate: Fate) -> DeadLetter {
 pub(super) fn fence(value: u64, state: State) -> Record {
     Record::from(Fence {
         tenant: Tenant::new("acme"),
-        scope: "BOOKING".to_owned(),
+        scope: "BOOKING".into(),
         fields: vec![("id".to_owned(), value.to_string())].into(),
         seq: None,
         first_seen: NOW,

@@ -99,7 +99,7 @@ fn nothing(kind: Kind) -> Record {
     }
     Record::from(Fence {
         tenant: Tenant::new(""),
-        scope: String::new(),
+        scope: "".into(),
         fields: Vec::new().into(),
         seq: None,
         first_seen: Millis(0),

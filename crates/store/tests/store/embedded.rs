@@ -25,7 +25,7 @@ pub fn key(number: u64) -> RowKey {
 pub fn sealed(number: u64, expires: u64) -> Record {
     Record::from(Fence {
         tenant: Tenant::new("acme"),
-        scope: "BOOKING".to_owned(),
+        scope: "BOOKING".into(),
         fields: vec![("booking".to_owned(), number.to_string())].into(),
         seq: None,
         first_seen: Millis(NOW),

@@ -50,7 +50,7 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
     let at = |offset: u64| Millis(1_767_225_600_000 + offset);
     let fence = Fence {
         tenant: Tenant::new("nexa"),
-        scope: "BOOKING".to_owned(),
+        scope: "BOOKING".into(),
         fields: vec![("booking_id".to_owned(), "B-17".to_owned()), ("leg".to_owned(), "ü".to_owned())].into(),
         seq: None,
         first_seen: at(0),
@@ -158,7 +158,7 @@ fn rows_v2() -> Vec<(RowKey, Row)> {
     let fence = |receipt: &Receipt| {
         Record::from(Fence {
             tenant: Tenant::new("nexa"),
-            scope: "BOOKING".to_owned(),
+            scope: "BOOKING".into(),
             fields: vec![("booking_id".to_owned(), "B-17".to_owned())].into(),
             seq: None,
             first_seen: at(0),

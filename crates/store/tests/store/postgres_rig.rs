@@ -148,7 +148,7 @@ pub fn key(number: u64) -> RowKey {
 pub fn fence(number: u64, state: State) -> Fence {
     Fence {
         tenant: Tenant::new("acme"),
-        scope: "BOOKING".to_owned(),
+        scope: "BOOKING".into(),
         fields: vec![("booking".to_owned(), number.to_string())].into(),
         seq: None,
         first_seen: Millis(NOW),

@@ -26,7 +26,7 @@ const HOUR_MS: u64 = 3_600_000;
 fn fence(state: State) -> Record {
     Record::from(Fence {
         tenant: Tenant::new("acme"),
-        scope: "BOOKING".to_owned(),
+        scope: "BOOKING".into(),
         fields: Vec::new().into(),
         seq: None,
         first_seen: NOW,

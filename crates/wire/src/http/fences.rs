@@ -229,7 +229,7 @@ pub(super) struct Told<'t> {
 /// Logs and counts a decision.
 pub(super) fn record(call: &Call, target: &Target, reply: &Reply, told: &Told<'_>) {
     let (app, &Told { op, effect_id, source }) = (&call.app, told);
-    let (scope, tenant, decision) = (target.scope.name.as_str(), target.tenant.as_str(), reply.decision());
+    let (scope, tenant, decision) = (target.scope.name.as_ref(), target.tenant.as_str(), reply.decision());
     app.metrics.decision(op, target, decision);
     if let Reply::Sealed { replay: false, at, first_seen, .. } = reply {
         app.metrics.sealed(&target.scope, at.since(*first_seen));

@@ -20,7 +20,7 @@ const TOLERANCE_MAX: Duration = Duration::from_secs(3_600);
 /// Runs every lint on what routes promise their senders.
 pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
     for (index, route) in understood.routes.iter().enumerate() {
-        let scope = understood.scopes.iter().map(|read| &read.scope).find(|scope| scope.name == route.scope);
+        let scope = understood.scopes.iter().map(|read| &read.scope).find(|scope| *scope.name == *route.scope);
         outcomes(lints, route, scope);
         if let Some(verify) = &route.verify {
             secrets(lints, route, verify);

@@ -53,8 +53,8 @@ pub fn loops(routes: &[Route], listen: SocketAddr) -> Vec<Finding> {
 
 fn route_scope(lints: &mut Lints<'_>, route: &Route, understood: &Understood<'_>) {
     let scopes: &[Read] = understood.scopes;
-    let Some(read) = scopes.iter().find(|read| read.scope.name == route.scope) else {
-        let names: Vec<String> = scopes.iter().map(|read| read.scope.name.clone()).collect();
+    let Some(read) = scopes.iter().find(|read| *read.scope.name == *route.scope) else {
+        let names: Vec<String> = scopes.iter().map(|read| read.scope.name.to_string()).collect();
         let message = format!("no scope is called {}", route.scope);
         return lints.error(&route.scope_mark, "unknown-scope", message, near(&route.scope, &names));
     };

@@ -48,7 +48,7 @@ fn every_scope_of_the_contracts_has_its_key() {
     ];
     assert_eq!(policy.scopes.len(), expected.len());
     for ((name, scope), (expected_name, key)) in policy.scopes.iter().zip(expected) {
-        assert_eq!((name.as_str(), scope.name.as_str()), (expected_name, expected_name));
+        assert_eq!((name.as_str(), scope.name.as_ref()), (expected_name, expected_name));
         assert_eq!(scope.key, key, "{name}");
     }
 }

@@ -25,7 +25,7 @@ pub const FENCES: u64 = 1_200;
 pub fn fence(number: u64, state: State) -> Record {
     Record::from(Fence {
         tenant: Tenant::new("acme"),
-        scope: "JOB".to_owned(),
+        scope: "JOB".into(),
         fields: vec![("id".to_owned(), number.to_string())].into(),
         seq: None,
         first_seen: Millis(NOW),

@@ -91,7 +91,7 @@ fn fence() -> impl Strategy<Value = Record> {
         let (tenant, token) = (Tenant::new(tenant), Token(token));
         Record::from(Fence {
             tenant,
-            scope,
+            scope: scope.into(),
             fields: fields.into(),
             seq,
             first_seen,
