@@ -151,7 +151,7 @@ impl Line<'_> {
     pub fn number(mut self, name: &'static str, value: u64) -> Self {
         if self.on {
             self.name(name);
-            let _ = write!(self.text, "{value}");
+            self.text.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
         }
         self
     }

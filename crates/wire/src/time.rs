@@ -11,6 +11,13 @@ impl std::ops::Deref for Stamp {
     }
 }
 
+impl Stamp {
+    /// As it is written on the wire.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// RFC 3339 in UTC with milliseconds. Every answer has several, so it is written without `format!`.
 pub fn rfc3339(ms: u64) -> Stamp {
     let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
@@ -25,19 +32,19 @@ pub fn rfc3339(ms: u64) -> Stamp {
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute, second, milli) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1_000 % 60, of_day % 1_000);
     let mut stamp = *b"0000-00-00T00:00:00.000Z";
-    let mut put = |end: usize, width: usize, mut value: u64| {
-        for digit in stamp[end - width..end].iter_mut().rev() {
-            *digit = b'0' + (value % 10) as u8;
-            value /= 10;
-        }
+    let mut put = |at: usize, value: u64| {
+        stamp[at] = b'0' + (value / 10) as u8;
+        stamp[at + 1] = b'0' + (value % 10) as u8;
     };
-    put(4, 4, year);
-    put(7, 2, month);
-    put(10, 2, day);
-    put(13, 2, hour);
-    put(16, 2, minute);
-    put(19, 2, second);
-    put(23, 3, milli);
+    put(0, year / 100 % 100);
+    put(2, year % 100);
+    put(5, month);
+    put(8, day);
+    put(11, hour);
+    put(14, minute);
+    put(17, second);
+    put(20, milli / 10);
+    stamp[22] = b'0' + (milli % 10) as u8;
     Stamp(stamp)
 }
 
@@ -134,6 +141,7 @@ mod tests {
             (951_782_400_000, "2000-02-29T00:00:00.000Z"),
             (1_709_251_199_999, "2024-02-29T23:59:59.999Z"),
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+            (253_402_300_799_987, "9999-12-31T23:59:59.987Z"),
         ] {
             assert_eq!(&*rfc3339(ms), text);
         }

@@ -2,9 +2,11 @@
 //! Never lets in by half: what changes is made whole beside what is in force, and then put in its place.
 //! Called by the HTTP server for each request, by the command line at start and on a reload.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use ahash::HashMap;
 
 use super::Policy;
 use super::credentials::{self, Stamp};

@@ -67,7 +67,7 @@ pub(super) async fn lookup(app: Arc<App>, request: Request) -> Response {
         }
         Ok(Answer::ok(match found {
             Some((key, explanation)) => explained(key, &explanation),
-            None => Object::new().display("exists", false).end(),
+            None => Object::new().value("exists", false).end(),
         })
         .response())
     })
@@ -93,7 +93,7 @@ fn reader(call: &Call, named: Option<&str>) -> Result<Option<Tenant>, Problem> {
 fn explained(key: FenceKey, explanation: &Explanation) -> Vec<u8> {
     let fence = &explanation.fence;
     let mut body = Object::new()
-        .display("exists", true)
+        .value("exists", true)
         .text("scope", &fence.scope)
         .text("tenant", fence.tenant.as_str())
         .text("idempotencyKey", &key.hex())
@@ -116,7 +116,7 @@ fn explained(key: FenceKey, explanation: &Explanation) -> Vec<u8> {
         }
         let mut line = Object::new().time("at", moment.at).text("decision", moment.decision);
         if let Some(token) = moment.token {
-            line = line.display("token", token.0);
+            line = line.value("token", token.0);
         }
         if let Some((by, why)) = &moment.person {
             line = line.text("by", by).text("why", why);
@@ -124,10 +124,10 @@ fn explained(key: FenceKey, explanation: &Explanation) -> Vec<u8> {
         history.extend_from_slice(&line.end());
     }
     history.push(b']');
-    body.display("token", fence.token.0)
-        .display("attempts", fence.attempt)
-        .display("replays", explanation.replays)
-        .display("conflicts", explanation.conflicts)
+    body.value("token", fence.token.0)
+        .value("attempts", fence.attempt)
+        .value("replays", explanation.replays)
+        .value("conflicts", explanation.conflicts)
         .raw("history", &history)
         .end()
 }
@@ -194,11 +194,11 @@ fn doubt(key: &RowKey, fence: &Fence) -> Vec<u8> {
         .raw("key", &fields.end())
         .text("idempotency_key", &FenceKey(key.id).hex())
         .text("state", "in_doubt")
-        .display("token", fence.token.0)
-        .display("attempt", fence.attempt)
+        .value("token", fence.token.0)
+        .value("attempt", fence.attempt)
         .time("first_seen_at", fence.first_seen);
     if let Some(seq) = fence.seq {
-        body = body.display("seq", seq);
+        body = body.value("seq", seq);
     }
     if let Some(due) = fence.due_at() {
         body = body.time("since", due);

@@ -170,6 +170,9 @@ pub(super) async fn read(policy: &Policy, parts: &Parts, mut body: Body) -> Resu
 }
 
 fn is_json(kind: &[u8]) -> bool {
+    if kind == b"application/json" {
+        return true;
+    }
     let Ok(kind) = std::str::from_utf8(kind) else { return false };
     let mut parts = kind.split(';').map(str::trim);
     let (group, format) = parts.next().unwrap_or_default().split_once('/').unwrap_or_default();

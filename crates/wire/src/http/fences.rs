@@ -97,7 +97,7 @@ pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
                 Ok(answer) => (answer.status.as_u16(), answer.body),
                 Err(problem) => (problem.status(), problem.body(call.parts.uri.path(), &call.trace)),
             };
-            body.extend_from_slice(&Object::new().display("status", status).raw("body", &content).end());
+            body.extend_from_slice(&Object::new().value("status", status).raw("body", &content).end());
         }
         body.extend_from_slice(b"]}");
         Ok(Answer::ok(body).response())

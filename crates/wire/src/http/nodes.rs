@@ -42,7 +42,7 @@ pub(super) async fn list(app: Arc<App>, request: Request) -> Response {
             .text("store", &call.app.store)
             .text("durability", durability)
             .text("because", &promises.because)
-            .display("shared", promises.shared)
+            .value("shared", promises.shared)
             .time("store_time", engine.now())
             .raw("items", &items);
         Ok(Answer::ok(body.end()).response())
@@ -55,12 +55,12 @@ fn shown(node: &Node, own: bool) -> Vec<u8> {
         .text("id", &node.id)
         .text("address", &node.address)
         .text("release", &node.release)
-        .display("row_format", node.format)
+        .value("row_format", node.format)
         .time("started_at", node.started)
         .time("seen_at", node.seen)
-        .display("answering", own);
+        .value("answering", own);
     if let Some(holds) = node.holds {
-        body = body.display("holds", holds);
+        body = body.value("holds", holds);
     }
     body.end()
 }

@@ -1,7 +1,7 @@
 //! Replies to bytes: what a client hears about a fence. The other half of the pair is `request`.
 //! Never asks the engine anything, and never lets a value under a masked pointer out.
 
-use std::{borrow::Cow, io::Write};
+use std::borrow::Cow;
 
 use axum::{body::Body, response::Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -59,8 +59,37 @@ impl Answer {
 
 /// Says until when the answer stands.
 pub(super) fn expires(headers: &mut HeaderMap, at: Millis) {
-    if let Ok(value) = HeaderValue::from_str(&rfc3339(at.0)) {
+    if let Ok(value) = HeaderValue::from_bytes(rfc3339(at.0).as_bytes()) {
         headers.insert(EXPIRES, value);
+    }
+}
+
+/// What JSON writes without quotes: a number, or a truth.
+pub(super) trait Scalar {
+    fn write(&self, out: &mut Vec<u8>);
+}
+
+macro_rules! numbers {
+    ($($kind:ty)*) => {
+        $(impl Scalar for $kind {
+            fn write(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(itoa::Buffer::new().format(*self).as_bytes());
+            }
+        })*
+    };
+}
+
+numbers!(u8 u16 u32 u64 usize i32);
+
+impl Scalar for bool {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(if *self { b"true" } else { b"false" });
+    }
+}
+
+impl<T: Scalar> Scalar for &T {
+    fn write(&self, out: &mut Vec<u8>) {
+        T::write(self, out);
     }
 }
 
@@ -96,10 +125,9 @@ impl Object {
         self
     }
 
-    pub(super) fn display(mut self, name: &'static str, value: impl std::fmt::Display) -> Self {
+    pub(super) fn value(mut self, name: &'static str, value: impl Scalar) -> Self {
         self.name(name);
-        // Writing to memory cannot fail.
-        let _ = write!(self.0, "{value}");
+        value.write(&mut self.0);
         self
     }
 
@@ -124,8 +152,12 @@ impl Object {
         object
     }
 
-    pub(super) fn time(self, name: &'static str, at: Millis) -> Self {
-        self.text(name, &rfc3339(at.0))
+    pub(super) fn time(mut self, name: &'static str, at: Millis) -> Self {
+        self.name(name);
+        self.0.push(b'"');
+        self.0.extend_from_slice(rfc3339(at.0).as_bytes());
+        self.0.push(b'"');
+        self
     }
 
     pub(super) fn end(mut self) -> Vec<u8> {
@@ -196,7 +228,7 @@ pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answ
         }
         Reply::Sealed { replay, at, expires, .. } => {
             let body =
-                keyed(target, "sealed").display("replay", replay).time("sealed_at", *at).time("expires_at", *expires);
+                keyed(target, "sealed").value("replay", replay).time("sealed_at", *at).time("expires_at", *expires);
             Ok(Answer { expires: Some(*expires), replayed: *replay, ..Answer::ok(body.end()) })
         }
         Reply::Renewed { lease_expires } => {
@@ -204,10 +236,10 @@ pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answ
             Ok(Answer { expires: Some(*lease_expires), ..Answer::ok(body.end()) })
         }
         Reply::Released { replay } => {
-            Ok(Answer { replayed: *replay, ..Answer::ok(keyed(target, "released").display("replay", replay).end()) })
+            Ok(Answer { replayed: *replay, ..Answer::ok(keyed(target, "released").value("replay", replay).end()) })
         }
         Reply::Resolved { replay } => {
-            Ok(Answer { replayed: *replay, ..Answer::ok(keyed(target, "resolved").display("replay", replay).end()) })
+            Ok(Answer { replayed: *replay, ..Answer::ok(keyed(target, "resolved").value("replay", replay).end()) })
         }
         Reply::FencedOff { .. } => Err(Problem::new(
             Code::FencedOff,
@@ -229,14 +261,14 @@ fn keyed(target: &Target, decision: &str) -> Object {
 
 fn new(target: &Target, granted: &Granted) -> Answer {
     let mut body = keyed(target, "new")
-        .display("token", granted.token.0)
-        .display("attempt", granted.attempt)
-        .display("recovering", granted.recovering.is_some())
+        .value("token", granted.token.0)
+        .value("attempt", granted.attempt)
+        .value("recovering", granted.recovering.is_some())
         .time("lease_expires_at", granted.lease_expires);
     if let Some(earlier) = &granted.recovering {
         let known = Object::new()
-            .display("token", earlier.token.0)
-            .display("attempt", earlier.attempt)
+            .value("token", earlier.token.0)
+            .value("attempt", earlier.attempt)
             .time("lease_expired_at", earlier.lease_expired);
         body = body.raw("earlier", &known.end());
     }
@@ -244,7 +276,7 @@ fn new(target: &Target, granted: &Granted) -> Answer {
 }
 
 fn duplicate(target: &Target, fence: &Fence) -> Answer {
-    let mut body = keyed(target, "duplicate").display("replay", true);
+    let mut body = keyed(target, "duplicate").value("replay", true);
     let mut ends = None;
     if let State::Sealed { receipt, at, expires } = &fence.state {
         body = body
@@ -264,9 +296,9 @@ fn as_json(receipt: &Bytes) -> Cow<'_, [u8]> {
     let headers = answer.headers.iter().fold(Object::new(), |object, (name, value)| {
         object.entry(name.as_str(), &String::from_utf8_lossy(value.as_bytes()))
     });
-    let told = Object::new().display("status", answer.status.as_u16()).raw("headers", &headers.end());
+    let told = Object::new().value("status", answer.status.as_u16()).raw("headers", &headers.end());
     let told = match answer.body.as_deref().map(std::str::from_utf8) {
-        None => told.display("omitted", true),
+        None => told.value("omitted", true),
         Some(Ok(text)) => told.text("body", text),
         Some(Err(_)) => told.text("body_base64", &BASE64_STANDARD.encode(answer.body.unwrap_or_default())),
     };
@@ -277,7 +309,7 @@ fn as_json(receipt: &Bytes) -> Cow<'_, [u8]> {
 pub(super) fn alias(alias: &Alias, replay: Option<bool>) -> Vec<u8> {
     let mut body = Object::new().text("name", &alias.name).text("scope", &alias.scope);
     if let Some(replay) = replay {
-        body = body.display("replay", replay);
+        body = body.value("replay", replay);
     }
     body.text("idempotency_key", &alias.target.hex())
         .text("effect_id", &alias.receipt.effect_id)
@@ -312,7 +344,7 @@ pub(super) fn conflict(call: &Call, target: &Target, mismatch: &Mismatch, show: 
         None => {
             let side = |body: &fencepost_kernel::body::Body| {
                 let digest = fencepost_kernel::FenceKey(body.digest);
-                String::from_utf8(Object::new().text("sha256", &digest.hex()).display("size", body.size).end())
+                String::from_utf8(Object::new().text("sha256", &digest.hex()).value("size", body.size).end())
                     .unwrap_or_default()
             };
             problem.with("first", &side(&mismatch.first)).with("second", &side(&mismatch.second))

@@ -74,15 +74,15 @@ fn answered(id: LaneId, name: &str, reply: &Reply) -> Result<Response, Problem> 
             let mut body = Object::new()
                 .text("lane", name)
                 .text("lane_id", &id.to_string())
-                .display("settled", lane.settled)
-                .display("paused", lane.paused.is_some())
-                .display("blocked", lane.blocked);
+                .value("settled", lane.settled)
+                .value("paused", lane.paused.is_some())
+                .value("blocked", lane.blocked);
             if let Some(letter) = died {
                 // One that was sent again is still the letter that it was.
                 let (lane, seq) = letter.entry.redrive_of.unwrap_or((id, lane.settled));
                 body = body.text("dead_letter", &letter_id(lane, seq));
             }
-            let body = body.display("replay", replay).end();
+            let body = body.value("replay", replay).end();
             Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
         }
         Reply::NotHead { settled } => {

@@ -82,11 +82,11 @@ pub(in crate::http) async fn redrive_many(app: Arc<App>, request: Request) -> Re
             next = Some(stopped);
         }
         let refused = tally.refused.iter().map(|(id, problem)| Object::new().text("id", id).problem(problem).end());
-        let body = Object::new().display("preview", ask.preview);
+        let body = Object::new().value("preview", ask.preview);
         let body = if ask.preview {
-            body.display("would_redrive", tally.sent)
+            body.value("would_redrive", tally.sent)
         } else {
-            body.display("redriven", tally.sent).display("replayed", tally.replayed)
+            body.value("redriven", tally.sent).value("replayed", tally.replayed)
         };
         let body = body.raw("refused", &array(refused)).text("next", &next.unwrap_or_default());
         Ok(Answer::ok(body.end()).response())

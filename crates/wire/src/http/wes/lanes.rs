@@ -140,9 +140,9 @@ fn shown(view: &LaneView) -> Vec<u8> {
     }
     body = body
         .text("state", state(view))
-        .display("tail", view.tail)
-        .display("settled", lane.settled)
-        .display("backlog", view.tail.saturating_sub(lane.settled));
+        .value("tail", view.tail)
+        .value("settled", lane.settled)
+        .value("backlog", view.tail.saturating_sub(lane.settled));
     if view.tail > lane.settled {
         body = body.raw("head", &head(view));
     }
@@ -157,15 +157,15 @@ fn shown(view: &LaneView) -> Vec<u8> {
 }
 
 fn head(view: &LaneView) -> Vec<u8> {
-    let head = Object::new().display("seq", view.lane.settled + 1);
-    let Some(trouble) = &view.lane.trouble else { return head.display("attempts", 0).end() };
-    let mut head = head.display("attempts", trouble.attempts).time("first_attempt_at", trouble.first_at);
+    let head = Object::new().value("seq", view.lane.settled + 1);
+    let Some(trouble) = &view.lane.trouble else { return head.value("attempts", 0).end() };
+    let mut head = head.value("attempts", trouble.attempts).time("first_attempt_at", trouble.first_at);
     // Nothing is due while the lane stands.
     if !view.lane.stands() {
         head = head.time("next_attempt_at", trouble.next_at);
     }
     if let Some(status) = trouble.answer.status {
-        head = head.display("last_status", status);
+        head = head.value("last_status", status);
     }
     head.text("last_answer", &trouble.answer.note).end()
 }

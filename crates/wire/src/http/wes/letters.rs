@@ -177,7 +177,7 @@ async fn decide(call: &Call, op: &str, verdict: LetterVerdict) -> Result<Respons
     let reply = dispatch(call)?.decide_letter(lane, seq, verdict, &call.caller.id).await?;
     audit(call, op, reply.decision(), &letter.planner, &[("dead_letter", &id)]);
     let (letter, replay) = decided(&id, &reply)?;
-    let body = shown(lane, seq, letter).display("replay", replay).end();
+    let body = shown(lane, seq, letter).value("replay", replay).end();
     Ok(Answer { replayed: replay, ..Answer::ok(body) }.response())
 }
 
@@ -231,25 +231,25 @@ fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
         .text("id", &letter_id(lane, seq))
         .text("lane", &died_in.name(&letter.planner))
         .text("lane_id", &lane.to_string())
-        .display("seq", seq)
+        .value("seq", seq)
         .text("planner_id", letter.planner.as_str())
         .text("warehouse_id", &letter.entry.warehouse)
         .text("correlation_id", &letter.entry.correlation_id)
         .text("kind", &letter.entry.kind)
         .text("reason", letter.reason.name())
-        .display("attempts", letter.attempts);
+        .value("attempts", letter.attempts);
     if letter.attempts > 0 {
         body = body.time("first_attempt_at", letter.first_at);
     }
     body = body.time("published_at", letter.entry.published).time("died_at", letter.at);
     if let Some(status) = letter.answer.status {
-        body = body.display("last_status", status);
+        body = body.value("last_status", status);
     }
     body = body.text("last_answer", &letter.answer.note);
     if let Some(by) = &letter.cancelled_by {
         body = body.text("cancelled_by", by);
     }
-    body = body.display("blocks", letter.blocks).text("state", letter.fate.name());
+    body = body.value("blocks", letter.blocks).text("state", letter.fate.name());
     let (at, by, why, to) = match &letter.fate {
         Fate::Waiting => return body,
         Fate::Redriven { at, by, why, seq } => (at, by, why.as_deref(), Some(seq)),
@@ -260,7 +260,7 @@ fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
         decided = decided.text("why", why);
     }
     if let Some(seq) = to {
-        decided = decided.text("lane", &letter.place.name(&letter.planner)).display("seq", seq);
+        decided = decided.text("lane", &letter.place.name(&letter.planner)).value("seq", seq);
     }
     body.raw("decided", &decided.end())
 }

@@ -84,7 +84,7 @@ async fn many(call: &Call, planner: &Tenant, scope: &Arc<Scope>, events: &Node<'
                 result.members_of(&answer.body).end()
             }
             Err(problem) => {
-                let told = result.display("accepted", false).problem(&problem).end();
+                let told = result.value("accepted", false).problem(&problem).end();
                 whole.replayed = false;
                 refused.push((index, problem));
                 told
@@ -101,7 +101,7 @@ async fn many(call: &Call, planner: &Tenant, scope: &Arc<Scope>, events: &Node<'
 // The refusal of a request of which nothing was published: the first one's, with all of them in it.
 fn none_published(refused: &[(usize, Problem)], events: usize) -> Problem {
     let code = refused.first().map_or(Code::Internal, |(_, first)| first.code());
-    let one = |(index, problem): &(usize, Problem)| Object::new().display("index", index).problem(problem).end();
+    let one = |(index, problem): &(usize, Problem)| Object::new().value("index", index).problem(problem).end();
     let detail = format!("{} of {events} events are refused, and none is published", refused.len());
     Problem::new(code, detail).with("errors", &String::from_utf8_lossy(&array(refused.iter().map(one))))
 }
@@ -165,14 +165,14 @@ fn answered(
     fences::record(call, &target, reply, &told);
     match reply {
         Reply::Published { lane, seq, original, expires } => {
-            let mut body = Object::new().display("accepted", true).display("replay", false).text("lane", lane);
+            let mut body = Object::new().value("accepted", true).value("replay", false).text("lane", lane);
             if let Some(id) = lane_id(planner, envelope.warehouse, lane) {
                 body = body.text("lane_id", &id.to_string());
             }
             if let Some(original) = original {
                 body = body.text("original", original.name());
             }
-            let body = body.display("seq", seq).end();
+            let body = body.value("seq", seq).end();
             Ok(Answer { status: StatusCode::ACCEPTED, expires: Some(*expires), ..Answer::ok(body) })
         }
         Reply::Duplicate { fence, .. } => match &fence.state {

@@ -48,7 +48,7 @@ pub(in crate::http) async fn put(app: Arc<App>, request: Request) -> Response {
         audit(call, "transport", reply.decision(), &planner, &[("warehouse_id", &warehouse)]);
         match reply {
             Reply::Routed { replay } => {
-                let body = named(&route).display("replay", replay).end();
+                let body = named(&route).value("replay", replay).end();
                 Ok(Answer { replayed: replay, ..Answer::ok(body) }.response())
             }
             Reply::NotDrained { lane, tail, settled } => {
@@ -228,15 +228,15 @@ fn named(route: &Route) -> Object {
         .text("executor_id", &route.executor)
         .text("transport", route.transport.name())
         .text("lane", &route.place().name(&route.planner))
-        .display("lane_id", format_args!("\"{}\"", route.lane()))
+        .text("lane_id", &route.lane().to_string())
 }
 
 fn shown(route: &Route) -> Vec<u8> {
     let transport = match &route.transport {
         Transport::Webhook(webhook) => Object::new()
             .text("url", &webhook.url)
-            .display("secrets", webhook.secrets.len())
-            .display("standard_webhooks", webhook.standard)
+            .value("secrets", webhook.secrets.len())
+            .value("standard_webhooks", webhook.standard)
             .end(),
         Transport::Kafka { topic } => Object::new().text("topic", topic).end(),
         Transport::Poll => Object::new().end(),

@@ -3,7 +3,6 @@
 //! Called by `plain`.
 
 use std::cell::RefCell;
-use std::io::Write;
 use std::time::SystemTime;
 
 use http::{StatusCode, header, response::Parts};
@@ -45,8 +44,7 @@ pub(super) fn head(out: &mut Vec<u8>, parts: &Parts, length: Option<u64>, is_las
         line(out, name.as_str(), value.as_bytes());
     }
     match length {
-        // Writing to memory cannot fail.
-        Some(length) if !has_length => drop(write!(out, "content-length: {length}\r\n")),
+        Some(length) if !has_length => line(out, "content-length", itoa::Buffer::new().format(length).as_bytes()),
         None if !has_length => ends = true,
         _ => {}
     }
