@@ -27,7 +27,9 @@ impl Body {
         let digest = Sha256::digest(&canonical).into();
         let kept = (canonical.len() <= KEPT_BYTES_MAX)
             .then(|| if mask.is_empty() { canonical } else { json::canonical_masked(node, mask) });
-        Self { digest, size: node.raw.len() as u64, kept: kept.map(Bytes::from) }
+        // Without the room that white space and escapes took: what is kept must not weigh more than it says.
+        let kept = kept.map(|kept| Bytes::from(kept.into_boxed_slice()));
+        Self { digest, size: node.raw.len() as u64, kept }
     }
 
     /// Bytes that are not JSON: compared as they are, explained by digest and size only.

@@ -10,7 +10,7 @@ use quick_cache::{Weighter, sync::Cache};
 use crate::weight::{ROW_BYTES, weight};
 
 /// Larger rows would push out too many others.
-const ROW_BYTES_MAX: u64 = 64 << 10;
+const ROW_BYTES_MAX: usize = 64 << 10;
 
 /// A row as it is kept in memory.
 pub(crate) trait Kept: Clone {
@@ -52,7 +52,7 @@ impl Stored {
 }
 
 /// What a row takes beside its bytes: its place in the table, and its share of what the allocator rounds up.
-const STORED_BESIDE: usize = 176;
+const STORED_BESIDE: usize = 184;
 
 impl Kept for Stored {
     const USUAL: usize = STORED_BESIDE + 192;
@@ -71,7 +71,7 @@ pub(crate) struct Hot<T: Kept>(Cache<RowKey, Weighed<T>, Weight>);
 #[derive(Clone)]
 struct Weighed<T> {
     row: T,
-    weight: u64,
+    weight: usize,
 }
 
 #[derive(Clone)]
@@ -79,7 +79,7 @@ struct Weight;
 
 impl<T> Weighter<RowKey, Weighed<T>> for Weight {
     fn weight(&self, _: &RowKey, row: &Weighed<T>) -> u64 {
-        row.weight
+        row.weight as u64
     }
 }
 
@@ -94,7 +94,7 @@ impl<T: Kept> Hot<T> {
 
     /// Keeps a row, or forgets it. What a commit wrote: after it is durable, and before it is acknowledged.
     pub(crate) fn put(&self, key: RowKey, row: Option<T>) {
-        let weighed = row.map(|row| Weighed { weight: row.weight() as u64, row });
+        let weighed = row.map(|row| Weighed { weight: row.weight(), row });
         match weighed {
             // Entries are read in pages, and mostly by who wrote them: they would push out what is asked for again.
             Some(row) if key.kind != Kind::Entry && row.weight <= ROW_BYTES_MAX => self.0.insert(key, row),
@@ -108,7 +108,7 @@ mod tests {
     use fencepost_kernel::{
         Millis, Tenant,
         command::CommitId,
-        fence::{Fence, State, Token},
+        fence::{Fence, Source, State, Token},
         key::FenceKey,
     };
 
@@ -122,13 +122,13 @@ mod tests {
                 record: Fence {
                     tenant: Tenant::new("acme"),
                     scope: "FILE".into(),
-                    fields: vec![("file".to_owned(), "x".repeat(value))].into(),
+                    fields: vec![("file".to_owned(), "x".repeat(value / 2))].into(),
                     seq: None,
                     first_seen: Millis(0),
                     token: Token(1),
                     attempt: 1,
                     body: None,
-                    source: None,
+                    source: Some(Source { kind: "s3".to_owned(), id: "x".repeat(value / 2) }),
                     version: None,
                     state: State::Released { at: Millis(0), expires: Millis(1) },
                     events: Vec::new(),
@@ -138,10 +138,10 @@ mod tests {
             })
         };
         let key = |number: u8| RowKey::fence(FenceKey([number; 32]));
-        hot.put(key(0), Some(row(ROW_BYTES_MAX as usize)));
+        hot.put(key(0), Some(row(ROW_BYTES_MAX)));
         assert!(hot.get(&key(0)).is_none(), "it would push out too many others");
-        (0..200).for_each(|number| hot.put(key(number), Some(row(ROW_BYTES_MAX as usize / 2))));
+        (0..200).for_each(|number| hot.put(key(number), Some(row(ROW_BYTES_MAX / 2))));
         let kept = (0..200).filter(|number| hot.get(&key(*number)).is_some()).count();
-        assert!((1..=(1 << 20) / (ROW_BYTES_MAX as usize / 2)).contains(&kept), "{kept}");
+        assert!((1..=(1 << 20) / (ROW_BYTES_MAX / 2)).contains(&kept), "{kept}");
     }
 }

@@ -108,9 +108,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
         let wanted = if commands < beside_min { beside_min } else { busy };
         let beside = shared.shared && all_of_fences(&waiting);
         if busy == 0 || (room && beside && waiting.len() >= wanted) {
-            let mut later = waiting.split_off(fitting(&waiting, batch_max));
-            later.reserve(waiting.len());
-            let jobs = std::mem::replace(&mut waiting, later);
+            let jobs: Vec<Job> = waiting.drain(..fitting(&waiting, batch_max)).collect();
             room = busy == 0 && beside;
             (busy, commands) = (busy + jobs.len(), commands + count(&jobs));
             rounds.push(in_turn(&shared, jobs, beside));

@@ -79,7 +79,7 @@ pub(super) fn touches(command: &Command, world: &World, keys: &HashSet<RowKey>) 
 
 fn looks_at(command: &Command, world: &World, any: impl Fn(&RowKey) -> bool) -> bool {
     let mut found = false;
-    look_at(command, world, &mut |key| found |= any(&key));
+    look_at(command, world, &mut |key| found = found || any(&key));
     found
 }
 

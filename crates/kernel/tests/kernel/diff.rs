@@ -161,6 +161,13 @@ fn bodies_without_a_kept_copy_have_no_patch() {
     assert_eq!(mismatch(&large, "1", &[]).first.size, large.len() as u64);
 }
 
+#[test]
+fn what_is_kept_of_a_body_takes_no_more_room_than_it_has() {
+    let spaced = format!("{{{}}}", " ".repeat(KEPT_BYTES_MAX));
+    let kept = mismatch(&spaced, "1", &[]).first.kept.unwrap();
+    assert_eq!(kept.try_into_mut().unwrap().capacity(), "{}".len());
+}
+
 // Two bodies of 64 KiB made of nothing but names; member by member search would need about 10^8 comparisons.
 #[test]
 fn wide_bodies_are_compared_in_good_time() {

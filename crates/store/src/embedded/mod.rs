@@ -39,11 +39,15 @@ use crate::{
     contract::{Found, Loaded},
     hot::{Hot, Stored},
     judge::{After, Change, Judged, Known, judge},
+    weight::weight,
 };
 use fault::Fault;
 use recent::Recent;
 use runway::Runway;
 use staged::Staged;
+
+/// What a claim may weigh that is kept ready for its seal: it has nothing large but the body that it came with.
+const CLAIM_BYTES_MAX: usize = 4 << 10;
 
 /// How to open an embedded store.
 #[derive(Clone, Debug)]
@@ -235,8 +239,8 @@ impl Embedded {
         self.time_floor.fetch_max(now.0, Ordering::AcqRel);
         for (Change { key, after, .. }, row) in changes.into_iter().zip(rows) {
             let stored = after.zip(row).map(|(After { revision, record }, at)| {
-                // A claim is soon asked for again, by its seal.
-                if claimed(&record) {
+                // A claim is soon asked for again, by its seal. A large one would push out too many others.
+                if claimed(&record) && weight(&record) <= CLAIM_BYTES_MAX {
                     return Stored::Row(Arc::new(Row { record: record.into_owned(), revision }));
                 }
                 // A copy: a share would keep the bytes of the whole commit.

@@ -1,5 +1,5 @@
 //! Remembers what the last loads found, so that the commit they lead to need not read the same rows again.
-//! Never outlives a commit: whatever was loaded before or during one is forgotten when it ends.
+//! Never outlives a commit: what was loaded before one is forgotten when it ends, and what is loaded during one is not kept.
 //! Called by the embedded store's load and commit.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,10 +36,10 @@ impl Recent {
 
     /// Keeps what a load found that began in `epoch`.
     // INVARIANT recent-is-current: a load that a commit began or ended beside may have read the old rows, and is
-    // told apart by its epoch; one within a commit is forgotten at its end. What is left, no commit has touched since.
+    // told apart by its epoch; one within a commit is not kept. What is left, no commit has touched since.
     pub(super) fn remember<'a>(&self, epoch: u64, rows: impl Iterator<Item = (RowKey, &'a Loaded)>) {
         let mut state = self.state();
-        if state.epoch != epoch {
+        if state.epoch != epoch || !epoch.is_multiple_of(2) {
             return;
         }
         if state.rows.len() >= ROWS_MAX {

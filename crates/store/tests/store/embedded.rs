@@ -7,9 +7,12 @@ use std::{
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
+    body::{Body, KEPT_BYTES_MAX},
     command::CommitId,
     fence::{Fence, Receipt, Record, State, Token},
+    json,
     key::Kind,
+    scope::OnLapse,
 };
 use fencepost_store::{Embedded, Error, Store, Verdict, WriteSet, embedded::Options};
 use futures::executor::block_on;
@@ -216,4 +219,20 @@ fn zeros_lie_ahead_of_a_journal_that_the_store_made_and_never_after_one_that_it_
 
     let store = open(dir.path()).unwrap();
     assert_eq!(block_on(store.scan(Kind::Fence, None, usize::MAX)).unwrap().len(), 20_010);
+}
+
+#[test]
+fn a_claim_with_a_large_body_is_recalled_as_a_small_one_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    for (number, size) in [(1, 10), (2, 8 << 10), (3, KEPT_BYTES_MAX - 2)] {
+        let Record::Fence(fence) = sealed(number, NOW) else { unreachable!() };
+        let text = format!("\"{}\"", "x".repeat(size));
+        let body = Some(Body::json(&json::parse(text.as_bytes()).unwrap(), &[]));
+        let state = State::Pending { lease_expires: Millis(NOW), on_lapse: OnLapse::Recover, forget_at: None };
+        let claim = Record::from(Fence { body, state, ..Fence::clone(&fence) });
+        block_on(store.commit(&[put(number, claim.clone())], Millis(NOW))).unwrap();
+        let recalled = store.recall(&key(number)).unwrap().unwrap().unwrap();
+        assert_eq!(recalled.record, claim, "{size}");
+    }
 }

@@ -170,6 +170,7 @@ pub(super) async fn read(policy: &Policy, parts: &Parts, mut body: Body) -> Resu
 }
 
 fn is_json(kind: &[u8]) -> bool {
+    // As nearly every request has it.
     if kind == b"application/json" {
         return true;
     }

@@ -79,7 +79,7 @@ macro_rules! numbers {
     };
 }
 
-numbers!(u8 u16 u32 u64 usize i32);
+numbers!(u8 u16 u32 u64 usize);
 
 impl Scalar for bool {
     fn write(&self, out: &mut Vec<u8>) {

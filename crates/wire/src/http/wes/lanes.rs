@@ -158,7 +158,7 @@ fn shown(view: &LaneView) -> Vec<u8> {
 
 fn head(view: &LaneView) -> Vec<u8> {
     let head = Object::new().value("seq", view.lane.settled + 1);
-    let Some(trouble) = &view.lane.trouble else { return head.value("attempts", 0).end() };
+    let Some(trouble) = &view.lane.trouble else { return head.value("attempts", 0_u32).end() };
     let mut head = head.value("attempts", trouble.attempts).time("first_attempt_at", trouble.first_at);
     // Nothing is due while the lane stands.
     if !view.lane.stands() {
