@@ -175,6 +175,7 @@ pub(crate) fn judge<'s>(
     if any_repeated {
         follow_back(sets, &mut verdicts);
     }
+    // Filters hide how many there are, and what grows is copied.
     let mut changes = Vec::with_capacity(slots.rows.len());
     changes.extend(
         slots
