@@ -15,6 +15,7 @@ mod outbound;
 mod restore;
 mod serve;
 mod table;
+mod threads;
 mod wes;
 mod why;
 

@@ -41,7 +41,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind},
 };
 
-use crate::outbound;
+use crate::{outbound, threads::Threads};
 
 /// Serve fences over HTTP.
 #[derive(clap::Args)]
@@ -100,8 +100,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let policy = policy(&config)?;
     let store = store_address(&args, &policy)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
-    let code = runtime.block_on(serve(&args, config, policy, store))?;
+    // Where a commit is a conversation with another server, connections are better off beside it.
+    let threads = match (&store, policy.server.threads) {
+        (Address::Directory(_), fencepost::policy::server::Threads::Bound) => Threads::bound()?,
+        _ => Threads::default(),
+    };
+    let code = runtime.block_on(serve(&args, config, policy, store, threads.handles()))?;
     // A client that never reads must not keep a finished server alive.
+    threads.end();
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(code)
 }
@@ -147,7 +153,13 @@ fn store_address(args: &Args, policy: &Policy) -> anyhow::Result<Address> {
     Address::parse(text).map_err(anyhow::Error::msg)
 }
 
-async fn serve(args: &Args, config: Config, policy: Policy, store: Address) -> anyhow::Result<ExitCode> {
+async fn serve(
+    args: &Args,
+    config: Config,
+    policy: Policy,
+    store: Address,
+    threads: Vec<Handle>,
+) -> anyhow::Result<ExitCode> {
     let dev = args.dev;
     let settings = policy.server.clone();
     let directory = directory(dev, &policy)?;
@@ -170,7 +182,8 @@ async fn serve(args: &Args, config: Config, policy: Policy, store: Address) -> a
         policy,
         limits,
         Box::new(metrics.clone()),
-        Some(Handle::current()),
+        // Who calls from several threads is woken from that of the commits.
+        threads.is_empty().then(Handle::current),
     )
     .await?;
     let log = Log::new(settings.log.level, stdout());
@@ -212,6 +225,7 @@ async fn serve(args: &Args, config: Config, policy: Policy, store: Address) -> a
         log: log.clone(),
         node,
         store: store.to_string(),
+        aside: (!threads.is_empty()).then(Handle::current),
     });
 
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -250,7 +264,7 @@ async fn serve(args: &Args, config: Config, policy: Policy, store: Address) -> a
             }
         });
     };
-    let drained = server::serve(listener, Routes::new(app.clone()), limits, tls, shutdown).await;
+    let drained = server::serve(listener, Routes::new(app.clone()), limits, tls, threads, shutdown).await;
     for task in [watch, reloads] {
         task.abort();
         let _ = task.await;

@@ -18,6 +18,8 @@ pub struct Server {
     pub data: PathBuf,
     /// What a client may ask of it.
     pub limits: Limits,
+    /// Which threads serve its connections.
+    pub threads: Threads,
     /// How long requests in flight may take to finish after SIGTERM.
     pub shutdown_grace: Duration,
     /// What it logs.
@@ -47,6 +49,15 @@ pub struct Limits {
     pub wait_max: Duration,
     /// Commands in one batch.
     pub batch_commands_max: usize,
+}
+
+/// Which threads serve connections, where the store is the machine's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Threads {
+    /// One for each processor, and bound to it.
+    Bound,
+    /// Those of all other work, wherever the system lets them run.
+    Shared,
 }
 
 /// What the server logs.
@@ -108,7 +119,7 @@ const LIMITS: [&str; 9] = [
 
 /// Reads the section. `None` only beside at least one error.
 pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
-    let known = ["listen", "data", "limits", "shutdown_grace", "log", "tls"];
+    let known = ["listen", "data", "limits", "threads", "shutdown_grace", "log", "tls"];
     let fields = reader.fields(node, "`server`", &known)?;
     let listen = fields.get("listen").and_then(|node| {
         let parsed = reader.text(node, "`listen`")?.parse().map_err(|_| "not an address and a port".to_owned());
@@ -116,6 +127,8 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
     });
     let data = fields.get("data").and_then(|node| reader.text(node, "`data`"));
     let limits = fields.get("limits").and_then(|node| limits(reader, node));
+    let words = [("bound", Threads::Bound), ("shared", Threads::Shared)];
+    let threads = fields.get("threads").and_then(|node| reader.word(node, "`threads`", &words));
     let grace = span(reader, &fields, "shutdown_grace");
     let log = fields.get("log").and_then(|node| log(reader, node));
     // `Some(None)` is a server without TLS; `None` one whose TLS was wrong.
@@ -127,6 +140,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
         listen: listen?,
         data: PathBuf::from(data?),
         limits: limits?,
+        threads: threads?,
         shutdown_grace: grace?,
         log: log?,
         tls: tls?,

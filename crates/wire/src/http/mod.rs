@@ -25,6 +25,8 @@ use fencepost::{
     store::Node,
 };
 
+use tokio::runtime::Handle;
+
 pub use routes::Routes;
 
 use crate::{log::Log, metrics::Metrics, sinks::webhook::Egress};
@@ -51,6 +53,8 @@ pub struct App {
     pub gateway: gateway::Gateway,
     /// Where events may be sent.
     pub egress: Egress,
+    /// The runtime that long requests are answered on, where it is not that of their connections.
+    pub aside: Option<Handle>,
 }
 
 impl App {

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tower_service::Service;
@@ -36,12 +37,14 @@ pub enum Drained {
 }
 
 /// Serves until `shutdown` ends: then takes no more connections, closes the idle ones, finishes
-/// what is in flight within `grace_ms_max`, and cuts the rest.
+/// what is in flight within `grace_ms_max`, and cuts the rest. A connection stays on the runtime of `threads` that has the
+/// fewest when it comes; without any, it is served on this one.
 pub async fn serve<S, B>(
     listener: TcpListener,
     service: S,
     limits: Limits,
     tls: Option<Tls>,
+    threads: Vec<Handle>,
     shutdown: impl Future<Output = ()>,
 ) -> Drained
 where
@@ -56,6 +59,8 @@ where
         waiting_room: Arc::new(Semaphore::new(limits.turned_away_max)),
         limits: Arc::new(limits),
         tls,
+        aside: (!threads.is_empty()).then(Handle::current),
+        threads,
     };
     let (phase, phases) = watch::channel(Phase::Open);
     let mut shutdown = pin!(shutdown);
@@ -87,6 +92,9 @@ where
     door.drain(seats, &phase).await
 }
 
+/// So few connections are served sooner by one thread that is awake than by several that must be woken.
+const TOGETHER: usize = 8;
+
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -101,6 +109,9 @@ struct Door {
     waiting_room: Arc<Semaphore>,
     limits: Arc<Limits>,
     tls: Option<Tls>,
+    threads: Vec<Handle>,
+    /// Where the many requests of one HTTP/2 connection go, if not beside it.
+    aside: Option<Handle>,
 }
 
 impl Door {
@@ -116,27 +127,25 @@ impl Door {
         };
         // Answers are small and written whole: waiting to fill a segment only delays them.
         let _ = stream.set_nodelay(true);
-        let (limits, service, mut phases) = (self.limits.clone(), service.clone(), phases.clone());
-        let Some(tls) = self.tls.clone() else {
-            tokio::spawn(async move {
-                let caller = Caller { peer: Peer { addr, thumbprint: None }, service, limits, phases };
-                connection::open(stream, caller).await;
-                drop(seat);
-            });
+        let caller = Caller {
+            peer: Peer { addr, thumbprint: None },
+            service: service.clone(),
+            limits: self.limits.clone(),
+            phases: phases.clone(),
+            aside: self.aside.clone(),
+        };
+        let tls = self.tls.clone();
+        let taken = |thread: &&Handle| thread.metrics().num_alive_tasks().max(TOGETHER);
+        let Some(thread) = self.threads.iter().min_by_key(taken) else {
+            tokio::spawn(attend(stream, tls, caller, seat));
             return;
         };
-        tokio::spawn(async move {
-            let patience = Duration::from_millis(limits.handshake_ms_max);
-            let shaken = tokio::select! {
-                biased;
-                shaken = timeout(patience, tls.handshake(stream)) => shaken,
-                _ = phases.wait_for(|phase| *phase != Phase::Open) => return,
-            };
-            if let Ok(Ok(Shaken { stream, thumbprint, protocol })) = shaken {
-                let caller = Caller { peer: Peer { addr, thumbprint }, service, limits, phases };
-                connection::run(stream, First::nothing(protocol), caller).await;
+        // A socket is watched by the runtime that it was made on.
+        let Ok(stream) = stream.into_std() else { return };
+        thread.spawn(async move {
+            if let Ok(stream) = TcpStream::from_std(stream) {
+                attend(stream, tls, caller, seat).await;
             }
-            drop(seat);
         });
     }
 
@@ -160,6 +169,31 @@ impl Door {
         let _ = timeout(PAUSE_MAX, self.seats.acquire_many(seats)).await;
         Drained::Cut(busy)
     }
+}
+
+async fn attend<S, B>(stream: TcpStream, tls: Option<Tls>, mut caller: Caller<S>, seat: OwnedSemaphorePermit)
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    match tls {
+        None => connection::open(stream, caller).await,
+        Some(tls) => {
+            let patience = Duration::from_millis(caller.limits.handshake_ms_max);
+            let shaken = tokio::select! {
+                biased;
+                shaken = timeout(patience, tls.handshake(stream)) => shaken,
+                _ = caller.phases.wait_for(|phase| *phase != Phase::Open) => return,
+            };
+            if let Ok(Ok(Shaken { stream, thumbprint, protocol })) = shaken {
+                caller.peer.thumbprint = thumbprint;
+                connection::run(stream, First::nothing(protocol), caller).await;
+            }
+        }
+    }
+    drop(seat);
 }
 
 async fn say_full(mut stream: TcpStream, place: OwnedSemaphorePermit, patience: Duration) {

@@ -18,8 +18,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service;
 
 use super::answer::{After, Answer, Step};
@@ -51,6 +53,8 @@ pub(super) struct Caller<S> {
     pub(super) service: S,
     pub(super) limits: Arc<Limits>,
     pub(super) phases: watch::Receiver<Phase>,
+    /// The runtime for what one thread is too few for, where the connection has one thread.
+    pub(super) aside: Option<Handle>,
 }
 
 /// Serves a connection that has yet to show what it speaks.
@@ -91,7 +95,10 @@ where
                 run_http1(io, first, caller).await;
             }
         }
-        Protocol::Http2 => http2::run(io, first, caller).await,
+        Protocol::Http2 => match caller.aside.take() {
+            Some(aside) => drop(AbortOnDropHandle::new(aside.spawn(http2::run(io, first, caller))).await),
+            None => http2::run(io, first, caller).await,
+        },
     }
 }
 
@@ -102,7 +109,7 @@ where
     B: http_body::Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let Caller { peer, service, limits, mut phases } = caller;
+    let Caller { peer, service, limits, mut phases, .. } = caller;
     let link = Arc::new(Link::default());
     let mut guard = Guard::new(io, link.clone(), limits.clone());
     guard.begin_with(first.bytes, first.begun);

@@ -86,7 +86,7 @@ impl Front {
             .with_state(seen.clone());
         let limits = Limits { is_plain: super::IS_PLAIN, ..limits };
         let (stop, stopped) = oneshot::channel();
-        let running = tokio::spawn(serve(listener, app, limits, tls, async {
+        let running = tokio::spawn(serve(listener, app, limits, tls, Vec::new(), async {
             let _ = stopped.await;
         }));
         Front { addr, seen, stop: Some(stop), running }

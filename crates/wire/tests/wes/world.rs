@@ -181,6 +181,7 @@ impl World {
             log: Log::new(Level::Error, io::sink()),
             node,
             store: String::new(),
+            aside: None,
         };
         Self { routes: Routes::new(Arc::new(app)), dispatch, clock, out }
     }

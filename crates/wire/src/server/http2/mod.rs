@@ -55,7 +55,7 @@ where
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let Caller { peer, service, limits, mut phases } = caller;
+    let Caller { peer, service, limits, mut phases, .. } = caller;
     let begun = first.begun;
     let streams = Streams::new(limits.clone());
     let tally = streams.tally();
