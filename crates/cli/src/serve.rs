@@ -182,7 +182,7 @@ async fn serve(
         policy,
         limits,
         Box::new(metrics.clone()),
-        // Who calls from several threads is woken from that of the commits.
+        // Who calls from several runtimes is woken by the commits' own thread.
         threads.is_empty().then(Handle::current),
     )
     .await?;

@@ -2,10 +2,7 @@
 //! woken to the processor of whoever wakes it, until a server and its clients crowd on one and leave the other idle.
 //! Never bound where the process may use less than whole processors. Started by `serve`.
 
-use std::{sync::OnceLock, thread::available_parallelism, time::Duration};
-
-use anyhow::Context;
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Handle, Runtime};
 
 /// A runtime of one thread for each processor; none where connections are served on the main one.
 #[derive(Default)]
@@ -15,14 +12,21 @@ impl Threads {
     /// Starts them, unless the process has one processor or parts of some.
     #[cfg(target_os = "linux")]
     pub fn bound() -> anyhow::Result<Self> {
+        use std::{process, sync::OnceLock, thread::available_parallelism};
+
+        use anyhow::Context;
         use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+        use tokio::runtime::Builder;
 
         let Ok(all) = sched_getaffinity(None) else { return Ok(Self::default()) };
-        let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)).collect();
+        let mut processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)).collect();
         let whole = available_parallelism().is_ok_and(|share| share.get() >= processors.len());
         if processors.len() < 2 || !whole {
             return Ok(Self::default());
         }
+        // The first has the most to do: that of another process on this machine is another processor's.
+        let first = process::id() as usize % processors.len();
+        processors.rotate_left(first);
         let on = |processor: usize| {
             let bound = OnceLock::new();
             let bind = move || {
@@ -50,10 +54,8 @@ impl Threads {
         self.0.iter().map(|runtime| runtime.handle().clone()).collect()
     }
 
-    /// Ends them; what still runs is cut.
+    /// Ends them, and waits for nothing: who was to be waited for has been.
     pub fn end(self) {
-        for runtime in self.0 {
-            runtime.shutdown_timeout(Duration::from_secs(1));
-        }
+        self.0.into_iter().for_each(Runtime::shutdown_background);
     }
 }

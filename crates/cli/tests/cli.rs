@@ -35,6 +35,7 @@ mod cli {
     mod server;
     mod shutdown;
     mod start;
+    mod threads;
     mod traps;
     mod versions;
 }

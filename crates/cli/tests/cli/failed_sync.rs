@@ -17,14 +17,15 @@ use super::{
 
 /// A server under strace: of each of its threads, the sync of this number fails.
 fn traced(data: &Path, trace: &Path, log: &Path, failing: usize) -> Server {
-    injected(data, trace, log, &format!("error=EIO:when={failing}"))
+    injected(data, trace, log, &format!("error=EIO:when={failing}"), "bound")
 }
 
-fn injected(data: &Path, trace: &Path, log: &Path, fault: &str) -> Server {
+fn injected(data: &Path, trace: &Path, log: &Path, fault: &str, threads: &str) -> Server {
     let mut strace = command("strace");
     strace.args(["-f", "-qq", "-e", "trace=fsync,fdatasync,sync_file_range"]);
     strace.arg("-e").arg(format!("inject=fdatasync:{fault}")).arg("-o").arg(trace).arg(BINARY);
-    let mut server = Serve::under(strace, data).arg("--dev").log(log.to_owned()).start();
+    let server = Serve::under(strace, data).arg("--dev").env("FENCEPOST_SERVER__THREADS", threads);
+    let mut server = server.log(log.to_owned()).start();
     let pid = server.pid().as_raw_nonzero();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     server.tracee = Pid::from_raw(children.trim().parse().unwrap());
@@ -113,13 +114,23 @@ fn a_server_that_has_stopped_answers_nothing_wrong_and_ends_in_order() {
 
 #[test]
 fn a_sync_that_hangs_is_answered_503_within_five_seconds() {
+    hangs("bound");
+}
+
+// Where who is alone commits by itself.
+#[test]
+fn a_sync_that_hangs_on_a_shared_thread_is_answered_503_within_five_seconds() {
+    hangs("shared");
+}
+
+fn hangs(threads: &str) {
     let dir = tempfile::tempdir().unwrap();
     let (data, trace, log) = (dir.path().join("data"), dir.path().join("trace"), dir.path().join("log"));
     // Ten seconds, in microseconds; the server is asked to go before.
-    let server = injected(&data, &trace, &log, "delay_enter=10000000:when=2");
+    let server = injected(&data, &trace, &log, "delay_enter=10000000:when=2", threads);
     server.acme().claim("INDEX_BUILD", &key(1)).token();
     let mut begun = Instant::now();
-    // Who commits is one of several threads, and each has a second sync of its own.
+    // Who commits may be one of several threads, and each has a second sync of its own.
     let asked = (2..100).map(|number| {
         begun = Instant::now();
         (server.acme().claim("INDEX_BUILD", &key(number)), begun.elapsed())
@@ -157,7 +168,7 @@ fn seal_until_refused(server: &Server) -> (usize, u64) {
 
 #[test]
 fn a_409_after_a_503_never_makes_a_client_delete_live_data() {
-    // Few threads commit, so one of them comes to so many syncs.
+    // One thread commits, or few, so that one comes to so many syncs.
     for failing in [8, 9] {
         let dir = tempfile::tempdir().unwrap();
         let (data, trace, log) = (dir.path().join("data"), dir.path().join("trace"), dir.path().join("log"));

@@ -1,7 +1,7 @@
 //! One request on its way in: its trace, its caller, its body; and the ways an answer goes out.
 //! Checks the credential before it reads a body. Called by every route.
 
-use std::{future::pending, panic::resume_unwind, sync::Arc};
+use std::sync::Arc;
 
 use axum::{body::Body, extract::Request, response::Response};
 use bytes::Bytes;
@@ -10,11 +10,8 @@ use fencepost::policy::{
     identity::{Identity, Role},
 };
 use fencepost_kernel::{Tenant, json};
-use futures::future::BoxFuture;
 use http::{Method, header, request::Parts};
 use http_body_util::BodyExt;
-use tokio::task::JoinError;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::App;
 use crate::{
@@ -22,9 +19,6 @@ use crate::{
     server::PeerThumbprint,
     trace::TraceId,
 };
-
-/// A body that takes long to judge: some tens of commands.
-const LONG_BYTES_MIN: usize = 8 * 1024;
 
 /// A request whose caller is known.
 pub(super) struct Call {
@@ -44,48 +38,21 @@ impl Call {
         request: Request,
         route: impl AsyncFnOnce(&Call) -> Result<Response, Problem>,
     ) -> Response {
-        match Call::of(app, request).await {
-            Ok(call) => call.told(route(&call).await),
-            Err(refusal) => refusal,
-        }
-    }
-
-    /// The same for a route that may have a great deal to do, which then holds up nobody whose connection shares a thread with
-    /// the caller's.
-    pub(super) async fn run_aside(
-        app: Arc<App>,
-        request: Request,
-        route: for<'c> fn(&'c Call) -> BoxFuture<'c, Result<Response, Problem>>,
-    ) -> Response {
-        let call = match Call::of(app, request).await {
-            Ok(call) => call,
-            Err(refusal) => return refusal,
-        };
-        let Some(aside) = call.app.aside.clone().filter(|_| call.body.len() >= LONG_BYTES_MIN) else {
-            return call.told(route(&call).await);
-        };
-        let answering = aside.spawn(async move { call.told(route(&call).await) });
-        match AbortOnDropHandle::new(answering).await.map_err(JoinError::try_into_panic) {
-            Ok(response) => response,
-            Err(Ok(panic)) => resume_unwind(panic),
-            // All of it is being shut down.
-            Err(Err(_)) => pending().await,
-        }
-    }
-
-    // Reads a request of somebody known; else what to answer.
-    async fn of(app: Arc<App>, request: Request) -> Result<Call, Response> {
         let (parts, body) = request.into_parts();
         let trace = TraceId::of(parts.headers.get("traceparent"));
-        let told = |problem: Problem| problem.response(parts.uri.path(), &trace).map(Body::new);
-        let caller = caller(&app, &parts).map_err(told)?;
+        let told =
+            |problem: Problem, parts: &Parts, trace: &TraceId| problem.response(parts.uri.path(), trace).map(Body::new);
+        let caller = match caller(&app, &parts) {
+            Ok(caller) => caller,
+            Err(problem) => return told(problem, &parts, &trace),
+        };
         let policy = app.policy();
-        let body = read(&policy, &parts, body).await.map_err(told)?;
-        Ok(Call { app, policy, caller, trace, parts, body })
-    }
-
-    fn told(&self, answer: Result<Response, Problem>) -> Response {
-        answer.unwrap_or_else(|problem| problem.response(self.parts.uri.path(), &self.trace).map(Body::new))
+        let body = match read(&policy, &parts, body).await {
+            Ok(body) => body,
+            Err(problem) => return told(problem, &parts, &trace),
+        };
+        let call = Call { app, policy, caller, trace, parts, body };
+        route(&call).await.unwrap_or_else(|problem| told(problem, &call.parts, &call.trace))
     }
 
     /// Whether the request says that its body is JSON.

@@ -71,39 +71,38 @@ const BATCH_HEAD: &[u8] = b"{\"results\":[";
 
 /// `POST /v1/fences/batch`: decided in order, durable in one commit.
 pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
-    Call::run_aside(app, request, |call| Box::pin(batched(call))).await
-}
-
-async fn batched(call: &Call) -> Result<Response, Problem> {
-    let node = call.json()?;
-    let parsed = commands(call, &node)?;
-    let mut good = Vec::with_capacity(parsed.len());
-    let parsed: Vec<Result<(), Problem>> =
-        parsed.into_iter().map(|parsed| parsed.map(|command| good.push(command))).collect();
-    let good: Arc<[Command]> = good.into();
-    let replies = call.app.fencepost.engine().ask_all(good.clone()).await?;
-    let mut replies = good.iter().zip(&replies);
-    let mut body = BATCH_HEAD.to_vec();
-    for (index, parsed) in parsed.into_iter().enumerate() {
-        if index > 0 {
-            body.push(b',');
-        }
-        let answer = parsed.and_then(|()| match replies.next() {
-            Some((command, reply)) => {
-                let target = told(call, command, reply)?;
-                afford(reply, body.len())?;
-                reply::answer(call, target, reply)
+    Call::run(app, request, async |call| {
+        let node = call.json()?;
+        let parsed = commands(call, &node)?;
+        let mut good = Vec::with_capacity(parsed.len());
+        let parsed: Vec<Result<(), Problem>> =
+            parsed.into_iter().map(|parsed| parsed.map(|command| good.push(command))).collect();
+        let good: Arc<[Command]> = good.into();
+        let replies = call.app.fencepost.engine().ask_all(good.clone()).await?;
+        let mut replies = good.iter().zip(&replies);
+        let mut body = BATCH_HEAD.to_vec();
+        for (index, parsed) in parsed.into_iter().enumerate() {
+            if index > 0 {
+                body.push(b',');
             }
-            None => Err(Problem::new(Code::Internal, "no reply")),
-        });
-        let (status, content) = match answer {
-            Ok(answer) => (answer.status.as_u16(), answer.body),
-            Err(problem) => (problem.status(), problem.body(call.parts.uri.path(), &call.trace)),
-        };
-        body.extend_from_slice(&Object::new().value("status", status).raw("body", &content).end());
-    }
-    body.extend_from_slice(b"]}");
-    Ok(Answer::ok(body).response())
+            let answer = parsed.and_then(|()| match replies.next() {
+                Some((command, reply)) => {
+                    let target = told(call, command, reply)?;
+                    afford(reply, body.len())?;
+                    reply::answer(call, target, reply)
+                }
+                None => Err(Problem::new(Code::Internal, "no reply")),
+            });
+            let (status, content) = match answer {
+                Ok(answer) => (answer.status.as_u16(), answer.body),
+                Err(problem) => (problem.status(), problem.body(call.parts.uri.path(), &call.trace)),
+            };
+            body.extend_from_slice(&Object::new().value("status", status).raw("body", &content).end());
+        }
+        body.extend_from_slice(b"]}");
+        Ok(Answer::ok(body).response())
+    })
+    .await
 }
 
 // Only what came of nothing may be kept back, since the same again asks for it: a duplicate's receipt, and what is

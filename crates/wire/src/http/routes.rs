@@ -5,7 +5,8 @@
 use std::{
     convert::Infallible,
     error::Error,
-    future::ready,
+    future::{pending, ready},
+    panic::resume_unwind,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -14,9 +15,14 @@ use axum::{body::Body, extract::Request, response::Response};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Method, header};
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service;
 
 use super::{App, admin, backup, call, fences, gateway, health, nodes, openapi, policy, wes};
+
+/// A body that takes long to judge: some tens of commands.
+const LONG_BYTES_MIN: u64 = 8 * 1024;
 
 type Answer = BoxFuture<'static, Result<Response, Infallible>>;
 type Handler = fn(Arc<App>, Request) -> Answer;
@@ -148,14 +154,34 @@ where
             return Box::pin(async move { Ok(gateway::serve(app, request).await) });
         };
         match methods.handler(request.method()) {
-            Some(handler) if request.method() == Method::HEAD => Box::pin(headed(handler(app, request))),
-            Some(handler) => handler(app, request),
+            Some(handler) if request.method() == Method::HEAD => Box::pin(headed(aside(handler, app, request))),
+            Some(handler) => aside(handler, app, request),
             None => {
                 let mut response = call::method_not_allowed(&request);
                 response.headers_mut().insert(header::ALLOW, methods.names());
                 Box::pin(ready(Ok(response)))
             }
         }
+    }
+}
+
+// What may take long must not hold up those whose connections share a thread with the caller's.
+fn aside(handler: Handler, app: Arc<App>, request: Request) -> Answer {
+    let is_short = |request: &Request| {
+        let len = http_body::Body::size_hint(request.body()).exact();
+        len.is_some_and(|len| len < LONG_BYTES_MIN) && Routes::is_plain(request.method(), request.uri().path())
+    };
+    match app.aside.clone() {
+        Some(aside) if !is_short(&request) => Box::pin(async move {
+            let answering = AbortOnDropHandle::new(aside.spawn(handler(app, request)));
+            match answering.await.map_err(JoinError::try_into_panic) {
+                Ok(answer) => answer,
+                Err(Ok(panic)) => resume_unwind(panic),
+                // All of it is being shut down.
+                Err(Err(_)) => pending().await,
+            }
+        }),
+        _ => handler(app, request),
     }
 }
 

@@ -37,8 +37,8 @@ pub enum Drained {
 }
 
 /// Serves until `shutdown` ends: then takes no more connections, closes the idle ones, finishes
-/// what is in flight within `grace_ms_max`, and cuts the rest. A connection stays on the runtime of `threads` that has the
-/// fewest when it comes; without any, it is served on this one.
+/// what is in flight within `grace_ms_max`, and cuts the rest. HTTP/1 connections stay on the runtime of `threads` that
+/// they are given to; HTTP/2, and everything where there are none, is served on this one.
 pub async fn serve<S, B>(
     listener: TcpListener,
     service: S,
@@ -135,8 +135,7 @@ impl Door {
             aside: self.aside.clone(),
         };
         let tls = self.tls.clone();
-        let taken = |thread: &&Handle| thread.metrics().num_alive_tasks().max(TOGETHER);
-        let Some(thread) = self.threads.iter().min_by_key(taken) else {
+        let Some(thread) = self.thread() else {
             tokio::spawn(attend(stream, tls, caller, seat));
             return;
         };
@@ -147,6 +146,14 @@ impl Door {
                 attend(stream, tls, caller, seat).await;
             }
         });
+    }
+
+    // The first that has room to share, then whoever has the fewest; one that does not get on with what it was given comes last.
+    fn thread(&self) -> Option<&Handle> {
+        let held_up = |thread: &Handle| thread.metrics().global_queue_depth() > 1;
+        let taken = |thread: &Handle| thread.metrics().num_alive_tasks();
+        let first = self.threads.first().filter(|first| taken(first) < TOGETHER && !held_up(first));
+        first.or_else(|| self.threads.iter().min_by_key(|thread| (held_up(thread), taken(thread))))
     }
 
     /// Says why, if that costs little. Under TLS a word would cost a handshake: there it is a close.

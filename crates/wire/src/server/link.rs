@@ -1,5 +1,5 @@
 //! What the two sides of one connection tell each other: the guard below hyper and the service above it. In HTTP/2, of one stream.
-//! Never shared between connections; both sides run in one task, so the atomics are not contended.
+//! Never shared between connections; both sides run in one task, or take turns: the atomics are not contended.
 //! Used by `guard`, `connection`, `body` and `reply`.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};

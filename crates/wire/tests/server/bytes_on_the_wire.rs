@@ -21,6 +21,7 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
@@ -68,6 +69,10 @@ impl Front {
     }
 
     pub async fn start_tls(limits: Limits, tls: Option<Tls>) -> Front {
+        Front::start_on(limits, tls, Vec::new()).await
+    }
+
+    pub async fn start_on(limits: Limits, tls: Option<Tls>, threads: Vec<Handle>) -> Front {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let seen = Arc::new(Seen::default());
@@ -81,12 +86,13 @@ impl Front {
             .route("/nothing", any(|| async { (StatusCode::NO_CONTENT, "never sent") }))
             .route("/unchanged", any(|| async { (StatusCode::NOT_MODIFIED, "never sent") }))
             .route("/missing", any(|_: Bytes| async { (StatusCode::NOT_FOUND, "not here") }))
+            .route("/thread", any(|| async { std::thread::current().name().unwrap_or_default().to_owned() }))
             .route("/large", get(|| async { vec![b'x'; LARGE] }))
             .fallback(any(echo))
             .with_state(seen.clone());
         let limits = Limits { is_plain: super::IS_PLAIN, ..limits };
         let (stop, stopped) = oneshot::channel();
-        let running = tokio::spawn(serve(listener, app, limits, tls, Vec::new(), async {
+        let running = tokio::spawn(serve(listener, app, limits, tls, threads, async {
             let _ = stopped.await;
         }));
         Front { addr, seen, stop: Some(stop), running }

@@ -13,6 +13,7 @@ mod plain;
 mod shutdown;
 mod slow;
 mod streaming;
+mod threads;
 mod tls;
 
 /// Which requests a front takes the short way for.

@@ -85,6 +85,7 @@ fn another_key_is_warned_about() {
 fn what_is_read_at_start_only_is_refused() {
     for (more, section) in [
         ("server: {shutdown_grace: 1s}", "server"),
+        ("server: {threads: shared}", "server"),
         ("stores: {fence: redis, url: \"redis://h\"}", "stores.fence"),
         ("dispatch: {timeout: 1s}", "dispatch"),
         ("gateway: {connect_timeout: 1s}", "gateway.connect_timeout"),

@@ -63,6 +63,9 @@ use crate::{
     trace::TraceId,
 };
 
+/// How long an effect that is let go of may take to end.
+const LET_GO: Duration = Duration::from_secs(1);
+
 /// What the gateway keeps between requests.
 pub struct Gateway {
     upstreams: Upstreams,
@@ -100,7 +103,8 @@ impl Gateway {
         self.flights.close();
         let _ = tokio::time::timeout(grace, self.flights.wait()).await;
         self.over.cancel();
-        self.flights.wait().await;
+        // Not for one on a thread that a disk holds up.
+        let _ = tokio::time::timeout(LET_GO, self.flights.wait()).await;
     }
 
     /// Runs without a client, until its end or that of the server.
