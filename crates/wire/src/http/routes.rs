@@ -1,5 +1,5 @@
 //! Every route: a path, the methods that it takes, and what answers them. What is nobody's is the gateway's.
-//! Allocates once a request: for the future of its answer.
+//! Allocates once for a short request: for the future of its answer.
 //! Called by the front.
 
 use std::{
@@ -171,18 +171,18 @@ fn aside(handler: Handler, app: Arc<App>, request: Request) -> Answer {
         let len = http_body::Body::size_hint(request.body()).exact();
         len.is_some_and(|len| len < LONG_BYTES_MIN) && Routes::is_plain(request.method(), request.uri().path())
     };
-    match app.aside.clone() {
-        Some(aside) if !is_short(&request) => Box::pin(async move {
-            let answering = AbortOnDropHandle::new(aside.spawn(handler(app, request)));
-            match answering.await.map_err(JoinError::try_into_panic) {
-                Ok(answer) => answer,
-                Err(Ok(panic)) => resume_unwind(panic),
-                // All of it is being shut down.
-                Err(Err(_)) => pending().await,
-            }
-        }),
-        _ => handler(app, request),
-    }
+    let Some(aside) = app.aside.as_ref().filter(|_| !is_short(&request)).cloned() else {
+        return handler(app, request);
+    };
+    Box::pin(async move {
+        let answering = AbortOnDropHandle::new(aside.spawn(handler(app, request)));
+        match answering.await.map_err(JoinError::try_into_panic) {
+            Ok(answer) => answer,
+            Err(Ok(panic)) => resume_unwind(panic),
+            // All of it is being shut down.
+            Err(Err(_)) => pending().await,
+        }
+    })
 }
 
 // As long as the body of a GET would be, and without it.
