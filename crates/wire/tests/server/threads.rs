@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use fencepost_wire::server::{Drained, Limits};
+use futures::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
@@ -70,11 +71,19 @@ async fn the_end_waits_for_every_thread_and_cuts_what_takes_too_long() {
             soon("held", front.seen.held.notified()).await;
         }
         front.begin_shutdown();
-        for mut client in clients {
-            if release {
-                front.seen.release.notify_one();
+        // In whatever order the threads come to it.
+        let let_go = async {
+            loop {
+                if release {
+                    front.seen.release.notify_one();
+                }
+                tokio::task::yield_now().await;
             }
-            assert_eq!(client.rest().await.ends_with("held and released"), release);
+        };
+        let ends = join_all(clients.iter_mut().map(Client::rest));
+        tokio::select! {
+            ends = ends => assert!(ends.iter().all(|end| end.ends_with("held and released") == release), "{ends:?}"),
+            () = let_go => {}
         }
         assert_eq!(front.drained().await, if release { Drained::Whole } else { Drained::Cut(20) });
     }
