@@ -332,15 +332,13 @@ fn conflict(mismatch: &Mismatch, target: &Target) -> Error {
 impl Fencepost {
     /// A claim in kernel words, answered in the library's.
     pub(crate) async fn enter(&self, claim: command::Claim, wait: Duration) -> Result<Claimed, Error> {
-        let command = Command::Claim(claim);
-        let reply = self.engine().claim(&command, wait).await.map_err(Error::Engine)?;
-        let Command::Claim(claim) = command else { return Err(Error::FencedOff) };
-        self.claimed(claim, reply)
+        let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
+        let reply = self.engine().claim(Command::Claim(claim), wait).await.map_err(Error::Engine)?;
+        self.claimed(target, lease_ms, reply)
     }
 
     /// The answer to a claim in the library's words.
-    pub(crate) fn claimed(&self, claim: command::Claim, reply: Reply) -> Result<Claimed, Error> {
-        let command::Claim { target, lease_ms, .. } = claim;
+    pub(crate) fn claimed(&self, target: Target, lease_ms: u64, reply: Reply) -> Result<Claimed, Error> {
         match reply {
             Reply::New(granted) => Ok(Claimed::New(Claim::granted(self.engine(), target, granted, lease_ms))),
             Reply::Duplicate { fence, .. } => Ok(Claimed::Duplicate(outcome(&fence))),
@@ -408,7 +406,7 @@ impl Claim {
     /// Asks for more time, counted from now.
     pub async fn renew(&self) -> Result<Millis, Error> {
         let renew = Renew { target: self.target.clone(), token: self.token(), lease_ms: self.lease_ms };
-        match self.engine.ask(&Command::Renew(renew)).await.map_err(Error::Engine)? {
+        match self.engine.ask(Command::Renew(renew)).await.map_err(Error::Engine)? {
             Reply::Renewed { lease_expires } => Ok(lease_expires),
             Reply::InDoubt { .. } => Err(Error::InDoubt),
             _ => Err(Error::FencedOff),
@@ -451,7 +449,7 @@ impl Claim {
     /// Gives the key back: nothing happened.
     pub async fn release(&self) -> Result<(), Error> {
         let release = Release { target: self.target.clone(), token: self.token() };
-        match self.engine.ask(&Command::Release(release)).await.map_err(Error::Engine)? {
+        match self.engine.ask(Command::Release(release)).await.map_err(Error::Engine)? {
             Reply::Released { .. } => Ok(()),
             _ => Err(Error::FencedOff),
         }

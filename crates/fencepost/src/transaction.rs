@@ -43,10 +43,10 @@ impl Effect<'_> {
     /// ```
     pub async fn claim_in(self, tx: &mut Transaction<'_>) -> Result<Claimed, Error> {
         let fencepost = self.fencepost();
-        let command = Command::Claim(self.command()?);
-        let reply = fencepost.engine().ask_in(tx, &command).await.map_err(Error::Engine)?;
-        let Command::Claim(claim) = command else { return Err(Error::FencedOff) };
-        fencepost.claimed(claim, reply)
+        let claim = self.command()?;
+        let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
+        let reply = fencepost.engine().ask_in(tx, &Command::Claim(claim)).await.map_err(Error::Engine)?;
+        fencepost.claimed(target, lease_ms, reply)
     }
 }
 

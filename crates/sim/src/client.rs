@@ -184,7 +184,7 @@ async fn ask(network: &Network, engine: &Engine, asked: &[Asked]) -> Result<Vec<
     }
     match (commands.pop(), asked) {
         (Some(Command::Claim(claim)), [Asked { ask: Ask::Claim { wait_ms, .. }, .. }]) => {
-            engine.claim(&Command::Claim(claim), Duration::from_millis(*wait_ms)).await.map(|reply| vec![reply])
+            engine.claim(Command::Claim(claim), Duration::from_millis(*wait_ms)).await.map(|reply| vec![reply])
         }
         (Some(command), [_]) => engine.ask(&command).await.map(|reply| vec![reply]),
         (last, _) => {

@@ -376,7 +376,7 @@ impl Driver {
                 && tail > theirs.settled
             {
                 let tell = OnLane { lane: *id, act: Act::Tell };
-                engine.ask(&Command::Lane(Box::new(tell))).await?;
+                engine.ask(Command::Lane(Box::new(tell))).await?;
             }
             found.push((*id, lane, tail));
         }

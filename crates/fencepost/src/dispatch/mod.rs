@@ -245,7 +245,7 @@ impl Dispatch {
         let (mut seen_to, mut search) = (None, Search::default());
         loop {
             let put = PutRoute { route: route.clone(), seen_to };
-            let reply = self.engine.ask(&Command::PutRoute(Box::new(put))).await?;
+            let reply = self.engine.ask(Command::PutRoute(Box::new(put))).await?;
             let Reply::NotDrained { lane, tail, settled } = reply else {
                 self.driver.look_at(route.lane());
                 return Ok(reply);
@@ -384,7 +384,7 @@ impl Dispatch {
         by: &str,
     ) -> Result<Reply, Error> {
         let on = OnLetter { lane, seq, verdict, by: by.to_owned(), members: self.members() };
-        let reply = self.engine.ask(&Command::Letter(Box::new(on))).await?;
+        let reply = self.engine.ask(Command::Letter(Box::new(on))).await?;
         if let Reply::Letter { letter, .. } = &reply {
             self.driver.look_at(letter.place.lane(&letter.planner));
         }
@@ -393,7 +393,7 @@ impl Dispatch {
 
     /// Something that a person does to a lane: skip its head, pause it, let it go on.
     pub async fn act(&self, lane: LaneId, act: Act) -> Result<Reply, Error> {
-        let reply = self.engine.ask(&Command::Lane(Box::new(OnLane { lane, act }))).await?;
+        let reply = self.engine.ask(Command::Lane(Box::new(OnLane { lane, act }))).await?;
         self.driver.look_at(lane);
         Ok(reply)
     }

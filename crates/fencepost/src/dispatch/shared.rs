@@ -190,7 +190,7 @@ async fn hear(driver: &Arc<Driver>, engine: &Engine, pokes: Vec<RowKey>) -> Resu
         return Ok(());
     }
     // Where this fails, some of it may be forgotten all the same: it is acted on in any case.
-    let forgotten = engine.ask(&Command::Heard(heard.clone())).await;
+    let forgotten = engine.ask(Command::Heard(heard.clone())).await;
     take_all(driver, engine, &heard.iter().map(spoken_of).collect::<Vec<_>>()).await;
     forgotten.map(drop)
 }
@@ -263,7 +263,7 @@ async fn take(driver: &Arc<Driver>, engine: &Engine, lane: LaneId) -> Result<boo
         return Ok(false);
     }
     let act = Act::Take { node: members.me.clone(), after: known.owner.epoch };
-    let reply = engine.ask(&Command::Lane(Box::new(OnLane { lane, act }))).await?;
+    let reply = engine.ask(Command::Lane(Box::new(OnLane { lane, act }))).await?;
     let taken = matches!(reply, Reply::OnLane { .. });
     if taken {
         driver.taken(lane);

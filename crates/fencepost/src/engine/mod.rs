@@ -14,6 +14,8 @@ mod waiters;
 
 use std::{
     fmt,
+    ops::Deref,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -27,7 +29,7 @@ use fencepost_kernel::{
     fence::Record, fence::Sighting, lane::Append,
 };
 use fencepost_store::{Node, Promises, Store, WriteSet, contract::Loaded};
-use futures::future::{BoxFuture, join, select_all};
+use futures::future::{BoxFuture, join, poll_immediate, select_all};
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},
@@ -228,6 +230,31 @@ impl Rows for Snapshot {
     }
 }
 
+/// One command, shared by its asker and the commit loop: neither makes a copy, and what the asker made is freed where it was made.
+#[derive(Clone)]
+pub struct One(Arc<[Command; 1]>);
+
+impl From<Command> for One {
+    fn from(command: Command) -> Self {
+        Self(Arc::new([command]))
+    }
+}
+
+impl From<&Command> for One {
+    fn from(command: &Command) -> Self {
+        command.clone().into()
+    }
+}
+
+impl Deref for One {
+    type Target = Command;
+
+    fn deref(&self) -> &Command {
+        let [command] = &*self.0;
+        command
+    }
+}
+
 impl Engine {
     /// An engine over a store, and the commit loop that must be run for it: on a thread of its own in production,
     /// under virtual time in the simulator. The loop ends when the last handle is gone. `askers` is the executor that
@@ -356,16 +383,17 @@ impl Engine {
     }
 
     /// The reply to one command, once everything it depends on is durable.
-    pub async fn ask(&self, command: &Command) -> Result<Reply, Error> {
+    pub async fn ask(&self, command: impl Into<One>) -> Result<Reply, Error> {
+        let command = command.into();
         let mut seen = Seen::Unwritten;
         // Where rows are far away, the read loop looks for many commands at once.
-        if !self.shared.shared && matches!(command, Command::Claim(_)) {
-            seen = self.glance(command).await?;
+        if !self.shared.shared && matches!(*command, Command::Claim(_)) {
+            seen = self.glance(&command).await?;
         }
         if let Seen::Answer(reply) = seen {
             return Ok(reply);
         }
-        let mut replies = self.submit(Arc::new([command.clone()])).await?;
+        let mut replies = self.submit(command.0.clone()).await?;
         let reply = replies.pop().ok_or_else(|| Error::Unknown("no reply".to_owned()))?;
         if let Seen::Nothing = seen {
             self.shared.luck.note(1, usize::from(!matches!(reply, Reply::New(_))));
@@ -385,8 +413,9 @@ impl Engine {
 
     /// A claim that waits up to `wait` for somebody else's claim to end. Woken by the seal, not by polling; where
     /// the other's lease runs out, it gets what a fresh claim would get.
-    pub async fn claim(&self, command: &Command, wait: Duration) -> Result<Reply, Error> {
-        let mut reply = self.ask(command).await?;
+    pub async fn claim(&self, command: impl Into<One>, wait: Duration) -> Result<Reply, Error> {
+        let command = command.into();
+        let mut reply = self.ask(command.clone()).await?;
         let Some(target) = command.target().filter(|_| !wait.is_zero() && matches!(reply, Reply::InFlight { .. }))
         else {
             return Ok(reply);
@@ -409,7 +438,7 @@ impl Engine {
             for bell in &mut bells {
                 bell.as_mut().enable();
             }
-            reply = self.ask(command).await?;
+            reply = self.ask(command.clone()).await?;
             let Reply::InFlight { .. } = reply else { break };
             let lapse = tokio::time::Instant::now() + Duration::from_millis(lease_expires.since(self.now()) + 1);
             let recheck = look_again.map(|wait| tokio::time::Instant::now() + wait);
@@ -420,7 +449,7 @@ impl Engine {
             {
                 return self.ask(command).await;
             }
-            reply = self.ask(command).await?;
+            reply = self.ask(command.clone()).await?;
         }
         Ok(reply)
     }
@@ -478,9 +507,15 @@ impl Engine {
         if let Some(executor) = self.shared.by_itself.as_ref().filter(|_| asking.alone) {
             executor.spawn(commit::at_once(self.jobs.clone(), self.shared.clone(), job));
         } else {
-            let accepted = tokio::time::timeout(self.shared.limits.patience, self.enqueue(job));
-            // Never accepted is never applied; a queue that stays full is an overload, not a reason to wait for ever.
-            accepted.await.map_err(|_| Error::Unavailable("the commit queue is full".to_owned()))??;
+            let mut accepted = pin!(self.enqueue(job));
+            match poll_immediate(accepted.as_mut()).await {
+                // There is nearly always room, and then nothing to time.
+                Some(accepted) => accepted?,
+                // Never accepted is never applied; a queue that stays full is an overload, not a reason to wait for ever.
+                None => tokio::time::timeout(self.shared.limits.patience, accepted)
+                    .await
+                    .map_err(|_| Error::Unavailable("the commit queue is full".to_owned()))??,
+            }
         }
         match tokio::time::timeout(self.shared.limits.patience, answer).await {
             Ok(Ok(replies)) => replies,

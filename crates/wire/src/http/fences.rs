@@ -6,6 +6,7 @@ use std::{
 };
 
 use axum::{extract::Request, response::Response};
+use fencepost::engine::One;
 use fencepost_kernel::{
     Command, Reply,
     command::PutAlias,
@@ -39,7 +40,8 @@ async fn claimed(call: &Call, repetition: Repetition) -> Result<Response, Proble
     let (command, wait_ms) = request::claim(call, &call.json()?, repetition)?;
     // Whoever would wait longer asks again after this long: what it hears is the same.
     let wait = Duration::from_millis(wait_ms).min(call.policy.server.limits.wait_max);
-    let reply = call.app.fencepost.engine().claim(&command, wait).await?;
+    let command = One::from(command);
+    let reply = call.app.fencepost.engine().claim(command.clone(), wait).await?;
     Ok(answered(call, &command, &reply)?.response())
 }
 
@@ -60,7 +62,8 @@ pub(super) async fn release(app: Arc<App>, request: Request) -> Response {
 
 /// Asks one command and answers it.
 pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Problem> {
-    let reply = call.app.fencepost.engine().ask(&command).await?;
+    let command = One::from(command);
+    let reply = call.app.fencepost.engine().ask(command.clone()).await?;
     Ok(answered(call, &command, &reply)?.response())
 }
 

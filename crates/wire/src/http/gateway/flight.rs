@@ -217,7 +217,7 @@ impl Flight {
         let target = self.claim.target().clone();
         let release = Release { target, token: self.aloft.token() };
         // A store that does not answer now lets the lease run out: the key is free later, and never twice.
-        if let Ok(reply) = self.engine().ask(&Command::Release(release)).await {
+        if let Ok(reply) = self.engine().ask(Command::Release(release)).await {
             let told = Told { op: "release", effect_id: None, source: self.source() };
             record(&self.call, self.claim.target(), &reply, &told);
         }
@@ -273,7 +273,7 @@ impl Outcome {
         loop {
             let (target, token) = (self.target.clone(), self.aloft.token());
             let (effect_id, receipt) = (self.effect_id.clone(), self.receipt.clone());
-            let reply = engine.ask(&Command::Seal(Seal { target, token, effect_id, receipt })).await?;
+            let reply = engine.ask(Command::Seal(Seal { target, token, effect_id, receipt })).await?;
             // Refused for somebody who was let in here meanwhile, and left it to us.
             if self.aloft.token() == token || !matches!(reply, Reply::FencedOff { .. }) {
                 return Ok(reply);

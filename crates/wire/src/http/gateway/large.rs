@@ -79,13 +79,13 @@ async fn keep(engine: &Engine, target: Option<Target>, digest: &[u8; 32], size: 
     let Some(target) = target else { return };
     let lease_ms = target.scope.lease_ms;
     let claim = command::Claim { target: target.clone(), body: None, version: None, source: None, lease_ms };
-    let Ok(Reply::New(granted)) = engine.ask(&Command::Claim(claim)).await else { return };
+    let Ok(Reply::New(granted)) = engine.ask(Command::Claim(claim)).await else { return };
     let hex = fencepost_kernel::FenceKey(*digest).hex();
     let receipt = Object::new().text("sha256", &hex).value("bytes", size).end();
     let effect_id = format!("sha256:{}", &*hex);
     let seal = command::Seal { target, token: granted.token, effect_id, receipt: receipt.into() };
     // Without it a replay has no digest; the answer's own seal stands.
-    let _ = engine.ask(&Command::Seal(seal)).await;
+    let _ = engine.ask(Command::Seal(seal)).await;
 }
 
 /// The SHA-256 of an answer's body, where it was read to its end.

@@ -230,7 +230,7 @@ async fn act(call: Call, entry: Arc<Entry>, claim: command::Claim, turn: Option<
     if call.app.gateway.sky.known(&target.key) == Some(Known::Done) {
         return Err(flight::unconfirmed());
     }
-    let reply = engine.claim(&Command::Claim(claim), wait).await?;
+    let reply = engine.claim(Command::Claim(claim), wait).await?;
     let effect_id = match &reply {
         Reply::Duplicate { fence, .. } => match &fence.state {
             fence::State::Sealed { receipt, .. } => Some(receipt.effect_id.as_str()),

@@ -16,6 +16,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, stream::FuturesUnordered};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -60,11 +61,14 @@ where
         alarm: Alarm::default(),
     };
     let mut serving = pin!(lane.serve(first.begun));
+    // Looked at when it wakes, and not with each request: what is shared with every connection stands behind it.
+    let mut told = FuturesUnordered::from_iter([caller.phases.wait_for(|phase| *phase != Phase::Open)]);
     tokio::select! {
         biased;
         left = serving.as_mut() => return left,
-        _ = caller.phases.wait_for(|phase| *phase != Phase::Open) => closing.store(true, Ordering::Relaxed),
+        _ = told.next() => closing.store(true, Ordering::Relaxed),
     }
+    drop(told);
     tokio::select! {
         biased;
         left = serving => left,
