@@ -2,11 +2,11 @@
 //! Never trusts a status alone: the decision, the token and the receipt are read out of every body.
 //! Called by `contest` and `scale`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context, Result, bail};
-use memchr::memmem;
+use memchr::memmem::{FindIter, Finder, find_iter};
 
 use crate::http::{Connection, KEY_HOLE, Reply, TOKEN_HOLE, Template};
 use crate::keys::{EFFECT_ID, Numbering, RECEIPT, first_of, scatter};
@@ -91,13 +91,13 @@ impl Driver for CyclesDriver {
         self.numbering.write(self.next, self.seal.hole(0));
         self.next += 1;
         let reply = self.connection.exchange(self.claim.bytes()).await?;
-        if reply.status != 201 || !contains(&reply, br#""decision":"new""#) {
+        if reply.status != 201 || !contains(&reply, &NEW) {
             return Err(reply.unexpected("201 new"));
         }
         let token = Tokens::of(&reply).next().context("a claim without a token")?;
         self.seal.fill_number(1, token);
         let reply = self.connection.exchange(self.seal.bytes()).await?;
-        if reply.status != 200 || contains(&reply, br#""replay":true"#) {
+        if reply.status != 200 || contains(&reply, &REPLAY) {
             return Err(reply.unexpected("200 sealed"));
         }
         Ok(())
@@ -158,7 +158,7 @@ impl Driver for BatchesDriver {
         }
         let reply = self.connection.exchange(self.seals.bytes()).await?;
         expect_all(&reply, b"200")?;
-        if contains(&reply, br#""replay":true"#) {
+        if contains(&reply, &REPLAY) {
             return Err(reply.unexpected("first seals"));
         }
         Ok(())
@@ -203,10 +203,7 @@ impl Driver for ReplaysDriver {
         self.turn += 1;
         self.plan.numbering.write(number, self.claim.hole(0));
         let reply = self.connection.exchange(self.claim.bytes()).await?;
-        if reply.status != 200
-            || !contains(&reply, br#""decision":"duplicate""#)
-            || !contains(&reply, RECEIPT.as_bytes())
-        {
+        if reply.status != 200 || !contains(&reply, &DUPLICATE) || !contains(&reply, &SEALED) {
             return Err(reply.unexpected("200 duplicate with the receipt"));
         }
         Ok(())
@@ -220,13 +217,20 @@ pub fn fill(port: u16, numbering: Numbering, next: &Arc<AtomicU64>, count: u64, 
     crate::load::until_done(connections, batches, move || next.load(Ordering::Relaxed) < count)
 }
 
-fn contains(reply: &Reply<'_>, wanted: &[u8]) -> bool {
-    memmem::find(reply.body, wanted).is_some()
+// Made once: the load generator shares the machine with what it measures.
+static NEW: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#""decision":"new""#));
+static REPLAY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#""replay":true"#));
+static DUPLICATE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#""decision":"duplicate""#));
+static SEALED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(RECEIPT));
+static TOKEN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#""token":"#));
+
+fn contains(reply: &Reply<'_>, wanted: &Finder<'_>) -> bool {
+    wanted.find(reply.body).is_some()
 }
 
 fn expect_all(reply: &Reply<'_>, status: &[u8]) -> Result<()> {
     const FIELD: &[u8] = br#""status":"#;
-    let statuses = memmem::find_iter(reply.body, FIELD).map(|at| &reply.body[at + FIELD.len()..]);
+    let statuses = find_iter(reply.body, FIELD).map(|at| &reply.body[at + FIELD.len()..]);
     let (good, bad): (Vec<_>, Vec<_>) = statuses.partition(|rest| rest.starts_with(status));
     if reply.status != 200 || good.len() != BATCH || !bad.is_empty() {
         let wanted = format!("{BATCH} results of {}", String::from_utf8_lossy(status));
@@ -238,21 +242,19 @@ fn expect_all(reply: &Reply<'_>, status: &[u8]) -> Result<()> {
 /// The tokens of a reply, in order.
 struct Tokens<'a> {
     body: &'a [u8],
-    found: memmem::FindIter<'a, 'static>,
+    found: FindIter<'a, 'static>,
 }
 
 impl<'a> Tokens<'a> {
-    const FIELD: &'static [u8] = br#""token":"#;
-
     fn of(reply: &Reply<'a>) -> Tokens<'a> {
-        Tokens { body: reply.body, found: memmem::find_iter(reply.body, Tokens::FIELD) }
+        Tokens { body: reply.body, found: TOKEN.find_iter(reply.body) }
     }
 }
 
 impl Iterator for Tokens<'_> {
     type Item = u64;
     fn next(&mut self) -> Option<u64> {
-        let digits = &self.body[self.found.next()? + Tokens::FIELD.len()..];
+        let digits = &self.body[self.found.next()? + TOKEN.needle().len()..];
         let value = digits.iter().take_while(|byte| byte.is_ascii_digit());
         Some(value.fold(0, |sum: u64, digit| sum.wrapping_mul(10) + u64::from(digit - b'0')))
     }

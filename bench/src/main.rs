@@ -40,7 +40,7 @@ use machine::Machine;
 #[command(name = "fencepost-bench")]
 struct Arguments {
     /// Length of each measurement; the warm-up before it is a fifth of that, at least 0.5 s
-    #[arg(long, default_value_t = 5.0, value_name = "N")]
+    #[arg(long, default_value_t = 3.0, value_name = "N")]
     seconds: f64,
     /// Connections, each with one request in flight
     #[arg(long, default_value_t = 64, value_name = "N")]
@@ -49,7 +49,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1, value_name = "N")]
     client_threads: usize,
     /// Rounds; each measures all contestants in turn, and the medians are reported
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N")]
     rounds: u32,
     /// Before each measurement, wait up to this many seconds for other processes to be quiet
     #[arg(long, default_value_t = 0, value_name = "N")]

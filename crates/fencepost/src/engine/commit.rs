@@ -41,7 +41,7 @@ use tokio::{
 
 use super::{
     Error, Limits, Shared, World,
-    rows::{View, leans, load, torn, touches},
+    rows::{Draft, View, load, torn, touches},
 };
 
 /// Commands that are decided side by side and answered together.
@@ -379,27 +379,25 @@ async fn attempt(
 ) -> Result<Vec<Option<Result<Reply, Error>>>, Error> {
     let commands: Vec<&Command> = asked.iter().map(|asked| asked.command).collect();
     let before = shared.time.now();
-    let mut world = load(shared, &commands, known).await?;
+    let mut draft = Draft::new(load(shared, &commands, known).await?, commands.len());
     // A write is dated after its rows were read: they hold until the commit, or the store says that they moved.
     let now = shared.time.now();
-    let mut sets: Vec<WriteSet> = Vec::with_capacity(commands.len());
     let mut decided = Vec::with_capacity(commands.len());
-    let mut written = HashSet::with_capacity_and_hasher(commands.len(), Default::default());
     // Rows that tell a position once the store has given it, and the job whose commands wait for one.
     let mut unplaced = HashSet::default();
     let mut waits = None;
     // What each job appended to a lane last: what it appends there next comes after that, or not at all.
     let mut ahead: BTreeMap<(usize, LaneId), (RowKey, CommitId)> = BTreeMap::new();
     for Asked { job, command, read_at, guessed, torn } in asked {
-        if waits == Some(*job) || *torn || touches(command, &world, &unplaced) {
+        if waits == Some(*job) || *torn || touches(command, &draft, &unplaced) {
             waits = Some(*job);
             decided.push(Decided::Later);
             continue;
         }
-        let decision = decide(command, &world, now);
+        let decision = decide(command, &draft, now);
         if decision.only_answers() {
             // Nothing compares these rows again: judged later than read, a lease would lapse although renewed since.
-            let earlier = decide(command, &world, read_at.unwrap_or(before));
+            let earlier = decide(command, &draft, read_at.unwrap_or(before));
             // A write must not be dated before its rows: where it would have been one then, only rows read anew can tell.
             if *guessed || !earlier.only_answers() {
                 waits = Some(*job);
@@ -415,37 +413,35 @@ async fn attempt(
         let Decision { writes, mut also, reply } = decision;
         // What was decided over another's write must not stand where that falls, also if it leaves that row alone.
         if shared.many_rows {
-            also.held.extend(leans(command, &world, &written, &writes));
+            also.held.extend(draft.leans(command, &writes));
         }
-        written.extend(writes.iter().map(|write| write.key));
         let id = shared.next_id();
         if let Some(append) = &also.append {
             unplaced.insert(append.told_in);
             let before = ahead.insert((*job, append.lane), (append.told_in, id));
             also.held.extend(before.map(|(told_in, id)| (told_in, Some(id))));
         }
-        let set = WriteSet { id, writes, also };
-        world.apply(&set);
-        decided.push(Decided::Written(reply, sets.len()));
-        sets.push(set);
+        decided.push(Decided::Written(reply, draft.sets.len()));
+        draft.add(WriteSet { id, writes, also });
     }
+    let sets = &draft.sets;
     if sets.is_empty() {
         let told = |one| if let Decided::Answer(reply) = one { Some(Ok(reply)) } else { None };
         return Ok(decided.into_iter().map(told).collect());
     }
-    let Persisted { verdicts, repeated } = persist(shared, &sets, now).await.inspect_err(|error| {
+    let Persisted { verdicts, repeated } = persist(shared, sets, now).await.inspect_err(|error| {
         if let Error::Unknown(_) = error {
-            shared.herald_perhaps(&sets);
+            shared.herald_perhaps(sets);
         }
     })?;
-    let positions = positions(shared, &sets, &verdicts).await;
+    let positions = positions(shared, sets, &verdicts).await;
     let moved: HashSet<RowKey> = verdicts
         .iter()
-        .zip(&sets)
+        .zip(sets)
         .filter(|(verdict, _)| !verdict.applied())
         .flat_map(|(_, set)| set.writes.iter().map(|write| write.key))
         .collect();
-    shared.waiters.wake(freed(&sets));
+    shared.waiters.wake(freed(sets));
     let applied = sets.iter().zip(&positions).zip(&verdicts).filter(|(_, verdict)| verdict.applied());
     shared.herald(applied.map(|((set, seq), _)| (set, *seq)));
     Ok(decided
@@ -466,7 +462,7 @@ async fn attempt(
                 _ => None,
             },
             // A refusal that was decided over a write which then did not happen must be decided again.
-            Decided::Answer(reply) => (!touches(command, &world, &moved)).then_some(Ok(reply)),
+            Decided::Answer(reply) => (!touches(command, &draft, &moved)).then_some(Ok(reply)),
             Decided::Later => None,
         })
         .collect())

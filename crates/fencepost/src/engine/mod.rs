@@ -587,7 +587,7 @@ impl Shared {
     }
 }
 
-/// The rows of one commit, with what its earlier commands wrote.
+/// Rows that were read, and those that were not there.
 #[derive(Default)]
 struct World(HashMap<RowKey, Loaded>);
 

@@ -1,9 +1,9 @@
 //! The rows that a batch of commands stands on: read together, and seen with what earlier commands of the batch wrote.
 //! Never reads a row twice for one batch. Called by the read loop and the commit loop.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use ahash::HashSet;
+use ahash::{HashMap, HashSet};
 use fencepost_kernel::{
     Command, Millis, Row, RowKey, Rows, Write,
     command::CommitId,
@@ -41,25 +41,6 @@ pub(super) async fn load(shared: &Shared, commands: &[&Command], known: World) -
     }
 }
 
-/// Rows which others before it wrote, and which a command looks at but leaves alone: it stands only while they do.
-pub(super) fn leans(
-    command: &Command,
-    world: &World,
-    written: &HashSet<RowKey>,
-    own: &[Write],
-) -> Vec<(RowKey, Option<CommitId>)> {
-    let mut held = Vec::new();
-    if written.is_empty() {
-        return held;
-    }
-    look_at(command, world, &mut |key| {
-        if written.contains(&key) && !own.iter().any(|write| write.key == key) {
-            held.push((key, world.row(&key).map(|row| row.revision)));
-        }
-    });
-    held
-}
-
 /// Whether a command looks at a row that was read for it before it moved. Such a row beside another of its reading may be
 /// what never was.
 pub(super) fn torn(command: &Command, world: &World, moved: &HashSet<RowKey>, view: &View) -> bool {
@@ -73,19 +54,19 @@ fn revision(row: &Loaded) -> Option<CommitId> {
 }
 
 /// Whether a command looks at one of these rows.
-pub(super) fn touches(command: &Command, world: &World, keys: &HashSet<RowKey>) -> bool {
-    !keys.is_empty() && looks_at(command, world, |key| keys.contains(key))
+pub(super) fn touches(command: &Command, rows: &impl Rows, keys: &HashSet<RowKey>) -> bool {
+    !keys.is_empty() && looks_at(command, rows, |key| keys.contains(key))
 }
 
-fn looks_at(command: &Command, world: &World, any: impl Fn(&RowKey) -> bool) -> bool {
+fn looks_at(command: &Command, rows: &impl Rows, any: impl Fn(&RowKey) -> bool) -> bool {
     let mut found = false;
-    look_at(command, world, &mut |key| found = found || any(&key));
+    look_at(command, rows, &mut |key| found = found || any(&key));
     found
 }
 
-fn look_at(command: &Command, world: &World, see: &mut impl FnMut(RowKey)) {
+fn look_at(command: &Command, rows: &impl Rows, see: &mut impl FnMut(RowKey)) {
     footprint(command, see);
-    follow(command, world, see);
+    follow(command, rows, see);
 }
 
 impl World {
@@ -118,11 +99,56 @@ impl World {
         self.0.extend(keys.iter().copied().zip(shared.store.load(&keys).await?));
         Ok(true)
     }
+}
 
-    pub(super) fn apply(&mut self, set: &WriteSet) {
-        for write in &set.writes {
-            let row = write.put.clone().map(|record| Arc::new(Row { record, revision: set.id }));
-            self.0.insert(write.key, row);
+/// A commit in the making: the rows it stands on, and what its commands so far write over them.
+pub(super) struct Draft {
+    read: World,
+    pub(super) sets: Vec<WriteSet>,
+    written: HashMap<RowKey, Written>,
+}
+
+/// Which write was the last of a row. The row itself is made where a later command looks at it, which is seldom.
+struct Written {
+    set: usize,
+    write: usize,
+    row: OnceLock<Option<Row>>,
+}
+
+impl Draft {
+    /// For so many commands.
+    pub(super) fn new(read: World, commands: usize) -> Self {
+        let written = HashMap::with_capacity_and_hasher(commands, Default::default());
+        Self { read, sets: Vec::with_capacity(commands), written }
+    }
+
+    /// Adds what a command writes.
+    pub(super) fn add(&mut self, set: WriteSet) {
+        let at = self.sets.len();
+        let written = |write| Written { set: at, write, row: OnceLock::new() };
+        self.written.extend(set.writes.iter().enumerate().map(|(index, write)| (write.key, written(index))));
+        self.sets.push(set);
+    }
+
+    /// Rows which others before it wrote, and which a command looks at but leaves alone: it stands only while they do.
+    pub(super) fn leans(&self, command: &Command, own: &[Write]) -> Vec<(RowKey, Option<CommitId>)> {
+        let mut held = Vec::new();
+        if self.written.is_empty() {
+            return held;
         }
+        look_at(command, self, &mut |key| {
+            if self.written.contains_key(&key) && !own.iter().any(|write| write.key == key) {
+                held.push((key, self.row(&key).map(|row| row.revision)));
+            }
+        });
+        held
+    }
+}
+
+impl Rows for Draft {
+    fn row(&self, key: &RowKey) -> Option<&Row> {
+        let Some(Written { set, write, row }) = self.written.get(key) else { return self.read.row(key) };
+        let WriteSet { id, writes, .. } = &self.sets[*set];
+        row.get_or_init(|| writes[*write].put.clone().map(|record| Row { record, revision: *id })).as_ref()
     }
 }
