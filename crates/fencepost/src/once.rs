@@ -416,7 +416,7 @@ impl Claim {
     /// Records the outcome. Safe to repeat.
     pub async fn seal(&self, effect_id: impl Into<String>, receipt: impl Into<Bytes>) -> Result<(), Error> {
         let seal = self.sealing(effect_id.into(), receipt.into());
-        sealed(self.engine.ask(&seal).await.map_err(Error::Engine)?)
+        sealed(self.engine.ask(seal).await.map_err(Error::Engine)?)
     }
 
     /// Records what has happened: a store that does not answer for a moment must not make it happen again. Also past the

@@ -262,10 +262,12 @@ fn release(jobs: Vec<Job>, outcome: Outcome) {
     match outcome {
         Ok(replies) => {
             let mut replies = replies.into_iter();
-            for job in jobs {
-                let own = replies.by_ref().take(job.commands.len()).collect();
+            for Job { commands, reply, .. } in jobs {
+                let own = replies.by_ref().take(commands.len()).collect();
+                // The asker frees them, whose thread made them.
+                drop(commands);
                 // An asker that went away is not an error: what it asked for is recorded all the same.
-                let _ = job.reply.send(together(own));
+                let _ = reply.send(together(own));
             }
         }
         Err(error) => {

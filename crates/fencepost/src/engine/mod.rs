@@ -230,7 +230,8 @@ impl Rows for Snapshot {
     }
 }
 
-/// One command, shared by its asker and the commit loop: neither makes a copy, and what the asker made is freed where it was made.
+/// One command, shared by its asker and the commit loop. The asker has it last, as long as it waits: what it made is freed where
+/// it was made.
 #[derive(Clone)]
 pub struct One(Arc<[Command; 1]>);
 
@@ -240,6 +241,7 @@ impl From<Command> for One {
     }
 }
 
+/// A copy.
 impl From<&Command> for One {
     fn from(command: &Command) -> Self {
         command.clone().into()
