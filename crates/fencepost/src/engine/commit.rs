@@ -40,8 +40,8 @@ use tokio::{
 };
 
 use super::{
-    Error, Limits, Shared, World,
-    rows::{Draft, View, load, torn, touches},
+    Error, Limits, Shared,
+    rows::{Draft, View, World, load, torn, touches},
 };
 
 /// Commands that are decided side by side and answered together.

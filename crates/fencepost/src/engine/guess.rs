@@ -10,7 +10,10 @@ use fencepost_kernel::{
     decide::{follow, footprint},
 };
 
-use super::{Shared, World, rows::View};
+use super::{
+    Shared,
+    rows::{View, World},
+};
 
 /// A wrong guess costs a round trip that a right one saves many times over; past one in eight it no longer pays.
 const MISSES_MAX: u32 = 8;

@@ -23,7 +23,6 @@ use std::{
     time::Duration,
 };
 
-use ahash::HashMap;
 use fencepost_kernel::{
     Command, FenceKey, LaneId, Millis, Reply, Row, RowKey, Rows, Tenant, decide, decide::footprint, fence::Alias,
     fence::Record, fence::Sighting, lane::Append,
@@ -586,15 +585,5 @@ impl Shared {
 
     fn next_id(&self) -> fencepost_kernel::command::CommitId {
         fencepost_kernel::command::CommitId(self.next_id.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-/// Rows that were read, and those that were not there.
-#[derive(Default)]
-struct World(HashMap<RowKey, Loaded>);
-
-impl Rows for World {
-    fn row(&self, key: &RowKey) -> Option<&Row> {
-        self.0.get(key).and_then(Option::as_deref)
     }
 }

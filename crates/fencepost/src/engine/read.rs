@@ -8,9 +8,9 @@ use fencepost_kernel::{Command, command::Decision, decide};
 use tokio::sync::mpsc;
 
 use super::{
-    Shared, World,
+    Shared,
     commit::{Job, hand_on},
-    rows::{View, load},
+    rows::{View, World, load},
 };
 
 pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, commits: mpsc::Sender<Job>) {

@@ -11,7 +11,17 @@ use fencepost_kernel::{
 };
 use fencepost_store::{WriteSet, contract::Loaded};
 
-use super::{Error, Shared, World, commit::Job};
+use super::{Error, Shared, commit::Job};
+
+/// Rows that were read, and those that were not there.
+#[derive(Default)]
+pub(super) struct World(pub(super) HashMap<RowKey, Loaded>);
+
+impl Rows for World {
+    fn row(&self, key: &RowKey) -> Option<&Row> {
+        self.0.get(key).and_then(Option::as_deref)
+    }
+}
 
 /// Rows that were read together, and the time before that.
 pub(super) struct View {
