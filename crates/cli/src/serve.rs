@@ -27,18 +27,19 @@ use fencepost::{
 };
 use fencepost_wire::{
     http::{
-        App, Routes,
+        App, Listener, Routes,
         gateway::Gateway,
         policy::{Origin, Reload, reload},
     },
     log::{Level, Log},
     metrics::Metrics,
-    server::{self, ClientAuth, Drained, Limits, Tls},
+    server::{self, Budget, ClientAuth, Drained, Limits, Tls},
 };
 use tokio::{
     net::TcpListener,
     runtime::Handle,
     signal::unix::{Signal, SignalKind},
+    sync::oneshot,
 };
 
 use crate::{outbound, threads::Threads};
@@ -87,6 +88,9 @@ Examples:
   fencepost serve --config fencepost.yml --data /var/lib/fencepost --listen 0.0.0.0:7411
   fencepost serve --dev --store postgres://fencepost@db.internal/fencepost
   fencepost serve --dev --store redis+cluster://10.0.0.1:6379,10.0.0.2:6379";
+
+/// Connections of operators and probes, where they have a listener of their own.
+const ADMIN_CONNECTIONS_MAX: usize = 256;
 
 /// How often the credentials file and the engine's health are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -169,13 +173,21 @@ async fn serve(
         Tls::load(&tls.cert, &tls.key, &clients)
     });
     let tls = tls.transpose()?;
-    let listener =
-        TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let listener = listen(settings.listen).await?;
     let address = listener.local_addr()?;
+    let admin = match settings.admin_listen {
+        Some(address) => Some(listen(address).await.context("server.admin_listen")?),
+        None => None,
+    };
+    let admin_address = admin.as_ref().map(TcpListener::local_addr).transpose()?;
     let opener = opener(address, args.row_format_max)?;
     let opened = store.open(&opener).await.with_context(|| format!("cannot open the store in {store}"))?;
     let metrics = Metrics::default();
-    let limits = EngineLimits { waiters_max: settings.limits.waiters_max, ..EngineLimits::default() };
+    let limits = EngineLimits {
+        waiters_max: settings.limits.waiters_max,
+        waiters_per_tenant_max: settings.limits.waiters_per_tenant_max,
+        ..EngineLimits::default()
+    };
     let fencepost = Fencepost::over(
         opened,
         Arc::new(SystemClock::default()),
@@ -202,7 +214,8 @@ async fn serve(
         .text("address", &address.to_string())
         .text("data", &settings.data.display().to_string())
         .text("store", &store.to_string())
-        .text("node", &node.id);
+        .text("node", &node.id)
+        .text("admin_address", &admin_address.map(|address| address.to_string()).unwrap_or_default());
     if promises.durability < Durability::Synced {
         log.line(Level::Warn, now(), "an acknowledged fence may not survive a power cut")
             .text("why", &promises.because);
@@ -213,6 +226,7 @@ async fn serve(
             .text("why", why);
     }
     let dispatch = outbound::start(&fencepost, &node.id, egress.clone(), dev, &log, &metrics).await?;
+    let budget = Budget::new(settings.limits.buffered_bytes_max);
     let gateway = Gateway::new(fencepost.policy()).map_err(anyhow::Error::msg)?;
     let app = Arc::new(App {
         fencepost: fencepost.clone(),
@@ -226,17 +240,20 @@ async fn serve(
         node,
         store: store.to_string(),
         aside: (!threads.is_empty()).then(Handle::current),
+        budget: budget.clone(),
+        dev,
     });
 
     let scheme = if tls.is_some() { "https" } else { "http" };
     // Before anybody hears that it serves, and may want to stop it.
     let stopping = stop(log.clone(), now());
     let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("SIGHUP cannot be watched")?;
-    welcome(dev, scheme, address);
+    welcome(dev, scheme, address, admin_address);
     let watch = tokio::spawn(watch(app.clone()));
     let reloads = tokio::spawn(reloads(app.clone(), hangups));
     let limits = Limits {
         connections_max: settings.limits.connections_max,
+        connections_per_client_max: settings.limits.connections_per_client_max,
         head_bytes_max: settings.limits.header_bytes_max,
         body_bytes_max: settings.limits.request_bytes_max as u64,
         head_ms_max: settings.limits.header_timeout.as_millis() as u64,
@@ -244,6 +261,8 @@ async fn serve(
         idle_ms_max: settings.limits.idle_timeout.as_millis() as u64,
         grace_ms_max: settings.shutdown_grace.as_millis() as u64,
         is_plain: Routes::is_plain,
+        is_probe: Routes::is_probe,
+        budget,
         ..Limits::default()
     };
     // Those who wait for a seal get half of the grace to see it come; then they are told that it has not.
@@ -264,7 +283,21 @@ async fn serve(
             }
         });
     };
-    let drained = server::serve(listener, Routes::new(app.clone()), limits, tls, threads, shutdown).await;
+    // Operators are served until all others are: what is left is seen on their listener.
+    let (end_admin, admin_ends) = oneshot::channel::<()>();
+    let serving_admin = admin.map(|listener| {
+        let routes = Routes::new(app.clone(), Listener::Admin);
+        let limits = Limits { connections_max: ADMIN_CONNECTIONS_MAX, ..limits.clone() };
+        tokio::spawn(server::serve(listener, routes, limits, tls.clone(), Vec::new(), async {
+            let _ = admin_ends.await;
+        }))
+    });
+    let listened = if serving_admin.is_some() { Listener::Public } else { Listener::Only };
+    let drained = server::serve(listener, Routes::new(app.clone(), listened), limits, tls, threads, shutdown).await;
+    drop(end_admin);
+    if let Some(serving) = serving_admin {
+        let _ = serving.await;
+    }
     for task in [watch, reloads] {
         task.abort();
         let _ = task.await;
@@ -285,6 +318,10 @@ async fn serve(
     Ok(ExitCode::SUCCESS)
 }
 
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
 // A name that no other run ever had: a node's rows are its own.
 fn opener(address: SocketAddr, format_max: Option<u8>) -> anyhow::Result<Opener> {
     let host = rustix::system::uname();
@@ -301,8 +338,10 @@ fn opener(address: SocketAddr, format_max: Option<u8>) -> anyhow::Result<Opener>
 fn directory(dev: bool, policy: &Policy) -> anyhow::Result<Directory> {
     let settings = &policy.server;
     if dev {
-        if !settings.listen.ip().is_loopback() {
-            bail!("--dev has public tokens and is for loopback only, not for {}", settings.listen);
+        for address in [Some(settings.listen), settings.admin_listen].into_iter().flatten() {
+            if !address.ip().is_loopback() {
+                bail!("--dev has public tokens and is for loopback only, not for {address}");
+            }
         }
         return Ok(Directory::dev());
     }
@@ -320,8 +359,11 @@ fn directory(dev: bool, policy: &Policy) -> anyhow::Result<Directory> {
     Ok(directory)
 }
 
-fn welcome(dev: bool, scheme: &str, address: SocketAddr) {
+fn welcome(dev: bool, scheme: &str, address: SocketAddr, admin: Option<SocketAddr>) {
     eprintln!("fencepost: serving on {scheme}://{address}");
+    if let Some(admin) = admin {
+        eprintln!("fencepost: health, metrics and admin on {scheme}://{admin}");
+    }
     if dev && std::io::stderr().is_terminal() {
         eprintln!(
             "\nTry this twice; the second answer is the first one's (after a seal):\n  \

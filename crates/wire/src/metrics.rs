@@ -4,7 +4,10 @@ use std::{
     collections::HashSet,
     fmt,
     hash::{Hash, Hasher},
-    sync::{Arc, PoisonError, RwLock, atomic::AtomicU64},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,7 +19,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::deliveries::Figures;
+use crate::{deliveries::Figures, server::Budget};
 
 /// Tenants with series of their own.
 const TENANTS_MAX: usize = 200;
@@ -83,6 +86,18 @@ impl EncodeLabelSet for Drops {
     }
 }
 
+/// What is read off when somebody asks for the figures.
+pub struct Readings<'a> {
+    /// Callers waiting for another's seal.
+    pub waiting: usize,
+    /// Whether the store acknowledges.
+    pub ready: bool,
+    /// How far the wall clock is ahead of the store's time.
+    pub wall_ahead_ms: i64,
+    /// Bytes of bodies and answers in memory.
+    pub budget: &'a Budget,
+}
+
 /// Everything that is measured. Clones share it.
 #[derive(Clone)]
 pub struct Metrics {
@@ -96,6 +111,9 @@ pub struct Metrics {
     waiters: Gauge,
     ready: Gauge,
     clock_ahead: Gauge<f64, AtomicU64>,
+    buffered: Gauge,
+    buffered_max: Gauge,
+    buffer_refusals: Counter,
     tenants: Arc<RwLock<HashSet<Tenant>>>,
     /// What is counted about events on their way out.
     pub deliveries: Figures,
@@ -147,6 +165,21 @@ impl Default for Metrics {
             Unit::Seconds,
             clock_ahead.clone(),
         );
+        let buffered = Gauge::default();
+        registry.register_with_unit(
+            "buffered",
+            "Request bodies and answers in memory, all connections together",
+            Unit::Bytes,
+            buffered.clone(),
+        );
+        let buffered_max = Gauge::default();
+        registry.register_with_unit("buffered_max", "server.limits.buffered_bytes_max", Unit::Bytes, buffered_max.clone());
+        let buffer_refusals = Counter::default();
+        registry.register(
+            "buffer_refusals",
+            "Requests refused because bodies and answers in memory left no room",
+            buffer_refusals.clone(),
+        );
         let deliveries = Figures::register(&mut registry);
         Self {
             registry: Arc::new(registry),
@@ -160,6 +193,9 @@ impl Default for Metrics {
             waiters,
             ready,
             clock_ahead,
+            buffered,
+            buffered_max,
+            buffer_refusals,
             tenants: Arc::default(),
         }
     }
@@ -189,10 +225,13 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads.
-    pub fn render(&self, waiting: usize, ready: bool, wall_ahead_ms: i64) -> String {
-        self.waiters.set(waiting as i64);
-        self.ready.set(i64::from(ready));
-        self.clock_ahead.set(wall_ahead_ms as f64 / 1_000.0);
+    pub fn render(&self, now: &Readings<'_>) -> String {
+        self.waiters.set(now.waiting as i64);
+        self.ready.set(i64::from(now.ready));
+        self.clock_ahead.set(now.wall_ahead_ms as f64 / 1_000.0);
+        self.buffered.set(now.budget.held() as i64);
+        self.buffered_max.set(now.budget.bytes_max() as i64);
+        self.buffer_refusals.inner().store(now.budget.refused(), Ordering::Relaxed);
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode(&mut text, &self.registry);

@@ -131,6 +131,8 @@ codes! {
     GatewayBusy = 503 "gateway-busy" "Too many requests are under way";
     /// As many connections as may be served.
     TooManyConnections = 503 "too-many-connections" "Too many connections";
+    /// The bodies and answers in memory leave no room.
+    BuffersFull = 503 "buffers-full" "The server's buffers are full";
     /// The upstream took too long.
     UpstreamTimeout = 504 "upstream-timeout" "The upstream took too long";
     /// Neither HTTP/1.1 nor HTTP/2.

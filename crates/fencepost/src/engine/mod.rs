@@ -28,7 +28,7 @@ use fencepost_kernel::{
     fence::Record, fence::Sighting, lane::Append,
 };
 use fencepost_store::{Node, Promises, Store, WriteSet, contract::Loaded};
-use futures::future::{BoxFuture, join, poll_immediate, select_all};
+use futures::future::{BoxFuture, join, poll_immediate};
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},
@@ -38,10 +38,6 @@ pub use explain::{Explanation, Moment};
 
 use crate::clock::{Clock, StoreTime};
 
-/// How soon a waiter on a shared store first looks for another engine's seal, and how often it then goes on looking.
-const RECHECK_FIRST: Duration = Duration::from_millis(25);
-const RECHECK_MAX: Duration = Duration::from_millis(500);
-
 /// Bounds that keep one engine from being asked for more than it has.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -49,6 +45,8 @@ pub struct Limits {
     pub queue_max: usize,
     /// Callers that may wait for somebody else's seal at one time.
     pub waiters_max: usize,
+    /// Of these, how many one tenant may have.
+    pub waiters_per_tenant_max: usize,
     /// Commands in one commit, but for one job that has more: many enough to make a sync cheap, few enough to stay in the
     /// processor's cache, and to let others be answered meanwhile.
     pub batch_max: usize,
@@ -67,6 +65,7 @@ impl Default for Limits {
         Self {
             queue_max: 16_384,
             waiters_max: 10_000,
+            waiters_per_tenant_max: 10_000,
             batch_max: 1_024,
             beside_min: 16,
             sightings_max: 50_000,
@@ -281,7 +280,7 @@ impl Engine {
             luck: guess::Luck::default(),
             store,
             time,
-            waiters: waiters::Waiters::new(limits.waiters_max),
+            waiters: waiters::Waiters::new(limits.waiters_max, limits.waiters_per_tenant_max),
             sightings: sightings::Sightings::new(limits.sightings_max),
             sweep: std::sync::Mutex::default(),
             limits,
@@ -410,49 +409,6 @@ impl Engine {
             return Ok(Vec::new());
         }
         self.submit(commands).await
-    }
-
-    /// A claim that waits up to `wait` for somebody else's claim to end. Woken by the seal, not by polling; where
-    /// the other's lease runs out, it gets what a fresh claim would get.
-    pub async fn claim(&self, command: impl Into<One>, wait: Duration) -> Result<Reply, Error> {
-        let command = command.into();
-        let mut reply = self.ask(command.clone()).await?;
-        let Some(target) = command.target().filter(|_| !wait.is_zero() && matches!(reply, Reply::InFlight { .. }))
-        else {
-            return Ok(reply);
-        };
-        let Some(seat) = self.shared.waiters.sit(target.key) else { return Ok(reply) };
-        let mut seats = vec![seat];
-        // The first repetition may be waiting for the effect itself, which has a key of its own.
-        if target.seq == Some(1) {
-            seats.extend(self.shared.waiters.sit(target.base()));
-        }
-        let deadline = tokio::time::Instant::now() + wait;
-        // Another engine's seal rings no bell here: on a shared store a waiter also looks by itself, ever less often.
-        let mut look_again = self.shared.shared.then_some(RECHECK_FIRST);
-        while let Reply::InFlight { lease_expires } = reply {
-            if self.shared.waiters.closed() {
-                break;
-            }
-            let mut bells: Vec<_> = seats.iter().map(|seat| Box::pin(seat.woken())).collect();
-            // Listening begins before the second look: a seal in between is not missed.
-            for bell in &mut bells {
-                bell.as_mut().enable();
-            }
-            reply = self.ask(command.clone()).await?;
-            let Reply::InFlight { .. } = reply else { break };
-            let lapse = tokio::time::Instant::now() + Duration::from_millis(lease_expires.since(self.now()) + 1);
-            let recheck = look_again.map(|wait| tokio::time::Instant::now() + wait);
-            look_again = look_again.map(|wait| (wait * 2).min(RECHECK_MAX));
-            let until = deadline.min(lapse).min(recheck.unwrap_or(deadline));
-            if tokio::time::timeout_at(until, select_all(bells)).await.is_err()
-                && tokio::time::Instant::now() >= deadline
-            {
-                return self.ask(command).await;
-            }
-            reply = self.ask(command.clone()).await?;
-        }
-        Ok(reply)
     }
 
     /// What a name stands for, if it is known.

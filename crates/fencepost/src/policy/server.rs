@@ -14,6 +14,8 @@ use super::yaml::Node;
 pub struct Server {
     /// The address it listens on.
     pub listen: SocketAddr,
+    /// The address for operators and probes, where they have one of their own.
+    pub admin_listen: Option<SocketAddr>,
     /// The directory of the embedded store and of the credentials.
     pub data: PathBuf,
     /// What a client may ask of it.
@@ -37,6 +39,10 @@ pub struct Limits {
     pub header_bytes_max: usize,
     /// Connections held at once.
     pub connections_max: usize,
+    /// Of these, how many one client address may hold.
+    pub connections_per_client_max: usize,
+    /// Request bodies and answers in memory, all connections together.
+    pub buffered_bytes_max: usize,
     /// From connection or last answer to the end of the request's head.
     pub header_timeout: Duration,
     /// From the end of the head to the end of the body.
@@ -45,6 +51,8 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Claims that wait for another's seal, all connections together.
     pub waiters_max: usize,
+    /// Of these, how many one tenant may have.
+    pub waiters_per_tenant_max: usize,
     /// The longest that a claim waits, whatever its `wait_ms` asks for.
     pub wait_max: Duration,
     /// Commands in one batch.
@@ -105,26 +113,34 @@ pub struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
-const LIMITS: [&str; 9] = [
+/// How many requests of the largest size the buffers must have room for.
+const BUFFERED_REQUESTS_MIN: usize = 8;
+
+const LIMITS: [&str; 12] = [
     "request_bytes_max",
     "header_bytes_max",
     "connections_max",
+    "connections_per_client_max",
+    "buffered_bytes_max",
     "header_timeout",
     "body_timeout",
     "idle_timeout",
     "waiters_max",
+    "waiters_per_tenant_max",
     "wait_max",
     "batch_commands_max",
 ];
 
 /// Reads the section. `None` only beside at least one error.
 pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
-    let known = ["listen", "data", "limits", "threads", "shutdown_grace", "log", "tls"];
+    let known = ["listen", "admin_listen", "data", "limits", "threads", "shutdown_grace", "log", "tls"];
     let fields = reader.fields(node, "`server`", &known)?;
-    let listen = fields.get("listen").and_then(|node| {
-        let parsed = reader.text(node, "`listen`")?.parse().map_err(|_| "not an address and a port".to_owned());
-        reader.accept(node, "`listen`", parsed, "write an IP address and a port: 127.0.0.1:7411 or [::1]:7411")
-    });
+    let listen = fields.get("listen").and_then(|node| address(reader, node, "`listen`"));
+    // `Some(None)` is a server without one; `None` one whose address was wrong.
+    let admin_listen = match fields.get("admin_listen").filter(|node| !matches!(node.value, super::yaml::Value::Null)) {
+        Some(node) => address(reader, node, "`admin_listen`").map(Some),
+        None => Some(None),
+    };
     let data = fields.get("data").and_then(|node| reader.text(node, "`data`"));
     let limits = fields.get("limits").and_then(|node| limits(reader, node));
     let words = [("bound", Threads::Bound), ("shared", Threads::Shared)];
@@ -138,6 +154,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
     };
     Some(Server {
         listen: listen?,
+        admin_listen: admin_listen?,
         data: PathBuf::from(data?),
         limits: limits?,
         threads: threads?,
@@ -147,29 +164,53 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
     })
 }
 
+fn address(reader: &mut Reader, node: &Node, what: &str) -> Option<SocketAddr> {
+    let parsed = reader.text(node, what)?.parse().map_err(|_| "not an address and a port".to_owned());
+    reader.accept(node, what, parsed, "write an IP address and a port: 127.0.0.1:7411 or [::1]:7411")
+}
+
 fn limits(reader: &mut Reader, node: &Node) -> Option<Limits> {
     let fields = reader.fields(node, "`limits`", &LIMITS)?;
     // All are read before any is missed, so that one run shows every mistake.
     let request_bytes_max = bytes(reader, &fields, "request_bytes_max");
     let header_bytes_max = bytes(reader, &fields, "header_bytes_max");
     let connections_max = count(reader, &fields, "connections_max", 1..=1_000_000);
+    let connections_per_client_max = count(reader, &fields, "connections_per_client_max", 1..=1_000_000);
+    let buffered_bytes_max = buffered(reader, &fields, request_bytes_max);
     let header_timeout = span(reader, &fields, "header_timeout");
     let body_timeout = span(reader, &fields, "body_timeout");
     let idle_timeout = span(reader, &fields, "idle_timeout");
     let waiters_max = count(reader, &fields, "waiters_max", 0..=10_000_000);
+    let waiters_per_tenant_max = count(reader, &fields, "waiters_per_tenant_max", 0..=10_000_000);
     let wait_max = span(reader, &fields, "wait_max");
     let batch_commands_max = count(reader, &fields, "batch_commands_max", 1..=1_000);
     Some(Limits {
         request_bytes_max: request_bytes_max?,
         header_bytes_max: header_bytes_max?,
         connections_max: connections_max?,
+        connections_per_client_max: connections_per_client_max?,
+        buffered_bytes_max: buffered_bytes_max?,
         header_timeout: header_timeout?,
         body_timeout: body_timeout?,
         idle_timeout: idle_timeout?,
         waiters_max: waiters_max?,
+        waiters_per_tenant_max: waiters_per_tenant_max?,
         wait_max: wait_max?,
         batch_commands_max: batch_commands_max?,
     })
+}
+
+// Signed bodies of unknown senders get an eighth: one of the largest must fit there.
+fn buffered(reader: &mut Reader, fields: &Fields<'_>, request_bytes_max: Option<usize>) -> Option<usize> {
+    let bytes = bytes(reader, fields, "buffered_bytes_max")?;
+    let least = request_bytes_max.unwrap_or(0).saturating_mul(BUFFERED_REQUESTS_MIN);
+    if bytes < least {
+        let message = format!("`buffered_bytes_max` is {bytes} bytes, less than {BUFFERED_REQUESTS_MIN} of the largest requests");
+        let fix = format!("write at least {least}, or lower `request_bytes_max`");
+        reader.error(fields.mark_of("buffered_bytes_max"), "limits", message, fix);
+        return None;
+    }
+    Some(bytes)
 }
 
 fn bytes(reader: &mut Reader, fields: &Fields<'_>, name: &str) -> Option<usize> {

@@ -10,13 +10,13 @@ use fencepost::policy::{
     identity::{Identity, Role},
 };
 use fencepost_kernel::{Tenant, json};
-use http::{Method, header, request::Parts};
+use http::{HeaderMap, Method, header, request::Parts};
 use http_body_util::BodyExt;
 
 use super::App;
 use crate::{
     problem::{Code, Problem},
-    server::PeerThumbprint,
+    server::{Charge, NoRoom, PeerThumbprint, Standing},
     trace::TraceId,
 };
 
@@ -29,6 +29,8 @@ pub(super) struct Call {
     pub(super) trace: TraceId,
     pub(super) parts: Parts,
     pub(super) body: Bytes,
+    /// For the body, until the request is answered.
+    pub(super) charge: Charge,
 }
 
 impl Call {
@@ -46,12 +48,16 @@ impl Call {
             Ok(caller) => caller,
             Err(problem) => return told(problem, &parts, &trace),
         };
-        let policy = app.policy();
-        let body = match read(&policy, &parts, body).await {
+        let (policy, mut charge) = (app.policy(), app.budget.charge(Standing::Authenticated));
+        let body = match refuse_coded(&parts.headers) {
+            Ok(()) => read(&policy, &parts, body, &mut charge).await,
+            Err(problem) => Err(problem),
+        };
+        let body = match body {
             Ok(body) => body,
             Err(problem) => return told(problem, &parts, &trace),
         };
-        let call = Call { app, policy, caller, trace, parts, body };
+        let call = Call { app, policy, caller, trace, parts, body, charge };
         route(&call).await.unwrap_or_else(|problem| told(problem, &call.parts, &call.trace))
     }
 
@@ -140,8 +146,21 @@ pub(super) fn caller(app: &App, parts: &Parts) -> Result<Arc<Identity>, Problem>
     known.ok_or_else(|| Problem::new(Code::Unauthorized, "send `Authorization: Bearer TOKEN` with a valid token"))
 }
 
-/// The body, within its bound.
-pub(super) async fn read(policy: &Policy, parts: &Parts, mut body: Body) -> Result<Bytes, Problem> {
+/// Refuses a compressed body: it cannot be compared, and a few bytes may stand for gigabytes.
+pub(super) fn refuse_coded(headers: &HeaderMap) -> Result<(), Problem> {
+    match headers.get_all(header::CONTENT_ENCODING).iter().all(|coding| coding == "identity") {
+        true => Ok(()),
+        false => Err(Problem::new(Code::CodedBody, "send the body without a Content-Encoding")),
+    }
+}
+
+/// The body, within its bound and charged to the budget of all buffered bytes.
+pub(super) async fn read(
+    policy: &Policy,
+    parts: &Parts,
+    mut body: Body,
+    charge: &mut Charge,
+) -> Result<Bytes, Problem> {
     let max = policy.server.limits.request_bytes_max;
     let too_large = || Problem::new(Code::TooLarge, format!("a request may have up to {max} bytes"));
     let announced =
@@ -157,16 +176,24 @@ pub(super) async fn read(policy: &Policy, parts: &Parts, mut body: Body) -> Resu
         if whole.len() + first.as_ref().map_or(0, Bytes::len) + data.len() > max {
             return Err(too_large());
         }
+        charge.try_add(data.len()).map_err(|NoRoom| no_room())?;
         match first.take() {
             // The usual body arrives in one piece and is never copied.
             None if whole.is_empty() => first = Some(data),
             earlier => {
+                // Never twice the body, as a vector that doubles would take.
+                whole.reserve_exact(announced.map_or(0, |length| (length as usize).saturating_sub(whole.len())));
                 whole.extend_from_slice(&earlier.unwrap_or_default());
                 whole.extend_from_slice(&data);
             }
         }
     }
     Ok(first.unwrap_or_else(|| whole.into()))
+}
+
+fn no_room() -> Problem {
+    let detail = "the bodies and answers in memory leave no room for this one; nothing was done, try again shortly";
+    Problem::new(Code::BuffersFull, detail).retry_after(1)
 }
 
 fn is_json(kind: &[u8]) -> bool {
@@ -228,4 +255,11 @@ pub(super) fn not_for(method: &Method) -> Problem {
 pub(super) fn method_not_allowed(request: &Request) -> Response {
     let trace = TraceId::of(request.headers().get("traceparent"));
     not_for(request.method()).response(request.uri().path(), &trace).map(Body::new)
+}
+
+/// A path of the other listener.
+pub(super) fn served_elsewhere(request: &Request) -> Response {
+    let trace = TraceId::of(request.headers().get("traceparent"));
+    let problem = Problem::new(Code::NotFound, "no such path here; server.admin_listen gives it to the other listener");
+    problem.response(request.uri().path(), &trace).map(Body::new)
 }

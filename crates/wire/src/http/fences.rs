@@ -24,6 +24,7 @@ use super::{
 use crate::{
     log::Level,
     problem::{Code, Problem},
+    server::{Charge, NoRoom, Standing},
 };
 
 /// `POST /v1/fences/claim`
@@ -84,6 +85,7 @@ pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
         let replies = call.app.fencepost.engine().ask_all(good.clone()).await?;
         let mut replies = good.iter().zip(&replies);
         let mut body = BATCH_HEAD.to_vec();
+        let mut charge = call.app.budget.charge(Standing::Authenticated);
         for (index, parsed) in parsed.into_iter().enumerate() {
             if index > 0 {
                 body.push(b',');
@@ -91,7 +93,7 @@ pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
             let answer = parsed.and_then(|()| match replies.next() {
                 Some((command, reply)) => {
                     let target = told(call, command, reply)?;
-                    afford(reply, body.len())?;
+                    afford(reply, body.len(), &mut charge)?;
                     reply::answer(call, target, reply)
                 }
                 None => Err(Problem::new(Code::Internal, "no reply")),
@@ -110,14 +112,22 @@ pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
 
 // Only what came of nothing may be kept back, since the same again asks for it: a duplicate's receipt, and what is
 // different. The first one never is, so that asking for fewer ends.
-fn afford(reply: &Reply, spent: usize) -> Result<(), Problem> {
+fn afford(reply: &Reply, spent: usize, charge: &mut Charge) -> Result<(), Problem> {
     let left = BATCH_BYTES_MAX.saturating_sub(spent);
     match reply {
         Reply::Duplicate { fence, .. } => match &fence.state {
-            FenceState::Sealed { receipt, .. } if receipt.body.len() > left && spent > BATCH_HEAD.len() => {
+            FenceState::Sealed { receipt, .. } if spent == BATCH_HEAD.len() => {
+                charge.add(receipt.body.len());
+                Ok(())
+            }
+            FenceState::Sealed { receipt, .. } if receipt.body.len() > left => {
                 let detail = "a duplicate, whose receipt is more than is left of this answer; claim fewer at once, the same again is safe";
                 Err(Problem::new(Code::TooLarge, detail))
             }
+            FenceState::Sealed { receipt, .. } => charge.try_add(receipt.body.len()).map_err(|NoRoom| {
+                let detail = "a duplicate, and there is no room in memory for its receipt now; the same again is safe";
+                Problem::new(Code::BuffersFull, detail)
+            }),
             _ => Ok(()),
         },
         Reply::Conflict(_) if left == 0 => {

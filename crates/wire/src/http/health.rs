@@ -1,12 +1,15 @@
-//! `/healthz`, `/readyz` and `/metrics`: no credential needed, nothing internal told.
+//! `/healthz` and `/readyz`: no credential needed, nothing internal told. `/metrics`: names of tenants and scopes, so it needs a
+//! credential, but under `--dev` and on the listener for operators.
 
 use std::sync::Arc;
 
 use axum::{body::Body, extract::Request, response::Response};
+use fencepost::policy::identity::Role;
 use http::{HeaderValue, header};
 
-use super::App;
+use super::{App, call::Call, routes::OnAdminListener};
 use crate::{
+    metrics::Readings,
     problem::{Code, Problem},
     trace::TraceId,
 };
@@ -28,16 +31,29 @@ pub(super) async fn readyz(app: Arc<App>, request: Request) -> Response {
 }
 
 /// `GET /metrics`
-pub(super) async fn metrics(app: Arc<App>, _: Request) -> Response {
+pub(super) async fn metrics(app: Arc<App>, request: Request) -> Response {
+    let is_open = app.dev || request.extensions().get::<OnAdminListener>().is_some();
+    if is_open {
+        return figures(&app);
+    }
+    Call::run(app, request, async |call| {
+        call.require(&[Role::Viewer, Role::Admin])?;
+        Ok(figures(&call.app))
+    })
+    .await
+}
+
+fn figures(app: &App) -> Response {
     let engine = app.fencepost.engine();
     if let Ok(dispatch) = &app.dispatch {
         app.metrics.deliveries.lanes(dispatch.counts(), engine.now());
     }
-    let text = app.metrics.render(
-        engine.waiting(),
-        engine.stopped().is_none(),
-        engine.wall().0 as i64 - engine.now().0 as i64,
-    );
+    let text = app.metrics.render(&Readings {
+        waiting: engine.waiting(),
+        ready: engine.stopped().is_none(),
+        wall_ahead_ms: engine.wall().0 as i64 - engine.now().0 as i64,
+        budget: &app.budget,
+    });
     typed(text, "application/openmetrics-text; version=1.0.0; charset=utf-8")
 }
 

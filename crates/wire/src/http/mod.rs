@@ -27,9 +27,9 @@ use fencepost::{
 
 use tokio::runtime::Handle;
 
-pub use routes::Routes;
+pub use routes::{Listener, Routes};
 
-use crate::{log::Log, metrics::Metrics, sinks::webhook::Egress};
+use crate::{log::Log, metrics::Metrics, server::Budget, sinks::webhook::Egress};
 
 /// What the routes share.
 pub struct App {
@@ -55,6 +55,10 @@ pub struct App {
     pub egress: Egress,
     /// The runtime that long requests are answered on, where it is not that of their connections.
     pub aside: Option<Handle>,
+    /// The bytes of bodies and answers that are in memory.
+    pub budget: Arc<Budget>,
+    /// Whether the public development tokens are valid, and figures need no credential.
+    pub dev: bool,
 }
 
 impl App {

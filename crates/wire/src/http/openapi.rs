@@ -4,18 +4,22 @@
 mod schemas;
 mod wes;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::{body::Body, extract::Request, response::Response};
+use bytes::Bytes;
 use http::{HeaderValue, header};
 use serde_json::{Map, Value, json};
 
 use super::App;
-use crate::problem::Code;
+use crate::{problem::Code, server::Unbuffered};
 
 /// `GET /openapi.json`
 pub(super) async fn serve(_: Arc<App>, _: Request) -> Response {
-    let mut response = Response::new(Body::from(text()));
+    // Made once: whoever asks shares it.
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| text().into());
+    let mut response = Response::new(Body::from(TEXT.clone()));
+    response.extensions_mut().insert(Unbuffered);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

@@ -117,12 +117,47 @@ impl Methods {
 
 /// All routes, as a service.
 #[derive(Clone)]
-pub struct Routes(Arc<App>);
+pub struct Routes {
+    app: Arc<App>,
+    listener: Listener,
+}
+
+/// Which paths a listener serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Listener {
+    /// Every path: there is one listener.
+    Only,
+    /// What clients ask; operators have a listener of their own.
+    Public,
+    /// What operators and their probes ask.
+    Admin,
+}
+
+/// Marks requests that came by the operators' own listener.
+#[derive(Clone, Copy)]
+pub(super) struct OnAdminListener;
 
 impl Routes {
-    /// Serves `app`.
-    pub fn new(app: Arc<App>) -> Self {
-        Self(app)
+    /// Serves those paths of `app` that belong to a listener.
+    pub fn new(app: Arc<App>, listener: Listener) -> Self {
+        Self { app, listener }
+    }
+
+    /// Whether a request asks if the server lives, or how it does.
+    pub fn is_probe(method: &Method, path: &str) -> bool {
+        matches!(*method, Method::GET | Method::HEAD) && matches!(path, "/healthz" | "/readyz" | "/metrics")
+    }
+
+    // The document of all routes is anybody's.
+    fn is_elsewhere(&self, path: &str) -> bool {
+        let is_admin = matches!(path, "/healthz" | "/readyz" | "/metrics" | "/admin" | "/console")
+            || path.starts_with("/admin/")
+            || path.starts_with("/console/");
+        match self.listener {
+            Listener::Only => false,
+            Listener::Public => is_admin,
+            Listener::Admin => !is_admin && path != "/openapi.json",
+        }
     }
 
     /// Whether a request is one of those that come by the thousand, whose answers are whole and never the gateway's.
@@ -148,8 +183,14 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Answer {
-        let (app, mut request) = (self.0.clone(), request.map(Body::new));
+        let (app, mut request) = (self.app.clone(), request.map(Body::new));
         gateway::spell(request.uri_mut());
+        if self.is_elsewhere(request.uri().path()) {
+            return Box::pin(ready(Ok(call::served_elsewhere(&request))));
+        }
+        if self.listener == Listener::Admin {
+            request.extensions_mut().insert(OnAdminListener);
+        }
         let Some(methods) = methods(request.uri().path()) else {
             return Box::pin(async move { Ok(gateway::serve(app, request).await) });
         };

@@ -1,5 +1,5 @@
 //! Takes connections until told to stop, then lets what is in flight finish.
-//! Never serves more connections than allowed, and never spins when the process is out of files.
+//! Never serves more connections than allowed, but probes on a few more; never spins when the process is out of files.
 //! Called by the binary.
 
 use std::convert::Infallible;
@@ -12,18 +12,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tower_service::Service;
 
 use super::body::Body;
 use super::connection::{self, Caller, Phase};
 use super::limits::Limits;
-use super::peer::Peer;
-use super::refusal;
+use super::peer::{Peer, Serves};
+use super::seats::{Reserve, Seat, Seats};
 use super::sniff::First;
 use super::tls::{Shaken, Tls};
 
@@ -53,10 +52,10 @@ where
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let seats = u32::try_from(limits.connections_max).unwrap_or(u32::MAX);
     let door = Door {
-        seats: Arc::new(Semaphore::new(seats as usize)),
-        waiting_room: Arc::new(Semaphore::new(limits.turned_away_max)),
+        seats: Seats::new(limits.connections_max, limits.connections_per_client_max),
+        reserve: Reserve::new(limits.reserve_max),
+        reserve_limits: Arc::new(reserve_limits(&limits)),
         limits: Arc::new(limits),
         tls,
         aside: (!threads.is_empty()).then(Handle::current),
@@ -89,7 +88,7 @@ where
         }
     }
     drop(listener);
-    door.drain(seats, &phase).await
+    door.drain(&phase).await
 }
 
 /// So few connections are served sooner by one thread that is awake than by several that must be woken.
@@ -105,9 +104,10 @@ fn is_the_clients(error: &io::Error) -> bool {
 }
 
 struct Door {
-    seats: Arc<Semaphore>,
-    waiting_room: Arc<Semaphore>,
+    seats: Seats,
+    reserve: Reserve,
     limits: Arc<Limits>,
+    reserve_limits: Arc<Limits>,
     tls: Option<Tls>,
     threads: Vec<Handle>,
     /// Where the many requests of one HTTP/2 connection go, if not beside it.
@@ -122,28 +122,31 @@ impl Door {
         B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let Ok(seat) = self.seats.clone().try_acquire_owned() else {
-            return self.turn_away(stream);
-        };
         // Answers are small and written whole: waiting to fill a segment only delays them.
         let _ = stream.set_nodelay(true);
+        let seat = self.seats.take(addr.ip());
         let caller = Caller {
-            peer: Peer { addr, thumbprint: None },
+            peer: Peer { addr, thumbprint: None, serves: if seat.is_some() { Serves::All } else { Serves::Probes } },
             service: service.clone(),
-            limits: self.limits.clone(),
+            limits: if seat.is_some() { self.limits.clone() } else { self.reserve_limits.clone() },
             phases: phases.clone(),
             aside: self.aside.clone(),
         };
         let tls = self.tls.clone();
+        let Some(seat) = seat else {
+            let patience = Duration::from_millis(3 * self.limits.reserve_ms_max);
+            let serving = tokio::spawn(timeout(patience, attend(stream, tls, caller, None)));
+            return self.reserve.seat(serving.abort_handle());
+        };
         let Some(thread) = self.thread() else {
-            tokio::spawn(attend(stream, tls, caller, seat));
+            tokio::spawn(attend(stream, tls, caller, Some(seat)));
             return;
         };
         // A socket is watched by the runtime that it was made on.
         let Ok(stream) = stream.into_std() else { return };
         thread.spawn(async move {
             if let Ok(stream) = TcpStream::from_std(stream) {
-                attend(stream, tls, caller, seat).await;
+                attend(stream, tls, caller, Some(seat)).await;
             }
         });
     }
@@ -156,29 +159,27 @@ impl Door {
         first.or_else(|| self.threads.iter().min_by_key(|thread| (held_up(thread), taken(thread))))
     }
 
-    /// Says why, if that costs little. Under TLS a word would cost a handshake: there it is a close.
-    fn turn_away(&self, stream: TcpStream) {
-        let Ok(place) = self.waiting_room.clone().try_acquire_owned() else { return };
-        if self.tls.is_none() {
-            tokio::spawn(say_full(stream, place, Duration::from_millis(self.limits.linger_ms_max)));
-        }
-    }
-
-    async fn drain(&self, seats: u32, phase: &watch::Sender<Phase>) -> Drained {
+    async fn drain(&self, phase: &watch::Sender<Phase>) -> Drained {
         phase.send_replace(Phase::Closing);
         let grace = Duration::from_millis(self.limits.grace_ms_max);
-        if timeout(grace, self.seats.acquire_many(seats)).await.is_ok() {
+        if timeout(grace, self.seats.all_free()).await.is_ok() {
             return Drained::Whole;
         }
-        let busy = seats as usize - self.seats.available_permits();
+        let busy = self.seats.len_taken();
         phase.send_replace(Phase::Cut);
         // Dropping a connection is quick; a service that blocks its thread is not waited for.
-        let _ = timeout(PAUSE_MAX, self.seats.acquire_many(seats)).await;
+        let _ = timeout(PAUSE_MAX, self.seats.all_free()).await;
         Drained::Cut(busy)
     }
 }
 
-async fn attend<S, B>(stream: TcpStream, tls: Option<Tls>, mut caller: Caller<S>, seat: OwnedSemaphorePermit)
+/// A connection past the bounds has a moment for its one request.
+fn reserve_limits(limits: &Limits) -> Limits {
+    let ms = limits.reserve_ms_max;
+    Limits { handshake_ms_max: ms, head_ms_max: ms, idle_ms_max: ms, write_wait_ms_max: ms, ..limits.clone() }
+}
+
+async fn attend<S, B>(stream: TcpStream, tls: Option<Tls>, mut caller: Caller<S>, seat: Option<Seat>)
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
@@ -201,17 +202,4 @@ where
         }
     }
     drop(seat);
-}
-
-async fn say_full(mut stream: TcpStream, place: OwnedSemaphorePermit, patience: Duration) {
-    let _ = timeout(patience, async {
-        stream.write_all(&refusal::FULL.bytes()).await?;
-        stream.shutdown().await?;
-        // What the client sends must be read, or closing would reset the connection and lose the answer.
-        let mut sink = [0; 1024];
-        while stream.read(&mut sink).await? > 0 {}
-        io::Result::Ok(())
-    })
-    .await;
-    drop(place);
 }

@@ -1,10 +1,11 @@
 //! The future of one answer: the service's response, or the problem that takes its place.
-//! Never touches a response that the service could give, but for closing after HTTP/1.0.
+//! Never touches a response that the service could give, but for closing after HTTP/1.0 and on a connection that only probes are served on.
 //! Begun by `connection`, polled by hyper.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::Body;
+use super::budget::Budget;
 use super::link::Flight;
 use super::refusal::Refusal;
 use super::reply::Reply;
@@ -24,6 +26,7 @@ pin_project! {
         pub(super) step: Step<F, S>,
         pub(super) flight: Option<Flight>,
         pub(super) after: After,
+        pub(super) budget: Arc<Budget>,
     }
 }
 
@@ -41,7 +44,8 @@ pin_project! {
 #[derive(Debug, Default)]
 pub(super) struct After {
     pub(super) has_body: bool,
-    pub(super) is_old: bool,
+    /// The connection ends with this answer.
+    pub(super) is_last: bool,
     pub(super) traceparent: Option<HeaderValue>,
     pub(super) uri: Option<Uri>,
 }
@@ -61,7 +65,7 @@ where
                 StepNow::Call { future } => {
                     let Ok(response) = ready!(future.poll(cx));
                     let flight = me.flight.take().expect("a future is not polled after its end");
-                    return Poll::Ready(Ok(me.after.finish(response, flight)));
+                    return Poll::Ready(Ok(me.after.finish(response, me.budget, flight)));
                 }
                 StepNow::Wait { waiting } => {
                     let (service, _) = &mut **waiting.as_mut().expect("it waits until it calls");
@@ -86,7 +90,7 @@ impl After {
         self.uri.as_ref().map_or("", Uri::path)
     }
 
-    fn finish<B>(&self, mut response: Response<B>, flight: Flight) -> Response<Reply<B>> {
+    fn finish<B: http_body::Body>(&self, mut response: Response<B>, budget: &Arc<Budget>, flight: Flight) -> Response<Reply<B>> {
         // A service that could not read the body cannot know why as well as we do.
         if self.has_body
             && (response.status().is_client_error() || response.status().is_server_error())
@@ -95,9 +99,10 @@ impl After {
             let response = fault.refusal().response(self.path(), self.traceparent.as_ref());
             return response.map(|body| Reply::front(body, flight));
         }
-        if self.is_old {
+        if self.is_last {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        response.map(|body| Reply::service(body, flight))
+        let charge = budget.answer(&response);
+        response.map(|body| Reply::service(body, charge, flight))
     }
 }

@@ -31,8 +31,9 @@ use super::head::HEADERS_MAX;
 use super::http2;
 use super::limits::Limits;
 use super::link::{Fault, Flight, Link};
-use super::peer::{Peer, PeerAddr};
+use super::peer::{Peer, PeerAddr, Serves};
 use super::plain;
+use super::refusal::{self, Refusal};
 use super::sniff::{First, Protocol};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -90,6 +91,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     match first.protocol {
+        Protocol::Http1 if caller.peer.serves == Serves::Probes => run_http1(io, first, caller).await,
         Protocol::Http1 => {
             if let Some((io, first)) = plain::run(io, first, &mut caller).await {
                 run_http1(io, first, caller).await;
@@ -154,10 +156,10 @@ where
         Some(refusal) => Step::Refuse { refusal },
         None => begin(request, link, service, peer, limits, &mut after),
     };
-    Answer { step, flight: Some(flight), after }
+    Answer { step, flight: Some(flight), after, budget: limits.budget.clone() }
 }
 
-/// Hands one request over, unless its body is already known to be too large.
+/// Hands one request over, unless it is one too many or its body is already known to be too large.
 pub(super) fn begin<S, B>(
     mut request: Request<Incoming>,
     link: &Arc<Link>,
@@ -169,6 +171,7 @@ pub(super) fn begin<S, B>(
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
 {
+    let refused = refuse(&request, peer, limits);
     let (mut bytes_max, mut body_link) = (0, None);
     if !request.body().is_end_stream() {
         bytes_max = (limits.body_bytes_max_for)(request.method(), request.uri(), limits.body_bytes_max);
@@ -176,12 +179,13 @@ where
         after.has_body = true;
         after.uri = Some(request.uri().clone());
         after.traceparent = request.headers().get(&TRACEPARENT).cloned();
-        if request.body().size_hint().lower() > bytes_max {
-            drop(Body::new(request.into_body(), 0, body_link, limits));
-            return Step::Refuse { refusal: Fault::TooLarge.refusal() };
-        }
     }
-    after.is_old = request.version() == Version::HTTP_10;
+    let too_large = (request.body().size_hint().lower() > bytes_max).then(|| Fault::TooLarge.refusal());
+    if let Some(refusal) = refused.or(too_large) {
+        drop(Body::new(request.into_body(), 0, body_link, limits));
+        return Step::Refuse { refusal };
+    }
+    after.is_last = request.version() == Version::HTTP_10 || peer.serves == Serves::Probes;
     request.extensions_mut().insert(PeerAddr(peer.addr));
     if let Some(thumbprint) = &peer.thumbprint {
         request.extensions_mut().insert(thumbprint.clone());
@@ -191,5 +195,19 @@ where
     match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(_) => Step::Call { future: service.call(request) },
         Poll::Pending => Step::Wait { waiting: Some(Box::new((service, request))) },
+    }
+}
+
+/// Why a request is refused for what the server already holds: its connection is one too many, or its memory is full.
+/// Probes are answered all the same.
+fn refuse<B>(request: &Request<B>, peer: &Peer, limits: &Limits) -> Option<Refusal> {
+    let is_probe = || (limits.is_probe)(request.method(), request.uri().path());
+    match peer.serves {
+        Serves::Probes => (!is_probe()).then_some(refusal::FULL),
+        Serves::All if limits.budget.has_room() || is_probe() => None,
+        Serves::All => {
+            limits.budget.refuse();
+            Some(refusal::NO_ROOM)
+        }
     }
 }

@@ -2,7 +2,11 @@
 //! Never decides anything: the guard, the body and the accept loop read it.
 //! Filled in by the binary from its configuration.
 
+use std::sync::Arc;
+
 use http::{Method, Uri};
+
+use super::budget::Budget;
 
 /// Input read and dropped after a refusal, at most.
 pub(super) const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -10,10 +14,14 @@ pub(super) const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Bounds on what one client, and all clients together, may take.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections served at once; one more is answered 503 and closed.
+    /// Connections served at once; one more is answered 503 and closed, unless it asks a probe.
     pub connections_max: usize,
-    /// Connections being told 503 at once; past this they are closed unanswered.
-    pub turned_away_max: usize,
+    /// Of these, how many one client address may hold (one /64 of IPv6).
+    pub connections_per_client_max: usize,
+    /// Connections past those bounds that are answered at once, 503 or a probe; one more ends the oldest.
+    pub reserve_max: usize,
+    /// How long a connection past those bounds may take for its request, and for reading the answer.
+    pub reserve_ms_max: u64,
     /// Requests at once on one HTTP/2 connection; one more waits or is refused by the protocol.
     pub streams_max: u32,
     /// Request line and headers together; past this 431. hyper needs the whole head in one buffer.
@@ -27,6 +35,10 @@ pub struct Limits {
     /// What is answered whole, given its method and path: read and written the short way. For answers of known length only: any
     /// other ends its connection, and breaks off unnoticed.
     pub is_plain: fn(&Method, &str) -> bool,
+    /// Which requests ask whether the server lives and how it does: answered when everything else is refused for want of room.
+    pub is_probe: fn(&Method, &str) -> bool,
+    /// The bytes of bodies and answers in memory, all connections together; past it 503.
+    pub budget: Arc<Budget>,
     /// From accepting a connection to a finished TLS handshake.
     pub handshake_ms_max: u64,
     /// From a head's first byte (on a new connection: from accepting it) to its last; past this 408.
@@ -55,13 +67,17 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections_max: 4_096,
-            turned_away_max: 64,
+            connections_per_client_max: 4_096,
+            reserve_max: 64,
+            reserve_ms_max: 1_000,
             streams_max: 128,
             head_bytes_max: 16 * 1024,
             request_line_bytes_max: 8 * 1024,
             body_bytes_max: 4 * 1024 * 1024,
             body_bytes_max_for: |_, _, max| max,
             is_plain: |_, _| false,
+            is_probe: |_, _| false,
+            budget: Budget::new(256 * 1024 * 1024),
             handshake_ms_max: 10_000,
             head_ms_max: 10_000,
             idle_ms_max: 75_000,

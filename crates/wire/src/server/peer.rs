@@ -18,4 +18,13 @@ pub struct PeerThumbprint(pub String);
 pub(super) struct Peer {
     pub(super) addr: SocketAddr,
     pub(super) thumbprint: Option<PeerThumbprint>,
+    pub(super) serves: Serves,
+}
+
+/// Which requests of a connection are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Serves {
+    All,
+    /// The connection is one too many: a probe is answered, anything else is 503, and either ends it.
+    Probes,
 }

@@ -3,7 +3,7 @@
 //! Made by the guard, the body and the accept loop; written by the connection.
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Response, header};
 use http_body_util::Full;
 
 use crate::{
@@ -48,6 +48,11 @@ pub(super) const FULL: Refusal = Refusal {
     detail: "this server has as many connections as it may serve; try again shortly",
 };
 
+pub(super) const NO_ROOM: Refusal = Refusal {
+    code: Code::BuffersFull,
+    detail: "the bodies and answers in memory leave no room for this request; nothing was done, try again shortly",
+};
+
 pub(super) const VERSION: Refusal = Refusal {
     code: Code::HttpVersion,
     detail: "this server speaks HTTP/1.1, and HTTP/2 from a connection's first byte",
@@ -59,19 +64,6 @@ impl Refusal {
         let mut response = self.problem().response(path, &TraceId::of(traceparent));
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         response
-    }
-
-    /// As bytes for a socket that no HTTP machinery was spent on.
-    pub(super) fn bytes(&self) -> Vec<u8> {
-        let problem = self.problem();
-        let json = problem.body("", &TraceId::of(None));
-        let status = StatusCode::from_u16(problem.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let retry = if status == StatusCode::SERVICE_UNAVAILABLE { "retry-after: 1\r\n" } else { "" };
-        let length = json.len();
-        let head = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\nconnection: close\r\n{retry}content-length: {length}\r\n\r\n",
-        );
-        [head.into_bytes(), json].concat()
     }
 
     fn problem(&self) -> Problem {

@@ -9,12 +9,15 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 
+use super::budget::Charge;
 use super::link::Flight;
 
 /// An answer's body, with the flight that ends with it.
 #[derive(Debug)]
 pub(super) struct Reply<B> {
     source: Source<B>,
+    // Moves on with the bytes once they are handed over.
+    charge: Option<Charge>,
     // Dropped with the reply: from then on the connection may be idle.
     _flight: Flight,
 }
@@ -26,12 +29,12 @@ enum Source<B> {
 }
 
 impl<B> Reply<B> {
-    pub(super) fn service(body: B, flight: Flight) -> Self {
-        Reply { source: Source::Service(body), _flight: flight }
+    pub(super) fn service(body: B, charge: Option<Charge>, flight: Flight) -> Self {
+        Reply { source: Source::Service(body), charge, _flight: flight }
     }
 
     pub(super) fn front(body: Full<Bytes>, flight: Flight) -> Self {
-        Reply { source: Source::Front(body), _flight: flight }
+        Reply { source: Source::Front(body), charge: None, _flight: flight }
     }
 }
 
@@ -40,8 +43,17 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Reply<B> {
     type Error = B::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match &mut self.source {
-            Source::Service(body) => Pin::new(body).poll_frame(cx),
+        let me = &mut *self;
+        match &mut me.source {
+            Source::Service(body) => Pin::new(&mut *body).poll_frame(cx).map_ok(|frame| match frame.into_data() {
+                // The last of them keeps the charge, and with it, usually, all the bytes.
+                Ok(data) if body.is_end_stream() => match me.charge.take() {
+                    Some(charge) => Frame::data(charge.attach(data)),
+                    None => Frame::data(data),
+                },
+                Ok(data) => Frame::data(data),
+                Err(frame) => frame,
+            }),
             Source::Front(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
         }
     }

@@ -1,9 +1,12 @@
 //! Too much: bodies past their size, connections past their number.
 
 use fencepost_wire::server::Limits;
+use http::Method;
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpSocket;
 
-use super::bytes_on_the_wire::{Front, GET, assert_problem, soon, status};
+use super::bytes_on_the_wire::{Client, Front, GET, assert_problem, soon, status};
+use crate::server::http2;
 
 fn small() -> Limits {
     Limits {
@@ -90,15 +93,67 @@ async fn one_connection_too_many_is_told_503_and_when_to_come_back() {
     .await;
 }
 
-#[tokio::test]
-async fn those_turned_away_are_bounded_too() {
-    let front = Front::start(Limits { connections_max: 1, turned_away_max: 1, ..Limits::default() }).await;
+/// One seat, which is taken; `GET /ok` is the probe.
+async fn full(limits: Limits) -> (Front, Client) {
+    let is_probe = |_: &Method, path: &str| path == "/ok";
+    let front = Front::start(Limits { connections_max: 1, is_probe, ..limits }).await;
     let mut seated = front.connect().await;
     seated.send(GET).await;
     seated.answer().await;
+    (front, seated)
+}
 
-    // Has its answer, and keeps its place by not closing.
-    let mut told = front.connect().await;
-    assert_eq!(status(&told.answer().await), 503);
-    assert_eq!(front.exchange(GET).await, "");
+const PROBE: &str = "GET /ok HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[tokio::test]
+async fn probe_on_a_connection_too_many_is_answered_and_ends_it() {
+    let (front, mut seated) = full(Limits::default()).await;
+    // More than the reserve holds, and all silent.
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(front.connect().await);
+    }
+    let answer = front.exchange(PROBE).await;
+    assert_eq!(status(&answer), 200, "{answer}");
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+    seated.send(GET).await;
+    assert_eq!(status(&seated.answer().await), 200, "whoever has a seat keeps it");
+}
+
+#[tokio::test]
+async fn probe_over_http_2_on_a_connection_too_many_is_answered() {
+    let (front, _seated) = full(Limits::default()).await;
+    let mut client = http2::Speaker::over(front.connect().await.stream).await;
+    assert_eq!(client.get("/other").await.0, 503);
+    let mut client = http2::Speaker::over(front.connect().await.stream).await;
+    assert_eq!(client.get("/ok").await.0, 200);
+}
+
+#[tokio::test]
+async fn newest_of_the_connections_too_many_ends_the_oldest() {
+    let (front, _seated) = full(Limits { reserve_max: 1, reserve_ms_max: 60_000, ..Limits::default() }).await;
+    let mut oldest = front.connect().await;
+    // Both are accepted in the order in which they came.
+    let _newest = front.connect().await;
+    assert_eq!(oldest.rest().await, "");
+}
+
+#[tokio::test]
+async fn connection_too_many_that_says_nothing_is_let_go_soon() {
+    let (front, _seated) = full(Limits { reserve_ms_max: 40, ..Limits::default() }).await;
+    assert_eq!(front.exchange("").await, "");
+}
+
+#[tokio::test]
+async fn client_with_all_its_connections_is_refused_and_another_client_is_served() {
+    let front = Front::start(Limits { connections_per_client_max: 1, ..Limits::default() }).await;
+    let mut seated = front.connect().await;
+    seated.send(GET).await;
+    seated.answer().await;
+    assert_problem(&front.exchange(GET).await, 503, "too-many-connections");
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut other = Client { stream: socket.connect(front.addr).await.unwrap() };
+    other.send(GET).await;
+    assert_eq!(status(&other.answer().await), 200);
 }

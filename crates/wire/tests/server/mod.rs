@@ -1,6 +1,7 @@
 //! The HTTP front against hostile, slow and ordinary clients, over raw sockets.
 
 mod bounds;
+mod buffers;
 pub mod bytes_on_the_wire;
 mod corpus;
 mod files;

@@ -29,7 +29,7 @@ use fencepost_kernel::{
     lane::{Answer as Said, Route},
 };
 use fencepost_wire::{
-    http::{App, Routes, policy::Origin},
+    http::{App, Listener, Routes, policy::Origin},
     log::{Level, Log},
     metrics::Metrics,
     sinks::webhook::Egress,
@@ -182,8 +182,10 @@ impl World {
             node,
             store: String::new(),
             aside: None,
+            budget: fencepost_wire::server::Budget::new(256 << 20),
+            dev: true,
         };
-        Self { routes: Routes::new(Arc::new(app)), dispatch, clock, out }
+        Self { routes: Routes::new(Arc::new(app), Listener::Only), dispatch, clock, out }
     }
 
     pub async fn ask(&self, method: Method, path: &str, token: &str, body: impl Into<Body>) -> Answer {

@@ -30,7 +30,7 @@ use super::{
     large::Large,
     order::Turn,
     patient::Patient,
-    replay,
+    replay, unbuffered,
     upstream::{self, Failed},
 };
 use crate::{
@@ -42,6 +42,7 @@ use crate::{
     },
     log::Level,
     problem::{Code, Problem},
+    server::{Charge, Standing},
 };
 
 /// The longest id of an effect that is taken from an answer.
@@ -66,8 +67,8 @@ pub(super) struct Flight {
 
 /// What came back.
 enum Got {
-    /// An outcome, whole.
-    Whole(Parts, Bytes),
+    /// An outcome, whole, with the charge for its bytes.
+    Whole(Parts, Bytes, Charge),
     /// An outcome too large to keep: what was read of it, and the rest.
     Large(Parts, Bytes, Patient),
     /// An outcome whose body did not come to its end.
@@ -119,6 +120,7 @@ impl Flight {
         }
         // A stream of events has no end that anybody waits for.
         let max = if answer::endless(&parts.headers) { 0 } else { call.policy.gateway.answer_bytes_max };
+        let mut charge = call.app.budget.charge(Standing::Authenticated);
         let mut kept = Bytes::new();
         let mut more = BytesMut::new();
         while let Some(frame) = body.frame().await {
@@ -130,21 +132,23 @@ impl Flight {
             // Trailers are not part of what is kept.
             let Ok(data) = frame.into_data() else { continue };
             // The usual answer comes in one piece, which is never copied.
+            let has_room = charge.try_add(data.len()).is_ok();
             if kept.is_empty() {
                 kept = data;
             } else {
                 more.extend_from_slice(&data);
             }
-            if kept.len() + more.len() > max {
+            // Without room to keep it, an answer is told as one that is too large is: nothing waits, and nothing runs again.
+            if !has_room || kept.len() + more.len() > max {
                 return Ok(Got::Large(parts, join(kept, more), body));
             }
         }
-        Ok(Got::Whole(parts, join(kept, more)))
+        Ok(Got::Whole(parts, join(kept, more), charge))
     }
 
     async fn settle(&self, got: Got) -> Result<Response, Problem> {
         match got {
-            Got::Whole(parts, body) => {
+            Got::Whole(parts, body, _charge) => {
                 let effect_id = effect_id(&self.entry, &parts, &body);
                 let kept = Answer::new(parts.status, &parts.headers, Some(body.clone()));
                 let ends = self.seal(effect_id, kept.encode()).await?;
@@ -158,7 +162,7 @@ impl Flight {
                 let (target, token) = (self.claim.target(), self.claim.token());
                 let large = Large { call: &self.call, target, token, rest, patience: self.entry.timeout };
                 let body = large.stream(first);
-                Ok(fenced(parts.status, parts.headers, Some(ends), body))
+                Ok(unbuffered(fenced(parts.status, parts.headers, Some(ends), body)))
             }
             // Where a failure frees the key, this one does not: the head said that it was done.
             Got::Torn(parts, failed) if !said_applied(&parts) && self.entry.route.on_error != OnError::Seal => {
@@ -177,7 +181,7 @@ impl Flight {
                 if meaning == Meaning::Release {
                     self.release().await;
                 }
-                Ok(fenced(parts.status, parts.headers, None, Body::new(body)))
+                Ok(unbuffered(fenced(parts.status, parts.headers, None, Body::new(body))))
             }
         }
     }

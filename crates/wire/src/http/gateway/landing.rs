@@ -1,10 +1,13 @@
-//! Lets an effect run in its client's own task, and goes on without the client when that goes away.
-//! Never drops an effect half done. Awaited by the gateway.
+//! Lets an effect run in its client's own task, and goes on without the client when that goes away; a request that only waits for
+//! another's outcome ends with its client. Never drops an effect half done. Awaited by the gateway.
 
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -18,12 +21,19 @@ type Effect = Pin<Box<dyn Future<Output = Result<Response, Problem>> + Send>>;
 /// wake-up each, for the few clients that go away.
 pub(super) struct Landing {
     effect: Option<Effect>,
+    /// Nothing was granted yet, and nothing is being asked.
+    is_waiting: Arc<AtomicBool>,
     app: Arc<App>,
 }
 
 impl Landing {
-    pub(super) fn new(effect: impl Future<Output = Result<Response, Problem>> + Send + 'static, app: Arc<App>) -> Self {
-        Self { effect: Some(Box::pin(effect)), app }
+    /// `effect` gets a flag, which it keeps true while it may be dropped.
+    pub(super) fn new<F>(effect: impl FnOnce(Arc<AtomicBool>) -> F, app: Arc<App>) -> Self
+    where
+        F: Future<Output = Result<Response, Problem>> + Send + 'static,
+    {
+        let is_waiting = Arc::new(AtomicBool::new(false));
+        Self { effect: Some(Box::pin(effect(is_waiting.clone()))), is_waiting, app }
     }
 }
 
@@ -42,7 +52,7 @@ impl Future for Landing {
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        if let Some(effect) = self.effect.take() {
+        if let Some(effect) = self.effect.take().filter(|_| !self.is_waiting.load(Ordering::Acquire)) {
             self.app.gateway.go_on(effect);
         }
     }

@@ -15,7 +15,7 @@ mod table;
 mod upstream;
 
 use std::{
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -60,6 +60,7 @@ use super::{
 };
 use crate::{
     problem::{Code, Problem},
+    server::{Standing, Unbuffered},
     trace::TraceId,
 };
 
@@ -164,8 +165,11 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
                     Some(signer) => signer.clone(),
                     None => call::caller(&app, &parts)?,
                 };
-                let body = call::read(&policy, &parts, body).await?;
-                let call = Call { app, policy, caller, trace, parts, body };
+                // A signature is checked over the whole body: until then its sender is unknown.
+                let standing = entry.signer.as_ref().map_or(Standing::Authenticated, |_| Standing::Unauthenticated);
+                let mut charge = app.budget.charge(standing);
+                let body = call::read(&policy, &parts, body, &mut charge).await?;
+                let call = Call { app, policy, caller, trace, parts, body, charge };
                 write(call, entry, &bound).await
             }
         }
@@ -198,7 +202,14 @@ async fn pass(app: &App, entry: &Entry, trace: &TraceId, mut parts: Parts, body:
     let request = upstream::request(parts.method, uri, headers, body);
     let answer = app.gateway.upstreams.send(entry, request, entry.timeout).await;
     let (parts, body) = answer.map_err(|failed| unanswered(&failed))?.into_parts();
-    Ok(fenced(parts.status, parts.headers, None, Body::new(Patient::new(body, entry.timeout, Some(place)))))
+    let body = Body::new(Patient::new(body, entry.timeout, Some(place)));
+    Ok(unbuffered(fenced(parts.status, parts.headers, None, body)))
+}
+
+/// An answer that passes as it comes, and is never in memory as a whole.
+fn unbuffered(mut response: Response) -> Response {
+    response.extensions_mut().insert(Unbuffered);
+    response
 }
 
 fn unanswered(failed: &upstream::Failed) -> Problem {
@@ -213,15 +224,22 @@ fn unanswered(failed: &upstream::Failed) -> Problem {
 }
 
 /// A write is fenced.
-async fn write(call: Call, entry: &Arc<Entry>, bound: &[(&str, &str)]) -> Result<Response, Problem> {
+async fn write(mut call: Call, entry: &Arc<Entry>, bound: &[(&str, &str)]) -> Result<Response, Problem> {
     admit(&call, entry)?;
+    call.charge.authenticated();
     let (claim, turn) = claim(&call, entry, bound).await?;
     let app = call.app.clone();
     // A client that goes away must leave neither a claim without its effect nor an effect without its seal.
-    Landing::new(act(call, entry.clone(), claim, turn), app).await
+    Landing::new(|is_waiting| act(call, entry.clone(), claim, turn, is_waiting), app).await
 }
 
-async fn act(call: Call, entry: Arc<Entry>, claim: command::Claim, turn: Option<Turn>) -> Result<Response, Problem> {
+async fn act(
+    call: Call,
+    entry: Arc<Entry>,
+    claim: command::Claim,
+    turn: Option<Turn>,
+    is_waiting: Arc<AtomicBool>,
+) -> Result<Response, Problem> {
     let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
     let wait = wait(&call);
     let engine = call.app.fencepost.engine();
@@ -230,7 +248,7 @@ async fn act(call: Call, entry: Arc<Entry>, claim: command::Claim, turn: Option<
     if call.app.gateway.sky.known(&target.key) == Some(Known::Done) {
         return Err(flight::unconfirmed());
     }
-    let reply = engine.claim(Command::Claim(claim), wait).await?;
+    let reply = engine.claim_flagged(Command::Claim(claim), wait, &is_waiting).await?;
     let effect_id = match &reply {
         Reply::Duplicate { fence, .. } => match &fence.state {
             fence::State::Sealed { receipt, .. } => Some(receipt.effect_id.as_str()),
@@ -279,12 +297,7 @@ fn admit(call: &Call, entry: &Entry) -> Result<(), Problem> {
         }
         None => required(&call.policy.require_headers, headers)?,
     }
-    // What cannot be read cannot be compared, and a few bytes may stand for gigabytes.
-    let coded = headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| coding != "identity");
-    if coded {
-        return Err(Problem::new(Code::CodedBody, "send the body without a Content-Encoding"));
-    }
-    Ok(())
+    call::refuse_coded(headers)
 }
 
 fn required(names: &[String], headers: &HeaderMap) -> Result<(), Problem> {

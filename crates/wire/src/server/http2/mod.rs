@@ -73,7 +73,7 @@ where
                     Step::Refuse { refusal }
                 }
             };
-            let answer = Answer { step, flight: Some(flight), after };
+            let answer = Answer { step, flight: Some(flight), after, budget: limits.budget.clone() };
             async move {
                 let Ok(response) = answer.await;
                 Ok::<_, Infallible>(Paced::response(response, link, is_head))

@@ -16,10 +16,17 @@ use super::super::reply::Reply;
 /// What HTTP/2 allows every frame to be. A larger piece would lie in hyper's buffers, where no time runs.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 
+/// The end of an answer up to this size leaves with its last bytes. The end of a larger one leaves once its last piece has:
+/// until then the stream is watched, since that piece keeps all of the answer in memory.
+const UNWATCHED_BYTES_MAX: u64 = 1024;
+
 pub(super) struct Paced<B> {
     // None: a head without a body.
     reply: Option<Reply<B>>,
     rest: Bytes,
+    is_small: bool,
+    // The last piece is on its way, and tells when it has left.
+    is_last_given: bool,
     link: Arc<Link>,
 }
 
@@ -36,8 +43,10 @@ impl<B: Body<Data = Bytes> + Unpin> Paced<B> {
             response.headers_mut().insert(header::CONTENT_LENGTH, bytes.into());
         }
         response.map(|reply| {
-            let paced = Paced { reply: (!is_head && !is_bare).then_some(reply), rest: Bytes::new(), link };
-            if paced.is_end_stream() {
+            let is_small = reply.size_hint().exact().is_some_and(|bytes| bytes <= UNWATCHED_BYTES_MAX);
+            let reply = (!is_head && !is_bare).then_some(reply);
+            let paced = Paced { reply, rest: Bytes::new(), is_small, is_last_given: false, link };
+            if paced.is_over() {
                 paced.set_whole();
             }
             paced
@@ -45,15 +54,40 @@ impl<B: Body<Data = Bytes> + Unpin> Paced<B> {
     }
 }
 
-impl<B: Body<Data = Bytes>> Paced<B> {
+impl<B: Body<Data = Bytes> + Unpin> Paced<B> {
     fn last(&self, last: Option<Result<Frame<Bytes>, B::Error>>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         self.set_whole();
         Poll::Ready(last)
     }
 
+    /// Everything was handed over.
+    fn is_over(&self) -> bool {
+        self.rest.is_empty() && self.reply.as_ref().is_none_or(Body::is_end_stream)
+    }
+
     fn set_whole(&self) {
         if let Some(stream) = self.link.stream() {
             stream.set_whole();
+        }
+    }
+}
+
+/// Tells its stream when hyper has written it, or has dropped it with the stream.
+struct LastPiece {
+    data: Bytes,
+    link: Arc<Link>,
+}
+
+impl AsRef<[u8]> for LastPiece {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl Drop for LastPiece {
+    fn drop(&mut self) {
+        if let Some(stream) = self.link.stream() {
+            stream.set_last_left();
         }
     }
 }
@@ -64,6 +98,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let me = &mut *self;
+        if me.is_last_given {
+            let left = me.link.stream().map_or(Poll::Ready(()), |stream| stream.poll_last_left(cx));
+            return left.map(|()| None);
+        }
         if let Some(stream) = me.link.stream() {
             stream.take_all();
         }
@@ -78,18 +116,22 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
                 None => return me.last(None),
             }
         }
-        let piece = me.rest.split_to(me.rest.len().min(PIECE_BYTES_MAX));
+        let mut piece = me.rest.split_to(me.rest.len().min(PIECE_BYTES_MAX));
         if let Some(stream) = me.link.stream() {
             stream.give(piece.len());
         }
-        if me.is_end_stream() {
+        if me.is_over() {
             me.set_whole();
+            if !me.is_small {
+                me.is_last_given = true;
+                piece = Bytes::from_owner(LastPiece { data: piece, link: me.link.clone() });
+            }
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.reply.as_ref().is_none_or(Body::is_end_stream)
+        self.is_over() && (self.is_small || self.reply.is_none())
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use futures::task::AtomicWaker;
 use hyper::rt::Executor;
 use pin_project_lite::pin_project;
 
@@ -23,6 +24,8 @@ pub(in super::super) struct Stream {
     // Bytes handed to hyper, and those of them that it has sent on.
     given: AtomicU64,
     taken: AtomicU64,
+    last_left: AtomicBool,
+    last_waker: AtomicWaker,
     is_whole: AtomicBool,
 }
 
@@ -34,6 +37,22 @@ impl Stream {
     /// hyper asks for more only once it is rid of what it had.
     pub(super) fn take_all(&self) {
         self.taken.store(self.given.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// The last piece has left our memory.
+    pub(super) fn set_last_left(&self) {
+        self.last_left.store(true, Ordering::Release);
+        self.last_waker.wake();
+    }
+
+    /// Ready once the last piece has left our memory.
+    pub(super) fn poll_last_left(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.last_waker.register(cx.waker());
+        if !self.last_left.load(Ordering::Acquire) {
+            return Poll::Pending;
+        }
+        self.take_all();
+        Poll::Ready(())
     }
 
     pub(super) fn set_whole(&self) {
@@ -70,6 +89,8 @@ impl Streams {
             tally: self.tally.clone(),
             given: AtomicU64::new(0),
             taken: AtomicU64::new(0),
+            last_left: AtomicBool::new(false),
+            last_waker: AtomicWaker::new(),
             is_whole: AtomicBool::new(false),
         };
         let link = Arc::new(Link::of(stream));

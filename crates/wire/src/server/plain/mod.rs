@@ -189,6 +189,8 @@ where
     }
 
     async fn send(&mut self, response: Response<B>) -> io::Result<Then> {
+        // Held until the last byte is written.
+        let _charge = self.limits.budget.answer(&response);
         let (parts, mut body) = response.into_parts();
         let mut piece = std::mem::take(&mut self.output);
         piece.clear();

@@ -45,6 +45,7 @@ pub(super) fn read(bytes: &Bytes, limits: &Limits) -> Result<(Request<Body>, usi
     let uri = Uri::from_maybe_shared(bytes.slice_ref(head.target.as_bytes()))?;
     if method == Method::HEAD
         || !(limits.is_plain)(&method, uri.path())
+        || !limits.budget.has_room()
         || body_len > (limits.body_bytes_max_for)(&method, &uri, limits.body_bytes_max)
     {
         return Err(Not::Plain);

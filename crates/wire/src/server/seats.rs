@@ -1,0 +1,131 @@
+//! Counts connections: all together, and those of one client address. Past a bound a connection gets a seat in the reserve,
+//! in which only probes are answered, so that a server with no free connection can still say how it does.
+//! Never waits, and never keeps an address that has no connection. Used by the accept loop.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
+
+/// Every connection that is served in full.
+pub(super) struct Seats {
+    free: Arc<Semaphore>,
+    total: u32,
+    per_client_max: usize,
+    taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+/// One connection's seat; free again when dropped.
+pub(super) struct Seat {
+    client: IpAddr,
+    taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Seats {
+    pub(super) fn new(total: usize, per_client_max: usize) -> Self {
+        let total = u32::try_from(total).unwrap_or(u32::MAX);
+        Self { free: Arc::new(Semaphore::new(total as usize)), total, per_client_max, taken: Arc::default() }
+    }
+
+    /// A seat for a connection from `addr`, unless there is none, or its client has as many as one may.
+    pub(super) fn take(&self, addr: IpAddr) -> Option<Seat> {
+        let client = client(addr);
+        let permit = self.free.clone().try_acquire_owned().ok()?;
+        let mut taken = lock(&self.taken);
+        let count = taken.entry(client).or_default();
+        if *count >= self.per_client_max {
+            return None;
+        }
+        *count += 1;
+        Some(Seat { client, taken: self.taken.clone(), _permit: permit })
+    }
+
+    /// Ends when no seat is taken any more.
+    pub(super) async fn all_free(&self) {
+        let _ = self.free.acquire_many(self.total).await;
+    }
+
+    pub(super) fn len_taken(&self) -> usize {
+        self.total as usize - self.free.available_permits()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = lock(&self.taken);
+        if let Some(count) = taken.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// Whoever has an IPv6 address has a whole /64 of them.
+fn client(addr: IpAddr) -> IpAddr {
+    match addr.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
+        v4 => v4,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Connections that are served probes only. A new one ends the oldest: a client that says nothing cannot keep others out.
+pub(super) struct Reserve {
+    max: usize,
+    seated: Mutex<VecDeque<AbortHandle>>,
+}
+
+impl Reserve {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, seated: Mutex::default() }
+    }
+
+    pub(super) fn seat(&self, connection: AbortHandle) {
+        let mut seated = lock(&self.seated);
+        seated.retain(|connection| !connection.is_finished());
+        seated.push_back(connection);
+        if seated.len() > self.max
+            && let Some(oldest) = seated.pop_front()
+        {
+            oldest.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_gets_its_share_and_a_freed_seat_can_be_taken_again() {
+        let seats = Seats::new(4, 2);
+        let [a, b] = ["10.0.0.1", "::ffff:10.0.0.2"].map(|addr| addr.parse().unwrap());
+        let (first, _second) = (seats.take(a).unwrap(), seats.take(a).unwrap());
+        assert!(seats.take(a).is_none());
+        assert_eq!(seats.len_taken(), 2, "a refusal takes no seat");
+        let others = [seats.take(b).unwrap(), seats.take("10.0.0.2".parse().unwrap()).unwrap()];
+        assert!(seats.take("10.0.0.3".parse().unwrap()).is_none(), "all are taken");
+        drop(first);
+        assert!(seats.take(b).is_none(), "an IPv4 address is one client in both spellings");
+        let _third = seats.take(a).unwrap();
+        drop(others);
+        assert!(!lock(&seats.taken).contains_key(&"10.0.0.2".parse::<IpAddr>().unwrap()));
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_are_one_client() {
+        let seats = Seats::new(4, 1);
+        let _first = seats.take("2001:db8:1:2:3::1".parse().unwrap()).unwrap();
+        assert!(seats.take("2001:db8:1:2:ffff::9".parse().unwrap()).is_none());
+        assert!(seats.take("2001:db8:1:3::1".parse().unwrap()).is_some());
+    }
+}
