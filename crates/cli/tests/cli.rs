@@ -15,6 +15,7 @@ mod cli {
     mod credentials;
     mod disk;
     mod dispatch;
+    mod exhaustion;
     mod failed_sync;
     mod full_disk;
     mod gateway;
@@ -23,6 +24,7 @@ mod cli {
     mod kafka;
     mod lanes;
     mod ledger;
+    mod listeners;
     mod lookup;
     mod moving;
     mod nodes;

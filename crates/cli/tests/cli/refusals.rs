@@ -180,3 +180,15 @@ fn every_code_that_the_contract_names_has_a_status() {
         assert!(codes.contains(&Value::from(code)), "{code}");
     }
 }
+
+#[test]
+fn compressed_body_on_our_own_paths_is_415_and_touches_nothing() {
+    let server = dev();
+    let mut acme = server.acme();
+    for coding in ["gzip", "br", "identity, gzip", "x"] {
+        let headers = format!("{ACME}{JSON}content-encoding: {coding}\r\n");
+        send(&mut acme, "POST", "/v1/fences/claim", &headers, CLAIM).problem(415, "coded-body");
+    }
+    let headers = format!("{ACME}{JSON}content-encoding: identity\r\n");
+    send(&mut acme, "POST", "/v1/fences/claim", &headers, CLAIM).ok(201);
+}

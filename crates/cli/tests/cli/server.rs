@@ -206,6 +206,17 @@ impl Server {
         until(line, || anybody.get("/metrics").text().contains(line).then_some(()));
     }
 
+    /// The address of the operators' listener, which it tells after its own.
+    pub fn admin_address(&mut self) -> SocketAddr {
+        let words = self.words.get_mut().unwrap();
+        loop {
+            let line = words.recv_timeout(PATIENCE).unwrap();
+            if let Some((_, address)) = line.split_once("admin on http://") {
+                return address.trim().parse().unwrap();
+            }
+        }
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::{
     World,
-    caller::{Ask, post, read},
+    caller::{Ask, ask, post, read},
     replayed, started, until,
     upstream::{Say, said},
 };
@@ -63,6 +63,48 @@ fn a_client_that_goes_at_any_moment_leaves_no_claim_without_its_effect() {
     let heard = world.upstream.heard();
     assert!(heard.iter().all(|heard| heard.attempt() == 1));
     assert_eq!(heard.len(), 200, "each once");
+}
+
+#[test]
+fn client_that_leaves_while_it_waits_frees_its_seat_and_its_bytes_and_never_goes_upstream() {
+    let world = World::new(&super::CHARGES.replace("500ms", "2s"));
+    // The first one's outcome stays unknown: its lease runs out, and the next in line would go upstream.
+    world.upstream.say(Say::Last(Vec::new()));
+    let body = format!("{{\"pad\":\"{}\"}}", "x".repeat(1 << 20));
+    let charge = post("/charges").key("k").json(&body);
+    world.send(&charge).problem(502, "upstream-failed");
+    let waiters: Vec<_> =
+        (0..20).map(|_| charge.clone().header("prefer: wait=50").begin(world.address())).collect();
+    world.server.until_waiting(20);
+    drop(waiters);
+    world.server.until_waiting(0);
+    let figures = world.server.client("").get("/metrics").text();
+    assert!(figures.contains("fencepost_buffered_bytes 0\n"), "{figures}");
+    // One that stays gets its turn when the lease is over; those who left never did.
+    world.upstream.say(said(201, "", "done"));
+    assert_eq!(world.send(&charge.header("prefer: wait=50")).status, 201);
+    assert_eq!(world.upstream.count(), 2);
+}
+
+#[test]
+fn tenant_with_all_its_waiting_seats_taken_leaves_others_theirs() {
+    let limits = "server: { limits: { waiters_per_tenant_max: 2 } }\n";
+    let world = World::new(&format!("{limits}{}", super::CHARGES));
+    held(&world);
+    let waiting = |tenant: &str| {
+        ask("POST", "/charges").header(&format!("authorization: Bearer {tenant}")).key("k").json("{}")
+    };
+    let _first = waiting("dev-partner").begin(world.address());
+    let _other = waiting("dev-partner-2").begin(world.address());
+    world.upstream.until(2);
+    let patient = |tenant: &str| waiting(tenant).header("prefer: wait=50");
+    let _waiters: Vec<_> = (0..2).map(|_| patient("dev-partner").begin(world.address())).collect();
+    world.server.until_waiting(2);
+    world.send(&patient("dev-partner")).problem(409, "in-flight");
+    let mut other = patient("dev-partner-2").begin(world.address());
+    world.server.until_waiting(3);
+    world.upstream.release();
+    assert!(replayed(&read(&mut other).unwrap()));
 }
 
 #[test]
