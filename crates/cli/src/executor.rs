@@ -70,8 +70,9 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let engine = once.engine().downgrade();
     let now_ms = move || engine.upgrade().map_or(0, |engine| engine.now().0);
     let receiver = Receiver::new(once.clone(), secrets);
-    let front = Front::new(receiver, handler, log.clone(), now_ms);
-    server::serve(listener, router(front.clone()), Limits::default(), None, Vec::new(), shutdown).await;
+    let limits = Limits { is_probe: |_, path| path == "/healthz", ..Limits::default() };
+    let front = Front::new(receiver, handler, log.clone(), now_ms, limits.budget.clone());
+    server::serve(listener, router(front.clone()), limits, None, Vec::new(), shutdown).await;
     front.rest().await;
     once.close().await;
     log.flush();

@@ -173,7 +173,12 @@ impl Default for Metrics {
             buffered.clone(),
         );
         let buffered_max = Gauge::default();
-        registry.register_with_unit("buffered_max", "server.limits.buffered_bytes_max", Unit::Bytes, buffered_max.clone());
+        registry.register_with_unit(
+            "buffered_max",
+            "server.limits.buffered_bytes_max",
+            Unit::Bytes,
+            buffered_max.clone(),
+        );
         let buffer_refusals = Counter::default();
         registry.register(
             "buffer_refusals",

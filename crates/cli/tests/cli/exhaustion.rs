@@ -60,7 +60,9 @@ routes:
             stream
         })
         .collect();
-    until("all but the share were refused", || (figure(&server, "fencepost_buffer_refusals_total") >= 38).then_some(()));
+    until("all but the share were refused", || {
+        (figure(&server, "fencepost_buffer_refusals_total") >= 38).then_some(())
+    });
     assert!(figure(&server, "fencepost_buffered_bytes") <= 8 * MIB as u64);
     let refused = senders.iter_mut().map(heard).filter(|heard| heard.contains("\"buffers-full\"")).count();
     assert!(refused >= 30, "{refused} of 40 were told");

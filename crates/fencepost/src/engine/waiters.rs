@@ -36,7 +36,13 @@ struct Seats {
 
 impl Waiters {
     pub(super) fn new(max: usize, per_tenant_max: usize) -> Self {
-        Self { seats: Mutex::default(), taken: AtomicUsize::new(0), max, per_tenant_max, closed: AtomicBool::new(false) }
+        Self {
+            seats: Mutex::default(),
+            taken: AtomicUsize::new(0),
+            max,
+            per_tenant_max,
+            closed: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn len(&self) -> usize {

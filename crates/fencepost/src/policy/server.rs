@@ -205,7 +205,8 @@ fn buffered(reader: &mut Reader, fields: &Fields<'_>, request_bytes_max: Option<
     let bytes = bytes(reader, fields, "buffered_bytes_max")?;
     let least = request_bytes_max.unwrap_or(0).saturating_mul(BUFFERED_REQUESTS_MIN);
     if bytes < least {
-        let message = format!("`buffered_bytes_max` is {bytes} bytes, less than {BUFFERED_REQUESTS_MIN} of the largest requests");
+        let message =
+            format!("`buffered_bytes_max` is {bytes} bytes, less than {BUFFERED_REQUESTS_MIN} of the largest requests");
         let fix = format!("write at least {least}, or lower `request_bytes_max`");
         reader.error(fields.mark_of("buffered_bytes_max"), "limits", message, fix);
         return None;

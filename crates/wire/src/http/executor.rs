@@ -18,6 +18,7 @@ use fencepost::{
 };
 use fencepost_kernel::json;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_body::Body as _;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
@@ -25,7 +26,10 @@ use hyper_util::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::log::{Level, Log};
+use crate::{
+    log::{Level, Log},
+    server::{Budget, Standing},
+};
 
 /// The largest envelope, and the largest answer of a handler.
 const BODY_BYTES_MAX: usize = ENVELOPE_BYTES_MAX;
@@ -91,17 +95,19 @@ pub struct Front {
     now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Deliveries, each a task of its own: a planner that goes away must not leave one half done and unsealed.
     deliveries: TaskTracker,
+    budget: Arc<Budget>,
 }
 
 impl Front {
-    /// A front that verifies and fences by `receiver`; `now_ms` is the time for the log.
+    /// A front that verifies and fences by `receiver`; `now_ms` is the time for the log, `budget` bounds the bodies in memory.
     pub fn new(
         receiver: Receiver,
         handler: Handler,
         log: Log,
         now_ms: impl Fn() -> u64 + Send + Sync + 'static,
+        budget: Arc<Budget>,
     ) -> Arc<Self> {
-        Arc::new(Self { receiver, handler, log, now_ms: Box::new(now_ms), deliveries: TaskTracker::new() })
+        Arc::new(Self { receiver, handler, log, now_ms: Box::new(now_ms), deliveries: TaskTracker::new(), budget })
     }
 
     /// Waits until every delivery has its outcome; the leases of those that the handler does not end in time run out.
@@ -118,6 +124,12 @@ pub fn router(front: Arc<Front>) -> Router {
 
 async fn dispatch(State(front): State<Arc<Front>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    // What it says that it will send, since its signature can be checked only over all of it.
+    let announced = body.size_hint().upper().map_or(BODY_BYTES_MAX, |bytes| bytes.min(BODY_BYTES_MAX as u64) as usize);
+    let mut charge = front.budget.charge(Standing::Unauthenticated);
+    if charge.try_add(announced).is_err() {
+        return respond(StatusCode::SERVICE_UNAVAILABLE, r#"{"accepted":false,"code":"buffers-full"}"#.to_owned());
+    }
     let Ok(body) = Limited::new(body, BODY_BYTES_MAX).collect().await else {
         return respond(StatusCode::PAYLOAD_TOO_LARGE, r#"{"accepted":false,"code":"too-large"}"#.to_owned());
     };

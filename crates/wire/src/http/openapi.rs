@@ -40,8 +40,9 @@ struct Operation {
     parameters: &'static [(&'static str, &'static str, &'static str)],
 }
 
-const GUARDED: &[Code] = &[Code::Malformed, Code::Unauthorized, Code::Forbidden, Code::StoreUnavailable];
-const WRITE: &[Code] = &[Code::StoreUnsupported, Code::TooLarge, Code::NotJson, Code::Timeout];
+const GUARDED: &[Code] =
+    &[Code::Malformed, Code::Unauthorized, Code::Forbidden, Code::StoreUnavailable, Code::BuffersFull];
+const WRITE: &[Code] = &[Code::StoreUnsupported, Code::TooLarge, Code::NotJson, Code::CodedBody, Code::Timeout];
 /// What a request that names a fence may hear beside that.
 const KEYED: &[Code] = &[Code::WrongKey, Code::UnknownScope];
 
@@ -205,11 +206,13 @@ const OPERATIONS: &[Operation] = &[
     },
 ];
 
-const OPEN: &[(&str, &str)] = &[
-    ("/healthz", "The process serves requests"),
-    ("/readyz", "The store acknowledges"),
-    ("/metrics", "OpenMetrics text for Prometheus"),
-    ("/openapi.json", "This document"),
+/// Paths without a schema, and what they may refuse. One that refuses unknown clients does so where operators have no listener of
+/// their own.
+const OPEN: &[(&str, &str, &[Code])] = &[
+    ("/healthz", "The process serves requests", &[]),
+    ("/readyz", "The store acknowledges", &[Code::StoreUnavailable]),
+    ("/metrics", "OpenMetrics text for Prometheus", &[Code::Unauthorized, Code::Forbidden]),
+    ("/openapi.json", "This document", &[]),
 ];
 
 fn operations() -> impl Iterator<Item = &'static Operation> {
@@ -219,7 +222,7 @@ fn operations() -> impl Iterator<Item = &'static Operation> {
 /// The paths that the document names, with their methods.
 pub fn paths() -> Vec<(&'static str, &'static str)> {
     let guarded = operations().map(|operation| (operation.method, operation.path));
-    guarded.chain(OPEN.iter().map(|(path, _)| ("get", *path))).collect()
+    guarded.chain(OPEN.iter().map(|(path, ..)| ("get", *path))).collect()
 }
 
 fn document() -> Value {
@@ -228,10 +231,13 @@ fn document() -> Value {
         let entry = paths.entry(operation.path).or_insert_with(|| json!({}));
         entry[operation.method] = said(operation);
     }
-    for (path, summary) in OPEN {
+    for (path, summary, refusals) in OPEN {
+        let mut responses = Map::from_iter([("200".to_owned(), json!({"description": summary}))]);
+        refused(&mut responses, refusals.iter());
+        let security = if refusals.contains(&Code::Unauthorized) { json!([{"bearer": []}, {}]) } else { json!([]) };
         paths.insert(
             (*path).to_owned(),
-            json!({"get": {"summary": summary, "security": [], "responses": {"200": {"description": summary}}}}),
+            json!({"get": {"summary": summary, "security": security, "responses": responses}}),
         );
     }
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.parts().1).collect();
@@ -262,15 +268,7 @@ fn said(operation: &Operation) -> Value {
         Some(_) if wes::OPERATIONS.iter().any(|other| other.path == operation.path) => (none, WRITE),
         Some(_) => (KEYED, WRITE),
     };
-    for code in GUARDED.iter().chain(keyed).chain(write).chain(operation.refusals) {
-        let (status, name, title) = code.parts();
-        let entry = responses.entry(status.to_string()).or_insert_with(|| {
-            json!({"description": "", "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}})
-        });
-        let known = entry["description"].as_str().unwrap_or_default();
-        let separator = if known.is_empty() { "" } else { "; " };
-        entry["description"] = json!(format!("{known}{separator}{name}: {title}"));
-    }
+    refused(&mut responses, GUARDED.iter().chain(keyed).chain(write).chain(operation.refusals));
     let parameters: Vec<Value> = operation
         .parameters
         .iter()
@@ -287,4 +285,16 @@ fn said(operation: &Operation) -> Value {
         said["requestBody"] = json!({"required": !OPTIONAL.contains(&request), "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{request}")}}}});
     }
     said
+}
+
+fn refused<'c>(responses: &mut Map<String, Value>, codes: impl Iterator<Item = &'c Code>) {
+    for code in codes {
+        let (status, name, title) = code.parts();
+        let entry = responses.entry(status.to_string()).or_insert_with(|| {
+            json!({"description": "", "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}})
+        });
+        let known = entry["description"].as_str().unwrap_or_default();
+        let separator = if known.is_empty() { "" } else { "; " };
+        entry["description"] = json!(format!("{known}{separator}{name}: {title}"));
+    }
 }

@@ -90,7 +90,12 @@ impl After {
         self.uri.as_ref().map_or("", Uri::path)
     }
 
-    fn finish<B: http_body::Body>(&self, mut response: Response<B>, budget: &Arc<Budget>, flight: Flight) -> Response<Reply<B>> {
+    fn finish<B: http_body::Body>(
+        &self,
+        mut response: Response<B>,
+        budget: &Arc<Budget>,
+        flight: Flight,
+    ) -> Response<Reply<B>> {
         // A service that could not read the body cannot know why as well as we do.
         if self.has_body
             && (response.status().is_client_error() || response.status().is_server_error())

@@ -19,12 +19,8 @@ const PROBE: &str = "GET /probe HTTP/1.1\r\nHost: a\r\n\r\n";
 /// Room for one large answer beside which no request begins.
 fn tight(write_wait_ms_max: u64) -> (Limits, Arc<Budget>) {
     let budget = Budget::new(LARGE + 1024);
-    let limits = Limits {
-        write_wait_ms_max,
-        budget: budget.clone(),
-        is_probe: |_, path| path == "/probe",
-        ..Limits::default()
-    };
+    let limits =
+        Limits { write_wait_ms_max, budget: budget.clone(), is_probe: |_, path| path == "/probe", ..Limits::default() };
     (limits, budget)
 }
 

@@ -23,6 +23,7 @@ use fencepost::{
 use fencepost_wire::{
     http::executor::{Front, Handler, router},
     log::{Level, Log},
+    server::{Budget, Standing},
 };
 use http::Request;
 use tokio::{
@@ -92,11 +93,32 @@ async fn a_handler_that_never_ends_its_answer_holds_nothing_up() {
     let secret = || Secret::new(b"hush").unwrap();
     let receiver = Receiver::new(once.await.unwrap(), vec![secret()]);
     let handler = Handler::new(&url, Duration::from_millis(500)).unwrap();
-    let front = Front::new(receiver, handler, Log::new(Level::Error, io::sink()), || 0);
+    let front = Front::new(receiver, handler, Log::new(Level::Error, io::sink()), || 0, Budget::new(1 << 20));
     let body = event("cid-1", "WH-1").to_string();
     let request = Request::post("/webhooks/dispatch").header("x-fgai-signature", fgai(&secret(), body.as_bytes()));
     let answer = router(front).call(request.body(Body::from(body)).unwrap());
     // It said that it has done it: that it never said more does not undo it.
     let answer = tokio::time::timeout(Duration::from_secs(20), answer).await.expect("it waits for ever").unwrap();
     assert_eq!(answer.status(), 200);
+}
+
+#[tokio::test]
+async fn delivery_is_not_read_while_bodies_of_unknown_senders_fill_their_share() {
+    let (store, clock) = (Arc::new(Memory::default()), Arc::new(SystemClock::default()));
+    let once = Fencepost::over(store, clock, Policy::builtin(), Limits::default(), Box::new(()), None);
+    let receiver = Receiver::new(once.await.unwrap(), vec![Secret::new(b"hush").unwrap()]);
+    let handler = Handler::new("http://127.0.0.1:9/work", Duration::from_millis(500)).unwrap();
+    let budget = Budget::new(1 << 20);
+    let front = Front::new(receiver, handler, Log::new(Level::Error, io::sink()), || 0, budget.clone());
+    let ask = || {
+        let request = Request::post("/webhooks/dispatch").header("x-fgai-signature", "sha256=00");
+        router(front.clone()).call(request.body(Body::from(event("cid-1", "WH-1").to_string())).unwrap())
+    };
+    let mut others = budget.charge(Standing::Unauthenticated);
+    others.try_add(1 << 17).unwrap();
+    let full = ask().await.unwrap();
+    assert_eq!((full.status().as_u16(), full.headers()["retry-after"].as_bytes()), (503, &b"5"[..]));
+    drop(others);
+    assert_eq!(ask().await.unwrap().status(), 401, "its signature is looked at");
+    assert_eq!(budget.held(), 0);
 }

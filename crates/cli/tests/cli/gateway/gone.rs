@@ -73,8 +73,7 @@ fn client_that_leaves_while_it_waits_frees_its_seat_and_its_bytes_and_never_goes
     let body = format!("{{\"pad\":\"{}\"}}", "x".repeat(1 << 20));
     let charge = post("/charges").key("k").json(&body);
     world.send(&charge).problem(502, "upstream-failed");
-    let waiters: Vec<_> =
-        (0..20).map(|_| charge.clone().header("prefer: wait=50").begin(world.address())).collect();
+    let waiters: Vec<_> = (0..20).map(|_| charge.clone().header("prefer: wait=50").begin(world.address())).collect();
     world.server.until_waiting(20);
     drop(waiters);
     world.server.until_waiting(0);
@@ -91,9 +90,8 @@ fn tenant_with_all_its_waiting_seats_taken_leaves_others_theirs() {
     let limits = "server: { limits: { waiters_per_tenant_max: 2 } }\n";
     let world = World::new(&format!("{limits}{}", super::CHARGES));
     held(&world);
-    let waiting = |tenant: &str| {
-        ask("POST", "/charges").header(&format!("authorization: Bearer {tenant}")).key("k").json("{}")
-    };
+    let waiting =
+        |tenant: &str| ask("POST", "/charges").header(&format!("authorization: Bearer {tenant}")).key("k").json("{}");
     let _first = waiting("dev-partner").begin(world.address());
     let _other = waiting("dev-partner-2").begin(world.address());
     world.upstream.until(2);
