@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::callers::{self, Callers};
 use super::pattern::{self, Pattern};
 use super::read::{Fields, Reader};
 use super::yaml::{Mark, Node};
@@ -50,6 +51,16 @@ pub enum Scheme {
     Fgai,
 }
 
+impl Scheme {
+    /// Whether the time is signed, so that a recorded delivery does not count for long.
+    pub fn is_timed(self) -> bool {
+        match self {
+            Self::Stripe | Self::StandardWebhooks => true,
+            Self::Github | Self::Fgai => false,
+        }
+    }
+}
+
 /// How an incoming webhook is verified.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verify {
@@ -94,6 +105,8 @@ pub struct Route {
     pub verify: Option<Verify>,
     /// What a failure of the upstream means.
     pub on_error: OnError,
+    /// Who may write through it, and whose answer it is.
+    pub callers: Callers,
     /// Whose keys they are, where no credential says; see [`Route::signer`].
     pub tenant: Option<String>,
     /// What events of one source are ordered by.
@@ -146,7 +159,7 @@ const NOT_ON_REPLAYS: [&str; 14] = [
     "fencepost-body",
 ];
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 15] = [
     "match",
     "upstream",
     "scope",
@@ -159,6 +172,9 @@ const KEYS: [&str; 12] = [
     "source",
     "effect_id",
     "timeout",
+    "roles",
+    "tenants",
+    "principal",
 ];
 
 /// Every route that can be understood, in the order of the file.
@@ -203,6 +219,7 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         reader.accept(node, "`effect_id`", parsed, "write header:NAME or body:/json/pointer, of the answer")
     });
     let timeout = fields.get("timeout").and_then(|node| reader.duration(node, "`timeout`"));
+    let callers = callers::read(reader, &fields);
     Some(Route {
         pattern: pattern?,
         upstream: upstream?,
@@ -211,6 +228,7 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         replay,
         verify,
         on_error: on_error.unwrap_or_default(),
+        callers,
         tenant,
         order,
         source,

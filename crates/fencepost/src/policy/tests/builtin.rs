@@ -32,6 +32,7 @@ fn every_scope_of_the_contracts_has_its_key() {
         ("AGENT_RUN", &["itemUrn", "runSeq"]),
         ("ALLOCATION_WAVE", &["caseUrn", "demandRequestUrn", "waveSeq"]),
         ("ANSWER_DIGEST", &["idempotency_key", "token"]),
+        ("SIGNED_DELIVERY", &["rule", "digest"]),
         ("API_WRITE", &["method", "path", "idempotency_key"]),
         ("BATCH_JOB", &["source_type", "source_id", "revision", "index_hash", "action"]),
         ("BOOKING", &["caseUrn", "waveUrn", "groupId"]),
