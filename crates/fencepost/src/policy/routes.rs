@@ -22,7 +22,7 @@ pub enum Origin {
     Body(String),
     /// `const:TEXT`, the same for every request: a provider's name.
     Const(String),
-    /// `request:method` or `request:path`, of the request line.
+    /// `request:method` or `request:path`, of the request line; `request:digest`, the SHA-256 of the body's bytes.
     Request(String),
 }
 
@@ -287,8 +287,7 @@ fn key(reader: &mut Reader, node: &Node) -> Option<Vec<(String, Origin, Mark)>> 
 
 fn from(reader: &mut Reader, node: &Node, what: &str) -> Option<Origin> {
     let parsed = parse_from(&reader.text(node, what)?);
-    let fix =
-        "write header:NAME, path:NAME, query:NAME, body:/json/pointer, const:TEXT, request:method or request:path";
+    let fix = "write header:NAME, path:NAME, query:NAME, body:/json/pointer, const:TEXT, request:method, request:path or request:digest";
     reader.accept(node, what, parsed, fix)
 }
 
@@ -309,7 +308,7 @@ fn parse_from(text: &str) -> Result<Origin, String> {
         ("body", "") => Err("a whole body is no field: name a place in it, such as body:/id".into()),
         ("body", pointer) => Ok(Origin::Body(pointer.into())),
         ("const", text) => Ok(Origin::Const(text.into())),
-        ("request", part @ ("method" | "path")) => Ok(Origin::Request(part.into())),
+        ("request", part @ ("method" | "path" | "digest")) => Ok(Origin::Request(part.into())),
         _ => Err(wrong()),
     }
 }

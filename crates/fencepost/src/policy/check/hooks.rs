@@ -80,10 +80,10 @@ fn unsigned(lints: &mut Lints<'_>, route: &Route, verify: &Verify) {
         };
         let message = format!("`{field}` comes from {place}, which the signature does not cover");
         let fix = if verify.scheme.is_timed() {
-            "take it from the body: whoever records a delivery can send it again under another key while its signed time \
+            "take it from the body, or use request:digest: whoever records a delivery can send it again under another key while its signed time \
              counts"
         } else {
-            "take it from the body: whoever records a delivery can send it again under another key; Fencepost refuses \
+            "take it from the body, or use request:digest: whoever records a delivery can send it again under another key; Fencepost refuses \
              that (409) for as long as the scope remembers, and not after"
         };
         lints.warning(mark, "unsigned-key", message, fix);

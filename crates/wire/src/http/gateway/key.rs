@@ -9,8 +9,12 @@ use fencepost::{
     idempotency_key,
     policy::{callers::Principal, routes::Origin},
 };
-use fencepost_kernel::json::{self, Node, Value};
+use fencepost_kernel::{
+    FenceKey,
+    json::{self, Node, Value},
+};
 use http::request::Parts;
+use sha2::{Digest, Sha256};
 
 use super::{Entry, spelling};
 use crate::{
@@ -26,6 +30,7 @@ pub(super) struct Places<'r> {
     pub(super) parts: &'r Parts,
     /// What the names of the path stand for, as written.
     pub(super) bound: &'r [(&'r str, &'r str)],
+    pub(super) body: &'r [u8],
     /// The body, where it is JSON.
     pub(super) document: Option<&'r Node<'r>>,
 }
@@ -55,6 +60,7 @@ impl Places<'_> {
             },
             Origin::Const(text) => Some(text.clone()),
             Origin::Request(part) if part == "method" => Some(self.parts.method.as_str().to_owned()),
+            Origin::Request(part) if part == "digest" => Some(FenceKey(Sha256::digest(self.body).into()).to_string()),
             Origin::Request(_) => Some(self.path(field)?),
         };
         let value = value.ok_or_else(|| missing(field, origin))?;

@@ -308,7 +308,7 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(co
     })?;
     let json = call.says_json() || entry.reads_json;
     let document = (json && !call.body.is_empty()).then(|| call.json()).transpose()?;
-    let places = Places { parts: &call.parts, bound, document: document.as_ref() };
+    let places = Places { parts: &call.parts, bound, body: &call.body, document: document.as_ref() };
     // One that is there must be one, also where the key comes from elsewhere.
     places.idempotency_key()?;
     if !call.caller.is_tenant() {
