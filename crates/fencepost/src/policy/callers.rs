@@ -47,11 +47,13 @@ pub struct Callers {
     pub principal: Option<Principal>,
     /// Where the first of the three stands, if one does.
     pub mark: Option<Mark>,
+    /// Where `principal` stands, if it does.
+    pub principal_mark: Option<Mark>,
 }
 
 impl Default for Callers {
     fn default() -> Self {
-        Self { roles: vec![Role::Partner], tenants: None, principal: None, mark: None }
+        Self { roles: vec![Role::Partner], tenants: None, principal: None, mark: None, principal_mark: None }
     }
 }
 
@@ -73,8 +75,10 @@ impl Callers {
 
 /// Reads the three fields of a rule.
 pub fn read(reader: &mut Reader, fields: &Fields<'_>) -> Callers {
-    let mut callers = Callers::default();
-    callers.mark = FIELDS.iter().find(|name| fields.get(name).is_some()).map(|name| fields.mark_of(name).clone());
+    let first = FIELDS.iter().find(|name| fields.get(name).is_some());
+    let mark = first.map(|name| fields.mark_of(name).clone());
+    let principal_mark = fields.get("principal").map(|_| fields.mark_of("principal").clone());
+    let mut callers = Callers { mark, principal_mark, ..Callers::default() };
     if let Some(node) = fields.get("roles") {
         let items = reader.items(node, "`roles`").unwrap_or_default();
         callers.roles = items.iter().filter_map(|item| reader.word(item, "each of `roles`", &ROLES)).collect();

@@ -48,7 +48,7 @@ pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
 }
 
 fn users(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>, settings: &Settings) {
-    let (principal, mark) = match (&route.callers.principal, &route.callers.mark) {
+    let (principal, mark) = match (&route.callers.principal, &route.callers.principal_mark) {
         (Some(principal), Some(mark)) => (principal, mark),
         _ => return no_principal(lints, route, settings),
     };

@@ -69,14 +69,18 @@ pub(super) fn same_header(one: &str, other: &str) -> bool {
     !one.eq_ignore_ascii_case(other) && one.bytes().map(plain).eq(other.bytes().map(plain))
 }
 
-/// Whether two different names of a query are one to some server: without case (ASP.NET), or with `id[]`, `my.id` and
-/// ` my id` read as `id` and `my_id` (PHP).
+/// Whether two different names of a query are one to some server: without case (ASP.NET), with `.` and ` ` read as `_`,
+/// or with `id[]` and `id` as one variable, of which the last counts (PHP). `id[a]` and `id[b]` are two.
 pub(super) fn same_parameter(one: &str, other: &str) -> bool {
     fn plain(name: &str) -> String {
-        let name = name.split(['[', '\0']).next().unwrap_or_default().trim_start();
-        name.chars().map(|c| if matches!(c, '.' | ' ') { '_' } else { c }).flat_map(char::to_lowercase).collect()
+        let name = name.split('\0').next().unwrap_or_default().trim_start();
+        // A bracket that nothing closes is one more of those characters.
+        let joins = |c: char| matches!(c, '.' | ' ') || (c == '[' && !name.contains(']'));
+        name.chars().map(|c| if joins(c) { '_' } else { c }).flat_map(char::to_lowercase).collect()
     }
-    one != other && plain(one) == plain(other)
+    let within = |part: &str, whole: &str| part.strip_prefix(whole).is_some_and(|rest| rest.starts_with('['));
+    let (first, second) = (plain(one), plain(other));
+    one != other && (first == second || within(&first, &second) || within(&second, &first))
 }
 
 /// The name of a member on the way of an RFC 6901 pointer that a server which matches names without case could read in
@@ -173,6 +177,11 @@ mod tests {
             ("my_id", "my.id", true),
             ("id", "id", false),
             ("id", "ids", false),
+            ("my_id", "my[id", true),
+            ("filter[id]", "filter", true),
+            ("filter[id]", "filter[ID]", true),
+            ("filter[id]", "filter[id][x]", true),
+            ("filter[id]", "filter[state]", false),
         ] {
             assert_eq!(same_parameter(one, other), same, "{one} {other}");
         }
