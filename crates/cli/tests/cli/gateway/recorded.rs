@@ -1,6 +1,7 @@
 //! Recorded deliveries: signed bytes whose scheme signs no time, sent again with other parts that are not signed.
 
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use super::{
     World,
@@ -53,6 +54,19 @@ fn a_recorded_delivery_does_not_run_again_under_another_path_header_or_query() {
     assert_eq!(told, json!({"exists": false}));
     // Other bytes are another delivery.
     world.send(&hook("/shops/b", r#"{"event":2}"#)).ok(201);
+}
+
+#[test]
+fn signed_bytes_are_remembered_for_as_long_as_their_answer_and_name_its_key() {
+    let world = World::new(POLICY);
+    world.send(&hook("/shops/a", "{}")).ok(201);
+    let mut admin = world.server.admin();
+    let effect = admin.lookup("HOOK", &json!({"id": "a"}), "&tenant=t").ok(200);
+    let digest: String = Sha256::digest("{}").iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = json!({"rule": "POST%20/shops/%7Bshop%7D", "digest": digest});
+    let bytes = admin.lookup("SIGNED_DELIVERY", &key, "&tenant=t").ok(200);
+    assert_eq!((&bytes["state"], &bytes["resultUrn"]), (&json!("sealed"), &effect["idempotencyKey"]), "{bytes}");
+    assert_eq!(bytes["expiresAt"], effect["expiresAt"]);
 }
 
 #[test]

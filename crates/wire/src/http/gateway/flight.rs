@@ -83,7 +83,7 @@ impl Flight {
     pub(super) async fn fly(mut self, place: Result<Place, Problem>) -> Response {
         let path = self.call.parts.uri.path().to_owned();
         let admitted = match place {
-            Ok(place) => self.bind_signed().await.map(|()| place),
+            Ok(place) => self.claim.clone().keep(self.bind_signed()).await.map(|()| place),
             busy => busy,
         };
         let answered = match admitted {
