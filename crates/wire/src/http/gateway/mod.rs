@@ -328,7 +328,7 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(co
     let mut compared = compared.asked_of(call.parts.method.as_str(), path);
     match &route.callers.principal {
         Some(principal) => compared = compared.asked_by(&places.principal(principal)?),
-        None => entry.tell_of_cookies(call),
+        None => entry.warn_of_cookies(call),
     }
     let lease_ms = scope.lease_ms;
     let claim = command::Claim { target, body: Some(compared), version: None, source, lease_ms };

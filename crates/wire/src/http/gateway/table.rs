@@ -44,15 +44,15 @@ pub(super) struct Entry {
     pub(super) timeout: Duration,
     /// Whether something of the request's JSON is needed.
     pub(super) reads_json: bool,
-    /// Whether the log has said that cookies pass.
-    told_of_cookies: AtomicBool,
+    /// Whether the log has warned that cookies pass.
+    warned_of_cookies: AtomicBool,
 }
 
 impl Entry {
-    /// Says once that cookies pass upstream under a rule that does not tell users apart: only a request shows it.
-    pub(super) fn tell_of_cookies(&self, call: &Call) {
+    /// Warns once that cookies pass upstream under a rule that does not tell users apart: only a request shows it.
+    pub(super) fn warn_of_cookies(&self, call: &Call) {
         let passes = self.signer.is_none() && call.parts.headers.contains_key(header::COOKIE);
-        if passes && !self.told_of_cookies.swap(true, Ordering::Relaxed) {
+        if passes && !self.warned_of_cookies.swap(true, Ordering::Relaxed) {
             let app = &call.app;
             let said =
                 "cookies pass to the upstream, and the rule names no `principal`: users of one tenant share answers";
@@ -219,7 +219,7 @@ fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
         timeout: route.timeout.unwrap_or(policy.gateway.timeout),
         reads_json: origins.into_iter().any(|origin| matches!(origin, Origin::Body(_))),
         near: Near::from(&route.pattern),
-        told_of_cookies: AtomicBool::new(false),
+        warned_of_cookies: AtomicBool::new(false),
         route: route.clone(),
     })
 }
