@@ -3,6 +3,24 @@
 
 use std::{sync::Arc, time::Duration};
 
+use axum::{body::Body, response::Response};
+use bytes::{Bytes, BytesMut};
+use fencepost::{
+    Claim, Engine,
+    answer::{self, Answer, Meaning},
+    engine,
+    policy::routes::{OnError, Origin},
+};
+use fencepost_kernel::{
+    Command, Millis, Reply,
+    command::{Release, Seal},
+    fence::Source,
+    json,
+    key::Target,
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header, response::Parts};
+use http_body_util::BodyExt;
+
 use super::{
     Entry,
     aloft::Aloft,
@@ -26,23 +44,6 @@ use crate::{
     log::Level,
     problem::{Code, Problem},
 };
-use axum::{body::Body, response::Response};
-use bytes::{Bytes, BytesMut};
-use fencepost::{
-    Claim, Engine,
-    answer::{self, Answer, Meaning},
-    engine,
-    policy::routes::{OnError, Origin},
-};
-use fencepost_kernel::{
-    Command, Millis, Reply,
-    command::{Release, Seal},
-    fence::Source,
-    json,
-    key::Target,
-};
-use http::{HeaderMap, HeaderValue, StatusCode, header, response::Parts};
-use http_body_util::BodyExt;
 
 /// The longest id of an effect that is taken from an answer.
 const EFFECT_ID_BYTES_MAX: usize = 1_024;

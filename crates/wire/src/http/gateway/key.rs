@@ -30,6 +30,7 @@ pub(super) struct Places<'r> {
     pub(super) parts: &'r Parts,
     /// What the names of the path stand for, as written.
     pub(super) bound: &'r [(&'r str, &'r str)],
+    /// The body's bytes.
     pub(super) body: &'r [u8],
     /// The body, where it is JSON.
     pub(super) document: Option<&'r Node<'r>>,
@@ -132,8 +133,8 @@ impl Places<'_> {
         }
         let mut values = self.parts.headers.get_all(name).iter();
         let bad = |why: &str| Problem::new(Code::Malformed, format!("the header {name} {why}"));
-        if let Some(twin) = self.parts.headers.keys().find(|other| spelling::same_header(name, other.as_str())) {
-            return Err(bad(&format!("stands beside {twin}, which some servers take for the same")));
+        if let Some(other) = self.parts.headers.keys().find(|other| spelling::same_header(name, other.as_str())) {
+            return Err(bad(&format!("stands beside {other}, which some servers take for the same")));
         }
         match (values.next(), values.next()) {
             (Some(value), None) => match value.to_str() {
