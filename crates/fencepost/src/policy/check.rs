@@ -17,6 +17,7 @@ use super::scopes::{Marked, Read};
 use super::settings::{FenceStore, Settings};
 use super::yaml::{Layer, Mark};
 
+mod callers;
 mod hooks;
 mod routes;
 
@@ -70,6 +71,7 @@ pub(super) fn lint(findings: &mut Vec<Finding>, understood: &Understood<'_>) {
     }
     routes::lint(&mut lints, understood);
     hooks::lint(&mut lints, understood);
+    callers::lint(&mut lints, understood);
     for (holder, mark) in understood.identities {
         identity(&mut lints, holder, mark);
     }

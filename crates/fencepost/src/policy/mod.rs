@@ -5,6 +5,7 @@
 //! Layers, later over earlier: `defaults.yml` and `contracts/` (both built in), the user's file,
 //! `FENCEPOST_` variables. They are laid over each other as trees and read once.
 
+pub mod callers;
 pub mod changes;
 pub mod check;
 pub mod config;

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::callers::{self, Callers};
 use super::pattern::{self, Pattern};
 use super::read::{Fields, Reader};
 use super::yaml::{Mark, Node};
@@ -21,7 +22,7 @@ pub enum Origin {
     Body(String),
     /// `const:TEXT`, the same for every request: a provider's name.
     Const(String),
-    /// `request:method` or `request:path`, of the request line.
+    /// `request:method` or `request:path`, of the request line; `request:digest`, the SHA-256 of the body's bytes.
     Request(String),
 }
 
@@ -48,6 +49,16 @@ pub enum Scheme {
     StandardWebhooks,
     /// `X-FGAI-Signature`.
     Fgai,
+}
+
+impl Scheme {
+    /// Whether the time is signed, so that a recorded delivery does not count for long.
+    pub fn is_timed(self) -> bool {
+        match self {
+            Self::Stripe | Self::StandardWebhooks => true,
+            Self::Github | Self::Fgai => false,
+        }
+    }
 }
 
 /// How an incoming webhook is verified.
@@ -94,6 +105,8 @@ pub struct Route {
     pub verify: Option<Verify>,
     /// What a failure of the upstream means.
     pub on_error: OnError,
+    /// Who may write through it, and whose answer it is.
+    pub callers: Callers,
     /// Whose keys they are, where no credential says; see [`Route::signer`].
     pub tenant: Option<String>,
     /// What events of one source are ordered by.
@@ -146,7 +159,7 @@ const NOT_ON_REPLAYS: [&str; 14] = [
     "fencepost-body",
 ];
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 15] = [
     "match",
     "upstream",
     "scope",
@@ -159,6 +172,9 @@ const KEYS: [&str; 12] = [
     "source",
     "effect_id",
     "timeout",
+    "roles",
+    "tenants",
+    "principal",
 ];
 
 /// Every route that can be understood, in the order of the file.
@@ -203,6 +219,7 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         reader.accept(node, "`effect_id`", parsed, "write header:NAME or body:/json/pointer, of the answer")
     });
     let timeout = fields.get("timeout").and_then(|node| reader.duration(node, "`timeout`"));
+    let callers = callers::read(reader, &fields);
     Some(Route {
         pattern: pattern?,
         upstream: upstream?,
@@ -211,6 +228,7 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         replay,
         verify,
         on_error: on_error.unwrap_or_default(),
+        callers,
         tenant,
         order,
         source,
@@ -269,8 +287,7 @@ fn key(reader: &mut Reader, node: &Node) -> Option<Vec<(String, Origin, Mark)>> 
 
 fn from(reader: &mut Reader, node: &Node, what: &str) -> Option<Origin> {
     let parsed = parse_from(&reader.text(node, what)?);
-    let fix =
-        "write header:NAME, path:NAME, query:NAME, body:/json/pointer, const:TEXT, request:method or request:path";
+    let fix = "write header:NAME, path:NAME, query:NAME, body:/json/pointer, const:TEXT, request:method, request:path or request:digest";
     reader.accept(node, what, parsed, fix)
 }
 
@@ -291,7 +308,7 @@ fn parse_from(text: &str) -> Result<Origin, String> {
         ("body", "") => Err("a whole body is no field: name a place in it, such as body:/id".into()),
         ("body", pointer) => Ok(Origin::Body(pointer.into())),
         ("const", text) => Ok(Origin::Const(text.into())),
-        ("request", part @ ("method" | "path")) => Ok(Origin::Request(part.into())),
+        ("request", part @ ("method" | "path" | "digest")) => Ok(Origin::Request(part.into())),
         _ => Err(wrong()),
     }
 }

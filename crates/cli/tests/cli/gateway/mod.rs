@@ -11,6 +11,7 @@ mod large;
 mod outage;
 mod outcomes;
 mod passing;
+mod recorded;
 mod replays;
 mod spelling;
 mod tenants;

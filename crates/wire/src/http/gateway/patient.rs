@@ -11,12 +11,12 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Sleep, sleep},
-};
+use tokio::time::{Sleep, sleep};
 
-use super::upstream::{Failed, root};
+use super::{
+    shares::Place,
+    upstream::{Failed, root},
+};
 
 /// An upstream's body, read with patience.
 pub(super) struct Patient {
@@ -25,11 +25,11 @@ pub(super) struct Patient {
     silence: Option<Pin<Box<Sleep>>>,
     patience: Duration,
     /// Kept until the body is: a slow answer takes its place until its end.
-    _place: Option<OwnedSemaphorePermit>,
+    _place: Option<Place>,
 }
 
 impl Patient {
-    pub(super) fn new(incoming: Incoming, patience: Duration, place: Option<OwnedSemaphorePermit>) -> Self {
+    pub(super) fn new(incoming: Incoming, patience: Duration, place: Option<Place>) -> Self {
         Self { incoming, silence: None, patience, _place: place }
     }
 }
