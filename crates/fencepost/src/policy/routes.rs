@@ -104,6 +104,11 @@ pub struct Route {
     pub effect_id: Option<Origin>,
     /// How long the upstream may take.
     pub timeout: Option<Duration>,
+    /// Whether a GET, HEAD or OPTIONS may carry a body; without it one that does is refused.
+    pub pass_body: bool,
+    /// Whether the upstream reads every request's body to its end, whatever it answers. Only then is a connection that
+    /// carried a body used again: an upstream that does not would read the rest as the next request.
+    pub upstream_reads_bodies: bool,
     /// Where `match` stands.
     pub mark: Mark,
     /// Where `scope` stands.
@@ -146,7 +151,7 @@ const NOT_ON_REPLAYS: [&str; 14] = [
     "fencepost-body",
 ];
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 14] = [
     "match",
     "upstream",
     "scope",
@@ -159,6 +164,8 @@ const KEYS: [&str; 12] = [
     "source",
     "effect_id",
     "timeout",
+    "pass_body",
+    "upstream_reads_bodies",
 ];
 
 /// Every route that can be understood, in the order of the file.
@@ -203,6 +210,9 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         reader.accept(node, "`effect_id`", parsed, "write header:NAME or body:/json/pointer, of the answer")
     });
     let timeout = fields.get("timeout").and_then(|node| reader.duration(node, "`timeout`"));
+    let pass_body = fields.get("pass_body").and_then(|node| reader.boolean(node, "`pass_body`"));
+    let reads_bodies =
+        fields.get("upstream_reads_bodies").and_then(|node| reader.boolean(node, "`upstream_reads_bodies`"));
     Some(Route {
         pattern: pattern?,
         upstream: upstream?,
@@ -216,6 +226,8 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         source,
         effect_id,
         timeout: timeout.map(Duration::from_millis),
+        pass_body: pass_body.unwrap_or_default(),
+        upstream_reads_bodies: reads_bodies.unwrap_or_default(),
         mark: fields.mark_of("match").clone(),
         scope_mark: fields.mark_of("scope").clone(),
         key_mark: fields.mark_of("key").clone(),

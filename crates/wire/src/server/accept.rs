@@ -22,7 +22,7 @@ use tower_service::Service;
 use super::body::Body;
 use super::connection::{self, Caller, Phase};
 use super::limits::Limits;
-use super::peer::Peer;
+use super::peer::{Peer, Secured};
 use super::refusal;
 use super::sniff::First;
 use super::tls::{Shaken, Tls};
@@ -128,7 +128,7 @@ impl Door {
         // Answers are small and written whole: waiting to fill a segment only delays them.
         let _ = stream.set_nodelay(true);
         let caller = Caller {
-            peer: Peer { addr, thumbprint: None },
+            peer: Peer { addr, secured: None, thumbprint: None },
             service: service.clone(),
             limits: self.limits.clone(),
             phases: phases.clone(),
@@ -196,6 +196,7 @@ where
             };
             if let Ok(Ok(Shaken { stream, thumbprint, protocol })) = shaken {
                 caller.peer.thumbprint = thumbprint;
+                caller.peer.secured = Some(Secured);
                 connection::run(stream, First::nothing(protocol), caller).await;
             }
         }

@@ -183,6 +183,9 @@ where
     }
     after.is_old = request.version() == Version::HTTP_10;
     request.extensions_mut().insert(PeerAddr(peer.addr));
+    if let Some(secured) = peer.secured {
+        request.extensions_mut().insert(secured);
+    }
     if let Some(thumbprint) = &peer.thumbprint {
         request.extensions_mut().insert(thumbprint.clone());
     }

@@ -25,5 +25,5 @@ mod tls;
 pub use accept::{Drained, serve};
 pub use body::{Body, BodyError};
 pub use limits::Limits;
-pub use peer::{PeerAddr, PeerThumbprint};
+pub use peer::{PeerAddr, PeerThumbprint, Secured};
 pub use tls::{ClientAuth, Error as TlsError, Tls};

@@ -105,7 +105,9 @@ impl Flight {
         if entry.signer.is_some() && call::caller(&call.app, &call.parts).is_ok() {
             call.parts.headers.remove(header::AUTHORIZATION);
         }
-        let leaving = Leaving { entry, trace: &call.trace, claim: Some(claim), tenant };
+        let body_bytes = Some(call.body.len() as u64);
+        let leaving =
+            Leaving { entry, policy: &call.policy, trace: &call.trace, claim: Some(claim), tenant, body_bytes };
         let headers = leaving.headers(&mut call.parts);
         let uri = upstream::address(entry, &call.parts.uri).ok_or_else(|| Failed::Unreachable("no address".into()))?;
         let request = upstream::request(call.parts.method.clone(), uri, headers, Body::from(call.body.clone()));
@@ -364,9 +366,7 @@ fn join(first: Bytes, more: BytesMut) -> Bytes {
 
 /// An upstream's answer as the client gets it.
 pub(super) fn fenced(status: StatusCode, mut headers: HeaderMap, ends: Option<Millis>, body: Body) -> Response {
-    headers::end_to_end(&mut headers);
-    headers.remove(OUTCOME);
-    headers.remove(EFFECT_ID);
+    headers::answer(&mut headers);
     if let Some(ends) = ends {
         expires(&mut headers, ends);
     }
