@@ -112,8 +112,7 @@ impl Flight {
         let uri = upstream::address(entry, &call.parts.uri).ok_or_else(|| Failed::Unreachable("no address".into()))?;
         let request = upstream::request(call.parts.method.clone(), uri, headers, Body::from(call.body.clone()));
         let response = call.app.gateway.upstreams.send(entry, request, entry.timeout).await?;
-        let (mut parts, body) = response.into_parts();
-        replay::unmark(&mut parts.headers);
+        let (parts, body) = response.into_parts();
         let mut body = Patient::new(body, entry.timeout, place.take());
         match meaning(&parts, entry.route.on_error) {
             Meaning::Seal => {}
@@ -171,9 +170,10 @@ impl Flight {
                 self.warn(&failed);
                 let effect_id = effect_id(&self.entry, &parts, &[]);
                 let kept = Answer::new(parts.status, &parts.headers, None);
-                let headers = replay::omitted(kept.headers.clone(), None);
                 let ends = self.seal(effect_id, kept.encode()).await?;
-                Ok(fenced(parts.status, headers, Some(ends), Body::empty()))
+                let mut response = fenced(parts.status, kept.headers, Some(ends), Body::empty());
+                replay::mark_omitted(response.headers_mut(), None);
+                Ok(response)
             }
             Got::Passing(meaning, parts, body) => {
                 if meaning == Meaning::Release {
