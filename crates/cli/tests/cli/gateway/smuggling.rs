@@ -12,7 +12,7 @@ use super::{
     Upstream, World,
     caller::{Ask, ask, post},
     upstream::{Say, bytes, head, said},
-    undrained::{SMUGGLED, Undrained},
+    undrained::{SMUGGLED, Undrained, wait_for_the_next},
 };
 
 const HIDDEN: &str = "POST /smuggled HTTP/1.1\r\nhost: x\r\nfencepost-tenant: globex\r\nidempotency-key: forged\r\n\
@@ -130,7 +130,7 @@ fn stubborn(stream: TcpStream, number: usize, heard: &Sender<(usize, String)>) -
         let body = format!("{{\"target\":\"{target}\",\"case\":\"{case}\"}}");
         heard.send((number, target.clone())).ok()?;
         if target == SMUGGLED {
-            stream.fill_buf().ok()?;
+            wait_for_the_next(&mut stream, &head)?;
         }
         stream.get_mut().write_all(&bytes(201, "", &body)).ok()?;
     }

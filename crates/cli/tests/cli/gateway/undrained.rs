@@ -2,7 +2,7 @@
 //! is left of a body is read as the next request. Raw sockets, kept alive, closed where the request says so.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex},
     thread,
@@ -74,7 +74,7 @@ fn serve(stream: TcpStream, ledger: &Mutex<Vec<Heard>>) -> Option<()> {
         ledger.lock().unwrap().push(heard.clone());
         // A slow handler, made exact: it answers once somebody else's request is behind its own.
         if heard.target.contains(SMUGGLED) {
-            stream.fill_buf().ok()?;
+            wait_for_the_next(&mut stream, &heard.head)?;
         }
         stream.get_mut().write_all(&echo(&heard)).ok()?;
         if heard.all("connection").iter().any(|value| value.eq_ignore_ascii_case("close")) {
@@ -82,6 +82,14 @@ fn serve(stream: TcpStream, ledger: &Mutex<Vec<Heard>>) -> Option<()> {
             return Some(());
         }
     }
+}
+
+/// Reads a request's own body, and waits for the first byte of another request.
+pub fn wait_for_the_next(stream: &mut BufReader<TcpStream>, head: &[(String, String)]) -> Option<()> {
+    let length = head.iter().find(|(name, _)| name == "content-length");
+    let length = length.map_or(Some(0), |(_, length)| length.parse().ok())?;
+    std::io::copy(&mut stream.by_ref().take(length), &mut std::io::sink()).ok()?;
+    stream.fill_buf().ok().map(|_| ())
 }
 
 fn refuse(stream: &mut BufReader<TcpStream>) -> Option<()> {
