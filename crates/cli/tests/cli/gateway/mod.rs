@@ -2,6 +2,7 @@
 
 mod caller;
 mod conflicts;
+mod corpora;
 mod crossing;
 mod forwarded;
 mod gone;
