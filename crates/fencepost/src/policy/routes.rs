@@ -200,8 +200,8 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         reader.word(node, "`on_error`", &words)
     });
     let tenant = fields.get("tenant").and_then(|node| reader.text(node, "`tenant`"));
-    let order = fields.get("order").and_then(|node| from(reader, node, "`order`"));
-    let source = fields.get("source").and_then(|node| from(reader, node, "`source`"));
+    let order = fields.get("order").and_then(|node| from_request(reader, node, "`order`"));
+    let source = fields.get("source").and_then(|node| from_request(reader, node, "`source`"));
     let effect_id = fields.get("effect_id").and_then(|node| {
         let parsed = match from(reader, node, "`effect_id`")? {
             origin @ (Origin::Header(_) | Origin::Body(_)) => Ok(origin),
@@ -273,10 +273,19 @@ fn usable(authority: &http::uri::Authority) -> bool {
 fn key(reader: &mut Reader, node: &Node) -> Option<Vec<(String, Origin, Mark)>> {
     let entries = reader.entries(node, "`key`")?;
     let read = entries.iter().filter_map(|entry| {
-        let from = from(reader, &entry.value, &format!("`{}`", entry.key))?;
+        let from = from_request(reader, &entry.value, &format!("`{}`", entry.key))?;
         Some((entry.key.clone(), from, entry.mark.clone()))
     });
     Some(read.collect())
+}
+
+/// A place in a request. What does not reach the upstream cannot say which request it is.
+fn from_request(reader: &mut Reader, node: &Node, what: &str) -> Option<Origin> {
+    let parsed = match from(reader, node, what)? {
+        Origin::Header(name) if name.contains('_') => Err(format!("`{name}` has a `_`, and is not passed on")),
+        origin => Ok(origin),
+    };
+    reader.accept(node, what, parsed, "write the header with `-`")
 }
 
 fn from(reader: &mut Reader, node: &Node, what: &str) -> Option<Origin> {

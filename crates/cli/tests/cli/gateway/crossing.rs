@@ -97,7 +97,8 @@ fn connection_may_name_nothing_that_is_meant_for_the_upstream() {
         }
     }
     // A rule's own headers are meant for the upstream, too: key and request would differ.
-    let order = |connection: &str| post("/orders").header("x-order: 7").header(connection).header("x-hop: 1").json("{}");
+    let order =
+        |connection: &str| post("/orders").header("x-order: 7").header(connection).header("x-hop: 1").json("{}");
     world.send(&order("connection: x-order")).problem(400, "malformed-request");
     world.send(&order("connection: x-hop")).ok(201);
     assert_eq!((world.upstream.last().header("x-order"), world.upstream.last().header("x-hop")), (Some("7"), None));
@@ -115,10 +116,9 @@ fn every_row_of_an_answer_crosses_as_its_table_says() {
         let value = if name == "connection" { "x-unknown" } else { "1234567" };
         // What the answer's own Connection says of the name changes nothing.
         world.upstream.say(said(200, &format!("{name}: {value}\r\nconnection: {name}\r\nx-end: 1\r\n"), "said"));
-        for answer in [
-            world.send(&ask("GET", "/charges")),
-            world.send(&post("/charges").key(&format!("k-{index}")).json("{}")),
-        ] {
+        for answer in
+            [world.send(&ask("GET", "/charges")), world.send(&post("/charges").key(&format!("k-{index}")).json("{}"))]
+        {
             let crossed = row.crossing == Crossing::Essential;
             let found = answer.headers.iter().any(|(known, said)| *known == name && said == value);
             assert_eq!((answer.text().as_str(), found), ("said", crossed), "{row:?} {:?}", answer.headers);
@@ -271,7 +271,10 @@ mod protocols {
             assert_eq!((head.get("te"), head.get("connection")), (None, None));
         }
         for heard in world.upstream.heard() {
-            assert_eq!((heard.all("fencepost-tenant"), heard.all("x-sum"), heard.body.as_slice()), (vec!["acme"], vec![], &b"body"[..]));
+            assert_eq!(
+                (heard.all("fencepost-tenant"), heard.all("x-sum"), heard.body.as_slice()),
+                (vec!["acme"], vec![], &b"body"[..])
+            );
         }
         assert_eq!(world.upstream.count(), 2);
     }
@@ -283,7 +286,8 @@ mod protocols {
         let path = |name: &str| dir.path().join(name);
         std::fs::write(path("cert.pem"), made.cert.pem()).unwrap();
         std::fs::write(path("key.pem"), made.signing_key.serialize_pem()).unwrap();
-        let tls = format!("tls: {{ cert: \"{}\", key: \"{}\" }}", path("cert.pem").display(), path("key.pem").display());
+        let tls =
+            format!("tls: {{ cert: \"{}\", key: \"{}\" }}", path("cert.pem").display(), path("key.pem").display());
         let policy = POLICY.replace("trusted_proxies: [TRUSTED]", &tls);
         let world = World::before(Upstream::start(), &policy);
         let mut roots = RootCertStore::empty();
@@ -305,6 +309,9 @@ mod protocols {
             assert_eq!(answer.status(), 201);
         });
         let heard = world.upstream.last();
-        assert_eq!((heard.all("x-forwarded-proto"), heard.all("x-forwarded-host")), (vec!["https"], vec!["shop.example"]));
+        assert_eq!(
+            (heard.all("x-forwarded-proto"), heard.all("x-forwarded-host")),
+            (vec!["https"], vec!["shop.example"])
+        );
     }
 }

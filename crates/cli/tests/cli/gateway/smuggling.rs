@@ -11,8 +11,8 @@ use std::{
 use super::{
     Upstream, World,
     caller::{Ask, ask, post},
-    upstream::{Say, bytes, head, said},
     undrained::{SMUGGLED, Undrained, wait_for_the_next},
+    upstream::{Say, bytes, head, said},
 };
 
 const HIDDEN: &str = "POST /smuggled HTTP/1.1\r\nhost: x\r\nfencepost-tenant: globex\r\nidempotency-key: forged\r\n\

@@ -37,6 +37,11 @@ impl Undrained {
         self.ledger.lock().unwrap().clone()
     }
 
+    /// The same, without so many of the first.
+    pub fn heard_from(&self, first: usize) -> Vec<Heard> {
+        self.ledger.lock().unwrap()[first..].to_vec()
+    }
+
     #[track_caller]
     pub fn assert_nothing_smuggled(&self) {
         assert_none_smuggled(&self.heard());

@@ -37,7 +37,8 @@ pub(super) fn refuse_wrong_connection(entry: &Entry, headers: &HeaderMap) -> Res
     match named_by_connection(headers).find(wrong) {
         None => Ok(()),
         Some(name) => {
-            let detail = format!("Connection names {name}, which is meant for the upstream; leave it out of Connection");
+            let detail =
+                format!("Connection names {name}, which is meant for the upstream; leave it out of Connection");
             Err(Problem::new(Code::Malformed, detail))
         }
     }

@@ -201,7 +201,8 @@ async fn pass(
     let has_body = !body.is_end_stream();
     // Many upstreams do not read a read's body, and take what is left of it for the next request.
     if has_body && !entry.route.pass_body {
-        let detail = format!("a {} has no body here; the rule of an upstream that reads one says pass_body", parts.method);
+        let detail =
+            format!("a {} has no body here; the rule of an upstream that reads one says pass_body", parts.method);
         return Err(Problem::new(Code::Malformed, detail));
     }
     let place = Gateway::place(&app.gateway.reads)?;

@@ -201,9 +201,13 @@ fn beside(hidden: &str) -> Vec<Framing> {
         format!("Connection: close, host\r\nContent-Length: {n}\r\n"),
         format!("Connection: close, fencepost-tenant\r\nContent-Length: {n}\r\n"),
         format!("Connection: close, idempotency-key\r\nContent-Length: {n}\r\n"),
-        format!("Connection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Length: {n}\r\n"),
+        format!(
+            "Connection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Length: {n}\r\n"
+        ),
         format!("Connection: Upgrade, close\r\nUpgrade: websocket\r\nContent-Length: {n}\r\n"),
-        format!("X-HTTP-Method-Override: POST\r\nX-Original-URL: /smuggled\r\nX-Rewrite-URL: /smuggled\r\nContent-Length: {n}\r\n"),
+        format!(
+            "X-HTTP-Method-Override: POST\r\nX-Original-URL: /smuggled\r\nX-Rewrite-URL: /smuggled\r\nContent-Length: {n}\r\n"
+        ),
         format!("Fencepost-Tenant: globex\r\nFencepost_Tenant: globex\r\nX_Injected: 1\r\nContent-Length: {n}\r\n"),
         format!("Trailer: Content-Length\r\nTE: trailers\r\nContent-Length: {n}\r\n"),
         format!("Content-Encoding: chunked\r\nContent-Length: {n}\r\n"),
@@ -217,19 +221,31 @@ fn heads(upstream: &str, hidden: &str) -> Vec<(String, Vec<u8>)> {
     let (path, n) = (format!("/{upstream}/write"), hidden.len());
     let close = "Host: shop.example\r\nConnection: close\r\n";
     let heads = [
-        ("version 1.0 chunked", format!("GET {path} HTTP/1.0\r\n{close}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}")),
-        ("version 1.0 kept", format!("GET {path} HTTP/1.0\r\nHost: a\r\nConnection: close\r\nContent-Length: {n}\r\n\r\n{hidden}")),
+        (
+            "version 1.0 chunked",
+            format!("GET {path} HTTP/1.0\r\n{close}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}"),
+        ),
+        (
+            "version 1.0 kept",
+            format!("GET {path} HTTP/1.0\r\nHost: a\r\nConnection: close\r\nContent-Length: {n}\r\n\r\n{hidden}"),
+        ),
         ("version 1.2", format!("GET {path} HTTP/1.2\r\n{close}Content-Length: {n}\r\n\r\n{hidden}")),
         ("version 0.9", format!("GET {path}\r\n{hidden}")),
         ("version twice", format!("GET {path} HTTP/1.1 HTTP/1.1\r\n{close}\r\n{hidden}")),
         ("version absent", format!("GET {path} \r\n{close}\r\n{hidden}")),
         ("two spaces", format!("GET  {path}  HTTP/1.1\r\n{close}\r\n{hidden}")),
         ("tabs", format!("GET\t{path}\tHTTP/1.1\r\n{close}\r\n{hidden}")),
-        ("line feeds only", format!("GET {path} HTTP/1.1\nHost: a\nConnection: close\nContent-Length: {n}\n\n{hidden}")),
+        (
+            "line feeds only",
+            format!("GET {path} HTTP/1.1\nHost: a\nConnection: close\nContent-Length: {n}\n\n{hidden}"),
+        ),
         ("carriage returns only", format!("GET {path} HTTP/1.1\rHost: a\rConnection: close\r\r{hidden}")),
         ("line break before", format!("\r\n\r\nGET {path} HTTP/1.1\r\n{close}\r\n{hidden}")),
         ("coded line break in the path", format!("GET {path}%0d%0aX-Injected:%201 HTTP/1.1\r\n{close}\r\n")),
-        ("coded request in the query", format!("GET {path}?%20HTTP/1.1%0d%0aHost:%20a%0d%0a%0d%0aGET%20/smuggled HTTP/1.1\r\n{close}\r\n")),
+        (
+            "coded request in the query",
+            format!("GET {path}?%20HTTP/1.1%0d%0aHost:%20a%0d%0a%0d%0aGET%20/smuggled HTTP/1.1\r\n{close}\r\n"),
+        ),
         ("line break in the target", format!("GET {path}\r\n/smuggled HTTP/1.1\r\n{close}\r\n")),
         ("space in the target", format!("GET {path} /smuggled HTTP/1.1\r\n{close}\r\n")),
         ("whole address", format!("GET http://shop.example/smuggled HTTP/1.1\r\n{close}\r\n")),
@@ -244,7 +260,12 @@ fn heads(upstream: &str, hidden: &str) -> Vec<(String, Vec<u8>)> {
         ("two hosts", format!("GET {path} HTTP/1.1\r\n{close}Host: x\r\n\r\n{hidden}")),
         ("host with a path", format!("GET {path} HTTP/1.1\r\nHost: a/smuggled\r\nConnection: close\r\n\r\n{hidden}")),
         ("no host", format!("GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n{hidden}")),
-        ("pipelined", format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")),
+        (
+            "pipelined",
+            format!(
+                "GET {path} HTTP/1.1\r\nHost: a\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+            ),
+        ),
         ("preface of http 2", format!("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{hidden}")),
     ];
     heads.into_iter().map(|(name, text)| (name.to_owned(), text.into_bytes())).collect()

@@ -61,8 +61,9 @@ struct Odd {
 }
 
 fn odd_requests(path: &str) -> Vec<Odd> {
-    let usual =
-        || [field(":method", "GET"), field(":scheme", "http"), field(":path", path), field(":authority", "shop.example")];
+    let usual = || {
+        [field(":method", "GET"), field(":scheme", "http"), field(":path", path), field(":authority", "shop.example")]
+    };
     let mut all = Vec::new();
     let mut push = |what: &str, (name, value): Field, pseudo: [Field; 4], more: Vec<Field>, trailers: Vec<Field>| {
         let shown = format!("{what} {:?}: {:?}", String::from_utf8_lossy(&name), String::from_utf8_lossy(&value));
@@ -191,7 +192,9 @@ pub fn injections() -> Vec<Case> {
     for upstream in UPSTREAMS {
         for rule in ["write", "body"] {
             for odd in odd_requests(&format!("/{upstream}/{rule}")) {
-                for (kind, method, data) in [("read", "GET", false), ("read of a body", "GET", true), ("write", "POST", true)] {
+                for (kind, method, data) in
+                    [("read", "GET", false), ("read of a body", "GET", true), ("write", "POST", true)]
+                {
                     let number = cases.len();
                     let mut fields = odd.pseudo.to_vec();
                     if fields[0].1 == b"GET" {
@@ -295,8 +298,12 @@ pub fn judge(to: SocketAddr, case: &Case, expected: Expected) -> Result<(), Stri
 }
 
 fn request(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
-    let mut fields =
-        vec![field(":method", method), field(":scheme", "http"), field(":path", path), field(":authority", "shop.example")];
+    let mut fields = vec![
+        field(":method", method),
+        field(":scheme", "http"),
+        field(":path", path),
+        field(":authority", "shop.example"),
+    ];
     fields.extend(more.iter().map(|(name, value)| field(name, value)));
     block(&fields)
 }
@@ -339,16 +346,32 @@ pub fn frames() -> Vec<(Case, Expected)> {
             ("5.1 continuation on idle", Connection, frame(CONTINUATION, END_HEADERS, 1, &get)),
             ("5.1 data behind the end", Refused, [one(1), frame(DATA, END_STREAM, 1, b"x")].concat()),
             ("5.1 headers behind the end", Refused, [one(1), one(1)].concat()),
-            ("5.1 continuation behind the end", Connection, [one(1), frame(CONTINUATION, END_HEADERS, 1, &get)].concat()),
-            ("5.1 data behind a reset", Refused, [open(1), frame(RESET, 0, 1, &u32s(8)), frame(DATA, END_STREAM, 1, b"x")].concat()),
+            (
+                "5.1 continuation behind the end",
+                Connection,
+                [one(1), frame(CONTINUATION, END_HEADERS, 1, &get)].concat(),
+            ),
+            (
+                "5.1 data behind a reset",
+                Refused,
+                [open(1), frame(RESET, 0, 1, &u32s(8)), frame(DATA, END_STREAM, 1, b"x")].concat(),
+            ),
             ("5.1 headers behind a reset", Refused, [open(1), frame(RESET, 0, 1, &u32s(8)), one(1)].concat()),
             ("5.1.1 even stream", Connection, one(2)),
             ("5.1.1 lower stream", Connection, [one(5), one(3)].concat()),
-            ("5.3.1 headers depend on themselves", Refused, frame(HEADERS, whole | WITH_PRIORITY, 1, &[itself.clone(), get.clone()].concat())),
+            (
+                "5.3.1 headers depend on themselves",
+                Refused,
+                frame(HEADERS, whole | WITH_PRIORITY, 1, &[itself.clone(), get.clone()].concat()),
+            ),
             ("5.3.1 priority depends on itself", Refused, [open(1), frame(PRIORITY, 0, 1, &itself)].concat()),
             ("5.5 unknown frame within a block", Connection, [partial.clone(), frame(0xfa, 0, 1, b"x")].concat()),
             ("6.1 data on stream 0", Connection, frame(DATA, END_STREAM, 0, b"x")),
-            ("6.1 data padded too far", Connection, [open(1), frame(DATA, END_STREAM | PADDED, 1, &[6, b'x'])].concat()),
+            (
+                "6.1 data padded too far",
+                Connection,
+                [open(1), frame(DATA, END_STREAM | PADDED, 1, &[6, b'x'])].concat(),
+            ),
             ("6.2 headers on stream 0", Connection, frame(HEADERS, whole, 0, &get)),
             ("6.2 headers padded too far", Connection, frame(HEADERS, whole | PADDED, 1, &[&[255][..], &get].concat())),
             ("6.3 priority on stream 0", Connection, frame(PRIORITY, 0, 0, &[0; 5])),
@@ -370,19 +393,57 @@ pub fn frames() -> Vec<(Case, Expected)> {
             ("6.9 window of the connection by 0", Connection, frame(WINDOW_UPDATE, 0, 0, &u32s(0))),
             ("6.9 window of a stream by 0", Refused, [open(1), frame(WINDOW_UPDATE, 0, 1, &u32s(0))].concat()),
             ("6.9 window of 3 bytes", Connection, frame(WINDOW_UPDATE, 0, 0, &[0; 3])),
-            ("6.9.1 window of the connection past its end", Connection, frame(WINDOW_UPDATE, 0, 0, &u32s(0x7fff_ffff)).repeat(2)),
-            ("6.9.1 window of a stream past its end", Refused, [open(1), frame(WINDOW_UPDATE, 0, 1, &u32s(0x7fff_ffff)).repeat(2)].concat()),
-            ("6.10 continuation on stream 0", Connection, [partial.clone(), frame(CONTINUATION, END_HEADERS, 0, &get)].concat()),
+            (
+                "6.9.1 window of the connection past its end",
+                Connection,
+                frame(WINDOW_UPDATE, 0, 0, &u32s(0x7fff_ffff)).repeat(2),
+            ),
+            (
+                "6.9.1 window of a stream past its end",
+                Refused,
+                [open(1), frame(WINDOW_UPDATE, 0, 1, &u32s(0x7fff_ffff)).repeat(2)].concat(),
+            ),
+            (
+                "6.10 continuation on stream 0",
+                Connection,
+                [partial.clone(), frame(CONTINUATION, END_HEADERS, 0, &get)].concat(),
+            ),
             ("6.10 continuation of nothing", Connection, [one(1), frame(CONTINUATION, END_HEADERS, 3, &get)].concat()),
-            ("6.10 continuation behind data", Connection, [open(1), frame(DATA, 0, 1, b"x"), frame(CONTINUATION, END_HEADERS, 1, &get)].concat()),
-            ("6.10 block in three", Served, [frame(HEADERS, END_STREAM, 1, &get[..10]), frame(CONTINUATION, 0, 1, &get[10..20]), frame(CONTINUATION, END_HEADERS, 1, &get[20..])].concat()),
+            (
+                "6.10 continuation behind data",
+                Connection,
+                [open(1), frame(DATA, 0, 1, b"x"), frame(CONTINUATION, END_HEADERS, 1, &get)].concat(),
+            ),
+            (
+                "6.10 block in three",
+                Served,
+                [
+                    frame(HEADERS, END_STREAM, 1, &get[..10]),
+                    frame(CONTINUATION, 0, 1, &get[10..20]),
+                    frame(CONTINUATION, END_HEADERS, 1, &get[20..]),
+                ]
+                .concat(),
+            ),
             ("7 reset with an unknown code", Served, [open(1), frame(RESET, 0, 1, &u32s(0xff))].concat()),
-            ("8.1 second headers without an end", Refused, [open(1), frame(HEADERS, END_HEADERS, 1, &block(&[field("x", "y")]))].concat()),
+            (
+                "8.1 second headers without an end",
+                Refused,
+                [open(1), frame(HEADERS, END_HEADERS, 1, &block(&[field("x", "y")]))].concat(),
+            ),
             ("8.1.2 capital letters", Refused, with(&[("X-Test", "ok")])),
             ("8.1.2.1 unknown pseudo", Refused, with(&[(":test", "ok")])),
             ("8.1.2.1 pseudo of answers", Refused, with(&[(":status", "200")])),
-            ("8.1.2.1 pseudo in trailers", Refused, [open(1), frame(DATA, 0, 1, b"x"), frame(HEADERS, whole, 1, &block(&[field(":method", "GET")]))].concat()),
-            ("8.1.2.1 pseudo behind a field", Refused, frame(HEADERS, whole, 1, &[get.clone(), block(&late_pseudo)].concat())),
+            (
+                "8.1.2.1 pseudo in trailers",
+                Refused,
+                [open(1), frame(DATA, 0, 1, b"x"), frame(HEADERS, whole, 1, &block(&[field(":method", "GET")]))]
+                    .concat(),
+            ),
+            (
+                "8.1.2.1 pseudo behind a field",
+                Refused,
+                frame(HEADERS, whole, 1, &[get.clone(), block(&late_pseudo)].concat()),
+            ),
             ("8.1.2.2 connection", Refused, with(&[("connection", "keep-alive")])),
             ("8.1.2.2 te", Refused, with(&[("te", "trailers, deflate")])),
             ("8.1.2.3 empty path", Refused, frame(HEADERS, whole, 1, &request("GET", "", &[]))),
@@ -393,14 +454,61 @@ pub fn frames() -> Vec<(Case, Expected)> {
             ("8.1.2.3 two schemes", Refused, with(&[(":scheme", "http")])),
             ("8.1.2.3 two paths", Refused, with(&[(":path", "/")])),
             ("8.1.2.6 length without data", Refused, with(&[("content-length", "1")])),
-            ("8.1.2.6 length of other data", Refused, [frame(HEADERS, END_HEADERS, 1, &request("POST", &path, &[("content-length", "1")])), frame(DATA, END_STREAM, 1, b"test")].concat()),
-            ("8.1.2.6 length of two frames", Refused, [frame(HEADERS, END_HEADERS, 1, &request("POST", &path, &[("content-length", "1")])), frame(DATA, 0, 1, b"te"), frame(DATA, END_STREAM, 1, b"st")].concat()),
+            (
+                "8.1.2.6 length of other data",
+                Refused,
+                [
+                    frame(HEADERS, END_HEADERS, 1, &request("POST", &path, &[("content-length", "1")])),
+                    frame(DATA, END_STREAM, 1, b"test"),
+                ]
+                .concat(),
+            ),
+            (
+                "8.1.2.6 length of two frames",
+                Refused,
+                [
+                    frame(HEADERS, END_HEADERS, 1, &request("POST", &path, &[("content-length", "1")])),
+                    frame(DATA, 0, 1, b"te"),
+                    frame(DATA, END_STREAM, 1, b"st"),
+                ]
+                .concat(),
+            ),
             ("8.2 promise", Connection, frame(PUSH_PROMISE, END_HEADERS, 1, &[u32s(2), get.clone()].concat())),
-            ("7541 2.3.3 index out of range", Connection, frame(HEADERS, whole, 1, &[get.clone(), vec![0xff, 0x20]].concat())),
-            ("7541 4.2 size update at the end", Connection, frame(HEADERS, whole, 1, &[get.clone(), vec![0x3f, 0x01]].concat())),
-            ("7541 5.2 padding of 8 bits", Connection, frame(HEADERS, whole, 1, &[get.clone(), b"\x00\x85\xf2\xb2\x4a\x84\xff\x84\x49\x50\x9f\xff".to_vec()].concat())),
-            ("7541 5.2 end of string within one", Connection, frame(HEADERS, whole, 1, &[get.clone(), b"\x00\x85\xf2\xb2\x4a\x87\xff\x83\xff\xff\xff\xff\xff".to_vec()].concat())),
-            ("7541 6.3 size update too large", Connection, frame(HEADERS, whole, 1, &[vec![0x3f, 0xe1, 0xff, 0xff, 0x7f], get.clone()].concat())),
+            (
+                "7541 2.3.3 index out of range",
+                Connection,
+                frame(HEADERS, whole, 1, &[get.clone(), vec![0xff, 0x20]].concat()),
+            ),
+            (
+                "7541 4.2 size update at the end",
+                Connection,
+                frame(HEADERS, whole, 1, &[get.clone(), vec![0x3f, 0x01]].concat()),
+            ),
+            (
+                "7541 5.2 padding of 8 bits",
+                Connection,
+                frame(
+                    HEADERS,
+                    whole,
+                    1,
+                    &[get.clone(), b"\x00\x85\xf2\xb2\x4a\x84\xff\x84\x49\x50\x9f\xff".to_vec()].concat(),
+                ),
+            ),
+            (
+                "7541 5.2 end of string within one",
+                Connection,
+                frame(
+                    HEADERS,
+                    whole,
+                    1,
+                    &[get.clone(), b"\x00\x85\xf2\xb2\x4a\x87\xff\x83\xff\xff\xff\xff\xff".to_vec()].concat(),
+                ),
+            ),
+            (
+                "7541 6.3 size update too large",
+                Connection,
+                frame(HEADERS, whole, 1, &[vec![0x3f, 0xe1, 0xff, 0xff, 0x7f], get.clone()].concat()),
+            ),
         ];
         for (name, expected, said) in cases {
             let later = if expected == Served { one(LATER) } else { Vec::new() };
