@@ -17,6 +17,7 @@ pub mod formats;
 pub mod gateway;
 pub mod identity;
 pub mod near;
+pub mod network;
 pub mod pattern;
 pub mod routes;
 pub mod rules;

@@ -117,6 +117,11 @@ pub struct Route {
     pub effect_id: Option<Origin>,
     /// How long the upstream may take.
     pub timeout: Option<Duration>,
+    /// Whether a GET, HEAD or OPTIONS may carry a body; without it one that does is refused.
+    pub pass_body: bool,
+    /// Whether the upstream reads every request's body to its end, whatever it answers. Only then is a connection that
+    /// carried a body used again: an upstream that does not would read the rest as the next request.
+    pub upstream_reads_bodies: bool,
     /// Where `match` stands.
     pub mark: Mark,
     /// Where `scope` stands.
@@ -159,7 +164,7 @@ const NOT_ON_REPLAYS: [&str; 14] = [
     "fencepost-body",
 ];
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 17] = [
     "match",
     "upstream",
     "scope",
@@ -175,6 +180,8 @@ const KEYS: [&str; 15] = [
     "roles",
     "tenants",
     "principal",
+    "pass_body",
+    "upstream_reads_bodies",
 ];
 
 /// Every route that can be understood, in the order of the file.
@@ -209,8 +216,8 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         reader.word(node, "`on_error`", &words)
     });
     let tenant = fields.get("tenant").and_then(|node| reader.text(node, "`tenant`"));
-    let order = fields.get("order").and_then(|node| from(reader, node, "`order`"));
-    let source = fields.get("source").and_then(|node| from(reader, node, "`source`"));
+    let order = fields.get("order").and_then(|node| from_request(reader, node, "`order`"));
+    let source = fields.get("source").and_then(|node| from_request(reader, node, "`source`"));
     let effect_id = fields.get("effect_id").and_then(|node| {
         let parsed = match from(reader, node, "`effect_id`")? {
             origin @ (Origin::Header(_) | Origin::Body(_)) => Ok(origin),
@@ -220,6 +227,9 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
     });
     let timeout = fields.get("timeout").and_then(|node| reader.duration(node, "`timeout`"));
     let callers = callers::read(reader, &fields);
+    let pass_body = fields.get("pass_body").and_then(|node| reader.boolean(node, "`pass_body`"));
+    let reads_bodies =
+        fields.get("upstream_reads_bodies").and_then(|node| reader.boolean(node, "`upstream_reads_bodies`"));
     Some(Route {
         pattern: pattern?,
         upstream: upstream?,
@@ -234,6 +244,8 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         source,
         effect_id,
         timeout: timeout.map(Duration::from_millis),
+        pass_body: pass_body.unwrap_or_default(),
+        upstream_reads_bodies: reads_bodies.unwrap_or_default(),
         mark: fields.mark_of("match").clone(),
         scope_mark: fields.mark_of("scope").clone(),
         key_mark: fields.mark_of("key").clone(),
@@ -279,10 +291,19 @@ fn usable(authority: &http::uri::Authority) -> bool {
 fn key(reader: &mut Reader, node: &Node) -> Option<Vec<(String, Origin, Mark)>> {
     let entries = reader.entries(node, "`key`")?;
     let read = entries.iter().filter_map(|entry| {
-        let from = from(reader, &entry.value, &format!("`{}`", entry.key))?;
+        let from = from_request(reader, &entry.value, &format!("`{}`", entry.key))?;
         Some((entry.key.clone(), from, entry.mark.clone()))
     });
     Some(read.collect())
+}
+
+/// A place in a request. What does not reach the upstream cannot say which request it is.
+fn from_request(reader: &mut Reader, node: &Node, what: &str) -> Option<Origin> {
+    let parsed = match from(reader, node, what)? {
+        Origin::Header(name) if name.contains('_') => Err(format!("`{name}` has a `_`, and is not passed on")),
+        origin => Ok(origin),
+    };
+    reader.accept(node, what, parsed, "write the header with `-`")
 }
 
 fn from(reader: &mut Reader, node: &Node, what: &str) -> Option<Origin> {

@@ -8,6 +8,10 @@ use std::net::SocketAddr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);
 
+/// Present where the connection is TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Secured;
+
 /// SHA-256 of the client certificate's DER form, 64 lower-case hex digits. Present only where the
 /// client showed a certificate that the configured client authority signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +21,8 @@ pub struct PeerThumbprint(pub String);
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     pub(super) addr: SocketAddr,
+    /// Whether over TLS.
+    pub(super) secured: Option<Secured>,
     pub(super) thumbprint: Option<PeerThumbprint>,
     pub(super) serves: Serves,
 }

@@ -121,13 +121,14 @@ impl Flight {
         if entry.signer.is_some() && call::caller(&call.app, &call.parts).is_ok() {
             call.parts.headers.remove(header::AUTHORIZATION);
         }
-        let leaving = Leaving { entry, trace: &call.trace, claim: Some(claim), tenant };
+        let body_bytes = Some(call.body.len() as u64);
+        let leaving =
+            Leaving { entry, policy: &call.policy, trace: &call.trace, claim: Some(claim), tenant, body_bytes };
         let headers = leaving.headers(&mut call.parts);
         let uri = upstream::address(entry, &call.parts.uri).ok_or_else(|| Failed::Unreachable("no address".into()))?;
         let request = upstream::request(call.parts.method.clone(), uri, headers, Body::from(call.body.clone()));
         let response = call.app.gateway.upstreams.send(entry, request, entry.timeout).await?;
-        let (mut parts, body) = response.into_parts();
-        replay::unmark(&mut parts.headers);
+        let (parts, body) = response.into_parts();
         let mut body = Patient::new(body, entry.timeout, place.take());
         match meaning(&parts, entry.route.on_error) {
             Meaning::Seal => {}
@@ -188,9 +189,10 @@ impl Flight {
                 self.warn(&failed);
                 let effect_id = effect_id(&self.entry, &parts, &[]);
                 let kept = Answer::new(parts.status, &parts.headers, None);
-                let headers = replay::omitted(kept.headers.clone(), None);
                 let ends = self.seal(effect_id, kept.encode()).await?;
-                Ok(fenced(parts.status, headers, Some(ends), Body::empty()))
+                let mut response = fenced(parts.status, kept.headers, Some(ends), Body::empty());
+                replay::mark_omitted(response.headers_mut(), None);
+                Ok(response)
             }
             Got::Passing(meaning, parts, body) => {
                 if meaning == Meaning::Release {
@@ -387,9 +389,7 @@ fn join(first: Bytes, more: BytesMut) -> Bytes {
 
 /// An upstream's answer as the client gets it.
 pub(super) fn fenced(status: StatusCode, mut headers: HeaderMap, ends: Option<Millis>, body: Body) -> Response {
-    headers::end_to_end(&mut headers);
-    headers.remove(OUTCOME);
-    headers.remove(EFFECT_ID);
+    headers::answer(&mut headers);
     if let Some(ends) = ends {
         expires(&mut headers, ends);
     }

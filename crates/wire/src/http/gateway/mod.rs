@@ -3,11 +3,13 @@
 //! Called for every path that is none of Fencepost's own.
 
 mod aloft;
+pub mod crossing;
 mod flight;
 mod headers;
 mod key;
 mod landing;
 mod large;
+mod link;
 mod order;
 mod patient;
 mod replay;
@@ -35,7 +37,7 @@ use fencepost_kernel::{
     fence::{self, Source},
     key::Target,
 };
-use http::{HeaderMap, HeaderValue, Uri, header, request::Parts};
+use http::{HeaderMap, Uri, header, request::Parts};
 use http_body::Body as _;
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -154,8 +156,12 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
             {
                 Err(Problem::new(Code::NotImplemented, "the gateway does not change protocols"))
             }
-            Fit::Passing(entry) => pass(&app, entry, &trace, parts, body).await,
+            Fit::Passing(entry) => {
+                headers::refuse_wrong_connection(entry, &parts.headers)?;
+                pass(&app, &policy, entry, &trace, parts, body).await
+            }
             Fit::Fenced(entry, bound) => {
+                headers::refuse_wrong_connection(entry, &parts.headers)?;
                 let caller = match &entry.signer {
                     Some(signer) => signer.clone(),
                     None => call::caller(&app, &parts)?,
@@ -186,17 +192,29 @@ pub(super) fn spell(uri: &mut Uri) {
 }
 
 /// A read passes as it is.
-async fn pass(app: &App, entry: &Entry, trace: &TraceId, mut parts: Parts, body: Body) -> Result<Response, Problem> {
+async fn pass(
+    app: &App,
+    policy: &Policy,
+    entry: &Entry,
+    trace: &TraceId,
+    mut parts: Parts,
+    body: Body,
+) -> Result<Response, Problem> {
+    let has_body = !body.is_end_stream();
+    // Many upstreams do not read a read's body, and take what is left of it for the next request.
+    if has_body && !entry.route.pass_body {
+        let detail =
+            format!("a {} has no body here; the rule of an upstream that reads one says pass_body", parts.method);
+        return Err(Problem::new(Code::Malformed, detail));
+    }
     let known = call::caller(app, &parts).ok();
     let place = app.gateway.reads.take(&entry.endpoint, Client::of(known.as_deref(), &parts))?;
     let tenant = known.as_ref().map(|caller| caller.id.as_str());
-    let streamed = !body.is_end_stream() && !parts.headers.contains_key(header::CONTENT_LENGTH);
-    let mut headers = Leaving { entry, trace, claim: None, tenant }.headers(&mut parts);
-    // Without a word about it, hyper takes it that a read has no body. HTTP/2 needs no word.
-    if streamed {
-        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
+    let body_bytes = body.size_hint().exact();
+    let headers = Leaving { entry, policy, trace, claim: None, tenant, body_bytes }.headers(&mut parts);
     let uri = upstream::address(entry, &parts.uri).ok_or_else(call::nothing_here)?;
+    // Data only: trailers could say again what was taken out of the head.
+    let body = if has_body { Body::from_stream(body.into_data_stream()) } else { Body::empty() };
     let request = upstream::request(parts.method, uri, headers, body);
     let answer = app.gateway.upstreams.send(entry, request, entry.timeout).await;
     let (parts, body) = answer.map_err(|failed| unanswered(&failed))?.into_parts();

@@ -1,4 +1,4 @@
-//! A body that may not be silent for longer than it is told. Wraps whatever an upstream sends.
+//! A body that may not be silent for longer than it is told, without trailers. Wraps whatever an upstream sends.
 
 use std::{
     error::Error,
@@ -39,8 +39,12 @@ impl Body for Patient {
     type Error = Failed;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
-        if let Poll::Ready(next) = Pin::new(&mut self.incoming).poll_frame(cx) {
+        while let Poll::Ready(next) = Pin::new(&mut self.incoming).poll_frame(cx) {
             self.silence = None;
+            // Trailers do not cross: a replay could not repeat them, and they could say what only we may say.
+            if matches!(&next, Some(Ok(frame)) if frame.is_trailers()) {
+                continue;
+            }
             return Poll::Ready(next.map(|frame| frame.map_err(|error| Failed::Broken(root(&error)))));
         }
         let patience = self.patience;

@@ -8,13 +8,11 @@ use std::{
     time::Duration,
 };
 
+use fencepost::policy::network::Network;
 use http::Uri;
 use tokio::time::timeout;
 
-use super::{
-    lookup::Lookups,
-    nets::{Net, nature},
-};
+use super::{lookup::Lookups, nets::nature};
 
 /// Longer ones are refused.
 pub const URL_BYTES_MAX: usize = 2_048;
@@ -31,7 +29,7 @@ pub struct Egress {
 
 #[derive(Debug)]
 enum Rule {
-    Net(Net),
+    Net(Network),
     Host(String),
 }
 
@@ -93,13 +91,13 @@ impl Egress {
         let nature = nature(address)?;
         let own = address == Ipv6Addr::LOCALHOST || matches!(address, IpAddr::V4(v4) if v4.is_loopback());
         let allowed = (self.loopback && own)
-            || self.allow.iter().any(|rule| matches!(rule, Rule::Net(net) if net.holds(address)));
+            || self.allow.iter().any(|rule| matches!(rule, Rule::Net(net) if net.contains(address)));
         (!allowed).then_some(nature)
     }
 }
 
 fn rule(text: &str) -> Result<Rule, String> {
-    if let Some(net) = Net::parse(text) {
+    if let Some(net) = Network::parse(text) {
         return Ok(Rule::Net(net));
     }
     let host = text.trim_end_matches('.').to_ascii_lowercase();
