@@ -2,8 +2,10 @@
 //! reads every body, one that reads none, and nginx. After each case another tenant's write must get its own answer, and
 //! no upstream may have seen a request that was not let through. `FENCEPOST_LONG=1` runs every case, else a sample.
 
+mod frames;
 mod http1;
 mod http2;
+mod injections;
 
 use std::{
     collections::BTreeSet,
@@ -211,13 +213,13 @@ fn no_malformed_request_of_the_fronts_corpus_smuggles_a_request() {
 #[test]
 fn no_header_of_http_2_becomes_a_request_of_http_1() {
     let mut field = Field::start();
-    run(&mut field, http2::injections(), |field, case| http2::exchange(field.world.address(), case));
+    run(&mut field, injections::cases(), |field, case| http2::exchange(field.world.address(), case));
 }
 
 #[test]
 fn malformed_frames_of_http_2_are_refused_and_lawful_ones_are_served() {
     let mut field = Field::start();
-    let (cases, expected): (Vec<Case>, Vec<http2::Expected>) = http2::frames().into_iter().unzip();
+    let (cases, expected): (Vec<Case>, Vec<http2::Expected>) = frames::cases().into_iter().unzip();
     let expected: std::collections::BTreeMap<String, _> =
         cases.iter().map(|case| case.name.clone()).zip(expected).collect();
     run(&mut field, cases, |field, case| http2::judge(field.world.address(), case, expected[&case.name]));
