@@ -6,11 +6,12 @@
 pub const HELP: &str = "https://fencepost.dev/guides/policy#what-check-looks-for";
 
 /// Each rule by its stable name.
-pub const RULES: [(&str, &str); 76] = [
+pub const RULES: [(&str, &str); 77] = [
     ("ack-before-seal", "The sender is acknowledged before the outcome is sealed"),
     ("again-in-key", "The sequence of repetitions is also a key field"),
     ("allow-unused", "An allowance for a field that is not in the key"),
     ("bucket-in-key", "A key field named like a rounded time"),
+    ("buffers-too-small", "Buffers that hold too few of the largest requests"),
     ("caller-with-verify", "Callers of a rule that takes no credential"),
     ("constant-key", "A route whose requests all have the same key"),
     ("duplicate", "Something stands twice"),

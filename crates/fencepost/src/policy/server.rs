@@ -223,7 +223,7 @@ fn buffered(reader: &mut Reader, fields: &Fields<'_>, request_bytes_max: Option<
         let message =
             format!("`buffered_bytes_max` is {bytes} bytes, less than {BUFFERED_REQUESTS_MIN} of the largest requests");
         let fix = format!("write at least {least}, or lower `request_bytes_max`");
-        reader.error(fields.mark_of("buffered_bytes_max"), "limits", message, fix);
+        reader.error(fields.mark_of("buffered_bytes_max"), "buffers-too-small", message, fix);
         return None;
     }
     Some(bytes)

@@ -20,7 +20,7 @@ const HIDDEN: &str = "POST /smuggled HTTP/1.1\r\nhost: x\r\nfencepost-tenant: gl
 
 /// Rules that differ in what they say of bodies. `UPSTREAM` is an address.
 const POLICY: &str = r#"
-server: { limits: { request_bytes_max: 64MiB } }
+server: { limits: { request_bytes_max: 64MiB, buffered_bytes_max: 512MiB } }
 scopes:
   CHARGE: { key: [id], retain: 1h }
 routes:
