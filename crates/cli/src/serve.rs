@@ -254,6 +254,7 @@ async fn serve(
     let limits = Limits {
         connections_max: settings.limits.connections_max,
         connections_per_client_max: settings.limits.connections_per_client_max,
+        proxies: settings.trusted_proxies.clone(),
         head_bytes_max: settings.limits.header_bytes_max,
         body_bytes_max: settings.limits.request_bytes_max as u64,
         head_ms_max: settings.limits.header_timeout.as_millis() as u64,

@@ -2,7 +2,7 @@
 //! Never opens or binds anything: these are plain values.
 //! Called by `Policy::load`; read by the command line and the HTTP server.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +31,14 @@ pub struct Server {
     pub log: Log,
     /// Its certificate, where it speaks TLS.
     pub tls: Option<Tls>,
+}
+
+impl Server {
+    /// Whether an address is that of a proxy whose word about its clients is taken.
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.trusted_proxies.iter().any(|network| network.contains(address))
+    }
 }
 
 /// Bounds on what clients may ask.

@@ -53,7 +53,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let door = Door {
-        seats: Seats::new(limits.connections_max, limits.connections_per_client_max),
+        seats: Seats::new(limits.connections_max, limits.connections_per_client_max, limits.proxies.clone()),
         reserve: Reserve::new(limits.reserve_max),
         reserve_limits: Arc::new(reserve_limits(&limits)),
         limits: Arc::new(limits),

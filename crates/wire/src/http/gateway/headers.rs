@@ -98,7 +98,7 @@ impl Leaving<'_> {
         let target = || parts.uri.authority().and_then(|name| HeaderValue::from_str(name.as_str()).ok());
         let host = headers.get(header::HOST).cloned().or_else(target);
         let peer = parts.extensions.get::<PeerAddr>().map(|peer| peer.0.ip().to_canonical());
-        let trusted = peer.is_some_and(|peer| self.policy.server.trusted_proxies.iter().any(|net| net.contains(peer)));
+        let trusted = peer.is_some_and(|peer| self.policy.server.trusts(peer));
         let dropped = |name: &str| match crossing(REQUESTS, name) {
             Some(Crossing::Hop | Crossing::Ours | Crossing::Diverts) => true,
             Some(Crossing::Forwarding) => !trusted,

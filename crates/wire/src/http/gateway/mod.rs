@@ -208,7 +208,7 @@ async fn pass(
         return Err(Problem::new(Code::Malformed, detail));
     }
     let known = call::caller(app, &parts).ok();
-    let place = app.gateway.reads.take(&entry.endpoint, Client::of(known.as_deref(), &parts))?;
+    let place = app.gateway.reads.take(&entry.endpoint, Client::of(known.as_deref(), &parts, &policy.server))?;
     let tenant = known.as_ref().map(|caller| caller.id.as_str());
     let body_bytes = body.size_hint().exact();
     let headers = Leaving { entry, policy, trace, claim: None, tenant, body_bytes }.headers(&mut parts);

@@ -11,13 +11,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use fencepost::policy::identity::Identity;
+use fencepost::policy::{identity::Identity, server::Server};
 use fencepost_kernel::Tenant;
 use http::request::Parts;
 
 use crate::{
     problem::{Code, Problem},
-    server::PeerAddr,
+    server::{PeerAddr, client_network},
 };
 
 /// Who is counted as one.
@@ -32,15 +32,18 @@ pub(super) enum Client {
 }
 
 impl Client {
-    /// The tenant of a credential, or where the request comes from.
-    pub(super) fn of(caller: Option<&Identity>, parts: &Parts) -> Self {
-        match caller {
-            Some(caller) => Self::Tenant(caller.tenant().clone()),
-            None => match parts.extensions.get::<PeerAddr>() {
-                Some(PeerAddr(peer)) => Self::Address(network(peer.ip())),
-                None => Self::Anonymous,
-            },
+    /// The tenant of a credential, or where the request comes from: where a trusted proxy says, if it came by one.
+    pub(super) fn of(caller: Option<&Identity>, parts: &Parts, server: &Server) -> Self {
+        if let Some(caller) = caller {
+            return Self::Tenant(caller.tenant().clone());
         }
+        let Some(PeerAddr(peer)) = parts.extensions.get::<PeerAddr>() else { return Self::Anonymous };
+        let told = || {
+            let last = parts.headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
+            last.rsplit(',').next()?.trim().parse().ok()
+        };
+        let address = server.trusts(peer.ip()).then(told).flatten();
+        Self::Address(client_network(address.unwrap_or(peer.ip())))
     }
 
     /// How many places it may hold while so many are free.
@@ -56,13 +59,6 @@ impl Client {
     fn counted(&self) -> impl Iterator<Item = Self> {
         let all = matches!(self, Self::Address(_)).then_some(Self::Anonymous);
         [Some(self.clone()), all].into_iter().flatten()
-    }
-}
-
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-        address => address,
     }
 }
 
@@ -148,6 +144,8 @@ fn less<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use fencepost::policy::Policy;
+
     use super::*;
 
     fn tenant(name: &str) -> Client {
@@ -191,7 +189,7 @@ mod tests {
 
     #[test]
     fn readers_without_a_credential_are_counted_by_address_and_ipv6_by_network() {
-        let at = |text: &str| Client::Address(network(text.parse().unwrap()));
+        let at = |text: &str| Client::Address(client_network(text.parse().unwrap()));
         assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:1"));
         assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
         assert_eq!(at("::ffff:192.0.2.1"), at("192.0.2.1"));
@@ -213,5 +211,22 @@ mod tests {
         drop(place);
         let taken = shares.lock();
         assert!(taken.all == 0 && taken.rules.is_empty() && taken.clients.is_empty());
+    }
+
+    #[test]
+    fn reader_behind_a_trusted_proxy_is_counted_by_the_address_that_the_proxy_tells() {
+        let policy = Policy::parse("p.yml", "server: {trusted_proxies: [10.0.0.0/8]}").unwrap();
+        let client = |peer: &str, told: &[&str]| {
+            let mut parts = http::Request::new(()).into_parts().0;
+            parts.extensions.insert(PeerAddr((peer.parse::<IpAddr>().unwrap(), 1).into()));
+            for value in told {
+                parts.headers.append("x-forwarded-for", value.parse().unwrap());
+            }
+            Client::of(None, &parts, &policy.server)
+        };
+        let at = |address: &str| Client::Address(address.parse().unwrap());
+        assert_eq!(client("10.0.0.1", &["192.0.2.1", "192.0.2.2, 192.0.2.3"]), at("192.0.2.3"));
+        assert_eq!(client("10.0.0.1", &["nonsense"]), at("10.0.0.1"));
+        assert_eq!(client("192.0.2.9", &["192.0.2.1"]), at("192.0.2.9"), "anybody can say anything");
     }
 }
