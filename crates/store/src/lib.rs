@@ -6,6 +6,7 @@ pub mod codec;
 pub mod contract;
 pub mod embedded;
 pub mod memory;
+pub mod private;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]

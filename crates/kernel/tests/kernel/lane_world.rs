@@ -117,7 +117,7 @@ impl Floor {
     }
 
     pub fn put_seen(&mut self, route: Route, seen_to: Option<u64>) -> Reply {
-        self.world.run(&Command::PutRoute(Box::new(PutRoute { route, seen_to })))
+        self.world.run(&Command::PutRoute(Box::new(PutRoute { route, seen_to, over: None })))
     }
 
     pub fn publication(&self, warehouse: &str, id: &str, text: &str, cancels: Option<&str>) -> Command {
