@@ -218,6 +218,14 @@ impl Floor {
         }
     }
 
+    /// The route of `HOME`.
+    pub fn route(&self) -> Arc<Route> {
+        match self.world.record(RowKey::route(&planner(), HOME)) {
+            Some(Record::Route(route)) => route.clone(),
+            other => panic!("a route's row holds {other:?}"),
+        }
+    }
+
     pub fn tail(&self) -> u64 {
         match self.world.record(RowKey::tail(self.at)) {
             Some(Record::Tail(tail)) => tail.last,

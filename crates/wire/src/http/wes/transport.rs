@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{extract::Request, response::Response};
 use fencepost::{
     dispatch::{MASK, shown_url},
-    policy::{duration, identity::Role},
+    policy::duration,
 };
 use fencepost_kernel::{
     Millis, Reply, Tenant,
@@ -127,7 +127,7 @@ async fn route(
         Some(_) => return Err(malformed("`after_dead_letter` must be \"continue\" or \"block\"")),
     };
     let receiver_retain_ms = node.get("receiver_retention").map_or(Ok(RECEIVER_RETAIN_MS), span)?;
-    let executor = executor(call, node)?;
+    let executor = executor(call, planner, node)?;
     // Who polls gets everything in its lane: a credential that is not for the warehouse must not be in it.
     let polled = matches!(transport, Transport::Poll);
     if polled && call.app.directory.executor(&executor).is_some_and(|known| !known.warehouses.allow(warehouse)) {
@@ -140,16 +140,25 @@ async fn route(
     Ok((route, drain))
 }
 
-// Who works there. Where only one identity can be meant, it need not be said.
-fn executor(call: &Call, node: &Node<'_>) -> Result<String, Problem> {
-    if node.get("executor_id").is_some() {
-        return envelope::readable(request::text(node, "executor_id")?, "/executor_id").map(str::to_owned);
+// Who works there: an executor that serves this planner. Where only one does, it need not be said.
+fn executor(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<String, Problem> {
+    let directory = &call.app.directory;
+    if node.get("executor_id").is_none() {
+        return match directory.executors_of(planner.as_str()).as_slice() {
+            [only] => Ok(only.clone()),
+            _ => Err(malformed("`executor_id` is missing")),
+        };
     }
-    let known = call.app.directory.with_role(Role::Executor);
-    match known.as_slice() {
-        [only] => Ok(only.clone()),
-        _ => Err(malformed("`executor_id` is missing")),
+    let id = envelope::readable(request::text(node, "executor_id")?, "/executor_id")?;
+    if !directory.serves(id, planner.as_str()) {
+        // One answer for all: whether somebody else's executor, a partner or nobody has this id is not the planner's to know.
+        let detail = format!(
+            "no executor {id:?} serves planner {planner}; an operator says so with \
+             `fencepost credential planners {id} {planner}`, or `planners` in the policy"
+        );
+        return Err(Problem::new(Code::UnknownExecutor, detail));
     }
+    Ok(id.to_owned())
 }
 
 async fn webhook(
