@@ -2,9 +2,9 @@
 //! Never starts with nobody to let in, and never with public tokens on a public address.
 
 use std::{
-    io::{IsTerminal, stdout},
+    io::{self, IsTerminal, stdout},
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
@@ -18,12 +18,17 @@ use fencepost::{
     policy::{
         Policy,
         config::{Config, Flags},
-        credentials::Credentials,
+        credentials::{Credentials, FILE_NAME},
         finding,
-        identity::{Directory, Refresh},
+        identity::Directory,
         settings::FenceStore,
     },
-    store::{Address, Durability, Node, address::Opener, codec},
+    store::{
+        Address, Durability, Node,
+        address::Opener,
+        codec, embedded,
+        private::{self, Tightened},
+    },
 };
 use fencepost_wire::{
     http::{
@@ -41,7 +46,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind},
 };
 
-use crate::{outbound, threads::Threads};
+use crate::{outbound, threads::Threads, watch};
 
 /// Serve fences over HTTP.
 #[derive(clap::Args)]
@@ -87,9 +92,6 @@ Examples:
   fencepost serve --config fencepost.yml --data /var/lib/fencepost --listen 0.0.0.0:7411
   fencepost serve --dev --store postgres://fencepost@db.internal/fencepost
   fencepost serve --dev --store redis+cluster://10.0.0.1:6379,10.0.0.2:6379";
-
-/// How often the credentials file and the engine's health are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.print_defaults {
@@ -162,6 +164,7 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let dev = args.dev;
     let settings = policy.server.clone();
+    let tightened = close_to_others(&settings.data);
     let directory = directory(dev, &policy)?;
     let egress = outbound::egress(&policy, dev)?;
     let tls = settings.tls.as_ref().map(|tls| {
@@ -198,6 +201,7 @@ async fn serve(
         holds: None,
     };
     let promises = fencepost.engine().promises();
+    say_tightened(&log, now(), &settings.data, tightened);
     log.line(Level::Info, now(), "serving")
         .text("address", &address.to_string())
         .text("data", &settings.data.display().to_string())
@@ -233,7 +237,7 @@ async fn serve(
     let stopping = stop(log.clone(), now());
     let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("SIGHUP cannot be watched")?;
     welcome(dev, scheme, address);
-    let watch = tokio::spawn(watch(app.clone()));
+    let watch = tokio::spawn(watch::run(app.clone()));
     let reloads = tokio::spawn(reloads(app.clone(), hangups));
     let limits = Limits {
         connections_max: settings.limits.connections_max,
@@ -283,6 +287,38 @@ async fn serve(
     fencepost.close().await;
     log.flush();
     Ok(ExitCode::SUCCESS)
+}
+
+// Before a store is opened in the directory, which does the same for its own files, so that it can be told.
+fn close_to_others(data: &Path) -> io::Result<Tightened> {
+    let credentials = [FILE_NAME, "credentials.lock", "credentials.new"];
+    let keys = [outbound::KEY_FILE, "secret.key.lock", "secret.key.new"];
+    let files: Vec<&str> = embedded::FILES.into_iter().chain(credentials).chain(keys).collect();
+    match private::tighten(data, &files) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Tightened::default()),
+        tightened => tightened,
+    }
+}
+
+fn say_tightened(log: &Log, now_ms: u64, data: &Path, tightened: io::Result<Tightened>) {
+    let data = data.display().to_string();
+    let tightened = match tightened {
+        Ok(tightened) => tightened,
+        Err(error) => {
+            let line = log.line(Level::Warn, now_ms, "whether others can read the data directory is unknown");
+            drop(line.text("data", &data).text("why", &error.to_string()));
+            return;
+        }
+    };
+    if tightened.changed > 0 {
+        log.line(Level::Warn, now_ms, "others could read files of the data directory; they no longer can")
+            .text("data", &data)
+            .number("changed", tightened.changed as u64);
+    }
+    if tightened.open {
+        log.line(Level::Warn, now_ms, "others can enter the data directory: it has other things in it, or is not ours")
+            .text("data", &data);
+    }
 }
 
 // A name that no other run ever had: a node's rows are its own.
@@ -338,44 +374,6 @@ async fn reloads(app: Arc<App>, mut hangups: Signal) {
         let app = app.clone();
         // What comes of it is logged. A file is read, which may block.
         let _ = tokio::task::spawn_blocking(move || reload(&app, "SIGHUP", Reload::Apply)).await;
-    }
-}
-
-// Follows the credentials file, and says loudly when the store has stopped.
-async fn watch(app: Arc<App>) {
-    let (mut told, mut away) = (false, false);
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let now = app.fencepost.engine().now().0;
-        match app.directory.refresh() {
-            Ok(Refresh::Same) => {}
-            Ok(Refresh::Read) => drop(app.log.line(Level::Info, now, "credentials read again")),
-            Ok(Refresh::Partly(findings)) => drop(
-                app.log
-                    .line(Level::Error, now, "credentials read again, but for those who differ from the policy")
-                    .text("why", finding::human(&findings).trim_end()),
-            ),
-            Err(findings) => drop(
-                app.log
-                    .line(Level::Error, now, "credentials not read; the known ones stay")
-                    .text("why", finding::human(&findings).trim_end()),
-            ),
-        }
-        match app.fencepost.engine().ready().await {
-            Err(why) if !away => {
-                away = true;
-                app.log.line(Level::Error, now, "the store does not answer").text("why", &why.to_string());
-            }
-            Ok(()) if away => {
-                away = false;
-                app.log.line(Level::Info, now, "the store answers again");
-            }
-            _ => {}
-        }
-        if let Some(why) = app.fencepost.engine().stopped().filter(|_| !told) {
-            told = true;
-            app.log.line(Level::Error, now, "the store has stopped; nothing is acknowledged any more").text("why", why);
-        }
     }
 }
 

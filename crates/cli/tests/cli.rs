@@ -9,6 +9,7 @@ mod cli {
     mod check;
     mod claims;
     mod client;
+    mod clock;
     mod commands;
     mod consume;
     mod crash;
@@ -24,6 +25,7 @@ mod cli {
     mod lanes;
     mod ledger;
     mod lookup;
+    mod modes;
     mod moving;
     mod nodes;
     mod power_cut;

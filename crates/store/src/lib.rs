@@ -6,9 +6,9 @@ pub mod codec;
 pub mod contract;
 pub mod embedded;
 pub mod memory;
-pub mod private;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod private;
 #[cfg(feature = "redis")]
 pub mod redis;
 

@@ -21,19 +21,21 @@ pub struct Tightened {
     pub open: bool,
 }
 
-/// Takes what is in a data directory away from everybody but its owner: the directory itself 0700, where it is empty or a
-/// store's, and below it `within` and all that is in those 0700 and 0600. What is not there is passed over.
+/// Takes what is in a data directory away from everybody but its owner: the directory itself 0700, where nothing but `within`
+/// is in it, and these with all that is in them 0700 and 0600. What is not there is passed over.
 #[cfg(unix)]
 pub fn tighten(dir: &Path, within: &[&str]) -> io::Result<Tightened> {
     use std::os::unix::fs::PermissionsExt;
 
     const STICKY: u32 = 0o1000;
+    /// Of the filesystem, where the directory is one of its own.
+    const FOUND: &str = "lost+found";
     let mut done = Tightened::default();
     let mode = fs::metadata(dir)?.permissions().mode();
     if mode & 0o077 != 0 {
-        // A directory that others share, such as /tmp, or one with other things in it, is not this store's to close.
+        // A directory that others share, such as /tmp, or one with other things in it, is not ours to close.
         let names: Vec<_> = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>()?;
-        let ours = names.is_empty() || names.iter().any(|name| within.iter().any(|known| name == *known));
+        let ours = names.iter().all(|name| name == FOUND || within.iter().any(|known| name == *known));
         let may = ours && mode & STICKY == 0;
         match may.then(|| fs::set_permissions(dir, fs::Permissions::from_mode(0o700))) {
             Some(Ok(())) => done.changed += 1,
@@ -117,15 +119,12 @@ mod tests {
         let tree = dir.path().join("db").join("keyspaces");
         fs::create_dir_all(&tree).unwrap();
         fs::write(tree.join("0.jnl"), "j").unwrap();
-        fs::write(dir.path().join("mine.txt"), "m").unwrap();
         for (path, open) in [(dir.path(), 0o755), (&dir.path().join("db"), 0o755), (&tree, 0o755)] {
             set(path, open);
         }
         set(&tree.join("0.jnl"), 0o644);
-        set(&dir.path().join("mine.txt"), 0o644);
         assert_eq!(tighten(dir.path(), &["db", "lock"]).unwrap(), Tightened { changed: 4, open: false });
         assert_eq!((mode(dir.path()), mode(&tree), mode(&tree.join("0.jnl"))), (0o700, 0o700, 0o600));
-        assert_eq!(mode(&dir.path().join("mine.txt")), 0o644, "it is not the store's");
         assert_eq!(tighten(dir.path(), &["db", "lock"]).unwrap(), Tightened::default());
     }
 
@@ -137,12 +136,14 @@ mod tests {
         set(dir.path(), 0o1777);
         assert_eq!(tighten(dir.path(), &["db"]).unwrap(), Tightened { changed: 1, open: true });
         assert_eq!((mode(dir.path()), mode(&dir.path().join("db"))), (0o1777, 0o700));
-        // One with other things in it and no store yet.
+        // One with other things in it: who reads those must not be kept from them.
         let other = dir.path().join("other");
-        fs::create_dir(&other).unwrap();
-        fs::write(other.join("f"), "").unwrap();
-        set(&other, 0o755);
-        assert_eq!(tighten(&other, &["db"]).unwrap(), Tightened { changed: 0, open: true });
-        assert_eq!(mode(&other), 0o755);
+        fs::create_dir_all(other.join("db")).unwrap();
+        fs::write(other.join("index.html"), "").unwrap();
+        for (path, open) in [(&other, 0o755), (&other.join("db"), 0o755), (&other.join("index.html"), 0o644)] {
+            set(path, open);
+        }
+        assert_eq!(tighten(&other, &["db"]).unwrap(), Tightened { changed: 1, open: true });
+        assert_eq!((mode(&other), mode(&other.join("db")), mode(&other.join("index.html"))), (0o755, 0o700, 0o644));
     }
 }

@@ -69,15 +69,11 @@ pub fn change(path: &Path, change: KeyChange) -> Result<Vec<MasterKey>, String> 
     let mut name = path.file_name().ok_or_else(|| format!("{}: not the name of a file", path.display()))?.to_owned();
     // Two changes at once would each write what the other had not yet seen, and a key that has sealed would be lost.
     name.push(".lock");
-    if change != KeyChange::DropOld {
-        fencepost_store::private::create_dir(dir_of(path)).map_err(io)?;
-    }
+    // Made only by a server: a file that none reads would look as if its keys were in use.
+    fs::metadata(path).map_err(io)?;
     let lock = private().create(true).truncate(false).open(path.with_file_name(name)).map_err(io)?;
     lock.lock().map_err(io)?;
-    let mut keys = match fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && change == KeyChange::Rotate => Vec::new(),
-        text => parse(path, &text.map_err(io)?)?,
-    };
+    let mut keys = read(path)?;
     match change {
         KeyChange::Rotate => keys.insert(0, MasterKey::new().map_err(io)?),
         KeyChange::Stage => keys.push(MasterKey::new().map_err(io)?),
@@ -270,12 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_made_by_a_rotation_and_by_nothing_else() {
+    fn no_change_makes_a_file_that_is_not_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secret.key");
-        for refused in [KeyChange::Stage, KeyChange::Promote, KeyChange::DropOld] {
+        for refused in [KeyChange::Rotate, KeyChange::Stage, KeyChange::Promote, KeyChange::DropOld] {
             assert!(change(&path, refused).unwrap_err().contains("secret.key"), "{refused:?}");
         }
-        assert_eq!(change(&path, KeyChange::Rotate).unwrap().len(), 1);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

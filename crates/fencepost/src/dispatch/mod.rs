@@ -13,7 +13,10 @@ mod sink;
 mod table;
 mod vault;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use fencepost_kernel::{
@@ -28,10 +31,10 @@ use fencepost_kernel::{
 };
 
 pub use driver::{Alarm, Settings};
-pub use sink::{Delivery, Sink};
-pub use table::Counts;
 pub use reseal::Resealed;
 pub use sealed::{MASK, OpenWebhook, origin, shown_url};
+pub use sink::{Delivery, Sink};
+pub use table::Counts;
 pub use vault::{SealedFor, SealedPart, SealedUnder, Vault};
 
 use crate::engine::{Engine, Error};
@@ -154,6 +157,8 @@ pub struct Dispatch {
     vault: Arc<Vault>,
     polls: Arc<Polls>,
     driver: Arc<Driver>,
+    /// What the last pass over stored transports found; none before its end.
+    resealed: Arc<Mutex<Option<Resealed>>>,
 }
 
 /// How often a change of transport looks whether the lane is drained by now.
@@ -185,7 +190,7 @@ impl Dispatch {
     ) -> Result<Self, Error> {
         let polls = Arc::new(Polls::new(engine.promises().shared));
         let driver = Driver::start(&engine, sink, alarm, polls.clone(), settings).await?;
-        Ok(Self { engine, scope, vault, polls, driver })
+        Ok(Self { engine, scope, vault, polls, driver, resealed: Arc::default() })
     }
 
     /// What seals secrets and cursors.

@@ -1,7 +1,7 @@
 //! Seals stored transports anew with the first key, so that older keys can be retired.
 //! Never overwrites what somebody put meanwhile. Called at start and when the list of keys changes.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use fencepost_kernel::{Command, RowKey, command::PutRoute, fence::Record, key::Kind};
 
@@ -26,6 +26,19 @@ impl Dispatch {
     /// Seals every stored transport with the first key of the vault. One that cannot be opened is counted, and no reason to
     /// leave the others.
     pub async fn reseal(&self) -> Result<Resealed, Error> {
+        let remember = |found| *self.resealed.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        remember(None);
+        let done = self.reseal_all().await?;
+        remember(Some(done.clone()));
+        Ok(done)
+    }
+
+    /// What the last pass found; none where there was none, or it did not come to its end.
+    pub fn resealed(&self) -> Option<Resealed> {
+        self.resealed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn reseal_all(&self) -> Result<Resealed, Error> {
         let mut done = Resealed::default();
         let mut after: Option<RowKey> = None;
         loop {

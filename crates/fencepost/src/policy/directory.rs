@@ -215,9 +215,8 @@ impl Directory {
 /// The identities of `serve --dev`, to put beside those of a policy.
 pub fn dev_holders() -> Vec<Holder> {
     let one = |token: &str, id: &str, roles: &[Role]| Holder {
-        identity: Identity::new(id, roles.iter().copied(), Warehouses::All).serving(
-            if roles.contains(&Role::Executor) { Planners::Any } else { Planners::Named(BTreeSet::new()) },
-        ),
+        identity: Identity::new(id, roles.iter().copied(), Warehouses::All)
+            .serving(if roles.contains(&Role::Executor) { Planners::Any } else { Planners::Named(BTreeSet::new()) }),
         tokens: vec![Credential { sha: Sha::of(token), created_ms: None, expires_ms: None }],
         certificates: Vec::new(),
     };
@@ -274,7 +273,10 @@ fn joined(fixed: &[Holder], held: Vec<Holder>, file: &Path) -> (Vec<Holder>, Vec
                 file: file.display().to_string(),
                 line: 0,
                 col: 0,
-                message: format!("{} has other roles, warehouses or planners here than in the policy", holder.identity.id),
+                message: format!(
+                    "{} has other roles, warehouses or planners here than in the policy",
+                    holder.identity.id
+                ),
                 fix: Some("make the two the same, or keep the identity in one place".into()),
             }),
         }

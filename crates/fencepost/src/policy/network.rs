@@ -67,7 +67,11 @@ mod tests {
             ("fd00::/8", "10.0.0.1", false),
             ("::1", "::1", true),
         ] {
-            assert_eq!(Network::parse(network).unwrap().contains(address.parse().unwrap()), within, "{network} {address}");
+            assert_eq!(
+                Network::parse(network).unwrap().contains(address.parse().unwrap()),
+                within,
+                "{network} {address}"
+            );
         }
     }
 

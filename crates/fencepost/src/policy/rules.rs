@@ -6,7 +6,7 @@
 pub const HELP: &str = "https://fencepost.dev/guides/policy#what-check-looks-for";
 
 /// Each rule by its stable name.
-pub const RULES: [(&str, &str); 70] = [
+pub const RULES: [(&str, &str); 72] = [
     ("ack-before-seal", "The sender is acknowledged before the outcome is sealed"),
     ("again-in-key", "The sequence of repetitions is also a key field"),
     ("allow-unused", "An allowance for a field that is not in the key"),
@@ -32,6 +32,7 @@ pub const RULES: [(&str, &str); 70] = [
     ("no-hash", "A credential without its hash"),
     ("no-id", "An identity without a name"),
     ("no-key", "A scope without key fields"),
+    ("no-planner", "An executor that serves no planner"),
     ("no-roles", "An identity without a role"),
     ("no-secret", "A webhook without a secret"),
     ("no-sequence", "A repetition without its sequence"),
@@ -43,6 +44,7 @@ pub const RULES: [(&str, &str); 70] = [
     ("order-without-source", "Requests of a whole route wait for each other"),
     ("overlapping-routes", "Two routes fit the same requests"),
     ("path-name", "A name that the path does not bind"),
+    ("planners-without-executor", "Planners served by an identity that is no executor"),
     ("random-in-key", "A key field named like a value made for each try"),
     ("read-route", "A route on a method that only reads"),
     ("release-under-hold", "A failure frees a key that a lapse would hold"),

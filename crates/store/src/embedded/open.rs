@@ -41,7 +41,6 @@ pub const FILES: [&str; 3] = [LOCK, DATA, UNFINISHED];
 
 pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
     private::create_dir(dir).map_err(|error| unusable(dir, &error))?;
-    // Before the lock is made: a directory with nothing but other people's files in it is not this store's to close.
     private::tighten(dir, &FILES).map_err(|error| unusable(dir, &error))?;
     let lock = lock(dir)?;
     let path = dir.join(DATA);

@@ -80,9 +80,10 @@ fn readable(text: &str) -> String {
 fn masked(note: String, url: &str) -> String {
     let rest = &url[origin(url).len()..];
     let parts = rest.split(['/', '?', '&', '=', ';']).filter(|part| part.len() >= SECRET_PART_BYTES_MIN);
-    let mut parts: Vec<&str> = parts.chain([rest].into_iter().filter(|rest| rest.len() > 1)).collect();
+    let mut parts: Vec<&str> = parts.collect();
     // The longest first: what is left of a whole after a part of it was hidden would not be found any more.
     parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
+    let note = if rest.len() > 1 { note.replace(rest, &format!("/{MASK}")) } else { note };
     parts.into_iter().fold(note, |note, part| note.replace(part, MASK))
 }
 
@@ -118,7 +119,7 @@ mod tests {
     fn an_answer_that_repeats_the_url_shows_nothing_of_it() {
         let url = "https://hooks.example/services/T0001234/B9?token=abcdef012345&v=2";
         for (note, shown) in [
-            ("Cannot POST /services/T0001234/B9?token=abcdef012345&v=2", "Cannot POST ***"),
+            ("Cannot POST /services/T0001234/B9?token=abcdef012345&v=2", "Cannot POST /***"),
             ("no /services/T0001234/B9", "no /***/***/B9"),
             ("token abcdef012345 has expired", "token *** has expired"),
             ("busy", "busy"),
