@@ -164,7 +164,14 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let dev = args.dev;
     let settings = policy.server.clone();
-    let tightened = close_to_others(&settings.data);
+    // A store that --store names has a directory of its own beside that of the credentials.
+    let mut places = vec![settings.data.clone()];
+    if let Address::Directory(dir) = &store
+        && *dir != settings.data
+    {
+        places.push(dir.clone());
+    }
+    let tightened: Vec<_> = places.iter().map(|dir| (dir, close_to_others(dir))).collect();
     let directory = directory(dev, &policy)?;
     let egress = outbound::egress(&policy, dev)?;
     let tls = settings.tls.as_ref().map(|tls| {
@@ -201,7 +208,9 @@ async fn serve(
         holds: None,
     };
     let promises = fencepost.engine().promises();
-    say_tightened(&log, now(), &settings.data, tightened);
+    for (dir, tightened) in tightened {
+        say_tightened(&log, now(), dir, tightened);
+    }
     log.line(Level::Info, now(), "serving")
         .text("address", &address.to_string())
         .text("data", &settings.data.display().to_string())
