@@ -259,4 +259,8 @@ fn identity(lints: &mut Lints<'_>, holder: &Holder, mark: &Mark) {
         let message = format!("{} is a planner or executor without a warehouse, and can act in none", identity.id);
         lints.warning(mark, "no-warehouse", message, "list its `warehouses`, or write `warehouses: all`");
     }
+    if identity.has(Role::Executor) && identity.planners.is_empty() {
+        let message = format!("{} is an executor that serves no planner: nobody may send it events", identity.id);
+        lints.warning(mark, "no-planner", message, "list its `planners`");
+    }
 }

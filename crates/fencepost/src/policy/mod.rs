@@ -12,6 +12,7 @@ pub mod config;
 pub mod credentials;
 pub mod dispatch;
 pub mod duration;
+pub mod egress;
 pub mod finding;
 pub mod formats;
 pub mod gateway;

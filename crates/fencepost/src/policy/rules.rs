@@ -6,7 +6,7 @@
 pub const HELP: &str = "https://fencepost.dev/guides/policy#what-check-looks-for";
 
 /// Each rule by its stable name.
-pub const RULES: [(&str, &str); 77] = [
+pub const RULES: [(&str, &str); 79] = [
     ("ack-before-seal", "The sender is acknowledged before the outcome is sealed"),
     ("again-in-key", "The sequence of repetitions is also a key field"),
     ("allow-unused", "An allowance for a field that is not in the key"),
@@ -35,6 +35,7 @@ pub const RULES: [(&str, &str); 77] = [
     ("no-hash", "A credential without its hash"),
     ("no-id", "An identity without a name"),
     ("no-key", "A scope without key fields"),
+    ("no-planner", "An executor that serves no planner"),
     ("no-principal", "Users of one tenant who share answers"),
     ("no-roles", "An identity without a role"),
     ("no-secret", "A webhook without a secret"),
@@ -47,6 +48,7 @@ pub const RULES: [(&str, &str); 77] = [
     ("order-without-source", "Requests of a whole route wait for each other"),
     ("overlapping-routes", "Two routes fit the same requests"),
     ("path-name", "A name that the path does not bind"),
+    ("planners-without-executor", "Planners served by an identity that is no executor"),
     ("principal-not-compared", "A user who is named and not compared"),
     ("principal-unstable", "A user named by what changes between retries"),
     ("principal-unverified", "A user named by a token that is not verified here"),

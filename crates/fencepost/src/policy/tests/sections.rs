@@ -95,13 +95,16 @@ const HASH: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 #[test]
 fn identities_are_read_with_hashes_and_expiry() {
     let policy = policy(&format!(
-        "identities:\n  - {{id: acme, roles: [partner, executor], warehouses: [w1], credentials: [{{sha256: {HASH}, expires: \"1970-01-01T00:00:02Z\"}}]}}\n  - {{id: ops, roles: [admin], warehouses: all, certificates: [\"{}\"]}}\n",
+        "identities:\n  - {{id: acme, roles: [partner, executor], warehouses: [w1], planners: [wms, wms-2], credentials: [{{sha256: {HASH}, expires: \"1970-01-01T00:00:02Z\"}}]}}\n  - {{id: ops, roles: [admin], warehouses: all, certificates: [\"{}\"]}}\n",
         "BB:".repeat(31) + "BB"
     ));
     assert_eq!(policy.findings, []);
     let [acme, ops] = policy.identities.as_slice() else { panic!("two identities") };
     assert!(acme.identity.has(Role::Executor) && !acme.identity.has(Role::Admin));
     assert!(acme.identity.warehouses.allow("w1") && !acme.identity.warehouses.allow("w2"));
+    let served = ["wms", "wms-2", "other", "acme"].map(|planner| acme.identity.planners.allow(planner));
+    assert_eq!(served, [true, true, false, false]);
+    assert!(ops.identity.planners.is_empty());
     assert_eq!(acme.tokens[0].expires_ms, Some(2_000));
     assert_eq!(ops.identity.warehouses, Warehouses::All);
     assert_eq!(ops.certificates[0].sha.0, [0xbb; 32]);
@@ -134,6 +137,8 @@ fn a_malformed_identity_is_refused_and_a_token_is_never_echoed() {
         (format!("{{id: a, roles: [partner], credentials: [{{sha256: {HASH}, expires: tomorrow}}]}}"), "wrong-value"),
         (format!("{{id: a, roles: [partner], {good}}}, {{id: b, roles: [partner], {good}}}"), "shared-credential"),
         ("{id: a, roles: [partner]}, {id: a, roles: [admin]}".into(), "duplicate"),
+        ("{id: a, roles: [partner], planners: [wms]}".into(), "planners-without-executor"),
+        ("{id: a, roles: [executor], planners: all}".into(), "wrong-type"),
     ] {
         let findings = Policy::parse("p.yml", &format!("identities: [{entry}]\n")).unwrap_err();
         assert!(findings.iter().any(|f| f.rule == rule), "{entry}: {findings:?}");
