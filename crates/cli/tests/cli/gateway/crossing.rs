@@ -10,6 +10,7 @@ use super::{
 
 const POLICY: &str = r#"
 server: { trusted_proxies: [TRUSTED] }
+require_headers: [X-Asked-For]
 scopes:
   CHARGE: { key: [id], retain: 1h }
 routes:
@@ -19,6 +20,11 @@ routes:
 
 fn world(trusted: &str) -> World {
     World::new(&POLICY.replace("TRUSTED", trusted))
+}
+
+/// A write with what the policy requires.
+fn write(path: &str) -> Ask {
+    post(path).header("x-asked-for: 1")
 }
 
 /// A name that a row is for.
@@ -91,15 +97,17 @@ fn connection_may_name_nothing_that_is_meant_for_the_upstream() {
             answer.ok(201);
         } else {
             answer.problem(400, "malformed-request");
-            let write = post("/charges").key("k").header(&format!("connection: {named}")).json("{}");
-            world.send(&write).problem(400, "malformed-request");
+            let named = write("/charges").key("k").header(&format!("connection: {named}")).json("{}");
+            world.send(&named).problem(400, "malformed-request");
             assert_eq!(world.upstream.count(), before, "{row:?}");
         }
     }
     // A rule's own headers are meant for the upstream, too: key and request would differ.
     let order =
-        |connection: &str| post("/orders").header("x-order: 7").header(connection).header("x-hop: 1").json("{}");
-    world.send(&order("connection: x-order")).problem(400, "malformed-request");
+        |connection: &str| write("/orders").header("x-order: 7").header(connection).header("x-hop: 1").json("{}");
+    for connection in ["connection: x-order", "connection: X-Asked-For"] {
+        world.send(&order(connection)).problem(400, "malformed-request");
+    }
     world.send(&order("connection: x-hop")).ok(201);
     assert_eq!((world.upstream.last().header("x-order"), world.upstream.last().header("x-hop")), (Some("7"), None));
 }
@@ -117,7 +125,7 @@ fn every_row_of_an_answer_crosses_as_its_table_says() {
         // What the answer's own Connection says of the name changes nothing.
         world.upstream.say(said(200, &format!("{name}: {value}\r\nconnection: {name}\r\nx-end: 1\r\n"), "said"));
         for answer in
-            [world.send(&ask("GET", "/charges")), world.send(&post("/charges").key(&format!("k-{index}")).json("{}"))]
+            [world.send(&ask("GET", "/charges")), world.send(&write("/charges").key(&format!("k-{index}")).json("{}"))]
         {
             let crossed = row.crossing == Crossing::Essential;
             let found = answer.headers.iter().any(|(known, said)| *known == name && said == value);
@@ -148,7 +156,7 @@ fn upstream_hears_where_a_request_came_from_and_a_client_cannot_say_otherwise() 
     let untrusted = world("10.0.0.0/8");
     let own = ["127.0.0.1", "shop.example", "http", "", "", ""].map(str::to_owned);
     assert_eq!(of(&untrusted, forged(ask("GET", "/charges"))), own);
-    assert_eq!(of(&untrusted, forged(post("/charges").key("a").json("{}"))), own);
+    assert_eq!(of(&untrusted, forged(write("/charges").key("a").json("{}"))), own);
     assert_eq!(of(&untrusted, ask("GET", "/charges")), own);
     let trusted = world("127.0.0.0/8");
     let told = ["10.9.9.9, 10.8.8.8, 127.0.0.1", "evil.example", "https", "for=10.9.9.9;proto=https", "10.9.9.9", ""];
@@ -159,7 +167,7 @@ fn upstream_hears_where_a_request_came_from_and_a_client_cannot_say_otherwise() 
 #[test]
 fn length_of_a_body_is_said_once_and_in_its_shortest_form() {
     let world = world("");
-    let asked = post("/charges").key("k").header("content-type: text/plain");
+    let asked = write("/charges").key("k").header("content-type: text/plain");
     let text = String::from_utf8(asked.bytes()).unwrap().replace("content-length: 0", "content-length: 0000011");
     let mut stream = ask("GET", "/healthz").begin(world.address());
     super::caller::read(&mut stream).unwrap();
@@ -167,7 +175,7 @@ fn length_of_a_body_is_said_once_and_in_its_shortest_form() {
     assert_eq!(super::caller::read(&mut stream).unwrap().status, 201);
     let heard = world.upstream.last();
     assert_eq!((heard.all("content-length"), heard.body.as_slice()), (vec!["11"], b"hello world".as_slice()));
-    let chunks = post("/charges").key("c").header("transfer-encoding: chunked").body("5\r\nhello\r\n0\r\n\r\n");
+    let chunks = write("/charges").key("c").header("transfer-encoding: chunked").body("5\r\nhello\r\n0\r\n\r\n");
     world.send(&chunks).ok(201);
     let heard = world.upstream.last();
     assert_eq!((heard.all("content-length"), heard.all("transfer-encoding")), (vec!["5"], vec![]));

@@ -29,10 +29,11 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 
 /// Refuses a request whose `Connection` names a header that is meant for the upstream. To delete it would have the upstream
 /// read another request than the rule did; to keep it would go against what was said. No client means either.
-pub(super) fn refuse_wrong_connection(entry: &Entry, headers: &HeaderMap) -> Result<(), Problem> {
+pub(super) fn refuse_wrong_connection(policy: &Policy, entry: &Entry, headers: &HeaderMap) -> Result<(), Problem> {
     let wrong = |name: &HeaderName| {
         let listed = crossing(REQUESTS, name.as_str()).is_some_and(|crossing| crossing != Crossing::Hop);
-        listed || is_read_by(entry, name)
+        let required = || policy.require_headers.iter().any(|known| known.eq_ignore_ascii_case(name.as_str()));
+        listed || is_read_by(entry, name) || required()
     };
     match named_by_connection(headers).find(wrong) {
         None => Ok(()),

@@ -157,11 +157,11 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
                 Err(Problem::new(Code::NotImplemented, "the gateway does not change protocols"))
             }
             Fit::Passing(entry) => {
-                headers::refuse_wrong_connection(entry, &parts.headers)?;
+                headers::refuse_wrong_connection(&policy, entry, &parts.headers)?;
                 pass(&app, &policy, entry, &trace, parts, body).await
             }
             Fit::Fenced(entry, bound) => {
-                headers::refuse_wrong_connection(entry, &parts.headers)?;
+                headers::refuse_wrong_connection(&policy, entry, &parts.headers)?;
                 let caller = match &entry.signer {
                     Some(signer) => signer.clone(),
                     None => call::caller(&app, &parts)?,
