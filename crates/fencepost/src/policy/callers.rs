@@ -111,6 +111,9 @@ fn principal(text: &str) -> Result<Principal, String> {
     if http::HeaderName::try_from(header).is_err() {
         return Err(format!("`{header}` cannot be a header's name"));
     }
+    if header.contains('_') {
+        return Err(format!("`{header}` has a `_`, and is not passed on"));
+    }
     match kind {
         "header" if claim.is_empty() => Ok(Principal::Header(header.into())),
         "jwt" if !claim.is_empty() && is_pointer(claim) => {

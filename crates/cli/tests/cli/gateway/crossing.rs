@@ -15,7 +15,7 @@ scopes:
   CHARGE: { key: [id], retain: 1h }
 routes:
   - { match: "POST /charges", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:Idempotency-Key" } }
-  - { match: "POST /orders", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:X-Order" } }
+  - { match: "POST /orders", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:X-Order" }, principal: "header:X-User" }
 "#;
 
 fn world(trusted: &str) -> World {
@@ -103,9 +103,10 @@ fn connection_may_name_nothing_that_is_meant_for_the_upstream() {
         }
     }
     // A rule's own headers are meant for the upstream, too: key and request would differ.
-    let order =
-        |connection: &str| write("/orders").header("x-order: 7").header(connection).header("x-hop: 1").json("{}");
-    for connection in ["connection: x-order", "connection: X-Asked-For"] {
+    let order = |connection: &str| {
+        write("/orders").header("x-order: 7").header("x-user: ann").header(connection).header("x-hop: 1").json("{}")
+    };
+    for connection in ["connection: x-order", "connection: X-Asked-For", "connection: x-user"] {
         world.send(&order(connection)).problem(400, "malformed-request");
     }
     world.send(&order("connection: x-hop")).ok(201);

@@ -56,9 +56,17 @@ fn a_rule_that_nobody_may_call_is_an_error() {
 #[test]
 fn a_principal_is_a_header_or_a_claim_of_a_token() {
     let named = |principal: &str| one(&format!(", principal: \"{principal}\""));
-    for wrong in
-        ["X-User", "header:", "header:X User", "header:X-User/sub", "jwt:X-User", "jwt:X/a~2", "query:user", "body:/u"]
-    {
+    for wrong in [
+        "X-User",
+        "header:",
+        "header:X User",
+        "header:X-User/sub",
+        "header:X_User",
+        "jwt:X-User",
+        "jwt:X/a~2",
+        "query:user",
+        "body:/u",
+    ] {
         rule("error wrong-value", &named(wrong), &named("header:X-User"));
     }
     rule("note principal-unverified", &named("jwt:X-User-Token/sub"), &named("header:X-User"));

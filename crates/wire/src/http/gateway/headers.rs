@@ -3,7 +3,10 @@
 
 use std::net::IpAddr;
 
-use fencepost::{Claim, policy::Policy, policy::routes::Origin};
+use fencepost::{
+    Claim,
+    policy::{Policy, callers::Principal, routes::Origin},
+};
 use http::{HeaderMap, HeaderName, HeaderValue, header, request::Parts};
 
 use super::{
@@ -49,7 +52,9 @@ pub(super) fn refuse_wrong_connection(policy: &Policy, entry: &Entry, headers: &
 fn is_read_by(entry: &Entry, name: &HeaderName) -> bool {
     let route = &entry.route;
     let mut origins = route.key.iter().map(|(_, origin, _)| origin).chain(&route.source).chain(&route.order);
-    origins.any(|origin| matches!(origin, Origin::Header(read) if read.eq_ignore_ascii_case(name.as_str())))
+    let principal = route.callers.principal.as_ref().map(Principal::header);
+    principal.is_some_and(|read| read.eq_ignore_ascii_case(name.as_str()))
+        || origins.any(|origin| matches!(origin, Origin::Header(read) if read.eq_ignore_ascii_case(name.as_str())))
 }
 
 fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
