@@ -93,10 +93,10 @@ enum Action {
         /// Put the new key last: it opens and does not seal yet, for several nodes
         #[arg(long, group = "step")]
         stage: bool,
-        /// Let the last key of the file seal, once every node has it
+        /// Let the staged key seal, once every node has it
         #[arg(long, group = "step")]
         promote: bool,
-        /// Forget all keys but the first, once `fencepost doctor` says that none is needed
+        /// Remove every key but the first, a staged one too; run `fencepost doctor` first. They stay in FILE.dropped
         #[arg(long, group = "step")]
         drop_old: bool,
     },
@@ -129,7 +129,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let issued = file.rotate(&id, span(&overlap)?, until(expires, now_ms)?, now_ms)?;
             show(&issued, file.path());
         }
-        Action::Planners { id, planners } => file.serve(&id, named(planners), now_ms)?,
+        Action::Planners { id, planners } => {
+            let now = if planners.is_empty() { "no planner".to_owned() } else { planners.join(", ") };
+            file.serve(&id, named(planners), now_ms)?;
+            println!("{id} serves {now}; the list replaces the one before");
+        }
         Action::RotateKey { key_file, stage, promote, drop_old } => {
             let path = key_file.unwrap_or_else(|| data.join(KEY_FILE));
             let change = match (stage, promote, drop_old) {
@@ -139,6 +143,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 _ => KeyChange::Rotate,
             };
             let keys = key_file::change(&path, change).map_err(anyhow::Error::msg)?;
+            if drop_old {
+                let kept = key_file::dropped(&path);
+                eprintln!("dropped keys are kept in {}; delete it once every transport opens", kept.display());
+            }
             for (at, key) in keys.iter().enumerate() {
                 println!("{}  {}", key.fingerprint(), if at == 0 { "seals" } else { "opens" });
             }

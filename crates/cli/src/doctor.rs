@@ -169,7 +169,10 @@ fn running(report: &mut Report, server: &Server) {
         Ok((status, _)) => report.say(
             Health::Bad,
             "server",
-            format!("{} answers {status}: its store does not acknowledge; see its log", server.url),
+            match status {
+                404 => format!("{} has no /readyz: give the address of server.admin_listen as --url", server.url),
+                _ => format!("{} answers {status}: its store does not acknowledge; see its log", server.url),
+            },
         ),
         Err(_) => report.say(Health::Look, "server", format!("none on {}", server.url)),
     }

@@ -96,6 +96,8 @@ Examples:
 
 /// Connections of operators and probes, where they have a listener of their own.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
+/// How long operators' requests may take once all others have ended.
+const ADMIN_GRACE_MS: u64 = 5_000;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.print_defaults {
@@ -300,8 +302,10 @@ async fn serve(
     // Operators are served until all others are: what is left is seen on their listener.
     let (end_admin, admin_ends) = oneshot::channel::<()>();
     let serving_admin = admin.map(|listener| {
-        let routes = Routes::new(app.clone(), Listener::Admin);
-        let limits = Limits { connections_max: ADMIN_CONNECTIONS_MAX, ..limits.clone() };
+        let budget = Budget::new(settings.limits.request_bytes_max * 8);
+        let routes = Routes::admin(app.clone(), budget.clone());
+        let limits =
+            Limits { connections_max: ADMIN_CONNECTIONS_MAX, grace_ms_max: ADMIN_GRACE_MS, budget, ..limits.clone() };
         tokio::spawn(server::serve(listener, routes, limits, tls.clone(), Vec::new(), async {
             let _ = admin_ends.await;
         }))
@@ -352,7 +356,7 @@ fn say_tightened(log: &Log, now_ms: u64, data: &Path, tightened: io::Result<Tigh
     let tightened = match tightened {
         Ok(tightened) => tightened,
         Err(error) => {
-            let line = log.line(Level::Warn, now_ms, "whether others can read the data directory is unknown");
+            let line = log.line(Level::Warn, now_ms, "cannot check the permissions of the data directory");
             drop(line.text("data", &data).text("why", &error.to_string()));
             return;
         }
@@ -363,7 +367,7 @@ fn say_tightened(log: &Log, now_ms: u64, data: &Path, tightened: io::Result<Tigh
             .number("changed", tightened.changed as u64);
     }
     if tightened.open {
-        log.line(Level::Warn, now_ms, "others can enter the data directory: it has other things in it, or is not ours")
+        log.line(Level::Warn, now_ms, "other users can enter the data directory: it was left as it is because it holds other files or belongs to another user")
             .text("data", &data);
     }
 }

@@ -17,6 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub async fn run(app: Arc<App>) {
     let (mut told, mut away) = (false, false);
+    let mut not_resealed = String::new();
     // What is stored may be sealed with an older key, or as an earlier release did. On a store that nodes share, one of them
     // may be of that release: there only a second key says that the first is to be used.
     let dispatch = app.dispatch.as_ref().ok();
@@ -26,8 +27,8 @@ pub async fn run(app: Arc<App>) {
         let now = app.fencepost.engine().now().0;
         if let Some(dispatch) = dispatch {
             reseal |= keys_changed(dispatch, &app.log, now);
-            // What fails because the store does not answer is tried again.
-            reseal = reseal && !resealed(dispatch, &app.log, now).await;
+            // Retried every second until the store answers.
+            reseal = reseal && !resealed(dispatch, &app.log, now, &mut not_resealed).await;
         }
         tokio::time::sleep(LOOK_EVERY).await;
         let now = app.fencepost.engine().now().0;
@@ -82,8 +83,20 @@ fn keys_changed(dispatch: &Dispatch, log: &Log, now_ms: u64) -> bool {
     }
 }
 
-async fn resealed(dispatch: &Dispatch, log: &Log, now_ms: u64) -> bool {
-    let Ok(done) = dispatch.reseal().await else { return false };
+// An error is told once, until it is another.
+async fn resealed(dispatch: &Dispatch, log: &Log, now_ms: u64, told: &mut String) -> bool {
+    let done = match dispatch.reseal().await {
+        Ok(done) => done,
+        Err(error) => {
+            let why = error.to_string();
+            if *told != why {
+                log.line(Level::Warn, now_ms, "transports are not sealed anew yet; trying again").text("why", &why);
+                *told = why;
+            }
+            return false;
+        }
+    };
+    told.clear();
     if done.resealed > 0 {
         log.line(Level::Info, now_ms, "transports sealed anew with the first key")
             .number("count", done.resealed as u64);

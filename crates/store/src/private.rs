@@ -59,7 +59,7 @@ fn close(path: &Path, done: &mut Tightened) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    // What a link leads to was put there by a person, who knows why.
+    // An operator made the link: its target is left alone.
     if meta.is_symlink() {
         return Ok(());
     }
@@ -73,7 +73,11 @@ fn close(path: &Path, done: &mut Tightened) -> io::Result<()> {
         }
     }
     if meta.is_dir() {
-        for entry in fs::read_dir(path)? {
+        let entries = match fs::read_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
             close(&entry?.path(), done)?;
         }
     }

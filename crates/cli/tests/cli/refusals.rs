@@ -192,3 +192,15 @@ fn compressed_body_on_our_own_paths_is_415_and_touches_nothing() {
     let headers = format!("{ACME}{JSON}content-encoding: identity\r\n");
     send(&mut acme, "POST", "/v1/fences/claim", &headers, CLAIM).ok(201);
 }
+
+#[test]
+fn scopes_that_fencepost_seals_itself_are_not_claimed_by_hand() {
+    let server = dev();
+    for scope in ["WES_DISPATCH", "SIGNED_DELIVERY", "ANSWER_DIGEST"] {
+        for (path, more) in [("claim", json!({})), ("seal", json!({"token": 1, "effect_id": "E", "receipt": 1}))] {
+            let mut body = json!({"scope": scope, "key": {}});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            server.acme().post(&format!("/v1/fences/{path}"), body.to_string()).problem(403, "forbidden");
+        }
+    }
+}

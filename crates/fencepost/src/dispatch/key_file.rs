@@ -5,13 +5,15 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use super::vault::{KEY_LEN, fingerprint, hex};
 
 /// More lines than this are refused: each is tried on what an unknown key has sealed.
 pub const KEYS_MAX: usize = 16;
+/// Stands behind a key that does not seal yet.
+const STAGED: &str = " staged";
 
 /// A master key. Its debug form is its fingerprint.
 #[derive(Clone, PartialEq, Eq)]
@@ -43,9 +45,9 @@ pub enum KeyChange {
     Rotate,
     /// A new key opens, and does not seal yet: for nodes that share a store, each of which must know it first.
     Stage,
-    /// The last key of the list, which was staged, seals from now on.
+    /// The key that was staged seals from now on. Without one nothing changes: said twice, it is done once.
     Promote,
-    /// Every key but the first is forgotten.
+    /// Every key but the first leaves the list. They are kept in a file beside it, which a person deletes.
     DropOld,
 }
 
@@ -73,25 +75,58 @@ pub fn change(path: &Path, change: KeyChange) -> Result<Vec<MasterKey>, String> 
     fs::metadata(path).map_err(io)?;
     let lock = private().create(true).truncate(false).open(path.with_file_name(name)).map_err(io)?;
     lock.lock().map_err(io)?;
-    let mut keys = read(path)?;
+    let text = fs::read_to_string(path).map_err(io)?;
+    let mut keys = parse(path, &text)?;
+    let mut staged = staged(&text);
     match change {
         KeyChange::Rotate => keys.insert(0, MasterKey::new().map_err(io)?),
-        KeyChange::Stage => keys.push(MasterKey::new().map_err(io)?),
-        KeyChange::Promote if keys.len() < 2 => {
-            return Err(format!("{}: there is one key, and it seals already; stage another first", path.display()));
+        KeyChange::Stage if staged.is_some() => {
+            return Err(format!("{}: a key is staged already; promote it first", path.display()));
         }
-        KeyChange::Promote => keys.rotate_right(1),
-        KeyChange::DropOld => keys.truncate(1),
+        KeyChange::Stage => {
+            let key = MasterKey::new().map_err(io)?;
+            staged = Some(key.clone());
+            keys.push(key);
+        }
+        KeyChange::Promote => {
+            let Some(promoted) = staged.take() else {
+                return Err(format!("{}: no key is staged; stage one first, unless it was promoted", path.display()));
+            };
+            keys.retain(|key| *key != promoted);
+            keys.insert(0, promoted);
+        }
+        KeyChange::DropOld => {
+            keep_dropped(path, &keys[1..]).map_err(io)?;
+            keys.truncate(1);
+            staged = None;
+        }
     }
     if keys.len() > KEYS_MAX {
         let path = path.display();
         return Err(format!("{path}: a file holds up to {KEYS_MAX} keys; drop old ones with `--drop-old` first"));
     }
-    replace(path, &keys).map_err(io)?;
+    replace(path, &keys, staged.as_ref()).map_err(io)?;
     Ok(keys)
 }
 
-fn replace(path: &Path, keys: &[MasterKey]) -> io::Result<()> {
+/// Where keys that were dropped are kept, so that a mistake can be undone.
+pub fn dropped(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".dropped");
+    path.with_file_name(name)
+}
+
+fn keep_dropped(path: &Path, keys: &[MasterKey]) -> io::Result<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let mut file = private().append(true).create(true).open(dropped(path))?;
+    let lines: String = keys.iter().map(|key| hex(&key.0) + "\n").collect();
+    file.write_all(lines.as_bytes())?;
+    file.sync_all()
+}
+
+fn replace(path: &Path, keys: &[MasterKey], staged: Option<&MasterKey>) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let fresh = path.with_file_name(name);
@@ -100,7 +135,8 @@ fn replace(path: &Path, keys: &[MasterKey]) -> io::Result<()> {
         _ => {}
     }
     let mut file = private().create_new(true).open(&fresh)?;
-    let text: String = keys.iter().map(|key| hex(&key.0) + "\n").collect();
+    let mark = |key: &MasterKey| if Some(key) == staged { STAGED } else { "" };
+    let text: String = keys.iter().map(|key| hex(&key.0) + mark(key) + "\n").collect();
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     keep_owner(path, &fresh)?;
@@ -143,9 +179,15 @@ fn make(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
+// The key that opens and does not seal yet.
+fn staged(text: &str) -> Option<MasterKey> {
+    text.lines().find_map(|line| from_hex(line.trim().strip_suffix(STAGED)?).map(MasterKey))
+}
+
 fn parse(path: &Path, text: &str) -> Result<Vec<MasterKey>, String> {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let keys: Option<Vec<MasterKey>> = lines.iter().map(|line| from_hex(line).map(MasterKey)).collect();
+    let key = |line: &&str| from_hex(line.strip_suffix(STAGED).unwrap_or(line)).map(MasterKey);
+    let keys: Option<Vec<MasterKey>> = lines.iter().map(key).collect();
     // The lines themselves are not shown: one of them may be a key but for a digit.
     match keys {
         Some(keys) if (1..=KEYS_MAX).contains(&keys.len()) => Ok(keys),
@@ -240,10 +282,13 @@ mod tests {
         assert_eq!(staged[..2], rotated);
         let promoted = change(&path, KeyChange::Promote).unwrap();
         assert_eq!(promoted, [staged[2].clone(), staged[0].clone(), staged[1].clone()]);
+        assert!(change(&path, KeyChange::Promote).is_err(), "said twice, it is done once");
+        assert_eq!(read(&path).unwrap(), promoted);
         let left = change(&path, KeyChange::DropOld).unwrap();
         assert_eq!(left, promoted[..1]);
         assert_eq!(read(&path).unwrap(), left);
-        assert!(change(&path, KeyChange::Promote).unwrap_err().contains("stage another first"));
+        assert_eq!(parse(&path, &fs::read_to_string(dropped(&path)).unwrap()).unwrap(), promoted[1..]);
+        assert!(change(&path, KeyChange::Promote).unwrap_err().contains("no key is staged"));
         #[cfg(unix)]
         for entry in fs::read_dir(dir.path()).unwrap() {
             let path = entry.unwrap().path();

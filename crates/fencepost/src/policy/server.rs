@@ -153,6 +153,13 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
         Some(node) => address(reader, node, "`admin_listen`").map(Some),
         None => Some(None),
     };
+    if let (Some(public), Some(Some(admin))) = (listen, admin_listen)
+        && public == admin
+        && public.port() != 0
+    {
+        let message = format!("`admin_listen` is {admin}, the address of `listen`");
+        reader.error(fields.mark_of("admin_listen"), "wrong-value", message, "give operators a port of their own");
+    }
     let data = fields.get("data").and_then(|node| reader.text(node, "`data`"));
     let trusted_proxies = fields.get("trusted_proxies").and_then(|node| networks(reader, node));
     let limits = fields.get("limits").and_then(|node| limits(reader, node));

@@ -41,8 +41,9 @@ pub const FILES: [&str; 3] = [LOCK, DATA, UNFINISHED];
 
 pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
     private::create_dir(dir).map_err(|error| unusable(dir, &error))?;
-    private::tighten(dir, &FILES).map_err(|error| unusable(dir, &error))?;
     let lock = lock(dir)?;
+    // Under the lock: another server's files are its own to close.
+    private::tighten(dir, &FILES).map_err(|error| unusable(dir, &error))?;
     let path = dir.join(DATA);
     // The name alone counts: a link whose target is not mounted yet is a store that is not there, not a new one.
     let named = match fs::symlink_metadata(&path) {

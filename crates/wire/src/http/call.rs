@@ -13,12 +13,15 @@ use fencepost_kernel::{Tenant, json};
 use http::{HeaderMap, Method, header, request::Parts};
 use http_body_util::BodyExt;
 
-use super::App;
+use super::{App, routes::OnAdminListener};
 use crate::{
     problem::{Code, Problem},
-    server::{Charge, NoRoom, PeerThumbprint, Standing},
+    server::{Charge, NO_ROOM, NoRoom, PeerThumbprint, Standing},
     trace::TraceId,
 };
+
+/// An answer below this is made without asking for room: there are as many as requests under way.
+const SMALL_ANSWER_BYTES: usize = 64 * 1024;
 
 /// A request whose caller is known.
 pub(super) struct Call {
@@ -48,7 +51,8 @@ impl Call {
             Ok(caller) => caller,
             Err(problem) => return told(problem, &parts, &trace),
         };
-        let (policy, mut charge) = (app.policy(), app.budget.charge(Standing::Authenticated));
+        let budget = parts.extensions.get::<OnAdminListener>().map_or(&app.budget, |admin| &admin.0);
+        let (policy, mut charge) = (app.policy(), budget.charge(Standing::Authenticated));
         let body = match refuse_coded(&parts.headers) {
             Ok(()) => read(&policy, &parts, body, &mut charge).await,
             Err(problem) => Err(problem),
@@ -88,6 +92,15 @@ impl Call {
             None if self.caller.has(Role::Admin) => Err(Problem::new(Code::Malformed, "an admin must name the tenant")),
             None => Err(Problem::new(Code::Forbidden, "a viewer has no fences of its own")),
         }
+    }
+
+    /// Refuses an answer that there is no room for in memory. What is made right after is charged when it is sent.
+    pub(super) fn room_for(&self, bytes: usize) -> Result<(), Problem> {
+        let small = bytes < SMALL_ANSWER_BYTES;
+        if small || self.app.budget.charge(Standing::Authenticated).try_add_answer(bytes).is_ok() {
+            return Ok(());
+        }
+        Err(no_room())
     }
 
     /// The tenant that the query names, if any.
@@ -181,7 +194,7 @@ pub(super) async fn read(
             // The usual body arrives in one piece and is never copied.
             None if whole.is_empty() => first = Some(data),
             earlier => {
-                // Never twice the body, as a vector that doubles would take.
+                // Where the length is told: not twice the body, as a vector that doubles would take.
                 whole.reserve_exact(announced.map_or(0, |length| (length as usize).saturating_sub(whole.len())));
                 whole.extend_from_slice(&earlier.unwrap_or_default());
                 whole.extend_from_slice(&data);
@@ -192,8 +205,7 @@ pub(super) async fn read(
 }
 
 fn no_room() -> Problem {
-    let detail = "the bodies and answers in memory leave no room for this one; nothing was done, try again shortly";
-    Problem::new(Code::BuffersFull, detail).retry_after(1)
+    Problem::new(Code::BuffersFull, NO_ROOM).retry_after(1)
 }
 
 fn is_json(kind: &[u8]) -> bool {
@@ -260,6 +272,6 @@ pub(super) fn method_not_allowed(request: &Request) -> Response {
 /// A path of the other listener.
 pub(super) fn served_elsewhere(request: &Request) -> Response {
     let trace = TraceId::of(request.headers().get("traceparent"));
-    let problem = Problem::new(Code::NotFound, "no such path here; server.admin_listen gives it to the other listener");
+    let problem = Problem::new(Code::NotFound, "this path is served on the other listener (server.admin_listen)");
     problem.response(request.uri().path(), &trace).map(Body::new)
 }

@@ -28,7 +28,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     log::{Level, Log},
-    server::{Budget, Standing},
+    server::{Budget, Charge, Standing},
 };
 
 /// The largest envelope, and the largest answer of a handler.
@@ -133,14 +133,15 @@ async fn dispatch(State(front): State<Arc<Front>>, request: Request) -> Response
     let Ok(body) = Limited::new(body, BODY_BYTES_MAX).collect().await else {
         return respond(StatusCode::PAYLOAD_TOO_LARGE, r#"{"accepted":false,"code":"too-large"}"#.to_owned());
     };
-    let receiving = front.deliveries.spawn(receive(front.clone(), parts.headers, body.to_bytes()));
+    let receiving = front.deliveries.spawn(receive(front.clone(), parts.headers, body.to_bytes(), charge));
     let Ok(received) = receiving.await else {
         return respond(StatusCode::SERVICE_UNAVAILABLE, r#"{"accepted":false,"code":"not-now"}"#.to_owned());
     };
     respond(received.status, received.body)
 }
 
-async fn receive(front: Arc<Front>, headers: HeaderMap, body: Bytes) -> Received {
+// The charge stays with the body: a planner that goes away leaves both to the delivery.
+async fn receive(front: Arc<Front>, headers: HeaderMap, body: Bytes, _charge: Charge) -> Received {
     let hand_over = |event, claim| front.handler.hand_over(event, claim);
     let received = front.receiver.receive(&headers, body, hand_over).await;
     let level = if received.other_body || !received.status.is_success() { Level::Warn } else { Level::Info };

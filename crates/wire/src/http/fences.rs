@@ -124,7 +124,7 @@ fn afford(reply: &Reply, spent: usize, charge: &mut Charge) -> Result<(), Proble
                 let detail = "a duplicate, whose receipt is more than is left of this answer; claim fewer at once, the same again is safe";
                 Err(Problem::new(Code::TooLarge, detail))
             }
-            FenceState::Sealed { receipt, .. } => charge.try_add(receipt.body.len()).map_err(|NoRoom| {
+            FenceState::Sealed { receipt, .. } => charge.try_add_answer(receipt.body.len()).map_err(|NoRoom| {
                 let detail = "a duplicate, and there is no room in memory for its receipt now; the same again is safe";
                 Problem::new(Code::BuffersFull, detail)
             }),

@@ -58,11 +58,11 @@ fn figures(app: &App) -> Response {
 }
 
 fn json(text: &'static str) -> Response {
-    typed(text.to_owned(), "application/json")
+    typed(text, "application/json")
 }
 
-fn typed(text: String, kind: &'static str) -> Response {
-    let mut response = Response::new(Body::from(text));
+fn typed(text: impl Into<Body>, kind: &'static str) -> Response {
+    let mut response = Response::new(text.into());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

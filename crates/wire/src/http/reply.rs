@@ -192,7 +192,12 @@ pub(super) fn refusal(call: &Call, target: &Target, reply: &Reply) -> Problem {
 pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Problem> {
     match reply {
         Reply::New(granted) => Ok(new(target, granted)),
-        Reply::Duplicate { fence, .. } => Ok(duplicate(target, fence)),
+        Reply::Duplicate { fence, .. } => {
+            if let State::Sealed { receipt, .. } = &fence.state {
+                call.room_for(receipt.body.len())?;
+            }
+            Ok(duplicate(target, fence))
+        }
         Reply::InFlight { lease_expires } => {
             let now = call.app.fencepost.engine().now();
             let seconds = lease_expires.since(now).div_ceil(1_000).clamp(1, RETRY_AFTER_S_MAX);

@@ -87,9 +87,10 @@ pub(super) fn target(call: &Call, node: &Node<'_>, repetition: Repetition) -> Re
         }
     }
     let name = text(node, "scope")?;
-    // What its receipts say of lanes is believed: nobody else may write them.
-    if name == dispatch::SCOPE {
-        return Err(malformed(format!("{name} is kept by /wes/v1/dispatch/events")));
+    // What their receipts say is believed: nobody else may write them.
+    if [dispatch::SCOPE, super::gateway::SIGNED_SCOPE, super::gateway::DIGEST_SCOPE].contains(&name) {
+        let detail = format!("{name} is sealed by Fencepost itself; claim, seal and resolve under a scope of your own");
+        return Err(Problem::new(Code::Forbidden, detail));
     }
     let scope = scope(call, name)?;
     let key = member(node, "key")?;

@@ -19,7 +19,12 @@ use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service;
 
+use crate::server::Budget;
+
 use super::{App, admin, backup, call, fences, gateway, health, nodes, openapi, policy, wes};
+
+/// Whether the server lives, and how it does.
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// A body that takes long to judge: some tens of commands.
 const LONG_BYTES_MIN: u64 = 8 * 1024;
@@ -120,6 +125,8 @@ impl Methods {
 pub struct Routes {
     app: Arc<App>,
     listener: Listener,
+    /// Of the operators' listener.
+    budget: Option<Arc<Budget>>,
 }
 
 /// Which paths a listener serves.
@@ -129,28 +136,34 @@ pub enum Listener {
     Only,
     /// What clients ask; operators have a listener of their own.
     Public,
-    /// What operators and their probes ask.
+    /// Health, metrics and admin paths.
     Admin,
 }
 
-/// Marks requests that came by the operators' own listener.
-#[derive(Clone, Copy)]
-pub(super) struct OnAdminListener;
+/// Marks requests that came by the operators' own listener. What clients keep in memory does not count there.
+#[derive(Clone)]
+pub(super) struct OnAdminListener(pub(super) Arc<Budget>);
 
 impl Routes {
     /// Serves those paths of `app` that belong to a listener.
     pub fn new(app: Arc<App>, listener: Listener) -> Self {
-        Self { app, listener }
+        Self { app, listener, budget: None }
+    }
+
+    /// Serves operators on a listener of their own, with memory of their own.
+    pub fn admin(app: Arc<App>, budget: Arc<Budget>) -> Self {
+        Self { app, listener: Listener::Admin, budget: Some(budget) }
     }
 
     /// Whether a request asks if the server lives, or how it does.
     pub fn is_probe(method: &Method, path: &str) -> bool {
-        matches!(*method, Method::GET | Method::HEAD) && matches!(path, "/healthz" | "/readyz" | "/metrics")
+        matches!(*method, Method::GET | Method::HEAD) && PROBES.contains(&path)
     }
 
     // The document of all routes is anybody's.
     fn is_elsewhere(&self, path: &str) -> bool {
-        let is_admin = matches!(path, "/healthz" | "/readyz" | "/metrics" | "/admin" | "/console")
+        let is_admin = PROBES.contains(&path)
+            || matches!(path, "/admin" | "/console")
             || path.starts_with("/admin/")
             || path.starts_with("/console/");
         match self.listener {
@@ -188,8 +201,8 @@ where
         if self.is_elsewhere(request.uri().path()) {
             return Box::pin(ready(Ok(call::served_elsewhere(&request))));
         }
-        if self.listener == Listener::Admin {
-            request.extensions_mut().insert(OnAdminListener);
+        if let Some(budget) = &self.budget {
+            request.extensions_mut().insert(OnAdminListener(budget.clone()));
         }
         let Some(methods) = methods(request.uri().path()) else {
             return Box::pin(async move { Ok(gateway::serve(app, request).await) });

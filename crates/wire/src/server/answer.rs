@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::Body;
-use super::budget::Budget;
+use super::budget::{Budget, Charge};
 use super::link::Flight;
 use super::refusal::Refusal;
 use super::reply::Reply;
@@ -27,6 +27,8 @@ pin_project! {
         pub(super) flight: Option<Flight>,
         pub(super) after: After,
         pub(super) budget: Arc<Budget>,
+        // For the head of a request of HTTP/2, of which a connection may have many.
+        pub(super) head: Option<Charge>,
     }
 }
 

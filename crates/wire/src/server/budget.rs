@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 use http::Response;
 
-/// Request bodies may take three quarters of the budget, so that those who are served can be answered.
+/// Request bodies may take three quarters of the budget; the rest is reserved for answers.
 const REQUESTS_SHARE: (usize, usize) = (3, 4);
 /// Bodies of clients that are not authenticated yet may take one eighth.
 const UNAUTHENTICATED_SHARE: (usize, usize) = (1, 8);
@@ -52,7 +52,7 @@ impl Budget {
         })
     }
 
-    /// Begins with no bytes.
+    /// An empty charge; bytes are added as they arrive.
     pub fn charge(self: &Arc<Self>, standing: Standing) -> Charge {
         Charge { budget: self.clone(), bytes: 0, standing }
     }
@@ -110,15 +110,34 @@ pub struct Charge {
 impl Charge {
     /// Takes room for more bytes of a request, if there is any.
     pub fn try_add(&mut self, bytes: usize) -> Result<(), NoRoom> {
-        let budget = &self.budget;
-        // Two that add at once may both pass and exceed the share by what they add: frames, not bodies.
-        let fits = |held: &AtomicUsize, of| held.load(Ordering::Relaxed) + bytes <= share(budget.bytes_max, of);
-        let known = self.standing == Standing::Authenticated || fits(&budget.unauthenticated, UNAUTHENTICATED_SHARE);
-        if !known || !fits(&budget.held, REQUESTS_SHARE) {
-            return Err(budget.refuse());
-        }
+        self.add_within(bytes, share(self.budget.bytes_max, REQUESTS_SHARE))
+    }
+
+    /// Takes room for bytes of an answer, which may fill the whole budget.
+    pub fn try_add_answer(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        self.add_within(bytes, self.budget.bytes_max)
+    }
+
+    // Added first and taken back: two at once never both find the last room.
+    fn add_within(&mut self, bytes: usize, bytes_max: usize) -> Result<(), NoRoom> {
         self.add(bytes);
+        let budget = &self.budget;
+        let unknown_max = share(budget.bytes_max, UNAUTHENTICATED_SHARE);
+        let unknown =
+            self.standing == Standing::Unauthenticated && budget.unauthenticated.load(Ordering::Relaxed) > unknown_max;
+        if unknown || budget.held() > bytes_max {
+            self.take_back(bytes);
+            return Err(self.budget.refuse());
+        }
         Ok(())
+    }
+
+    fn take_back(&mut self, bytes: usize) {
+        self.budget.held.fetch_sub(bytes, Ordering::Relaxed);
+        if self.standing == Standing::Unauthenticated {
+            self.budget.unauthenticated.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        self.bytes -= bytes;
     }
 
     /// Accounts for bytes that exist, whether there is room or not.
@@ -146,10 +165,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
-        if self.standing == Standing::Unauthenticated {
-            self.budget.unauthenticated.fetch_sub(self.bytes, Ordering::Relaxed);
-        }
+        self.take_back(self.bytes);
     }
 }
 
@@ -182,8 +198,10 @@ mod tests {
         assert_eq!(known.try_add(500), Ok(()));
         assert_eq!(known.try_add(1), Err(NoRoom));
         assert!(!budget.has_room());
+        assert_eq!(budget.charge(Standing::Authenticated).try_add_answer(200), Ok(()));
+        assert_eq!(budget.charge(Standing::Authenticated).try_add_answer(201), Err(NoRoom));
         let answer = budget.answer(&Response::new(Full::new(Bytes::from_static(&[0; 300])))).unwrap();
-        assert_eq!((budget.held(), budget.refused()), (900, 3));
+        assert_eq!((budget.held(), budget.refused()), (900, 4));
         drop((unknown, known, answer));
         assert_eq!((budget.held(), budget.has_room()), (0, true));
     }

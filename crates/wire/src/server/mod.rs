@@ -29,4 +29,5 @@ pub use body::{Body, BodyError};
 pub use budget::{Budget, Charge, NoRoom, Standing, Unbuffered};
 pub use limits::Limits;
 pub use peer::{PeerAddr, PeerThumbprint, Secured, client_network};
+pub use refusal::NO_ROOM_DETAIL as NO_ROOM;
 pub use tls::{ClientAuth, Error as TlsError, Tls};

@@ -45,13 +45,14 @@ pub(super) const HEAD_TOO_LARGE: Refusal =
 
 pub(super) const FULL: Refusal = Refusal {
     code: Code::TooManyConnections,
-    detail: "this server has as many connections as it may serve; try again shortly",
+    detail: "this server, or your address, has as many connections as it may have; reuse them, or try again shortly",
 };
 
-pub(super) const NO_ROOM: Refusal = Refusal {
-    code: Code::BuffersFull,
-    detail: "the bodies and answers in memory leave no room for this request; nothing was done, try again shortly",
-};
+/// What a client is told where the buffers are full.
+pub const NO_ROOM_DETAIL: &str =
+    "the bodies and answers in memory leave no room for this request; nothing was done, try again shortly";
+
+pub(super) const NO_ROOM: Refusal = Refusal { code: Code::BuffersFull, detail: NO_ROOM_DETAIL };
 
 pub(super) const VERSION: Refusal = Refusal {
     code: Code::HttpVersion,

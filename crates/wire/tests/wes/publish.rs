@@ -191,17 +191,17 @@ async fn the_fences_of_publications_are_read_by_anybody_and_written_by_publishin
         ("/v1/fences/release", json!({"token": 1})),
     ] {
         let refused = world.ask_at(Method::POST, path, PLANNER, fence(more).to_string()).await;
-        let refused = refused.refused(400, "malformed-request");
-        assert_eq!(refused.json["detail"], "WES_DISPATCH is kept by /wes/v1/dispatch/events", "{path}");
+        let refused = refused.refused(403, "forbidden");
+        assert!(refused.json["detail"].as_str().unwrap().starts_with("WES_DISPATCH is sealed by Fencepost"), "{path}");
     }
     let resolve = fence(json!({"tenant": "fgai-wms", "outcome": "released", "why": "mischief"})).to_string();
     let refused = world.ask_at(Method::POST, "/admin/idempotency/resolve", ADMIN, resolve).await;
-    refused.refused(400, "malformed-request");
+    refused.refused(403, "forbidden");
     let alias = fence(json!({})).to_string();
-    world.ask_at(Method::PUT, "/v1/aliases/mine", PLANNER, alias).await.refused(400, "malformed-request");
+    world.ask_at(Method::PUT, "/v1/aliases/mine", PLANNER, alias).await.refused(403, "forbidden");
     let commands = json!({"commands": [fence(json!({"op": "claim"}))]}).to_string();
     let batch = world.ask_at(Method::POST, "/v1/fences/batch", PLANNER, commands).await.is(200);
-    assert_eq!(batch.json["results"][0]["status"], 400);
+    assert_eq!(batch.json["results"][0]["status"], 403);
 
     world.publish(&event("cid-1", "WH-1")).await.is(202);
     let lookup = "/admin/idempotency/lookup?scope=WES_DISPATCH&correlation_id=cid-1&tenant=fgai-wms";

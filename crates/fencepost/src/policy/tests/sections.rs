@@ -177,6 +177,7 @@ fn server_settings_are_read_and_bounded() {
         ("server: {limits: {request_bytes_max: 0}}", "wrong-value"),
         ("server: {listen: \"localhost\"}", "wrong-value"),
         ("server: {trusted_proxies: [proxy.internal]}", "wrong-value"),
+        ("server: {listen: '127.0.0.1:7', admin_listen: '127.0.0.1:7'}", "wrong-value"),
         ("server: {trusted_proxies: [10.0.0.1/8]}", "wrong-value"),
         ("stores: {url: \"redis://h\"}", "store-url"),
         ("stores: {ttl: {api_hours: 0}}", "wrong-type"),

@@ -34,7 +34,7 @@ impl Row {
     fn fits(&self, name: &str) -> bool {
         match self.name.strip_suffix('*') {
             None => self.name == name,
-            Some("*_") => name.contains('_'),
+            Some("*_") => name.bytes().any(|byte| !byte.is_ascii_alphanumeric() && byte != b'-'),
             Some(beginning) => name.starts_with(beginning),
         }
     }
@@ -66,24 +66,18 @@ pub const REQUESTS: &[Row] = &[
     row("content-length", Ours),
     row("fencepost-*", Ours),
     row("host", Ours),
-    // CGI, WSGI and their kin read `_` and `-` as one: `X_Forwarded_For` would stand beside ours, or before it.
+    // Any character but letters, digits and `-`: CGI, WSGI and their kin read it as `-`, and `X_Forwarded_For` or
+    // `Fencepost.Tenant` would stand beside ours, or before it.
     row("*_*", Diverts),
     row("base-url", Diverts),
     // CGI makes it the environment's HTTP_PROXY.
     row("proxy", Diverts),
     row("request-uri", Diverts),
     row("x-host", Diverts),
-    row("x-http-destinationurl", Diverts),
-    row("x-http-host-override", Diverts),
-    row("x-http-method", Diverts),
-    row("x-http-method-override", Diverts),
-    row("x-http-path-override", Diverts),
+    row("x-http-*", Diverts),
     row("x-method-override", Diverts),
-    row("x-original-host", Diverts),
-    row("x-original-method", Diverts),
-    row("x-original-path", Diverts),
-    row("x-original-uri", Diverts),
-    row("x-original-url", Diverts),
+    row("x-original-forwarded-for", Forwarding),
+    row("x-original-*", Diverts),
     row("x-envoy-original-*", Diverts),
     row("x-override-*", Diverts),
     row("x-rewrite-*", Diverts),
@@ -104,7 +98,6 @@ pub const REQUESTS: &[Row] = &[
     row("x-forwarded", Forwarding),
     row("x-forwarded-*", Forwarding),
     row("x-forwarder-for", Forwarding),
-    row("x-original-forwarded-for", Forwarding),
     row("x-originating-ip", Forwarding),
     row("x-real-*", Forwarding),
     row("x-remote-addr", Forwarding),

@@ -148,7 +148,7 @@ impl Flight {
             // Trailers are not part of what is kept.
             let Ok(data) = frame.into_data() else { continue };
             // The usual answer comes in one piece, which is never copied.
-            let has_room = charge.try_add(data.len()).is_ok();
+            let has_room = charge.try_add_answer(data.len()).is_ok();
             if kept.is_empty() {
                 kept = data;
             } else {

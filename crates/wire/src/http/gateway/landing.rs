@@ -52,8 +52,48 @@ impl Future for Landing {
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        if let Some(effect) = self.effect.take().filter(|_| !self.is_waiting.load(Ordering::Acquire)) {
-            self.app.gateway.go_on(effect);
+        if let Some(effect) = self.effect.take() {
+            self.app.gateway.go_on(Detached { effect, is_waiting: self.is_waiting.clone() });
         }
+    }
+}
+
+/// An effect without a client: it goes on until it is done, but not while it only waits for another's outcome.
+struct Detached {
+    effect: Effect,
+    is_waiting: Arc<AtomicBool>,
+}
+
+impl Future for Detached {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.effect.as_mut().poll(cx) {
+            Poll::Pending if !self.is_waiting.load(Ordering::Acquire) => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn effect_without_a_client_ends_when_it_begins_to_wait_and_not_before() {
+        let is_waiting = Arc::new(AtomicBool::new(false));
+        let (flag, asked) = (is_waiting.clone(), Arc::new(tokio::sync::Notify::new()));
+        let answered = asked.clone();
+        let effect: Effect = Box::pin(async move {
+            answered.notified().await;
+            flag.store(true, Ordering::Release);
+            std::future::pending().await
+        });
+        let mut detached = tokio::spawn(Detached { effect, is_waiting });
+        // While the store is asked, the claim may be granted: it stays.
+        let soon = std::time::Duration::from_millis(5);
+        assert!(tokio::time::timeout(soon, &mut detached).await.is_err());
+        asked.notify_one();
+        detached.await.expect("it ends once it only waits");
     }
 }

@@ -15,7 +15,7 @@ use crate::http::{call::Call, reply::Object};
 
 /// The scope under which digests are kept, by the key of the answer's own fence and the token that sealed it: a digest
 /// is sealed after its answer, so it outlives it, and must not be taken for that of the key's next life.
-const SCOPE: &str = "ANSWER_DIGEST";
+pub const SCOPE: &str = "ANSWER_DIGEST";
 const FIELDS: [&str; 2] = ["idempotency_key", "token"];
 /// Pieces on their way to the client.
 const PIECES_MAX: usize = 4;

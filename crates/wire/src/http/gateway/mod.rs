@@ -55,6 +55,7 @@ use self::{
     table::{Entry, Fit, Table},
     upstream::Upstreams,
 };
+pub(super) use self::{large::SCOPE as DIGEST_SCOPE, signed::SCOPE as SIGNED_SCOPE};
 use super::{
     App,
     call::{self, Call},
@@ -203,8 +204,10 @@ async fn pass(
     let has_body = !body.is_end_stream();
     // Many upstreams do not read a read's body, and take what is left of it for the next request.
     if has_body && !entry.route.pass_body {
-        let detail =
-            format!("a {} has no body here; the rule of an upstream that reads one says pass_body", parts.method);
+        let detail = format!(
+            "this {} has a body, which its rule does not pass on; send it without one, or set pass_body",
+            parts.method
+        );
         return Err(Problem::new(Code::Malformed, detail));
     }
     let known = call::caller(app, &parts).ok();
@@ -292,6 +295,9 @@ async fn act(
         },
         Reply::Duplicate { fence, .. } => {
             call.app.metrics.dropped(&entry.endpoint, &target.tenant);
+            if let fence::State::Sealed { receipt, .. } = &fence.state {
+                call.room_for(receipt.body.len())?;
+            }
             replay::answer(&call.app, &entry, &target, &fence).await
         }
         Reply::Conflict(mismatch) => {
@@ -343,7 +349,10 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(co
     // One that is there must be one, also where the key comes from elsewhere.
     places.idempotency_key()?;
     if !call.caller.is_tenant() {
-        return Err(Problem::new(Code::Forbidden, "a route is for tenants; this credential is nobody's"));
+        return Err(Problem::new(
+            Code::Forbidden,
+            "this token has no tenant; use a partner, planner or executor token",
+        ));
     }
     let target = Target::new(call.tenant(None)?, scope.clone(), places.fields(entry)?, None)
         .map_err(|wrong| request::wrong_key(scope, &wrong))?;

@@ -20,7 +20,8 @@ use crate::{
     problem::{Code, Problem},
 };
 
-const SCOPE: &str = "SIGNED_DELIVERY";
+/// The scope under which signed bytes are remembered.
+pub const SCOPE: &str = "SIGNED_DELIVERY";
 const FIELDS: [&str; 2] = ["rule", "digest"];
 /// It never has to keep anybody out by its lease: also past it, other content is a conflict, and the same is let in.
 const LEASE_MS: u64 = 1;
@@ -48,7 +49,8 @@ impl Signed {
         let digest = FenceKey(Sha256::digest(&call.body).into());
         let values = [entry.endpoint.to_string(), digest.to_string()];
         let fields = FIELDS.map(str::to_owned).into_iter().zip(values).collect();
-        let target = Target::new(effect.tenant.clone(), scope.into(), fields, None).ok()?;
+        let target = Target::new(effect.tenant.clone(), scope.into(), fields, None)
+            .expect("both fields are there, and neither is long");
         Some(Self { target, effect: effect.key })
     }
 

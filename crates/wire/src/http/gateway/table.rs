@@ -87,7 +87,7 @@ impl Table {
 
     /// The first route that takes a request.
     pub(super) fn fit<'p>(&'p self, method: &Method, path: &'p str) -> Fit<'p> {
-        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let reads = super::upstream::is_read(method);
         let mut fit = Fit::None;
         // One would open a tunnel, the other tells a client what proxies added.
         if matches!(*method, Method::CONNECT | Method::TRACE) {

@@ -28,6 +28,11 @@ use crate::trust;
 /// has an unknown outcome.
 const IDLE: Duration = Duration::from_secs(4);
 
+/// What may lie unread of one answer: so much a client that does not read costs.
+const ANSWER_BUFFER_BYTES: usize = 64 * 1024;
+/// As large as HTTP/2 allows: the windows of the streams are the bound.
+const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
+
 /// Connections to every upstream. Reads and writes share none: a read needs no credential, and whatever it does to a
 /// connection must not reach a write.
 #[derive(Clone)]
@@ -57,7 +62,7 @@ enum Afterwards {
 
 impl Afterwards {
     fn of(entry: &Entry, request: &Request<Body>) -> Self {
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let reads = is_read(request.method());
         match request.body().is_end_stream() {
             // An upstream that answers HEAD with a body would send it in front of the next answer.
             true if request.method() == Method::HEAD => Self::Closed,
@@ -67,6 +72,11 @@ impl Afterwards {
             false => Self::KeptIfRead,
         }
     }
+}
+
+/// Whether a method only reads: it passes without a credential and without a fence.
+pub(super) fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 /// Why there is no answer.
@@ -105,6 +115,10 @@ impl Upstreams {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(settings.idle_connections_max)
+            .http1_max_buf_size(ANSWER_BUFFER_BYTES)
+            .http2_initial_stream_window_size(ANSWER_BUFFER_BYTES as u32)
+            // One reader that does not read must not keep the answers of others back.
+            .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             // The host of the upstream is set already.
             .set_host(false);
         let mut http2 = builder.clone();
@@ -120,7 +134,7 @@ impl Upstreams {
         mut request: Request<Body>,
         patience: Duration,
     ) -> Result<Response<Incoming>, Failed> {
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let reads = is_read(request.method());
         let connections = if reads { &self.reads } else { &self.writes };
         let afterwards = Afterwards::of(entry, &request);
         if afterwards == Afterwards::Closed && !entry.h2c {

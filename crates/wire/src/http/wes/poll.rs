@@ -20,6 +20,7 @@ use crate::{
         request,
     },
     problem::{Code, Problem},
+    server::{Charge, Standing},
 };
 
 /// The longest a poller may wait for something new.
@@ -54,7 +55,8 @@ pub(in crate::http) async fn pending(app: Arc<App>, request: Request) -> Respons
                 // Nothing is handed out while a person has stopped the lane.
                 if view.is_none_or(|view| view.lane.paused.is_none()) {
                     let left = until.saturating_duration_since(Instant::now());
-                    return Ok(Answer::ok(page(dispatch, lane, since, limit, left).await?).response());
+                    let mut charge = call.app.budget.charge(Standing::Authenticated);
+                    return Ok(Answer::ok(page(dispatch, lane, since, limit, left, &mut charge).await?).response());
                 }
             }
             if Instant::now() >= until {
@@ -72,6 +74,7 @@ async fn page(
     mut after: u64,
     limit: usize,
     mut wait: Duration,
+    charge: &mut Charge,
 ) -> Result<Vec<u8>, Problem> {
     let mut body = br#"{"events":["#.to_vec();
     let (mut left, first) = (limit, body.len());
@@ -83,8 +86,10 @@ async fn page(
         left -= entries.len();
         let last = entries.len() < asked;
         for (seq, entry) in entries {
+            // The first is always handed out, so that a poller gets on.
+            let has_room = body.len() == first || charge.try_add_answer(entry.body.len()).is_ok();
             if body.len() > first {
-                if body.len() + entry.body.len() > PAGE_BYTES_MAX {
+                if !has_room || body.len() + entry.body.len() > PAGE_BYTES_MAX {
                     break 'page;
                 }
                 body.push(b',');

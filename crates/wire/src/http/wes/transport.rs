@@ -154,7 +154,7 @@ fn executor(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<String, Pr
         // One answer for all: whether somebody else's executor, a partner or nobody has this id is not the planner's to know.
         let detail = format!(
             "no executor {id:?} serves planner {planner}; an operator says so with \
-             `fencepost credential planners {id} {planner}`, or `planners` in the policy"
+             `fencepost credential planners {id} …`, which takes every planner that it serves, or `planners` in the policy"
         );
         return Err(Problem::new(Code::UnknownExecutor, detail));
     }

@@ -27,10 +27,12 @@ use tower_service::Service;
 
 use super::answer::{After, Answer, Step};
 use super::body::Body;
+use super::budget::{Charge, NoRoom, Standing};
 use super::connection::{Caller, Phase, begin};
 use super::link::Flight;
+use super::refusal;
 use super::sniff::First;
-use request::vet;
+use request::{head_bytes, vet};
 use response::Paced;
 use socket::Socket;
 pub(super) use stream::Stream;
@@ -66,14 +68,25 @@ where
             let (flight, _) = Flight::begin(&link);
             let is_head = request.method() == http::Method::HEAD;
             let mut after = After::default();
-            let step = match vet(&mut request, &limits) {
+            // Until somebody has looked at a credential in it, a head is an unknown client's.
+            let mut head = limits.budget.charge(Standing::Unauthenticated);
+            let fits = |head: &mut Charge, request: &Request<Incoming>| {
+                head.try_add(head_bytes(request)).map_err(|NoRoom| refusal::NO_ROOM)
+            };
+            let vetted = vet(&mut request, &limits).and_then(|()| {
+                match (limits.is_probe)(request.method(), request.uri().path()) {
+                    true => Ok(()),
+                    false => fits(&mut head, &request),
+                }
+            });
+            let step = match vetted {
                 Ok(()) => begin(request, &link, service.clone(), &peer, &limits, &mut after),
                 Err(refusal) => {
                     drop(Body::new(request.into_body(), 0, Some(link.clone()), &limits));
                     Step::Refuse { refusal }
                 }
             };
-            let answer = Answer { step, flight: Some(flight), after, budget: limits.budget.clone() };
+            let answer = Answer { step, flight: Some(flight), after, budget: limits.budget.clone(), head: Some(head) };
             async move {
                 let Ok(response) = answer.await;
                 Ok::<_, Infallible>(Paced::response(response, link, is_head))

@@ -34,10 +34,19 @@ pub(super) fn vet<B>(request: &mut Request<B>, limits: &Limits) -> Result<(), Re
     Ok(())
 }
 
+/// What a head takes.
+pub(super) fn head_bytes<B>(request: &Request<B>) -> usize {
+    let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    path + fields_bytes(request.headers())
+}
+
+// As HTTP/1 would write it: a colon, a space and a line end.
+fn fields_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
+}
+
 fn sizes(path_bytes: usize, headers: &HeaderMap, limits: &Limits) -> Result<(), Refusal> {
-    // As HTTP/1 would write it: a colon, a space and a line end.
-    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    if headers.len() > HEADERS_MAX || path_bytes + bytes > limits.head_bytes_max {
+    if headers.len() > HEADERS_MAX || path_bytes + fields_bytes(headers) > limits.head_bytes_max {
         return Err(refusal::HEAD_TOO_LARGE);
     }
     Ok(())
