@@ -100,3 +100,23 @@ async fn answer_whose_last_bytes_wait_for_the_client_stays_charged() {
     assert_eq!(soon("the whole answer", read).await.unwrap().to_bytes().len(), LARGE);
     until_held(&budget, |held| held == 0).await;
 }
+
+#[tokio::test]
+async fn heads_of_many_streams_count_among_the_bytes_of_unknown_clients() {
+    let budget = Budget::new(8 * 20_000);
+    let front = Front::start(Limits { budget: budget.clone(), ..Limits::default() }).await;
+    let client = super::http2::Speaker::to(&front).await;
+    let ask = || {
+        let request = http::Request::get("http://a/held").header("x-long", "x".repeat(12_000));
+        let (mut requests, request) = (client.requests.clone(), request.body(Body::empty()).unwrap());
+        async move { requests.send_request(request).await.unwrap() }
+    };
+    let first = tokio::spawn(ask());
+    soon("the first is served", front.seen.held.notified()).await;
+    assert_eq!(soon("a refusal", ask()).await.status(), 503);
+    front.seen.release.notify_one();
+    assert_eq!(soon("the first's answer", first).await.unwrap().status(), 200);
+    until_held(&budget, |held| held == 0).await;
+    front.seen.release.notify_one();
+    assert_eq!(soon("another answer", ask()).await.status(), 200);
+}
