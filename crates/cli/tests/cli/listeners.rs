@@ -62,7 +62,7 @@ fn operators_listener_serves_their_paths_and_the_public_one_no_longer_does() {
     public.post("/admin/policy", "{}").problem(404, "not-found");
     public.claim("INDEX_BUILD", &json!({"index_hash": "x"})).token();
     assert_eq!(public.get("/openapi.json").status, 200);
-    for path in ["/v1/fences/claim", "/wes/v1/dispatch/lanes", "/any"] {
+    for path in ["/v1/fences/claim", "/wes/v1/dispatch/lanes", "/any", "/admin/users"] {
         admin.get(path).problem(404, "not-found");
     }
 }

@@ -269,6 +269,12 @@ pub(super) fn method_not_allowed(request: &Request) -> Response {
     not_for(request.method()).response(request.uri().path(), &trace).map(Body::new)
 }
 
+/// A path that is not served here, by anybody.
+pub(super) fn no_such_path(request: &Request) -> Response {
+    let trace = TraceId::of(request.headers().get("traceparent"));
+    nothing_here().response(request.uri().path(), &trace).map(Body::new)
+}
+
 /// A path of the other listener.
 pub(super) fn served_elsewhere(request: &Request) -> Response {
     let trace = TraceId::of(request.headers().get("traceparent"));

@@ -205,6 +205,10 @@ where
             request.extensions_mut().insert(OnAdminListener(budget.clone()));
         }
         let Some(methods) = methods(request.uri().path()) else {
+            // Operators' own listener leads to no upstream.
+            if self.listener == Listener::Admin {
+                return Box::pin(ready(Ok(call::no_such_path(&request))));
+            }
             return Box::pin(async move { Ok(gateway::serve(app, request).await) });
         };
         match methods.handler(request.method()) {

@@ -158,7 +158,7 @@ impl Charge {
     }
 
     /// The same bytes, charged until the last slice of them is dropped, wherever it is.
-    pub(super) fn attach(self, data: Bytes) -> Bytes {
+    pub fn attach(self, data: Bytes) -> Bytes {
         Bytes::from_owner(Charged { data, _charge: self })
     }
 }

@@ -81,24 +81,32 @@ pub const REQUESTS: &[Row] = &[
     row("x-envoy-original-*", Diverts),
     row("x-override-*", Diverts),
     row("x-rewrite-*", Diverts),
+    row("x-middleware-*", Diverts),
+    row("cdn-real-ip", Forwarding),
     row("cf-connecting-*", Forwarding),
     row("cf-pseudo-ipv4", Forwarding),
     row("client-ip", Forwarding),
     row("fastly-client-ip", Forwarding),
     row("fly-client-ip", Forwarding),
     row("forwarded", Forwarding),
+    row("forwarded-*", Forwarding),
     row("front-end-https", Forwarding),
+    row("proxy-client-ip", Forwarding),
     row("true-client-ip", Forwarding),
+    row("wl-proxy-*", Forwarding),
     row("x-appengine-user-ip", Forwarding),
     row("x-azure-clientip", Forwarding),
     row("x-azure-socketip", Forwarding),
     row("x-client-*", Forwarding),
     row("x-cluster-client-ip", Forwarding),
     row("x-envoy-external-address", Forwarding),
+    row("x-custom-ip-*", Forwarding),
+    row("x-forward-*", Forwarding),
     row("x-forwarded", Forwarding),
     row("x-forwarded-*", Forwarding),
     row("x-forwarder-for", Forwarding),
     row("x-originating-ip", Forwarding),
+    row("x-proxyuser-ip", Forwarding),
     row("x-real-*", Forwarding),
     row("x-remote-addr", Forwarding),
     row("x-remote-ip", Forwarding),
@@ -210,5 +218,20 @@ mod tests {
                 assert_eq!(row.name, row.name.to_ascii_lowercase());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_a_cgi_server_reads_as_ours_do_not_cross() {
+        for name in ["fencepost.tenant", "fencepost~tenant", "x.forwarded.for", "idempotency_key", "x_order"] {
+            assert_eq!(crossing(REQUESTS, name), Some(Crossing::Diverts), "{name}");
+        }
+        assert_eq!(crossing(REQUESTS, "x-original-forwarded-for"), Some(Crossing::Forwarding));
+        assert_eq!(crossing(REQUESTS, "x-original-url"), Some(Crossing::Diverts));
+        assert_eq!(crossing(REQUESTS, "x-order-id"), None);
     }
 }

@@ -148,7 +148,8 @@ impl Flight {
             // Trailers are not part of what is kept.
             let Ok(data) = frame.into_data() else { continue };
             // The usual answer comes in one piece, which is never copied.
-            let has_room = charge.try_add_answer(data.len()).is_ok();
+            let last_bytes = data.len();
+            let has_room = charge.try_add_answer(last_bytes).is_ok();
             if kept.is_empty() {
                 kept = data;
             } else {
@@ -156,7 +157,11 @@ impl Flight {
             }
             // Without room to keep it, an answer is told as one that is too large is: nothing waits, and nothing runs again.
             if !has_room || kept.len() + more.len() > max {
-                return Ok(Got::Large(parts, join(kept, more), body));
+                if !has_room {
+                    charge.add(last_bytes);
+                }
+                // Charged until they are sent.
+                return Ok(Got::Large(parts, charge.attach(join(kept, more)), body));
             }
         }
         Ok(Got::Whole(parts, join(kept, more), charge))

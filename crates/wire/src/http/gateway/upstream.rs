@@ -39,6 +39,8 @@ const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
 pub(super) struct Upstreams {
     reads: Connections,
     writes: Connections,
+    /// Of writes whose rule says that the upstream reads bodies: should it not, only these suffer.
+    vouched: Connections,
 }
 
 #[derive(Clone)]
@@ -124,7 +126,7 @@ impl Upstreams {
         let mut http2 = builder.clone();
         http2.http2_only(true);
         let connections = || Connections { usual: builder.build(secured.clone()), h2c: http2.build(tcp.clone()) };
-        Ok(Self { reads: connections(), writes: connections() })
+        Ok(Self { reads: connections(), writes: connections(), vouched: connections() })
     }
 
     /// The answer's head within `patience`; its body comes as it comes.
@@ -135,7 +137,11 @@ impl Upstreams {
         patience: Duration,
     ) -> Result<Response<Incoming>, Failed> {
         let reads = is_read(request.method());
-        let connections = if reads { &self.reads } else { &self.writes };
+        let connections = match reads {
+            true => &self.reads,
+            false if entry.route.upstream_reads_bodies => &self.vouched,
+            false => &self.writes,
+        };
         let afterwards = Afterwards::of(entry, &request);
         if afterwards == Afterwards::Closed && !entry.h2c {
             request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
