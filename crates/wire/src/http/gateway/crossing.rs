@@ -219,11 +219,6 @@ mod tests {
             }
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn names_that_a_cgi_server_reads_as_ours_do_not_cross() {
