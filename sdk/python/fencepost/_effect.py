@@ -125,7 +125,7 @@ class Effect:
         with self._claim(self._run_wait_s()) as claim:
             if claim.outcome is not None:
                 return claim.outcome
-            done = effect(claim)
+            done = claim._sealed_or(effect(claim))
             try:
                 claim.seal(done)
             except Exception as cause:
@@ -147,8 +147,7 @@ class Effect:
             done: Any = None
             try:
                 done = effect(claim)
-                if inspect.isawaitable(done):
-                    done = await done
+                done = claim._sealed_or(await done if inspect.isawaitable(done) else done)
             except NotApplied:
                 with contextlib.suppress(Error):
                     await in_thread(client._then_close(claim.release))
@@ -200,6 +199,7 @@ class Claim:
         known = json.loads(answer)
         self._effect = effect
         self._settled = known["decision"] != "new"
+        self._sealed: Optional[Done] = None
         self._left = threading.Event()
         self._beat: Optional[threading.Thread] = None
         self.outcome: Optional[Outcome] = None
@@ -236,7 +236,11 @@ class Claim:
         # The receipt is put in as it is: written again, it would be other bytes.
         body = told[:-1] + ',"receipt":' + done.receipt_json + "}"
         self._effect._client._post("/v1/fences/seal", body.encode(), Tries(self._effect._client.retry))
-        self._settled = True
+        self._settled, self._sealed = True, done
+
+    def _sealed_or(self, returned: Any) -> Any:
+        """What the effect returned; where that is nothing because it sealed its claim itself, what it sealed."""
+        return self._sealed if returned is None and self._sealed is not None else returned
 
     def release(self) -> None:
         """Gives the key back: nothing happened."""

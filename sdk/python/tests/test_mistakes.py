@@ -115,6 +115,18 @@ class Mistakes(StageTest):
         with self.assertRaisesRegex(TypeError, "Done"):
             self.booking(self.direct).claim().seal("RSV-1")  # type: ignore[arg-type]
 
+    def test_an_effect_that_seals_its_claim_itself_has_that_outcome(self) -> None:
+        for returns in (lambda done: done, lambda done: None):
+
+            def book(claim: Claim) -> Any:
+                done = Done("RSV-29", [1])
+                claim.seal(done)
+                return returns(done)
+
+            effect = self.booking(self.direct)
+            self.assertEqual(effect.run(book), Outcome("RSV-29", "[1]", False))
+            self.assertEqual(effect.run(self.fail), Outcome("RSV-29", "[1]", True))
+
     def test_a_mistake_that_can_be_known_before_the_effect_is_refused_without_a_claim(self) -> None:
         effect = self.booking(self.direct)
 

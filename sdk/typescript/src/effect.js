@@ -133,7 +133,8 @@ export class Effect {
       throw error;
     }
     try {
-      const done = sealable(returned);
+      // An effect that sealed its claim itself may return nothing.
+      const done = (returned === undefined && claim.sealed) || sealable(returned);
       await claim.seal(done);
       return outcomeOf(done.effectId, done.receiptJson, false);
     } catch (cause) {
@@ -205,6 +206,8 @@ export class Claim {
     this.earlier = answer.earlier;
     /** Whether a renewal was refused: somebody else was let in. A long effect asks between its steps. */
     this.lost = false;
+    /** What was sealed. @type {{ effectId: string, receiptJson: string } | undefined} @internal */
+    this.sealed = undefined;
   }
 
   /** Asks for more time, counted from now. */
@@ -225,10 +228,12 @@ export class Claim {
 
   /** Records the outcome. Safe to repeat: the same seal again is answered as done. @param {Done} done */
   async seal(done) {
-    const { effectId, receiptJson } = sealable(done);
+    const sealed = sealable(done);
+    const { effectId, receiptJson } = sealed;
     // The receipt is put in as it is: written again, it would be other bytes.
     const body = `${this.#told({ effect_id: effectId }).slice(0, -1)},"receipt":${receiptJson}}`;
     await this.#client.post('/v1/fences/seal', body, new Tries(this.#client.retry));
+    this.sealed = sealed;
   }
 
   /** Gives the key back: nothing happened. */

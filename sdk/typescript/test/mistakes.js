@@ -106,6 +106,19 @@ test('what cannot be sealed is shown and kept for the caller', async () => {
   await refused(claim.seal('RSV-1'), TypeError);
 });
 
+test('an effect that seals its claim itself has that outcome', async () => {
+  for (const returns of [(done) => done, () => undefined]) {
+    const book = async (claim) => {
+      const done = { effectId: 'RSV-29', receipt: [1] };
+      await claim.seal(done);
+      return returns(done);
+    };
+    const effect = booking(direct());
+    assert.deepEqual(await effect.run(book), { effectId: 'RSV-29', receipt: [1], receiptJson: '[1]', replayed: false });
+    assert.equal((await effect.run(never)).effectId, 'RSV-29');
+  }
+});
+
 test('a mistake that can be known before the effect is refused without a claim', async () => {
   const effect = booking(direct());
   const wrong = [undefined, 'book', {}, function* () {}, async function* () {}];

@@ -144,6 +144,18 @@ async fn what_cannot_be_sealed_is_shown_and_kept_for_the_caller() {
 }
 
 #[tokio::test]
+async fn an_effect_that_seals_its_claim_itself_has_that_outcome() {
+    let stage = Stage::new();
+    let effect = booking(&client(&stage.url()), "G-29");
+    let outcome = effect.run(|claim| async move {
+        claim.seal("RSV-29", "[1]").await.unwrap();
+        Ok::<_, Never>(Done::new("RSV-29", "[1]"))
+    });
+    assert!(!outcome.await.unwrap().replayed);
+    assert_eq!(effect.run(never).await.unwrap().effect_id, "RSV-29");
+}
+
+#[tokio::test]
 async fn a_mistake_that_can_be_known_before_the_effect_is_refused_without_a_claim() {
     let stage = Stage::new();
     let effect = booking(&client(&stage.url()), "G-27");
