@@ -8,17 +8,15 @@ from typing import Any, Coroutine, List
 from fencepost import Claim, Done, InFlight, NotApplied, Unsealed
 
 from .stage import HASTY, StageTest
-from .test_mistakes import waiters
+from .test_mistakes import until_waiting
 
 
 def finish(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(work)
 
 
-async def until_waiting(number: int) -> None:
-    loop = asyncio.get_running_loop()
-    while await loop.run_in_executor(None, waiters) < number:
-        pass
+async def until_waiting_beside_the_loop(number: int) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, until_waiting, number)
 
 
 class Asyncio(StageTest):
@@ -30,7 +28,7 @@ class Asyncio(StageTest):
             """Builds."""
             runs.append(name)
             # More than the default executor of a small machine has threads.
-            await until_waiting(39)
+            await until_waiting_beside_the_loop(39)
             return Done(name, {"size": 1})
 
         async def all_at_once() -> Any:
@@ -81,7 +79,7 @@ class Asyncio(StageTest):
 
         async def cancel_while_waiting() -> None:
             task = asyncio.ensure_future(effect.run_async(self.fail))
-            await until_waiting(1)
+            await until_waiting_beside_the_loop(1)
             task.cancel()
             with self.assertRaises(asyncio.CancelledError):
                 await task

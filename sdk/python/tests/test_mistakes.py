@@ -22,14 +22,20 @@ def waiters() -> int:
     return sum(int(line.split()[1]) for line in lines if line.startswith("fencepost_waiters "))
 
 
+def until_waiting(number: int) -> None:
+    begun = time.monotonic()
+    while waiters() < number:
+        if time.monotonic() - begun > HASTY.deadline_s:
+            raise AssertionError("only %d wait" % waiters())
+
+
 class Mistakes(StageTest):
     def test_of_many_at_once_without_a_word_about_waiting_one_runs_and_all_get_its_receipt(self) -> None:
         effect, outcomes, runs = self.booking(self.direct), [], []
 
         def slow(claim: Claim) -> Done:
             runs.append(claim)
-            while waiters() < 4:
-                pass
+            until_waiting(4)
             return Done("RSV-20", [1])
 
         def one() -> None:
@@ -187,8 +193,7 @@ class Mistakes(StageTest):
 
         def full(claim: Claim) -> Done:
             thread.start()
-            while waiters() < 1:
-                pass
+            until_waiting(1)
             raise NotApplied("full")
 
         def other() -> None:

@@ -12,13 +12,18 @@ async function waiters() {
   return Number(/^fencepost_waiters (\d+)$/m.exec(text)?.[1] ?? 0);
 }
 
+async function untilWaiting(number) {
+  const begun = performance.now();
+  while ((await waiters()) < number) assert.ok(performance.now() - begun < HASTY.deadlineMs, `fewer than ${number} wait`);
+}
+
 test('of many at once without a word about waiting one runs and all get its receipt', async () => {
   const effect = booking(direct());
   let runs = 0;
   const one = () =>
     effect.run(async () => {
       runs += 1;
-      while ((await waiters()) < 4);
+      await untilWaiting(4);
       return { effectId: 'RSV-20', receipt: [1] };
     });
   const outcomes = await Promise.all([one(), one(), one(), one(), one()]);
@@ -140,7 +145,7 @@ test('a not applied effect frees the key for those who wait', async () => {
   let other;
   const full = async () => {
     other = effect.run(() => ({ effectId: 'RSV-26' }));
-    while ((await waiters()) < 1);
+    await untilWaiting(1);
     throw new NotApplied('full');
   };
   await refused(effect.run(full), NotApplied);

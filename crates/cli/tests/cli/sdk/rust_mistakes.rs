@@ -11,13 +11,15 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
+    super::server::PATIENCE,
     rust::{Never, booking, claim, client, metrics},
     stage::Stage,
 };
 
 async fn until_waiting(stage: &Stage, number: usize) {
-    let line = format!("fencepost_waiters {number}\n");
+    let (line, begun) = (format!("fencepost_waiters {number}\n"), Instant::now());
     while !metrics(stage).contains(&line) {
+        assert!(begun.elapsed() < PATIENCE, "fewer than {number} wait");
         tokio::task::yield_now().await;
     }
 }
