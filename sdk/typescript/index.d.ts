@@ -28,7 +28,8 @@ export interface Problem {
 
 /** What a holder did: the id of the effect, and the receipt that every duplicate gets. */
 export interface Done {
-  effectId: string;
+  /** Sealed as text. A number must be a safe integer; beyond, a BigInt. */
+  effectId: string | number | bigint;
   receipt?: unknown;
   /** A receipt that is JSON text already, in place of `receipt`; it is kept byte for byte. */
   receiptJson?: string;
@@ -55,9 +56,9 @@ export interface EffectOptions {
   seq?: number | bigint;
   /** For admins. */
   tenant?: string;
-  /** How long a holder may be silent: 30,000 unless said. */
+  /** How long a holder may be silent: 30,000 unless said, a day at most. */
   leaseMs?: number;
-  /** How long to wait for somebody else's outcome: 0 unless said. */
+  /** How long to wait for somebody else's outcome. Unless said, `run` waits for as long as the lease, and `claim` does not wait. */
   waitMs?: number;
 }
 
@@ -75,6 +76,8 @@ export interface Answer {
   headers: Headers;
   text: string;
   bytes: Uint8Array;
+  /** The body, read as JSON. */
+  json(): any;
   /** Whether it is the stored answer to an earlier request with this key. */
   replayed: boolean;
   idempotencyKey: string;
@@ -139,7 +142,8 @@ export class Unavailable extends FencepostError {
   readonly unanswered: boolean;
 }
 export class Unsealed extends FencepostError {
-  readonly done: Done;
+  /** What the effect returned: a `Done`, unless that was the mistake. */
+  readonly done: any;
 }
 /** Thrown by an effect that knows that nothing happened: the key is free again at once. */
 export class NotApplied extends Error {

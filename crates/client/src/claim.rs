@@ -103,7 +103,7 @@ impl Claim {
     }
 
     /// Records the outcome. Safe to repeat: the same seal again is answered as done.
-    pub async fn seal(&self, effect_id: impl Into<String>, receipt: impl Into<Bytes>) -> Result<(), Error> {
+    pub async fn seal(&self, effect_id: impl ToString, receipt: impl Into<Bytes>) -> Result<(), Error> {
         let client = &self.granted.client;
         let body = self.sealed(&Done::new(effect_id, receipt))?.end();
         client.ask("/v1/fences/seal", body, &mut Tries::new(client.retry())).await.map(drop)
@@ -156,7 +156,8 @@ impl Claim {
     }
 
     fn sealed(&self, done: &Done) -> Result<Writer, Error> {
-        let receipt = json::value(&done.receipt).map_err(|bad| Error::Invalid(format!("the receipt: {bad}")))?;
+        let unsealable = |bad| Error::Invalid(format!("the receipt {} is not JSON: {bad}", json::shown(&done.receipt)));
+        let receipt = json::value(&done.receipt).map_err(unsealable)?;
         Ok(self.told().text("effect_id", &done.effect_id).raw("receipt", &receipt))
     }
 }

@@ -14,6 +14,10 @@ use crate::{
 
 /// Unless said otherwise. Short, since it is renewed: it is also how long a lost answer to a claim costs.
 const LEASE: Duration = Duration::from_secs(30);
+/// The server's own bound.
+const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Far beyond any use, and no time that a clock cannot tell.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What a holder did: the id of the effect, and the bytes that every duplicate gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,9 +29,9 @@ pub struct Done {
 }
 
 impl Done {
-    /// An effect and its receipt.
-    pub fn new(effect_id: impl Into<String>, receipt: impl Into<Bytes>) -> Self {
-        Self { effect_id: effect_id.into(), receipt: receipt.into() }
+    /// An effect and its receipt. The id may be anything that is written as text: a number, a UUID.
+    pub fn new(effect_id: impl ToString, receipt: impl Into<Bytes>) -> Self {
+        Self { effect_id: effect_id.to_string(), receipt: receipt.into() }
     }
 }
 
@@ -72,19 +76,20 @@ pub struct Effect {
     version: Option<String>,
     source: Option<(String, String)>,
     lease: Duration,
-    wait: Duration,
+    wait: Option<Duration>,
 }
 
 impl Effect {
     pub(crate) fn new(client: Client, scope: &str) -> Self {
         let (tenant, seq, body, version, source) = (None, None, None, None, None);
-        let (fields, wait) = (Vec::new(), Duration::ZERO);
-        Self { client, scope: scope.to_owned(), fields, tenant, seq, body, version, source, lease: LEASE, wait }
+        let (fields, scope) = (Vec::new(), scope.to_owned());
+        Self { client, scope, fields, tenant, seq, body, version, source, lease: LEASE, wait: None }
     }
 
-    /// The key fields, in any order; exactly those of the scope.
-    pub fn key(mut self, fields: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
-        self.fields = fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    /// The key fields, in any order; exactly those of the scope. Values may be anything that is written as text: a number,
+    /// a UUID.
+    pub fn key(mut self, fields: impl IntoIterator<Item = (impl Into<String>, impl ToString)>) -> Self {
+        self.fields = fields.into_iter().map(|(name, value)| (name.into(), value.to_string())).collect();
         self
     }
 
@@ -124,15 +129,16 @@ impl Effect {
         self
     }
 
-    /// How long a holder may be silent, 30 s unless said; `run` renews while it runs.
+    /// How long a holder may be silent, 30 s unless said and a day at most; `run` renews while it runs.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease.max(Duration::from_millis(1));
         self
     }
 
-    /// How long to wait for somebody else's outcome before giving up.
+    /// How long to wait for somebody else's outcome before giving up. Unless said, `run` waits for as long as the lease, and
+    /// `claim` does not wait.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+        self.wait = Some(wait.min(WAIT_MAX));
         self
     }
 
@@ -140,10 +146,14 @@ impl Effect {
     /// this call's own claim. It then waits, within the deadline, until that lease runs out, and is let in as `recovering`;
     /// in a scope that holds lapsed claims, the key is in doubt.
     pub async fn claim(&self) -> Result<Claimed, Error> {
+        self.claim_within(self.wait.unwrap_or_default()).await
+    }
+
+    async fn claim_within(&self, patience_max: Duration) -> Result<Claimed, Error> {
         let path = if self.seq.is_some() { "/v1/fences/again" } else { "/v1/fences/claim" };
         let request = self.request()?;
-        let mut tries = Tries::new(self.client.retry()).longer(self.wait);
-        let wait_until = Instant::now() + self.wait;
+        let mut tries = Tries::new(self.client.retry());
+        let wait_until = Instant::now() + patience_max;
         loop {
             let patience = match tries.unanswered {
                 true => tries.left().saturating_sub(Duration::from_secs(1)),
@@ -155,9 +165,11 @@ impl Effect {
             let body = request.clone().number("wait_ms", wait.as_millis() as u64).end();
             let problem = match self.client.ask(path, body, &mut tries).await {
                 Ok(reply) => return self.read(reply.body),
-                Err(Error::InFlight { problem, .. }) => problem,
+                Err(Error::InFlight { problem, .. }) => problem.said(in_flight(patience_max)),
                 Err(error) => return Err(error),
             };
+            // The server answers: the deadline is for one that does not, and counts from the end of the wait.
+            tries.not_before(wait_until);
             let (perhaps_own, held) = (tries.unanswered, begun.elapsed());
             let left = wait_until.saturating_duration_since(Instant::now());
             if !perhaps_own && left.is_zero() {
@@ -174,14 +186,16 @@ impl Effect {
         }
     }
 
-    /// Has the effect once: the first caller runs it, everyone else gets the receipt. Renews the lease while the effect
-    /// runs. If this future is dropped half-way, the claim stays until its lease runs out.
+    /// Has the effect once: the first caller runs it, everyone else gets the receipt. Callers wait for the one who runs it
+    /// for as long as the lease, unless [`Effect::wait`] says otherwise. Renews the lease while the effect runs. If this
+    /// future is dropped half-way, the claim stays until its lease runs out.
     pub async fn run<F, Fut, E>(&self, effect: F) -> Result<Outcome, RunError<E>>
     where
         F: FnOnce(Claim) -> Fut,
         Fut: Future<Output = Result<Done, Failure<E>>>,
     {
-        let claim = match self.claim().await.map_err(RunError::Claim)? {
+        let patience_max = self.wait.unwrap_or(self.lease);
+        let claim = match self.claim_within(patience_max).await.map_err(RunError::Claim)? {
             Claimed::Duplicate(outcome) => return Ok(outcome),
             Claimed::New(claim) => claim,
         };
@@ -227,6 +241,9 @@ impl Effect {
     }
 
     fn request(&self) -> Result<Writer, Error> {
+        if self.lease > LEASE_MAX {
+            return Err(Error::Invalid(format!("a lease is at most {LEASE_MAX:?}, a day, and not {:?}", self.lease)));
+        }
         let body = self.body.as_deref().map(json::value).transpose();
         let body = body.map_err(|bad| Error::Invalid(format!("the body: {bad}")))?;
         let source = self.source.as_ref().map(|(kind, id)| Writer::new().text("type", kind).text("id", id).end());
@@ -252,6 +269,15 @@ impl Effect {
         }
         .ok_or_else(foreign)
     }
+}
+
+/// Why a claim was given up, in the words of this crate: the server's own name the members of its requests.
+fn in_flight(patience_max: Duration) -> String {
+    let held = match patience_max.is_zero() {
+        true => "and this call does not wait".to_owned(),
+        false => format!("after a wait of {patience_max:?}"),
+    };
+    format!("somebody else holds the claim, {held}; ask again, or set `wait`")
 }
 
 /// A query's name or value, percent-encoded.

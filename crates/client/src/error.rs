@@ -24,10 +24,16 @@ pub struct Problem {
     /// When to come back.
     pub retry_after: Option<Duration>,
     members: Object,
+    /// What is shown in place of `detail`, where that is about requests and not about calls of this crate.
+    said: Option<String>,
 }
 
 /// Where the pages of Fencepost's own codes are.
 const PAGES: &str = "https://fencepost.dev/errors/";
+
+/// What a request in flight is told; a claim has its own words.
+const UNDER_WAY: &str =
+    "an earlier request with this key is under way; ask again with the same key, or set a longer `deadline`";
 
 impl Problem {
     pub(crate) fn read(status: u16, headers: &HeaderMap, body: &Bytes) -> Self {
@@ -43,7 +49,13 @@ impl Problem {
             diff: members.raw("diff").map(str::to_owned),
             retry_after: headers.get(header::RETRY_AFTER).and_then(retry::after),
             members,
+            said: None,
         }
+    }
+
+    pub(crate) fn said(mut self, words: String) -> Box<Self> {
+        self.said = Some(words);
+        Box::new(self)
     }
 
     /// Any further member, as JSON text: `sealed_version`, `last`, `lease_expires_at`.
@@ -52,7 +64,10 @@ impl Problem {
     }
 
     pub(crate) fn into_error(self) -> Error {
-        let problem = Box::new(self);
+        let problem = match self.code.as_str() {
+            "in-flight" => self.said(UNDER_WAY.to_owned()),
+            _ => Box::new(self),
+        };
         match problem.code.as_str() {
             "in-flight" => Error::InFlight { problem, perhaps_own: false },
             "conflict" => Error::Conflict(problem),
@@ -68,7 +83,7 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let code = if self.code.is_empty() { "no problem document" } else { &self.code };
-        write!(f, "{} {code}: {}", self.status, self.detail)?;
+        write!(f, "{} {code}: {}", self.status, self.said.as_ref().unwrap_or(&self.detail))?;
         self.trace_id.iter().try_for_each(|id| write!(f, " (trace {id})"))
     }
 }
@@ -132,7 +147,9 @@ impl fmt::Display for Error {
         match self {
             Self::Invalid(why) => f.write_str(why),
             Self::Unavailable { attempts, why, .. } => write!(f, "no answer after {attempts} tries: {why}"),
-            Self::InFlight { problem, perhaps_own: true } => write!(f, "{problem}; perhaps this call's own claim"),
+            Self::InFlight { problem, perhaps_own: true } => {
+                write!(f, "{problem}; it may be this call's own claim: an earlier try had no answer")
+            }
             _ => self.problem().map_or(Ok(()), |problem| problem.fmt(f)),
         }
     }
@@ -161,7 +178,7 @@ impl<E: fmt::Display> fmt::Display for RunError<E> {
         match self {
             Self::Claim(error) => error.fmt(f),
             Self::Effect(error) => write!(f, "the effect failed: {error}"),
-            Self::Unsealed { done, cause } => write!(f, "{} was done and not recorded: {cause}", done.effect_id),
+            Self::Unsealed { done, cause } => write!(f, "{} was done and is not recorded: {cause}", done.effect_id),
         }
     }
 }

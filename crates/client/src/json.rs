@@ -8,6 +8,8 @@ use serde_json::{Value, value::RawValue};
 
 use crate::Batched;
 
+const SHOWN_CHARS_MAX: usize = 200;
+
 /// An object whose members are not looked into.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Object(BTreeMap<String, Box<RawValue>>);
@@ -39,6 +41,15 @@ impl Object {
 pub(crate) fn value(text: &[u8]) -> Result<String, String> {
     let value: &RawValue = serde_json::from_slice(text).map_err(|bad| bad.to_string())?;
     Ok(value.get().to_owned())
+}
+
+/// Bytes for a message, cut to a length that can be read.
+pub(crate) fn shown(text: &[u8]) -> String {
+    let whole = String::from_utf8_lossy(text);
+    match whole.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{:?}…", &whole[..end]),
+        None => format!("{whole:?}"),
+    }
 }
 
 /// The answers of a batch.

@@ -73,10 +73,9 @@ impl Tries {
         Self { retry: retry.clone(), until: Instant::now() + retry.deadline, made: 0, unanswered: false }
     }
 
-    /// The same with more time, for a request that waits at the server.
-    pub(crate) fn longer(mut self, by: Duration) -> Self {
-        self.until += by;
-        self
+    /// Lets the deadline count from the end of a wait that the server goes along with.
+    pub(crate) fn not_before(&mut self, wait_until: Instant) {
+        self.until = self.until.max(wait_until + self.retry.deadline);
     }
 
     /// The longest that one try should wait at the server: well within the patience with it.

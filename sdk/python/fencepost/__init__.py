@@ -5,7 +5,8 @@ token than the first try.
 """
 
 from ._client import Answer, Fencepost
-from ._effect import Claim, Done, Effect, NotApplied, Outcome, Unsealed
+from ._done import Done, NotApplied, Outcome, Unsealed
+from ._effect import Claim, Effect
 from ._errors import (
     Conflict,
     Error,

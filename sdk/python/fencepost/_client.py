@@ -6,13 +6,17 @@ import functools
 import json
 import ssl
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Awaitable, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, TypeVar, Union
 
-from ._effect import Done, Effect, Outcome
+from ._done import Done, Outcome, check_arguments, check_no_generator, check_plain
+from ._effect import Effect
 from ._errors import Problem, Unavailable
 from ._http import Reply, Transport
 from ._json import dumps
 from ._retry import GaveUp, Retry, Tries, retry_after_s, uuid7
+from ._threads import in_thread
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,17 +52,42 @@ class Fencepost:
         self, scope: str, key: Callable[..., Mapping[str, Any]], **options: Any
     ) -> Callable[[Callable[..., Done]], Callable[..., Outcome]]:
         """Makes a function run once for each key. `key` gets the call's arguments; the function gets the claim before them
-        and returns `Done`; callers get the `Outcome`. Options are those of the effect: `lease_s`, `wait_s`.
+        and returns `Done`; callers get the `Outcome`. Options are those of the effect: `lease_s`, `wait_s`. An `async def` is
+        for `once_async`.
 
             @fencepost.once("BOOKING", key=lambda case, group: {"caseUrn": case, "waveUrn": "w", "groupId": group})
             def book(claim, case, group): ...
         """
 
+        effect = self.scope(scope).options(**options)
+
         def decorate(function: Callable[..., Done]) -> Callable[..., Outcome]:
+            check_plain(function)
+
             @functools.wraps(function)
             def run(*args: Any, **kwargs: Any) -> Outcome:
-                effect = self.scope(scope).key(**key(*args, **kwargs)).options(**options)
-                return effect.run(lambda claim: function(claim, *args, **kwargs))
+                keyed = effect.key(key(*args, **kwargs))
+                check_arguments(function, None, *args, **kwargs)
+                return keyed.run(lambda claim: function(claim, *args, **kwargs))
+
+            return run
+
+        return decorate
+
+    def once_async(
+        self, scope: str, key: Callable[..., Mapping[str, Any]], **options: Any
+    ) -> Callable[[Callable[..., Awaitable[Done]]], Callable[..., Awaitable[Outcome]]]:
+        """`once` for an `async def`; see `Effect.run_async`."""
+        effect = self.scope(scope).options(**options)
+
+        def decorate(function: Callable[..., Awaitable[Done]]) -> Callable[..., Awaitable[Outcome]]:
+            check_no_generator(function)
+
+            @functools.wraps(function)
+            async def run(*args: Any, **kwargs: Any) -> Outcome:
+                keyed = effect.key(key(*args, **kwargs))
+                check_arguments(function, None, *args, **kwargs)
+                return await keyed.run_async(lambda claim: function(claim, *args, **kwargs))
 
             return run
 
@@ -109,6 +138,10 @@ class Fencepost:
             if problem.code != "in-flight" or not tries.pause(problem.retry_after_s or 0.0):
                 return self._answer(reply, key, tries)
 
+    async def request_async(self, method: str, path: str, **options: Any) -> Answer:
+        """`request` for asyncio, in a thread of its own. Where the task is cancelled, the request may still be carried out."""
+        return await in_thread(self._then_close(lambda: self.request(method, path, **options)))
+
     def close(self) -> None:
         """Closes the calling thread's connection."""
         self._transport.close()
@@ -120,6 +153,17 @@ class Fencepost:
             raise problem.error(perhaps_own=tries.unanswered)
         replayed = reply.header("idempotency-replayed") == "true"
         return Answer(reply.status, reply.headers, reply.body, replayed, key)
+
+    def _then_close(self, work: Callable[..., T]) -> Callable[..., T]:
+        """Work for a thread that ends with it, and its connection too. For the rest of this package."""
+
+        def run(*args: Any) -> T:
+            try:
+                return work(*args)
+            finally:
+                self.close()
+
+        return run
 
     def _post(self, path: str, body: bytes, tries: Tries) -> Reply:
         """Posts a document until there is an answer that stands. A refusal is raised. For the rest of this package."""

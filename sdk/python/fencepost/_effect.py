@@ -2,60 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import inspect
 import json
 import threading
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
+import uuid
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, Iterator, Mapping, Optional, Union
 from urllib.parse import urlencode
 
+from ._done import Done, NotApplied, Outcome, Unsealed, check_effect, check_no_generator, check_plain, sealable, shown
 from ._errors import Error, FencedOff, InFlight
 from ._json import dumps, raw_members
 from ._retry import Retry, Tries
+from ._threads import in_thread
 
 if TYPE_CHECKING:
     from ._client import Fencepost
-
-
-class NotApplied(Exception):
-    """Raised by an effect that knows that nothing happened: the key is free again at once. Any other exception leaves the
-    outcome unknown: the claim keeps its lease, and the next holder is told."""
-
-
-class Unsealed(Error):
-    """The effect was had and could not be recorded; `__cause__` says why. Whoever claims next is told that this attempt is
-    unknown."""
-
-    def __init__(self, done: Done, cause: Error) -> None:
-        super().__init__("%s was done and not recorded: %s" % (done.effect_id, cause), cause.problem)
-        self.done = done
-
-
-class Done:
-    """What a holder did: the id of the effect, and the receipt that every duplicate gets. `receipt_json` is a receipt that is
-    JSON text already; it is kept byte for byte."""
-
-    def __init__(self, effect_id: str, receipt: Any = None, *, receipt_json: Optional[str] = None) -> None:
-        self.effect_id = effect_id
-        self.receipt_json = dumps(receipt) if receipt_json is None else receipt_json
-        # What is spliced into a document must not be able to end it.
-        json.loads(self.receipt_json)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What every caller gets, first or not."""
-
-    effect_id: str
-    receipt_json: str
-    """The first one's receipt, as the exact text it was sealed with."""
-    replayed: bool
-    """Whether somebody, perhaps this caller before a crash, had the effect earlier."""
-
-    @property
-    def receipt(self) -> Any:
-        return json.loads(self.receipt_json)
 
 
 @dataclass(frozen=True)
@@ -67,7 +32,12 @@ class _Options:
     tenant: Optional[str] = None
     # Short, since it is renewed: it is also how long a lost answer to a claim costs.
     lease_s: float = 30.0
-    wait_s: float = 0.0
+    wait_s: Optional[float] = None
+
+
+_OPTIONS = [option.name for option in fields(_Options)]
+_LEASE_S_MAX = 86_400.0
+_NO_FIELDS: Mapping[str, Any] = {}
 
 
 class Effect:
@@ -79,16 +49,24 @@ class Effect:
         self._key: Dict[str, Any] = {}
         self._options = _Options()
 
-    def key(self, **fields: Any) -> Effect:
-        """The key fields; exactly those of the scope."""
+    def key(self, fields: Mapping[str, Any] = _NO_FIELDS, /, **named: Any) -> Effect:
+        """The key fields, as a mapping or by name; exactly those of the scope. Values are text, integers, booleans or UUIDs;
+        all of them count as text."""
+        if not isinstance(fields, Mapping):
+            raise TypeError("a key is its fields, as a dict or by name, and not %s" % shown(fields))
+        given: Dict[str, Any] = {**fields, **named}
         other = copy.copy(self)
-        other._key = fields
+        other._key = {name: _key_value(name, value) for name, value in given.items()}
         return other
 
     def options(self, **options: Any) -> Effect:
         """`body`: the JSON the effect is asked with; another one under the same key is a conflict. `version`, `source`
         (`{"type", "id"}`). `lease_s`: how long a holder may be silent, 30 unless said. `wait_s`: how long to wait for somebody
-        else's outcome. `tenant`: for admins."""
+        else's outcome; unless said, `run` waits for as long as the lease, and `claim` does not wait. `tenant`: for admins."""
+        for name, value in options.items():
+            if name not in _OPTIONS:
+                raise TypeError("there is no option `%s`; the options are %s" % (name, ", ".join(_OPTIONS)))
+            _check_option(name, value)
         other = copy.copy(self)
         other._options = replace(self._options, **options)
         return other
@@ -105,10 +83,13 @@ class Effect:
         """Asks for the right to act. Safe to repeat, with one cost: where the answer is lost on the way, the next try meets
         this call's own claim. It then waits, within the deadline, until that lease runs out, and is let in as `recovering`; in
         a scope that holds lapsed claims, the key is in doubt."""
-        options, request = self._options, self._request()
-        path = "/v1/fences/claim" if options.seq is None else "/v1/fences/again"
-        tries = Tries(self._client.retry, options.wait_s)
-        wait_until = time.monotonic() + options.wait_s
+        return self._claim(self._options.wait_s or 0.0)
+
+    def _claim(self, patience_s_max: float) -> Claim:
+        request = self._request()
+        path = "/v1/fences/claim" if self._options.seq is None else "/v1/fences/again"
+        tries = Tries(self._client.retry)
+        wait_until = time.monotonic() + patience_s_max
         while True:
             begun = time.monotonic()
             patience_s = tries.left() - 1 if tries.unanswered else wait_until - begun
@@ -120,6 +101,8 @@ class Effect:
             except InFlight as held:
                 problem = held.problem
             assert problem is not None
+            # The server answers: the deadline is for one that does not, and counts from the end of the wait.
+            tries.until = max(tries.until, wait_until + self._client.retry.deadline_s)
             now = time.monotonic()
             over = not tries.unanswered and now >= wait_until
             waited = 0 < wait_s <= now - begun
@@ -129,20 +112,55 @@ class Effect:
             if not tries.unanswered:
                 pause_s = min(pause_s, wait_until - now)
             if over or not (waited or tries.pause(pause_s)):
-                raise InFlight(problem, tries.unanswered)
+                held_for = "after a wait of %g s" % patience_s_max if patience_s_max else "and this call does not wait"
+                said = "somebody else holds the claim, %s; ask again, or set `wait_s`" % held_for
+                raise InFlight(problem, tries.unanswered, said)
 
     def run(self, effect: Callable[[Claim], Done]) -> Outcome:
-        """Has the effect once: the first caller runs it, everyone else gets the receipt. A thread renews the lease while it
-        runs. `NotApplied` frees the key; any other exception leaves it to its lease."""
-        with self.claim() as claim:
+        """Has the effect once: the first caller runs it, everyone else gets the receipt. Callers wait for the one who runs it
+        for as long as the lease, unless `wait_s` says otherwise. A thread renews the lease while it runs. `NotApplied` frees
+        the key; any other exception leaves it to its lease. An effect that returns what cannot be sealed is `Unsealed`."""
+        check_effect(effect)
+        check_plain(effect)
+        with self._claim(self._run_wait_s()) as claim:
             if claim.outcome is not None:
                 return claim.outcome
-            done = effect(claim)
+            done = claim._sealed_or(effect(claim))
             try:
                 claim.seal(done)
-            except Error as cause:
+            except Exception as cause:
                 raise Unsealed(done, cause) from cause
             return Outcome(done.effect_id, done.receipt_json, False)
+
+    async def run_async(self, effect: Callable[[Claim], Union[Done, Awaitable[Done]]]) -> Outcome:
+        """The same for asyncio: awaits what the effect returns. What asks the server runs in threads, so the loop is never
+        held up; the claim's own methods block, as everywhere. Where the task is cancelled before the effect begins, the claim
+        is given back; after that it keeps its lease, and a seal that has begun is carried through."""
+        check_effect(effect)
+        check_no_generator(effect)
+        client, wait_s = self._client, self._run_wait_s()
+        asked, unused = client._then_close(lambda: self._claim(wait_s)), client._then_close(_give_up)
+        claim: Claim = await in_thread(asked, unused)
+        if claim.outcome is not None:
+            return claim.outcome
+        with claim._renewed():
+            done: Any = None
+            try:
+                done = effect(claim)
+                done = claim._sealed_or(await done if inspect.isawaitable(done) else done)
+            except NotApplied:
+                with contextlib.suppress(Error):
+                    await in_thread(client._then_close(claim.release))
+                raise
+            try:
+                await in_thread(client._then_close(lambda: claim.seal(done)))
+            except Exception as cause:
+                raise Unsealed(done, cause) from cause
+            return Outcome(done.effect_id, done.receipt_json, False)
+
+    def _run_wait_s(self) -> float:
+        options = self._options
+        return options.lease_s if options.wait_s is None else options.wait_s
 
     def lookup(self) -> Optional[Dict[str, Any]]:
         """What happened under the key; none where it is unknown."""
@@ -181,6 +199,7 @@ class Claim:
         known = json.loads(answer)
         self._effect = effect
         self._settled = known["decision"] != "new"
+        self._sealed: Optional[Done] = None
         self._left = threading.Event()
         self._beat: Optional[threading.Thread] = None
         self.outcome: Optional[Outcome] = None
@@ -212,11 +231,16 @@ class Claim:
 
     def seal(self, done: Done) -> None:
         """Records the outcome. Safe to repeat: the same seal again is answered as done."""
+        done = sealable(done)
         told = dumps(self._told(effect_id=done.effect_id))
         # The receipt is put in as it is: written again, it would be other bytes.
         body = told[:-1] + ',"receipt":' + done.receipt_json + "}"
         self._effect._client._post("/v1/fences/seal", body.encode(), Tries(self._effect._client.retry))
-        self._settled = True
+        self._settled, self._sealed = True, done
+
+    def _sealed_or(self, returned: Any) -> Any:
+        """What the effect returned; where that is nothing because it sealed its claim itself, what it sealed."""
+        return self._sealed if returned is None and self._sealed is not None else returned
 
     def release(self) -> None:
         """Gives the key back: nothing happened."""
@@ -230,19 +254,28 @@ class Claim:
         self._settled = True
 
     def __enter__(self) -> Claim:
-        if not self._settled:
-            self._beat = threading.Thread(target=self._keep, name="fencepost-renew", daemon=True)
-            self._beat.start()
+        self._start_renewing()
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._left.set()
         if isinstance(error, NotApplied) and not self._settled:
-            try:
+            # If even the release fails, the lease ends the claim; the caller hears of its own failure.
+            with contextlib.suppress(Error):
                 self.release()
-            except Error:
-                # The lease ends the claim; the caller hears of its own failure.
-                pass
+
+    @contextlib.contextmanager
+    def _renewed(self) -> Iterator[None]:
+        self._start_renewing()
+        try:
+            yield
+        finally:
+            self._left.set()
+
+    def _start_renewing(self) -> None:
+        if not self._settled:
+            self._beat = threading.Thread(target=self._keep, name="fencepost-renew", daemon=True)
+            self._beat.start()
 
     def _keep(self) -> None:
         lease_s, usual = self._effect._lease_ms() / 1000, self._effect._client.retry
@@ -270,3 +303,27 @@ def _present(members: Dict[str, Any]) -> Dict[str, Any]:
 
 def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _give_up(claim: Claim) -> None:
+    if claim.outcome is None:
+        claim.release()
+
+
+def _key_value(name: str, value: Any) -> Union[str, int, bool]:
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    # A date or a fraction can be written in several ways, and two ways would be two keys.
+    if not isinstance(value, (str, int)):
+        kinds = "text, an integer, a boolean or a UUID"
+        raise TypeError("key field `%s` must be %s, and is %s; write it as text" % (name, kinds, shown(value)))
+    return value
+
+
+def _check_option(name: str, value: Any) -> None:
+    if name not in ("lease_s", "wait_s") or (name == "wait_s" and value is None):
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise TypeError("`%s` is a number of seconds, and not %s" % (name, shown(value)))
+    if name == "lease_s" and value > _LEASE_S_MAX:
+        raise ValueError("`lease_s` is at most %d, a day, and not %g" % (_LEASE_S_MAX, value))

@@ -46,12 +46,16 @@ class Problem:
 
     def error(self, perhaps_own: bool = False) -> Error:
         if self.code == "in-flight":
-            return InFlight(self, perhaps_own)
+            said = "an earlier request with this key is under way; ask again with the same key, or set a longer `deadline_s`"
+            return InFlight(self, perhaps_own, said)
         return _BY_CODE.get(self.code, Refused)(str(self), self)
 
     def __str__(self) -> str:
+        return self.told(self.detail)
+
+    def told(self, detail: str) -> str:
         trace = " (trace %s)" % self.trace_id if self.trace_id else ""
-        return "%d %s: %s%s" % (self.status, self.code or "no problem document", self.detail, trace)
+        return "%d %s: %s%s" % (self.status, self.code or "no problem document", detail, trace)
 
 
 class Error(Exception):
@@ -89,8 +93,10 @@ class Refused(Error):
 class InFlight(Error):
     """Somebody else is acting, and still was when the wait was over."""
 
-    def __init__(self, problem: Problem, perhaps_own: bool) -> None:
-        super().__init__(str(problem), problem)
+    def __init__(self, problem: Problem, perhaps_own: bool, said: str) -> None:
+        own = "; it may be this call's own claim: an earlier try had no answer" if perhaps_own else ""
+        # The server's detail names the members of its own requests, not the options of this package.
+        super().__init__(problem.told(said + own), problem)
         self.perhaps_own = perhaps_own
         """Whether it may be this very call: an earlier try of it had no answer and may have been let in."""
 

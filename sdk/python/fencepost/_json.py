@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
+import uuid
 from typing import Any, Dict
 
 
 def dumps(value: Any) -> str:
-    """Compact. NaN is refused: it is not JSON, and the server would say so of the whole request."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    """Compact. Dates, times, UUIDs and decimals become text. NaN is refused: it is not JSON, and the server would say so of
+    the whole request."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_as_text)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (uuid.UUID, decimal.Decimal)):
+        return str(value)
+    raise TypeError("%r is a %s; turn it into text, a number, a list or a dict" % (value, type(value).__name__))
 
 
 def raw_members(text: str) -> Dict[str, str]:

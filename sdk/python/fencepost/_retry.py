@@ -45,9 +45,9 @@ class GaveUp:
 class Tries:
     """The tries of one request."""
 
-    def __init__(self, retry: Retry, longer_s: float = 0.0) -> None:
+    def __init__(self, retry: Retry) -> None:
         self.retry = retry
-        self.until = time.monotonic() + retry.deadline_s + longer_s
+        self.until = time.monotonic() + retry.deadline_s
         self.made = 0
         self.unanswered = False
         """Whether one may have been carried out without its answer coming through."""

@@ -18,6 +18,7 @@ class Gateway(StageTest):
         first = self.road.request("POST", "/charges", json_body={"amount": 5})
         self.assertEqual((first.status, first.replayed), (201, True))
         self.assertEqual(first.body, b'{"charge": %d, "asked": 12}' % (calls + 1))
+        self.assertEqual(first.json(), {"charge": calls + 1, "asked": 12})
         self.assertEqual((int(stage("requests")) - requests, int(stage("calls")) - calls), (4, 1))
         self.assertEqual(uuid.UUID(first.idempotency_key).version, 7)
         second = self.road.request("POST", "/charges", json_body={"amount": 5})
@@ -68,6 +69,8 @@ class Gateway(StageTest):
         with self.assertRaises(InFlight) as held:
             hasty.request("POST", "/charges", json_body="hold", idempotency_key=key)
         self.assertTrue(held.exception.perhaps_own)
+        self.assertIn("deadline_s", str(held.exception))
+        self.assertNotIn("wait_ms", str(held.exception))
         second.start()
         stage("let-go")
         for thread in (first, second):

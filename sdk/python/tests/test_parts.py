@@ -9,6 +9,7 @@ import uuid
 from email.utils import formatdate
 
 from fencepost import Done, Fencepost, Retry, Unavailable, uuid7
+from fencepost._done import sealable
 from fencepost._http import Reply
 from fencepost._json import raw_members
 from fencepost._retry import retry_after_s
@@ -33,10 +34,9 @@ class Parts(unittest.TestCase):
         self.assertEqual(raw_members("{}"), {})
 
     def test_a_receipt_cannot_end_the_document_it_is_put_into(self) -> None:
-        with self.assertRaises(ValueError):
-            Done("x", receipt_json='{},"token":1')
-        with self.assertRaises(ValueError):
-            Done("x", float("nan"))
+        for wrong in (Done("x", receipt_json='{},"token":1'), Done("x", float("nan"))):
+            with self.assertRaisesRegex(TypeError, "is not JSON"):
+                sealable(wrong)
 
     def test_keys_are_uuids_of_version_7_that_sort_by_time(self) -> None:
         before = int(time.time() * 1000)

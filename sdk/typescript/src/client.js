@@ -109,5 +109,6 @@ function answer(reply, idempotencyKey, tries) {
   const problem = problemOf(reply);
   if (problem.code) throw errorOf(problem, tries.unanswered);
   const { status, headers, text, bytes } = reply;
-  return { status, headers, text, bytes, replayed: headers.get('idempotency-replayed') === 'true', idempotencyKey };
+  const replayed = headers.get('idempotency-replayed') === 'true';
+  return { status, headers, text, bytes, replayed, idempotencyKey, json: () => JSON.parse(text) };
 }

@@ -1,6 +1,7 @@
 // One effect to be had once: a scope, a key, and the claim that lets one caller act.
 
-import { FencedOff, FencepostError, InFlight, NotApplied, Unsealed } from './errors.js';
+import { sealable, shown } from './done.js';
+import { FencedOff, InFlight, NotApplied, Unsealed } from './errors.js';
 import { rawMember, written } from './json.js';
 import { Tries } from './retry.js';
 
@@ -13,6 +14,9 @@ import { Tries } from './retry.js';
 
 // Unless said otherwise. Short, since it is renewed: it is also how long a lost answer to a claim costs.
 const LEASE_MS = 30_000;
+const LEASE_MS_MAX = 86_400_000;
+
+const OPTIONS = ['body', 'version', 'source', 'seq', 'tenant', 'leaseMs', 'waitMs'];
 
 /** Made by `Fencepost.scope`. Every step gives a new one, so one may be the start of many. */
 export class Effect {
@@ -29,9 +33,20 @@ export class Effect {
     this.#options = options;
   }
 
-  /** The key fields; exactly those of the scope. @param {Record<string, string | number | bigint | boolean>} fields */
+  /**
+   * The key fields; exactly those of the scope. All values count as text.
+   * @param {Record<string, string | number | bigint | boolean>} fields
+   */
   key(fields) {
+    if (typeof fields !== 'object' || fields === null || Array.isArray(fields)) {
+      throw new TypeError(`a key is an object of its fields, and not ${shown(fields)}`);
+    }
     const told = Object.entries(fields).map(([name, value]) => {
+      // A date can be written in several ways, and two ways would be two keys.
+      if (!['string', 'number', 'bigint', 'boolean'].includes(typeof value)) {
+        const kinds = 'text, an integer, a BigInt or a boolean';
+        throw new TypeError(`key field \`${name}\` must be ${kinds}, and is ${shown(value)}; write it as text`);
+      }
       exact(name, value);
       return [name, typeof value === 'bigint' ? value.toString() : value];
     });
@@ -40,8 +55,7 @@ export class Effect {
 
   /** @param {EffectOptions} options */
   options(options) {
-    exact('version', options.version);
-    exact('seq', options.seq);
+    for (const [name, value] of Object.entries(options)) checkOption(name, value);
     return new Effect(this.#client, this.#scope, this.#key, { ...this.#options, ...options });
   }
 
@@ -62,10 +76,14 @@ export class Effect {
    * @returns {Promise<Claimed>}
    */
   async claim() {
-    const { seq, waitMs: patienceMs = 0 } = this.#options;
-    const path = seq === undefined ? '/v1/fences/claim' : '/v1/fences/again';
+    return this.#claim(this.#options.waitMs ?? 0);
+  }
+
+  /** @param {number} patienceMs @returns {Promise<Claimed>} */
+  async #claim(patienceMs) {
+    const path = this.#options.seq === undefined ? '/v1/fences/claim' : '/v1/fences/again';
     const request = this.#request();
-    const tries = new Tries(this.#client.retry, patienceMs);
+    const tries = new Tries(this.#client.retry);
     const waitUntil = performance.now() + patienceMs;
     for (;;) {
       const begun = performance.now();
@@ -78,6 +96,8 @@ export class Effect {
       } catch (held) {
         if (!(held instanceof InFlight) || !held.problem) throw held;
         const { problem } = held;
+        // The server answers: the deadline is for one that does not, and counts from the end of the wait.
+        tries.until = Math.max(tries.until, waitUntil + this.#client.retry.deadlineMs);
         const now = performance.now();
         const over = !tries.unanswered && now >= waitUntil;
         const waited = waitMs > 0 && now - begun >= waitMs;
@@ -86,34 +106,40 @@ export class Effect {
         const askedMs = Math.max(0, (problem.retryAfterMs ?? 0) - (now - begun));
         const pauseMs = tries.unanswered ? askedMs : Math.min(askedMs, waitUntil - now);
         if (over || (!waited && !(await tries.pause(pauseMs)))) {
-          throw new InFlight(problem, tries.unanswered);
+          const heldFor = patienceMs > 0 ? `after a wait of ${patienceMs} ms` : 'and this call does not wait';
+          const said = `somebody else holds the claim, ${heldFor}; ask again, or set \`waitMs\``;
+          throw new InFlight(problem, tries.unanswered, said);
         }
       }
     }
   }
 
   /**
-   * Has the effect once: the first caller runs it, everyone else gets the receipt. The lease is renewed while it runs. A thrown
-   * `NotApplied` frees the key; anything else that is thrown leaves it to its lease.
+   * Has the effect once: the first caller runs it, everyone else gets the receipt. Callers wait for the one who runs it for as
+   * long as the lease, unless `waitMs` says otherwise. The lease is renewed while it runs. A thrown `NotApplied` frees the key;
+   * anything else that is thrown leaves it to its lease. An effect that returns what cannot be sealed is `Unsealed`.
    * @param {(claim: Claim) => Done | Promise<Done>} effect @returns {Promise<Outcome>}
    */
   async run(effect) {
-    const { claim, outcome } = await this.claim();
+    checkEffect(effect);
+    const { claim, outcome } = await this.#claim(this.#options.waitMs ?? this.#leaseMs());
     if (!claim) return outcome;
-    let done;
+    let returned;
     try {
-      done = await claim.keep(() => effect(claim));
+      returned = await claim.keep(() => effect(claim));
     } catch (error) {
       // If even the release fails, the lease ends the claim; the caller hears of its own failure.
       if (error instanceof NotApplied) await claim.release().catch(() => {});
       throw error;
     }
     try {
+      // An effect that sealed its claim itself may return nothing.
+      const done = (returned === undefined && claim.sealed) || sealable(returned);
       await claim.seal(done);
+      return outcomeOf(done.effectId, done.receiptJson, false);
     } catch (cause) {
-      throw cause instanceof FencepostError ? new Unsealed(done, cause) : cause;
+      throw new Unsealed(returned, cause);
     }
-    return outcomeOf(done.effectId, textOf(done), false);
   }
 
   /** What happened under the key; undefined where it is unknown. @returns {Promise<Record<string, any> | undefined>} */
@@ -180,6 +206,8 @@ export class Claim {
     this.earlier = answer.earlier;
     /** Whether a renewal was refused: somebody else was let in. A long effect asks between its steps. */
     this.lost = false;
+    /** What was sealed. @type {{ effectId: string, receiptJson: string } | undefined} @internal */
+    this.sealed = undefined;
   }
 
   /** Asks for more time, counted from now. */
@@ -200,9 +228,12 @@ export class Claim {
 
   /** Records the outcome. Safe to repeat: the same seal again is answered as done. @param {Done} done */
   async seal(done) {
+    const sealed = sealable(done);
+    const { effectId, receiptJson } = sealed;
     // The receipt is put in as it is: written again, it would be other bytes.
-    const body = `${this.#told({ effect_id: done.effectId }).slice(0, -1)},"receipt":${textOf(done)}}`;
+    const body = `${this.#told({ effect_id: effectId }).slice(0, -1)},"receipt":${receiptJson}}`;
     await this.#client.post('/v1/fences/seal', body, new Tries(this.#client.retry));
+    this.sealed = sealed;
   }
 
   /** Gives the key back: nothing happened. */
@@ -254,12 +285,29 @@ function exact(name, value) {
   }
 }
 
-/** @param {Done} done */
-function textOf(done) {
-  if (done.receiptJson === undefined) return JSON.stringify(done.receipt ?? null);
-  // What is spliced into a document must not be able to end it.
-  JSON.parse(done.receiptJson);
-  return done.receiptJson;
+/** @param {string} name @param {any} value */
+function checkOption(name, value) {
+  if (!OPTIONS.includes(name)) {
+    throw new TypeError(`there is no option \`${name}\`; the options are ${OPTIONS.join(', ')}`);
+  }
+  if (name === 'version' || name === 'seq') exact(name, value);
+  if ((name !== 'leaseMs' && name !== 'waitMs') || value === undefined) return;
+  if (typeof value !== 'number' || !(value >= 0)) {
+    throw new TypeError(`\`${name}\` is a number of milliseconds, and not ${shown(value)}`);
+  }
+  if (name === 'leaseMs' && value > LEASE_MS_MAX) {
+    throw new RangeError(`\`leaseMs\` is at most ${LEASE_MS_MAX}, a day, and not ${value}`);
+  }
+}
+
+/** Refuses, before anything runs, what cannot be an effect. @param {unknown} effect */
+function checkEffect(effect) {
+  if (typeof effect !== 'function') {
+    throw new TypeError(`${shown(effect)} is not a function; an effect is a function that takes the claim`);
+  }
+  if (/Generator/.test(Object.prototype.toString.call(effect))) {
+    throw new TypeError('a generator cannot be an effect; an effect returns { effectId, receipt }');
+  }
 }
 
 /** @param {string} effectId @param {string} receiptJson @param {boolean} replayed @returns {Outcome} */

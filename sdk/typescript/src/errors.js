@@ -29,9 +29,11 @@ export class Refused extends FencepostError {}
 
 /** Somebody else is acting, and still was when the wait was over. */
 export class InFlight extends FencepostError {
-  /** @param {Problem} problem @param {boolean} perhapsOwn */
-  constructor(problem, perhapsOwn) {
-    super(said(problem), problem);
+  /** @param {Problem} problem @param {boolean} perhapsOwn @param {string} detail */
+  constructor(problem, perhapsOwn, detail) {
+    const own = perhapsOwn ? "; it may be this call's own claim: an earlier try had no answer" : '';
+    // The server's detail names the members of its own requests, not the options of this package.
+    super(said(problem, detail + own), problem);
     /** Whether it may be this very call: an earlier try of it had no answer and may have been let in. */
     this.perhapsOwn = perhapsOwn;
   }
@@ -48,11 +50,14 @@ export class Unavailable extends FencepostError {
   }
 }
 
-/** The effect was had and could not be recorded; `cause` says why. Whoever claims next is told that this attempt is unknown. */
+/** The effect ran and could not be recorded; `cause` says why. The next holder is told that this attempt is unknown. */
 export class Unsealed extends FencepostError {
-  /** @param {import('../index.js').Done} done @param {FencepostError} cause */
+  /** @param {any} done @param {any} cause */
   constructor(done, cause) {
-    super(`${done.effectId} was done and not recorded: ${cause.message}`, cause.problem, cause);
+    const known = ['string', 'number', 'bigint'].includes(typeof done?.effectId);
+    const what = known ? `${done.effectId} was done and is` : 'the effect ran, and what it did is';
+    super(`${what} not recorded: ${cause?.message ?? cause}`, cause?.problem, cause);
+    /** What the effect returned: a `Done`, unless that was the mistake. */
     this.done = done;
   }
 }
@@ -69,10 +74,10 @@ export class NotApplied extends Error {
 /** @type {Record<string, typeof FencepostError>} */
 const BY_CODE = { conflict: Conflict, stale: Stale, 'in-doubt': InDoubt, 'sequence-gap': SequenceGap, 'fenced-off': FencedOff };
 
-/** @param {Problem} problem */
-function said(problem) {
+/** @param {Problem} problem @param {string} [detail] */
+function said(problem, detail = problem.detail) {
   const trace = problem.traceId ? ` (trace ${problem.traceId})` : '';
-  return `${problem.status} ${problem.code || 'no problem document'}: ${problem.detail}${trace}`;
+  return `${problem.status} ${problem.code || 'no problem document'}: ${detail}${trace}`;
 }
 
 /** @param {import('./retry.js').Reply} reply @returns {Problem} */
@@ -100,6 +105,9 @@ export function problemOf(reply) {
 
 /** @param {Problem} problem @param {boolean} [perhapsOwn] */
 export function errorOf(problem, perhapsOwn = false) {
-  if (problem.code === 'in-flight') return new InFlight(problem, perhapsOwn);
+  if (problem.code === 'in-flight') {
+    const detail = 'an earlier request with this key is under way; ask again with the same key, or set a longer `deadlineMs`';
+    return new InFlight(problem, perhapsOwn, detail);
+  }
   return new (BY_CODE[problem.code] ?? Refused)(said(problem), problem);
 }

@@ -18,10 +18,10 @@ const NOT_SENT = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREAC
 
 /** The tries of one request. */
 export class Tries {
-  /** @param {Retry} retry @param {number} [longerMs] */
-  constructor(retry, longerMs = 0) {
+  /** @param {Retry} retry */
+  constructor(retry) {
     this.retry = retry;
-    this.until = performance.now() + retry.deadlineMs + longerMs;
+    this.until = performance.now() + retry.deadlineMs;
     this.made = 0;
     /** Whether one may have been carried out without its answer coming through. */
     this.unanswered = false;

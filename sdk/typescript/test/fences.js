@@ -5,7 +5,7 @@ import { createServer } from 'node:net';
 import { test } from 'node:test';
 
 import { Conflict, FencedOff, Fencepost, InFlight, NotApplied, Refused, SequenceGap, Stale, Unavailable, Unsealed } from '../src/index.js';
-import { HASTY, booking, client, count, direct, never, road, stage } from './stage.js';
+import { HASTY, booking, client, count, direct, never, refused, road, stage } from './stage.js';
 
 /** A port where nobody listens. */
 async function closedPort() {
@@ -14,16 +14,6 @@ async function closedPort() {
   const { port } = server.address();
   await new Promise((resolve) => server.close(resolve));
   return port;
-}
-
-/** The error of a promise, which must be of this kind. */
-async function refused(promise, kind) {
-  const error = await promise.then(
-    () => assert.fail(`no ${kind.name}`),
-    (error) => error,
-  );
-  assert.ok(error instanceof kind, String(error?.stack ?? error));
-  return error;
 }
 
 test('the first runs and the second gets its receipt byte for byte', async () => {

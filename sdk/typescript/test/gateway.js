@@ -13,6 +13,7 @@ test('one request is one call however often it is sent', async () => {
   await stage('faults', '503:0,429:0,lose');
   const first = await road().request('POST', '/charges', { json: { amount: 5 } });
   assert.deepEqual([first.status, first.replayed, first.text], [201, true, `{"charge": ${calls + 1}, "asked": 12}`]);
+  assert.deepEqual(first.json(), { charge: calls + 1, asked: 12 });
   assert.deepEqual([(await count('requests')) - requests, (await count('calls')) - calls], [4, 1]);
   assert.match(first.idempotencyKey, /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
   const second = await road().request('POST', '/charges', { json: { amount: 5 } });
@@ -52,7 +53,12 @@ test('of two at once both get the one answer', async () => {
   while ((await count('calls')) === calls);
   // Who has no time to wait hears that it is in flight; after a 503, that it may be its own.
   await stage('faults', '503:0');
-  await assert.rejects(charge(client('FENCEPOST_ROAD', { deadlineMs: 1_000 })), (error) => error instanceof InFlight && error.perhapsOwn);
+  await assert.rejects(charge(client('FENCEPOST_ROAD', { deadlineMs: 1_000 })), (error) => {
+    assert.ok(error instanceof InFlight && error.perhapsOwn);
+    assert.match(error.message, /deadlineMs/);
+    assert.doesNotMatch(error.message, /wait_ms/);
+    return true;
+  });
   const second = charge(direct());
   await stage('let-go');
   const answers = await Promise.all([first, second]);

@@ -2,4 +2,5 @@
 
 import './parts.js';
 import './fences.js';
+import './mistakes.js';
 import './gateway.js';

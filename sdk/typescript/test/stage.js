@@ -1,6 +1,7 @@
 // The server under test, and the road to it on which answers get lost. Both are started by the test of the command line:
 // `cargo nextest run -p fencepost-cli sdk`.
 
+import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 
 import { Fencepost } from '../src/index.js';
@@ -36,4 +37,14 @@ export function booking(fencepost, groupId = randomUUID()) {
 
 export function never() {
   throw new Error('it ran twice');
+}
+
+/** The error of a promise, which must be of this kind. */
+export async function refused(promise, kind) {
+  const error = await promise.then(
+    () => assert.fail(`no ${kind.name}`),
+    (error) => error,
+  );
+  assert.ok(error instanceof kind, String(error?.stack ?? error));
+  return error;
 }

@@ -17,6 +17,13 @@ export async function book(): Promise<Outcome> {
   }
 }
 
+// Ids and keys may be numbers; an answer is read as JSON.
+void effect.run(() => ({ effectId: 5 }));
+void effect.run(() => ({ effectId: 2n ** 70n }));
+export const charge: Promise<number> = fencepost.request('POST', '/charges').then((answer) => answer.json().charge);
+
+// @ts-expect-error: an effect returns its id and receipt.
+void effect.run(() => 'RSV-1');
 // @ts-expect-error: an effect needs its id.
 void effect.run(() => ({ receipt: 1 }));
 // @ts-expect-error: a claim is made by an effect only.

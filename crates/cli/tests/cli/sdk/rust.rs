@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::stage::Stage;
 
-type Never = Failure<&'static str>;
+pub type Never = Failure<&'static str>;
 
 /// With little patience, so that what hangs fails.
 pub fn client(url: &str) -> Client {
@@ -18,7 +18,7 @@ pub fn client(url: &str) -> Client {
     Client::builder(url, "dev-partner").retry(retry).build().unwrap()
 }
 
-fn booking(client: &Client, group: &str) -> Effect {
+pub fn booking(client: &Client, group: &str) -> Effect {
     client.scope("BOOKING").key([("caseUrn", "urn:case:7"), ("waveUrn", "urn:wave:1"), ("groupId", group)])
 }
 
@@ -30,7 +30,7 @@ fn problem_of<T>(result: Result<T, Error>) -> Error {
     result.map(drop).unwrap_err()
 }
 
-async fn claim(effect: &Effect) -> fencepost_client::Claim {
+pub async fn claim(effect: &Effect) -> fencepost_client::Claim {
     match effect.claim().await.unwrap() {
         Claimed::New(claim) => claim,
         Claimed::Duplicate(outcome) => panic!("{outcome:?}"),
@@ -77,7 +77,7 @@ async fn of_two_at_once_one_runs_and_the_other_waits_for_its_receipt() {
     assert_ne!(a.replayed, b.replayed);
 }
 
-fn metrics(stage: &Stage) -> String {
+pub fn metrics(stage: &Stage) -> String {
     let address = stage.url().trim_start_matches("http://").parse().unwrap();
     super::super::client::Client::new(address, "").get("/metrics").text()
 }

@@ -25,7 +25,7 @@ async fn one_request_is_one_call_however_often_it_is_sent() {
 }
 
 #[tokio::test]
-async fn a_key_of_the_callers_own_is_kept_and_another_body_under_it_is_a_conflict() {
+async fn another_body_under_the_callers_own_key_is_a_conflict() {
     let stage = Stage::new();
     let client = client(&stage.url());
     let charge = |body: &'static str| client.post("/charges").idempotency_key("order-7").json(body).send();
@@ -68,6 +68,8 @@ async fn of_two_at_once_both_get_the_one_answer() {
     let hasty = Client::builder(&stage.road_url(), "dev-partner").retry(retry).build().unwrap();
     let held = charge(&hasty).await.unwrap_err();
     assert!(matches!(held, Error::InFlight { perhaps_own: true, .. }), "{held}");
+    let said = held.to_string();
+    assert!(said.contains("`deadline`") && !said.contains("wait_ms"), "{said}");
     let second = tokio::spawn(charge(&patient));
     stage.let_go();
     let (a, b) = (first.await.unwrap(), second.await.unwrap());
