@@ -61,7 +61,8 @@ fn nginx_settings(dir: &Path, port: u16, pool: &str, location: &str) -> String {
 pub fn policy(upstream: u16) -> String {
     format!(
         "routes:\n  - match: \"POST {PATH}\"\n    upstream: \"http://127.0.0.1:{upstream}\"\n    scope: API_WRITE\n    \
-         key: {{ method: \"request:method\", path: \"request:path\", idempotency_key: \"body:/id\" }}\n"
+         key: {{ method: \"request:method\", path: \"request:path\", idempotency_key: \"body:/id\" }}\n    \
+         upstream_reads_bodies: true\n"
     )
 }
 

@@ -4,18 +4,24 @@
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use anyhow::bail;
 use clap::Subcommand;
-use fencepost::policy::{
-    Policy,
-    credentials::{Credentials, Issued},
-    duration,
-    identity::{Identity, Role, Warehouses},
-    instant_text,
+use fencepost::{
+    clock::{Clock as _, SystemClock},
+    dispatch::key_file::{self, KeyChange},
+    policy::{
+        Policy,
+        credentials::{Credentials, Issued},
+        duration,
+        identity::{Identity, Planners, Role, Warehouses},
+        instant_text,
+    },
 };
+
+use crate::outbound::KEY_FILE;
 
 /// Make, rotate, revoke or list credentials.
 #[derive(clap::Args)]
@@ -32,7 +38,14 @@ const AFTER: &str = "\
 Examples:
   fencepost credential create acme --role partner --expires 90d
   fencepost credential rotate acme --overlap 24h     both tokens count for a day
-  fencepost credential revoke acme                   at once, all of its tokens";
+  fencepost credential revoke acme                   at once, all of its tokens
+  fencepost credential create wes --role executor --planner wms
+  fencepost credential planners wes wms wms-2        from now on it serves these two
+  fencepost credential rotate-key                    a new key seals secrets; the old one still opens";
+
+const ROTATE_KEY: &str = "\
+A running server reads the file within a second and seals its stored transports anew. With several nodes, which need the
+same file: --stage, copy the file to every node, then --promote, copy it again.";
 
 #[derive(Subcommand)]
 enum Action {
@@ -46,6 +59,9 @@ enum Action {
         /// Warehouses it may act in [default: all]
         #[arg(long = "warehouse", value_name = "ID")]
         warehouses: Vec<String>,
+        /// Planners that an executor serves [default: none]
+        #[arg(long = "planner", value_name = "ID")]
+        planners: Vec<String>,
         /// How long the token counts, such as 90d [default: until revoked]
         #[arg(long, value_name = "SPAN")]
         expires: Option<String>,
@@ -61,6 +77,29 @@ enum Action {
         #[arg(long, value_name = "SPAN")]
         expires: Option<String>,
     },
+    /// Say which planners an executor serves, in place of those it served; its tokens stay
+    Planners {
+        /// The executor
+        id: String,
+        /// Its planners; without one it serves none
+        planners: Vec<String>,
+    },
+    /// Make a new key that seals webhook secrets and cursors; the keys before it still open
+    #[command(after_help = ROTATE_KEY)]
+    RotateKey {
+        /// The file of keys [default: secret.key in the data directory]
+        #[arg(long, value_name = "FILE", conflicts_with = "data")]
+        key_file: Option<PathBuf>,
+        /// Put the new key last: it opens and does not seal yet, for several nodes
+        #[arg(long, group = "step")]
+        stage: bool,
+        /// Let the last key of the file seal, once every node has it
+        #[arg(long, group = "step")]
+        promote: bool,
+        /// Forget all keys but the first, once `fencepost doctor` says that none is needed
+        #[arg(long, group = "step")]
+        drop_old: bool,
+    },
     /// Take away one credential, or an identity with all of its own
     Revoke {
         /// An identity, or a credential's id from `list`
@@ -73,22 +112,36 @@ enum Action {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let data = args.data.unwrap_or_else(|| Policy::builtin().server.data);
     let file = Credentials::in_dir(&data);
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
+    let now_ms = SystemClock::default().wall_ms();
     match args.action {
-        Action::Create { id, roles, warehouses, expires } => {
+        Action::Create { id, roles, warehouses, planners, expires } => {
             let roles: Vec<Role> = roles.iter().map(|name| role(name)).collect::<anyhow::Result<_>>()?;
             let warehouses = if warehouses.is_empty() {
                 Warehouses::All
             } else {
                 Warehouses::Named(warehouses.into_iter().collect())
             };
-            std::fs::create_dir_all(&data)?;
-            let issued = file.create(Identity::new(id, roles, warehouses), until(expires, now_ms)?, now_ms)?;
+            let identity = Identity::new(id, roles, warehouses).serving(named(planners));
+            let issued = file.create(identity, until(expires, now_ms)?, now_ms)?;
             show(&issued, file.path());
         }
         Action::Rotate { id, overlap, expires } => {
             let issued = file.rotate(&id, span(&overlap)?, until(expires, now_ms)?, now_ms)?;
             show(&issued, file.path());
+        }
+        Action::Planners { id, planners } => file.serve(&id, named(planners), now_ms)?,
+        Action::RotateKey { key_file, stage, promote, drop_old } => {
+            let path = key_file.unwrap_or_else(|| data.join(KEY_FILE));
+            let change = match (stage, promote, drop_old) {
+                (true, ..) => KeyChange::Stage,
+                (_, true, _) => KeyChange::Promote,
+                (.., true) => KeyChange::DropOld,
+                _ => KeyChange::Rotate,
+            };
+            let keys = key_file::change(&path, change).map_err(anyhow::Error::msg)?;
+            for (at, key) in keys.iter().enumerate() {
+                println!("{}  {}", key.fingerprint(), if at == 0 { "seals" } else { "opens" });
+            }
         }
         Action::Revoke { name } => {
             for id in file.revoke(&name, now_ms)? {
@@ -98,7 +151,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::List => {
             for holder in file.list()? {
                 let roles: Vec<_> = holder.identity.roles.iter().map(|role| role.name()).collect();
-                println!("{}  {}", holder.identity.id, roles.join(","));
+                let serves = match &holder.identity.planners {
+                    _ if !holder.identity.has(Role::Executor) => String::new(),
+                    Planners::Named(named) if named.is_empty() => "  serves no planner".to_owned(),
+                    Planners::Named(named) => {
+                        format!("  serves {}", named.iter().map(String::as_str).collect::<Vec<_>>().join(","))
+                    }
+                    Planners::Any => "  serves every planner".to_owned(),
+                };
+                println!("{}  {}{serves}", holder.identity.id, roles.join(","));
                 for credential in holder.tokens.iter().chain(&holder.certificates) {
                     let state = if credential.live(now_ms) { "" } else { "  (expired)" };
                     let until = credential
@@ -117,6 +178,10 @@ fn role(name: &str) -> anyhow::Result<Role> {
         Some(role) => Ok(role),
         None => bail!("unknown role {name:?}: admin, viewer, planner, executor or partner"),
     }
+}
+
+fn named(planners: Vec<String>) -> Planners {
+    Planners::Named(planners.into_iter().collect())
 }
 
 fn span(text: &str) -> anyhow::Result<Duration> {

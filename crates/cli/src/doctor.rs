@@ -187,6 +187,7 @@ fn nodes(report: &mut Report, server: &Server) {
     let health = if durability == "synced" { Health::Good } else { Health::Look };
     let (store, because) = (text(&said, "store").unwrap_or_default(), text(&said, "because").unwrap_or_default());
     report.say(health, "store", format!("{store}: {durability} ({because})"));
+    keys(report, &said);
     let Some(json::Value::Array(items)) = said.get("items").map(|items| &items.value) else { return };
     for node in items {
         let field = |name: &str| text(node, name).unwrap_or_default();
@@ -194,5 +195,35 @@ fn nodes(report: &mut Report, server: &Server) {
         let holds = holds.map(|holds| format!(", holds {holds} claims")).unwrap_or_default();
         let seen = field("seen_at");
         report.say(Health::Good, "node", format!("{} on {}, seen {seen}{holds}", field("id"), field("address")));
+    }
+}
+
+// Whether every stored transport opens, and whether other keys than the first are still needed for that.
+fn keys(report: &mut Report, said: &json::Node<'_>) {
+    let Some(keys) = said.get("keys") else { return };
+    let count = |name: &str| keys.get(name).and_then(|value| value.as_u64());
+    let first = keys.get("first").and_then(|first| first.as_str()).unwrap_or_default();
+    match (count("unreadable"), count("others").unwrap_or_default()) {
+        (Some(unreadable), _) if unreadable > 0 => report.say(
+            Health::Bad,
+            "keys",
+            format!(
+                "{unreadable} transports are sealed with a key that the server does not have: bring that key back as a \
+                 second line of its file, or PUT them again"
+            ),
+        ),
+        (Some(_), 0) => report.say(Health::Good, "keys", format!("{first} seals every transport")),
+        (Some(_), others) => report.say(
+            Health::Look,
+            "keys",
+            format!(
+                "{first} seals every transport; {others} more in the file, which can go unless staged or needed by \
+                 cursors: fencepost credential rotate-key --drop-old"
+            ),
+        ),
+        (None, 0) => report.say(Health::Good, "keys", format!("{first} seals")),
+        (None, others) => {
+            report.say(Health::Look, "keys", format!("{first} seals; {others} more in the file are still needed"));
+        }
     }
 }

@@ -16,6 +16,7 @@ mod restore;
 mod serve;
 mod table;
 mod threads;
+mod watch;
 mod wes;
 mod why;
 
@@ -92,10 +93,18 @@ fn take_small_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
+// Whatever this process makes is its user's alone: the store's journal and tables, which fjall makes and makes anew with every
+// compaction, credentials, keys, backups, and what is written on the way to them.
+fn keep_files_private() {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+}
+
 fn main() -> ExitCode {
     end_quietly_with_the_reader();
     take_small_pages();
-    let outcome = match Cli::parse().command {
+    keep_files_private();
+    let command = Cli::parse().command;
+    let outcome = fencepost::clock::check_wall().map_err(anyhow::Error::msg).and_then(|()| match command {
         Command::Serve(args) => serve::run(args),
         Command::Why(args) => why::run(args),
         Command::Lanes(args) => lanes::run(args),
@@ -108,7 +117,7 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::run(args),
         Command::Restore(args) => restore::run(args),
         Command::Copy(args) => copy::run(args),
-    };
+    });
     outcome.unwrap_or_else(|error| {
         eprintln!("fencepost: {error:#}");
         ExitCode::FAILURE

@@ -7,7 +7,7 @@ use anyhow::Context;
 use fencepost::{
     Fencepost,
     clock::SystemClock,
-    dispatch::{Dispatch, SCOPE, Settings, Vault},
+    dispatch::{Dispatch, MASK, SCOPE, Settings, Vault, origin, shown_url},
     policy::Policy,
 };
 use fencepost_kernel::Millis;
@@ -25,6 +25,8 @@ use tokio::sync::mpsc;
 
 /// Nothing is secret under --dev, and nodes that share a store must share the key.
 const DEV_KEY: [u8; 32] = *b"fencepost dev key: not a secret.";
+/// The file of keys in the data directory, unless the policy names another.
+pub const KEY_FILE: &str = "secret.key";
 /// How often an alert is posted before it is only in the log.
 const POSTS_MAX: u32 = 4;
 const POST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -109,8 +111,21 @@ fn key_file(policy: &Policy, shared: bool) -> Result<PathBuf, String> {
         None if shared => Err("dispatch.key_file is not named: nodes that share a store need the same key. Make a file \
              with `openssl rand -hex 32`, give it to every node, and name it in --config or as FENCEPOST_DISPATCH__KEY_FILE"
             .to_owned()),
-        None => Ok(policy.server.data.join("secret.key")),
+        None => Ok(policy.server.data.join(KEY_FILE)),
     }
+}
+
+// Without what is secret of the receiver's url: an error about a url repeats it.
+fn masked(text: &str, url: &str) -> String {
+    let shown = shown_url(url);
+    // A name and a password stand before the host.
+    let shown = match shown.split_once("://").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
+        Some((scheme, Some((_, host)))) => format!("{scheme}://{MASK}@{host}"),
+        _ => shown,
+    };
+    let rest = &url[origin(url).len()..];
+    let text = text.replace(url, &shown);
+    if rest.len() > 1 { text.replace(rest, MASK) } else { text }
 }
 
 // Posts alerts one after the other until there are no more to come.
@@ -122,7 +137,7 @@ fn post(mut posts: mpsc::Receiver<String>, url: &str, log: &Log, now: impl Fn() 
         let mut wait = again;
         for tried in 1..=POSTS_MAX {
             let sent = agent.post(url).header("content-type", "application/json").send(&alert);
-            let sent = sent.map_err(|error| error.to_string()).and_then(|answer| match answer.status() {
+            let sent = sent.map_err(|error| masked(&error.to_string(), url)).and_then(|answer| match answer.status() {
                 status if status.is_success() => Ok(()),
                 status => Err(format!("the receiver answered {status}")),
             });
@@ -216,6 +231,15 @@ mod tests {
         let text = post_one(&url);
         assert!(text.contains("an alert could not be posted") && text.contains("2026-05-28T20:26:40"), "{text}");
         assert_eq!(serving.join().unwrap().len(), POSTS_MAX as usize);
+    }
+
+    #[test]
+    fn an_error_about_the_receiver_of_alerts_shows_nothing_secret_of_its_url() {
+        let url = "https://me:hush@alerts.example/T00/token?k=hush";
+        let said = masked(&format!("bad uri: {url}; no /T00/token?k=hush there"), url);
+        assert_eq!(said, "bad uri: https://***@alerts.example/***; no *** there");
+        let text = post_one("http://127.0.0.1:1/T00/hush?k=hush now");
+        assert!(text.contains("an alert could not be posted") && !text.contains("hush"), "{text}");
     }
 
     #[test]

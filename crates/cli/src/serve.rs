@@ -2,9 +2,9 @@
 //! Never starts with nobody to let in, and never with public tokens on a public address.
 
 use std::{
-    io::{IsTerminal, stdout},
+    io::{self, IsTerminal, stdout},
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
@@ -18,12 +18,17 @@ use fencepost::{
     policy::{
         Policy,
         config::{Config, Flags},
-        credentials::Credentials,
+        credentials::{Credentials, FILE_NAME},
         finding,
-        identity::{Directory, Refresh},
+        identity::Directory,
         settings::FenceStore,
     },
-    store::{Address, Durability, Node, address::Opener, codec},
+    store::{
+        Address, Durability, Node,
+        address::Opener,
+        codec, embedded,
+        private::{self, Tightened},
+    },
 };
 use fencepost_wire::{
     http::{
@@ -42,13 +47,13 @@ use tokio::{
     sync::oneshot,
 };
 
-use crate::{outbound, threads::Threads};
+use crate::{outbound, threads::Threads, watch};
 
 /// Serve fences over HTTP.
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub struct Args {
-    /// Work at once on loopback, with the public tokens dev-admin, dev-planner, dev-executor, dev-partner, dev-partner-2
+    /// Work at once on loopback, with the public tokens dev-admin, dev-planner, dev-executor, dev-partner, dev-partner-2, dev-viewer
     #[arg(long)]
     dev: bool,
     /// Address and port [default: server.listen of the configuration, 127.0.0.1:7411]
@@ -91,9 +96,6 @@ Examples:
 
 /// Connections of operators and probes, where they have a listener of their own.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
-
-/// How often the credentials file and the engine's health are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.print_defaults {
@@ -166,6 +168,14 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let dev = args.dev;
     let settings = policy.server.clone();
+    // A store that --store names has a directory of its own beside that of the credentials.
+    let mut places = vec![settings.data.clone()];
+    if let Address::Directory(dir) = &store
+        && *dir != settings.data
+    {
+        places.push(dir.clone());
+    }
+    let tightened: Vec<_> = places.iter().map(|dir| (dir, close_to_others(dir))).collect();
     let directory = directory(dev, &policy)?;
     let egress = outbound::egress(&policy, dev)?;
     let tls = settings.tls.as_ref().map(|tls| {
@@ -210,6 +220,9 @@ async fn serve(
         holds: None,
     };
     let promises = fencepost.engine().promises();
+    for (dir, tightened) in tightened {
+        say_tightened(&log, now(), dir, tightened);
+    }
     log.line(Level::Info, now(), "serving")
         .text("address", &address.to_string())
         .text("data", &settings.data.display().to_string())
@@ -249,11 +262,12 @@ async fn serve(
     let stopping = stop(log.clone(), now());
     let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("SIGHUP cannot be watched")?;
     welcome(dev, scheme, address, admin_address);
-    let watch = tokio::spawn(watch(app.clone()));
+    let watch = tokio::spawn(watch::run(app.clone()));
     let reloads = tokio::spawn(reloads(app.clone(), hangups));
     let limits = Limits {
         connections_max: settings.limits.connections_max,
         connections_per_client_max: settings.limits.connections_per_client_max,
+        proxies: settings.trusted_proxies.clone(),
         head_bytes_max: settings.limits.header_bytes_max,
         body_bytes_max: settings.limits.request_bytes_max as u64,
         head_ms_max: settings.limits.header_timeout.as_millis() as u64,
@@ -322,6 +336,38 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
 }
 
+// Before a store is opened in the directory, which does the same for its own files, so that it can be told.
+fn close_to_others(data: &Path) -> io::Result<Tightened> {
+    let credentials = [FILE_NAME, "credentials.lock", "credentials.new"];
+    let keys = [outbound::KEY_FILE, "secret.key.lock", "secret.key.new"];
+    let files: Vec<&str> = embedded::FILES.into_iter().chain(credentials).chain(keys).collect();
+    match private::tighten(data, &files) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Tightened::default()),
+        tightened => tightened,
+    }
+}
+
+fn say_tightened(log: &Log, now_ms: u64, data: &Path, tightened: io::Result<Tightened>) {
+    let data = data.display().to_string();
+    let tightened = match tightened {
+        Ok(tightened) => tightened,
+        Err(error) => {
+            let line = log.line(Level::Warn, now_ms, "whether others can read the data directory is unknown");
+            drop(line.text("data", &data).text("why", &error.to_string()));
+            return;
+        }
+    };
+    if tightened.changed > 0 {
+        log.line(Level::Warn, now_ms, "others could read files of the data directory; they no longer can")
+            .text("data", &data)
+            .number("changed", tightened.changed as u64);
+    }
+    if tightened.open {
+        log.line(Level::Warn, now_ms, "others can enter the data directory: it has other things in it, or is not ours")
+            .text("data", &data);
+    }
+}
+
 // A name that no other run ever had: a node's rows are its own.
 fn opener(address: SocketAddr, format_max: Option<u8>) -> anyhow::Result<Opener> {
     let host = rustix::system::uname();
@@ -380,44 +426,6 @@ async fn reloads(app: Arc<App>, mut hangups: Signal) {
         let app = app.clone();
         // What comes of it is logged. A file is read, which may block.
         let _ = tokio::task::spawn_blocking(move || reload(&app, "SIGHUP", Reload::Apply)).await;
-    }
-}
-
-// Follows the credentials file, and says loudly when the store has stopped.
-async fn watch(app: Arc<App>) {
-    let (mut told, mut away) = (false, false);
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let now = app.fencepost.engine().now().0;
-        match app.directory.refresh() {
-            Ok(Refresh::Same) => {}
-            Ok(Refresh::Read) => drop(app.log.line(Level::Info, now, "credentials read again")),
-            Ok(Refresh::Partly(findings)) => drop(
-                app.log
-                    .line(Level::Error, now, "credentials read again, but for those who differ from the policy")
-                    .text("why", finding::human(&findings).trim_end()),
-            ),
-            Err(findings) => drop(
-                app.log
-                    .line(Level::Error, now, "credentials not read; the known ones stay")
-                    .text("why", finding::human(&findings).trim_end()),
-            ),
-        }
-        match app.fencepost.engine().ready().await {
-            Err(why) if !away => {
-                away = true;
-                app.log.line(Level::Error, now, "the store does not answer").text("why", &why.to_string());
-            }
-            Ok(()) if away => {
-                away = false;
-                app.log.line(Level::Info, now, "the store answers again");
-            }
-            _ => {}
-        }
-        if let Some(why) = app.fencepost.engine().stopped().filter(|_| !told) {
-            told = true;
-            app.log.line(Level::Error, now, "the store has stopped; nothing is acknowledged any more").text("why", why);
-        }
     }
 }
 

@@ -9,6 +9,7 @@ mod cli {
     mod check;
     mod claims;
     mod client;
+    mod clock;
     mod commands;
     mod consume;
     mod crash;
@@ -26,6 +27,7 @@ mod cli {
     mod ledger;
     mod listeners;
     mod lookup;
+    mod modes;
     mod moving;
     mod nodes;
     mod power_cut;

@@ -27,6 +27,18 @@ impl Default for SystemClock {
     }
 }
 
+/// Refuses a machine whose clock was never set. All that is dated counts from 1970, and so do the parts that others made: a
+/// time before it is a panic in some of them.
+pub fn check_wall() -> Result<(), String> {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(_) => Ok(()),
+        Err(before) => {
+            let years = before.duration().as_secs() / (365 * 24 * 3_600);
+            Err(format!("the machine's clock is before 1970, by {years} years and more; set it, then start again"))
+        }
+    }
+}
+
 impl Clock for SystemClock {
     fn wall_ms(&self) -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)

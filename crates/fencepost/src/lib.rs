@@ -94,6 +94,7 @@ impl Fencepost {
 
     /// Opens the embedded store in a directory, with the scopes of a policy.
     pub async fn open_with(dir: impl AsRef<Path>, policy: Policy) -> Result<Self, Error> {
+        clock::check_wall().map_err(Error::Open)?;
         let store = embedded::Embedded::open(dir.as_ref(), embedded::Options::default())
             .map_err(|error| Error::Open(error.to_string()))?;
         Self::over(Arc::new(store), Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(()), None)
@@ -103,6 +104,7 @@ impl Fencepost {
     /// Opens a store by its address: `postgres://…`, `redis://…`, `redis+cluster://…` or a directory. Several processes
     /// may share a PostgreSQL or a Redis. The runtime that this is called on must outlive the Fencepost.
     pub async fn connect(address: &str, policy: Policy) -> Result<Self, Error> {
+        clock::check_wall().map_err(Error::Open)?;
         let address = Address::parse(address).map_err(Error::Open)?;
         let nonce = getrandom::u64().map_err(|error| Error::Open(format!("no randomness: {error}")))?;
         let opener = Opener {

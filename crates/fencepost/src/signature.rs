@@ -22,6 +22,13 @@ impl Secret {
         if text.starts_with(STANDARD_PREFIX) { Self::base64(text) } else { Self::literal(text) }
     }
 
+    /// How many bytes the secret that a person wrote stands for; a secret may not be empty.
+    pub fn key_bytes(text: &[u8]) -> Result<usize, String> {
+        Self::new(text)?;
+        let coded = text.strip_prefix(STANDARD_PREFIX);
+        Ok(coded.map_or(text.len(), |coded| BASE64.decode(coded).map_or(0, |key| key.len())))
+    }
+
     /// The bytes that base64 stands for, with or without `whsec_` in front: as Standard Webhooks has it.
     pub fn base64(text: &[u8]) -> Result<Self, String> {
         let (coded, what) = match text.strip_prefix(STANDARD_PREFIX) {

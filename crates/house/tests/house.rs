@@ -8,6 +8,7 @@ mod house {
     mod errors;
     mod layers;
     mod repo;
+    mod security;
     mod snapshot;
     mod sources;
 }

@@ -48,4 +48,14 @@ impl Body {
         self.digest = hash.finalize().into();
         self
     }
+
+    /// The same request of another user is another request: whose answer it is takes part.
+    pub fn asked_by(mut self, principal: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update((principal.len() as u64).to_be_bytes());
+        hash.update(principal);
+        hash.update(self.digest);
+        self.digest = hash.finalize().into();
+        self
+    }
 }

@@ -302,6 +302,9 @@ fn lanes_of(put: &PutRoute, rows: &impl Rows) -> impl Iterator<Item = LaneId> {
 pub(crate) fn put_route(put: &PutRoute, rows: &impl Rows, now: Millis) -> Decision {
     let key = route_key(&put.route);
     let mut decision = Decision::reply(Reply::Routed { replay: false });
+    if put.over.is_some() && route_of(rows, key) != put.over.as_ref() {
+        return Decision::reply(Reply::Routed { replay: true });
+    }
     if let Some(known) = route_of(rows, key) {
         let route = Route { at: known.at, ..put.route.clone() };
         if **known == route {
@@ -328,7 +331,8 @@ pub(crate) fn put_route(put: &PutRoute, rows: &impl Rows, now: Millis) -> Decisi
             tell(&lane.owner.node, id, rows, &mut decision);
         }
     }
-    let route = Route { at: now, ..put.route.clone() };
+    let at = put.over.as_ref().map_or(now, |over| over.at);
+    let route = Route { at, ..put.route.clone() };
     decision.writes.push(write(rows, key, Some(Record::Route(route.into()))));
     decision
 }

@@ -1,4 +1,4 @@
-//! Real servers for the tests: PostgreSQL, Redis, a Redis Cluster, a Kafka broker, and a proxy that cuts connections.
+//! Real servers for the tests: PostgreSQL, Redis, a Redis Cluster, a Kafka broker, nginx, and a proxy that cuts connections.
 //! Each in a temporary folder on a free port, gone when dropped. Panics where a test could not go on anyway.
 //! Never used by the product.
 
@@ -6,6 +6,7 @@
 
 mod cluster;
 mod kafka;
+mod nginx;
 mod postgres;
 pub mod programs;
 mod proxy;
@@ -14,6 +15,7 @@ mod server;
 
 pub use cluster::Cluster;
 pub use kafka::Kafka;
+pub use nginx::Nginx;
 pub use postgres::Postgres;
 pub use proxy::Proxy;
 pub use redis::Redis;

@@ -8,6 +8,7 @@ pub mod embedded;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod private;
 #[cfg(feature = "redis")]
 pub mod redis;
 

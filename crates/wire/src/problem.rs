@@ -107,6 +107,8 @@ codes! {
     UnknownOriginal = 422 "unknown-original" "What it cancels was never published";
     /// Nobody has said where the events of the warehouse go.
     NoTransport = 422 "no-transport" "The warehouse has no transport";
+    /// Nobody of this id works for the planner.
+    UnknownExecutor = 422 "unknown-executor" "No such executor serves this planner";
     /// Nothing is sent to that address.
     AddressRefused = 422 "address-refused" "Nothing is sent to this address";
     /// The policy file cannot come into force; the one before stays.

@@ -46,7 +46,7 @@ async fn route(once: &Fencepost) -> anyhow::Result<()> {
         receiver_retain_ms: 7 * 24 * 3_600_000,
         at: Millis(0),
     };
-    match once.engine().ask(&Command::PutRoute(Box::new(PutRoute { route, seen_to: None }))).await? {
+    match once.engine().ask(&Command::PutRoute(Box::new(PutRoute { route, seen_to: None, over: None }))).await? {
         Reply::Routed { .. } => Ok(()),
         reply => bail!("the warehouse has no transport: {}", reply.decision()),
     }

@@ -107,7 +107,8 @@ fn identities_of_the_policy_without_warehouses_see_every_lane_and_take_tokens_of
     let config = dir.path().join("fencepost.yml");
     let looker = |id: &str, role: &str| format!("{{ id: {id}, roles: [{role}], credentials: [{}] }}", hash(id));
     let policy = format!(
-        "dispatch: {{ egress_allow: [127.0.0.1] }}\nidentities: [{}, {}, {{ id: acme, roles: [partner] }}]\n",
+        "dispatch: {{ egress_allow: [127.0.0.1] }}\nidentities: [{}, {}, {{ id: acme, roles: [partner] }}, \
+         {{ id: wes, roles: [executor], planners: [wms] }}]\n",
         looker("ops", "viewer"),
         looker("boss", "admin")
     );
@@ -116,7 +117,8 @@ fn identities_of_the_policy_without_warehouses_see_every_lane_and_take_tokens_of
     let planner = credential(dir.path(), &["create", "wms", "--role", "planner"]);
     let server = Serve::plain(dir.path()).arg("--config").arg(&config).start();
     assert_eq!(status(&server, &partner), 404);
-    let transport = json!({"executor_id": "wes", "webhook": {"url": "http://127.0.0.1:1/h", "secret": "s"}});
+    let transport =
+        json!({"executor_id": "wes", "webhook": {"url": "http://127.0.0.1:1/h", "secret": "sixteen bytes at least"}});
     server.client(&planner).put("/wes/v1/warehouses/WH-1/transport", transport.to_string()).ok(200);
     let event = json!({
         "kind": "SHIPPER_RELEASED", "correlation_id": "c-1", "planner_id": "wms", "warehouse_id": "WH-1",
@@ -130,6 +132,33 @@ fn identities_of_the_policy_without_warehouses_see_every_lane_and_take_tokens_of
             assert_eq!(page[list].as_array().unwrap().len(), 1, "{token} sees no {list}: {page}");
         }
     }
+}
+
+#[test]
+fn a_damaged_credentials_file_is_logged_once_and_its_repair_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let token = credential(&data, &["create", "acme", "--role", "partner"]);
+    let log = dir.path().join("log");
+    let server = Serve::plain(&data).log(log.clone()).start();
+    let count = |line: &str| std::fs::read_to_string(&log).unwrap().matches(line).count();
+    let (file, keys) = (data.join("credentials.yml"), data.join("secret.key"));
+    let (good, good_keys) = (std::fs::read(&file).unwrap(), std::fs::read(&keys).unwrap());
+    std::fs::write(&file, "identities: [").unwrap();
+    until("the damage is logged", || (count("credentials not read") == 1).then_some(()));
+    // The same loop looks at the keys after the credentials: with each of these lines it has been round once more.
+    for round in 1..=3 {
+        std::fs::write(&keys, "rubbish").unwrap();
+        until("the loop has been round", || (count("keys not read") == round).then_some(()));
+        std::fs::write(&keys, &good_keys).unwrap();
+        until("the loop has been round", || (count("keys read again") == round).then_some(()));
+    }
+    assert_eq!(count("credentials not read"), 1, "told once");
+    assert_eq!(status(&server, &token), 404, "the known ones stay");
+    std::fs::write(&file, "identities: [[").unwrap();
+    until("another damage is logged", || (count("credentials not read") == 2).then_some(()));
+    std::fs::write(&file, good).unwrap();
+    until("the repair is logged", || (count("credentials read again") == 1).then_some(()));
 }
 
 #[test]
@@ -150,6 +179,10 @@ fn tokens_are_shown_once_and_kept_as_hashes_only() {
         &["revoke", "nobody"],
         &["rotate", "nobody"],
         &["create", "x", "--role", "partner", "--expires", "soon"],
+        &["create", "x", "--role", "partner", "--planner", "wms"],
+        &["planners", "acme", "wms"],
+        &["planners", "nobody", "wms"],
+        &["rotate-key", "--promote"],
     ] {
         let output = fencepost([&["credential"], wrong, &["--data", dir.path().to_str().unwrap()]].concat());
         assert_eq!(output.status.code(), Some(1), "{wrong:?}: {}{}", text(&output.stdout), text(&output.stderr));

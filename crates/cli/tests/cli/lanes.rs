@@ -39,7 +39,7 @@ fn refused(server: &Server, args: &[&str], words: &[&str]) {
 }
 
 fn pushed(server: &Server, warehouse: &str, more: Value) {
-    let transport = json!({"executor_id": "dev-wes", "webhook": {"url": NOBODY, "secret": "s"}});
+    let transport = json!({"executor_id": "dev-wes", "webhook": {"url": NOBODY, "secret": "sixteen bytes at least"}});
     let path = format!("/wes/v1/warehouses/{warehouse}/transport");
     server.client("dev-planner").put(&path, with(transport, more)).ok(200);
 }

@@ -123,8 +123,9 @@ impl Serve {
                 let _ = child.kill();
                 panic!("the server did not start ({:?}); it said:\n{said}", child.wait());
             };
-            if let Some(url) = line.strip_prefix("fencepost: serving on http://") {
-                let address = url.trim().parse().unwrap();
+            let url = line.strip_prefix("fencepost: serving on ");
+            if let Some((_, address)) = url.and_then(|url| url.split_once("://")) {
+                let address = address.trim().parse().unwrap();
                 return Server { child, address, words: words.into(), said, ended: false, tracee: None };
             }
             said += &line;

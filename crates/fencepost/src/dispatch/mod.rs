@@ -4,13 +4,19 @@
 
 mod driver;
 mod hosts;
+pub mod key_file;
 mod polls;
+mod reseal;
+mod sealed;
 mod shared;
 mod sink;
 mod table;
 mod vault;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use fencepost_kernel::{
@@ -25,9 +31,11 @@ use fencepost_kernel::{
 };
 
 pub use driver::{Alarm, Settings};
+pub use reseal::Resealed;
+pub use sealed::{MASK, OpenWebhook, origin, shown_url};
 pub use sink::{Delivery, Sink};
 pub use table::Counts;
-pub use vault::Vault;
+pub use vault::{SealedFor, SealedPart, SealedUnder, Vault};
 
 use crate::engine::{Engine, Error};
 use driver::Driver;
@@ -149,6 +157,8 @@ pub struct Dispatch {
     vault: Arc<Vault>,
     polls: Arc<Polls>,
     driver: Arc<Driver>,
+    /// What the last pass over stored transports found; none before its end.
+    resealed: Arc<Mutex<Option<Resealed>>>,
 }
 
 /// How often a change of transport looks whether the lane is drained by now.
@@ -180,7 +190,7 @@ impl Dispatch {
     ) -> Result<Self, Error> {
         let polls = Arc::new(Polls::new(engine.promises().shared));
         let driver = Driver::start(&engine, sink, alarm, polls.clone(), settings).await?;
-        Ok(Self { engine, scope, vault, polls, driver })
+        Ok(Self { engine, scope, vault, polls, driver, resealed: Arc::default() })
     }
 
     /// What seals secrets and cursors.
@@ -244,7 +254,7 @@ impl Dispatch {
         let until = drain.map(|drain| tokio::time::Instant::now() + drain);
         let (mut seen_to, mut search) = (None, Search::default());
         loop {
-            let put = PutRoute { route: route.clone(), seen_to };
+            let put = PutRoute { route: route.clone(), seen_to, over: None };
             let reply = self.engine.ask(Command::PutRoute(Box::new(put))).await?;
             let Reply::NotDrained { lane, tail, settled } = reply else {
                 self.driver.look_at(route.lane());
@@ -443,14 +453,17 @@ impl Dispatch {
 
     /// The text for a position, as pollers hold it. It holds while the lane has this epoch.
     pub fn cursor(&self, lane: LaneId, epoch: u64, seq: u64) -> String {
-        cursor::write(&self.vault.cursor_key(), epoch, lane, seq)
+        let keys = self.vault.cursor_keys();
+        keys.first().map(|key| cursor::write(key, epoch, lane, seq)).unwrap_or_default()
     }
 
     /// The lane and the position behind such a text; none where it is not ours, or of before a restore.
     pub async fn read_cursor(&self, text: &str) -> Result<Option<(LaneView, u64)>, Error> {
         let Some(lane) = cursor::lane(text) else { return Ok(None) };
         let Some(view) = self.lane(lane).await? else { return Ok(None) };
-        let read = cursor::read(&self.vault.cursor_key(), view.lane.owner.epoch, text);
+        // One that was served before a rotation still counts.
+        let keys = self.vault.cursor_keys();
+        let read = keys.iter().find_map(|key| cursor::read(key, view.lane.owner.epoch, text));
         Ok(read.map(|(_, seq)| (view, seq)))
     }
 

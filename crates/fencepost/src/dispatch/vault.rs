@@ -1,12 +1,11 @@
-//! Seals the secrets that routes sign with, so that a store, its backups and its readers hold none.
-//! Never keeps or shows the master key: each use has a key of its own, derived from it under a label.
-//! Called by the route that takes secrets, by the sinks that sign with them, and for the cursors of pollers.
+//! Seals the secrets that transports sign with and the addresses they post to, so that a store, its backups and its readers
+//! hold none. Never keeps or shows a master key: each use has a key of its own, derived from it under a label.
+//! Called through `sealed`, by the sinks that sign, and for the cursors of pollers.
 
 use std::{
     fmt,
-    fs::{self, File, OpenOptions},
-    io::{self, Read as _, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use bytes::Bytes;
@@ -16,120 +15,218 @@ use ring::{
     hmac,
 };
 
-const KEY_LEN: usize = 32;
-/// The first byte of everything sealed, so that another form can be told from this one.
-const FORM: u8 = 1;
+use super::key_file::{self, MasterKey};
+use crate::policy::credentials::Stamp;
+
+pub(super) const KEY_LEN: usize = 32;
+/// The first byte of everything sealed, so that another form can be told from this one. The first form was bound to nothing
+/// but itself; it is read, and written no more.
+const UNBOUND: u8 = 1;
+const BOUND: u8 = 2;
 const PRINT_LEN: usize = 8;
 /// In front of what is encrypted: the form, which key, and the nonce.
 const HEAD_LEN: usize = 1 + PRINT_LEN + NONCE_LEN;
 
-/// What seals and opens. Nodes that share a store need the same master key.
+/// What something sealed belongs to. It opens for nothing else: a sealed secret that is copied into another row is damaged
+/// there.
+#[derive(Clone, Copy, Debug)]
+pub struct SealedFor<'a> {
+    /// Whose transport.
+    pub planner: &'a str,
+    /// Of which warehouse.
+    pub warehouse: &'a str,
+    /// Which part of it.
+    pub part: SealedPart<'a>,
+}
+
+/// Which part of a transport is sealed.
+#[derive(Clone, Copy, Debug)]
+pub enum SealedPart<'a> {
+    /// What its deliveries are signed with.
+    Secret,
+    /// Path and query of its url, behind this scheme, host and port.
+    UrlOf(&'a str),
+}
+
+/// Under which key something is sealed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SealedUnder {
+    /// Under the first, and bound to its owner.
+    First,
+    /// Under an older one of the list, or in the form of an earlier release.
+    Older,
+    /// Under one that is not in the list.
+    Unknown,
+}
+
+/// What seals and opens. Nodes that share a store need the same master keys.
 pub struct Vault {
+    keys: RwLock<Arc<[Derived]>>,
+    file: Option<PathBuf>,
+    // What the file was like when it was last read, or last refused with these words.
+    seen: Mutex<(Option<Stamp>, Option<String>)>,
+}
+
+struct Derived {
     secrets: LessSafeKey,
-    nonces: hmac::Key,
-    cursors: [u8; KEY_LEN],
+    cursors: CursorKey,
     print: [u8; PRINT_LEN],
 }
 
 impl Vault {
-    /// With the master key of a file: 64 hex digits. Where there is no such file one is made, for its owner's eyes only.
+    /// With the master keys of a file. Where there is no such file one is made, for its owner's eyes only.
     pub fn open(path: &Path) -> Result<Self, String> {
-        let failed = |error: io::Error| format!("{}: {error}", path.display());
-        let text = match fs::read_to_string(path) {
-            Ok(text) if !text.is_empty() => text,
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => make(path).map_err(failed)?,
-        };
-        let key = from_hex(text.trim()).ok_or_else(|| format!("{}: a key is 64 hex digits", path.display()))?;
-        Ok(Self::fixed(key))
+        // Stamped before it is read: a change in between is then seen the next time.
+        let stamp = Stamp::of(path).ok();
+        let keys = key_file::read_or_make(path)?;
+        let vault = Self::of(&keys);
+        Ok(Self { file: Some(path.to_owned()), seen: (stamp, None).into(), ..vault })
     }
 
-    /// With this master key.
+    /// With this one master key.
     pub fn fixed(key: [u8; KEY_LEN]) -> Self {
-        let master = hmac::Key::new(hmac::HMAC_SHA256, &key);
-        let derive = |label: &str| -> [u8; KEY_LEN] { start(hmac::sign(&master, label.as_bytes()).as_ref()) };
-        let Ok(secrets) = UnboundKey::new(&CHACHA20_POLY1305, &derive("fencepost secrets 1")) else {
-            unreachable!("the cipher takes keys of {KEY_LEN} bytes")
-        };
-        Self {
-            secrets: LessSafeKey::new(secrets),
-            nonces: hmac::Key::new(hmac::HMAC_SHA256, &derive("fencepost nonces 1")),
-            cursors: derive("fencepost cursors 1"),
-            print: start(&derive("fencepost fingerprint 1")),
+        Self::of(&[MasterKey(key)])
+    }
+
+    /// With these master keys, the one that seals first.
+    pub fn of(keys: &[MasterKey]) -> Self {
+        let keys = keys.iter().map(|key| Derived::new(&key.0)).collect();
+        Self { keys: RwLock::new(keys), file: None, seen: Default::default() }
+    }
+
+    /// Reads its file again if it changed since; says whether the keys did. A file that cannot be used is told of once, until
+    /// it or what is wrong with it changes; the keys that were known stay.
+    pub fn refresh(&self) -> Result<bool, String> {
+        let Some(file) = &self.file else { return Ok(false) };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = Stamp::of(file).ok();
+        if seen.0 == stamp && seen.1.is_none() {
+            return Ok(false);
+        }
+        let read = key_file::read(file);
+        let told = std::mem::replace(&mut *seen, (stamp.clone(), read.as_ref().err().cloned()));
+        match read {
+            Err(why) if told == (stamp, Some(why.clone())) => Ok(false),
+            Err(why) => Err(why),
+            Ok(keys) => {
+                let keys: Arc<[Derived]> = keys.iter().map(|key| Derived::new(&key.0)).collect();
+                let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+                let same = known.iter().map(|key| key.print).eq(keys.iter().map(|key| key.print));
+                *known = keys;
+                // That a file can be used again is told, too.
+                Ok(!same || told.1.is_some())
+            }
         }
     }
 
-    /// What may be stored. One secret always has one sealed form: a route that is put again compares equal.
-    pub fn seal(&self, secret: &[u8]) -> Bytes {
-        // A nonce made of the content under its own key: it repeats only where the content does, and needs no chance.
-        let nonce: [u8; NONCE_LEN] = start(hmac::sign(&self.nonces, secret).as_ref());
+    fn keys(&self) -> Arc<[Derived]> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What may be stored. Two sealings of one secret are unlike: whether it is the same shows only when it is opened.
+    pub fn seal(&self, owner: SealedFor<'_>, secret: &[u8]) -> Result<Bytes, String> {
+        let keys = self.keys();
+        let Some(key) = keys.first() else { return Err("there is no key to seal with".to_owned()) };
+        let mut nonce = [0; NONCE_LEN];
+        getrandom::fill(&mut nonce).map_err(|error| format!("no randomness: {error}"))?;
         let mut sealed = Vec::with_capacity(HEAD_LEN + secret.len() + CHACHA20_POLY1305.tag_len());
-        sealed.push(FORM);
-        sealed.extend_from_slice(&self.print);
+        sealed.push(BOUND);
+        sealed.extend_from_slice(&key.print);
         sealed.extend_from_slice(&nonce);
         sealed.extend_from_slice(secret);
         let (head, body) = sealed.split_at_mut(HEAD_LEN);
-        let nonce = Nonce::assume_unique_for_key(nonce);
-        let Ok(tag) = self.secrets.seal_in_place_separate_tag(nonce, Aad::from(&*head), body) else {
+        let (nonce, bound) = (Nonce::assume_unique_for_key(nonce), owner.bound(head));
+        let Ok(tag) = key.secrets.seal_in_place_separate_tag(nonce, Aad::from(bound), body) else {
             unreachable!("a secret is shorter than the cipher's 64 GiB")
         };
         sealed.extend_from_slice(tag.as_ref());
-        sealed.into()
+        Ok(sealed.into())
     }
 
     /// The secret again.
-    pub fn open_sealed(&self, sealed: &[u8]) -> Result<Vec<u8>, String> {
+    pub fn open_sealed(&self, owner: SealedFor<'_>, sealed: &[u8]) -> Result<Vec<u8>, String> {
         let (head, body) = sealed.split_at_checked(HEAD_LEN).ok_or("a sealed secret is cut short")?;
         let (print, nonce) = head[1..].split_at(PRINT_LEN);
-        if head[0] != FORM {
-            return Err("a secret is sealed in a form that this release does not know".to_owned());
-        }
-        if print != self.print {
-            let (theirs, ours) = (hex(print), hex(&self.print));
-            return Err(format!("a secret is sealed with another key: with {theirs}, and this is {ours}"));
-        }
+        let bound = match head[0] {
+            UNBOUND => head.to_vec(),
+            BOUND => owner.bound(head),
+            _ => return Err("a secret is sealed in a form that this release does not know".to_owned()),
+        };
+        let keys = self.keys();
+        let Some(key) = keys.iter().find(|key| key.print == *print) else {
+            let ours: Vec<String> = keys.iter().map(|key| hex(&key.print)).collect();
+            let (theirs, ours) = (hex(print), ours.join(", "));
+            return Err(format!("a secret is sealed with another key: with {theirs}, and the keys here are {ours}"));
+        };
         let mut secret = body.to_vec();
         let nonce = Nonce::assume_unique_for_key(start(nonce));
-        let opened = self.secrets.open_in_place(nonce, Aad::from(head), &mut secret);
-        let len = opened.map_err(|_| "a sealed secret is damaged")?.len();
+        let opened = key.secrets.open_in_place(nonce, Aad::from(bound), &mut secret);
+        let len = opened.map_err(|_| "a sealed secret is damaged, or another transport's")?.len();
         secret.truncate(len);
         Ok(secret)
     }
 
-    /// What the cursors of pollers are checked with.
-    pub fn cursor_key(&self) -> CursorKey {
-        CursorKey(self.cursors)
+    /// Under which key something is sealed. It is not opened.
+    pub fn sealed_under(&self, sealed: &[u8]) -> SealedUnder {
+        let keys = self.keys();
+        let print = sealed.get(1..=PRINT_LEN).unwrap_or_default();
+        match keys.iter().position(|key| key.print == *print) {
+            Some(0) if sealed.first() == Some(&BOUND) => SealedUnder::First,
+            Some(_) => SealedUnder::Older,
+            None => SealedUnder::Unknown,
+        }
+    }
+
+    /// What the cursors of pollers are checked with: the first makes them, each of them is believed.
+    pub fn cursor_keys(&self) -> Vec<CursorKey> {
+        self.keys().iter().map(|key| key.cursors.clone()).collect()
+    }
+
+    /// The fingerprints of its keys, the one that seals first.
+    pub fn fingerprints(&self) -> Vec<String> {
+        self.keys().iter().map(|key| hex(&key.print)).collect()
+    }
+}
+
+impl Derived {
+    fn new(key: &[u8; KEY_LEN]) -> Self {
+        let Ok(secrets) = UnboundKey::new(&CHACHA20_POLY1305, &derive(key, "fencepost secrets 1")) else {
+            unreachable!("the cipher takes keys of {KEY_LEN} bytes")
+        };
+        let cursors = CursorKey(derive(key, "fencepost cursors 1"));
+        Self { secrets: LessSafeKey::new(secrets), cursors, print: fingerprint(key) }
+    }
+}
+
+impl SealedFor<'_> {
+    // What is authenticated beside the content. Each text has its length before it, so that no two owners read alike.
+    fn bound(&self, head: &[u8]) -> Vec<u8> {
+        let (label, origin) = match self.part {
+            SealedPart::Secret => ("secret", ""),
+            SealedPart::UrlOf(origin) => ("url", origin),
+        };
+        let mut out = head.to_vec();
+        for text in [label, self.planner, self.warehouse, origin] {
+            out.extend_from_slice(&(text.len() as u64).to_be_bytes());
+            out.extend_from_slice(text.as_bytes());
+        }
+        out
     }
 }
 
 impl fmt::Debug for Vault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Vault({})", hex(&self.print))
+        write!(f, "Vault({})", self.fingerprints().join(", "))
     }
 }
 
-/// A new key in the file, or that of a process that was faster.
-fn make(path: &Path) -> io::Result<String> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(dir)?;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
-    file.lock()?;
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    if text.is_empty() {
-        let mut key = [0; KEY_LEN];
-        getrandom::fill(&mut key).map_err(|error| io::Error::other(error.to_string()))?;
-        text = hex(&key);
-        file.write_all(text.as_bytes())?;
-        // What it seals may be durable a moment later: then it must be, too.
-        file.sync_all()?;
-        File::open(dir)?.sync_all()?;
-    }
-    Ok(text)
+pub(super) fn fingerprint(key: &[u8; KEY_LEN]) -> [u8; PRINT_LEN] {
+    start(&derive(key, "fencepost fingerprint 1"))
+}
+
+fn derive(key: &[u8; KEY_LEN], label: &str) -> [u8; KEY_LEN] {
+    let master = hmac::Key::new(hmac::HMAC_SHA256, key);
+    start(hmac::sign(&master, label.as_bytes()).as_ref())
 }
 
 /// The first bytes; there are always enough.
@@ -139,97 +236,137 @@ fn start<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
     out
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Option<[u8; KEY_LEN]> {
-    if text.len() != 2 * KEY_LEN || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut key = [0; KEY_LEN];
-    for (place, pair) in key.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *place = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(key)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::fs;
+
     use super::*;
 
     const SECRET: &[u8] = b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const OWNER: SealedFor<'_> = SealedFor { planner: "wms", warehouse: "WH-1", part: SealedPart::Secret };
+    /// [`SECRET`], as the release before sealed it with the key `[7; 32]`: bound to nothing, the nonce made of the content.
+    const OF_BEFORE: &str = "010d08e15a626c98c18b9fd6ced723edfa76f7648f1aed29e82512ffe119fa7734f1dde52c648d1f9b93f1c9e8798c70cae9fad4ce8e7b045d97b0f72964e7336db7ce861138beea9c24f8";
+
+    fn keys(bytes: &[u8]) -> Vec<MasterKey> {
+        bytes.iter().map(|byte| MasterKey([*byte; 32])).collect()
+    }
+
+    fn from_hex(text: &str) -> Vec<u8> {
+        (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
+    }
 
     #[test]
     fn what_is_sealed_opens_again_and_shows_nothing() {
         let vault = Vault::fixed([7; 32]);
         for secret in [SECRET, b"", &[0; 5_000]] {
-            assert_eq!(vault.open_sealed(&vault.seal(secret)).unwrap(), secret);
+            assert_eq!(vault.open_sealed(OWNER, &vault.seal(OWNER, secret).unwrap()).unwrap(), secret);
         }
-        let sealed = vault.seal(SECRET);
+        let sealed = vault.seal(OWNER, SECRET).unwrap();
         assert!(!sealed.windows(8).any(|window| SECRET.windows(8).any(|part| part == window)));
-        assert_ne!(vault.seal(b"one")[1 + PRINT_LEN..HEAD_LEN], vault.seal(b"two")[1 + PRINT_LEN..HEAD_LEN]);
     }
 
     #[test]
-    fn one_secret_has_one_sealed_form_under_one_key() {
-        assert_eq!(Vault::fixed([7; 32]).seal(SECRET), Vault::fixed([7; 32]).seal(SECRET));
-        assert_ne!(Vault::fixed([7; 32]).seal(SECRET), Vault::fixed([8; 32]).seal(SECRET));
+    fn two_sealings_of_one_secret_are_unlike() {
+        let vault = Vault::fixed([7; 32]);
+        assert_ne!(vault.seal(OWNER, SECRET).unwrap(), vault.seal(OWNER, SECRET).unwrap());
+    }
+
+    #[test]
+    fn what_is_sealed_for_one_owner_opens_for_no_other() {
+        let vault = Vault::fixed([7; 32]);
+        let of = |planner, warehouse, part| SealedFor { planner, warehouse, part };
+        let url = SealedPart::UrlOf("https://one.example");
+        let owners = [
+            OWNER,
+            of("wms", "WH-2", SealedPart::Secret),
+            of("other", "WH-1", SealedPart::Secret),
+            of("wmsW", "H-1", SealedPart::Secret),
+            of("wms", "WH-1", url),
+            of("wms", "WH-1", SealedPart::UrlOf("https://two.example")),
+            of("wms", "WH-1", SealedPart::UrlOf("")),
+        ];
+        for (at, sealer) in owners.iter().enumerate() {
+            let sealed = vault.seal(*sealer, SECRET).unwrap();
+            for (by, opener) in owners.iter().enumerate() {
+                assert_eq!(vault.open_sealed(*opener, &sealed).is_ok(), at == by, "{sealer:?} {opener:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_release_before_sealed_still_opens_and_is_due_for_resealing() {
+        let (vault, sealed) = (Vault::fixed([7; 32]), from_hex(OF_BEFORE));
+        assert_eq!(vault.open_sealed(OWNER, &sealed).unwrap(), SECRET);
+        assert_eq!(vault.sealed_under(&sealed), SealedUnder::Older);
+    }
+
+    #[test]
+    fn every_key_of_the_list_opens_and_the_first_seals() {
+        let (before, after) = (Vault::fixed([7; 32]), Vault::of(&keys(&[8, 7])));
+        let old = before.seal(OWNER, SECRET).unwrap();
+        assert_eq!(after.open_sealed(OWNER, &old).unwrap(), SECRET);
+        let new = after.seal(OWNER, SECRET).unwrap();
+        assert_eq!(Vault::fixed([8; 32]).open_sealed(OWNER, &new).unwrap(), SECRET);
+        assert!(before.open_sealed(OWNER, &new).is_err());
+        let under = |vault: &Vault, sealed| vault.sealed_under(sealed);
+        assert_eq!((under(&after, &new), under(&after, &old)), (SealedUnder::First, SealedUnder::Older));
+        assert_eq!((under(&before, &new), under(&before, b"")), (SealedUnder::Unknown, SealedUnder::Unknown));
     }
 
     #[test]
     fn another_key_is_named_and_damage_is_noticed_in_every_byte() {
         let vault = Vault::fixed([7; 32]);
-        let sealed = vault.seal(SECRET);
-        let refused = Vault::fixed([8; 32]).open_sealed(&sealed).unwrap_err();
-        assert!(refused.contains("another key") && refused.contains(&hex(&vault.print)), "{refused}");
+        let sealed = vault.seal(OWNER, SECRET).unwrap();
+        let refused = Vault::fixed([8; 32]).open_sealed(OWNER, &sealed).unwrap_err();
+        assert!(refused.contains("another key") && refused.contains(&vault.fingerprints()[0]), "{refused}");
         for place in 0..sealed.len() {
             let mut damaged = sealed.to_vec();
             damaged[place] ^= 1;
-            assert!(vault.open_sealed(&damaged).is_err(), "byte {place}");
-            assert!(vault.open_sealed(&sealed[..place]).is_err(), "cut at {place}");
+            assert!(vault.open_sealed(OWNER, &damaged).is_err(), "byte {place}");
+            // No form may be taken for another.
+            damaged[place] ^= 1 ^ 3;
+            assert!(vault.open_sealed(OWNER, &damaged).is_err(), "byte {place}");
+            assert!(vault.open_sealed(OWNER, &sealed[..place]).is_err(), "cut at {place}");
         }
     }
 
     #[test]
-    fn a_key_file_is_made_once_for_its_owner_only_and_read_ever_after() {
+    fn a_changed_file_comes_into_force_and_a_damaged_one_is_told_of_once() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("new").join("vault.key");
-        let vaults: Vec<_> = std::thread::scope(|scope| {
-            let all: Vec<_> = (0..8).map(|_| scope.spawn(|| Vault::open(&path).unwrap())).collect();
-            all.into_iter().map(|one| one.join().unwrap()).collect()
-        });
-        let sealed = vaults[0].seal(SECRET);
-        for vault in vaults.iter().chain([&Vault::open(&path).unwrap()]) {
-            assert_eq!(vault.open_sealed(&sealed).unwrap(), SECRET);
+        let path = dir.path().join("secret.key");
+        let vault = Vault::open(&path).unwrap();
+        let old = vault.seal(OWNER, SECRET).unwrap();
+        assert_eq!((vault.refresh(), vault.refresh()), (Ok(false), Ok(false)));
+        key_file::change(&path, key_file::KeyChange::Rotate).unwrap();
+        assert_eq!(vault.refresh(), Ok(true));
+        assert_eq!((vault.fingerprints().len(), vault.sealed_under(&old)), (2, SealedUnder::Older));
+        let good = fs::read_to_string(&path).unwrap();
+        for bad in ["junk", "other junk"] {
+            fs::write(&path, bad).unwrap();
+            assert!(vault.refresh().unwrap_err().contains("64 hex digits"));
+            assert_eq!((vault.refresh(), vault.refresh()), (Ok(false), Ok(false)));
         }
-        let text = fs::read_to_string(&path).unwrap();
-        assert!(from_hex(&text).is_some(), "{text}");
-        #[cfg(unix)]
-        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions()) & 0o777, 0o600);
-    }
-
-    #[test]
-    fn a_key_file_may_be_written_by_hand_but_not_wrongly() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("vault.key");
-        fs::write(&path, format!("{}\n", "0B".repeat(32))).unwrap();
-        assert_eq!(Vault::open(&path).unwrap().seal(SECRET), Vault::fixed([11; 32]).seal(SECRET));
-        for wrong in ["0b", &"0b".repeat(33), &"xy".repeat(32), &"+b".repeat(32), &"é".repeat(32)] {
-            fs::write(&path, wrong).unwrap();
-            assert!(Vault::open(&path).unwrap_err().contains("64 hex digits"), "{wrong}");
-            assert_eq!(fs::read_to_string(&path).unwrap(), wrong, "it was left alone");
-        }
+        assert_eq!(vault.open_sealed(OWNER, &old).unwrap(), SECRET, "the known keys stay");
+        fs::remove_file(&path).unwrap();
+        assert!(vault.refresh().is_err());
+        fs::write(&path, good).unwrap();
+        assert_eq!((vault.refresh(), vault.refresh()), (Ok(true), Ok(false)));
     }
 
     #[test]
     fn each_use_has_a_key_of_its_own_and_none_is_shown() {
-        let vault = Vault::fixed([7; 32]);
-        assert_ne!(vault.cursor_key().0, [7; 32]);
-        assert_ne!(vault.cursor_key().0, Vault::fixed([8; 32]).cursor_key().0);
-        assert_ne!(vault.cursor_key().0[..PRINT_LEN], vault.print);
-        assert_eq!(format!("{vault:?}"), format!("Vault({})", hex(&vault.print)));
+        let vault = Vault::of(&keys(&[7, 8]));
+        let cursors = vault.cursor_keys();
+        assert_eq!(cursors.len(), 2);
+        assert!(cursors[0].0 != [7; 32] && cursors[0].0 != cursors[1].0);
+        assert_ne!(hex(&cursors[0].0[..PRINT_LEN]), vault.fingerprints()[0]);
+        assert_eq!(format!("{vault:?}"), format!("Vault({})", vault.fingerprints().join(", ")));
+        assert_eq!(format!("{:?}", MasterKey([7; 32])), format!("MasterKey({})", vault.fingerprints()[0]));
     }
 }

@@ -17,6 +17,7 @@ use super::scopes::{Marked, Read};
 use super::settings::{FenceStore, Settings};
 use super::yaml::{Layer, Mark};
 
+mod callers;
 mod hooks;
 mod routes;
 
@@ -70,6 +71,7 @@ pub(super) fn lint(findings: &mut Vec<Finding>, understood: &Understood<'_>) {
     }
     routes::lint(&mut lints, understood);
     hooks::lint(&mut lints, understood);
+    callers::lint(&mut lints, understood);
     for (holder, mark) in understood.identities {
         identity(&mut lints, holder, mark);
     }
@@ -256,5 +258,9 @@ fn identity(lints: &mut Lints<'_>, holder: &Holder, mark: &Mark) {
     if nowhere && (identity.has(Role::Planner) || identity.has(Role::Executor)) {
         let message = format!("{} is a planner or executor without a warehouse, and can act in none", identity.id);
         lints.warning(mark, "no-warehouse", message, "list its `warehouses`, or write `warehouses: all`");
+    }
+    if identity.has(Role::Executor) && identity.planners.is_empty() {
+        let message = format!("{} is an executor that serves no planner: nobody may send it events", identity.id);
+        lints.warning(mark, "no-planner", message, "list its `planners`");
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use super::finding::{Finding, Severity, has_errors};
 use super::holders;
-use super::identity::{Credential, Holder, Identity, Sha, Warehouses};
+use super::identity::{Credential, Holder, Identity, Planners, Role, Sha, Warehouses};
 use super::read::Reader;
 use super::yaml::{self, Layer, Source, Value};
 
@@ -26,8 +26,10 @@ pub enum Error {
     Invalid(Vec<Finding>),
     /// Nobody and no credential of this name.
     Unknown(String),
-    /// The identity is there with other roles or warehouses.
+    /// The identity is there with other roles, warehouses or planners.
     Differs(String),
+    /// Only an executor serves planners.
+    NoExecutor(String),
     /// A new identity without roles could do nothing.
     NoRoles(String),
     /// This cannot be an identity's name.
@@ -43,8 +45,13 @@ impl std::fmt::Display for Error {
                 write!(f, "no identity or credential is called {name}; `fencepost credential list` shows them")
             }
             Self::Differs(id) => {
-                write!(f, "{id} is there with other roles or warehouses; revoke it first, or leave them out")
+                write!(
+                    f,
+                    "{id} is there with other roles, warehouses or planners; leave them out, change the planners with \
+                     `fencepost credential planners`, or revoke it first"
+                )
             }
+            Self::NoExecutor(id) => write!(f, "{id} is no executor, and only executors serve planners"),
             Self::NoRoles(id) => write!(f, "{id} is new and needs a role: admin, viewer, planner, executor or partner"),
             Self::Name(id) => {
                 write!(f, "`{id}` cannot name an identity: use 1 to 128 visible ASCII characters without quotes")
@@ -90,10 +97,14 @@ impl Credentials {
         if !holders::id_fits(&identity.id) {
             return Err(Error::Name(identity.id));
         }
+        let bare = identity.roles.is_empty() && identity.planners.is_empty();
+        if !identity.planners.is_empty() && !identity.roles.is_empty() && !identity.has(Role::Executor) {
+            return Err(Error::NoExecutor(identity.id));
+        }
         self.change(now_ms, |all| {
             let issued = issue(expires_ms, now_ms)?;
             match all.iter_mut().find(|holder| holder.identity.id == identity.id) {
-                Some(holder) if identity.roles.is_empty() || holder.identity == identity => {
+                Some(holder) if bare || holder.identity == identity => {
                     holder.tokens.push(issued.credential.clone());
                 }
                 Some(_) => return Err(Error::Differs(identity.id)),
@@ -104,6 +115,19 @@ impl Credentials {
                 }
             }
             Ok(issued)
+        })
+    }
+
+    /// Says which planners an executor serves from now on, and no others. Its tokens stay.
+    pub fn serve(&self, id: &str, planners: Planners, now_ms: u64) -> Result<(), Error> {
+        self.change(now_ms, |all| {
+            let holder = all.iter_mut().find(|holder| holder.identity.id == id);
+            let holder = holder.ok_or_else(|| Error::Unknown(id.into()))?;
+            if !holder.identity.has(Role::Executor) {
+                return Err(Error::NoExecutor(id.into()));
+            }
+            holder.identity.planners = planners;
+            Ok(())
         })
     }
 
@@ -142,7 +166,7 @@ impl Credentials {
     fn change<T>(&self, now_ms: u64, edit: impl FnOnce(&mut Vec<Holder>) -> Result<T, Error>) -> Result<T, Error> {
         let io = |error| Error::Io(self.path.clone(), error);
         if let Some(dir) = self.path.parent() {
-            fs::create_dir_all(dir).map_err(io)?;
+            fencepost_store::private::create_dir(dir).map_err(io)?;
         }
         // Two commands at once would each write what the other had not yet seen.
         let lock = private().create(true).truncate(false).open(self.path.with_extension("lock")).map_err(io)?;
@@ -264,8 +288,14 @@ fn text(all: &[Holder]) -> String {
             Warehouses::Named(named) => serde_json::json!(named),
         };
         let (id, tokens) = (&holder.identity.id, rows(&holder.tokens));
-        let row = serde_json::json!({ "id": id, "roles": roles, "warehouses": warehouses,
+        let mut row = serde_json::json!({ "id": id, "roles": roles, "warehouses": warehouses,
             "credentials": tokens, "certificates": rows(&holder.certificates) });
+        // Left out where there are none, so that the release before reads the file.
+        if let (Planners::Named(planners), Some(row)) = (&holder.identity.planners, row.as_object_mut())
+            && !planners.is_empty()
+        {
+            row.insert("planners".to_owned(), serde_json::json!(planners));
+        }
         text.push_str(&format!("  - {row}\n"));
     }
     text

@@ -11,7 +11,7 @@ use ahash::HashMap;
 use super::Policy;
 use super::credentials::{self, Stamp};
 use super::finding::{Finding, Severity};
-use super::identity::{Credential, Holder, Identity, Role, Sha, Warehouses};
+use super::identity::{Credential, Holder, Identity, Planners, Role, Sha, Warehouses};
 
 /// Knows the holder of a credential.
 #[derive(Debug)]
@@ -21,6 +21,10 @@ pub struct Directory {
     fixed: Mutex<Vec<Holder>>,
     follows: Follows,
     file: Option<PathBuf>,
+    /// Whether a planner may name executors that nobody has made: under `--dev` they come into being.
+    makes_executors: bool,
+    // The file as it was when it was last refused, and why: told of once.
+    refused: Mutex<Option<(Option<Stamp>, Vec<Finding>)>>,
 }
 
 /// Where a directory's fixed identities come from.
@@ -43,6 +47,8 @@ struct Table {
     tokens: HashMap<Sha, (Arc<Identity>, Option<u64>)>,
     certificates: HashMap<Sha, (Arc<Identity>, Option<u64>)>,
     tenants: BTreeSet<String>,
+    // By its id; one without a credential is an executor, too: events are pushed to it.
+    executors: BTreeMap<String, Arc<Identity>>,
     stamp: Option<Stamp>,
 }
 
@@ -60,13 +66,14 @@ pub enum Refresh {
 impl Directory {
     /// The identities of `serve --dev`. Their tokens are public: loopback only.
     pub fn dev() -> Self {
-        Self::of(dev_holders())
+        Self { makes_executors: true, ..Self::of(dev_holders()) }
     }
 
     /// A directory of none but these.
     pub fn of(holders: Vec<Holder>) -> Self {
         let table = RwLock::new(Table::new(&holders, None));
-        Self { table, fixed: holders.into(), follows: Follows::Nobody, file: None }
+        let (follows, file, refused) = (Follows::Nobody, None, Mutex::default());
+        Self { table, fixed: holders.into(), follows, file, makes_executors: false, refused }
     }
 
     /// The policy's identities, and those of the credentials file where there is one.
@@ -105,13 +112,32 @@ impl Directory {
         *fixed = prepared.fixed;
     }
 
-    /// Reads the credentials file again if it changed since. On an error what was known stays in force. Who is somebody
-    /// else in the policy is left out, and keeps nobody else's revocation from counting.
+    /// Reads the credentials file again if it changed since. On an error what was known stays in force, and the same error of
+    /// the same file is told once: what is `Same` may be a file that is still refused. Who is somebody else in the policy is
+    /// left out, and keeps nobody else's revocation from counting.
     pub fn refresh(&self) -> Result<Refresh, Vec<Finding>> {
         let Some(file) = &self.file else { return Ok(Refresh::Same) };
-        let stamp = Stamp::of(file).map_err(|error| vec![unreadable(file, &error)])?;
-        let known = self.read().stamp.clone();
-        if known.is_some() && known == Some(stamp.clone()) { Ok(Refresh::Same) } else { self.reread(Some(stamp)) }
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamped = Stamp::of(file).map_err(|error| vec![unreadable(file, &error)]);
+        let stamp = stamped.as_ref().ok().cloned();
+        if stamp.is_some() && refused.is_none() && self.read().stamp == stamp {
+            return Ok(Refresh::Same);
+        }
+        // A refused file is read each time: what kept it from being read may be mended beside it, such as its mode.
+        match stamped.and_then(|stamp| self.reread(Some(stamp))) {
+            Ok(read) => {
+                *refused = None;
+                Ok(read)
+            }
+            Err(findings) => {
+                let now = Some((stamp, findings.clone()));
+                if *refused == now {
+                    return Ok(Refresh::Same);
+                }
+                *refused = now;
+                Err(findings)
+            }
+        }
     }
 
     fn reread(&self, stamp: Option<Stamp>) -> Result<Refresh, Vec<Finding>> {
@@ -156,9 +182,19 @@ impl Directory {
 
     /// The executor of this name, where there is one.
     pub fn executor(&self, id: &str) -> Option<Arc<Identity>> {
+        self.read().executors.get(id).cloned()
+    }
+
+    /// Whether events of this planner may go to this executor: its identity says so. Under `--dev` they may go to any.
+    pub fn serves(&self, executor: &str, planner: &str) -> bool {
+        self.makes_executors || self.executor(executor).is_some_and(|known| known.planners.allow(planner))
+    }
+
+    /// Every executor that serves this planner, sorted.
+    pub fn executors_of(&self, planner: &str) -> Vec<String> {
         let table = self.read();
-        let mut known = table.tokens.values().chain(table.certificates.values()).map(|(identity, _)| identity);
-        known.find(|identity| identity.id == id && identity.has(Role::Executor)).cloned()
+        let serving = table.executors.values().filter(|identity| identity.planners.allow(planner));
+        serving.map(|identity| identity.id.clone()).collect()
     }
 
     /// Every identity that has this role, sorted.
@@ -179,7 +215,8 @@ impl Directory {
 /// The identities of `serve --dev`, to put beside those of a policy.
 pub fn dev_holders() -> Vec<Holder> {
     let one = |token: &str, id: &str, roles: &[Role]| Holder {
-        identity: Identity::new(id, roles.iter().copied(), Warehouses::All),
+        identity: Identity::new(id, roles.iter().copied(), Warehouses::All)
+            .serving(if roles.contains(&Role::Executor) { Planners::Any } else { Planners::Named(BTreeSet::new()) }),
         tokens: vec![Credential { sha: Sha::of(token), created_ms: None, expires_ms: None }],
         certificates: Vec::new(),
     };
@@ -189,6 +226,7 @@ pub fn dev_holders() -> Vec<Holder> {
         one("dev-executor", "dev-wes", &[Role::Executor, Role::Partner]),
         one("dev-partner", "acme", &[Role::Partner]),
         one("dev-partner-2", "globex", &[Role::Partner]),
+        one("dev-viewer", "dev-viewer", &[Role::Viewer]),
     ]
 }
 
@@ -207,6 +245,9 @@ impl Table {
             table.certificates.extend(holder.certificates.iter().map(row));
             if identity.is_tenant() {
                 table.tenants.insert(identity.id.clone());
+            }
+            if identity.has(Role::Executor) {
+                table.executors.insert(identity.id.clone(), identity);
             }
         }
         table
@@ -233,7 +274,10 @@ fn joined(fixed: &[Holder], held: Vec<Holder>, file: &Path) -> (Vec<Holder>, Vec
                 file: file.display().to_string(),
                 line: 0,
                 col: 0,
-                message: format!("{} has other roles or warehouses here than in the policy", holder.identity.id),
+                message: format!(
+                    "{} has other roles, warehouses or planners here than in the policy",
+                    holder.identity.id
+                ),
                 fix: Some("make the two the same, or keep the identity in one place".into()),
             }),
         }

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::egress::EgressRule;
 use super::read::Reader;
 use super::yaml::{Node, Value};
 
@@ -21,7 +22,7 @@ pub struct Dispatch {
     pub blocked_after: Duration,
     /// Where alerts are posted.
     pub alert_webhook: Option<String>,
-    /// Addresses, networks and hosts that webhooks may go to although they are not public.
+    /// Addresses, networks and hosts that webhooks may go to although they are not public, each an [`EgressRule`].
     pub egress_allow: Vec<String>,
     /// Authorities that receivers' certificates may come from, beside the public ones, PEM.
     pub ca: Option<PathBuf>,
@@ -76,6 +77,12 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
     let size = size.and_then(|node| usize::try_from(reader.size(node, "`kafka_message_bytes_max`")?).ok());
     let texts = |reader: &mut Reader, name: &str| reader.texts(fields.get(name)?, &format!("`{name}`"));
     let (egress_allow, kafka_topics) = (texts(reader, "egress_allow"), texts(reader, "kafka_topics"));
+    let egress_allow = egress_allow.and_then(|entries| {
+        let node = fields.get("egress_allow")?;
+        let read = entries.iter().try_for_each(|entry| EgressRule::parse(entry).map(drop));
+        let fix = "write addresses, networks or hosts: [10.1.2.0/24, \"192.168.0.7:8443\", \"https://hooks.internal\"]";
+        reader.accept(node, "`egress_allow`", read, fix).map(|()| entries)
+    });
     Some(Dispatch {
         in_flight_max: in_flight_max?,
         per_host_max: per_host_max?,

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::identity::{Credential, Holder, Identity, Role, Sha, Warehouses};
+use super::identity::{Credential, Holder, Identity, Planners, Role, Sha, Warehouses};
 use super::read::Reader;
 use super::yaml::{Mark, Node, Value};
 
@@ -32,7 +32,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Vec<(Holder, Mark)> {
 }
 
 fn holder(reader: &mut Reader, node: &Node) -> Option<Holder> {
-    let known = ["id", "roles", "warehouses", "credentials", "certificates"];
+    let known = ["id", "roles", "warehouses", "planners", "credentials", "certificates"];
     let fields = reader.fields(node, "an identity", &known)?;
     let Some(id) = fields.get("id") else {
         reader.error(&node.mark, "no-id", "this identity has no `id`", "write `id: acme`");
@@ -62,10 +62,22 @@ fn holder(reader: &mut Reader, node: &Node) -> Option<Holder> {
         Some(Node { value: Value::Scalar { text, .. }, .. }) if text == "all" => Warehouses::All,
         Some(list) => Warehouses::Named(reader.texts(list, "`warehouses` (a list, or `all`)")?.into_iter().collect()),
     };
+    let planners = match fields.get("planners") {
+        None => BTreeSet::new(),
+        Some(list) => {
+            let named: BTreeSet<String> = reader.texts(list, "`planners`")?.into_iter().collect();
+            if !named.is_empty() && !roles.contains(&Role::Executor) {
+                let message = format!("identity {name} serves planners and is no executor");
+                reader.error(&list.mark, "planners-without-executor", message, "add the role, or remove `planners`");
+            }
+            named
+        }
+    };
     let tokens = fields.get("credentials").map(|list| credentials(reader, list, "a credential")).unwrap_or_default();
     let certificates =
         fields.get("certificates").map(|list| credentials(reader, list, "a certificate")).unwrap_or_default();
-    Some(Holder { identity: Identity::new(name, roles, warehouses), tokens, certificates })
+    let identity = Identity::new(name, roles, warehouses).serving(Planners::Named(planners));
+    Some(Holder { identity, tokens, certificates })
 }
 
 /// Tenants that are nobody's credential: a webhook's route and a queue's group have them by default.

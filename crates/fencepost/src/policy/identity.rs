@@ -78,6 +78,31 @@ impl Warehouses {
     }
 }
 
+/// The planners whose events an executor may get.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Planners {
+    /// Each, those to come too: under `--dev` only, no file can say so. A planner that names an executor would else have a
+    /// say in what that executor's polls answer.
+    Any,
+    /// These alone.
+    Named(BTreeSet<String>),
+}
+
+impl Planners {
+    /// Whether this planner is among them.
+    pub fn allow(&self, planner: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Named(named) => named.contains(planner),
+        }
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Named(named) if named.is_empty())
+    }
+}
+
 /// Somebody who may call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
@@ -87,14 +112,22 @@ pub struct Identity {
     pub roles: BTreeSet<Role>,
     /// Where it may do it.
     pub warehouses: Warehouses,
+    /// Whose events it gets, where it is an executor.
+    pub planners: Planners,
     tenant: Tenant,
 }
 
 impl Identity {
-    /// An identity with these roles, in the warehouses named.
+    /// An identity with these roles, in the warehouses named, that serves no planner.
     pub fn new(id: impl Into<String>, roles: impl IntoIterator<Item = Role>, warehouses: Warehouses) -> Self {
         let id = id.into();
-        Self { tenant: Tenant::new(id.as_str()), id, roles: roles.into_iter().collect(), warehouses }
+        let (tenant, planners) = (Tenant::new(id.as_str()), Planners::Named(BTreeSet::new()));
+        Self { tenant, id, roles: roles.into_iter().collect(), warehouses, planners }
+    }
+
+    /// The same, serving these planners.
+    pub fn serving(self, planners: Planners) -> Self {
+        Self { planners, ..self }
     }
 
     /// Whether it has this role.

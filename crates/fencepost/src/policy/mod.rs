@@ -5,17 +5,20 @@
 //! Layers, later over earlier: `defaults.yml` and `contracts/` (both built in), the user's file,
 //! `FENCEPOST_` variables. They are laid over each other as trees and read once.
 
+pub mod callers;
 pub mod changes;
 pub mod check;
 pub mod config;
 pub mod credentials;
 pub mod dispatch;
 pub mod duration;
+pub mod egress;
 pub mod finding;
 pub mod formats;
 pub mod gateway;
 pub mod identity;
 pub mod near;
+pub mod network;
 pub mod pattern;
 pub mod routes;
 pub mod rules;

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::callers::{self, Callers};
 use super::pattern::{self, Pattern};
 use super::read::{Fields, Reader};
 use super::yaml::{Mark, Node};
@@ -21,7 +22,7 @@ pub enum Origin {
     Body(String),
     /// `const:TEXT`, the same for every request: a provider's name.
     Const(String),
-    /// `request:method` or `request:path`, of the request line.
+    /// `request:method` or `request:path`, of the request line; `request:digest`, the SHA-256 of the body's bytes.
     Request(String),
 }
 
@@ -48,6 +49,16 @@ pub enum Scheme {
     StandardWebhooks,
     /// `X-FGAI-Signature`.
     Fgai,
+}
+
+impl Scheme {
+    /// Whether the time is signed, so that a recorded delivery does not count for long.
+    pub fn is_timed(self) -> bool {
+        match self {
+            Self::Stripe | Self::StandardWebhooks => true,
+            Self::Github | Self::Fgai => false,
+        }
+    }
 }
 
 /// How an incoming webhook is verified.
@@ -94,6 +105,8 @@ pub struct Route {
     pub verify: Option<Verify>,
     /// What a failure of the upstream means.
     pub on_error: OnError,
+    /// Who may write through it, and whose answer it is.
+    pub callers: Callers,
     /// Whose keys they are, where no credential says; see [`Route::signer`].
     pub tenant: Option<String>,
     /// What events of one source are ordered by.
@@ -104,6 +117,11 @@ pub struct Route {
     pub effect_id: Option<Origin>,
     /// How long the upstream may take.
     pub timeout: Option<Duration>,
+    /// Whether a GET, HEAD or OPTIONS may carry a body; without it one that does is refused.
+    pub pass_body: bool,
+    /// Whether the upstream reads every request's body to its end, whatever it answers. Only then is a connection that
+    /// carried a body used again: an upstream that does not would read the rest as the next request.
+    pub upstream_reads_bodies: bool,
     /// Where `match` stands.
     pub mark: Mark,
     /// Where `scope` stands.
@@ -146,7 +164,7 @@ const NOT_ON_REPLAYS: [&str; 14] = [
     "fencepost-body",
 ];
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 17] = [
     "match",
     "upstream",
     "scope",
@@ -159,6 +177,11 @@ const KEYS: [&str; 12] = [
     "source",
     "effect_id",
     "timeout",
+    "roles",
+    "tenants",
+    "principal",
+    "pass_body",
+    "upstream_reads_bodies",
 ];
 
 /// Every route that can be understood, in the order of the file.
@@ -193,8 +216,8 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         reader.word(node, "`on_error`", &words)
     });
     let tenant = fields.get("tenant").and_then(|node| reader.text(node, "`tenant`"));
-    let order = fields.get("order").and_then(|node| from(reader, node, "`order`"));
-    let source = fields.get("source").and_then(|node| from(reader, node, "`source`"));
+    let order = fields.get("order").and_then(|node| from_request(reader, node, "`order`"));
+    let source = fields.get("source").and_then(|node| from_request(reader, node, "`source`"));
     let effect_id = fields.get("effect_id").and_then(|node| {
         let parsed = match from(reader, node, "`effect_id`")? {
             origin @ (Origin::Header(_) | Origin::Body(_)) => Ok(origin),
@@ -203,6 +226,10 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         reader.accept(node, "`effect_id`", parsed, "write header:NAME or body:/json/pointer, of the answer")
     });
     let timeout = fields.get("timeout").and_then(|node| reader.duration(node, "`timeout`"));
+    let callers = callers::read(reader, &fields);
+    let pass_body = fields.get("pass_body").and_then(|node| reader.boolean(node, "`pass_body`"));
+    let reads_bodies =
+        fields.get("upstream_reads_bodies").and_then(|node| reader.boolean(node, "`upstream_reads_bodies`"));
     Some(Route {
         pattern: pattern?,
         upstream: upstream?,
@@ -211,11 +238,14 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         replay,
         verify,
         on_error: on_error.unwrap_or_default(),
+        callers,
         tenant,
         order,
         source,
         effect_id,
         timeout: timeout.map(Duration::from_millis),
+        pass_body: pass_body.unwrap_or_default(),
+        upstream_reads_bodies: reads_bodies.unwrap_or_default(),
         mark: fields.mark_of("match").clone(),
         scope_mark: fields.mark_of("scope").clone(),
         key_mark: fields.mark_of("key").clone(),
@@ -261,16 +291,24 @@ fn usable(authority: &http::uri::Authority) -> bool {
 fn key(reader: &mut Reader, node: &Node) -> Option<Vec<(String, Origin, Mark)>> {
     let entries = reader.entries(node, "`key`")?;
     let read = entries.iter().filter_map(|entry| {
-        let from = from(reader, &entry.value, &format!("`{}`", entry.key))?;
+        let from = from_request(reader, &entry.value, &format!("`{}`", entry.key))?;
         Some((entry.key.clone(), from, entry.mark.clone()))
     });
     Some(read.collect())
 }
 
+/// A place in a request. What does not reach the upstream cannot say which request it is.
+fn from_request(reader: &mut Reader, node: &Node, what: &str) -> Option<Origin> {
+    let parsed = match from(reader, node, what)? {
+        Origin::Header(name) if name.contains('_') => Err(format!("`{name}` has a `_`, and is not passed on")),
+        origin => Ok(origin),
+    };
+    reader.accept(node, what, parsed, "write the header with `-`")
+}
+
 fn from(reader: &mut Reader, node: &Node, what: &str) -> Option<Origin> {
     let parsed = parse_from(&reader.text(node, what)?);
-    let fix =
-        "write header:NAME, path:NAME, query:NAME, body:/json/pointer, const:TEXT, request:method or request:path";
+    let fix = "write header:NAME, path:NAME, query:NAME, body:/json/pointer, const:TEXT, request:method, request:path or request:digest";
     reader.accept(node, what, parsed, fix)
 }
 
@@ -291,7 +329,7 @@ fn parse_from(text: &str) -> Result<Origin, String> {
         ("body", "") => Err("a whole body is no field: name a place in it, such as body:/id".into()),
         ("body", pointer) => Ok(Origin::Body(pointer.into())),
         ("const", text) => Ok(Origin::Const(text.into())),
-        ("request", part @ ("method" | "path")) => Ok(Origin::Request(part.into())),
+        ("request", part @ ("method" | "path" | "digest")) => Ok(Origin::Request(part.into())),
         _ => Err(wrong()),
     }
 }

@@ -6,11 +6,13 @@
 pub const HELP: &str = "https://fencepost.dev/guides/policy#what-check-looks-for";
 
 /// Each rule by its stable name.
-pub const RULES: [(&str, &str); 70] = [
+pub const RULES: [(&str, &str); 79] = [
     ("ack-before-seal", "The sender is acknowledged before the outcome is sealed"),
     ("again-in-key", "The sequence of repetitions is also a key field"),
     ("allow-unused", "An allowance for a field that is not in the key"),
     ("bucket-in-key", "A key field named like a rounded time"),
+    ("buffers-too-small", "Buffers that hold too few of the largest requests"),
+    ("caller-with-verify", "Callers of a rule that takes no credential"),
     ("constant-key", "A route whose requests all have the same key"),
     ("duplicate", "Something stands twice"),
     ("duplicate-key", "A name stands twice in one mapping"),
@@ -28,10 +30,13 @@ pub const RULES: [(&str, &str); 70] = [
     ("long-retention", "A retention longer than is usual"),
     ("long-tolerance", "A signed time may be too old"),
     ("mask-pointer", "A mask that is not a JSON pointer"),
+    ("no-caller", "A rule that nobody may call"),
     ("no-credential", "An identity without a credential"),
     ("no-hash", "A credential without its hash"),
     ("no-id", "An identity without a name"),
     ("no-key", "A scope without key fields"),
+    ("no-planner", "An executor that serves no planner"),
+    ("no-principal", "Users of one tenant who share answers"),
     ("no-roles", "An identity without a role"),
     ("no-secret", "A webhook without a secret"),
     ("no-sequence", "A repetition without its sequence"),
@@ -43,6 +48,10 @@ pub const RULES: [(&str, &str); 70] = [
     ("order-without-source", "Requests of a whole route wait for each other"),
     ("overlapping-routes", "Two routes fit the same requests"),
     ("path-name", "A name that the path does not bind"),
+    ("planners-without-executor", "Planners served by an identity that is no executor"),
+    ("principal-not-compared", "A user who is named and not compared"),
+    ("principal-unstable", "A user named by what changes between retries"),
+    ("principal-unverified", "A user named by a token that is not verified here"),
     ("random-in-key", "A key field named like a value made for each try"),
     ("read-route", "A route on a method that only reads"),
     ("release-under-hold", "A failure frees a key that a lapse would hold"),

@@ -2,10 +2,11 @@
 //! Never opens or binds anything: these are plain values.
 //! Called by `Policy::load`; read by the command line and the HTTP server.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::network::Network;
 use super::read::{Fields, Reader};
 use super::yaml::Node;
 
@@ -18,6 +19,8 @@ pub struct Server {
     pub admin_listen: Option<SocketAddr>,
     /// The directory of the embedded store and of the credentials.
     pub data: PathBuf,
+    /// Proxies in front of it: what their requests say of the client is believed.
+    pub trusted_proxies: Vec<Network>,
     /// What a client may ask of it.
     pub limits: Limits,
     /// Which threads serve its connections.
@@ -28,6 +31,14 @@ pub struct Server {
     pub log: Log,
     /// Its certificate, where it speaks TLS.
     pub tls: Option<Tls>,
+}
+
+impl Server {
+    /// Whether an address is that of a proxy whose word about its clients is taken.
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.trusted_proxies.iter().any(|network| network.contains(address))
+    }
 }
 
 /// Bounds on what clients may ask.
@@ -133,7 +144,8 @@ const LIMITS: [&str; 12] = [
 
 /// Reads the section. `None` only beside at least one error.
 pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
-    let known = ["listen", "admin_listen", "data", "limits", "threads", "shutdown_grace", "log", "tls"];
+    let known =
+        ["listen", "admin_listen", "data", "trusted_proxies", "limits", "threads", "shutdown_grace", "log", "tls"];
     let fields = reader.fields(node, "`server`", &known)?;
     let listen = fields.get("listen").and_then(|node| address(reader, node, "`listen`"));
     // `Some(None)` is a server without one; `None` one whose address was wrong.
@@ -142,6 +154,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
         None => Some(None),
     };
     let data = fields.get("data").and_then(|node| reader.text(node, "`data`"));
+    let trusted_proxies = fields.get("trusted_proxies").and_then(|node| networks(reader, node));
     let limits = fields.get("limits").and_then(|node| limits(reader, node));
     let words = [("bound", Threads::Bound), ("shared", Threads::Shared)];
     let threads = fields.get("threads").and_then(|node| reader.word(node, "`threads`", &words));
@@ -156,6 +169,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
         listen: listen?,
         admin_listen: admin_listen?,
         data: PathBuf::from(data?),
+        trusted_proxies: trusted_proxies?,
         limits: limits?,
         threads: threads?,
         shutdown_grace: grace?,
@@ -167,6 +181,15 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
 fn address(reader: &mut Reader, node: &Node, what: &str) -> Option<SocketAddr> {
     let parsed = reader.text(node, what)?.parse().map_err(|_| "not an address and a port".to_owned());
     reader.accept(node, what, parsed, "write an IP address and a port: 127.0.0.1:7411 or [::1]:7411")
+}
+
+fn networks(reader: &mut Reader, node: &Node) -> Option<Vec<Network>> {
+    let texts = reader.texts(node, "`trusted_proxies`")?;
+    let parsed = texts.iter().map(|text| {
+        Network::parse(text).ok_or_else(|| format!("`{text}` is neither an address nor a network of addresses"))
+    });
+    let parsed = parsed.collect::<Result<_, _>>();
+    reader.accept(node, "`trusted_proxies`", parsed, "write addresses or networks: [10.0.0.0/8, 192.168.1.7]")
 }
 
 fn limits(reader: &mut Reader, node: &Node) -> Option<Limits> {
@@ -208,7 +231,7 @@ fn buffered(reader: &mut Reader, fields: &Fields<'_>, request_bytes_max: Option<
         let message =
             format!("`buffered_bytes_max` is {bytes} bytes, less than {BUFFERED_REQUESTS_MIN} of the largest requests");
         let fix = format!("write at least {least}, or lower `request_bytes_max`");
-        reader.error(fields.mark_of("buffered_bytes_max"), "limits", message, fix);
+        reader.error(fields.mark_of("buffered_bytes_max"), "buffers-too-small", message, fix);
         return None;
     }
     Some(bytes)

@@ -42,6 +42,9 @@ pub struct PutRoute {
     pub route: Route,
     /// Up to which position of the lane that is left somebody has looked for events of this warehouse, and found none.
     pub seen_to: Option<u64>,
+    /// The route that this one is written over, and over no other, where it says the same sealed with another key: a change
+    /// that somebody made meanwhile stands, and its time stays.
+    pub over: Option<Arc<Route>>,
 }
 
 /// See [`crate::Command::Lane`].

@@ -270,6 +270,50 @@ fn same_body_asked_of_another_place_is_a_conflict() {
 }
 
 #[test]
+fn same_request_of_another_user_is_a_conflict() {
+    let target = target();
+    let ask = |user: Option<&str>| {
+        let asked = body("{}").map(|body| body.asked_of("POST", "/a"));
+        match user {
+            Some(user) => asked.map(|body| body.asked_by(user)),
+            None => asked,
+        }
+    };
+    let by = |user: Option<&str>| claim_with(&target, |claim| claim.body = ask(user));
+    let mut world = World::new();
+    world.done(&by(Some("alice")), "1");
+    assert_eq!(world.say(&by(Some("alice"))), "duplicate");
+    for other in [Some("bob"), Some("Alice"), Some(""), None] {
+        assert_eq!(world.say(&by(other)), "conflict", "{other:?}");
+    }
+}
+
+/// The gateway's fence of signed bytes rests on it: its lease is over at once.
+#[test]
+fn content_is_compared_past_a_lease_and_its_holder_can_still_give_it_back() {
+    let target = target_in(scope(OnLapse::Recover), "1");
+    let asked = |text: &str| {
+        claim_with(&target, |claim| {
+            claim.body = body(text);
+            claim.lease_ms = 1;
+        })
+    };
+    let mut world = World::new();
+    let first = world.granted(&asked("1")).token;
+    world.pass(5);
+    assert_eq!(world.say(&asked("2")), "conflict");
+    give_back(&mut world, &target, first);
+    let second = world.granted(&asked("2")).token;
+    world.pass(5);
+    assert_eq!(world.say(&asked("1")), "conflict");
+    let third = world.granted(&asked("2")).token;
+    assert!(third > second);
+    world.pass(5);
+    world.run(&seal(&target, third, "1"));
+    assert_eq!((world.say(&asked("2")), world.say(&asked("1"))), ("duplicate", "conflict"));
+}
+
+#[test]
 fn a_released_key_may_be_used_for_something_else() {
     let target = target_in(scope(OnLapse::Recover), "1");
     let mut world = World::new();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fencepost_kernel::{
     Command, Reply, RowKey,
-    command::{Act, Members},
+    command::{Act, Members, PutRoute},
     fence::Record,
     lane::{AfterDead, Append, Owner, Place, Route, Transport},
 };
@@ -20,6 +20,25 @@ fn the_same_route_again_is_a_replay() {
     let mut floor = Floor::new();
     floor.world.pass(1_000);
     assert_eq!(said(&floor.put(route(HOME, webhook("https://one.example")))), "routed again");
+}
+
+#[test]
+fn a_route_sealed_anew_is_written_over_the_one_it_was_made_of_and_keeps_its_time() {
+    let mut floor = Floor::holding(1);
+    let one = floor.route();
+    let reseal = |floor: &mut Floor, over: &Arc<Route>| {
+        let route = route(HOME, webhook("https://one.example/#sealed"));
+        let put = PutRoute { route, seen_to: None, over: Some(over.clone()) };
+        said(&floor.world.run(&Command::PutRoute(Box::new(put))))
+    };
+    floor.world.pass(1_000);
+    assert_eq!(reseal(&mut floor, &one), "routed");
+    let anew = floor.route();
+    assert_eq!((anew.at, &anew.transport), (one.at, &webhook("https://one.example/#sealed")));
+    // Somebody put another one meanwhile: it stands.
+    floor.put(route(HOME, webhook("https://two.example")));
+    assert_eq!(reseal(&mut floor, &anew), "routed again");
+    assert_eq!(floor.route().transport, webhook("https://two.example"));
 }
 
 #[test]
@@ -63,7 +82,7 @@ fn a_dead_letter_does_not_keep_a_lane_from_being_drained_but_one_that_blocks_doe
 fn an_event_that_is_published_meanwhile_undoes_a_change_of_transport() {
     let mut floor = Floor::holding(1);
     floor.ack();
-    let put = fencepost_kernel::command::PutRoute { route: route(HOME, kafka()), seen_to: None };
+    let put = PutRoute { route: route(HOME, kafka()), seen_to: None, over: None };
     let decision = floor.world.decide(&Command::PutRoute(Box::new(put)));
     floor.publish("late");
     assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);

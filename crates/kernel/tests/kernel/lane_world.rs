@@ -117,7 +117,7 @@ impl Floor {
     }
 
     pub fn put_seen(&mut self, route: Route, seen_to: Option<u64>) -> Reply {
-        self.world.run(&Command::PutRoute(Box::new(PutRoute { route, seen_to })))
+        self.world.run(&Command::PutRoute(Box::new(PutRoute { route, seen_to, over: None })))
     }
 
     pub fn publication(&self, warehouse: &str, id: &str, text: &str, cancels: Option<&str>) -> Command {
@@ -215,6 +215,14 @@ impl Floor {
         match self.world.record(RowKey::lane(self.at)) {
             Some(Record::Lane(lane)) => Lane::clone(lane),
             other => panic!("a lane's row holds {other:?}"),
+        }
+    }
+
+    /// The route of `HOME`.
+    pub fn route(&self) -> Arc<Route> {
+        match self.world.record(RowKey::route(&planner(), HOME)) {
+            Some(Record::Route(route)) => route.clone(),
+            other => panic!("a route's row holds {other:?}"),
         }
     }
 

@@ -42,6 +42,7 @@ use crate::{
     weight::weight,
 };
 use fault::Fault;
+pub use open::FILES;
 use recent::Recent;
 use runway::Runway;
 use staged::Staged;

@@ -23,7 +23,7 @@ use super::{
     runway::Runway,
     tuning,
 };
-use crate::{Error, hot::Hot};
+use crate::{Error, hot::Hot, private};
 
 /// The layout of keyspaces and addresses; rows carry the version of their own bytes.
 const LAYOUT: u32 = 1;
@@ -36,9 +36,12 @@ const LOCK: &str = "lock";
 const DATA: &str = "db";
 /// Is there while a store is being made, and nothing in that one counts.
 const UNFINISHED: &str = "db.new";
+/// All that a store keeps in its directory.
+pub const FILES: [&str; 3] = [LOCK, DATA, UNFINISHED];
 
 pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
-    fs::create_dir_all(dir).map_err(|error| unusable(dir, &error))?;
+    private::create_dir(dir).map_err(|error| unusable(dir, &error))?;
+    private::tighten(dir, &FILES).map_err(|error| unusable(dir, &error))?;
     let lock = lock(dir)?;
     let path = dir.join(DATA);
     // The name alone counts: a link whose target is not mounted yet is a store that is not there, not a new one.
@@ -108,12 +111,11 @@ fn existing(path: &Path, options: &Options, time_floor: &Arc<AtomicU64>) -> Resu
 }
 
 fn lock(dir: &Path) -> Result<File, Error> {
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(dir.join(LOCK))
-        .map_err(|error| unusable(dir, &error))?;
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(dir.join(LOCK)).map_err(|error| unusable(dir, &error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::NotApplied(format!(
@@ -134,7 +136,9 @@ fn create(dir: &Path, path: &Path, options: &Options, time_floor: &Arc<AtomicU64
         absent(fs::remove_dir_all(&unfinished).or_else(|_| fs::remove_file(&unfinished)))?;
         File::create(&unfinished)?.sync_all()?;
         synced(dir)?;
-        absent(fs::remove_dir_all(path))
+        absent(fs::remove_dir_all(path))?;
+        // The files in it get the modes that the process's umask gives; nobody else comes as far.
+        private::create_dir(path)
     };
     begin().map_err(|error| unusable(dir, &error))?;
     let db = guarded(path, || tuning::database(path, options, time_floor).open())?;

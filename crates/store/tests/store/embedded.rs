@@ -236,3 +236,26 @@ fn a_claim_with_a_large_body_is_recalled_as_a_small_one_is() {
         assert_eq!(recalled.record, claim, "{size}");
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_store_is_its_owners_only_and_one_that_others_could_enter_is_closed() {
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let dir = tempfile::tempdir().unwrap();
+    let (data, db) = (dir.path().join("data"), dir.path().join("data").join("db"));
+    drop(Embedded::open(&data, Options::default()).unwrap());
+    assert_eq!((mode(&data), mode(&db), mode(&data.join("lock"))), (0o700, 0o700, 0o600));
+    // As an earlier release left it.
+    for path in [&data, &db] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    drop(Embedded::open(&data, Options::default()).unwrap());
+    let mut paths = vec![data];
+    while let Some(path) = paths.pop() {
+        assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
+        if path.is_dir() {
+            paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+}

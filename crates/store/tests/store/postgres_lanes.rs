@@ -132,7 +132,7 @@ fn put_route() -> Command {
         receiver_retain_ms: 1,
         at: Millis(0),
     };
-    Command::PutRoute(PutRoute { route, seen_to: None }.into())
+    Command::PutRoute(PutRoute { route, seen_to: None, over: None }.into())
 }
 
 fn publication(number: u64) -> Command {

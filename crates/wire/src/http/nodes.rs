@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::{extract::Request, response::Response};
 use fencepost::{
+    dispatch::Dispatch,
     policy::identity::Role,
     store::{Durability, Node},
 };
@@ -45,9 +46,27 @@ pub(super) async fn list(app: Arc<App>, request: Request) -> Response {
             .value("shared", promises.shared)
             .time("store_time", engine.now())
             .raw("items", &items);
+        let body = match &call.app.dispatch {
+            Ok(dispatch) => body.raw("keys", &keys(dispatch)),
+            Err(_) => body,
+        };
         Ok(Answer::ok(body.end()).response())
     })
     .await
+}
+
+// How stored transports are sealed, as this node knows it: fingerprints, never keys.
+fn keys(dispatch: &Dispatch) -> Vec<u8> {
+    let keys = dispatch.vault().fingerprints();
+    let resealed = dispatch.resealed();
+    let mut body = Object::new()
+        .text("first", keys.first().map_or("", String::as_str))
+        .value("others", keys.len().saturating_sub(1))
+        .value("resealed", resealed.is_some());
+    if let Some(found) = resealed {
+        body = body.value("unreadable", found.unreadable);
+    }
+    body.end()
 }
 
 fn shown(node: &Node, own: bool) -> Vec<u8> {

@@ -21,7 +21,7 @@ use tower_service::Service;
 use super::body::Body;
 use super::connection::{self, Caller, Phase};
 use super::limits::Limits;
-use super::peer::{Peer, Serves};
+use super::peer::{Peer, Secured, Serves};
 use super::seats::{Reserve, Seat, Seats};
 use super::sniff::First;
 use super::tls::{Shaken, Tls};
@@ -53,7 +53,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let door = Door {
-        seats: Seats::new(limits.connections_max, limits.connections_per_client_max),
+        seats: Seats::new(limits.connections_max, limits.connections_per_client_max, limits.proxies.clone()),
         reserve: Reserve::new(limits.reserve_max),
         reserve_limits: Arc::new(reserve_limits(&limits)),
         limits: Arc::new(limits),
@@ -126,7 +126,12 @@ impl Door {
         let _ = stream.set_nodelay(true);
         let seat = self.seats.take(addr.ip());
         let caller = Caller {
-            peer: Peer { addr, thumbprint: None, serves: if seat.is_some() { Serves::All } else { Serves::Probes } },
+            peer: Peer {
+                addr,
+                secured: None,
+                thumbprint: None,
+                serves: if seat.is_some() { Serves::All } else { Serves::Probes },
+            },
             service: service.clone(),
             limits: if seat.is_some() { self.limits.clone() } else { self.reserve_limits.clone() },
             phases: phases.clone(),
@@ -197,6 +202,7 @@ where
             };
             if let Ok(Ok(Shaken { stream, thumbprint, protocol })) = shaken {
                 caller.peer.thumbprint = thumbprint;
+                caller.peer.secured = Some(Secured);
                 connection::run(stream, First::nothing(protocol), caller).await;
             }
         }

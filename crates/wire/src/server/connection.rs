@@ -187,6 +187,9 @@ where
     }
     after.is_last = request.version() == Version::HTTP_10 || peer.serves == Serves::Probes;
     request.extensions_mut().insert(PeerAddr(peer.addr));
+    if let Some(secured) = peer.secured {
+        request.extensions_mut().insert(secured);
+    }
     if let Some(thumbprint) = &peer.thumbprint {
         request.extensions_mut().insert(thumbprint.clone());
     }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use fencepost::policy::network::Network;
 use http::{Method, Uri};
 
 use super::budget::Budget;
@@ -18,6 +19,8 @@ pub struct Limits {
     pub connections_max: usize,
     /// Of these, how many one client address may hold (one /64 of IPv6).
     pub connections_per_client_max: usize,
+    /// Proxies, whose connections are those of many clients: only `connections_max` bounds them.
+    pub proxies: Vec<Network>,
     /// Connections past those bounds that are answered at once, 503 or a probe; one more ends the oldest.
     pub reserve_max: usize,
     /// How long a connection past those bounds may take for its request, and for reading the answer.
@@ -68,6 +71,7 @@ impl Default for Limits {
         Limits {
             connections_max: 4_096,
             connections_per_client_max: 4_096,
+            proxies: Vec::new(),
             reserve_max: 64,
             reserve_ms_max: 1_000,
             streams_max: 128,

@@ -28,5 +28,5 @@ pub use accept::{Drained, serve};
 pub use body::{Body, BodyError};
 pub use budget::{Budget, Charge, NoRoom, Standing, Unbuffered};
 pub use limits::Limits;
-pub use peer::{PeerAddr, PeerThumbprint};
+pub use peer::{PeerAddr, PeerThumbprint, Secured, client_network};
 pub use tls::{ClientAuth, Error as TlsError, Tls};

@@ -3,17 +3,22 @@
 //! Never waits, and never keeps an address that has no connection. Used by the accept loop.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fencepost::policy::network::Network;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
+
+use super::peer::client_network;
 
 /// Every connection that is served in full.
 pub(super) struct Seats {
     free: Arc<Semaphore>,
     total: u32,
     per_client_max: usize,
+    /// Addresses that many clients share, which count together only.
+    proxies: Vec<Network>,
     taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
@@ -25,18 +30,18 @@ pub(super) struct Seat {
 }
 
 impl Seats {
-    pub(super) fn new(total: usize, per_client_max: usize) -> Self {
+    pub(super) fn new(total: usize, per_client_max: usize, proxies: Vec<Network>) -> Self {
         let total = u32::try_from(total).unwrap_or(u32::MAX);
-        Self { free: Arc::new(Semaphore::new(total as usize)), total, per_client_max, taken: Arc::default() }
+        Self { free: Arc::new(Semaphore::new(total as usize)), total, per_client_max, proxies, taken: Arc::default() }
     }
 
     /// A seat for a connection from `addr`, unless there is none, or its client has as many as one may.
     pub(super) fn take(&self, addr: IpAddr) -> Option<Seat> {
-        let client = client(addr);
+        let client = client_network(addr);
         let permit = self.free.clone().try_acquire_owned().ok()?;
         let mut taken = lock(&self.taken);
         let count = taken.entry(client).or_default();
-        if *count >= self.per_client_max {
+        if *count >= self.per_client_max && !self.proxies.iter().any(|proxies| proxies.contains(addr.to_canonical())) {
             return None;
         }
         *count += 1;
@@ -62,14 +67,6 @@ impl Drop for Seat {
                 taken.remove(&self.client);
             }
         }
-    }
-}
-
-/// Whoever has an IPv6 address has a whole /64 of them.
-fn client(addr: IpAddr) -> IpAddr {
-    match addr.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
-        v4 => v4,
     }
 }
 
@@ -107,7 +104,7 @@ mod tests {
 
     #[test]
     fn one_client_gets_its_share_and_a_freed_seat_can_be_taken_again() {
-        let seats = Seats::new(4, 2);
+        let seats = Seats::new(4, 2, Vec::new());
         let [a, b] = ["10.0.0.1", "::ffff:10.0.0.2"].map(|addr| addr.parse().unwrap());
         let (first, _second) = (seats.take(a).unwrap(), seats.take(a).unwrap());
         assert!(seats.take(a).is_none());
@@ -123,9 +120,17 @@ mod tests {
 
     #[test]
     fn addresses_of_one_ipv6_network_are_one_client() {
-        let seats = Seats::new(4, 1);
+        let seats = Seats::new(4, 1, Vec::new());
         let _first = seats.take("2001:db8:1:2:3::1".parse().unwrap()).unwrap();
         assert!(seats.take("2001:db8:1:2:ffff::9".parse().unwrap()).is_none());
         assert!(seats.take("2001:db8:1:3::1".parse().unwrap()).is_some());
+    }
+
+    #[test]
+    fn connections_of_a_proxy_count_only_among_all() {
+        let seats = Seats::new(4, 1, vec![Network::parse("10.0.0.0/8").unwrap()]);
+        let held: Vec<_> = (0..4).map_while(|_| seats.take("10.1.2.3".parse().unwrap())).collect();
+        assert_eq!(held.len(), 4);
+        assert!(seats.take("10.1.2.3".parse().unwrap()).is_none());
     }
 }

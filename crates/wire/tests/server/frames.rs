@@ -6,21 +6,9 @@ use fencepost_wire::server::Limits;
 use tokio::io::AsyncReadExt;
 
 use super::bytes_on_the_wire::{Client, Front, soon};
+use super::http2_bytes::*;
 
 const TINY_MS: u64 = 40;
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RESET: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
-
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-
 /// Only the bound under test is small.
 fn patient() -> Limits {
     let ms = 60_000;
@@ -32,30 +20,6 @@ fn patient() -> Limits {
         ping_every_ms: ms,
         ..Limits::default()
     }
-}
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// Header fields without compression: literals, some with a name from the static table.
-fn fields(method: u8, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
-    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    let mut out = [&[method, 0x86, 0x04][..], &text(path), &[0x01], &text("a")].concat();
-    for (name, value) in more {
-        out.push(0);
-        out.extend(text(name));
-        out.extend(text(value));
-    }
-    out
-}
-
-const GET: u8 = 0x82;
-const POST: u8 = 0x83;
-
-fn ask(stream: u32, path: &str) -> Vec<u8> {
-    frame(HEADERS, END_STREAM | END_HEADERS, stream, &fields(GET, path, &[]))
 }
 
 async fn hello(front: &Front, settings: &[u8]) -> Client {

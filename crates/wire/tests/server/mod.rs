@@ -8,6 +8,7 @@ mod files;
 mod frames;
 mod hostile;
 mod http2;
+mod http2_bytes;
 mod keep_alive;
 mod malformed;
 mod plain;

@@ -203,6 +203,31 @@ async fn nets_addresses_and_hosts_can_be_allowed() {
     assert_eq!(receiver.heard().len(), 2);
 }
 
+#[tokio::test]
+async fn an_allowance_may_be_limited_to_a_scheme_and_a_port() {
+    let receiver = Receiver::start(OK, Then::Listen).await;
+    let (port, other) = (receiver.port, Receiver::start(OK, Then::Listen).await);
+    for (rule, refused) in [
+        (format!("127.0.0.1:{port}"), format!("http://127.0.0.1:{}/", other.port)),
+        (format!("http://127.0.0.1:{port}"), format!("https://127.0.0.1:{port}/")),
+        (format!("localhost:{port}"), format!("http://localhost:{}/", other.port)),
+        (format!("http://localhost:{port}"), format!("https://localhost:{port}/")),
+        (format!("127.0.0.0/8:{port}"), format!("http://127.0.0.1:{}/", other.port)),
+    ] {
+        let host = if rule.contains("localhost") { "localhost" } else { "127.0.0.1" };
+        let (url, egress) = (format!("http://{host}:{port}/"), allowing(&[&rule]));
+        let (heard, sink) = (receiver.heard().len(), sink_over(egress.clone(), &Settings::default()));
+        assert_eq!(egress.check_url(&url).await, Ok(()), "{rule}");
+        assert_eq!(attempt(&sink, &url).await, Ok(()), "{rule}");
+        assert_eq!(receiver.heard().len(), heard + 1);
+        // Judged when it is registered, and again before every connection.
+        assert!(egress.check_url(&refused).await.unwrap_err().contains("not allowed here"), "{rule} {refused}");
+        let (_, note, _) = later(attempt(&sink, &refused).await);
+        assert!(note.contains("not allowed here"), "{rule} {refused}: {note}");
+    }
+    assert_eq!(other.connections(), 0);
+}
+
 #[test]
 fn what_cannot_be_a_rule_is_refused() {
     for wrong in [
@@ -214,7 +239,9 @@ fn what_cannot_be_a_rule_is_refused() {
         "1234",
         "*.example.com",
         "a b",
-        "http://x",
+        "ftp://x",
+        "http://x/y",
+        "x:0",
         "x/8",
         "10.0.0.0/-1",
     ] {

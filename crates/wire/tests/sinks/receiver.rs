@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fencepost::clock::Clock;
 use fencepost::dispatch::{Delivery, Sink, Vault};
 use fencepost_kernel::command::Failure;
-use fencepost_kernel::lane::{AfterDead, Entry, Route, Transport, Webhook};
+use fencepost_kernel::lane::{AfterDead, Entry, Route, Transport};
 use fencepost_kernel::{Millis, Tenant};
 use fencepost_wire::sinks::webhook::{Egress, Settings, WebhookSink};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -182,12 +182,13 @@ pub fn event(url: &str) -> Delivery {
 }
 
 pub fn event_with(url: &str, secrets: &[&str]) -> Delivery {
-    let secrets = secrets.iter().map(|secret| vault().seal(secret.as_bytes())).collect();
+    let planner = Tenant::new("fgai-wms");
+    let webhook = vault().seal_webhook(&planner, "WH-1", url, secrets, None).unwrap();
     let route = Route {
-        planner: Tenant::new("fgai-wms"),
+        planner,
         warehouse: "WH-1".into(),
         executor: "dev-wes".into(),
-        transport: Transport::Webhook(Webhook { url: url.into(), secrets, standard: false }),
+        transport: Transport::Webhook(webhook),
         after_dead: AfterDead::Continue,
         receiver_retain_ms: 1,
         at: Millis(1),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use fencepost::dispatch::{Delivery, Sink, Vault};
 use fencepost_kernel::command::Failure;
-use fencepost_kernel::lane::Transport;
+use fencepost_kernel::lane::{Route, Transport};
 use fencepost_kernel::{LaneId, Tenant};
 use fencepost_wire::sinks::webhook::signature::{
     Marks, Refused, Secret, Window, lane_text, standard, verify_fencepost, verify_fgai, verify_standard,
@@ -205,6 +205,41 @@ fn a_secret_is_text_or_base64_and_never_shown() {
         let made = fencepost_wire::sinks::webhook::signature::fgai(&Secret::new(&key).unwrap(), b"body");
         assert_eq!(made, format!("sha256={}", hex(&by_ring(&key, b"body"))), "{len}");
     }
+}
+
+#[tokio::test]
+async fn a_sealed_webhook_copied_into_another_row_sends_nothing() {
+    let receiver = Receiver::start(OK, Then::Listen).await;
+    let sink = sink(&Settings::default());
+    let own = event_with(&receiver.url(), &["s3cret"]);
+    let moved: [fn(&mut Route); 3] = [
+        |route| route.warehouse = "WH-2".to_owned(),
+        |route| route.planner = Tenant::new("other-wms"),
+        |route| {
+            let Transport::Webhook(webhook) = &mut route.transport else { panic!("{route:?}") };
+            webhook.url = webhook.url.replace("127.0.0.1", "localhost");
+        },
+    ];
+    for change in moved {
+        let mut route = Route::clone(&own.route);
+        change(&mut route);
+        let copied = Delivery { route: route.into(), ..own.clone() };
+        let Err(Failure::Away(answer)) = sink.deliver(copied).await else { panic!("it was sent") };
+        assert!(answer.note.contains("another transport's"), "{}", answer.note);
+    }
+    assert_eq!(receiver.connections(), 0);
+    sink.deliver(own).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_repeats_the_url_is_kept_without_it() {
+    let body = "no /hooks/T00012345?k=abcdefgh today!";
+    let answer = format!("HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let receiver = Receiver::start(answer, Then::Listen).await;
+    let url = receiver.url().replace("/hooks?tenant=a%20b", "/hooks/T00012345?k=abcdefgh");
+    let (status, note, _) = later(sink(&Settings::default()).deliver(event_with(&url, &["s3cret"])).await);
+    assert_eq!(status, Some(404));
+    assert!(!note.contains("T00012345") && !note.contains("abcdefgh") && note.contains("***"), "{note}");
 }
 
 #[tokio::test]

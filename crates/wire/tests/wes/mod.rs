@@ -6,5 +6,6 @@ mod lanes;
 mod letters;
 mod poll;
 mod publish;
+mod serving;
 mod transport;
 mod world;

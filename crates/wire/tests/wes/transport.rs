@@ -2,7 +2,14 @@
 
 use std::time::Duration;
 
-use fencepost::policy::{Policy, identity::dev_holders};
+use fencepost::{
+    dispatch::Resealed,
+    policy::{Policy, identity::dev_holders},
+};
+use fencepost_kernel::{
+    Tenant,
+    lane::{Route, Transport},
+};
 use serde_json::{Value, json};
 
 use super::world::{ADMIN, EXECUTOR, NARROW, PLANNER, PLANNER_ID, VIEWER, World, event};
@@ -10,7 +17,7 @@ use super::world::{ADMIN, EXECUTOR, NARROW, PLANNER, PLANNER_ID, VIEWER, World, 
 const WH: &str = "/warehouses/WH-1/transport";
 
 fn hook(url: &str) -> Value {
-    json!({"executor_id": "dev-wes", "webhook": {"url": url, "secret": "hush"}})
+    json!({"executor_id": "dev-wes", "webhook": {"url": url, "secret": "hush-hush-hush-hush"}})
 }
 
 #[tokio::test]
@@ -25,20 +32,97 @@ async fn a_transport_is_shown_without_its_secrets_and_said_twice_it_is_a_replay(
     assert_eq!((&again.json["replay"], again.header("idempotency-replayed")), (&json!(true), Some("true")));
 
     let mut rotated = hook(url);
-    rotated["webhook"] = json!({"url": url, "secrets": ["newer", "hush"], "standard_webhooks": true});
+    rotated["webhook"] =
+        json!({"url": url, "secrets": ["newer-newer-newer", "hush-hush-hush-hush"], "standard_webhooks": true});
     assert_eq!(world.put(WH, PLANNER, &rotated).await.is(200).json["replay"], false);
     assert_eq!(world.put(WH, PLANNER, &rotated).await.is(200).json["replay"], true);
     for (path, token) in [(WH.to_owned(), PLANNER), (format!("{WH}?planner_id={PLANNER_ID}"), VIEWER)] {
         let shown = world.get(&path, token).await.is(200);
-        assert_eq!(shown.json["webhook"], json!({"url": url, "secrets": 2, "standard_webhooks": true}));
+        assert_eq!(
+            shown.json["webhook"],
+            json!({"url": "http://127.0.0.1:9/***", "secrets": 2, "standard_webhooks": true})
+        );
         assert_eq!(
             (&shown.json["after_dead_letter"], &shown.json["receiver_retention"]),
             (&json!("continue"), &json!("7d"))
         );
-        assert!(!String::from_utf8_lossy(&shown.text).contains("hush"));
+        assert!(!String::from_utf8_lossy(&shown.text).contains("hush-hush-hush-hush"));
     }
     let route = world.dispatch.route(&fencepost_kernel::Tenant::new(PLANNER_ID), "WH-1").await.unwrap().unwrap();
-    assert!(!format!("{route:?}").contains("hush"), "a secret is stored as it is");
+    assert!(!format!("{route:?}").contains("hush-hush-hush-hush"), "a secret is stored as it is");
+}
+
+#[tokio::test]
+async fn of_a_url_only_scheme_host_and_port_are_stored_or_shown() {
+    let world = World::new().await;
+    let url = "http://127.0.0.1:9/services/T000/token-in-the-path?key=token-in-the-query";
+    assert_eq!(world.put(WH, PLANNER, &hook(url)).await.is(200).json["replay"], false);
+    assert_eq!(world.put(WH, PLANNER, &hook(url)).await.is(200).json["replay"], true);
+    let other = world.put(WH, PLANNER, &hook(&url.replace("T000", "T001"))).await.is(200);
+    assert_eq!(other.json["replay"], false);
+    let shown = world.get(WH, PLANNER).await.is(200);
+    assert_eq!(shown.json["webhook"]["url"], "http://127.0.0.1:9/***");
+    let route = world.dispatch.route(&Tenant::new(PLANNER_ID), "WH-1").await.unwrap().unwrap();
+    world.publish(&event("cid-1", "WH-1")).await.is(202);
+    let lane = world.get("/dispatch/lanes/fgai-wms:WH-1", PLANNER).await.is(200);
+    for text in [format!("{route:?}"), shown.json.to_string(), other.json.to_string(), lane.json.to_string()] {
+        assert!(!text.contains("token") && !text.contains("services"), "{text}");
+    }
+    // What is shown is no url: put back, it would be another.
+    world.put(WH, PLANNER, &hook("http://127.0.0.1:9/***")).await.refused(400, "malformed-request");
+    // A name and a password before the host are refused, so none can be stored.
+    world.put(WH, PLANNER, &hook("http://me:token@127.0.0.1:9/")).await.refused(422, "address-refused");
+}
+
+#[tokio::test]
+async fn a_row_of_the_release_before_is_masked_compares_equal_and_is_sealed_anew_without_a_change() {
+    let world = World::new().await;
+    let (url, planner) = ("http://127.0.0.1:9/hooks/token", Tenant::new(PLANNER_ID));
+    world.put(WH, PLANNER, &hook(url)).await.is(200);
+    let mut route = Route::clone(&*world.dispatch.route(&planner, "WH-1").await.unwrap().unwrap());
+    let Transport::Webhook(webhook) = &mut route.transport else { panic!("{route:?}") };
+    webhook.url = url.to_owned();
+    world.dispatch.put_route(route.clone(), None).await.unwrap();
+    let before = world.get(WH, PLANNER).await.is(200).json;
+    assert_eq!(before["webhook"]["url"], "http://127.0.0.1:9/***");
+    assert_eq!(world.put(WH, PLANNER, &hook(url)).await.is(200).json["replay"], true);
+    assert!(format!("{:?}", world.dispatch.route(&planner, "WH-1").await.unwrap()).contains("/hooks/token"));
+
+    world.clock.pass(60_000);
+    assert_eq!(world.dispatch.reseal().await.unwrap().resealed, 1);
+    assert_eq!(world.dispatch.reseal().await.unwrap(), Resealed::default());
+    let sealed = world.dispatch.route(&planner, "WH-1").await.unwrap().unwrap();
+    assert!(!format!("{sealed:?}").contains("/hooks/token"));
+    assert_eq!(world.get(WH, PLANNER).await.is(200).json, before, "changed_at stays, too");
+    assert_eq!(world.put(WH, PLANNER, &hook(url)).await.is(200).json["replay"], true);
+}
+
+#[tokio::test]
+async fn a_secret_has_16_bytes_but_for_one_that_is_live_already() {
+    let world = World::new().await;
+    let url = "http://127.0.0.1:9/hook";
+    let with = |secrets: &[&str]| json!({"executor_id": "dev-wes", "webhook": {"url": url, "secrets": secrets}});
+    // Base64 stands for its bytes: these are 15 and 16 of them.
+    let (short, long) = ("whsec_AAAAAAAAAAAAAAAAAAAA", "whsec_AAAAAAAAAAAAAAAAAAAAAA==");
+    for refused in ["fifteen bytes..", short] {
+        let answer = world.put(WH, PLANNER, &with(&[refused])).await.refused(400, "malformed-request");
+        let detail = answer.json["detail"].as_str().unwrap();
+        assert!(detail.contains("at least 16 bytes, this one 15") && !detail.contains(refused), "{detail}");
+        world.put(WH, PLANNER, &with(&["sixteen bytes...", refused])).await.refused(400, "malformed-request");
+    }
+    for taken in ["sixteen bytes...", long] {
+        world.put(WH, PLANNER, &with(&[taken])).await.is(200);
+    }
+    // One that was stored before the bound goes on working, may be repeated, and is rotated out.
+    let planner = Tenant::new(PLANNER_ID);
+    let webhook = world.dispatch.vault().seal_webhook(&planner, "WH-1", url, &["hush"], None).unwrap();
+    let mut route = Route::clone(&*world.dispatch.route(&planner, "WH-1").await.unwrap().unwrap());
+    route.transport = Transport::Webhook(webhook);
+    world.dispatch.put_route(route, None).await.unwrap();
+    assert_eq!(world.put(WH, PLANNER, &with(&["hush"])).await.is(200).json["replay"], true);
+    world.put(WH, PLANNER, &with(&["sixteen bytes...", "hush"])).await.is(200);
+    world.put(WH, PLANNER, &with(&["sixteen bytes..."])).await.is(200);
+    world.put(WH, PLANNER, &with(&["hush"])).await.refused(400, "malformed-request");
 }
 
 #[tokio::test]
@@ -53,7 +137,7 @@ async fn what_is_no_transport_is_refused() {
     let url = "http://127.0.0.1:9/hook";
     for body in [
         json!({"executor_id": "dev-wes"}),
-        json!({"executor_id": "dev-wes", "poll": {}, "webhook": {"url": url, "secret": "hush"}}),
+        json!({"executor_id": "dev-wes", "poll": {}, "webhook": {"url": url, "secret": "hush-hush-hush-hush"}}),
         json!({"executor_id": "", "poll": {}}),
         with("retention", json!("7d")),
         with("poll", json!({"every": "5s"})),
@@ -64,16 +148,16 @@ async fn what_is_no_transport_is_refused() {
         with("drain", json!("yes")),
         with("drain", json!(301)),
         webhook(json!({"url": url})),
-        webhook(json!({"secret": "hush"})),
+        webhook(json!({"secret": "hush-hush-hush-hush"})),
         webhook(json!({"url": url, "secret": ""})),
         webhook(json!({"url": url, "secret": "whsec_?"})),
         webhook(json!({"url": url, "secret": "x".repeat(1_025)})),
-        webhook(json!({"url": url, "secret": "hush", "secrets": ["hush"]})),
+        webhook(json!({"url": url, "secret": "hush-hush-hush-hush", "secrets": ["hush-hush-hush-hush"]})),
         webhook(json!({"url": url, "secrets": []})),
         webhook(json!({"url": url, "secrets": ["a", "b", "c"]})),
         webhook(json!({"url": url, "secrets": ["a", ""]})),
-        webhook(json!({"url": url, "secret": "hush", "standard_webhooks": "yes"})),
-        webhook(json!({"url": url, "secret": "hush", "retries": 3})),
+        webhook(json!({"url": url, "secret": "hush-hush-hush-hush", "standard_webhooks": "yes"})),
+        webhook(json!({"url": url, "secret": "hush-hush-hush-hush", "retries": 3})),
     ] {
         let answer = world.put(WH, PLANNER, &body).await;
         assert_eq!((answer.status, &answer.json["code"]), (400, &json!("malformed-request")), "{body}");

@@ -151,6 +151,11 @@ impl World {
     }
 
     pub async fn with(holders: Vec<Holder>, policy: Policy) -> Self {
+        Self::over(Directory::of(holders), policy).await.0
+    }
+
+    /// With the application itself, whose directory may change.
+    pub async fn over(directory: Directory, policy: Policy) -> (Self, Arc<App>) {
         let clock = Arc::new(Hand(AtomicU64::new(1_780_000_000_000)));
         let (store, limits) = (Arc::new(Memory::default()), Limits::default());
         let fencepost = Fencepost::over(store, clock.clone(), policy, limits, Box::new(()), None);
@@ -175,7 +180,7 @@ impl World {
             fencepost,
             dispatch: Ok(dispatch.clone()),
             egress: Egress::new(&[], true).unwrap(),
-            directory: Directory::of(holders),
+            directory,
             origin: Origin::new(Config::default(), Millis(0)),
             metrics: Metrics::default(),
             log: Log::new(Level::Error, io::sink()),
@@ -185,7 +190,8 @@ impl World {
             budget: fencepost_wire::server::Budget::new(256 << 20),
             dev: true,
         };
-        Self { routes: Routes::new(Arc::new(app), Listener::Only), dispatch, clock, out }
+        let app = Arc::new(app);
+        (Self { routes: Routes::new(app.clone(), Listener::Only), dispatch, clock, out }, app)
     }
 
     pub async fn ask(&self, method: Method, path: &str, token: &str, body: impl Into<Body>) -> Answer {
@@ -225,7 +231,7 @@ impl World {
 
     /// Events of this warehouse are pushed.
     pub async fn pushed(&self, warehouse: &str) {
-        let body = json!({"executor_id": "dev-wes", "webhook": {"url": "http://127.0.0.1:9/hook", "secret": "hush"}});
+        let body = json!({"executor_id": "dev-wes", "webhook": {"url": "http://127.0.0.1:9/hook", "secret": "hush-hush-hush-hush"}});
         self.put(&format!("/warehouses/{warehouse}/transport"), PLANNER, &body).await.is(200);
     }
 

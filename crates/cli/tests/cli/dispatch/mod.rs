@@ -7,6 +7,7 @@ mod dead;
 pub mod delivery;
 mod executor;
 mod handover;
+mod keys;
 mod nodes;
 mod outages;
 mod planner;

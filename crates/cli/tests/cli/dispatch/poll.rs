@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use super::{
     super::{
         client::{Answer, Client},
-        server::{Dev, Serve, Server, dev},
+        server::{Dev, Serve, Server, dev, fencepost, text, until},
     },
     nodes::Town,
     planner::{Planner, event},
-    routes::credential,
+    routes::{credential, executor},
 };
 
 struct Executor(Client);
@@ -250,9 +250,9 @@ fn a_cursor_of_another_life_of_its_lane_is_unknown() {
 #[test]
 fn an_executor_of_several_planners_names_the_one_it_means_and_sees_nobody_elses_events() {
     let dir = tempfile::tempdir().unwrap();
-    let [wms_a, wms_b, wes_1, wes_2] =
-        [("wms-a", "planner"), ("wms-b", "planner"), ("wes-1", "executor"), ("wes-2", "executor")]
-            .map(|(id, role)| credential(dir.path(), id, role));
+    let [wms_a, wms_b] = ["wms-a", "wms-b"].map(|id| credential(dir.path(), id, "planner"));
+    let wes_1 = executor(dir.path(), "wes-1", &["wms-a", "wms-b"]);
+    let wes_2 = executor(dir.path(), "wes-2", &["wms-a"]);
     let server = Serve::plain(dir.path()).start();
     let (mut first, mut second) = (Executor(server.client(&wes_1)), Executor(server.client(&wes_2)));
     let poll = |executor: &str| json!({"executor_id": executor, "poll": {}});
@@ -266,8 +266,14 @@ fn an_executor_of_several_planners_names_the_one_it_means_and_sees_nobody_elses_
     planner_a.put("WH-2", poll("wes-2")).ok(200);
     planner_a.publish(of("wms-a", "e-000", "WH-1")).ok(202);
     planner_a.publish(of("wms-a", "e-001", "WH-2")).ok(202);
-    assert_eq!(first.page("").0, ids(0..1), "one planner: nothing need be named");
+    assert_eq!(second.page("").0, ids(1..2), "one planner: nothing need be named");
+    first.ask("").problem(400, "malformed-request");
     let mut planner_b = Planner(server.client(&wms_b));
+    // Not its executor: that one's polls are none of its business.
+    planner_b.put("WH-1", poll("wes-2")).problem(422, "unknown-executor");
+    planner_b.put("WH-1", poll("nobody")).problem(422, "unknown-executor");
+    planner_b.put("WH-1", poll("wms-b")).problem(422, "unknown-executor");
+    assert_eq!(second.page("").0, ids(1..2));
     planner_b.put("WH-1", poll("wes-1")).ok(200);
     planner_b.publish(of("wms-b", "e-002", "WH-1")).ok(202);
     first.ask("").problem(400, "malformed-request");
@@ -275,7 +281,8 @@ fn an_executor_of_several_planners_names_the_one_it_means_and_sees_nobody_elses_
     let (of_b, cursor_b) = first.page("planner_id=wms-b");
     assert_eq!((of_a, of_b), (ids(0..1), ids(2..3)));
     first.ask(&format!("planner_id=wms-a&since={cursor_b}")).problem(404, "unknown-cursor");
-    assert_eq!(first.page("planner_id=nobody").0, Vec::<String>::new());
+    first.ask("planner_id=nobody").problem(403, "forbidden");
+    second.ask("planner_id=wms-b").problem(403, "forbidden");
 
     // Another executor's cursor is nobody's here.
     let (own, foreign) = second.page("planner_id=wms-a");
@@ -286,6 +293,38 @@ fn an_executor_of_several_planners_names_the_one_it_means_and_sees_nobody_elses_
     assert_eq!(first.page("planner_id=wms-a").0, Vec::<String>::new());
     assert_eq!(second.page("planner_id=wms-a").0, ids(1..2));
     assert_eq!(first.page("planner_id=wms-b").0, ids(2..3));
+}
+
+#[test]
+fn a_planner_that_is_taken_from_an_executor_loses_nothing_and_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (wms, wes) = (credential(dir.path(), "wms", "planner"), executor(dir.path(), "wes", &["wms"]));
+    let server = Serve::plain(dir.path()).start();
+    let serves = |planners: &[&str]| {
+        let data = dir.path().to_str().unwrap();
+        let output = fencepost([&["credential", "planners", "wes"], planners, &["--data", data]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&fencepost(["credential", "list", "--data", data]).stdout)
+    };
+    let mut planner = Planner(server.client(&wms));
+    let mut poller = Executor(server.client(&wes));
+    planner.put("WH-1", json!({"executor_id": "wes", "poll": {}})).ok(200);
+    let publish = |planner: &mut Planner, id: &str| {
+        let mut event = event(id, "WH-1");
+        event["planner_id"] = json!("wms");
+        planner.publish(event.to_string()).ok(202);
+    };
+    publish(&mut planner, "e-000");
+    let (_, cursor) = poller.page("");
+    assert!(serves(&["other"]).contains("wes  executor  serves other"));
+    until("the list is in force", || (poller.ask("planner_id=wms").status == 403).then_some(()));
+    poller.ack(&cursor).problem(403, "forbidden");
+    publish(&mut planner, "e-001");
+    assert!(serves(&["other", "wms"]).contains("serves other,wms"));
+    until("the list is in force", || (poller.ask("planner_id=wms").status == 200).then_some(()));
+    assert_eq!(poller.page("planner_id=wms").0, ids(0..2));
+    poller.ack(&cursor).ok(200);
+    assert_eq!(poller.page("planner_id=wms").0, ids(1..2));
 }
 
 #[test]

@@ -95,22 +95,22 @@ fn while_secrets_rotate_the_old_and_the_new_one_count() {
     let mut planner = Planner::of(&server);
     let secrets =
         |list: &[&str]| json!({"executor_id": "dev-wes", "webhook": {"url": receiver.url(), "secrets": list}});
-    planner.put("WH-1", secrets(&["old one"])).ok(200);
-    receiver.knows(&["old one"]);
+    planner.put("WH-1", secrets(&["the old one of two"])).ok(200);
+    receiver.knows(&["the old one of two"]);
     planner.release("a", "WH-1");
-    assert!(signed::newest_is(&receiver.nth(1), "old one"));
+    assert!(signed::newest_is(&receiver.nth(1), "the old one of two"));
 
-    assert_eq!(planner.put("WH-1", secrets(&["new one", "old one"])).ok(200)["replay"], false);
-    assert_eq!(planner.put("WH-1", secrets(&["new one", "old one"])).ok(200)["replay"], true);
+    assert_eq!(planner.put("WH-1", secrets(&["the new one of two", "the old one of two"])).ok(200)["replay"], false);
+    assert_eq!(planner.put("WH-1", secrets(&["the new one of two", "the old one of two"])).ok(200)["replay"], true);
     // Who knows only the old one still believes what comes; and so does who knows only the new one.
     planner.release("b", "WH-1");
     let both = receiver.nth(2);
-    assert!(signed::newest_is(&both, "new one") && both.header("x-fgai-signature-previous").is_some());
-    receiver.knows(&["new one"]);
+    assert!(signed::newest_is(&both, "the new one of two") && both.header("x-fgai-signature-previous").is_some());
+    receiver.knows(&["the new one of two"]);
     planner.release("c", "WH-1");
     receiver.nth(3);
 
-    planner.put("WH-1", secrets(&["new one"])).ok(200);
+    planner.put("WH-1", secrets(&["the new one of two"])).ok(200);
     planner.release("d", "WH-1");
     assert_eq!(receiver.nth(4).header("x-fgai-signature-previous"), None);
     planner.put("WH-1", secrets(&["1", "2", "3"])).problem(400, "malformed-request");
@@ -132,8 +132,17 @@ fn standard_webhooks_headers_come_where_they_are_asked_for() {
 }
 
 pub fn credential(data: &Path, id: &str, role: &str) -> String {
-    let data = data.to_str().unwrap();
-    let output = fencepost(["credential", "create", id, "--role", role, "--data", data]);
+    created(data, &[id, "--role", role])
+}
+
+/// An executor that serves these planners.
+pub fn executor(data: &Path, id: &str, planners: &[&str]) -> String {
+    let planners: Vec<&str> = planners.iter().flat_map(|planner| ["--planner", planner]).collect();
+    created(data, &[&[id, "--role", "executor"], &*planners].concat())
+}
+
+fn created(data: &Path, args: &[&str]) -> String {
+    let output = fencepost([&["credential", "create"], args, &["--data", data.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout).trim().to_owned()
 }
@@ -143,6 +152,7 @@ fn private_addresses_are_refused_unless_the_configuration_lets_them_through() {
     let (dir, receiver) = (tempfile::tempdir().unwrap(), Receiver::start());
     let data = dir.path().join("data");
     let token = credential(&data, "wms", "planner");
+    executor(&data, "wes", &["wms"]);
     let server = Serve::plain(&data).start();
     let mut planner = Planner(server.client(&token));
     let to = |url: &str| json!({"executor_id": "wes", "webhook": {"url": url, "secret": SECRET}});
@@ -209,10 +219,11 @@ fn files(dir: &Path, found: &mut Vec<(String, Vec<u8>)>) {
 }
 
 #[test]
-fn a_secret_is_readable_nowhere_in_the_data_directory_nor_in_any_answer_or_log() {
+fn neither_secret_nor_url_is_readable_in_the_data_directory_nor_in_any_answer_or_log() {
     let (dir, receiver) = (tempfile::tempdir().unwrap(), Receiver::start());
     let data = dir.path().join("data");
     let token = credential(&data, "wms", "planner");
+    executor(&data, "dev-wes", &["wms"]);
     let config = dir.path().join("fencepost.yml");
     std::fs::write(&config, "dispatch: { egress_allow: [127.0.0.1] }\nserver: { log: { level: debug } }").unwrap();
     let log = dir.path().join("log");
@@ -235,6 +246,9 @@ fn a_secret_is_readable_nowhere_in_the_data_directory_nor_in_any_answer_or_log()
         found.iter().filter(|(_, bytes)| has(bytes)).map(|(name, _)| name.clone()).collect()
     };
     // What is not sealed can be found: so the search can find.
-    assert!(holders("/hooks/dispatch?of=us").iter().any(|name| name.contains("/data/")), "{:?}", holders("/hooks"));
+    let origin = receiver.url().replace("/hooks/dispatch?of=us", "");
+    assert!(holders(&origin).iter().any(|name| name.contains("/data/")), "{:?}", holders(&origin));
     assert_eq!(holders(SECRET), Vec::<String>::new());
+    assert_eq!(holders("/hooks/dispatch"), Vec::<String>::new());
+    assert_eq!(holders("of=us"), Vec::<String>::new());
 }

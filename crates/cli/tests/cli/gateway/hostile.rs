@@ -4,7 +4,7 @@ use super::{World, caller::post, replayed};
 
 #[path = "../../../../wire/tests/server/corpus/mod.rs"]
 #[allow(dead_code)]
-mod corpus;
+pub mod corpus;
 
 #[test]
 fn no_malformed_request_reaches_the_upstream_or_is_a_5xx() {

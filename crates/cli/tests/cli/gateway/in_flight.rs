@@ -4,7 +4,7 @@ use std::thread;
 
 use super::{
     World,
-    caller::{post, read},
+    caller::{ask, post, read},
     in_flight, replayed,
     upstream::{Say, said},
 };
@@ -115,4 +115,76 @@ fn past_the_bound_a_write_is_refused_and_its_key_is_free_again_while_replays_are
     assert_eq!((served.status, replayed(&served)), (201, false));
     assert!(world.upstream.last().attempt() > 1);
     assert_eq!(world.upstream.count(), 3);
+}
+
+#[test]
+fn one_tenant_or_one_rule_whose_upstream_hangs_leaves_places_to_the_others() {
+    let rule = |path: &str| {
+        format!(
+            "  - {{ match: \"POST {path}\", upstream: \"UPSTREAM\", scope: CHARGE, key: {{ id: \"header:Idempotency-Key\" }} }}\n"
+        )
+    };
+    let world = World::new(&format!(
+        "gateway: {{ in_flight_max: 9 }}\nscopes: {{ CHARGE: {{ key: [id], retain: 1h }} }}\nroutes:\n{}{}{}",
+        rule("/slow"),
+        rule("/slower"),
+        rule("/fast")
+    ));
+    let write = |token: &str, path: &str, key: &str| {
+        ask("POST", path).header(&format!("authorization: Bearer {token}")).key(key).json("{}")
+    };
+    world.upstream.script(|heard| {
+        let held = heard.target.starts_with("/slow");
+        if held { Say::Hold(Box::new(said(201, "", ""))) } else { said(201, "", "") }
+    });
+    let mut waiting = Vec::new();
+    let mut hang = |path: &str, count: usize| {
+        for _ in 0..count {
+            let key = format!("held-{}", waiting.len());
+            waiting.push(write("dev-partner", path, &key).begin(world.address()));
+            world.upstream.until(world.upstream.count().max(waiting.len()));
+            super::until("it is under way", || {
+                let heard = world.upstream.heard();
+                (heard.iter().filter(|heard| heard.target.starts_with("/slow")).count() == waiting.len()).then_some(())
+            });
+        }
+    };
+    let busy = |token: &str, path: &str, whose: &str| {
+        let problem = world.send(&write(token, path, "refused")).problem(503, "gateway-busy");
+        assert!(problem["detail"].as_str().unwrap().contains(whose), "{problem}");
+    };
+    hang("/slow", 5);
+    busy("dev-partner", "/slow", "this rule");
+    busy("dev-partner-2", "/slow", "this rule");
+    // Its clients still reach their other rules.
+    assert_eq!(world.send(&write("dev-partner", "/fast", "1")).status, 201);
+    hang("/slower", 1);
+    busy("dev-partner", "/fast", "this client");
+    assert_eq!(world.send(&write("dev-partner-2", "/fast", "2")).status, 201);
+    world.upstream.release();
+    for stream in &mut waiting {
+        assert_eq!(read(stream).unwrap().status, 201);
+    }
+}
+
+#[test]
+fn readers_without_a_credential_leave_places_to_those_who_have_one() {
+    let world = World::new(&format!("gateway: {{ in_flight_max: 10 }}\n{}", super::CHARGES));
+    world.upstream.script(|heard| {
+        let held = heard.header("fencepost-tenant").is_none();
+        if held { Say::Hold(Box::new(said(200, "", ""))) } else { said(200, "", "") }
+    });
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        waiting.push(ask("GET", "/charges").begin(world.address()));
+        world.upstream.until(waiting.len());
+    }
+    world.send(&ask("GET", "/charges")).problem(503, "gateway-busy");
+    let known = ask("GET", "/charges").header("authorization: Bearer dev-partner");
+    assert_eq!(world.send(&known).status, 200);
+    assert_eq!(world.send(&post("/charges").key("k").json("{}")).status, 200);
+    world.upstream.release();
+    for stream in &mut waiting {
+        assert_eq!(read(stream).unwrap().status, 200);
+    }
 }

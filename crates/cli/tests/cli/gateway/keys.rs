@@ -81,7 +81,7 @@ fn a_field_that_is_not_there_or_not_one_value_is_refused_and_nothing_leaves() {
     let good = "/shops/s/orders?region=n";
     for (asked, code) in [
         (order("/shops/s/orders", whole), "wrong-key-fields"),
-        (order("/shops/s/orders?Region=n", whole), "wrong-key-fields"),
+        (order("/shops/s/orders?Region=n", whole), "malformed-request"),
         (order(good, "{}"), "wrong-key-fields"),
         (order(good, r#"{"order":{"lines":[{}]}}"#), "wrong-key-fields"),
         (post(good).header("x-partner: p"), "wrong-key-fields"),
@@ -133,4 +133,94 @@ routes:
     let signed = format!("x-hub-signature-256: sha256={}", super::webhooks::hex_hmac("s", &[body.as_bytes()]));
     world.send(&hook.header(&signed)).ok(201);
     assert_eq!(world.upstream.count(), 2);
+}
+
+const REFUNDS: &str = r#"
+scopes:
+  REFUND: { key: [order], retain: 1h }
+routes:
+  - { match: "POST /refunds/{order}", upstream: "UPSTREAM", scope: REFUND, key: { order: "path:order" } }
+  - { match: "POST /paths/{*rest}", upstream: "UPSTREAM", scope: REFUND, key: { order: "request:path" } }
+  - { match: "POST /bodies", upstream: "UPSTREAM", scope: REFUND, key: { order: "body:/order/id" } }
+  - { match: "POST /headers", upstream: "UPSTREAM", scope: REFUND, key: { order: "header:X-Order-Id" } }
+  - { match: "POST /queries", upstream: "UPSTREAM", scope: REFUND, key: { order: "query:order_id" } }
+  - { match: "POST /digests", upstream: "UPSTREAM", scope: REFUND, key: { order: "request:digest" } }
+"#;
+
+#[test]
+fn a_value_that_the_upstream_may_read_as_another_is_refused_and_nothing_leaves() {
+    let world = World::new(REFUNDS);
+    let odd = ["7;x=1", "7%3Bx", "7.", "7%20", "%207", "7%5Cx", "7%2Fx", "7%3Fx", "7%23x", "%2537", "7%00", "7%09"];
+    for value in odd {
+        for path in [format!("/refunds/{value}"), format!("/paths/{value}"), format!("/paths/x/{value}/y")] {
+            let answer = world.send(&post(&path).json("{}"));
+            assert_eq!(answer.status, 400, "{path}: {}", answer.text());
+        }
+    }
+    for body in [
+        r#"{"order":{"id":"A","ID":"B"}}"#,
+        r#"{"order":{"id":"A"},"Order":{"id":"B"}}"#,
+        r#"{"order":{"Id":"A"}}"#,
+        r#"{"order":{"id":"A","\u0130d":1,"\u0049d":2}}"#,
+    ] {
+        world.send(&post("/bodies").json(body)).problem(400, "malformed-request");
+    }
+    for other in ["X_Order_Id: 2", "x-order_id: 2", "X-Order-Id: 2"] {
+        world.send(&post("/headers").header("X-Order-Id: 1").header(other)).problem(400, "malformed-request");
+    }
+    for query in [
+        "order_id=1&order_id=2",
+        "order_id=1&ORDER_ID=2",
+        "order_id=1&order_id[]=2",
+        "order_id=1&order.id=2",
+        "order_id=1&order%5Bid=2&order_id%5B0%5D=3",
+        "order_id=1;x=2",
+        "x=1;order_id=2",
+        "x=1;order_id=2&order_id=1",
+    ] {
+        let answer = world.send(&post(&format!("/queries?{query}")));
+        assert_eq!(answer.status, 400, "{query}: {}", answer.text());
+    }
+    assert_eq!((world.upstream.count(), world.upstream.connections()), (0, 0));
+    // What every server reads the same is served.
+    for asked in [
+        post("/refunds/7"),
+        post("/refunds/report.pdf"),
+        post("/refunds/k%C3%B6ln"),
+        post("/paths/a/b"),
+        post("/bodies").json(r#"{"order":{"id":"A"},"other":{"ID":"B"}}"#),
+        post("/headers").header("X-Order-Id: 1").header("X-Order: 2"),
+        post("/queries?order_id=1%3B2&x=1;y=2"),
+    ] {
+        let answer = world.send(&asked);
+        assert_eq!((answer.status, replayed(&answer)), (201, false), "{}: {}", asked.path, answer.text());
+    }
+}
+
+#[test]
+fn one_path_in_two_spellings_is_one_key_and_never_two_effects() {
+    let world = World::new(REFUNDS);
+    for (first, second) in [
+        ("/paths/a:b", "/paths/a%3Ab"),
+        ("/paths/k%C3%B6ln", "/paths/k%c3%b6ln"),
+        ("/paths/shop", "/paths/shop/"),
+        ("/refunds/a@b", "/refunds/a%40b"),
+    ] {
+        world.send(&post(first).json("{}")).ok(201);
+        world.send(&post(second).json("{}")).problem(409, "conflict");
+        assert!(replayed(&world.send(&post(first).json("{}"))), "{first}");
+    }
+    assert_eq!(world.upstream.count(), 4);
+}
+
+#[test]
+fn a_digest_of_the_body_is_a_key() {
+    let world = World::new(REFUNDS);
+    world.send(&post("/digests").body("one")).ok(201);
+    assert!(replayed(&world.send(&post("/digests").body("one"))));
+    world.send(&post("/digests").body("two")).ok(201);
+    // By its bytes, not by what they mean.
+    world.send(&post("/digests").json(r#"{"a": 1}"#)).ok(201);
+    world.send(&post("/digests").json(r#"{"a":1}"#)).ok(201);
+    assert_eq!(world.upstream.count(), 4);
 }

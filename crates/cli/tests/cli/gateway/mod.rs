@@ -2,6 +2,8 @@
 
 mod caller;
 mod conflicts;
+mod corpora;
+mod crossing;
 mod forwarded;
 mod gone;
 mod hostile;
@@ -11,9 +13,12 @@ mod large;
 mod outage;
 mod outcomes;
 mod passing;
+mod recorded;
 mod replays;
+mod smuggling;
 mod spelling;
 mod tenants;
+mod undrained;
 mod upstream;
 mod versions;
 mod webhooks;

@@ -38,12 +38,59 @@ routes:
         ("/hooks/pay%3Ba=b", 404),
         ("/hooks%2F%2fpay", 404),
         ("/a%2F..%2Fhooks/pay", 400),
+        ("/hooks/pay.json", 404),
+        ("/hooks/pay.tar.gz", 404),
+        ("/hooks/pay.", 404),
+        ("/hooks/pay%20", 404),
+        ("/hooks./pay..", 404),
+        ("/hooks/pay%3Fx", 404),
+        ("/hooks/pay%23x", 404),
+        ("/hooks/pay%00", 400),
+        ("/hooks/pay%2500", 404),
+        ("/hooks/p%2561y", 404),
+        ("/hooks/p%252561y", 404),
+        ("/hooks%252Fpay", 404),
+        ("/x/%252e%252e/hooks/pay", 404),
+        ("/hooks/pay/x", 404),
+        ("/hooks/pay%2Fx", 404),
+        ("/hooks/pay/x/y?z=1", 404),
     ] {
         let answer = world.send(&post(path).key("k").json(r#"{"id":"e"}"#));
         assert_eq!(answer.status, status, "{path}: {}", answer.text());
     }
     assert_eq!(world.upstream.count(), 0);
     world.send(&post("/hooks/other").key("k").json("{}")).ok(201);
+    world.send(&post("/hooks/payment").key("k2").json("{}")).ok(201);
+}
+
+#[test]
+fn a_verified_path_is_owned_for_all_writes_and_what_the_policy_names_below_it_is_served() {
+    let world = World::new(
+        r#"
+scopes:
+  CHARGE: { key: [id], retain: 1h, lease: 500ms }
+routes:
+  - { match: "POST /hooks/pay", upstream: "UPSTREAM", scope: CHARGE, key: { id: "body:/id" }, tenant: pay, verify: { scheme: github, secrets: ["0123456789abcdef"] } }
+  - { match: "POST /hooks/pay/test", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:Idempotency-Key" } }
+  - { match: "* /{*all}", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:Idempotency-Key" } }
+"#,
+    );
+    let write = |method: &str, path: &str| {
+        let asked = ask(method, path).header("authorization: Bearer dev-partner").key(&format!("{method}{path}"));
+        world.send(&asked.json("{}")).status
+    };
+    for (method, path) in
+        [("PUT", "/hooks/pay"), ("PATCH", "/hooks/pay.json"), ("DELETE", "/hooks/pay/x"), ("POST", "/hooks/pay/test/x")]
+    {
+        assert_eq!(write(method, path), 404, "{method} {path}");
+    }
+    assert_eq!((world.upstream.count(), write("post", "/hooks/other")), (0, 400));
+    assert_eq!((write("POST", "/hooks/pay/test"), write("PUT", "/hooks/other")), (201, 201));
+    // Reads carry no signature on the verified path itself: a spelling gains nothing.
+    for path in ["/hooks/pay", "/hooks/pay.json", "/hooks/pay/x"] {
+        world.send(&ask("GET", path));
+    }
+    assert_eq!(world.upstream.count(), 5);
 }
 
 #[test]

@@ -222,6 +222,11 @@ impl Upstream {
         self.shared.lock().ledger.clone()
     }
 
+    /// Everything but so many of the first.
+    pub fn heard_from(&self, first: usize) -> Vec<Heard> {
+        self.shared.lock().ledger[first..].to_vec()
+    }
+
     pub fn last(&self) -> Heard {
         self.shared.lock().ledger.last().unwrap().clone()
     }

@@ -147,19 +147,29 @@ fn a_client_may_speak_http_2_by_prior_knowledge() {
 }
 
 #[test]
-fn a_read_with_a_body_of_unknown_length_passes_with_it() {
-    let world = World::charges();
+fn read_over_http_2_with_a_body_is_refused_unless_its_rule_passes_bodies() {
+    let world = World::new(
+        r#"
+scopes:
+  CHARGE: { key: [id], retain: 1h }
+routes:
+  - { match: "POST /charges", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:Idempotency-Key" } }
+  - { match: "POST /find", upstream: "UPSTREAM", scope: CHARGE, key: { id: "header:Idempotency-Key" }, pass_body: true }
+"#,
+    );
     let address = world.address();
     runtime().block_on(async move {
         let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
         let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
         tokio::spawn(connection);
-        // A body that has been mapped no longer knows its length.
-        let body = Full::new(Bytes::from("{\"find\":1}")).map_frame(|frame| frame);
-        let request = Request::get(format!("http://{address}/charges")).body(body).unwrap();
-        assert_eq!(sender.send_request(request).await.unwrap().status(), 201);
+        for (method, path, status) in [("GET", "/charges", 400), ("OPTIONS", "/charges", 400), ("GET", "/find", 201)] {
+            // A body that has been mapped no longer knows its length.
+            let body = Full::new(Bytes::from("{\"find\":1}")).map_frame(|frame| frame);
+            let request = Request::builder().method(method).uri(format!("http://{address}{path}")).body(body).unwrap();
+            assert_eq!(sender.send_request(request).await.unwrap().status(), status, "{method} {path}");
+        }
     });
-    assert_eq!(world.upstream.last().body, b"{\"find\":1}");
+    assert_eq!((world.upstream.count(), world.upstream.last().body), (1, b"{\"find\":1}".to_vec()));
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn a_credential_of_ours_on_a_webhook_stays_here() {
     assert_eq!(world.upstream.last().header("authorization"), None);
     assert_eq!(world.upstream.last().header("fencepost-tenant"), None);
     // The provider's own is the application's business.
-    let hook = event("github", "new", 0, "e", "{}", "{}").header("authorization: Basic cHJvdmlkZXI=");
+    let hook = event("github", "new", 0, "e", "[]", "[]").header("authorization: Basic cHJvdmlkZXI=");
     world.send(&hook).ok(201);
     assert_eq!(world.upstream.last().header("authorization"), Some("Basic cHJvdmlkZXI="));
 }

@@ -63,18 +63,30 @@ fn outcomes(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>) {
 
 // What is not signed can be changed by whoever recorded a delivery, and each change would be a new effect.
 fn unsigned(lints: &mut Lints<'_>, route: &Route, verify: &Verify) {
+    let named = route.pattern.names().next().is_some();
     for (field, origin, mark) in &route.key {
-        let name = match origin {
-            Origin::Header(name) | Origin::Query(name) => name,
-            _ => continue,
+        let place = match origin {
+            Origin::Header(name)
+                if verify.scheme == Scheme::StandardWebhooks && name.eq_ignore_ascii_case("webhook-id") =>
+            {
+                continue;
+            }
+            Origin::Header(name) => format!("the header {name}"),
+            Origin::Query(name) => format!("the query's {name}"),
+            Origin::Path(name) => format!("the path's {name}"),
+            Origin::Request(part) if part == "path" && named => "the path".to_owned(),
+            Origin::Request(part) if part == "method" && route.pattern.method.is_none() => "the method".to_owned(),
+            Origin::Request(_) | Origin::Const(_) | Origin::Body(_) => continue,
         };
-        let signed = verify.scheme == Scheme::StandardWebhooks && name.eq_ignore_ascii_case("webhook-id");
-        if !signed {
-            let message = format!("`{field}` comes from `{name}`, which the signature does not cover");
-            let fix = "take it from the body where it is there, too: whoever recorded one delivery could send it again \
-                       under another name";
-            lints.say(Severity::Note, mark, "unsigned-key", message, fix);
-        }
+        let message = format!("`{field}` comes from {place}, which the signature does not cover");
+        let fix = if verify.scheme.is_timed() {
+            "take it from the body, or use request:digest: whoever records a delivery can send it again under another key while its signed time \
+             counts"
+        } else {
+            "take it from the body, or use request:digest: whoever records a delivery can send it again under another key; Fencepost refuses \
+             that (409) for as long as the scope remembers, and not after"
+        };
+        lints.warning(mark, "unsigned-key", message, fix);
     }
 }
 
@@ -96,8 +108,7 @@ fn secrets(lints: &mut Lints<'_>, route: &Route, verify: &Verify) {
             lints.warning(&route.mark, "short-secret", message, fix);
         }
     }
-    let timed = matches!(verify.scheme, Scheme::Stripe | Scheme::StandardWebhooks);
-    if timed && verify.tolerance > TOLERANCE_MAX {
+    if verify.scheme.is_timed() && verify.tolerance > TOLERANCE_MAX {
         let message = "a delivery may be signed more than an hour ago: whoever recorded one can send it again".into();
         lints.warning(&route.mark, "long-tolerance", message, "lower `tolerance`; senders sign anew for each try: 5m");
     }

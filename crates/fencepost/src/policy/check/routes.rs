@@ -123,13 +123,11 @@ fn route_alone(lints: &mut Lints<'_>, route: &Route) {
     }
     let varies = |from: &Origin| match from {
         Origin::Const(_) => false,
-        Origin::Request(part) => {
-            if part == "method" {
-                route.pattern.method.is_none()
-            } else {
-                route.pattern.names().next().is_some()
-            }
-        }
+        Origin::Request(part) => match part.as_str() {
+            "method" => route.pattern.method.is_none(),
+            "path" => route.pattern.names().next().is_some(),
+            _ => true,
+        },
         _ => true,
     };
     if !route.key.is_empty() && !route.key.iter().any(|(_, from, _)| varies(from)) {

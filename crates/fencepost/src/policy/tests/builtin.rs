@@ -28,7 +28,7 @@ fn every_contract_passes_check_with_no_more_than_warnings() {
 #[test]
 fn every_scope_of_the_contracts_has_its_key() {
     let policy = Policy::builtin();
-    let expected: [(&str, &[&str]); 16] = [
+    let expected: [(&str, &[&str]); 17] = [
         ("AGENT_RUN", &["itemUrn", "runSeq"]),
         ("ALLOCATION_WAVE", &["caseUrn", "demandRequestUrn", "waveSeq"]),
         ("ANSWER_DIGEST", &["idempotency_key", "token"]),
@@ -42,6 +42,7 @@ fn every_scope_of_the_contracts_has_its_key() {
         ("NOTIFICATION", &["groupId", "type", "channel", "reservationUrn"]),
         ("PAYMENT_TOKENIZATION", &["caseUrn", "reservationUrn"]),
         ("QUEUE_MESSAGE", &["topic", "partition", "message_key", "dedupe_id"]),
+        ("SIGNED_DELIVERY", &["rule", "digest"]),
         ("WEBHOOK", &["provider", "event_id", "event_version", "action"]),
         ("WES_DISPATCH", &["correlation_id"]),
         ("WES_EXECUTE", &["planner_id", "correlation_id"]),

@@ -180,3 +180,34 @@ fn who_differs_from_the_policy_keeps_no_revocation_of_others_from_counting() {
     assert!(directory.authenticate(&fresh.token, 2).is_some() && directory.authenticate("fp_fixed", 2).is_some());
     assert_eq!(directory.refresh().unwrap(), Refresh::Same, "it is said once");
 }
+
+#[test]
+fn the_planners_of_an_executor_are_kept_changed_and_left_out_where_there_are_none() {
+    use super::identity::Planners;
+    let dir = tempfile::tempdir().unwrap();
+    let file = Credentials::in_dir(dir.path());
+    let named = |names: &[&str]| Planners::Named(names.iter().map(|name| (*name).to_owned()).collect());
+    let executor = |names: &[&str]| Identity::new("wes", [Role::Executor], Warehouses::All).serving(named(names));
+    let planners = || file.list().unwrap()[0].identity.planners.clone();
+    let first = file.create(executor(&["p1", "p2"]), None, 1).unwrap();
+    assert_eq!(planners(), named(&["p1", "p2"]));
+    file.create(executor(&["p2", "p1"]), None, 1).unwrap();
+    file.create(Identity::new("wes", [], Warehouses::All), None, 1).unwrap();
+    // A list that is not the known one is no silent change, nor silently left out.
+    for other in [executor(&["p1"]), Identity::new("wes", [], Warehouses::All).serving(named(&["p1"]))] {
+        assert!(matches!(file.create(other, None, 1), Err(Error::Differs(_))));
+    }
+    file.serve("wes", named(&["p3"]), 1).unwrap();
+    assert_eq!(planners(), named(&["p3"]));
+    let tokens = &file.list().unwrap()[0].tokens;
+    assert!(tokens.len() == 3 && tokens[0].sha == first.credential.sha, "its tokens stay");
+    file.serve("wes", named(&[]), 1).unwrap();
+    assert!(planners().is_empty());
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    assert!(!text.contains("planners"), "the release before reads it: {text}");
+    assert!(matches!(file.serve("nobody", named(&["p1"]), 1), Err(Error::Unknown(_))));
+    let partner = Identity::new("acme", [Role::Partner], Warehouses::All);
+    assert!(matches!(file.create(partner.clone().serving(named(&["p1"])), None, 1), Err(Error::NoExecutor(_))));
+    file.create(partner, None, 1).unwrap();
+    assert!(matches!(file.serve("acme", named(&["p1"]), 1), Err(Error::NoExecutor(_))));
+}

@@ -308,3 +308,23 @@ fn findings_come_in_the_order_of_the_file() {
     let findings = check::check("p.yml", "scopes:\n  B: {key: [now]}\n  A: {key: [ts], lease: 0s}\n");
     assert_eq!(rules(&findings), ["2 error time-in-key", "3 error time-in-key", "3 error wrong-value"]);
 }
+
+#[test]
+fn an_executor_without_planners_is_a_warning() {
+    let hash = "a".repeat(64);
+    let executor = |rest: &str| {
+        format!("identities: [{{id: x, roles: [executor], warehouses: all, credentials: [{hash}]{rest}}}]")
+    };
+    rule("warning no-planner", &executor(""), &executor(", planners: [wms]"));
+}
+
+#[test]
+fn an_egress_entry_that_cannot_be_read_is_an_error() {
+    for wrong in ["10.0.0.1/8", "ftp://10.0.0.1", "\"10.0.0.1:0\"", "https://hooks.internal/path", "\"*.internal\""] {
+        rule(
+            "error wrong-value",
+            &format!("dispatch: {{egress_allow: [10.1.2.0/24, {wrong}]}}"),
+            "dispatch: {egress_allow: [10.1.2.0/24, \"192.168.0.7:8443\", \"https://hooks.internal\", \"[fd00::1]:443\"]}",
+        );
+    }
+}

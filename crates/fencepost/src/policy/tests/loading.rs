@@ -149,3 +149,14 @@ fn a_tab_or_a_torn_file_is_a_finding_with_a_line() {
         assert!(findings.iter().all(|f| f.line > 0 && f.file == "p.yml"), "{text:?}: {findings:?}");
     }
 }
+
+#[test]
+fn buffers_that_hold_fewer_than_eight_of_the_largest_requests_are_refused() {
+    let limits = |text: &str| Policy::parse("p.yml", &format!("server: {{limits: {{{text}}}}}"));
+    let findings = limits("request_bytes_max: 64MiB").unwrap_err();
+    assert!(
+        findings[0].rule == "buffers-too-small" && findings[0].message.contains("buffered_bytes_max"),
+        "{findings:?}"
+    );
+    assert!(limits("request_bytes_max: 64MiB, buffered_bytes_max: 512MiB").is_ok());
+}

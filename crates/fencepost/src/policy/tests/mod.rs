@@ -1,6 +1,7 @@
 //! Tests of the policy as a whole, through the doors that the command line and the server use.
 
 mod builtin;
+mod callers;
 mod changes;
 mod credentials;
 mod directory;

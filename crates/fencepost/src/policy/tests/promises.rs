@@ -31,16 +31,32 @@ fn a_key_from_the_idempotency_key_asks_for_it() {
 
 #[test]
 fn a_key_that_the_signature_does_not_cover_is_warned_about() {
-    let keyed = |scheme: &str, secret: &str, from: &str| {
+    let at = |pattern: &str, scheme: &str, secret: &str, from: &str| {
         let from = format!(
-            "scope: S, key: {{id: \"{from}\", kind: \"const:x\"}}, tenant: t, verify: {{scheme: {scheme}, secrets: [\"{secret}\"]}}"
+            "scope: S, key: {{id: \"{from}\", kind: \"body:/kind\"}}, tenant: t, verify: {{scheme: {scheme}, secrets: [\"{secret}\"]}}"
         );
-        routes(&[("POST /a", &from)])
+        routes(&[(pattern, &from)])
     };
-    rule("note unsigned-key", &keyed("github", LONG, "header:X-GitHub-Delivery"), &keyed("github", LONG, "body:/id"));
+    let github = |pattern: &str, from: &str| at(pattern, "github", LONG, from);
+    let signed = github("POST /a", "body:/id");
+    for (pattern, from) in [
+        ("POST /a", "header:X-GitHub-Delivery"),
+        ("POST /a", "query:id"),
+        ("POST /{shop}", "path:shop"),
+        ("POST /{shop}", "request:path"),
+        ("* /a", "request:method"),
+    ] {
+        rule("warning unsigned-key", &github(pattern, from), &signed);
+        let stripe = at(pattern, "stripe", LONG, from);
+        rule("warning unsigned-key", &stripe, &signed);
+    }
+    // The same for every request, or made of what is signed.
+    for from in ["request:path", "request:method", "request:digest", "const:x"] {
+        rule("warning unsigned-key", &github("POST /a", "query:id"), &github("POST /a", from));
+    }
     let coded = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let (other, own) = ("header:x-event", "header:webhook-id");
-    rule("note unsigned-key", &keyed("standard-webhooks", coded, other), &keyed("standard-webhooks", coded, own));
+    let standard = |from: &str| at("POST /a", "standard-webhooks", coded, from);
+    rule("warning unsigned-key", &standard("header:x-event"), &standard("header:webhook-id"));
 }
 
 #[test]

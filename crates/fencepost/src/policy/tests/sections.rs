@@ -17,6 +17,8 @@ routes:
     replay: { status: 200, header: "X-Nexa-Replayed: true" }
     on_error: release
     timeout: 10s
+    pass_body: true
+    upstream_reads_bodies: true
   - match: "POST /hooks/github"
     upstream: "https://app.internal"
     scope: WEBHOOK
@@ -39,6 +41,8 @@ routes:
     assert_eq!(cases.replay.status, Some(200));
     assert_eq!(cases.replay.header, Some(("X-Nexa-Replayed".into(), "true".into())));
     assert_eq!((cases.on_error, hook.on_error), (OnError::Release, OnError::Unknown));
+    assert_eq!((cases.pass_body, hook.pass_body), (true, false));
+    assert_eq!((cases.upstream_reads_bodies, hook.upstream_reads_bodies), (true, false));
     let verify = hook.verify.as_ref().unwrap();
     assert_eq!((verify.scheme, verify.secrets.len(), verify.tolerance.as_secs()), (Scheme::Github, 2, 60));
     assert_eq!(hook.tenant.as_deref(), Some("github"));
@@ -56,6 +60,11 @@ fn a_malformed_route_is_refused_where_it_is_wrong() {
         ("key: {externalEventId: \"cookie:id\"}", "wrong-value"),
         ("key: {externalEventId: \"header:a b\"}", "wrong-value"),
         ("key: {externalEventId: \"header:\"}", "wrong-value"),
+        // The gateway does not pass it on: the key would be none of the upstream's.
+        ("key: {externalEventId: \"header:Event_Id\"}", "wrong-value"),
+        ("order: \"header:Event_Time\"", "wrong-value"),
+        ("pass_body: yes", "wrong-type"),
+        ("upstream_reads_bodies: 1", "wrong-type"),
         ("on_error: ignore", "unknown-value"),
         ("replay: {header: nothing}", "wrong-value"),
         ("replay: {status: 999}", "wrong-type"),
@@ -86,13 +95,16 @@ const HASH: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 #[test]
 fn identities_are_read_with_hashes_and_expiry() {
     let policy = policy(&format!(
-        "identities:\n  - {{id: acme, roles: [partner, executor], warehouses: [w1], credentials: [{{sha256: {HASH}, expires: \"1970-01-01T00:00:02Z\"}}]}}\n  - {{id: ops, roles: [admin], warehouses: all, certificates: [\"{}\"]}}\n",
+        "identities:\n  - {{id: acme, roles: [partner, executor], warehouses: [w1], planners: [wms, wms-2], credentials: [{{sha256: {HASH}, expires: \"1970-01-01T00:00:02Z\"}}]}}\n  - {{id: ops, roles: [admin], warehouses: all, certificates: [\"{}\"]}}\n",
         "BB:".repeat(31) + "BB"
     ));
     assert_eq!(policy.findings, []);
     let [acme, ops] = policy.identities.as_slice() else { panic!("two identities") };
     assert!(acme.identity.has(Role::Executor) && !acme.identity.has(Role::Admin));
     assert!(acme.identity.warehouses.allow("w1") && !acme.identity.warehouses.allow("w2"));
+    let served = ["wms", "wms-2", "other", "acme"].map(|planner| acme.identity.planners.allow(planner));
+    assert_eq!(served, [true, true, false, false]);
+    assert!(ops.identity.planners.is_empty());
     assert_eq!(acme.tokens[0].expires_ms, Some(2_000));
     assert_eq!(ops.identity.warehouses, Warehouses::All);
     assert_eq!(ops.certificates[0].sha.0, [0xbb; 32]);
@@ -125,6 +137,8 @@ fn a_malformed_identity_is_refused_and_a_token_is_never_echoed() {
         (format!("{{id: a, roles: [partner], credentials: [{{sha256: {HASH}, expires: tomorrow}}]}}"), "wrong-value"),
         (format!("{{id: a, roles: [partner], {good}}}, {{id: b, roles: [partner], {good}}}"), "shared-credential"),
         ("{id: a, roles: [partner]}, {id: a, roles: [admin]}".into(), "duplicate"),
+        ("{id: a, roles: [partner], planners: [wms]}".into(), "planners-without-executor"),
+        ("{id: a, roles: [executor], planners: all}".into(), "wrong-type"),
     ] {
         let findings = Policy::parse("p.yml", &format!("identities: [{entry}]\n")).unwrap_err();
         assert!(findings.iter().any(|f| f.rule == rule), "{entry}: {findings:?}");
@@ -154,6 +168,7 @@ fn server_settings_are_read_and_bounded() {
     let policy = policy("server:\n  log: {level: debug, decisions: false}\n  tls: {cert: c.pem, key: k.pem}\n");
     assert_eq!((policy.server.log.level, policy.server.log.decisions), (Level::Debug, false));
     assert_eq!(policy.server.tls.unwrap().client_ca, None);
+    assert_eq!(policy.server.trusted_proxies, []);
     for (text, rule) in [
         ("server: {tls: {cert: c.pem}}", "tls"),
         ("server: {log: {level: loud}}", "unknown-value"),
@@ -161,6 +176,8 @@ fn server_settings_are_read_and_bounded() {
         ("server: {limits: {header_timeout: 10}}", "wrong-value"),
         ("server: {limits: {request_bytes_max: 0}}", "wrong-value"),
         ("server: {listen: \"localhost\"}", "wrong-value"),
+        ("server: {trusted_proxies: [proxy.internal]}", "wrong-value"),
+        ("server: {trusted_proxies: [10.0.0.1/8]}", "wrong-value"),
         ("stores: {url: \"redis://h\"}", "store-url"),
         ("stores: {ttl: {api_hours: 0}}", "wrong-type"),
         ("on_conflict: {status: 400}", "unknown-value"),

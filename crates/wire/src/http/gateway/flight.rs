@@ -20,7 +20,6 @@ use fencepost_kernel::{
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header, response::Parts};
 use http_body_util::BodyExt;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     Entry,
@@ -30,7 +29,10 @@ use super::{
     large::Large,
     order::Turn,
     patient::Patient,
-    replay, unbuffered,
+    replay,
+    shares::Place,
+    signed::{self, Bound, Signed},
+    unbuffered,
     upstream::{self, Failed},
 };
 use crate::{
@@ -59,8 +61,10 @@ pub(super) struct Flight {
     pub(super) aloft: Arc<Aloft>,
     /// What the effect comes from, for the log.
     pub(super) source: Option<Source>,
+    /// The signed bytes of an incoming webhook, once they are let in under this claim's key.
+    pub(super) signed: Option<Bound>,
     /// Its place among the requests under way.
-    pub(super) place: Option<OwnedSemaphorePermit>,
+    pub(super) place: Option<Place>,
     /// Held until the outcome is known, so that the next event of the source waits for it.
     pub(super) _turn: Option<Turn>,
 }
@@ -79,9 +83,13 @@ enum Got {
 
 impl Flight {
     /// Has the effect, and gives the first caller's answer.
-    pub(super) async fn fly(mut self, place: Result<OwnedSemaphorePermit, Problem>) -> Response {
+    pub(super) async fn fly(mut self, place: Result<Place, Problem>) -> Response {
         let path = self.call.parts.uri.path().to_owned();
-        let answered = match place {
+        let admitted = match place {
+            Ok(place) => self.claim.clone().keep(self.bind_signed()).await.map(|()| place),
+            busy => busy,
+        };
+        let answered = match admitted {
             Ok(place) => {
                 self.place = Some(place);
                 match self.claim.clone().keep(self.fetch()).await {
@@ -89,13 +97,20 @@ impl Flight {
                     Err(failed) => self.failed(failed).await,
                 }
             }
-            // A retry would have needed none: that is known only once the claim is granted.
-            Err(busy) => {
+            // A retry would have needed no place: that is known only once the claim is granted.
+            Err(refused) => {
                 self.release().await;
-                Err(busy)
+                Err(refused)
             }
         };
         answered.unwrap_or_else(|problem| problem.response(&path, &self.call.trace).map(Body::new))
+    }
+
+    async fn bind_signed(&mut self) -> Result<(), Problem> {
+        if let Some(signed) = Signed::of(&self.call, &self.entry, self.claim.target()) {
+            self.signed = signed.bind(&self.call, &self.entry).await?;
+        }
+        Ok(())
     }
 
     async fn fetch(&mut self) -> Result<Got, Failed> {
@@ -106,13 +121,14 @@ impl Flight {
         if entry.signer.is_some() && call::caller(&call.app, &call.parts).is_ok() {
             call.parts.headers.remove(header::AUTHORIZATION);
         }
-        let leaving = Leaving { entry, trace: &call.trace, claim: Some(claim), tenant };
+        let body_bytes = Some(call.body.len() as u64);
+        let leaving =
+            Leaving { entry, policy: &call.policy, trace: &call.trace, claim: Some(claim), tenant, body_bytes };
         let headers = leaving.headers(&mut call.parts);
         let uri = upstream::address(entry, &call.parts.uri).ok_or_else(|| Failed::Unreachable("no address".into()))?;
         let request = upstream::request(call.parts.method.clone(), uri, headers, Body::from(call.body.clone()));
         let response = call.app.gateway.upstreams.send(entry, request, entry.timeout).await?;
-        let (mut parts, body) = response.into_parts();
-        replay::unmark(&mut parts.headers);
+        let (parts, body) = response.into_parts();
         let mut body = Patient::new(body, entry.timeout, place.take());
         match meaning(&parts, entry.route.on_error) {
             Meaning::Seal => {}
@@ -173,9 +189,10 @@ impl Flight {
                 self.warn(&failed);
                 let effect_id = effect_id(&self.entry, &parts, &[]);
                 let kept = Answer::new(parts.status, &parts.headers, None);
-                let headers = replay::omitted(kept.headers.clone(), None);
                 let ends = self.seal(effect_id, kept.encode()).await?;
-                Ok(fenced(parts.status, headers, Some(ends), Body::empty()))
+                let mut response = fenced(parts.status, kept.headers, Some(ends), Body::empty());
+                replay::mark_omitted(response.headers_mut(), None);
+                Ok(response)
             }
             Got::Passing(meaning, parts, body) => {
                 if meaning == Meaning::Release {
@@ -221,7 +238,8 @@ impl Flight {
         let target = self.claim.target().clone();
         let release = Release { target, token: self.aloft.token() };
         // A store that does not answer now lets the lease run out: the key is free later, and never twice.
-        if let Ok(reply) = self.engine().ask(Command::Release(release)).await {
+        let bytes = self.signed.as_ref().map(Bound::release);
+        if let Ok(reply) = signed::settle(self.engine(), Command::Release(release), bytes).await {
             let told = Told { op: "release", effect_id: None, source: self.source() };
             record(&self.call, self.claim.target(), &reply, &told);
         }
@@ -230,7 +248,8 @@ impl Flight {
     /// Seals, and gives the time until which duplicates are answered.
     async fn seal(&self, effect_id: String, receipt: Bytes) -> Result<Millis, Problem> {
         let target = self.claim.target().clone();
-        let outcome = Outcome { target, effect_id: effect_id.clone(), receipt, aloft: self.aloft.clone() };
+        let (aloft, signed) = (self.aloft.clone(), self.signed.clone());
+        let outcome = Outcome { target, effect_id: effect_id.clone(), receipt, aloft, signed };
         let reply = match outcome.seal(self.engine()).await {
             Ok(reply) => reply,
             Err(_) => {
@@ -270,6 +289,7 @@ struct Outcome {
     effect_id: String,
     receipt: Bytes,
     aloft: Arc<Aloft>,
+    signed: Option<Bound>,
 }
 
 impl Outcome {
@@ -277,7 +297,8 @@ impl Outcome {
         loop {
             let (target, token) = (self.target.clone(), self.aloft.token());
             let (effect_id, receipt) = (self.effect_id.clone(), self.receipt.clone());
-            let reply = engine.ask(Command::Seal(Seal { target, token, effect_id, receipt })).await?;
+            let seal = Command::Seal(Seal { target, token, effect_id, receipt });
+            let reply = signed::settle(engine, seal, self.signed.as_ref().map(Bound::seal)).await?;
             // Refused for somebody who was let in here meanwhile, and left it to us.
             if self.aloft.token() == token || !matches!(reply, Reply::FencedOff { .. }) {
                 return Ok(reply);
@@ -368,9 +389,7 @@ fn join(first: Bytes, more: BytesMut) -> Bytes {
 
 /// An upstream's answer as the client gets it.
 pub(super) fn fenced(status: StatusCode, mut headers: HeaderMap, ends: Option<Millis>, body: Body) -> Response {
-    headers::end_to_end(&mut headers);
-    headers.remove(OUTCOME);
-    headers.remove(EFFECT_ID);
+    headers::answer(&mut headers);
     if let Some(ends) = ends {
         expires(&mut headers, ends);
     }

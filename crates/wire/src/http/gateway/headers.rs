@@ -1,13 +1,23 @@
-//! Which headers cross the gateway, each way. What belongs to one connection stays on it; what is ours to say is
-//! never taken from somebody else. Called when a request leaves and when an answer comes.
+//! Takes headers across the gateway, each way, by the tables of `crossing`. What belongs to one connection stays on it; what
+//! is ours to say is never taken from somebody else. Called when a request leaves and when an answer comes.
 
 use std::net::IpAddr;
 
-use fencepost::Claim;
+use fencepost::{
+    Claim,
+    policy::{Policy, callers::Principal, routes::Origin},
+};
 use http::{HeaderMap, HeaderName, HeaderValue, header, request::Parts};
 
-use super::Entry;
-use crate::{server::PeerAddr, trace::TraceId};
+use super::{
+    Entry,
+    crossing::{ANSWERS, Crossing, REQUESTS, crossing},
+};
+use crate::{
+    problem::{Code, Problem},
+    server::{PeerAddr, Secured},
+    trace::TraceId,
+};
 
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(super) const OUTCOME: HeaderName = HeaderName::from_static("fencepost-outcome");
@@ -16,73 +26,95 @@ const ATTEMPT: HeaderName = HeaderName::from_static("fencepost-attempt");
 const TOKEN: HeaderName = HeaderName::from_static("fencepost-token");
 const TENANT: HeaderName = HeaderName::from_static("fencepost-tenant");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const OURS: &str = "fencepost-";
-const HOP_BY_HOP: [HeaderName; 9] = [
-    header::CONNECTION,
-    KEEP_ALIVE,
-    PROXY_CONNECTION,
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Takes out what is between the two ends of one connection.
-pub(super) fn end_to_end(headers: &mut HeaderMap) {
-    if headers.contains_key(header::CONNECTION) {
-        let named: Vec<HeaderName> = headers
-            .get_all(header::CONNECTION)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|list| list.split(','))
-            .filter_map(|name| name.trim().parse().ok())
-            .collect();
-        for name in named {
-            headers.remove(name);
+/// Refuses a request whose `Connection` names a header that is meant for the upstream. To delete it would have the upstream
+/// read another request than the rule did; to keep it would go against what was said. No client means either.
+pub(super) fn refuse_wrong_connection(policy: &Policy, entry: &Entry, headers: &HeaderMap) -> Result<(), Problem> {
+    let wrong = |name: &HeaderName| {
+        let listed = crossing(REQUESTS, name.as_str()).is_some_and(|crossing| crossing != Crossing::Hop);
+        let required = || policy.require_headers.iter().any(|known| known.eq_ignore_ascii_case(name.as_str()));
+        listed || is_read_by(entry, name) || required()
+    };
+    match named_by_connection(headers).find(wrong) {
+        None => Ok(()),
+        Some(name) => {
+            let detail =
+                format!("Connection names {name}, which is meant for the upstream; leave it out of Connection");
+            Err(Problem::new(Code::Malformed, detail))
         }
     }
+}
+
+/// Whether a rule takes something from a header.
+fn is_read_by(entry: &Entry, name: &HeaderName) -> bool {
+    let route = &entry.route;
+    let mut origins = route.key.iter().map(|(_, origin, _)| origin).chain(&route.source).chain(&route.order);
+    let principal = route.callers.principal.as_ref().map(Principal::header);
+    principal.is_some_and(|read| read.eq_ignore_ascii_case(name.as_str()))
+        || origins.any(|origin| matches!(origin, Origin::Header(read) if read.eq_ignore_ascii_case(name.as_str())))
+}
+
+fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+    let lists = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    lists.flat_map(|list| list.split(',')).filter_map(|name| name.trim().parse().ok())
+}
+
+/// Removes what a choice by name drops, and what `Connection` names beside.
+fn drop_headers(headers: &mut HeaderMap, dropped: impl Fn(&str) -> bool, listed: impl Fn(&str) -> bool) {
+    let named = named_by_connection(headers).filter(|name| !listed(name.as_str()));
+    let dropped = headers.keys().filter(|name| dropped(name.as_str())).cloned();
+    for name in named.chain(dropped).collect::<Vec<_>>() {
+        headers.remove(name);
+    }
+}
+
+/// Takes out of an upstream's answer what does not cross. An answer is never refused for what its `Connection` names: the
+/// effect has happened.
+pub(super) fn answer(headers: &mut HeaderMap) {
     // Of two lengths the framing's own counts: the other would cut the body, or let it run into the next message.
     if headers.contains_key(header::TRANSFER_ENCODING) {
         headers.remove(header::CONTENT_LENGTH);
     }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
+    let dropped = |name: &str| crossing(ANSWERS, name).is_some_and(|crossing| crossing != Crossing::Essential);
+    drop_headers(headers, dropped, |name| crossing(ANSWERS, name).is_some());
 }
 
 /// What an upstream hears of who asks, and for what.
 pub(super) struct Leaving<'c> {
     pub(super) entry: &'c Entry,
+    pub(super) policy: &'c Policy,
     pub(super) trace: &'c TraceId,
     /// The right to act, where the request is fenced.
     pub(super) claim: Option<&'c Claim>,
     /// Whose credential it was, where it was one of ours: that never leaves.
     pub(super) tenant: Option<&'c str>,
+    /// The bytes of the body, where they are counted already; all others go in chunks.
+    pub(super) body_bytes: Option<u64>,
 }
 
 impl Leaving<'_> {
     /// The headers of the request as it leaves.
     pub(super) fn headers(&self, parts: &mut Parts) -> HeaderMap {
         let mut headers = std::mem::take(&mut parts.headers);
-        end_to_end(&mut headers);
-        let ours: Vec<HeaderName> = headers.keys().filter(|name| is_ours(name.as_str())).cloned().collect();
-        for name in ours {
-            headers.remove(name);
-        }
-        // The body is here already, or streams: nobody upstream has to ask for it.
-        headers.remove(header::EXPECT);
-        if let Some(host) = headers.insert(header::HOST, self.entry.host.clone()) {
-            headers.insert(FORWARDED_HOST, host);
-        }
-        if let Some(PeerAddr(peer)) = parts.extensions.get::<PeerAddr>() {
-            forwarded_for(&mut headers, peer.ip());
-        }
+        let has_length = headers.contains_key(header::CONTENT_LENGTH);
+        // HTTP/2 may have it in the target alone.
+        let target = || parts.uri.authority().and_then(|name| HeaderValue::from_str(name.as_str()).ok());
+        let host = headers.get(header::HOST).cloned().or_else(target);
+        let peer = parts.extensions.get::<PeerAddr>().map(|peer| peer.0.ip().to_canonical());
+        let trusted = peer.is_some_and(|peer| self.policy.server.trusts(peer));
+        let dropped = |name: &str| match crossing(REQUESTS, name) {
+            Some(Crossing::Hop | Crossing::Ours | Crossing::Diverts) => true,
+            Some(Crossing::Forwarding) => !trusted,
+            Some(Crossing::Essential) | None => false,
+        };
+        drop_headers(&mut headers, dropped, |name| crossing(REQUESTS, name).is_some());
+        self.frame(&mut headers, has_length);
+        headers.insert(header::HOST, self.entry.host.clone());
+        let proto = if parts.extensions.get::<Secured>().is_some() { "https" } else { "http" };
+        forwarding(&mut headers, peer, host, proto);
         // Also one of ours that has expired or was revoked.
         let ours =
             |value: &HeaderValue| value.as_bytes().get(..10).is_some_and(|b| b.eq_ignore_ascii_case(b"bearer fp_"));
@@ -106,22 +138,30 @@ impl Leaving<'_> {
         }
         headers
     }
+
+    /// Says how long the body is in one way only, and in the shortest form: `0000011` is read as 11 by some, as 9 by others.
+    fn frame(&self, headers: &mut HeaderMap, has_length: bool) {
+        match self.body_bytes {
+            Some(0) if !has_length => {}
+            Some(bytes) => drop(headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes))),
+            // Without a word about it, hyper takes it that a read has no body. HTTP/2 needs no word.
+            None => drop(headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"))),
+        }
+    }
 }
 
-// Servers of the CGI kind read `_` and `-` as one.
-fn is_ours(name: &str) -> bool {
-    let same = |wanted: &str| {
-        let plain = |byte: u8| if byte == b'_' { b'-' } else { byte };
-        name.len() >= wanted.len() && name.bytes().map(plain).zip(wanted.bytes()).all(|(a, b)| a == b)
-    };
-    same(OURS) || (name.contains('_') && name.len() == IDEMPOTENCY_KEY.as_str().len() && same(IDEMPOTENCY_KEY.as_str()))
-}
-
-fn forwarded_for(headers: &mut HeaderMap, peer: IpAddr) {
-    let peer = peer.to_string();
-    let known = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
-    let chain: Vec<&str> = known.chain([peer.as_str()]).collect();
-    set(headers, FORWARDED_FOR, &chain.join(", "));
+/// Says where a request came from. What is still there was sent by a trusted proxy.
+fn forwarding(headers: &mut HeaderMap, peer: Option<IpAddr>, host: Option<HeaderValue>, proto: &'static str) {
+    if let Some(peer) = peer {
+        let peer = peer.to_string();
+        let known = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
+        let chain: Vec<&str> = known.chain([peer.as_str()]).collect();
+        set(headers, FORWARDED_FOR, &chain.join(", "));
+    }
+    if let Some(host) = host {
+        headers.entry(FORWARDED_HOST).or_insert(host);
+    }
+    headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static(proto));
 }
 
 fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
@@ -136,30 +176,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ours_to_say_is_known_in_both_spellings() {
-        for name in ["fencepost-token", "fencepost_tenant", "fencepost_", "idempotency_key"] {
-            assert!(is_ours(name), "{name}");
-        }
-        for name in ["idempotency-key", "fencepos", "x-fencepost-token", "idempotency_key_2"] {
-            assert!(!is_ours(name), "{name}");
-        }
-    }
-
-    #[test]
-    fn what_connection_names_stays_on_the_connection() {
+    fn connection_of_an_answer_names_only_what_is_not_essential() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
-            ("connection", "close, X-Hop"),
+            ("connection", "close, X-Hop, Content-Type"),
             ("x-hop", "1"),
             ("keep-alive", "timeout=5"),
-            ("te", "trailers"),
             ("transfer-encoding", "chunked"),
+            ("content-length", "5"),
             ("upgrade", "h2c"),
+            ("fencepost-decision", "duplicate"),
+            ("content-type", "text/plain"),
             ("x-end", "1"),
         ] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        end_to_end(&mut headers);
-        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-end"]);
+        answer(&mut headers);
+        let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["content-type", "x-end"]);
     }
 }

@@ -1,13 +1,22 @@
-//! Where a request says what it is about: key fields, source and order, each from its place.
-//! Never makes a value up: a field that is not there refuses the request. Called by the gateway.
+//! Where a request says what it is about: key fields, source, order and user, each from its place.
+//! Never makes a value up: a field that is not there refuses the request, and so does one that the upstream may read
+//! differently. Called by the gateway.
 
 use std::borrow::Cow;
 
-use fencepost::{idempotency_key, policy::routes::Origin};
-use fencepost_kernel::json::{Node, Value};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use fencepost::{
+    idempotency_key,
+    policy::{callers::Principal, routes::Origin},
+};
+use fencepost_kernel::{
+    FenceKey,
+    json::{self, Node, Value},
+};
 use http::request::Parts;
+use sha2::{Digest, Sha256};
 
-use super::Entry;
+use super::{Entry, spelling};
 use crate::{
     http::{
         call::{Plus, decode},
@@ -21,6 +30,8 @@ pub(super) struct Places<'r> {
     pub(super) parts: &'r Parts,
     /// What the names of the path stand for, as written.
     pub(super) bound: &'r [(&'r str, &'r str)],
+    /// The body's bytes.
+    pub(super) body: &'r [u8],
     /// The body, where it is JSON.
     pub(super) document: Option<&'r Node<'r>>,
 }
@@ -36,12 +47,12 @@ impl Places<'_> {
     pub(super) fn value(&self, field: &str, origin: &Origin) -> Result<String, Problem> {
         let value = match origin {
             Origin::Header(name) => self.header(name)?,
-            Origin::Path(name) => {
-                let raw = self.bound.iter().find(|(bound, _)| bound == name).map(|(_, value)| *value);
-                raw.map(|raw| decode(raw, Plus::Plus)).transpose()?
-            }
+            Origin::Path(name) => match self.bound.iter().find(|(bound, _)| bound == name) {
+                Some((_, raw)) => Some(self.path_value(field, raw)?),
+                None => None,
+            },
             Origin::Query(name) => self.query(name)?,
-            Origin::Body(pointer) => match self.document.and_then(|document| at(document, pointer)) {
+            Origin::Body(pointer) => match self.member(field, pointer)? {
                 Some(node) => Some(scalar(node).ok_or_else(|| {
                     let detail = format!("`{field}` at {pointer} must be a string, an integer or a boolean");
                     Problem::new(Code::Malformed, detail)
@@ -50,7 +61,8 @@ impl Places<'_> {
             },
             Origin::Const(text) => Some(text.clone()),
             Origin::Request(part) if part == "method" => Some(self.parts.method.as_str().to_owned()),
-            Origin::Request(_) => Some(self.parts.uri.path().to_owned()),
+            Origin::Request(part) if part == "digest" => Some(FenceKey(Sha256::digest(self.body).into()).to_string()),
+            Origin::Request(_) => Some(self.path(field)?),
         };
         let value = value.ok_or_else(|| missing(field, origin))?;
         if value.len() > VALUE_BYTES_MAX {
@@ -59,12 +71,71 @@ impl Places<'_> {
         Ok(value)
     }
 
+    fn path_value(&self, field: &str, raw: &str) -> Result<String, Problem> {
+        match spelling::path_value(raw) {
+            // With a slash at the end or without, it is one thing to many servers.
+            None => decode(raw.trim_end_matches('/'), Plus::Plus),
+            Some(odd) => {
+                let detail = format!("`{field}` comes from the path, and {odd} in it is not read alike by all servers");
+                Err(Problem::new(Code::Malformed, detail))
+            }
+        }
+    }
+
+    fn path(&self, field: &str) -> Result<String, Problem> {
+        for (_, raw) in self.bound {
+            self.path_value(field, raw)?;
+        }
+        let mut path = spelling::one_spelling(self.parts.uri.path());
+        if self.bound.last().is_some_and(|(_, raw)| raw.ends_with('/')) {
+            path.truncate(path.trim_end_matches('/').len());
+        }
+        Ok(path)
+    }
+
+    fn member(&self, field: &str, pointer: &str) -> Result<Option<&Node<'_>>, Problem> {
+        let Some(document) = self.document else { return Ok(None) };
+        match spelling::other_case(document, pointer) {
+            None => Ok(at(document, pointer)),
+            Some(other) => {
+                let detail =
+                    format!("`{field}` is at {pointer}, and the body's `{other}` differs from that in case alone");
+                Err(Problem::new(Code::Malformed, detail))
+            }
+        }
+    }
+
+    /// Which user of the tenant asks.
+    pub(super) fn principal(&self, principal: &Principal) -> Result<String, Problem> {
+        let name = principal.header();
+        let value = self.header(name)?.filter(|value| !value.is_empty()).ok_or_else(|| {
+            Problem::new(Code::MissingHeader, format!("the header {name} is required: it says whose answer it is"))
+        })?;
+        let Principal::Token { claim, .. } = principal else { return Ok(value) };
+        let bad = |why: &str| Problem::new(Code::Malformed, format!("the token in {name} {why}"));
+        let token = match value.split_once(' ') {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+            _ => value.as_str(),
+        };
+        let payload = token.split('.').nth(1).and_then(|part| BASE64_URL_SAFE_NO_PAD.decode(part).ok());
+        let payload = payload.ok_or_else(|| bad("is no JSON Web Token"))?;
+        let claims = json::parse(&payload).map_err(|_| bad("is no JSON Web Token"))?;
+        if let Some(other) = spelling::other_case(&claims, claim) {
+            return Err(bad(&format!("has a claim `{other}`, which differs from {claim} in case alone")));
+        }
+        let user = at(&claims, claim).and_then(scalar).filter(|user| !user.is_empty());
+        user.ok_or_else(|| bad(&format!("has no text at {claim}")))
+    }
+
     fn header(&self, name: &str) -> Result<Option<String>, Problem> {
         if name.eq_ignore_ascii_case(idempotency_key::NAME) {
             return self.idempotency_key();
         }
         let mut values = self.parts.headers.get_all(name).iter();
         let bad = |why: &str| Problem::new(Code::Malformed, format!("the header {name} {why}"));
+        if let Some(other) = self.parts.headers.keys().find(|other| spelling::same_header(name, other.as_str())) {
+            return Err(bad(&format!("stands beside {other}, which some servers take for the same")));
+        }
         match (values.next(), values.next()) {
             (Some(value), None) => match value.to_str() {
                 Ok(value) => Ok(Some(value.to_owned())),
@@ -81,14 +152,25 @@ impl Places<'_> {
     }
 
     fn query(&self, name: &str) -> Result<Option<String>, Problem> {
+        let bad = |why: String| Problem::new(Code::Malformed, why);
         let mut found = None;
         for pair in self.parts.uri.query().unwrap_or_default().split('&') {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            if decode(key, Plus::Space)? != name {
-                continue;
-            }
-            if found.replace(decode(value, Plus::Space)?).is_some() {
-                return Err(Problem::new(Code::Malformed, format!("`{name}` stands twice in the query")));
+            // Some servers begin a new pair at a semicolon, too.
+            for piece in pair.split(';') {
+                let (key, value) = piece.split_once('=').unwrap_or((piece, ""));
+                let key = decode(key, Plus::Space)?;
+                if spelling::same_parameter(name, &key) {
+                    return Err(bad(format!("the query has `{key}`, which some servers take for `{name}`")));
+                }
+                if key != name {
+                    continue;
+                }
+                if pair.len() != piece.len() {
+                    return Err(bad(format!("`{name}` stands beside a semicolon in the query; write it as %3B")));
+                }
+                if found.replace(decode(value, Plus::Space)?).is_some() {
+                    return Err(bad(format!("`{name}` stands twice in the query")));
+                }
             }
         }
         Ok(found)
@@ -111,17 +193,23 @@ fn missing(field: &str, origin: &Origin) -> Problem {
 
 /// RFC 6901.
 pub(super) fn at<'n, 'a>(document: &'n Node<'a>, pointer: &str) -> Option<&'n Node<'a>> {
-    pointer.split('/').skip(1).try_fold(document, |node, step| {
-        let step =
-            if step.contains('~') { Cow::Owned(step.replace("~1", "/").replace("~0", "~")) } else { step.into() };
-        match &node.value {
-            Value::Array(items) if *step == *"0" || !step.starts_with(['0', '+']) => {
-                items.get(step.parse::<usize>().ok()?)
-            }
-            Value::Array(_) => None,
-            _ => node.get(&step),
-        }
+    steps(pointer).try_fold(document, |node, step| next(node, &step))
+}
+
+/// The names and numbers of a pointer, each as it stands in a document.
+pub(super) fn steps(pointer: &str) -> impl Iterator<Item = Cow<'_, str>> {
+    pointer.split('/').skip(1).map(|step| {
+        if step.contains('~') { Cow::Owned(step.replace("~1", "/").replace("~0", "~")) } else { step.into() }
     })
+}
+
+/// One step of a pointer.
+pub(super) fn next<'n, 'a>(node: &'n Node<'a>, step: &str) -> Option<&'n Node<'a>> {
+    match &node.value {
+        Value::Array(items) if step == "0" || !step.starts_with(['0', '+']) => items.get(step.parse::<usize>().ok()?),
+        Value::Array(_) => None,
+        _ => node.get(step),
+    }
 }
 
 /// The text of a value that can be part of a key; 1 and "1" are one.

@@ -3,14 +3,19 @@
 //! Called for every path that is none of Fencepost's own.
 
 mod aloft;
+pub mod crossing;
 mod flight;
 mod headers;
 mod key;
 mod landing;
 mod large;
+mod link;
 mod order;
 mod patient;
 mod replay;
+mod shares;
+mod signed;
+mod spelling;
 mod table;
 mod upstream;
 
@@ -32,12 +37,9 @@ use fencepost_kernel::{
     fence::{self, Source},
     key::Target,
 };
-use http::{HeaderMap, HeaderValue, Uri, header, request::Parts};
+use http::{HeaderMap, Uri, header, request::Parts};
 use http_body::Body as _;
-use tokio::{
-    runtime::Handle,
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
+use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
@@ -48,6 +50,8 @@ use self::{
     landing::Landing,
     order::{Queues, Rank, Turn},
     patient::Patient,
+    shares::{Client, Shares},
+    signed::Signed,
     table::{Entry, Fit, Table},
     upstream::Upstreams,
 };
@@ -73,8 +77,8 @@ pub struct Gateway {
     table: RwLock<Arc<Table>>,
     queues: Queues,
     /// Places for writes, and for reads: who reads slowly must not keep writes out.
-    places: Arc<Semaphore>,
-    reads: Arc<Semaphore>,
+    places: Shares,
+    reads: Shares,
     /// Effects under way whose client has gone, and the word that ends them.
     flights: TaskTracker,
     over: CancellationToken,
@@ -90,8 +94,8 @@ impl Gateway {
             upstreams: Upstreams::new(&policy.gateway).map_err(|why| format!("gateway.ca: {why}"))?,
             table: RwLock::new(Arc::new(Table::new(policy.clone())?)),
             queues: Queues::default(),
-            places: Arc::new(Semaphore::new(policy.gateway.in_flight_max)),
-            reads: Arc::new(Semaphore::new(policy.gateway.in_flight_max)),
+            places: Shares::new(policy.gateway.in_flight_max),
+            reads: Shares::new(policy.gateway.in_flight_max),
             flights: TaskTracker::new(),
             over: CancellationToken::new(),
             sky: Sky::default(),
@@ -113,13 +117,6 @@ impl Gateway {
         if let Ok(executor) = Handle::try_current() {
             self.flights.spawn_on(self.over.clone().run_until_cancelled_owned(work), &executor);
         }
-    }
-
-    /// A place for one request to an upstream.
-    fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
-        let busy =
-            |_| Problem::new(Code::GatewayBusy, "too many requests are under way; nothing was done").retry_after(1);
-        places.clone().try_acquire_owned().map_err(busy)
     }
 
     // A policy that came into force makes a new table; requests under way keep theirs.
@@ -159,12 +156,19 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
             {
                 Err(Problem::new(Code::NotImplemented, "the gateway does not change protocols"))
             }
-            Fit::Passing(entry) => pass(&app, entry, &trace, parts, body).await,
+            Fit::Passing(entry) => {
+                headers::refuse_wrong_connection(&policy, entry, &parts.headers)?;
+                pass(&app, &policy, entry, &trace, parts, body).await
+            }
             Fit::Fenced(entry, bound) => {
+                headers::refuse_wrong_connection(&policy, entry, &parts.headers)?;
                 let caller = match &entry.signer {
                     Some(signer) => signer.clone(),
                     None => call::caller(&app, &parts)?,
                 };
+                if entry.signer.is_none() {
+                    entry.route.callers.admit(&caller).map_err(|why| Problem::new(Code::Forbidden, why))?;
+                }
                 // A signature is checked over the whole body: until then its sender is unknown.
                 let standing = entry.signer.as_ref().map_or(Standing::Authenticated, |_| Standing::Unauthenticated);
                 let mut charge = app.budget.charge(standing);
@@ -188,17 +192,29 @@ pub(super) fn spell(uri: &mut Uri) {
 }
 
 /// A read passes as it is.
-async fn pass(app: &App, entry: &Entry, trace: &TraceId, mut parts: Parts, body: Body) -> Result<Response, Problem> {
-    let place = Gateway::place(&app.gateway.reads)?;
-    let known = call::caller(app, &parts).ok();
-    let tenant = known.as_ref().map(|caller| caller.id.as_str());
-    let streamed = !body.is_end_stream() && !parts.headers.contains_key(header::CONTENT_LENGTH);
-    let mut headers = Leaving { entry, trace, claim: None, tenant }.headers(&mut parts);
-    // Without a word about it, hyper takes it that a read has no body. HTTP/2 needs no word.
-    if streamed {
-        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+async fn pass(
+    app: &App,
+    policy: &Policy,
+    entry: &Entry,
+    trace: &TraceId,
+    mut parts: Parts,
+    body: Body,
+) -> Result<Response, Problem> {
+    let has_body = !body.is_end_stream();
+    // Many upstreams do not read a read's body, and take what is left of it for the next request.
+    if has_body && !entry.route.pass_body {
+        let detail =
+            format!("a {} has no body here; the rule of an upstream that reads one says pass_body", parts.method);
+        return Err(Problem::new(Code::Malformed, detail));
     }
+    let known = call::caller(app, &parts).ok();
+    let place = app.gateway.reads.take(&entry.endpoint, Client::of(known.as_deref(), &parts, &policy.server))?;
+    let tenant = known.as_ref().map(|caller| caller.id.as_str());
+    let body_bytes = body.size_hint().exact();
+    let headers = Leaving { entry, policy, trace, claim: None, tenant, body_bytes }.headers(&mut parts);
     let uri = upstream::address(entry, &parts.uri).ok_or_else(call::nothing_here)?;
+    // Data only: trailers could say again what was taken out of the head.
+    let body = if has_body { Body::from_stream(body.into_data_stream()) } else { Body::empty() };
     let request = upstream::request(parts.method, uri, headers, body);
     let answer = app.gateway.upstreams.send(entry, request, entry.timeout).await;
     let (parts, body) = answer.map_err(|failed| unanswered(&failed))?.into_parts();
@@ -262,8 +278,10 @@ async fn act(
         Reply::New(granted) => match call.app.gateway.sky.lift(target.key, granted.token) {
             Ok(aloft) => {
                 let (claim, aloft) = (Claim::granted(engine, target, granted, lease_ms), Arc::new(aloft));
-                let place = Gateway::place(&call.app.gateway.places);
-                Ok(Flight { call, entry, claim, aloft, source: told, place: None, _turn: turn }.fly(place).await)
+                let client = Client::Tenant(claim.target().tenant.clone());
+                let place = call.app.gateway.places.take(&entry.endpoint, client);
+                let flight = Flight { call, entry, claim, aloft, source: told, signed: None, place: None, _turn: turn };
+                Ok(flight.fly(place).await)
             }
             // Its lease ran out here, since the store was away, and it is still under way.
             Err(Known::Done) => Err(flight::unconfirmed()),
@@ -278,7 +296,9 @@ async fn act(
         }
         Reply::Conflict(mismatch) => {
             let on_conflict = call.policy.on_conflict;
-            let show = if on_conflict.include_diff { Show::Diff } else { Show::Nothing };
+            // Where users of one tenant are told apart, the first request may be another user's.
+            let shown = on_conflict.include_diff && entry.route.callers.principal.is_none();
+            let show = if shown { Show::Diff } else { Show::Nothing };
             Err(reply::conflict(&call, &target, &mismatch, show).answered_with(on_conflict.status))
         }
         refused => Err(reply::refusal(&call, &target, &refused)),
@@ -319,7 +339,7 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(co
     })?;
     let json = call.says_json() || entry.reads_json;
     let document = (json && !call.body.is_empty()).then(|| call.json()).transpose()?;
-    let places = Places { parts: &call.parts, bound, document: document.as_ref() };
+    let places = Places { parts: &call.parts, bound, body: &call.body, document: document.as_ref() };
     // One that is there must be one, also where the key comes from elsewhere.
     places.idempotency_key()?;
     if !call.caller.is_tenant() {
@@ -336,9 +356,16 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(co
         None => Compared::opaque(&call.body),
     };
     let path = call.parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let body = Some(compared.asked_of(call.parts.method.as_str(), path));
+    let mut compared = compared.asked_of(call.parts.method.as_str(), path);
+    match &route.callers.principal {
+        Some(principal) => compared = compared.asked_by(&places.principal(principal)?),
+        None => entry.warn_of_cookies(call),
+    }
     let lease_ms = scope.lease_ms;
-    let claim = command::Claim { target, body, version: None, source, lease_ms };
+    let claim = command::Claim { target, body: Some(compared), version: None, source, lease_ms };
+    if let Some(signed) = Signed::of(call, entry, &claim.target) {
+        signed.admit(call, entry).await?;
+    }
     let turn = match rank {
         Some(rank) => Some(turn(call, entry, &claim, Rank::of(rank)).await?),
         None => None,
@@ -348,7 +375,7 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(co
 
 async fn turn(call: &Call, entry: &Entry, claim: &command::Claim, rank: Rank) -> Result<Turn, Problem> {
     let source = claim.source.as_ref().map(|source| source.id.as_str()).unwrap_or_default();
-    let lane = (entry.endpoint.clone(), format!("{}/{source}", claim.target.tenant.as_str()));
+    let lane = (entry.endpoint.clone(), claim.target.tenant.clone(), source.to_owned());
     let turn = call.app.gateway.queues.turn(lane, rank, call.policy.server.limits.wait_max).await;
     turn.map_err(|_| {
         Problem::new(Code::InFlight, "earlier events of the same source are still under way").retry_after(1)

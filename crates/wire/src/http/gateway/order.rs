@@ -7,13 +7,15 @@ use std::{
     time::Duration,
 };
 
+use fencepost_kernel::Tenant;
 use tokio::sync::oneshot;
 
 /// Events of one source that may wait.
 const WAITING_MAX: usize = 1_000;
 
-/// What is ordered: a route and a source.
-type Lane = (Arc<str>, String);
+/// What is ordered: the events of one rule, tenant and source. Three parts, never one joined text: ids may contain any
+/// character that could join them.
+pub(super) type Lane = (Arc<str>, Tenant, String);
 
 /// What an event is ordered by: whole numbers by their size, before any text; text by its bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -131,7 +133,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     fn lane(source: &str) -> Lane {
-        ("POST /hooks".into(), source.to_owned())
+        ("POST /hooks".into(), Tenant::new("acme"), source.to_owned())
     }
 
     #[tokio::test(start_paused = true)]
@@ -173,5 +175,14 @@ mod tests {
         drop(first);
         drop(queues.turn(lane("a"), Rank::Number(4), LONG).await.unwrap());
         assert!(queues.lock().busy.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tenants_whose_ids_and_sources_join_to_one_text_do_not_wait_for_each_other() {
+        let queues = Queues::default();
+        let lane = |tenant: &str, source: &str| ("POST /hooks".into(), Tenant::new(tenant), source.to_owned());
+        let _first = queues.turn(lane("a", "b/c"), Rank::Number(1), LONG).await.unwrap();
+        assert!(queues.turn(lane("a/b", "c"), Rank::Number(1), Duration::ZERO).await.is_ok());
+        assert!(queues.turn(lane("a", "b/c"), Rank::Number(1), Duration::ZERO).await.is_err());
     }
 }

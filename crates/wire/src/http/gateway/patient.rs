@@ -1,4 +1,4 @@
-//! A body that may not be silent for longer than it is told. Wraps whatever an upstream sends.
+//! A body that may not be silent for longer than it is told, without trailers. Wraps whatever an upstream sends.
 
 use std::{
     error::Error,
@@ -11,12 +11,12 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Sleep, sleep},
-};
+use tokio::time::{Sleep, sleep};
 
-use super::upstream::{Failed, root};
+use super::{
+    shares::Place,
+    upstream::{Failed, root},
+};
 
 /// An upstream's body, read with patience.
 pub(super) struct Patient {
@@ -25,11 +25,11 @@ pub(super) struct Patient {
     silence: Option<Pin<Box<Sleep>>>,
     patience: Duration,
     /// Kept until the body is: a slow answer takes its place until its end.
-    _place: Option<OwnedSemaphorePermit>,
+    _place: Option<Place>,
 }
 
 impl Patient {
-    pub(super) fn new(incoming: Incoming, patience: Duration, place: Option<OwnedSemaphorePermit>) -> Self {
+    pub(super) fn new(incoming: Incoming, patience: Duration, place: Option<Place>) -> Self {
         Self { incoming, silence: None, patience, _place: place }
     }
 }
@@ -39,8 +39,12 @@ impl Body for Patient {
     type Error = Failed;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
-        if let Poll::Ready(next) = Pin::new(&mut self.incoming).poll_frame(cx) {
+        while let Poll::Ready(next) = Pin::new(&mut self.incoming).poll_frame(cx) {
             self.silence = None;
+            // Trailers do not cross: a replay could not repeat them, and they could say what only we may say.
+            if matches!(&next, Some(Ok(frame)) if frame.is_trailers()) {
+                continue;
+            }
             return Poll::Ready(next.map(|frame| frame.map_err(|error| Failed::Broken(root(&error)))));
         }
         let patience = self.patience;

@@ -37,7 +37,7 @@ pub(super) async fn answer(app: &App, entry: &Entry, target: &Target, fence: &Fe
     }
     if kept.body.is_none() {
         let digest = large::digest(app.fencepost.engine(), target, fence.token).await;
-        headers = omitted(headers, digest);
+        mark_omitted(&mut headers, digest);
     }
     let mut response = Response::new(Body::from(kept.body.unwrap_or_default()));
     // A refusal stays one.
@@ -47,20 +47,13 @@ pub(super) async fn answer(app: &App, entry: &Entry, target: &Target, fence: &Fe
     Ok(response)
 }
 
-/// The headers of an answer whose body is not kept, with its digest where it is known.
-pub(super) fn omitted(mut headers: HeaderMap, digest: Option<[u8; 32]>) -> HeaderMap {
+/// Says in an answer's headers that its body is not kept, with its digest where it is known.
+pub(super) fn mark_omitted(headers: &mut HeaderMap, digest: Option<[u8; 32]>) {
     headers.insert(BODY, HeaderValue::from_static("omitted"));
     let shown = digest.map(|digest| format!("sha-256=:{}:", BASE64_STANDARD.encode(digest)));
     if let Some(shown) = shown.and_then(|shown| HeaderValue::from_str(&shown).ok()) {
         headers.insert(DIGEST, shown);
     }
-    headers
-}
-
-/// Takes out of a first answer what only a replay may say.
-pub(super) fn unmark(headers: &mut HeaderMap) {
-    headers.remove(REPLAYED);
-    headers.remove(BODY);
 }
 
 // A worker or a person sealed it over the API: its receipt is JSON.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fencepost::policy::{
@@ -11,7 +12,9 @@ use fencepost::policy::{
     near::Near,
     routes::{self, Origin, Route},
 };
-use http::{HeaderName, HeaderValue, Method, StatusCode, uri};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header, uri};
+
+use crate::{http::call::Call, log::Level};
 
 /// The routes of a policy.
 pub(super) struct Table {
@@ -41,6 +44,21 @@ pub(super) struct Entry {
     pub(super) timeout: Duration,
     /// Whether something of the request's JSON is needed.
     pub(super) reads_json: bool,
+    /// Whether the log has warned that cookies pass.
+    warned_of_cookies: AtomicBool,
+}
+
+impl Entry {
+    /// Warns once that cookies pass upstream under a rule that does not tell users apart: only a request shows it.
+    pub(super) fn warn_of_cookies(&self, call: &Call) {
+        let passes = self.signer.is_none() && call.parts.headers.contains_key(header::COOKIE);
+        if passes && !self.warned_of_cookies.swap(true, Ordering::Relaxed) {
+            let app = &call.app;
+            let said =
+                "cookies pass to the upstream, and the rule names no `principal`: users of one tenant share answers";
+            app.log.line(Level::Warn, app.fencepost.engine().now().0, said).text("endpoint", &self.endpoint);
+        }
+    }
 }
 
 /// What a request is to the gateway.
@@ -111,27 +129,44 @@ impl Table {
     /// Whether another route would take the path in a spelling that many servers read as the same: none must let in
     /// what another verifies, or fences in its own way.
     fn disputed(&self, index: usize, method: &Method, path: &str) -> bool {
-        let (entry, near) = (&self.entries[index], Near::of(path));
-        let own = entry.near.covers(&near);
-        self.entries.iter().enumerate().any(|(at, other)| {
-            if at == index || !other.route.pattern.takes(method.as_str()) || !other.near.covers(&near) {
-                return false;
-            }
-            let (asked, wanted) = (&entry.route.verify, &other.route.verify);
-            let bypassed = wanted.is_some() && wanted != asked;
-            let wider = other.near.covers(&entry.near);
-            if at < index {
-                // A policy may name two spellings of one path, or one apart because it is verified.
-                let named = wider && entry.near.covers(&other.near);
-                bypassed || (wanted == asked && !named)
-            } else if other.route.pattern.bind(path).is_some() {
-                // As written it is for both, and the first takes it; as read, perhaps only for the one that verifies.
-                bypassed && !own
-            } else {
-                // As read it may be for both, too. One that takes all of the first one's paths is not meant for them.
-                !own || (bypassed && !wider)
-            }
+        if self.entries.len() == 1 {
+            return false;
+        }
+        let readings = Near::readings(path);
+        (0..self.entries.len()).filter(|at| *at != index).any(|at| {
+            let disputes = |near| self.bypasses(index, at, near) || self.contests(index, at, method, path, near);
+            readings.iter().any(disputes)
         })
+    }
+
+    /// Whether a write would go round a signature. A verified path owns what lies below it and its extensions, for
+    /// every method that writes: only a route that names a path there may take it.
+    fn bypasses(&self, index: usize, at: usize, near: &Near) -> bool {
+        let (entry, other) = (&self.entries[index], &self.entries[at]);
+        let (asked, wanted) = (&entry.route.verify, &other.route.verify);
+        wanted.is_some() && wanted != asked && other.near.owns(near) && !other.near.owns(&entry.near)
+    }
+
+    fn contests(&self, index: usize, at: usize, method: &Method, path: &str, near: &Near) -> bool {
+        let (entry, other) = (&self.entries[index], &self.entries[at]);
+        if !other.route.pattern.takes(method.as_str()) || !other.near.covers(near) {
+            return false;
+        }
+        let own = entry.near.covers(near);
+        let (asked, wanted) = (&entry.route.verify, &other.route.verify);
+        let bypassed = wanted.is_some() && wanted != asked;
+        let wider = other.near.covers(&entry.near);
+        if at < index {
+            // A policy may name two spellings of one path, or one apart because it is verified.
+            let named = wider && entry.near.covers(&other.near);
+            bypassed || (wanted == asked && !named)
+        } else if other.route.pattern.bind(path).is_some() {
+            // As written it is for both, and the first takes it; as read, perhaps only for the one that verifies.
+            bypassed && !own
+        } else {
+            // As read it may be for both, too. One that takes all of the first one's paths is not meant for them.
+            !own || (bypassed && !wider)
+        }
     }
 }
 
@@ -184,6 +219,7 @@ fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
         timeout: route.timeout.unwrap_or(policy.gateway.timeout),
         reads_json: origins.into_iter().any(|origin| matches!(origin, Origin::Body(_))),
         near: Near::from(&route.pattern),
+        warned_of_cookies: AtomicBool::new(false),
         route: route.clone(),
     })
 }
@@ -217,6 +253,10 @@ mod tests {
 
     /// The route, by its place in the file, that takes a POST.
     fn taken(routes: &[(&str, &str)], path: &str) -> Option<usize> {
+        taken_by(&Method::POST, routes, path)
+    }
+
+    fn taken_by(method: &Method, routes: &[(&str, &str)], path: &str) -> Option<usize> {
         let mut text = "scopes: {S: {key: [id]}}\nroutes:\n".to_owned();
         for (pattern, more) in routes {
             text += &format!(
@@ -224,7 +264,7 @@ mod tests {
             );
         }
         let table = Table::new(Arc::new(Policy::parse("p.yml", &text).unwrap())).unwrap();
-        match table.fit(&Method::POST, path) {
+        match table.fit(method, path) {
             Fit::Fenced(taken, _) => table.entries.iter().position(|entry| Arc::ptr_eq(entry, taken)),
             _ => None,
         }
@@ -280,7 +320,7 @@ mod tests {
             ("/orders%3arefund", Some(0)),
             ("/Orders%3Arefund", None),
             ("/orders%3Arefund/", None),
-            ("/orders%253Arefund", Some(1)),
+            ("/orders%253Arefund", None),
         ] {
             assert_eq!(taken(&narrow, path), wanted, "{path}");
         }
@@ -294,6 +334,66 @@ mod tests {
         ] {
             assert_eq!(taken(&coded, path), wanted, "{path}");
         }
+    }
+
+    #[test]
+    fn a_verified_path_owns_its_extensions_its_suffixes_and_what_lies_below_it() {
+        let hooks = [
+            ("POST /hooks/stripe", VERIFIED),
+            ("POST /hooks/stripe/test", ""),
+            ("POST /hooks/stripe.csv", ""),
+            ("POST /{*all}", ""),
+        ];
+        for (path, wanted) in [
+            ("/hooks/stripe", Some(0)),
+            ("/hooks/stripe.json", None),
+            ("/hooks/stripe.", None),
+            ("/hooks/stripe%20", None),
+            ("/hooks/stripe%3Fx", None),
+            ("/hooks/stripe%23x", None),
+            ("/hooks/stripe%00", None),
+            ("/hooks/str%2569pe", None),
+            ("/hooks%252Fstripe", None),
+            ("/hooks%5Cstripe%5Cx", None),
+            ("/hooks/stripe/x", None),
+            ("/hooks/stripe/x/y", None),
+            ("/hooks/stripe/..%3F/x", None),
+            ("/x/%252e%252e/hooks/stripe", None),
+            // What the policy names there is meant.
+            ("/hooks/stripe/test", Some(1)),
+            ("/hooks/stripe/test.json", None),
+            ("/hooks/stripe.csv", Some(2)),
+            ("/hooks/stripes", Some(3)),
+            ("/hooks/other", Some(3)),
+            ("/hooks", Some(3)),
+        ] {
+            assert_eq!(taken(&hooks, path), wanted, "{path}");
+        }
+        let named = [("POST /shops/{shop}", VERIFIED), ("POST /shops/{shop}/orders/{*rest}", ""), ("POST /{*all}", "")];
+        for (path, wanted) in
+            [("/shops/7", Some(0)), ("/shops/7/orders/x", Some(1)), ("/shops/7/x", None), ("/shops", Some(2))]
+        {
+            assert_eq!(taken(&named, path), wanted, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_verified_path_is_owned_for_every_method_that_writes() {
+        let wide = [("POST /hooks/stripe", VERIFIED), ("* /{*all}", "")];
+        for (method, path, wanted) in [
+            (Method::PUT, "/hooks/stripe", None),
+            (Method::PATCH, "/hooks/stripe.json", None),
+            (Method::DELETE, "/hooks/stripe/x", None),
+            (Method::PUT, "/hooks/other", Some(1)),
+            (Method::POST, "/hooks/stripe", Some(0)),
+        ] {
+            assert_eq!(taken_by(&method, &wide, path), wanted, "{method} {path}");
+        }
+        let any = [("* /hooks/stripe", VERIFIED), ("PUT /hooks/{name}", "")];
+        assert_eq!(taken_by(&Method::PUT, &any, "/hooks/stripe"), Some(0));
+        assert_eq!(taken_by(&Method::PUT, &any, "/hooks/stripe.json"), None);
+        let named = [("POST /hooks/stripe", VERIFIED), ("PUT /hooks/stripe", "")];
+        assert_eq!(taken_by(&Method::PUT, &named, "/hooks/stripe"), Some(1));
     }
 
     #[test]

@@ -1,32 +1,72 @@
 //! Sends a request to an upstream over a kept connection, and says what a failure means: did it leave?
-//! Never follows a redirect and never sends twice what may have arrived. Called by the gateway alone.
+//! Never follows a redirect, never sends twice what may have arrived, and never uses a connection again that may hold
+//! bytes which belong to no request or answer to come. Called by the gateway alone.
 
 use std::{error::Error, fmt, time::Duration};
 
 use axum::body::Body;
 use fencepost::policy::gateway::Gateway as Settings;
-use http::{Request, Response, Uri, Version};
+use http::{HeaderValue, Method, Request, Response, Uri, Version, header};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
+    client::legacy::{
+        Client,
+        connect::{HttpConnector, capture_connection},
+    },
     rt::{TokioExecutor, TokioTimer},
 };
 
-use super::Entry;
+use super::{
+    Entry,
+    link::{AnsweredEarly, Connector},
+};
 use crate::trust;
 
 /// Shorter than the five seconds after which common servers close an idle connection: a request that meets such an end
 /// has an unknown outcome.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// Connections to every upstream.
+/// Connections to every upstream. Reads and writes share none: a read needs no credential, and whatever it does to a
+/// connection must not reach a write.
 #[derive(Clone)]
 pub(super) struct Upstreams {
+    reads: Connections,
+    writes: Connections,
+}
+
+#[derive(Clone)]
+struct Connections {
     /// HTTP/1.1, or what TLS agrees on.
-    usual: Client<HttpsConnector<HttpConnector>, Body>,
+    usual: Client<HttpsConnector<Connector>, Body>,
     /// HTTP/2 without TLS.
-    h2c: Client<HttpConnector, Body>,
+    h2c: Client<Connector, Body>,
+}
+
+/// What becomes of an HTTP/1 connection after its request. HTTP/2 keeps requests apart by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Afterwards {
+    /// It may serve the next request.
+    Kept,
+    /// As before, unless the answer came before the request was wholly written.
+    KeptIfRead,
+    /// The upstream is told to close it, so that it reads nothing behind this request as another.
+    Closed,
+}
+
+impl Afterwards {
+    fn of(entry: &Entry, request: &Request<Body>) -> Self {
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        match request.body().is_end_stream() {
+            // An upstream that answers HEAD with a body would send it in front of the next answer.
+            true if request.method() == Method::HEAD => Self::Closed,
+            true => Self::Kept,
+            // Whether an upstream has read what the kernel took for it cannot be seen from here.
+            false if reads || !entry.route.upstream_reads_bodies => Self::Closed,
+            false => Self::KeptIfRead,
+        }
+    }
 }
 
 /// Why there is no answer.
@@ -52,12 +92,14 @@ impl fmt::Display for Failed {
 
 impl Upstreams {
     pub(super) fn new(settings: &Settings) -> Result<Self, String> {
+        let tls = trust::client(settings.ca.as_deref())?;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(settings.connect_timeout));
-        let tls = trust::client(settings.ca.as_deref())?;
+        let tcp = Connector(tcp);
         let secured = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions();
+        let secured = secured.wrap_connector(tcp.clone());
         let mut builder = Client::builder(TokioExecutor::new());
         builder
             .pool_timer(TokioTimer::new())
@@ -65,20 +107,36 @@ impl Upstreams {
             .pool_max_idle_per_host(settings.idle_connections_max)
             // The host of the upstream is set already.
             .set_host(false);
-        let usual = builder.build(secured.wrap_connector(tcp.clone()));
-        let h2c = builder.http2_only(true).build(tcp);
-        Ok(Self { usual, h2c })
+        let mut http2 = builder.clone();
+        http2.http2_only(true);
+        let connections = || Connections { usual: builder.build(secured.clone()), h2c: http2.build(tcp.clone()) };
+        Ok(Self { reads: connections(), writes: connections() })
     }
 
     /// The answer's head within `patience`; its body comes as it comes.
     pub(super) async fn send(
         &self,
         entry: &Entry,
-        request: Request<Body>,
+        mut request: Request<Body>,
         patience: Duration,
     ) -> Result<Response<Incoming>, Failed> {
-        let sent = if entry.h2c { self.h2c.request(request) } else { self.usual.request(request) };
-        match tokio::time::timeout(patience, sent).await {
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let connections = if reads { &self.reads } else { &self.writes };
+        let afterwards = Afterwards::of(entry, &request);
+        if afterwards == Afterwards::Closed && !entry.h2c {
+            request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        let used = (afterwards == Afterwards::KeptIfRead).then(|| capture_connection(&mut request));
+        let sent = if entry.h2c { connections.h2c.request(request) } else { connections.usual.request(request) };
+        let answered = tokio::time::timeout(patience, sent).await;
+        if let (Ok(Ok(response)), Some(used)) = (&answered, used)
+            && response.version() != Version::HTTP_2
+            && response.extensions().get::<AnsweredEarly>().is_none_or(AnsweredEarly::get)
+            && let Some(connection) = &*used.connection_metadata()
+        {
+            connection.poison();
+        }
+        match answered {
             // What was not asked for cannot be passed on, and is no outcome.
             Ok(Ok(response)) if response.status().is_informational() => {
                 Err(Failed::Broken("it changed the protocol unasked".to_owned()))
@@ -104,7 +162,7 @@ pub(super) fn address(entry: &Entry, asked: &Uri) -> Option<Uri> {
 }
 
 /// A request on its way, in the version that the connection turns out to speak.
-pub(super) fn request(method: http::Method, uri: Uri, headers: http::HeaderMap, body: Body) -> Request<Body> {
+pub(super) fn request(method: Method, uri: Uri, headers: http::HeaderMap, body: Body) -> Request<Body> {
     let mut request = Request::new(body);
     *request.method_mut() = method;
     *request.uri_mut() = uri;

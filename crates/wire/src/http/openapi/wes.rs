@@ -32,7 +32,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Say how the events of a warehouse reach its executor",
         request: Some("Transport"),
         answers: &[(200, "TransportSet", "In force from now on")],
-        refusals: &[Code::LaneNotDrained, Code::AddressRefused, Code::TransportUnsupported],
+        refusals: &[Code::LaneNotDrained, Code::AddressRefused, Code::UnknownExecutor, Code::TransportUnsupported],
         parameters: &[WAREHOUSE],
     },
     Operation {

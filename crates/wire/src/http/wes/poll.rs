@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{extract::Request, response::Response};
 use fencepost::{
     dispatch::{Dispatch, LaneView},
-    policy::identity::Role,
+    policy::identity::{Planners, Role},
 };
 use fencepost_kernel::{LaneId, Reply, Tenant, lane::Place};
 use tokio::time::Instant;
@@ -147,6 +147,9 @@ async fn own(call: &Call, cursor: &str, planner: Option<&str>) -> Result<(LaneId
     let dispatch = dispatch(call)?;
     let (view, seq) = dispatch.read_cursor(cursor).await?.ok_or_else(unknown)?;
     let mine = matches!(&view.lane.place, Place::Executor(executor) if *executor == call.caller.id);
+    if mine && !call.caller.planners.allow(view.lane.planner.as_str()) {
+        return Err(not_served(view.lane.planner.as_str()));
+    }
     if mine && planner.is_none_or(|planner| planner == view.lane.planner.as_str()) {
         return Ok((view.lane.id(), seq));
     }
@@ -156,7 +159,7 @@ async fn own(call: &Call, cursor: &str, planner: Option<&str>) -> Result<(LaneId
 // The lane that the caller polls, which may not be there yet; none where several could be meant and none is there.
 async fn lane(call: &Call, planner: Option<&str>) -> Result<Option<(LaneId, Option<LaneView>)>, Problem> {
     let dispatch = dispatch(call)?;
-    let planners = planner.map_or_else(|| call.app.directory.with_role(Role::Planner), |one| vec![one.to_owned()]);
+    let planners = planners(call, planner)?;
     let lanes: Vec<LaneId> =
         planners.into_iter().map(|planner| LaneId::executor(&Tenant::new(planner), &call.caller.id)).collect();
     let mut found = None;
@@ -170,6 +173,30 @@ async fn lane(call: &Call, planner: Option<&str>) -> Result<Option<(LaneId, Opti
         [only] => Some((*only, None)),
         _ => None,
     }))
+}
+
+// Whose lanes may be meant. What the credential says decides, and not which lanes there are: a planner that names an executor
+// must not change what that executor's polls answer.
+fn planners(call: &Call, named: Option<&str>) -> Result<Vec<String>, Problem> {
+    match (&call.caller.planners, named) {
+        (served, Some(named)) if !served.allow(named) => Err(not_served(named)),
+        (_, Some(named)) => Ok(vec![named.to_owned()]),
+        (Planners::Any, None) => Ok(call.app.directory.with_role(Role::Planner)),
+        (Planners::Named(served), None) if served.is_empty() => {
+            let detail = "this credential serves no planner; an operator adds one with `fencepost credential planners`";
+            Err(Problem::new(Code::Forbidden, detail))
+        }
+        (Planners::Named(served), None) if served.len() > 1 => {
+            let served: Vec<&str> = served.iter().map(String::as_str).collect();
+            Err(malformed(format!("you serve several planners, name one with `planner_id=`: {}", served.join(", "))))
+        }
+        (Planners::Named(served), None) => Ok(served.iter().cloned().collect()),
+    }
+}
+
+// Also where that planner is nobody: who exists is not told.
+fn not_served(planner: &str) -> Problem {
+    Problem::new(Code::Forbidden, format!("this credential does not serve planner {planner:?}"))
 }
 
 fn unknown() -> Problem {

@@ -4,8 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{extract::Request, response::Response};
-use bytes::Bytes;
-use fencepost::policy::{duration, identity::Role};
+use fencepost::{
+    dispatch::{MASK, shown_url},
+    policy::duration,
+};
 use fencepost_kernel::{
     Millis, Reply, Tenant,
     json::{Node, Value},
@@ -31,6 +33,8 @@ const DRAIN: Duration = Duration::from_secs(30);
 const DRAIN_S_MAX: u64 = 300;
 /// As many secrets are live at once.
 const SECRETS_MAX: usize = 2;
+/// Shorter ones can be guessed from one signed delivery.
+const SECRET_BYTES_MIN: usize = 16;
 const SECRET_BYTES_MAX: usize = 1_024;
 /// As long as Kafka lets the name of a topic be.
 const TOPIC_BYTES_MAX: usize = 249;
@@ -103,7 +107,13 @@ async fn route(
         return Err(Problem::new(Code::Forbidden, "`planner_id` is not whose credential this is"));
     }
     let transport = match (node.get("webhook"), node.get("kafka"), node.get("poll")) {
-        (Some(webhook), None, None) => Transport::Webhook(self::webhook(call, webhook, known).await?),
+        (Some(webhook), None, None) => {
+            let known = known.and_then(|known| match &known.transport {
+                Transport::Webhook(known) => Some(known),
+                _ => None,
+            });
+            Transport::Webhook(self::webhook(call, (planner, warehouse), webhook, known).await?)
+        }
         (None, Some(kafka), None) => self::kafka(call, planner, kafka)?,
         (None, None, Some(poll)) => {
             only(request::object_as("`poll`", poll)?, "`poll`", &[])?;
@@ -117,7 +127,7 @@ async fn route(
         Some(_) => return Err(malformed("`after_dead_letter` must be \"continue\" or \"block\"")),
     };
     let receiver_retain_ms = node.get("receiver_retention").map_or(Ok(RECEIVER_RETAIN_MS), span)?;
-    let executor = executor(call, node)?;
+    let executor = executor(call, planner, node)?;
     // Who polls gets everything in its lane: a credential that is not for the warehouse must not be in it.
     let polled = matches!(transport, Transport::Poll);
     if polled && call.app.directory.executor(&executor).is_some_and(|known| !known.warehouses.allow(warehouse)) {
@@ -130,22 +140,39 @@ async fn route(
     Ok((route, drain))
 }
 
-// Who works there. Where only one identity can be meant, it need not be said.
-fn executor(call: &Call, node: &Node<'_>) -> Result<String, Problem> {
-    if node.get("executor_id").is_some() {
-        return envelope::readable(request::text(node, "executor_id")?, "/executor_id").map(str::to_owned);
+// Who works there: an executor that serves this planner. Where only one does, it need not be said.
+fn executor(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<String, Problem> {
+    let directory = &call.app.directory;
+    if node.get("executor_id").is_none() {
+        return match directory.executors_of(planner.as_str()).as_slice() {
+            [only] => Ok(only.clone()),
+            _ => Err(malformed("`executor_id` is missing")),
+        };
     }
-    let known = call.app.directory.with_role(Role::Executor);
-    match known.as_slice() {
-        [only] => Ok(only.clone()),
-        _ => Err(malformed("`executor_id` is missing")),
+    let id = envelope::readable(request::text(node, "executor_id")?, "/executor_id")?;
+    if !directory.serves(id, planner.as_str()) {
+        // One answer for all: whether somebody else's executor, a partner or nobody has this id is not the planner's to know.
+        let detail = format!(
+            "no executor {id:?} serves planner {planner}; an operator says so with \
+             `fencepost credential planners {id} {planner}`, or `planners` in the policy"
+        );
+        return Err(Problem::new(Code::UnknownExecutor, detail));
     }
+    Ok(id.to_owned())
 }
 
-async fn webhook(call: &Call, node: &Node<'_>, known: Option<&Route>) -> Result<Webhook, Problem> {
+async fn webhook(
+    call: &Call,
+    (planner, warehouse): (&Tenant, &str),
+    node: &Node<'_>,
+    known: Option<&Webhook>,
+) -> Result<Webhook, Problem> {
     let node = request::object_as("`webhook`", node)?;
     only(node, "`webhook`", &["url", "secret", "secrets", "standard_webhooks"])?;
     let url = request::text(node, "url")?;
+    if url.ends_with(&format!("/{MASK}")) {
+        return Err(malformed("`url` is what a GET shows of it; send the whole url"));
+    }
     let standard = match node.get("standard_webhooks").map(|standard| &standard.value) {
         None => false,
         Some(Value::Bool(standard)) => *standard,
@@ -161,24 +188,26 @@ async fn webhook(call: &Call, node: &Node<'_>, known: Option<&Route>) -> Result<
         (None, None) => return Err(malformed("`secret` is missing")),
         (Some(_), Some(_)) => return Err(malformed("give `secret` or `secrets`, not both")),
     };
+    let vault = dispatch(call)?.vault();
+    let open = known.and_then(|known| vault.open_webhook(planner, warehouse, known).ok());
+    let live = open.map(|open| open.secrets).unwrap_or_default();
     for secret in &secrets {
         if secret.len() > SECRET_BYTES_MAX {
             return Err(malformed(format!("a secret has up to {SECRET_BYTES_MAX} bytes")));
         }
-        Secret::new(secret.as_bytes()).map_err(malformed)?;
+        let key_bytes = Secret::key_bytes(secret.as_bytes()).map_err(malformed)?;
+        // One that is live already may stay beside its successor: else it could not be rotated out.
+        if key_bytes < SECRET_BYTES_MIN && !live.iter().any(|live| live == secret.as_bytes()) {
+            let detail = format!(
+                "a secret has at least {SECRET_BYTES_MIN} bytes, this one {key_bytes}; make one: openssl rand -hex 32"
+            );
+            return Err(malformed(detail));
+        }
     }
     call.app.egress.check_url(url).await.map_err(|why| Problem::new(Code::AddressRefused, why))?;
-    let known: &[Bytes] = match known.map(|known| &known.transport) {
-        Some(Transport::Webhook(known)) => &known.secrets,
-        _ => &[],
-    };
-    let vault = dispatch(call)?.vault();
-    // A secret that is sealed already stays as it is sealed: so that a repeated request changes nothing.
-    let seal = |secret: &str| {
-        let same = |sealed: &&Bytes| vault.open_sealed(sealed).is_ok_and(|open| open == secret.as_bytes());
-        known.iter().find(same).cloned().unwrap_or_else(|| vault.seal(secret.as_bytes()))
-    };
-    Ok(Webhook { url: url.to_owned(), secrets: secrets.into_iter().map(seal).collect(), standard })
+    let sealed = vault.seal_webhook(planner, warehouse, url, &secrets, known);
+    let sealed = sealed.map_err(|_| Problem::new(Code::Internal, "the secrets could not be sealed"))?;
+    Ok(Webhook { standard, ..sealed })
 }
 
 fn kafka(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<Transport, Problem> {
@@ -234,7 +263,7 @@ fn named(route: &Route) -> Object {
 fn shown(route: &Route) -> Vec<u8> {
     let transport = match &route.transport {
         Transport::Webhook(webhook) => Object::new()
-            .text("url", &webhook.url)
+            .text("url", &shown_url(&webhook.url))
             .value("secrets", webhook.secrets.len())
             .value("standard_webhooks", webhook.standard)
             .end(),

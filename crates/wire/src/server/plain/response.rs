@@ -3,7 +3,7 @@
 //! Called by `plain`.
 
 use std::cell::RefCell;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::{StatusCode, header, response::Parts};
 
@@ -78,9 +78,10 @@ struct Date {
 
 impl Date {
     fn now(&mut self) -> &[u8] {
-        let now = SystemTime::now();
-        let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        // A clock that goes back before 1970 stands there: a date before it cannot be written.
+        let second = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if second != self.second || self.text.is_empty() {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
             *self = Self { second, text: httpdate::fmt_http_date(now) };
         }
         self.text.as_bytes()

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use fencepost::dispatch::{MASK, origin};
 use fencepost_kernel::{command::Failure, lane::Answer};
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
@@ -16,6 +17,8 @@ use tokio::time::timeout;
 const BODY_BYTES_MAX: usize = 4_096;
 /// How long a body may take once its head is there.
 const BODY_MS_MAX: u64 = 500;
+/// Shorter parts of a url are words, not tokens.
+const SECRET_PART_BYTES_MIN: usize = 8;
 /// A receiver cannot ask for more than the horizon.
 const WISH_MS_MAX: u64 = 24 * 3_600_000;
 
@@ -24,8 +27,9 @@ pub(super) fn later(note: &str) -> Failure {
     Failure::Later { answer: Answer::new(None, note), wish_ms: None }
 }
 
-/// Any 2xx is an acknowledgement, whatever becomes of its body.
-pub(super) async fn understood(response: Response<Incoming>, now_ms: u64) -> Result<(), Failure> {
+/// Any 2xx is an acknowledgement, whatever becomes of its body. `url` is what was posted to: an answer that repeats it shows
+/// nothing of it to those who read what is kept.
+pub(super) async fn understood(response: Response<Incoming>, now_ms: u64, url: &str) -> Result<(), Failure> {
     let (head, body) = response.into_parts();
     let start = start_of(body).await;
     if head.status.is_success() {
@@ -37,7 +41,7 @@ pub(super) async fn understood(response: Response<Incoming>, now_ms: u64) -> Res
         }
         _ => String::from_utf8_lossy(&start).into_owned(),
     };
-    let answer = Answer::new(Some(head.status.as_u16()), &readable(&note));
+    let answer = Answer::new(Some(head.status.as_u16()), &masked(readable(&note), url));
     Err(match head.status {
         StatusCode::GONE => Failure::Gone(answer),
         _ => Failure::Later { answer, wish_ms: wish_ms(&head.headers, now_ms) },
@@ -71,6 +75,18 @@ fn readable(text: &str) -> String {
     text.trim().chars().map(shown).collect()
 }
 
+/// Without what is secret of a url. Servers that know no such path answer with it ("Cannot POST /hooks/TOKEN"), as it was sent
+/// or in parts: each segment and each value of some length is hidden wherever it stands.
+fn masked(note: String, url: &str) -> String {
+    let rest = &url[origin(url).len()..];
+    let parts = rest.split(['/', '?', '&', '=', ';']).filter(|part| part.len() >= SECRET_PART_BYTES_MIN);
+    let mut parts: Vec<&str> = parts.collect();
+    // The longest first: what is left of a whole after a part of it was hidden would not be found any more.
+    parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
+    let note = if rest.len() > 1 { note.replace(rest, &format!("/{MASK}")) } else { note };
+    parts.into_iter().fold(note, |note, part| note.replace(part, MASK))
+}
+
 /// How long the receiver asks to be left alone: seconds, or a date.
 fn wish_ms(headers: &HeaderMap, now_ms: u64) -> Option<u64> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
@@ -93,4 +109,23 @@ pub(super) fn fault(error: &(dyn Error + 'static)) -> String {
         inner = cause.source();
     }
     readable(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_repeats_the_url_shows_nothing_of_it() {
+        let url = "https://hooks.example/services/T0001234/B9?token=abcdef012345&v=2";
+        for (note, shown) in [
+            ("Cannot POST /services/T0001234/B9?token=abcdef012345&v=2", "Cannot POST /***"),
+            ("no /services/T0001234/B9", "no /***/***/B9"),
+            ("token abcdef012345 has expired", "token *** has expired"),
+            ("busy", "busy"),
+        ] {
+            assert_eq!(masked(note.to_owned(), url), shown);
+        }
+        assert_eq!(masked("a / b".to_owned(), "https://hooks.example/"), "a / b");
+    }
 }

@@ -8,13 +8,11 @@ use std::{
     time::Duration,
 };
 
+use fencepost::policy::egress::{EgressRule, is_host_name};
 use http::Uri;
 use tokio::time::timeout;
 
-use super::{
-    lookup::Lookups,
-    nets::{Net, nature},
-};
+use super::{lookup::Lookups, nets::nature};
 
 /// Longer ones are refused.
 pub const URL_BYTES_MAX: usize = 2_048;
@@ -24,15 +22,9 @@ const CHECK_MS_MAX: u64 = 5_000;
 /// What may be reached: the public internet, and what is allowed beside it.
 #[derive(Clone, Debug)]
 pub struct Egress {
-    allow: Arc<[Rule]>,
+    allow: Arc<[EgressRule]>,
     loopback: bool,
     lookups: Lookups,
-}
-
-#[derive(Debug)]
-enum Rule {
-    Net(Net),
-    Host(String),
 }
 
 /// Where a url leads.
@@ -46,9 +38,10 @@ pub(super) struct Target {
 }
 
 impl Egress {
-    /// With these exceptions: an address, a net such as `10.1.0.0/16`, or the name of a host, wherever it leads.
+    /// With these exceptions: an address, a network such as `10.1.0.0/16`, or the name of a host, wherever it leads; each may
+    /// have a scheme and a port.
     pub fn new(allow: &[String], loopback: bool) -> Result<Self, String> {
-        let allow = allow.iter().map(|text| rule(text)).collect::<Result<_, _>>()?;
+        let allow = allow.iter().map(|text| EgressRule::parse(text)).collect::<Result<_, _>>()?;
         Ok(Self { allow, loopback, lookups: Lookups::new() })
     }
 
@@ -78,34 +71,27 @@ impl Egress {
 
     /// One that may not be reached is enough: a name that leads inside and outside is no receiver's.
     fn judge(&self, target: &Target, found: &[SocketAddr]) -> Result<(), String> {
-        let host = &target.host;
-        if self.allow.iter().any(|rule| matches!(rule, Rule::Host(known) if known == host)) {
+        let Target { tls, host, port } = target;
+        if self.allow.iter().any(|rule| rule.allows_host(host, *port, *tls)) {
             return Ok(());
         }
-        match found.iter().find_map(|address| self.refusal(address.ip())) {
+        match found.iter().find_map(|address| self.refusal(target, address.ip())) {
             // The address itself is not told: who registers a name need not learn where it leads inside.
-            Some(nature) => Err(format!("{host} is not on the public internet ({nature}), and not allowed here")),
+            Some(nature) => {
+                let name = target.name();
+                Err(format!("{name} is not on the public internet ({nature}), and not allowed here"))
+            }
             None => Ok(()),
         }
     }
 
-    fn refusal(&self, address: IpAddr) -> Option<&'static str> {
+    fn refusal(&self, target: &Target, address: IpAddr) -> Option<&'static str> {
         let nature = nature(address)?;
         let own = address == Ipv6Addr::LOCALHOST || matches!(address, IpAddr::V4(v4) if v4.is_loopback());
         let allowed = (self.loopback && own)
-            || self.allow.iter().any(|rule| matches!(rule, Rule::Net(net) if net.holds(address)));
+            || self.allow.iter().any(|rule| rule.allows_address(address, target.port, target.tls));
         (!allowed).then_some(nature)
     }
-}
-
-fn rule(text: &str) -> Result<Rule, String> {
-    if let Some(net) = Net::parse(text) {
-        return Ok(Rule::Net(net));
-    }
-    let host = text.trim_end_matches('.').to_ascii_lowercase();
-    // What only digits and dots make up was meant as an address.
-    let named = host.bytes().any(|byte| byte.is_ascii_alphabetic());
-    if named && is_name(&host) { Ok(Rule::Host(host)) } else { Err(format!("`{text}` is no address, net or host")) }
 }
 
 /// The parts of a url that a route may have.
@@ -137,7 +123,7 @@ pub(super) fn target(uri: &Uri) -> Result<Target, String> {
         Some(v6) => v6.parse::<Ipv6Addr>().map_err(|_| "the url's host is no IPv6 address")?.to_string(),
         None => host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase(),
     };
-    if !is_name(&host) && host.parse::<IpAddr>().is_err() {
+    if !is_host_name(&host) && host.parse::<IpAddr>().is_err() {
         return Err("the url's host is neither a name nor an address".to_owned());
     }
     let port = match authority.as_str().rsplit_once(':') {
@@ -153,13 +139,6 @@ pub(super) fn target(uri: &Uri) -> Result<Target, String> {
         }
     };
     Ok(Target { tls, host, port })
-}
-
-/// Letters, digits, hyphens and underscores between dots. `2130706433`, `0177.1` and `0x7f.1` are such names too: what
-/// they lead to is judged like any other.
-fn is_name(host: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    host.len() <= 253 && host.split('.').all(|label| !label.is_empty() && label.bytes().all(fits))
 }
 
 impl Target {

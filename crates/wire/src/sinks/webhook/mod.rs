@@ -15,11 +15,11 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use bytes::Bytes;
 use fencepost::{
     clock::Clock,
-    dispatch::{Delivery, Sink, Vault},
+    dispatch::{Delivery, Sink, Vault, origin},
 };
 use fencepost_kernel::{
     command::Failure,
-    lane::{Answer, Route, Transport, Webhook},
+    lane::{Answer, Route, Transport},
 };
 use futures::future::BoxFuture;
 use http_body_util::Full;
@@ -95,23 +95,23 @@ impl WebhookSink {
         let Transport::Webhook(webhook) = &delivery.route.transport else {
             return Err(later("the route is no webhook"));
         };
-        let (uri, _) = judge::read(&webhook.url).map_err(|why| later(&why))?;
         // A key that does not fit is this node's fault, not the event's: it must not die of it.
-        let secrets = self.open(webhook).map_err(|why| Failure::Away(Answer::new(None, &why)))?;
+        let away = |why: String| Failure::Away(Answer::new(None, &why));
+        // Opened for each attempt: it takes a few microseconds, and nothing that could be read lies about.
+        let Route { planner, warehouse, .. } = &*delivery.route;
+        let open = self.vault.open_webhook(planner, warehouse, webhook).map_err(away)?;
+        let (uri, _) = judge::read(&open.url).map_err(|why| later(&why))?;
+        let secrets = open.secrets.iter().map(|secret| Secret::new(secret));
+        let secrets = secrets.collect::<Result<Vec<_>, _>>().map_err(away)?;
         let at_s = self.clock.wall_ms() / 1_000;
         let signing = Signing { secrets: &secrets, standard: webhook.standard, at_s };
         let request = request(&delivery, uri, &signing).map_err(|why| later(&why))?;
         let answering = self.client.request(request);
         match timeout(Duration::from_millis(self.attempt_ms_max), answering).await {
-            Ok(Ok(response)) => understood(response, self.clock.wall_ms()).await,
+            Ok(Ok(response)) => understood(response, self.clock.wall_ms(), &open.url).await,
             Ok(Err(error)) => Err(later(&fault(&error))),
             Err(_) => Err(later(&format!("no answer within {} ms", self.attempt_ms_max))),
         }
-    }
-
-    /// Opened for each attempt: it takes a few microseconds, and nothing that could be read lies about.
-    fn open(&self, webhook: &Webhook) -> Result<Vec<Secret>, String> {
-        webhook.secrets.iter().map(|sealed| Secret::new(&self.vault.open_sealed(sealed)?)).collect()
     }
 }
 
@@ -119,7 +119,8 @@ impl Sink for WebhookSink {
     fn host(&self, route: &Route) -> String {
         match &route.transport {
             Transport::Webhook(webhook) => {
-                judge::read(&webhook.url).map_or_else(|_| webhook.url.clone(), |(_, target)| target.name())
+                let origin = origin(&webhook.url);
+                judge::read(origin).map_or_else(|_| origin.to_owned(), |(_, target)| target.name())
             }
             _ => String::new(),
         }

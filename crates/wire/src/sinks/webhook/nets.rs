@@ -1,66 +1,23 @@
-//! Nets by their beginning, and which of them are not the public internet.
+//! Which networks are not the public internet.
 //! Never resolves a name, and never allows: the exceptions are the judge's. Called by `judge`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// All addresses of one family that begin alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Net {
-    base: IpAddr,
-    bits: u32,
-}
-
-impl Net {
-    /// `10.0.0.0/8`, `fd00::/8`, or a single address.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let (base, bits) = match text.split_once('/') {
-            Some((base, bits)) => (base.parse().ok()?, bits.parse().ok()?),
-            None => (text.parse().ok()?, u32::MAX),
-        };
-        let bits_max = if matches!(base, IpAddr::V4(_)) { 32 } else { 128 };
-        let net = Self { base, bits: if bits == u32::MAX { bits_max } else { bits } };
-        // A base with bits past its length was meant as another net.
-        (net.bits <= bits_max && net.bare()).then_some(net)
-    }
-
-    /// Whether an address is of it. An IPv4 address within an IPv6 one counts as IPv6.
-    pub(super) fn holds(&self, address: IpAddr) -> bool {
-        match (self.base, address) {
-            (IpAddr::V4(base), IpAddr::V4(address)) => v4_alike(base, address, self.bits),
-            (IpAddr::V6(base), IpAddr::V6(address)) => v6_alike(base, address, self.bits),
-            _ => false,
-        }
-    }
-
-    fn bare(&self) -> bool {
-        match self.base {
-            IpAddr::V4(base) => base.to_bits().checked_shl(self.bits).unwrap_or(0) == 0,
-            IpAddr::V6(base) => base.to_bits().checked_shl(self.bits).unwrap_or(0) == 0,
-        }
-    }
-}
-
-fn v4_alike(base: Ipv4Addr, address: Ipv4Addr, bits: u32) -> bool {
-    (base.to_bits() ^ address.to_bits()).checked_shr(32 - bits).unwrap_or(0) == 0
-}
-
-fn v6_alike(base: Ipv6Addr, address: Ipv6Addr, bits: u32) -> bool {
-    (base.to_bits() ^ address.to_bits()).checked_shr(128 - bits).unwrap_or(0) == 0
-}
+use fencepost::policy::network::{v4_begin_alike, v6_begin_alike};
 
 /// What is wrong with an address; none where it is on the public internet.
 pub(super) fn nature(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => {
-            V4.iter().find(|(base, bits, _)| v4_alike(Ipv4Addr::from(*base), address, *bits)).map(|net| net.2)
+            V4.iter().find(|(base, bits, _)| v4_begin_alike(Ipv4Addr::from(*base), address, *bits)).map(|net| net.2)
         }
         IpAddr::V6(address) => {
             // ISATAP, in any network.
             if matches!(address.segments(), [_, _, _, _, 0 | 0x200, 0x5efe, _, _]) {
                 return Some("an IPv4 address within IPv6");
             }
-            let found = V6.iter().find(|(base, bits, _)| v6_alike(Ipv6Addr::from(*base), address, *bits));
-            let public = v6_alike(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), address, 3);
+            let found = V6.iter().find(|(base, bits, _)| v6_begin_alike(Ipv6Addr::from(*base), address, *bits));
+            let public = v6_begin_alike(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), address, 3);
             found.map(|net| net.2).or((!public).then_some("an address that is not in use"))
         }
     }

@@ -28,10 +28,10 @@ pub enum Against {
 
 pub struct Case {
     pub name: String,
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     statuses: Vec<u16>,
     may_close: bool,
-    ends: bool,
+    pub ends: bool,
     gateway: bool,
 }
 

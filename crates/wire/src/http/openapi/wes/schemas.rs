@@ -58,7 +58,7 @@ pub(in crate::http::openapi) fn schemas(object: impl Fn(&[&str], &[(&str, &Value
         ("original", &json!({"enum": ["undelivered", "in_flight", "delivered", "dead", "unknown"]})),
         ("results", &list(&any)),
     ];
-    let secret = json!({"type": "string", "maxLength": 1024, "writeOnly": true});
+    let secret = json!({"type": "string", "maxLength": 1024, "writeOnly": true, "description": "at least 16 bytes, but for one that is live already"});
     let webhook = object(
         &["url"],
         &[

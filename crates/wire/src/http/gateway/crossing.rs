@@ -1,0 +1,221 @@
+//! Which headers cross the gateway: one table for requests on their way upstream, one for answers on their way back.
+//! Says what happens to a name and does nothing itself: `headers` applies it. A test sends every row through the
+//! running gateway.
+
+use Crossing::{Diverts, Essential, Forwarding, Hop, Ours};
+
+/// What happens to a header. One that no row names crosses as it came, unless `Connection` names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Crossing {
+    /// Belongs to one connection, or is answered by the gateway itself: never crosses.
+    Hop,
+    /// Only the gateway says it: what came is dropped, and set anew where there is something to say.
+    Ours,
+    /// Says where a request came from: dropped or set anew, unless a trusted proxy sent it.
+    Forwarding,
+    /// Would have the upstream act on another method, path, host or environment than those that the rule was chosen by,
+    /// or lead a client past the gateway: never crosses.
+    Diverts,
+    /// Crosses as it came; `Connection` may not name it. A fenced request carries its own Idempotency-Key, and a
+    /// credential of Fencepost stays behind.
+    Essential,
+}
+
+/// One row: a name, or all names with a beginning (`fencepost-*`), or all names with `_` in them (`*_*`).
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// In small letters.
+    pub name: &'static str,
+    /// What happens to it.
+    pub crossing: Crossing,
+}
+
+impl Row {
+    fn fits(&self, name: &str) -> bool {
+        match self.name.strip_suffix('*') {
+            None => self.name == name,
+            Some("*_") => name.contains('_'),
+            Some(beginning) => name.starts_with(beginning),
+        }
+    }
+}
+
+/// The first row of a table that fits a name in small letters.
+pub fn crossing(table: &[Row], name: &str) -> Option<Crossing> {
+    table.iter().find(|row| row.fits(name)).map(|row| row.crossing)
+}
+
+const fn row(name: &'static str, crossing: Crossing) -> Row {
+    Row { name, crossing }
+}
+
+/// Requests, from a client to an upstream.
+pub const REQUESTS: &[Row] = &[
+    row("connection", Hop),
+    row("expect", Hop),
+    row("http2-settings", Hop),
+    row("keep-alive", Hop),
+    row("proxy-authenticate", Hop),
+    row("proxy-authentication-info", Hop),
+    row("proxy-authorization", Hop),
+    row("proxy-connection", Hop),
+    row("te", Hop),
+    row("trailer", Hop),
+    row("transfer-encoding", Hop),
+    row("upgrade", Hop),
+    row("content-length", Ours),
+    row("fencepost-*", Ours),
+    row("host", Ours),
+    // CGI, WSGI and their kin read `_` and `-` as one: `X_Forwarded_For` would stand beside ours, or before it.
+    row("*_*", Diverts),
+    row("base-url", Diverts),
+    // CGI makes it the environment's HTTP_PROXY.
+    row("proxy", Diverts),
+    row("request-uri", Diverts),
+    row("x-host", Diverts),
+    row("x-http-destinationurl", Diverts),
+    row("x-http-host-override", Diverts),
+    row("x-http-method", Diverts),
+    row("x-http-method-override", Diverts),
+    row("x-http-path-override", Diverts),
+    row("x-method-override", Diverts),
+    row("x-original-host", Diverts),
+    row("x-original-method", Diverts),
+    row("x-original-path", Diverts),
+    row("x-original-uri", Diverts),
+    row("x-original-url", Diverts),
+    row("x-envoy-original-*", Diverts),
+    row("x-override-*", Diverts),
+    row("x-rewrite-*", Diverts),
+    row("cf-connecting-*", Forwarding),
+    row("cf-pseudo-ipv4", Forwarding),
+    row("client-ip", Forwarding),
+    row("fastly-client-ip", Forwarding),
+    row("fly-client-ip", Forwarding),
+    row("forwarded", Forwarding),
+    row("front-end-https", Forwarding),
+    row("true-client-ip", Forwarding),
+    row("x-appengine-user-ip", Forwarding),
+    row("x-azure-clientip", Forwarding),
+    row("x-azure-socketip", Forwarding),
+    row("x-client-*", Forwarding),
+    row("x-cluster-client-ip", Forwarding),
+    row("x-envoy-external-address", Forwarding),
+    row("x-forwarded", Forwarding),
+    row("x-forwarded-*", Forwarding),
+    row("x-forwarder-for", Forwarding),
+    row("x-original-forwarded-for", Forwarding),
+    row("x-originating-ip", Forwarding),
+    row("x-real-*", Forwarding),
+    row("x-remote-addr", Forwarding),
+    row("x-remote-ip", Forwarding),
+    row("x-scheme", Forwarding),
+    row("x-ssl-*", Forwarding),
+    row("x-url-scheme", Forwarding),
+    row("accept", Essential),
+    row("accept-*", Essential),
+    row("access-control-*", Essential),
+    row("authorization", Essential),
+    row("baggage", Essential),
+    row("cache-control", Essential),
+    row("content-*", Essential),
+    row("cookie", Essential),
+    row("date", Essential),
+    row("digest", Essential),
+    row("idempotency-key", Essential),
+    row("if-*", Essential),
+    row("origin", Essential),
+    row("pragma", Essential),
+    row("prefer", Essential),
+    row("range", Essential),
+    row("referer", Essential),
+    row("repr-digest", Essential),
+    row("signature", Essential),
+    row("signature-input", Essential),
+    row("stripe-signature", Essential),
+    row("svix-*", Essential),
+    row("traceparent", Essential),
+    row("tracestate", Essential),
+    row("user-agent", Essential),
+    row("via", Essential),
+    row("webhook-*", Essential),
+    row("x-correlation-id", Essential),
+    row("x-fgai-signature", Essential),
+    row("x-github-*", Essential),
+    row("x-hub-signature", Essential),
+    row("x-hub-signature-256", Essential),
+    row("x-request-id", Essential),
+];
+
+/// Answers, from an upstream to a client. What the upstream tells the gateway alone (`Fencepost-Outcome`,
+/// `Fencepost-Effect-Id`) is read before.
+pub const ANSWERS: &[Row] = &[
+    row("connection", Hop),
+    row("keep-alive", Hop),
+    row("proxy-authenticate", Hop),
+    row("proxy-authentication-info", Hop),
+    row("proxy-authorization", Hop),
+    row("proxy-connection", Hop),
+    row("te", Hop),
+    row("trailer", Hop),
+    row("transfer-encoding", Hop),
+    row("upgrade", Hop),
+    row("fencepost-*", Ours),
+    row("idempotency-expires", Ours),
+    row("idempotency-replayed", Ours),
+    // It offers another address for the gateway's own name.
+    row("alt-svc", Diverts),
+    row("access-control-*", Essential),
+    row("allow", Essential),
+    row("cache-control", Essential),
+    row("content-*", Essential),
+    row("date", Essential),
+    row("etag", Essential),
+    row("last-modified", Essential),
+    row("location", Essential),
+    row("retry-after", Essential),
+    row("set-cookie", Essential),
+    row("strict-transport-security", Essential),
+    row("vary", Essential),
+    row("www-authenticate", Essential),
+    row("x-content-type-options", Essential),
+    row("x-frame-options", Essential),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_whole_by_their_beginning_and_by_an_underscore() {
+        for (name, wanted) in [
+            ("host", Some(Ours)),
+            ("hosts", None),
+            ("content-length", Some(Ours)),
+            ("content-type", Some(Essential)),
+            ("fencepost-anything", Some(Ours)),
+            ("fencepost_tenant", Some(Diverts)),
+            ("x_forwarded_for", Some(Diverts)),
+            ("idempotency_key", Some(Diverts)),
+            ("x-forwarded-for", Some(Forwarding)),
+            ("x-forwardedfor", None),
+            ("x-anything", None),
+        ] {
+            assert_eq!(crossing(REQUESTS, name), wanted, "{name}");
+        }
+        assert_eq!(crossing(ANSWERS, "fencepost-decision"), Some(Ours));
+        assert_eq!(crossing(ANSWERS, "x_anything"), None);
+    }
+
+    #[test]
+    fn no_row_is_hidden_by_one_before_it() {
+        for table in [REQUESTS, ANSWERS] {
+            for (index, row) in table.iter().enumerate() {
+                let name = row.name.trim_end_matches('*').replace("*_", "a_b");
+                let hidden = table[..index].iter().find(|earlier| earlier.fits(&name));
+                assert!(hidden.is_none(), "{row:?} after {hidden:?}");
+                assert_eq!(row.name, row.name.to_ascii_lowercase());
+            }
+        }
+    }
+}
