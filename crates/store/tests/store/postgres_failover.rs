@@ -17,7 +17,7 @@ use fencepost_store::{
 use futures::executor::block_on;
 use tokio::runtime::Runtime;
 
-use super::postgres_rig::{NOW, key, opener, put, sealed, set};
+use super::postgres_rig::{NOW, Rig, key, opener, put, sealed, set};
 
 /// Two seconds between heartbeats, one for a late dial, and time to spare.
 const NOTICED: Duration = Duration::from_secs(10);
@@ -137,4 +137,39 @@ fn a_commit_that_an_old_primary_left_open_is_decided_again_at_the_new_one() {
     assert_eq!(revision(&deposed.store, 2), Some(2));
     assert_eq!(block_on(deposed.store.commit(&claim(4), Millis(NOW))).unwrap(), [Applied]);
     assert_eq!((revision(&deposed.other, 3), revision(&deposed.other, 4)), (None, Some(4)));
+}
+
+/// How far nodes may be apart: a quarter of a second between their heartbeats, and a busy machine.
+const APART_MS: u64 = 1_000;
+
+// Nothing was ever committed, so nothing but the heartbeat knows what time the first one has.
+#[test]
+fn a_node_that_starts_on_a_server_whose_clock_is_behind_has_the_time_of_the_others() {
+    let mut rig = Rig::new();
+    let (first, url) = rig.fresh("first");
+    let before = first.now().unwrap();
+    rig.server.restart_with_clock(-3_600);
+    let ask = |sql: &str| rig.server.sql(&url, sql);
+    let behind = "SELECT clock_timestamp() < max(floor) - interval '59 minutes' FROM fencepost_nodes";
+    until("the first node has told the new server its time", || ask(behind) == "t");
+    let second = rig.open(&url, "second");
+    let apart = || first.now().unwrap().since(second.now().unwrap());
+    assert!(apart() < APART_MS, "it starts {} ms behind", apart());
+    assert!(second.now().unwrap() >= before);
+    // A commit of one node dates rows, and any other agrees whether they are over.
+    assert_eq!(block_on(second.commit(&claim(1), second.now().unwrap())).unwrap(), [Applied]);
+    assert!(apart() < APART_MS);
+    drop(first);
+    let third = rig.open(&url, "third");
+    assert!(second.now().unwrap().since(third.now().unwrap()) < APART_MS);
+}
+
+#[test]
+fn nodes_that_started_on_a_slow_server_before_the_others_came_back_follow_them() {
+    let mut rig = Rig::new();
+    let (first, url) = rig.fresh("first");
+    rig.server.restart_with_clock(-3_600);
+    // The first one's connection may still be down.
+    let second = rig.open(&url, "second");
+    until("both have one time", || first.now().unwrap().since(second.now().unwrap()) < APART_MS);
 }
