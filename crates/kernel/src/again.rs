@@ -2,7 +2,8 @@
 //! double-clicked resend sends once. Called only from `claim` and `seal`.
 
 use crate::{
-    command::{Reply, Rows, Write},
+    claim,
+    command::{Decision, Reply, Rows, Write},
     decide::{fence_of, write},
     fence::{AgainHead, Fence, Phase, Record, State},
     key::{RowKey, Target},
@@ -19,22 +20,22 @@ pub(crate) fn footprint(target: &Target, add: &mut impl FnMut(RowKey)) {
     }
 }
 
-/// Whether a claim that nothing else stops may run as this repetition, and the head it leaves behind.
+/// Whether a claim that nothing else stops may run as this repetition, and the head it leaves behind; or the decision instead.
 /// INVARIANT no-gap: number n+1 runs only when n is sealed, and no number below the last runs again.
 pub(crate) fn admit(
     target: &Target,
     live: Option<&Fence>,
     rows: &impl Rows,
     now: Millis,
-) -> Result<Option<Write>, Reply> {
+) -> Result<Option<Write>, Decision> {
     let Some(seq) = target.seq else { return Ok(None) };
     let (last, sealed) = head(target, rows, now).map_or((0, true), |head| (head.last, head.sealed));
     if seq < last || (seq == last && live.is_none() && sealed) {
         // Its receipt has expired but its number was used: it must not run again.
-        return Err(Reply::Stale { sealed_version: crate::Version::Integer(last.into()) });
+        return Err(Decision::reply(Reply::Stale { sealed_version: crate::Version::Integer(last.into()) }));
     }
     if seq > last && (seq != last + 1 || !sealed) {
-        return Err(Reply::SequenceGap { last, sealed });
+        return Err(Decision::reply(Reply::SequenceGap { last, sealed }));
     }
     // The first repetition follows the effect itself, as far as anybody remembers it: under way, in doubt, lapsed or given
     // back, it has not happened, or nobody knows.
@@ -43,13 +44,11 @@ pub(crate) fn admit(
     {
         match (base.phase(now), &base.state) {
             (Phase::Pending, State::Pending { lease_expires, .. }) => {
-                return Err(Reply::InFlight { lease_expires: *lease_expires });
+                return Err(Decision::reply(Reply::InFlight { lease_expires: *lease_expires }));
             }
-            (Phase::InDoubt, State::Pending { lease_expires, .. }) => {
-                return Err(Reply::InDoubt { since: *lease_expires });
-            }
+            (Phase::InDoubt, _) => return Err(claim::doubt(rows, RowKey::fence(target.base()), now)),
             (Phase::Lapsed | Phase::Released, _) if last == 0 => {
-                return Err(Reply::SequenceGap { last, sealed: false });
+                return Err(Decision::reply(Reply::SequenceGap { last, sealed: false }));
             }
             _ => {}
         }

@@ -77,11 +77,9 @@ pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
         Some((Phase::Pending, State::Pending { lease_expires, .. })) => {
             Decision::reply(Reply::InFlight { lease_expires: *lease_expires })
         }
-        Some((Phase::InDoubt, State::Pending { lease_expires, .. })) => {
-            Decision::reply(Reply::InDoubt { since: *lease_expires })
-        }
+        Some((Phase::InDoubt, _)) => doubt(rows, key, now),
         _ => match again::admit(&claim.target, live, rows, now) {
-            Err(refusal) => Decision::reply(refusal),
+            Err(refusal) => refusal,
             Ok(head) => {
                 let (fence, granted) = grant(claim, live, known.map(|fence| fence.token), version, now);
                 let mut writes = vec![write(rows, key, Some(fence.into()))];
@@ -90,6 +88,23 @@ pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
             }
         },
     }
+}
+
+/// Tells that a claim is in doubt.
+/// INVARIANT told-doubt: a doubt that somebody was told of ends with an outcome or a person's word, and never with a renewal that was
+/// decided before and lands after. So the first to be told moves the row, and from then on the row says it.
+pub(crate) fn doubt(rows: &impl Rows, key: RowKey, now: Millis) -> Decision {
+    let Some(fence) = fence_of(rows, key) else { return Decision::reply(Reply::NotInDoubt) };
+    let State::Pending { lease_expires, on_lapse, forget_at, doubted_at } = fence.state else {
+        return Decision::reply(Reply::NotInDoubt);
+    };
+    let reply = Reply::InDoubt { since: lease_expires };
+    if doubted_at.is_some() {
+        return Decision::reply(reply);
+    }
+    let state = State::Pending { lease_expires, on_lapse, forget_at, doubted_at: Some(now) };
+    let marked = Fence { state, ..fence.clone() };
+    Decision::new(vec![write(rows, key, Some(marked.into()))], reply)
 }
 
 fn conflict(live: Option<&Fence>, claim: &Claim) -> Reply {
@@ -204,5 +219,5 @@ pub(crate) fn pending(scope: &Scope, token: Token, lease_ms: u64, now: Millis) -
         OnLapse::Recover => Some(forgotten_at(token, lease_expires, scope.retain_ms)),
         OnLapse::Hold => None,
     };
-    State::Pending { lease_expires, on_lapse: scope.on_lapse, forget_at }
+    State::Pending { lease_expires, on_lapse: scope.on_lapse, forget_at, doubted_at: None }
 }

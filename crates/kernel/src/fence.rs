@@ -47,6 +47,8 @@ pub enum State {
         on_lapse: OnLapse,
         /// When a lapsed claim is forgotten; never, where a lapse is a doubt.
         forget_at: Option<Millis>,
+        /// When somebody was first told that it is in doubt. From then on it is, whatever a clock that is behind says.
+        doubted_at: Option<Millis>,
     },
     /// The effect is done.
     Sealed {
@@ -173,6 +175,7 @@ impl Fence {
             return Phase::Expired;
         }
         match &self.state {
+            State::Pending { doubted_at: Some(_), .. } => Phase::InDoubt,
             State::Pending { lease_expires, .. } if now < *lease_expires => Phase::Pending,
             State::Pending { on_lapse: OnLapse::Recover, .. } => Phase::Lapsed,
             State::Pending { on_lapse: OnLapse::Hold, .. } => Phase::InDoubt,

@@ -58,7 +58,7 @@ pub(crate) fn renew(renew: &Renew, rows: &impl Rows, now: Millis) -> Decision {
             Decision::new(writes, Reply::Renewed { lease_expires: now.plus(renew.lease_ms) })
         }
         // Somebody may already be looking at this doubt: only an outcome ends it.
-        (_, State::Pending { lease_expires, .. }) => Decision::reply(Reply::InDoubt { since: *lease_expires }),
+        (_, State::Pending { .. }) => claim::doubt(rows, RowKey::fence(renew.target.key), now),
         _ => Decision::reply(Reply::FencedOff { current: None }),
     }
 }

@@ -35,7 +35,7 @@ impl Member {
         ];
         let settings: Vec<String> = settings.iter().flatten().map(|&word| word.to_owned()).collect();
         (self.server, self.stalled) = (None, false);
-        self.server = Some(spawn(self.port, self.dir.path(), &settings));
+        self.server = Some(spawn(self.port, self.dir.path(), &settings, 0));
     }
 
     fn alive(&self) -> bool {

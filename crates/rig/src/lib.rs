@@ -1,4 +1,4 @@
-//! Real servers for the tests: PostgreSQL, Redis, a Redis Cluster, a Kafka broker, nginx, and a proxy that cuts connections.
+//! Real servers for the tests: PostgreSQL, alone or with a standby, Redis, a Redis Cluster, a Kafka broker, nginx, and a proxy that cuts connections.
 //! Each in a temporary folder on a free port, gone when dropped. Panics where a test could not go on anyway.
 //! Never used by the product.
 
@@ -7,15 +7,18 @@
 mod cluster;
 mod kafka;
 mod nginx;
+mod pair;
 mod postgres;
 pub mod programs;
 mod proxy;
 mod redis;
 mod server;
+mod slow_clock;
 
 pub use cluster::Cluster;
 pub use kafka::Kafka;
 pub use nginx::Nginx;
+pub use pair::Pair;
 pub use postgres::Postgres;
 pub use proxy::Proxy;
 pub use redis::Redis;

@@ -12,8 +12,9 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::{
-    programs::{as_postgres, find, free_port, init_postgres},
-    server::Server,
+    programs::{as_postgres, find, folder_of_postgres, free_port, init_postgres},
+    server::{Server, wait_until},
+    slow_clock,
 };
 
 /// A PostgreSQL server with fsync on, gone when dropped.
@@ -22,6 +23,8 @@ pub struct Postgres {
     port: u16,
     settings: Vec<String>,
     databases: AtomicU32,
+    /// How far its clock is off.
+    clock_shift_s: i64,
     dir: TempDir,
 }
 
@@ -33,15 +36,40 @@ impl Postgres {
 
     /// A server with settings such as `fsync=off`.
     pub fn start_with(settings: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        // The user postgres must pass through.
-        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o711)).unwrap();
+        let dir = passable_dir();
         init_postgres(&dir.path().join("postgres")).unwrap();
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let port = free_port().unwrap();
-        let mut own = Self { server: None, port, settings, databases: AtomicU32::new(0), dir };
+        Self::run(dir, free_port().unwrap(), settings)
+    }
+
+    fn run(dir: TempDir, port: u16, settings: Vec<String>) -> Self {
+        let mut own = Self { server: None, port, settings, databases: AtomicU32::new(0), clock_shift_s: 0, dir };
         own.restart();
         own
+    }
+
+    /// A copy of this server that follows it and that every later commit waits for.
+    pub fn standby(&self, port: u16) -> Self {
+        let dir = passable_dir();
+        let folder = dir.path().join("postgres");
+        folder_of_postgres(&folder).unwrap();
+        let mut copy = as_postgres("pg_basebackup");
+        copy.args(["-h", "127.0.0.1", "-U", "postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync", "-p"]);
+        let copied = copy.arg(self.port.to_string()).arg("-D").arg(folder.join("data")).output().unwrap();
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        let own = Self::run(dir, port, self.settings.clone());
+        self.sql(&self.url(), "ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.sql(&self.url(), "SELECT pg_reload_conf()");
+        wait_until("a standby is synchronous", || {
+            self.sql(&self.url(), "SELECT sync_state FROM pg_stat_replication") == "sync"
+        });
+        own
+    }
+
+    /// Starts again with a clock that is off by so many seconds.
+    pub fn restart_with_clock(&mut self, shift_s: i64) {
+        self.clock_shift_s = shift_s;
+        self.restart();
     }
 
     /// The port on 127.0.0.1.
@@ -90,7 +118,16 @@ impl Postgres {
     pub fn restart(&mut self) {
         self.kill();
         let folder = self.folder();
-        let mut command = as_postgres("postgres");
+        let mut command = match self.clock_shift_s {
+            0 => as_postgres("postgres"),
+            shift_s => {
+                let mut command = as_postgres("env");
+                let library = slow_clock::library(self.dir.path(), shift_s);
+                command.arg(format!("LD_PRELOAD={}", library.display()));
+                command.arg(find("postgres").unwrap_or_else(|| "postgres".into()));
+                command
+            }
+        };
         command.arg("-D").arg(folder.join("data")).arg("-k").arg(&folder).arg("-p").arg(self.port.to_string());
         command.args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200"]);
         for setting in &self.settings {
@@ -109,6 +146,13 @@ impl Postgres {
     fn folder(&self) -> PathBuf {
         self.dir.path().join("postgres")
     }
+}
+
+// The user postgres must pass through.
+fn passable_dir() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o711)).unwrap();
+    dir
 }
 
 fn psql(database_url: &str, statement: &str) -> std::process::Output {

@@ -33,8 +33,8 @@ pub fn as_postgres(program: &str) -> Command {
     command
 }
 
-/// Makes a PostgreSQL cluster in `dir/data`. The folders above must let the user postgres pass.
-pub fn init_postgres(dir: &Path) -> io::Result<()> {
+/// Makes a folder that PostgreSQL can keep its data in.
+pub fn folder_of_postgres(dir: &Path) -> io::Result<()> {
     if geteuid().is_root() {
         let made =
             Command::new("install").args(["-d", "-o", "postgres", "-g", "postgres", "-m", "700"]).arg(dir).status()?;
@@ -44,6 +44,12 @@ pub fn init_postgres(dir: &Path) -> io::Result<()> {
     } else {
         std::fs::create_dir_all(dir)?;
     }
+    Ok(())
+}
+
+/// Makes a PostgreSQL cluster in `dir/data`. The folders above must let the user postgres pass.
+pub fn init_postgres(dir: &Path) -> io::Result<()> {
+    folder_of_postgres(dir)?;
     let output = as_postgres("initdb")
         .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", "-D"])
         .arg(dir.join("data"))

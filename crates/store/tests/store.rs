@@ -10,6 +10,8 @@ mod store {
     mod harness;
     mod laws;
     mod postgres;
+    mod postgres_failover;
+    mod postgres_isolation;
     mod postgres_lanes;
     mod postgres_nodes;
     mod postgres_rig;

@@ -15,7 +15,7 @@ use fencepost_kernel::{
 };
 
 use super::{
-    PACKS_RECEIPTS, pack,
+    MARKS_DOUBTS, PACKS_RECEIPTS, pack,
     wire::{Damage, Reader, put_int, put_since, put_str, put_uint},
 };
 
@@ -34,11 +34,15 @@ const VERSION_INTEGER: u64 = 1 << 9;
 const VERSION_TEXT: u64 = 1 << 10;
 const EVENTS: u64 = 1 << 11;
 const RECEIPT_PACKED: u64 = 1 << 12;
+const DOUBTED: u64 = 1 << 13;
 
 /// The flags that a row of this format may carry.
 fn known(format: u8) -> u64 {
-    let old = RECEIPT_PACKED - 1;
-    if format >= PACKS_RECEIPTS { old | RECEIPT_PACKED } else { old }
+    match format {
+        ..PACKS_RECEIPTS => RECEIPT_PACKED - 1,
+        PACKS_RECEIPTS..MARKS_DOUBTS => DOUBTED - 1,
+        MARKS_DOUBTS.. => (DOUBTED << 1) - 1,
+    }
 }
 
 pub(super) fn put(out: &mut Vec<u8>, fence: &Fence, format: u8) {
@@ -47,7 +51,12 @@ pub(super) fn put(out: &mut Vec<u8>, fence: &Fence, format: u8) {
         State::Sealed { receipt, .. } if format >= PACKS_RECEIPTS => pack::pack(&receipt.body),
         _ => None,
     };
-    put_uint(out, flags(fence, packed.is_some(), packed_receipt.is_some()));
+    let doubted_at = match &fence.state {
+        State::Pending { doubted_at, .. } if format >= MARKS_DOUBTS => *doubted_at,
+        _ => None,
+    };
+    let doubted = if doubted_at.is_some() { DOUBTED } else { 0 };
+    put_uint(out, flags(fence, packed.is_some(), packed_receipt.is_some()) | doubted);
     let first = fence.first_seen.0;
     put_uint(out, first);
     match &fence.state {
@@ -55,6 +64,9 @@ pub(super) fn put(out: &mut Vec<u8>, fence: &Fence, format: u8) {
             put_since(out, first, lease_expires.0);
             if let Some(forget_at) = forget_at {
                 put_since(out, lease_expires.0, forget_at.0);
+            }
+            if let Some(doubted_at) = doubted_at {
+                put_since(out, lease_expires.0, doubted_at.0);
             }
         }
         State::Sealed { at, expires, .. } | State::Released { at, expires } => {
@@ -123,9 +135,9 @@ pub(super) fn take(reader: &mut Reader<'_>, whole: &Bytes, format: u8) -> Result
         _ => return Err(Damage("a version is both a number and a text")),
     };
     let state = match times {
-        Times::Pending { lease_expires, forget_at } => {
+        Times::Pending { lease_expires, forget_at, doubted_at } => {
             let on_lapse = if flags & HOLD != 0 { OnLapse::Hold } else { OnLapse::Recover };
-            State::Pending { lease_expires, on_lapse, forget_at }
+            State::Pending { lease_expires, on_lapse, forget_at, doubted_at }
         }
         Times::Sealed { at, expires } => {
             let receipt = take_receipt(reader, whole, flags & RECEIPT_PACKED != 0)?;
@@ -150,7 +162,7 @@ pub(super) fn take(reader: &mut Reader<'_>, whole: &Bytes, format: u8) -> Result
 pub(super) fn take_head(reader: &mut Reader<'_>, format: u8) -> Result<(Option<Millis>, Option<Millis>), Damage> {
     let (flags, _, times) = take_times(reader, format)?;
     Ok(match times {
-        Times::Pending { lease_expires, forget_at } => (forget_at, (flags & HOLD != 0).then_some(lease_expires)),
+        Times::Pending { lease_expires, forget_at, .. } => (forget_at, (flags & HOLD != 0).then_some(lease_expires)),
         Times::Sealed { expires, .. } | Times::Released { expires, .. } => (Some(expires), None),
     })
 }
@@ -184,7 +196,7 @@ fn flags(fence: &Fence, packed: bool, packed_receipt: bool) -> u64 {
 }
 
 enum Times {
-    Pending { lease_expires: Millis, forget_at: Option<Millis> },
+    Pending { lease_expires: Millis, forget_at: Option<Millis>, doubted_at: Option<Millis> },
     Sealed { at: Millis, expires: Millis },
     Released { at: Millis, expires: Millis },
 }
@@ -199,7 +211,8 @@ fn take_times(reader: &mut Reader<'_>, format: u8) -> Result<(u64, u64, Times), 
     let times = match flags & STATE {
         PENDING => {
             let forget_at = (flags & FORGET != 0).then(|| reader.since(base)).transpose()?.map(Millis);
-            Times::Pending { lease_expires: Millis(base), forget_at }
+            let doubted_at = (flags & DOUBTED != 0).then(|| reader.since(base)).transpose()?.map(Millis);
+            Times::Pending { lease_expires: Millis(base), forget_at, doubted_at }
         }
         SEALED => Times::Sealed { at: Millis(base), expires: Millis(reader.since(base)?) },
         RELEASED => Times::Released { at: Millis(base), expires: Millis(reader.since(base)?) },

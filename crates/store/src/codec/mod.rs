@@ -5,7 +5,7 @@
 //! A row is `format (1) | revision (8) | content | checksum (4)`. The checksum covers the row's address too, so
 //! that a whole row under the wrong key is damage. The content begins with what a compaction needs to know.
 //!
-//! Formats: 1 is the first; 2 packs long receipts. Nodes of two releases share a store while both write the older
+//! Formats: 1 is the first; 2 packs long receipts; 3 marks doubts that somebody was told of. Nodes of two releases share a store while both write the older
 //! format; a node that meets a newer one than it reads refuses the row and names the reason.
 
 mod fence;
@@ -25,10 +25,13 @@ pub use wire::Damage;
 use wire::Reader;
 
 /// The newest format. This release reads and can write this one and every one before it.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// From this format on, receipts of some length are kept packed.
 const PACKS_RECEIPTS: u8 = 2;
+
+/// From this format on, a fence says that somebody was told of its doubt. In an older one only its revision tells.
+const MARKS_DOUBTS: u8 = 3;
 
 const CHECKSUM_LEN: usize = 4;
 const NEWER: Damage = Damage("it was written by a newer release of Fencepost; run that one");

@@ -14,7 +14,7 @@ use futures::future::join;
 use super::{
     columns::{Columns, Keys, Put},
     fault::{self, Contention, Failed},
-    link::{LOCK_WAIT, Run, Session},
+    link::{LOCK_WAIT, Lineage, Run, Session},
     rows::{self, Hold},
     sql,
     stamp::Stamp,
@@ -45,15 +45,32 @@ pub(super) struct Committer<'a> {
     pub(super) perhaps: &'a Perhaps,
 }
 
-/// Ids whose fate a try left open, and when: it may still be running somewhere.
+/// Ids whose fate a try left open, when, and on which server: it may still be running there.
 #[derive(Default)]
-pub(super) struct Perhaps(Mutex<HashMap<CommitId, Instant>>);
+pub(super) struct Perhaps(Mutex<HashMap<CommitId, (Instant, Option<Lineage>)>>);
 
 impl Perhaps {
     /// Nobody knows what became of these.
-    pub(super) fn leave_open(&self, sets: &[WriteSet]) {
+    pub(super) fn leave_open(&self, sets: &[WriteSet], at: Option<Lineage>) {
         let mut open = self.open();
-        open.extend(sets.iter().map(|set| (set.id, Instant::now())));
+        open.extend(sets.iter().map(|set| (set.id, (Instant::now(), at))));
+    }
+
+    /// Whether any of these was tried on a server that the one at `at` has replaced.
+    pub(super) fn replaced(&self, sets: &[WriteSet], at: Option<Lineage>) -> bool {
+        let open = self.open();
+        !open.is_empty() && sets.iter().any(|set| replaced(&open, set, at))
+    }
+
+    /// The sets, where those that were tried on a server that has been replaced can only be found and never applied. What that
+    /// try wrote is here by now or never will be; and it was decided over rows of the old server, which may have been behind.
+    pub(super) fn found_or_moved(&self, sets: &[WriteSet], at: Option<Lineage>) -> Vec<WriteSet> {
+        let (open, mut sets) = (self.open(), sets.to_vec());
+        for set in sets.iter_mut().filter(|set| replaced(&open, set, at)) {
+            // A row that carries the set's own id proves that it was applied. No other row holds this.
+            set.also.held.extend(set.writes.first().map(|write| (write.key, Some(set.id))));
+        }
+        sets
     }
 
     /// It is known what became of these.
@@ -64,13 +81,17 @@ impl Perhaps {
                 open.remove(&set.id);
             }
             // Nobody asked again.
-            open.retain(|_, since| since.elapsed() < OPEN_MAX);
+            open.retain(|_, (since, _)| since.elapsed() < OPEN_MAX);
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<CommitId, Instant>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<CommitId, (Instant, Option<Lineage>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn replaced(open: &HashMap<CommitId, (Instant, Option<Lineage>)>, set: &WriteSet, at: Option<Lineage>) -> bool {
+    open.get(&set.id).is_some_and(|(_, tried)| tried.is_some() && at.is_some() && *tried != at)
 }
 
 /// One try.
@@ -229,10 +250,6 @@ impl Committer<'_> {
     }
 
     fn failed(&self, failed: Failed, outcome: impl FnOnce(Failed) -> Error) -> Result<Tried, Error> {
-        // A standby that was taken for the primary: the next connection may find the right one.
-        if failed.read_only() {
-            self.session.spoil();
-        }
         match failed.contention() {
             Some(contention) => Ok(Tried::Undone(contention)),
             None => Err(outcome(failed)),

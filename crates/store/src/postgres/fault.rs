@@ -35,11 +35,6 @@ impl Failed {
         }
     }
 
-    /// Whether the connection leads to a server that cannot write, such as a standby after a failover.
-    pub(super) fn read_only(&self) -> bool {
-        matches!(self, Self::Server(error) if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION))
-    }
-
     /// The outcome of a commit that failed with this.
     pub(super) fn of_commit(self) -> Error {
         match self {
@@ -55,6 +50,11 @@ impl Failed {
             Self::Store(error) => error,
         }
     }
+}
+
+/// Whether the connection leads to a server that cannot write, such as a primary that was demoted.
+pub(super) fn read_only(error: &ServerError) -> bool {
+    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }
 
 /// Why a transaction was undone although nothing is wrong with it.

@@ -40,7 +40,12 @@ const FOLLOWS_MAX: usize = 4;
 const MOMENT: &str = "SELECT greatest(clock_timestamp(), (SELECT max(floor) FROM fencepost_nodes)),
     (SELECT format FROM fencepost_meta),
     CASE WHEN current_setting('synchronous_commit', true) IN ('off', 'local', 'remote_write')
-        THEN set_config('synchronous_commit', 'on', true) END";
+        THEN set_config('synchronous_commit', 'on', true) END,
+    current_setting('transaction_isolation', true)";
+
+/// The levels at which a row that was read is compared, or fails the transaction, before it is written. PostgreSQL has no
+/// others; a database that speaks its protocol may.
+const ISOLATIONS: [&str; 4] = ["read uncommitted", "read committed", "repeatable read", "serializable"];
 
 /// What a round has done from its second row on can be undone alone: a round that is given up leaves no lock behind which
 /// others could wait for in another order.
@@ -135,11 +140,13 @@ async fn round(
     take(run, world, command).await?;
     let moment = tx.query_one(MOMENT, &[]).await.map_err(|error| fault::of_read(&error))?;
     let format = nodes::readable(moment.get(1), codec::VERSION)?;
+    accepted(moment.get(3))?;
     let decision = decide(command, world, moment.get::<_, Stamp>(0).0);
     if decision.only_answers() {
         return Ok(Some(decision.reply));
     }
-    let sets = [WriteSet { id, writes: decision.writes, also: decision.also }];
+    let mut sets = [WriteSet { id, writes: decision.writes, also: decision.also }];
+    hold_absent(&mut sets[0], world, |key| held(command, key));
     world.take(run, sets.iter().flat_map(touched), |_| Held::Read).await?;
     let judged = judge(&sets, |key| Ok(world.row(key).map(Known::of)))?;
     let whole = write(run, &sets, &judged, node, format, None).await.map_err(Failed::of_nothing)?;
@@ -152,14 +159,40 @@ async fn round(
     }))
 }
 
+// What is not there cannot be locked when it is read. What was decided over its absence holds it with what is written, so that
+// nobody makes it before this transaction ends; under a snapshot, PostgreSQL fails the transaction if somebody has.
+fn hold_absent(set: &mut WriteSet, world: &World, held: impl Fn(&RowKey) -> Held) {
+    let written = |key: &RowKey| set.writes.iter().any(|write| write.key == *key);
+    let appended = set.also.append.as_ref().map(|append| RowKey::tail(append.lane));
+    let absent = world.asked.iter().filter(|key| held(key) != Held::Never && world.row(key).is_none());
+    let absent = absent.filter(|key| !written(key) && Some(**key) != appended && !holds(set, key)).copied();
+    let absent: Vec<_> = absent.map(|key| (key, None)).collect();
+    set.also.held.extend(absent);
+}
+
+fn holds(set: &WriteSet, key: &RowKey) -> bool {
+    set.also.held.iter().any(|(held, _)| held == key) || set.also.drops.contains(key)
+}
+
+fn accepted(isolation: Option<&str>) -> Result<(), Error> {
+    match isolation {
+        Some(level) if !ISOLATIONS.contains(&level) => Err(Error::NotApplied(format!(
+            "a transaction at isolation level \"{level}\" cannot hold what a claim was decided over: use read committed, \
+             repeatable read or serializable"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 // A claim may have to wait for who makes the same fence, and a seal goes from its fence to the heads: so nobody holds a head
-// while it waits for a fence. What a claim finds beside its fence is as old or older, and a write of it is compared.
+// while it waits for a fence. The base of a repetition is a fence as well, and is locked with it, in key order. What a claim
+// finds beside those is as old or older: a write of it is compared, and a version head that it only judges by is locked last.
 // Whoever is sent events of a lane acknowledges them by writing its row, and must not wait for the user: who only publishes
 // looks at it, and a write of it is compared all the same. What is told of an event that is cancelled is true only while
 // its lane stands still.
 fn held(command: &Command, key: &RowKey) -> Held {
     match command {
-        Command::Claim(claim) if *key == RowKey::fence(claim.target.key) => Held::Read,
+        Command::Claim(_) if key.kind == Kind::Fence => Held::Read,
         Command::Claim(_) if key.kind == Kind::VersionHead => Held::Written,
         Command::Claim(_) => Held::Never,
         Command::Publish(publish) if publish.cancels.is_none() && key.kind == Kind::Lane => Held::Never,
@@ -178,4 +211,18 @@ async fn take(run: Run<'_>, world: &mut World, command: &Command) -> Result<(), 
         follow(command, world, &mut |key| keys.push(key));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_isolation_level_that_postgresql_does_not_have_is_refused_with_a_sentence() {
+        for level in ISOLATIONS {
+            assert!(accepted(Some(level)).is_ok(), "{level}");
+        }
+        let refused = accepted(Some("snapshot"));
+        assert!(matches!(&refused, Err(Error::NotApplied(why)) if why.contains("\"snapshot\"")), "{refused:?}");
+    }
 }

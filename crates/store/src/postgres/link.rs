@@ -1,12 +1,13 @@
 //! One connection of a fixed few, made again when it is lost, with statements prepared once.
-//! Never lets an operation wait long for a server that is not there: while it is down, everything fails at once.
+//! Never lets an operation wait long for a server that is not there: while it is down, everything fails at once. Never uses
+//! a connection from before another one of the store was given up.
 //! Used by every operation of the store.
 
 use std::{
     collections::HashMap,
     sync::{
         Arc, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -37,38 +38,109 @@ const SETTLE: &str = "SELECT set_config(known.name, wanted.value, false) FROM pg
 /// How long a commit waits for a row that another transaction holds.
 pub(super) const LOCK_WAIT: &str = "SET lock_timeout = '250ms'";
 
+/// Which history of which database a server continues. A standby that is promoted begins a timeline above the one that it
+/// followed, so an old primary that still answers is known by its lower one.
+const HISTORY: &str = "SELECT (SELECT system_identifier FROM pg_control_system()),
+    ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint";
+
+/// What [`HISTORY`] says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lineage {
+    system: i64,
+    timeline: i64,
+}
+
+/// How often the connections of a store were given up, and the latest history that one of them led to. They are given up
+/// together: after a failover the server behind one that still answers may be the old primary, and what is read there must
+/// not be written elsewhere.
+#[derive(Default)]
+pub(super) struct Epoch {
+    number: AtomicU64,
+    lineage: std::sync::Mutex<Option<Lineage>>,
+}
+
+impl Epoch {
+    fn current(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    // Connections that are lost together end their epoch once.
+    fn end(&self, epoch: u64) {
+        let _ = self.number.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    // Ends the epoch where the server behind a new connection has gone on from the one that was known, and refuses a server
+    // that was left behind.
+    fn reached(&self, epoch: u64, new: Lineage) -> Result<(), Error> {
+        let mut known = self.lineage.lock().unwrap_or_else(PoisonError::into_inner);
+        match *known {
+            Some(known) if known == new => return Ok(()),
+            Some(known) if known.system == new.system && known.timeline > new.timeline => {
+                return Err(Error::NotApplied(format!(
+                    "the database server is an old primary, on timeline {}: one on timeline {} has taken over",
+                    new.timeline, known.timeline
+                )));
+            }
+            Some(_) => self.end(epoch),
+            None => {}
+        }
+        *known = Some(new);
+        Ok(())
+    }
+}
+
 /// A connection that is in use.
 pub(super) struct Session {
     client: Client,
     statements: std::sync::Mutex<HashMap<&'static str, Statement>>,
-    spoiled: AtomicBool,
+    /// The epoch in which it was dialled; it is usable in that one only.
+    epoch: u64,
+    epochs: Arc<Epoch>,
+    /// None where the server does not tell.
+    lineage: Option<Lineage>,
 }
 
 impl Session {
     /// Runs a statement of [`super::sql`], prepared at its first use.
     pub(super) async fn query(&self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, ServerError> {
         let statement = self.prepared(sql).await?;
-        self.client.query(&statement, params).await
+        self.noticed(self.client.query(&statement, params).await)
     }
 
     /// The same for a statement that says only how many rows it changed.
     pub(super) async fn execute(&self, sql: &'static str, params: &[Param<'_>]) -> Result<u64, ServerError> {
         let statement = self.prepared(sql).await?;
-        self.client.execute(&statement, params).await
+        self.noticed(self.client.execute(&statement, params).await)
     }
 
     /// Runs a statement without parameters and results, such as `BEGIN`.
     pub(super) async fn say(&self, sql: &str) -> Result<(), ServerError> {
-        self.client.batch_execute(sql).await
+        self.noticed(self.client.batch_execute(sql).await)
     }
 
-    /// Never to be used again: nobody knows what it is in the middle of.
+    /// Ends the use of this connection and of every other one of the store: nobody knows what it is in the middle of, nor
+    /// whether the same server would answer a new one.
     pub(super) fn spoil(&self) {
-        self.spoiled.store(true, Ordering::Release);
+        self.epochs.end(self.epoch);
     }
 
-    fn usable(&self) -> bool {
-        !self.client.is_closed() && !self.spoiled.load(Ordering::Acquire)
+    /// The history that the server behind it continues, where it tells.
+    pub(super) fn lineage(&self) -> Option<Lineage> {
+        self.lineage
+    }
+
+    /// Whether no connection of the store was given up since this one was dialled.
+    pub(super) fn usable(&self) -> bool {
+        !self.client.is_closed() && self.epoch == self.epochs.current()
+    }
+
+    // A server that cannot write was a primary once: the next connection may find the one that is.
+    fn noticed<T>(&self, answer: Result<T, ServerError>) -> Result<T, ServerError> {
+        answer.inspect_err(|error| {
+            if fault::read_only(error) {
+                self.spoil();
+            }
+        })
     }
 
     async fn prepared(&self, sql: &'static str) -> Result<Statement, ServerError> {
@@ -100,7 +172,11 @@ impl Run<'_> {
             Self::Theirs(client) => client,
         };
         let sent = statements.iter().zip(steps).map(|(statement, (_, params))| client.query(statement, params));
-        join_all(sent).await.into_iter().collect()
+        let answers = join_all(sent).await.into_iter().collect();
+        match self {
+            Self::Ours(session) => session.noticed(answers),
+            Self::Theirs(_) => answers,
+        }
     }
 
     async fn prepared(self, sql: &'static str) -> Result<Statement, ServerError> {
@@ -121,20 +197,35 @@ impl Run<'_> {
 /// Connects once, and settles how long anything may take: a node that stops within a transaction must not stop the others.
 /// The session ends when the client is dropped.
 pub(super) async fn dial(target: &Target) -> Result<Client, Error> {
+    dial_until(target, || {}).await
+}
+
+// The same; `ended` is called when the connection is over, whoever ended it.
+async fn dial_until(target: &Target, ended: impl FnOnce() + Send + 'static) -> Result<Client, Error> {
     let down = |why: String| Error::NotApplied(format!("the database cannot be reached: {why}"));
     let connecting = target.config.connect(target.tls.clone());
     let connected = tokio::time::timeout(DIAL_MAX, connecting).await.map_err(|_| down("no answer".to_owned()))?;
     let (client, connection) = connected.map_err(|error| down(fault::told(&error)))?;
     // Whoever waits for an answer is told of a lost connection there.
-    tokio::spawn(async move { drop(connection.await) });
+    tokio::spawn(async move {
+        drop(connection.await);
+        ended();
+    });
     client.query(SETTLE, &[]).await.map_err(|error| fault::of_read(&error))?;
     client.batch_execute(LOCK_WAIT).await.map_err(|error| fault::of_read(&error))?;
     Ok(client)
 }
 
+// Databases that speak PostgreSQL's protocol and are something else have no timelines: there, nothing is compared.
+async fn lineage(client: &Client) -> Option<Lineage> {
+    let told = client.query_one(HISTORY, &[]).await.ok()?;
+    Some(Lineage { system: told.try_get(0).ok()?, timeline: told.try_get(1).ok()? })
+}
+
 /// One of the store's connections.
 pub(super) struct Link {
     target: Arc<Target>,
+    epochs: Arc<Epoch>,
     /// Statements that are prepared at once, so that the first commit does not pay for it.
     first: &'static [&'static str],
     state: Mutex<State>,
@@ -153,8 +244,8 @@ struct Failure {
 }
 
 impl Link {
-    pub(super) fn new(target: Arc<Target>, first: &'static [&'static str]) -> Self {
-        Self { target, first, state: Mutex::default() }
+    pub(super) fn new(target: Arc<Target>, epochs: Arc<Epoch>, first: &'static [&'static str]) -> Self {
+        Self { target, epochs, first, state: Mutex::default() }
     }
 
     /// The session, made again where it was lost. Nothing has been sent yet where this fails.
@@ -168,7 +259,7 @@ impl Link {
             return Err(Error::NotApplied(failure.why.clone()));
         }
         let silent = |_| Err(Error::NotApplied("the database does not answer".to_owned()));
-        match tokio::time::timeout(DIAL_MAX, self.connect()).await.unwrap_or_else(silent) {
+        match tokio::time::timeout(DIAL_MAX, self.connect_in_epoch()).await.unwrap_or_else(silent) {
             Ok(session) => {
                 let session = Arc::new(session);
                 *state = State { session: Some(session.clone()), failure: None };
@@ -186,9 +277,25 @@ impl Link {
         }
     }
 
+    // Another connection may be lost while this one is dialled: then nobody knows which server this one leads to.
+    async fn connect_in_epoch(&self) -> Result<Session, Error> {
+        loop {
+            let session = self.connect().await?;
+            if session.usable() {
+                return Ok(session);
+            }
+        }
+    }
+
     async fn connect(&self) -> Result<Session, Error> {
-        let client = dial(&self.target).await?;
-        let session = Session { client, statements: std::sync::Mutex::default(), spoiled: AtomicBool::new(false) };
+        let (epoch, epochs) = (self.epochs.current(), self.epochs.clone());
+        let client = dial_until(&self.target, move || epochs.end(epoch)).await?;
+        let lineage = lineage(&client).await;
+        if let Some(lineage) = lineage {
+            self.epochs.reached(epoch, lineage)?;
+        }
+        let (statements, epochs) = (std::sync::Mutex::default(), self.epochs.clone());
+        let session = Session { client, statements, epoch, epochs, lineage };
         for sql in self.first {
             session.prepared(sql).await.map_err(|error| fault::of_read(&error))?;
         }

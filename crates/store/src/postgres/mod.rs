@@ -41,7 +41,7 @@ use self::{
     columns::{BUCKETS, Keys, Param},
     commit::{Committer, Perhaps, Tried},
     fault::{Contention, Failed},
-    link::{Link, Session, dial},
+    link::{Epoch, Link, Session, dial},
     remember::remember,
     stamp::Stamp,
 };
@@ -60,6 +60,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 const COMMIT_MAX: Duration = Duration::from_secs(3);
 /// The same where the server may have to end another statement first.
 const COMMIT_BESIDE_MAX: Duration = Duration::from_millis(4500);
+
+/// How often a question is asked again because connections were given up while it was answered.
+const ASK_TRIES_MAX: usize = 3;
 
 /// Memory for rows that were written lately.
 const HOT_BYTES: u64 = 32 << 20;
@@ -105,7 +108,8 @@ impl Postgres {
         schema::migrate(&mut client).await?;
         let format = nodes::register(&mut client, opener, format_max).await.map_err(Failed::of_nothing)?;
         let (clock, promises) = promises::ask(&client).await.map_err(Failed::of_nothing)?;
-        let link = |first| Link::new(target.clone(), first);
+        let epochs = Arc::<Epoch>::default();
+        let link = |first| Link::new(target.clone(), epochs.clone(), first);
         let inner = Arc::new(Inner {
             committing: link(&[sql::COMMIT_FENCES, sql::LOOK_FENCES]),
             reading: link(&[sql::LOAD_FENCES, sql::LOAD_ALL]),
@@ -163,9 +167,17 @@ impl Inner {
     }
 
     async fn ask(&self, link: &Link, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
-        let session = link.session().await?;
-        let answer = self.within(&session, session.query(sql, params)).await?;
-        answer.map_err(|error| fault::of_read(&error))
+        for _ in 0..ASK_TRIES_MAX {
+            let session = link.session().await?;
+            let answer = self.within(&session, session.query(sql, params)).await?;
+            let rows = answer.map_err(|error| fault::of_read(&error))?;
+            // Read from a server that may have been replaced meanwhile: what would be decided over it would be written to
+            // the one that replaced it.
+            if session.usable() {
+                return Ok(rows);
+            }
+        }
+        Err(Error::NotApplied("the connections to the database keep breaking".to_owned()))
     }
 
     async fn find(&self, sql: &'static str, params: &[Param<'_>]) -> Result<Found, Error> {
@@ -194,13 +206,9 @@ impl Inner {
             Ok(Tried::Undone(contention)) => self.alone(&sets, now, contention).await,
             Err(error) => Err(error),
         };
-        match &outcome {
-            Ok(verdicts) => {
-                self.perhaps.settle(&sets);
-                remember(&self.hot, &sets, verdicts);
-            }
-            Err(Error::Unknown(_)) => self.perhaps.leave_open(&sets),
-            Err(_) => {}
+        if let Ok(verdicts) = &outcome {
+            self.perhaps.settle(&sets);
+            remember(&self.hot, &sets, verdicts);
         }
         outcome
     }
@@ -212,13 +220,28 @@ impl Inner {
         };
         let _turn = self.turn.read().await;
         let session = self.committing.session().await?;
-        within(COMMIT_BESIDE_MAX, &session, self.committer(&session).at_once(sets, puts, now)).await
+        if self.perhaps.replaced(sets, session.lineage()) {
+            return Ok(Tried::Undone(Contention::Lost));
+        }
+        let tried = within(COMMIT_BESIDE_MAX, &session, self.committer(&session).at_once(sets, puts, now)).await;
+        self.noted(sets, &session, tried)
     }
 
     async fn alone(&self, sets: &[WriteSet], now: Millis, after: Contention) -> Result<Vec<Verdict>, Error> {
         let _turn = self.turn.write().await;
         let session = self.committing.session().await?;
-        within(COMMIT_MAX, &session, self.committer(&session).commit(sets, now, after)).await
+        let told = self.perhaps.found_or_moved(sets, session.lineage());
+        let tried = within(COMMIT_MAX, &session, self.committer(&session).commit(&told, now, after)).await;
+        self.noted(sets, &session, tried)
+    }
+
+    // Remembers where a try was left open.
+    fn noted<T>(&self, sets: &[WriteSet], session: &Session, tried: Result<T, Error>) -> Result<T, Error> {
+        tried.inspect_err(|error| {
+            if matches!(error, Error::Unknown(_)) {
+                self.perhaps.leave_open(sets, session.lineage());
+            }
+        })
     }
 
     fn committer<'a>(&'a self, session: &'a Session) -> Committer<'a> {

@@ -15,6 +15,11 @@ use crate::{Error, Node, address::Opener};
 
 /// How often a node says that it lives.
 const BEAT: Duration = Duration::from_secs(2);
+/// How often it does while the database's clock is behind its own time: nobody but the nodes then knows what time it is, and
+/// one that starts must not grant leases that are over for the others. Also how soon it tries again where it could not.
+const BEAT_SOON: Duration = Duration::from_millis(250);
+/// How far the database may be behind before that counts: what it said was on its way for a while.
+const BEHIND_MS: u64 = 250;
 
 const REGISTER: &str = "INSERT INTO fencepost_nodes (id, address, release, format, started, seen, floor, drives)
     VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), 'epoch', false)
@@ -28,13 +33,16 @@ const RAISE: &str = "UPDATE fencepost_meta SET format = living.format
 
 // The node's row may have been pruned while the node was stopped: then it comes back. A word that is old in a moment need not
 // last: it does not wait for a disk.
+// The node's time goes with it as its floor, and it hears the latest of all floors: where the database's clock is behind what
+// the nodes have lived through, they follow the one that is ahead.
 const SAY: &str = "INSERT INTO fencepost_nodes (id, address, release, format, started, seen, floor, drives)
-    VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), 'epoch', $5)
-    ON CONFLICT (id) DO UPDATE SET seen = clock_timestamp(), drives = $5
+    VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), $6, $5)
+    ON CONFLICT (id) DO UPDATE SET seen = clock_timestamp(), drives = $5, floor = greatest(fencepost_nodes.floor, $6)
     RETURNING clock_timestamp(), (SELECT format FROM fencepost_meta),
         (SELECT min(format) FROM fencepost_nodes
          WHERE seen > clock_timestamp() - interval '30 seconds' AND id <> $1),
-        set_config('synchronous_commit', 'off', true)";
+        set_config('synchronous_commit', 'off', true),
+        greatest($6, (SELECT max(floor) FROM fencepost_nodes))";
 
 // Nodes that are long gone leave their time floor to this one.
 const PRUNE: &str = "WITH gone AS (
@@ -103,21 +111,34 @@ pub(super) async fn beat(store: Weak<Inner>) {
         let Some(store) = store.upgrade() else { return };
         // Down is down: every operation says so, and the next beat tries again, soon: the others must not take a node for gone
         // because a commit of its own was in the way.
-        pause = if store.once_alive(turn.is_multiple_of(300)).await.is_ok() { BEAT } else { BEAT / 8 };
+        let said = store.once_alive(turn.is_multiple_of(300)).await;
+        pause = if matches!(said, Ok(Clock::Leads)) { BEAT } else { BEAT_SOON };
         turn = turn.wrapping_add(1);
     }
 }
 
+/// The database's clock against the time that the nodes have lived through.
+enum Clock {
+    Leads,
+    Behind,
+}
+
 impl Inner {
-    async fn once_alive(&self, prune: bool) -> Result<(), Error> {
+    async fn once_alive(&self, prune: bool) -> Result<Clock, Error> {
         let failed = |error: tokio_postgres::Error| Failed::Server(error).of_nothing();
         let session = self.keeping.session().await?;
         let (node, format) = (&self.opener.node, i16::from(self.format_max));
         let drives = self.drives.load(Ordering::Acquire);
-        let params: [Param<'_>; 5] = [node, &self.opener.address, &self.opener.release, &format, &drives];
+        let now = Stamp(self.clock.now());
+        let params: [Param<'_>; 6] = [node, &self.opener.address, &self.opener.release, &format, &drives, &now];
         let said = self.within(&session, session.query(SAY, &params)).await?.map_err(failed)?;
+        let mut clock = Clock::Leads;
         if let Some(row) = said.first() {
-            self.clock.heard(row.get::<_, Stamp>(0).0);
+            let [server, lived] = [0, 4].map(|column| row.get::<_, Stamp>(column).0);
+            self.clock.heard(server.max(lived));
+            if lived.since(server) > BEHIND_MS {
+                clock = Clock::Behind;
+            }
             let agreed: i16 = row.get(1);
             match readable(agreed, self.format_max) {
                 Ok(agreed) => self.set_format(agreed),
@@ -131,13 +152,13 @@ impl Inner {
         if prune {
             self.within(&session, session.query(PRUNE, &[node])).await?.map_err(failed)?;
         }
-        Ok(())
+        Ok(clock)
     }
 
     /// The node drives lanes, and says so at once.
     pub(super) async fn drive(&self) -> Result<(), Error> {
         self.drives.store(true, Ordering::Release);
-        self.once_alive(false).await
+        self.once_alive(false).await.map(drop)
     }
 
     /// Those that were seen in the last minute, serve clients and drive lanes.

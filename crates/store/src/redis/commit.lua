@@ -1,7 +1,7 @@
 -- Applies write sets one after the other, each whole or not at all, and answers with a number for each:
 -- 1: applied; 2: this set was applied before; 0: something it was decided over has moved.
 -- KEYS: the time floor; the due list; then for each set the row and the index of each write, and the rows that it holds.
--- ARGV: the time; whether to tell the server's time too; then for each set its id, how many writes it has and how many rows
+-- ARGV: the time; whether to tell the server's time and the time floor too; then for each set its id, how many writes it has and how many rows
 -- it holds; for each write the revision it expects (or nothing), the new row (or nothing, to remove it), its place in the
 -- due list, when it is due (or nothing), and how long it lives (or nothing); for each held row the revision it must have (or
 -- nothing).
@@ -67,5 +67,6 @@ if ARGV[2] ~= '' then
   local time = call('TIME')
   verdicts[#verdicts + 1] = tonumber(time[1])
   verdicts[#verdicts + 1] = tonumber(time[2])
+  verdicts[#verdicts + 1] = tonumber(known)
 end
 return verdicts

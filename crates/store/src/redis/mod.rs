@@ -13,7 +13,14 @@ mod router;
 mod rows;
 mod script;
 
-use std::{future::Future, sync::Arc};
+use std::{
+    future::Future,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use fencepost_kernel::{Millis, RowKey, key::Kind};
 use futures::future::BoxFuture;
@@ -30,6 +37,12 @@ use layout::Layout;
 use router::Router;
 use script::Said;
 
+/// How often an engine tells the server what time it is, and hears what others told it.
+const BEAT: Duration = Duration::from_secs(2);
+/// How often it does while the server's clock is behind: nobody but the engines then knows what time it is, and one that
+/// starts must not grant leases that are over for the others. Also how soon it tries again where it could not.
+const BEAT_SOON: Duration = Duration::from_millis(250);
+
 /// Fences in Redis.
 pub struct Redis {
     inner: Arc<Inner>,
@@ -41,6 +54,8 @@ struct Inner {
     router: Router,
     layout: Layout,
     clock: SharedClock,
+    /// Whether the server's clock is behind the time that the engines have lived through.
+    server_behind: AtomicBool,
 }
 
 impl Redis {
@@ -55,12 +70,15 @@ impl Redis {
         let layout = Layout::new(&settings.prefix, settings.one_slot);
         let router = Router::connect(settings).await.map_err(Error::NotApplied)?;
         let promises = promise::promises(&router, layout.one_slot()).await?;
-        let mut inner = Inner { router, layout, clock: SharedClock::new(Millis(0)) };
+        let mut inner =
+            Inner { router, layout, clock: SharedClock::new(Millis(0)), server_behind: AtomicBool::new(false) };
         inner.mark().await?;
         inner.clock = SharedClock::new(inner.time_floor().await?);
         // Proves that scripts may run and write here, before anybody relies on it; and tells the time.
         inner.commit(inner.parts(&[], Millis(0))).await?;
-        Ok(Self { inner: Arc::new(inner), promises, runtime })
+        let inner = Arc::new(inner);
+        runtime.spawn(keep_time(Arc::downgrade(&inner)));
+        Ok(Self { inner, promises, runtime })
     }
 
     // The commit loop and many callers live outside the runtime.
@@ -123,6 +141,18 @@ impl Store for Redis {
     fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
         let inner = self.inner.clone();
         self.run(async move { inner.scan(kind, after, limit).await })
+    }
+}
+
+// Keeps the time of all engines together, for as long as the store is there: a server's clock may be set back, or a replica
+// whose clock is behind may take over, while none of them commits anything.
+async fn keep_time(store: Weak<Inner>) {
+    let mut pause = BEAT;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(store) = store.upgrade() else { return };
+        let told = store.commit(store.parts(&[], store.clock.now())).await.is_ok();
+        pause = if told && !store.server_behind.load(Ordering::Acquire) { BEAT } else { BEAT_SOON };
     }
 }
 

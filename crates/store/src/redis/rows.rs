@@ -1,7 +1,7 @@
 //! Rows in and out: loading, committing, the time floor, and the mark that says how rows are laid out.
 //! Never calls an outcome certain that is not: what may have happened is unknown. Called by the store.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use ::redis::{Value, cmd, from_redis_value_ref};
 use bytes::Bytes;
@@ -10,12 +10,15 @@ use fencepost_kernel::{Millis, RowKey};
 use super::{
     Inner,
     router::{Answer, Ask, Does},
-    script::{self, Said},
+    script::{self, Said, Told},
 };
 use crate::{Error, WriteSet, codec, contract::Loaded};
 
 /// Sets in one script: enough to be cheap, few enough that nobody waits for them.
 const SETS_MAX: usize = 64;
+
+/// How far a server may be behind what the engines have told it before that counts: its answer was on its way for a while.
+const BEHIND_MS: u64 = 250;
 
 /// Some sets of a commit as one command.
 pub(super) struct Part {
@@ -95,8 +98,11 @@ impl Inner {
         let mut something = false;
         for (sets, answer) in sets.iter().zip(self.router.send(Does::Write, &asks).await) {
             match outcome(answer, sets.len()) {
-                Ok((verdicts, time)) => {
-                    self.hear(time);
+                Ok((verdicts, told)) => {
+                    if let Some(Told { server, floor }) = told {
+                        self.clock.heard(server.max(floor));
+                        self.server_behind.store(floor.since(server) > BEHIND_MS, Ordering::Release);
+                    }
                     something |= verdicts.iter().any(|verdict| *verdict != Said::Moved);
                     sets.iter().zip(verdicts).for_each(|(at, verdict)| said[*at] = verdict);
                 }
@@ -158,7 +164,7 @@ impl Inner {
     }
 }
 
-fn outcome(answer: Answer, sets: usize) -> Result<(Vec<Said>, Option<Millis>), (bool, String)> {
+fn outcome(answer: Answer, sets: usize) -> Result<(Vec<Said>, Option<Told>), (bool, String)> {
     let value = answer.map_err(|fault| (fault.harmless(), fault.to_string()))?;
     script::said(&value, sets).ok_or_else(|| (false, format!("a strange answer to a commit: {value:?}")))
 }

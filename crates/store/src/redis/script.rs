@@ -112,8 +112,15 @@ fn number(number: Option<u64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
 
-/// The verdicts in an answer to `sets` sets, and the server's time where it was asked for.
-pub(super) fn said(answer: &Value, sets: usize) -> Option<(Vec<Said>, Option<Millis>)> {
+/// What a server says of time: its own clock, and the latest that any engine has told it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Told {
+    pub(super) server: Millis,
+    pub(super) floor: Millis,
+}
+
+/// The verdicts in an answer to `sets` sets, and the time where it was asked for.
+pub(super) fn said(answer: &Value, sets: usize) -> Option<(Vec<Said>, Option<Told>)> {
     let numbers: Vec<i64> = ::redis::from_redis_value_ref(answer).ok()?;
     let (verdicts, time) = numbers.split_at_checked(sets)?;
     let said = verdicts.iter().map(|verdict| match verdict {
@@ -123,7 +130,9 @@ pub(super) fn said(answer: &Value, sets: usize) -> Option<(Vec<Said>, Option<Mil
         _ => None,
     });
     let time = match time {
-        [seconds, micros] => Some(millis(*seconds, *micros)),
+        [seconds, micros, floor] => {
+            Some(Told { server: millis(*seconds, *micros), floor: Millis(u64::try_from(*floor).ok()?) })
+        }
         _ => None,
     };
     Some((said.collect::<Option<_>>()?, time))

@@ -59,7 +59,7 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
         body: None,
         source: None,
         version: None,
-        state: State::Pending { lease_expires: at(30_000), on_lapse: OnLapse::Hold, forget_at: None },
+        state: State::Pending { lease_expires: at(30_000), on_lapse: OnLapse::Hold, forget_at: None, doubted_at: None },
         events: Vec::new(),
     };
     let receipt = Receipt { effect_id: "E-1".to_owned(), body: Bytes::from_static(b"{\"ok\":true}\n\x00\xff") };
@@ -85,7 +85,12 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
     let records = vec![
         Record::from(fence.clone()),
         Record::from(Fence {
-            state: State::Pending { lease_expires: at(1), on_lapse: OnLapse::Recover, forget_at: Some(at(9)) },
+            state: State::Pending {
+                lease_expires: at(1),
+                on_lapse: OnLapse::Recover,
+                forget_at: Some(at(9)),
+                doubted_at: None,
+            },
             body: Some(Body { digest: [3; 32], size: 2, kept: Some(Bytes::from_static(b"{}")) }),
             ..fence.clone()
         }),

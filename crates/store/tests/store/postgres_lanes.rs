@@ -121,7 +121,7 @@ fn planner() -> Tenant {
     Tenant::new("acme")
 }
 
-fn put_route() -> Command {
+pub fn put_route() -> Command {
     let secrets = vec!["hidden".into()];
     let route = Route {
         planner: planner(),
@@ -135,7 +135,7 @@ fn put_route() -> Command {
     Command::PutRoute(PutRoute { route, seen_to: None, over: None }.into())
 }
 
-fn publication(number: u64) -> Command {
+pub fn publication(number: u64) -> Command {
     let scope = Arc::new(Scope::new("PUBLISH", ["correlation_id"]));
     let fields = vec![("correlation_id".to_owned(), format!("C-{number}"))];
     let target = Target::new(planner(), scope, fields, None).unwrap();

@@ -1,6 +1,9 @@
 //! What only the Redis store promises: its durability, who may expire what, and what is known when something breaks.
 
-use std::time::{Duration, Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
@@ -41,7 +44,12 @@ fn fence(state: State) -> Record {
 }
 
 pub fn pending() -> Record {
-    fence(State::Pending { lease_expires: NOW, on_lapse: OnLapse::Recover, forget_at: Some(NOW.plus(1)) })
+    fence(State::Pending {
+        lease_expires: NOW,
+        on_lapse: OnLapse::Recover,
+        forget_at: Some(NOW.plus(1)),
+        doubted_at: None,
+    })
 }
 
 fn sealed(expires: Millis) -> Record {
@@ -142,7 +150,10 @@ fn only_a_sealed_fence_has_a_time_to_live() {
     let expires = Some(NOW.plus(1));
     let lasting = [
         (Kind::Fence, pending()),
-        (Kind::Fence, fence(State::Pending { lease_expires: NOW, on_lapse: OnLapse::Hold, forget_at: None })),
+        (
+            Kind::Fence,
+            fence(State::Pending { lease_expires: NOW, on_lapse: OnLapse::Hold, forget_at: None, doubted_at: None }),
+        ),
         (Kind::Fence, fence(State::Released { at: NOW, expires: NOW.plus(1) })),
         (Kind::AgainHead, Record::AgainHead(AgainHead { last: 1, sealed: true, expires })),
         (Kind::Trace, Record::Trace(Trace { expires, ..Trace::default() }.into())),
@@ -328,4 +339,23 @@ fn the_servers_clock_is_the_stores_clock() {
     assert!(before <= now + 1_000 && now < there() + 2_000, "{before} {now}");
     block_on(store.commit(&[], Millis(now + HOUR_MS))).unwrap();
     assert!(stores.open(&server.url()).now().unwrap().0 > now + HOUR_MS, "never before what was committed");
+}
+
+// Nothing was ever committed: the heartbeat alone brings the time along.
+#[test]
+fn engines_keep_one_time_when_the_servers_clock_goes_back() {
+    let (mut server, stores) = (Server::synced(), Stores::new());
+    let first = stores.open(&server.url());
+    let before = first.now().unwrap();
+    server.restart_with_clock(-3_600);
+    let second = stores.open(&server.url());
+    let apart = || first.now().unwrap().since(second.now().unwrap());
+    let begun = Instant::now();
+    while apart() > 1_000 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it stays {} ms behind", apart());
+        thread::sleep(Duration::from_millis(20));
+    }
+    let third = stores.open(&server.url());
+    assert!(second.now().unwrap().since(third.now().unwrap()) < 1_000, "who starts later has the time at once");
+    assert!(third.now().unwrap() >= before);
 }

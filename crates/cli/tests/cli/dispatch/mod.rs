@@ -2,7 +2,7 @@
 //! fails and dies as it is told; polled; restarted, killed and shared between nodes.
 
 mod cancelled;
-mod checker;
+pub mod checker;
 mod dead;
 pub mod delivery;
 mod executor;
@@ -10,13 +10,13 @@ mod handover;
 mod keys;
 mod nodes;
 mod outages;
-mod planner;
+pub mod planner;
 mod poll;
 mod published;
-mod publishers;
+pub mod publishers;
 pub mod receiver;
 mod restart;
 mod retries;
-mod rounds;
+pub mod rounds;
 mod routes;
 mod signed;

@@ -4,6 +4,7 @@
 mod callers;
 mod checker;
 mod durability;
+mod failover;
 mod faults;
 mod front;
 mod history;
@@ -16,4 +17,5 @@ mod teeth;
 mod together;
 mod town;
 mod upgrade;
+mod users;
 mod verdicts;

@@ -52,11 +52,14 @@ fn receipt() -> impl Strategy<Value = Receipt> {
 fn state() -> impl Strategy<Value = State> {
     let on_lapse = prop::sample::select(vec![OnLapse::Recover, OnLapse::Hold]);
     prop_oneof![
-        (time(), on_lapse, option::of(time())).prop_map(|(lease_expires, on_lapse, forget_at)| State::Pending {
-            lease_expires,
-            on_lapse,
-            forget_at
-        }),
+        (time(), on_lapse, option::of(time()), option::of(time())).prop_map(
+            |(lease_expires, on_lapse, forget_at, doubted_at)| State::Pending {
+                lease_expires,
+                on_lapse,
+                forget_at,
+                doubted_at
+            }
+        ),
         (receipt(), time(), time()).prop_map(|(receipt, at, expires)| State::Sealed { receipt, at, expires }),
         (time(), time()).prop_map(|(at, expires)| State::Released { at, expires }),
     ]

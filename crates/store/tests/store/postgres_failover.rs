@@ -1,0 +1,175 @@
+//! A standby takes over: no connection of a node stays with the old primary, and time does not go back with its clock.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use fencepost_kernel::Millis;
+use fencepost_rig::{Pair, Proxy};
+use fencepost_store::{
+    Error, Store,
+    Verdict::{Applied, Moved},
+    WriteSet,
+    postgres::Postgres,
+};
+use futures::executor::block_on;
+use tokio::runtime::Runtime;
+
+use super::postgres_rig::{NOW, Rig, key, opener, put, sealed, set};
+
+/// Two seconds between heartbeats, one for a late dial, and time to spare.
+const NOTICED: Duration = Duration::from_secs(10);
+
+fn claim(number: u64) -> [WriteSet; 1] {
+    [set(number, [put(number, None, sealed(number, u64::MAX))])]
+}
+
+fn revision(store: &Postgres, number: u64) -> Option<u64> {
+    block_on(store.load(&[key(number)])).unwrap().remove(0).map(|row| row.revision.0)
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < NOTICED, "never came: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A node that knew the old primary, behind a name that leads to the new one by now; the old one still answers.
+struct Deposed {
+    store: Arc<Postgres>,
+    /// A node of the new primary, which has written a row since.
+    other: Arc<Postgres>,
+    old: fencepost_rig::Postgres,
+    database: String,
+    _pair: Pair,
+    _name: Proxy,
+    _runtime: Runtime,
+}
+
+impl Deposed {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let open = |url: &str, node: &str| Arc::new(runtime.block_on(Postgres::open(url, &opener(node))).unwrap());
+        let mut pair = Pair::start();
+        let database = pair.primary.fresh_database();
+        let name = Proxy::start(pair.primary.port());
+        let at = |port: u16| database.replace(&format!(":{}/", pair.primary.port()), &format!(":{port}/"));
+        let store = open(&at(name.port()), "one");
+        assert_eq!(block_on(store.commit(&claim(1), Millis(NOW))).unwrap(), [Applied]);
+        assert_eq!(revision(&store, 1), Some(1));
+        let old = pair.promote();
+        let new = database.replace(&format!(":{}/", old.port()), &format!(":{}/", pair.primary.port()));
+        name.lead_to(pair.primary.port());
+        let other = open(&new, "other");
+        assert_eq!(block_on(other.commit(&claim(2), Millis(NOW))).unwrap(), [Applied]);
+        Self { store, other, old, database, _pair: pair, _name: name, _runtime: runtime }
+    }
+
+    fn demote(&self) {
+        self.old.sql(&self.database, "ALTER SYSTEM SET default_transaction_read_only = on");
+        self.old.sql(&self.database, "SELECT pg_reload_conf()");
+    }
+
+    fn assert_old_answers(&self) {
+        let rows = self.old.sql(&self.database, "SELECT count(*) FROM fencepost_fences WHERE revision = 2");
+        assert_eq!(rows, "0", "the old primary answers with what was");
+    }
+}
+
+#[test]
+fn a_commit_that_an_old_primary_refuses_takes_reads_along_to_the_new_one() {
+    let deposed = Deposed::new();
+    deposed.demote();
+    let begun = Instant::now();
+    // The setting reaches an open session a moment later than the answer to its reload.
+    let refused = loop {
+        assert!(begun.elapsed() < NOTICED, "the old primary goes on");
+        match block_on(deposed.store.commit(&claim(3), Millis(NOW))) {
+            Err(error) => break Some(error),
+            // The heartbeat was faster.
+            Ok(_) if revision(&deposed.other, 3) == Some(3) => break None,
+            Ok(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    assert!(refused.is_none_or(|error| matches!(error, Error::NotApplied(_))));
+    assert_eq!(revision(&deposed.store, 2), Some(2), "reads went along");
+    deposed.assert_old_answers();
+    assert_eq!(block_on(deposed.store.commit(&claim(4), Millis(NOW))).unwrap(), [Applied]);
+    assert_eq!(revision(&deposed.other, 4), Some(4));
+}
+
+#[test]
+fn an_idle_node_leaves_a_demoted_primary_with_its_heartbeat() {
+    let deposed = Deposed::new();
+    deposed.demote();
+    until("the node reads from the new primary", || revision(&deposed.store, 2) == Some(2));
+    deposed.assert_old_answers();
+}
+
+// Nothing was demoted: one connection broke, and the next one leads elsewhere.
+#[test]
+fn one_lost_connection_takes_all_others_along() {
+    let deposed = Deposed::new();
+    assert_eq!(revision(&deposed.store, 2), None, "it still reads from the old primary");
+    let committing =
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'fencepost one' AND query LIKE 'WITH given%'";
+    let ended =
+        deposed.old.sql(&deposed.database, &format!("SELECT count(pg_terminate_backend(pid)) FROM ({committing}) own"));
+    assert_eq!(ended, "1");
+    until("reads have left with it", || revision(&deposed.store, 2) == Some(2));
+    deposed.assert_old_answers();
+    assert_eq!(block_on(deposed.store.commit(&claim(4), Millis(NOW))).unwrap(), [Applied]);
+    assert_eq!(revision(&deposed.other, 4), Some(4));
+}
+
+// The old primary waits for a standby that it no longer has: nothing that it commits is acknowledged.
+#[test]
+fn a_commit_that_an_old_primary_left_open_is_decided_again_at_the_new_one() {
+    let deposed = Deposed::new();
+    let open = block_on(deposed.store.commit(&claim(3), Millis(NOW)));
+    assert!(matches!(open, Err(Error::Unknown(_))), "{open:?}");
+    // It was decided over what the old primary said, which may have been behind.
+    assert_eq!(block_on(deposed.store.commit(&claim(3), Millis(NOW))).unwrap(), [Moved]);
+    assert_eq!(revision(&deposed.store, 2), Some(2));
+    assert_eq!(block_on(deposed.store.commit(&claim(4), Millis(NOW))).unwrap(), [Applied]);
+    assert_eq!((revision(&deposed.other, 3), revision(&deposed.other, 4)), (None, Some(4)));
+}
+
+/// How far nodes may be apart: a quarter of a second between their heartbeats, and a busy machine.
+const APART_MS: u64 = 1_000;
+
+// Nothing was ever committed, so nothing but the heartbeat knows what time the first one has.
+#[test]
+fn a_node_that_starts_on_a_server_whose_clock_is_behind_has_the_time_of_the_others() {
+    let mut rig = Rig::new();
+    let (first, url) = rig.fresh("first");
+    let before = first.now().unwrap();
+    rig.server.restart_with_clock(-3_600);
+    let ask = |sql: &str| rig.server.sql(&url, sql);
+    let behind = "SELECT clock_timestamp() < max(floor) - interval '59 minutes' FROM fencepost_nodes";
+    until("the first node has told the new server its time", || ask(behind) == "t");
+    let second = rig.open(&url, "second");
+    let apart = || first.now().unwrap().since(second.now().unwrap());
+    assert!(apart() < APART_MS, "it starts {} ms behind", apart());
+    assert!(second.now().unwrap() >= before);
+    // A commit of one node dates rows, and any other agrees whether they are over.
+    assert_eq!(block_on(second.commit(&claim(1), second.now().unwrap())).unwrap(), [Applied]);
+    assert!(apart() < APART_MS);
+    drop(first);
+    let third = rig.open(&url, "third");
+    assert!(second.now().unwrap().since(third.now().unwrap()) < APART_MS);
+}
+
+#[test]
+fn nodes_that_started_on_a_slow_server_before_the_others_came_back_follow_them() {
+    let mut rig = Rig::new();
+    let (first, url) = rig.fresh("first");
+    rig.server.restart_with_clock(-3_600);
+    // The first one's connection may still be down.
+    let second = rig.open(&url, "second");
+    until("both have one time", || first.now().unwrap().since(second.now().unwrap()) < APART_MS);
+}
