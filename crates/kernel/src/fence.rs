@@ -200,6 +200,17 @@ impl Fence {
         }
     }
 
+    /// A claim that was forgotten, as one that is over for good: for who acts on its being forgotten, so that nothing of its
+    /// holder that was decided before lands after. None where nothing can.
+    pub(crate) fn over(&self) -> Option<Self> {
+        match self.state {
+            State::Pending { forget_at: Some(over), .. } => {
+                Some(Self { state: State::Released { at: over, expires: over }, ..self.clone() })
+            }
+            _ => None,
+        }
+    }
+
     /// Adds an event; the oldest leave when there are too many, a person's word last of all.
     pub(crate) fn record(&mut self, at: Millis, token: Token, what: What) {
         if self.events.len() >= EVENTS_MAX {
