@@ -74,6 +74,10 @@ impl Run {
                 add(if op.outcome == Outcome::Maybe { "unknown" } else { "not_applied" });
                 continue;
             };
+            if op.ask == Ask::Look {
+                add(if matches!(answer, Answer::InDoubt { .. }) { "doubt_shown" } else { "key_shown" });
+                continue;
+            }
             match answer {
                 Answer::New { recovering, first_seen, .. } => {
                     add("new");
@@ -120,6 +124,7 @@ impl Run {
                 Answer::Released { .. } => add("released"),
                 Answer::Resolved { .. } => add("resolved"),
                 Answer::NotInDoubt => add("not_in_doubt"),
+                Answer::Seen { .. } | Answer::Absent => {}
                 Answer::Other(_) => add("other"),
             }
             if let (Ask::Claim { wait_ms, .. }, Some(closed)) = (&op.ask, op.closed)

@@ -69,6 +69,8 @@ pub enum Ask {
         /// The effect and the receipt, where it was done.
         sealed: Option<(String, String)>,
     },
+    /// What is known of the key: an explanation, or a line in the list of doubts. Writes nothing.
+    Look,
 }
 
 /// What was answered.
@@ -127,6 +129,13 @@ pub enum Answer {
         replay: bool,
     },
     NotInDoubt,
+    /// To a look: sealed, released or lapsed, under this token. A pending claim and a doubt are told as to a claim.
+    Seen {
+        phase: &'static str,
+        token: u64,
+    },
+    /// To a look: nothing is known.
+    Absent,
     Other(String),
 }
 
@@ -164,6 +173,17 @@ pub struct Op {
     pub closed: Option<Stamp>,
     /// What became of it.
     pub outcome: Outcome,
+    /// The line from which on it can have no effect any more, where a failover lost what it was told.
+    pub lost_at: Option<usize>,
+}
+
+/// A failover to a server that did not have everything: declared, so that exactly this is forgiven.
+#[derive(Clone, Copy, Debug)]
+pub struct Loss {
+    /// What was acknowledged up to this line is there.
+    pub from_line: usize,
+    /// The line of the failover: what was acknowledged between the two is gone.
+    pub to_line: usize,
 }
 
 /// Something a worker did outside, between its claim and its seal.
@@ -194,6 +214,10 @@ pub struct History {
     pub rules: BTreeMap<String, Rules>,
     /// How often each kind of event happened.
     pub counts: BTreeMap<String, u64>,
+    /// How far the clocks of two nodes may be apart.
+    pub skew_ms: u64,
+    /// Failovers that lost what was acknowledged.
+    pub losses: Vec<Loss>,
 }
 
 impl Op {
@@ -230,6 +254,7 @@ impl fmt::Display for Ask {
                 write!(f, "resolve {token:?} sealed effect={effect} receipt={receipt}")
             }
             Self::Resolve { token, sealed: None } => write!(f, "resolve {token:?} released"),
+            Self::Look => write!(f, "look"),
         }
     }
 }

@@ -8,7 +8,7 @@ use fencepost_kernel::{
     Command, Reply, Tenant, Version,
     body::Body,
     command::{Claim, Outcome, Release, Renew, Resolve, Seal},
-    fence::{Fence, Source, State, Token},
+    fence::{Fence, Phase, Source, State, Token},
     key::Target,
     scope::{BodyMismatch, OnLapse, Scope, VersionRule},
 };
@@ -22,6 +22,8 @@ use crate::{
 pub(crate) struct Town {
     scopes: BTreeMap<String, Arc<Scope>>,
     keys_per_scope: u32,
+    /// Whether every key has one row: where a store takes no more, versions and repetitions are not kept.
+    pub(crate) single_rows: bool,
 }
 
 const BODIES: [&str; 3] = ["b0", "b1", "b2"];
@@ -50,7 +52,7 @@ impl Town {
             }
             scopes.insert(name.to_owned(), Arc::new(scope));
         }
-        Self { scopes, keys_per_scope: rng.u32(1..=3) }
+        Self { scopes, keys_per_scope: rng.u32(1..=3), single_rows: rng.u8(0..8) == 0 }
     }
 
     /// The rules in the auditor's words.
@@ -67,7 +69,7 @@ impl Town {
     pub(crate) fn some_key(&self, rng: &mut fastrand::Rng) -> String {
         let tenant = TENANTS[usize::from(rng.u8(0..4) == 0)];
         let key = rng.u32(0..self.keys_per_scope);
-        match rng.u8(0..8) {
+        match rng.u8(0..if self.single_rows { 4 } else { 8 }) {
             0..2 => format!("{tenant}/SHIP/k{key}"),
             2..4 => format!("{tenant}/PAY/k{key}"),
             4..6 => format!("{tenant}/MOVE/d{}/{}", key % 2, rng.u32(1..=4)),
@@ -106,6 +108,7 @@ impl Town {
                 by: "operator".to_owned(),
                 why: "looked at the ledger".to_owned(),
             }),
+            Ask::Look => return None,
         })
     }
 
@@ -129,6 +132,15 @@ pub(crate) fn name_of(fence: &Fence) -> String {
 pub(crate) fn version_of(base: &str) -> Option<(String, i64)> {
     let (source, version) = base.rsplit_once('/')?;
     source.contains("/MOVE/").then(|| Some((source.to_owned(), version.parse().ok()?)))?
+}
+
+/// What an explanation shows, in the words of the history.
+pub(crate) fn shown(fence: &Fence, phase: Phase) -> Answer {
+    match (phase, &fence.state) {
+        (Phase::Pending, State::Pending { lease_expires, .. }) => Answer::InFlight { lease_expires: lease_expires.0 },
+        (Phase::InDoubt, State::Pending { lease_expires, .. }) => Answer::InDoubt { since: lease_expires.0 },
+        _ => Answer::Seen { phase: phase.name(), token: fence.token.0 },
+    }
 }
 
 /// A reply in the words of the history.

@@ -29,7 +29,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
 
 fn time(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>) {
     let op = grant.by.op;
-    if grant.at < op.invoked.at || grant.at > closed_at(op) || grant.first_seen > grant.at {
+    if grant.at < op.invoked.at || grant.at > closed_at(op) || grant.first_seen > grant.at + file.history.skew_ms {
         found.push(file.report("store-time", grant.by, "its lease does not count from the store's time"));
     }
     if (grant.attempt == 1) != (grant.first_seen == grant.at) && grant.attempt == 1 {
@@ -39,7 +39,7 @@ fn time(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>) {
 
 // Tokens grow per key, for ever: across release, expiry, crash and restart.
 fn growing(file: &File<'_>, first: &Grant<'_>, second: &Grant<'_>, found: &mut Vec<Violation>) {
-    let later = before(file.history, first.by, second.by) || first.at < second.at;
+    let later = before(file.history, first.by, second.by) || first.at + file.history.skew_ms < second.at;
     if first.token == second.token || (later && second.token < first.token) {
         found.push(file.report("growing-token", second.by, format_args!("#{} had {}", first.by.id, first.token)));
     }
@@ -57,8 +57,12 @@ pub(super) fn lease_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>
         match entry.op.outcome {
             Outcome::Answered(Answer::Renewed { lease_expires }) => {
                 let at = lease_expires.saturating_sub(lease_ms);
-                // Of two decided at the same time the order is not known: the shorter counts.
-                known = if at == known.0 { (at, known.1.min(lease_expires)) } else { known.max((at, lease_expires)) };
+                // Of two decided at the same time the order is not known, and clocks may be apart: the shorter counts.
+                known = if at.abs_diff(known.0) <= file.history.skew_ms {
+                    (at.max(known.0), known.1.min(lease_expires))
+                } else {
+                    known.max((at, lease_expires))
+                };
             }
             Outcome::Maybe => perhaps = perhaps.min(entry.op.invoked.at + lease_ms),
             _ => {}
@@ -185,7 +189,7 @@ fn stale(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     };
     let Some(token) = named(&entry.op.ask) else { return };
     for newer in file.grants.iter().filter(|grant| grant.token > token) {
-        if before(file.history, newer.by, entry) || newer.at < at {
+        if before(file.history, newer.by, entry) || newer.at + file.history.skew_ms < at {
             let what = format_args!("#{} was given {}", newer.by.id, newer.token);
             found.push(file.report("stale-token", entry, what));
         }
@@ -223,7 +227,7 @@ fn refused(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
                 Ask::Release { token } => *token == grant.token,
                 // A sealed fence can be neither renewed nor released.
                 Ask::Seal { token, .. } => *token == grant.token && !matches!(entry.op.ask, Ask::Seal { .. }),
-                Ask::Renew { .. } => false,
+                Ask::Renew { .. } | Ask::Look => false,
             }
     });
     if !forgotten && !displaced {
