@@ -71,6 +71,29 @@ pub(super) fn lease_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>
     known.1.min(perhaps)
 }
 
+/// The earliest time at which a claim's lease may have ended as `seen` saw it: what was under way meanwhile may count or not.
+pub(super) fn lease_end_seen(file: &File<'_>, grant: &Grant<'_>, seen: Entry<'_>) -> u64 {
+    let known = |entry: &Entry<'_>| before(file.history, *entry, seen) && entry.op.outcome != Outcome::Maybe;
+    let renewals = file.perhaps_before(seen).filter(|entry| perhaps_done(entry.op)).filter_map(|entry| match entry.op.ask {
+        Ask::Renew { token, lease_ms } if token == grant.token => Some((entry, lease_ms)),
+        _ => None,
+    });
+    let (mut latest, mut perhaps) = ((grant.at, grant.lease_expires), u64::MAX);
+    for (entry, lease_ms) in renewals {
+        let end = match entry.op.answer() {
+            Some(Answer::Renewed { lease_expires }) => *lease_expires,
+            _ => entry.op.invoked.at + lease_ms,
+        };
+        let at = end.saturating_sub(lease_ms);
+        if known(&entry) && at > latest.0 + file.history.skew_ms {
+            latest = (at, end);
+        } else {
+            perhaps = perhaps.min(end);
+        }
+    }
+    latest.1.min(perhaps)
+}
+
 /// The earliest time from which on the key may be free of a claim by its holder's or an operator's own doing.
 pub(super) fn given_up_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>) -> Option<u64> {
     file.perhaps_before(until)

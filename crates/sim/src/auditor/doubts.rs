@@ -10,13 +10,14 @@ pub(super) fn judge(files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
     let mut found = Vec::new();
     for file in files.values() {
         let first = files.get(key_name(&file.key, Some(1)).as_str());
-        let told = told(file, first);
+        let base = file.key.strip_suffix("#1").and_then(|base| files.get(base));
+        let told = told(file, base, first);
         for by in &told {
             for later in file.entries.iter().filter(|later| before(file.history, *by, **later)) {
-                told_doubt(file, *by, *later, &mut found);
+                told_doubt(file, base, *by, *later, &mut found);
             }
             for later in first.iter().flat_map(|first| &first.entries) {
-                if before(file.history, *by, *later) && of_base(file, first, *later) && !ended(file, *by, *later) {
+                if before(file.history, *by, *later) && shows_base(file, first, *later) && !ended(file, *by, *later) {
                     found.push(file.report("told-doubt", *later, format_args!("#{} was told of a doubt", by.id)));
                 }
             }
@@ -34,19 +35,20 @@ pub(super) fn judge(files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
 }
 
 // Everyone who was told that the key is in doubt: also by asking for its first repetition.
-fn told<'h>(file: &File<'h>, first: Option<&File<'h>>) -> Vec<Entry<'h>> {
+fn told<'h>(file: &File<'h>, base: Option<&File<'h>>, first: Option<&File<'h>>) -> Vec<Entry<'h>> {
     let doubt = |entry: &&Entry<'h>| {
         !matches!(entry.op.ask, Ask::Look) && matches!(entry.op.answer(), Some(Answer::InDoubt { .. }))
     };
-    let own = |entry: &Entry<'h>| entry.op.seq != Some(1) || explained_by_own(file, *entry);
+    // The first repetition is told of its own doubt and of that of the effect itself: only what is certain counts.
+    let own = |entry: &Entry<'h>| !base.is_some_and(|base| explained_by(base, *entry));
     let mut told: Vec<Entry<'h>> = file.entries.iter().filter(doubt).copied().filter(own).collect();
     if let Some(first) = first {
-        told.extend(first.entries.iter().filter(doubt).filter(|entry| !explained_by_own(first, **entry)));
+        told.extend(first.entries.iter().filter(doubt).filter(|entry| !explained_by(first, **entry)));
     }
     told
 }
 
-fn explained_by_own(file: &File<'_>, entry: Entry<'_>) -> bool {
+fn explained_by(file: &File<'_>, entry: Entry<'_>) -> bool {
     let (Some(Answer::InDoubt { since: end }) | Some(Answer::InFlight { lease_expires: end })) = entry.op.answer() else {
         return false;
     };
@@ -54,10 +56,10 @@ fn explained_by_own(file: &File<'_>, entry: Entry<'_>) -> bool {
 }
 
 // Whether an answer about the first repetition shows the effect itself alive.
-fn of_base(file: &File<'_>, first: Option<&File<'_>>, entry: Entry<'_>) -> bool {
+fn shows_base(file: &File<'_>, first: Option<&File<'_>>, entry: Entry<'_>) -> bool {
     match entry.op.answer() {
         Some(Answer::New { .. }) => file.rules.hold,
-        Some(Answer::InFlight { .. }) => first.is_some_and(|first| !explained_by_own(first, entry)),
+        Some(Answer::InFlight { .. }) => first.is_some_and(|first| !explained_by(first, entry)),
         _ => false,
     }
 }
@@ -72,10 +74,16 @@ fn ended<'h>(file: &File<'h>, told: Entry<'h>, later: Entry<'h>) -> bool {
     })
 }
 
-fn told_doubt(file: &File<'_>, told: Entry<'_>, later: Entry<'_>, found: &mut Vec<Violation>) {
+fn told_doubt(
+    file: &File<'_>,
+    base: Option<&File<'_>>,
+    told: Entry<'_>,
+    later: Entry<'_>,
+    found: &mut Vec<Violation>,
+) {
     let alive = match later.op.answer() {
-        Some(Answer::InFlight { .. }) => later.op.seq != Some(1) || explained_by_own(file, later),
-        Some(Answer::Renewed { .. } | Answer::New { .. } | Answer::FencedOff { current: None }) => true,
+        Some(Answer::InFlight { .. }) => !base.is_some_and(|base| explained_by(base, later)),
+        Some(Answer::Renewed { .. } | Answer::New { .. }) => true,
         // The same word again is answered as a repeat; that there is no doubt is not true.
         Some(Answer::NotInDoubt) => matches!(later.op.ask, Ask::Resolve { token: None, .. }),
         _ => false,
@@ -115,7 +123,7 @@ fn resolution(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
         .any(|other| matches!(other.op.ask, Ask::Claim { .. }) && other.op.outcome == Outcome::Maybe);
     let lapsed = file.grants.iter().any(|grant| {
         perhaps_before(file.history, grant.by, entry)
-            && claims::lease_end_min(file, grant, entry) <= closed_at(entry.op)
+            && claims::lease_end_seen(file, grant, entry) <= closed_at(entry.op)
     });
     if !file.rules.hold || !(lapsed || hidden) {
         found.push(file.report("in-doubt", entry, "there was no doubt to resolve"));
@@ -158,7 +166,7 @@ fn current(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
                     && !ended(file, grant.by, entry)
                     && (file.rules.hold
                         || closed_at(entry.op)
-                            < claims::lease_end_min(file, grant, entry).saturating_add(file.rules.retain_ms))
+                            < claims::lease_end_seen(file, grant, entry).saturating_add(file.rules.retain_ms))
             });
             if let Some(holder) = holder {
                 let what = format_args!("#{} held {}", holder.by.id, holder.token);
@@ -171,7 +179,7 @@ fn current(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
 // The first repetition follows the effect itself: it is never let in while that is pending or in doubt.
 fn beside_base(base: &File<'_>, first: &super::Grant<'_>, found: &mut Vec<Violation>) {
     for grant in base.grants.iter().filter(|grant| before(base.history, grant.by, first.by)) {
-        let lease_end = claims::lease_end_min(base, grant, first.by);
+        let lease_end = claims::lease_end_seen(base, grant, first.by);
         if (base.rules.hold || first.at < lease_end) && !ended(base, grant.by, first.by) {
             let what = format_args!("#{} holds the effect itself until {lease_end}", grant.by.id);
             found.push(base.report("again-base", first.by, what));

@@ -52,13 +52,13 @@ fn outcome(file: &File<'_>, entry: Entry<'_>, token: u64, sealed: bool) -> bool 
 
 fn lapsed(file: &File<'_>, entry: Entry<'_>, token: u64) -> bool {
     let known = file.grants.iter().find(|grant| grant.token == token);
-    known.is_none_or(|grant| claims::lease_end_min(file, grant, entry) <= closed_at(entry.op))
+    known.is_none_or(|grant| claims::lease_end_seen(file, grant, entry) <= closed_at(entry.op))
 }
 
 // Nothing is known of a key only before its first claim and after its time is over.
 fn absent(file: &File<'_>, entry: Entry<'_>) -> bool {
     !file.grants.iter().any(|grant| {
-        let forgotten = claims::lease_end_min(file, grant, entry).saturating_add(file.rules.retain_ms);
+        let forgotten = claims::lease_end_seen(file, grant, entry).saturating_add(file.rules.retain_ms);
         before(file.history, grant.by, entry)
             && (file.rules.hold || closed_at(entry.op) < forgotten)
             && claims::given_up_min(file, grant, entry)

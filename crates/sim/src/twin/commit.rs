@@ -115,7 +115,8 @@ impl Twin {
         sets.truncate(limit);
         if !sets.is_empty() {
             self.recorder.count("store_swept", format_args!("{} rows", sets.len()));
-            self.apply(&sets, Millis(0)).await?;
+            // What was over by then stays over: time never falls back behind it.
+            self.apply(&sets, now).await?;
         }
         Ok(Some(sets.len()))
     }
