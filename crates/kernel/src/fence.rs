@@ -175,6 +175,8 @@ impl Fence {
             return Phase::Expired;
         }
         match &self.state {
+            // Over for good, see `over`: also for a node whose time is behind.
+            State::Released { at, expires } if at == expires => Phase::Expired,
             State::Pending { doubted_at: Some(_), .. } => Phase::InDoubt,
             State::Pending { lease_expires, .. } if now < *lease_expires => Phase::Pending,
             State::Pending { on_lapse: OnLapse::Recover, .. } => Phase::Lapsed,

@@ -228,6 +228,10 @@ pub(crate) async fn operator(mut client: Client) {
         let recorder = client.network.recorder.clone();
         let asked_at = recorder.moment("operator asks for the list of doubts");
         let Ok(doubts) = node.engine.in_doubt(None, 10).await else { continue };
+        // An answer of a machine that has died since reaches nobody.
+        if client.network.live().is_none_or(|live| live.run != run) {
+            continue;
+        }
         let doubts: Vec<_> = doubts.iter().filter_map(|(_, row)| fence_of(&row.record)).collect();
         for fence in &doubts {
             let asked = Asked { base: name_of(fence), seq: fence.seq, ask: Ask::Look };
@@ -263,6 +267,9 @@ pub(crate) async fn reader(mut client: Client) {
         let recorder = client.network.recorder.clone();
         let asked_at = recorder.moment(format_args!("reader@{run}.{} {base}", node.number));
         let Ok(known) = node.engine.explain(target.key).await else { continue };
+        if client.network.live().is_none_or(|live| live.run != run) {
+            continue;
+        }
         let shown = known.map_or(Answer::Absent, |known| shown(&known.fence, known.phase));
         recorder.looked((run, node.number), asked_at, &Asked { base, seq: None, ask: Ask::Look }, shown);
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Everything that must have happened somewhere in a set of seeds.
-pub const EXPECTED: [&str; 65] = [
+pub const EXPECTED: [&str; 66] = [
     "answered_by_another_node",
     "batch",
     "claim_waited",
@@ -47,6 +47,7 @@ pub const EXPECTED: [&str; 65] = [
     "node_joined",
     "node_paused",
     "not_applied",
+    "policy_changed",
     "recovered",
     "released",
     "renewed",

@@ -10,10 +10,14 @@ use std::{
 /// The rules of one scope, as the auditor needs them.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// How long a sealed fence answers duplicates.
+    /// How long a sealed fence answers duplicates at least.
     pub retain_ms: u64,
-    /// Whether a lapse is a doubt.
+    /// Every retention that the scope has in this world: its policy may change on the way.
+    pub retains_ms: Vec<u64>,
+    /// Whether a lapse is always a doubt.
     pub hold: bool,
+    /// Whether a lapse is sometimes one.
+    pub may_hold: bool,
     /// Whether another body under a known key is let through as a duplicate.
     pub replays_other_body: bool,
 }

@@ -106,11 +106,15 @@ impl World {
 
     fn spawn_background(&mut self) -> Vec<JoinHandle<()>> {
         let (clocks, recorder) = (self.clocks.clone(), self.network.recorder.clone());
+        let town = self.network.town.clone();
         let (mut rng, jump_ms_max) = (self.rng.fork(), self.jump_ms_max);
         let jumps = tokio::spawn(async move {
             loop {
                 sleep(Duration::from_millis(rng.u64(200..9_000))).await;
                 jump(&clocks, &recorder, &mut rng, jump_ms_max);
+                if town.change_policy() {
+                    recorder.count("policy_changed", "on_lapse or retain");
+                }
             }
         });
         let operator = tokio::spawn(operator(self.client("operator".to_owned())));

@@ -168,3 +168,20 @@ fn claim_keeps_the_on_lapse_that_it_was_given_or_renewed_under() {
     assert_eq!(world.say(&claim(&recover)), "in_doubt");
     assert_eq!(marked_at(&world, &hold), Some(world.now));
 }
+
+// Seen as given back, it would be free: the next holder would not hear that an attempt lapsed whose outcome nobody knows.
+#[test]
+fn claim_that_was_refused_for_good_is_over_for_a_node_whose_time_is_behind() {
+    let target = target_in(scope(OnLapse::Recover), "1");
+    let (mut world, token) = lapsed(&target);
+    world.pass(RETAIN_MS);
+    assert_eq!(world.say(&renew(&target, token)), "fenced_off");
+    world.now = Millis(world.now.0 - 10);
+    assert_eq!(world.phase(&target), "expired");
+    for command in [renew(&target, token), release(&target, token), seal(&target, token, "1")] {
+        let refused = world.decide(&command);
+        assert!(matches!(refused.reply, Reply::FencedOff { current: None }), "{refused:?}");
+    }
+    let next = world.granted(&claim(&target));
+    assert!(next.token > token && (next.attempt, next.first_seen) == (1, world.now), "{next:?}");
+}

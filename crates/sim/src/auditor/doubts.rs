@@ -17,7 +17,7 @@ pub(super) fn judge(files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
                 told_doubt(file, base, *by, *later, &mut found);
             }
             for later in first.iter().flat_map(|first| &first.entries) {
-                if before(file.history, *by, *later) && shows_base(file, first, *later) && !ended(file, *by, *later) {
+                if before(file.history, *by, *later) && shows_base(first, *later) && !ended(file, *by, *later) {
                     found.push(file.report("told-doubt", *later, format_args!("#{} was told of a doubt", by.id)));
                 }
             }
@@ -56,9 +56,9 @@ fn explained_by(file: &File<'_>, entry: Entry<'_>) -> bool {
 }
 
 // Whether an answer about the first repetition shows the effect itself alive.
-fn shows_base(file: &File<'_>, first: Option<&File<'_>>, entry: Entry<'_>) -> bool {
+fn shows_base(first: Option<&File<'_>>, entry: Entry<'_>) -> bool {
     match entry.op.answer() {
-        Some(Answer::New { .. }) => file.rules.hold,
+        Some(Answer::New { .. }) => true,
         Some(Answer::InFlight { .. }) => first.is_some_and(|first| !explained_by(first, entry)),
         _ => false,
     }
@@ -125,7 +125,7 @@ fn resolution(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
         perhaps_before(file.history, grant.by, entry)
             && claims::lease_end_seen(file, grant, entry) <= closed_at(entry.op)
     });
-    if !file.rules.hold || !(lapsed || hidden) {
+    if !file.rules.may_hold || !(lapsed || hidden) {
         found.push(file.report("in-doubt", entry, "there was no doubt to resolve"));
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
                 "released" => given(file, *entry, *token) && outcome(file, *entry, *token, false),
                 _ => given(file, *entry, *token) && !file.rules.hold && lapsed(file, *entry, *token),
             },
-            Some(Answer::InDoubt { since }) => file.rules.hold && *since <= closed_at(entry.op),
+            Some(Answer::InDoubt { since }) => file.rules.may_hold && *since <= closed_at(entry.op),
             Some(Answer::Absent) => absent(file, *entry),
             _ => true,
         };

@@ -63,7 +63,8 @@ fn fact<'h>(file: &File<'h>, by: Entry<'h>) -> Option<Fact<'h>> {
 
 fn honest(file: &File<'_>, fact: &Fact<'_>, found: &mut Vec<Violation>) {
     let op = fact.by.op;
-    if fact.at.0 == fact.at.1 && fact.at.0 + file.rules.retain_ms != fact.expires_min {
+    let retained = |retain_ms: &u64| fact.at.0 + retain_ms == fact.expires_min;
+    if fact.at.0 == fact.at.1 && !file.rules.retains_ms.iter().any(retained) {
         found.push(file.report("retention", fact.by, "it does not expire one retention after its seal"));
     }
     if fact.at.0 > closed_at(op) {

@@ -191,7 +191,7 @@ impl Twin {
         if self.term() != term {
             // Nobody hears of it, and whether the new primary has it nobody knows.
             self.recorder.tally("failover_in_commit");
-            if lock(&self.primary).has_unacknowledged {
+            if lock(&self.primary).handed_on == Some(term) {
                 self.sync()?;
                 *lock(&self.seen) = Arc::new(after);
             } else if let Some(disk) = lock(&self.disk).as_mut() {

@@ -44,11 +44,13 @@ struct NodeClock {
 impl Door {
     pub(crate) fn new(twin: Arc<Twin>, gate: Arc<Gate>, skew_ms: u64, mut rng: fastrand::Rng) -> Self {
         let travel_ms_max = [0, 3, 40][rng.usize(0..3)];
-        let behind_ms = match (twin.plant, &twin.clock) {
-            (Some(Plant::NodeBehind), Some(clock)) => clock.server_behind_ms(),
-            _ => rng.u64(0..=skew_ms),
+        // It starts past all that was ever committed, unless the bug is planted.
+        let floor = twin.view().time_floor().now_or_never().and_then(Result::ok).unwrap_or_default();
+        let (behind_ms, start_ms) = match (twin.plant, &twin.clock) {
+            (Some(Plant::NodeBehind), Some(clock)) => (clock.server_behind_ms(), 0),
+            _ => (rng.u64(0..=skew_ms), floor.0 + 1),
         };
-        let clock = NodeClock { skew_ms, behind_ms: behind_ms.into(), last_ms: AtomicU64::new(0) };
+        let clock = NodeClock { skew_ms, behind_ms: behind_ms.into(), last_ms: start_ms.into() };
         let reads_term = twin.term();
         let (stale, under_way) = Default::default();
         Self { twin, gate, rng: Mutex::new(rng), travel_ms_max, stale, under_way, clock, reads_term }

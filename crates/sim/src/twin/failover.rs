@@ -16,8 +16,8 @@ use crate::disk::Disk;
 pub(super) struct Primary {
     /// Grows with every failover.
     pub(super) term: u64,
-    /// Whether the new primary has the commit that was under way.
-    pub(super) has_unacknowledged: bool,
+    /// The primary whose commit under way the next one has, though nobody was told.
+    pub(super) handed_on: Option<u64>,
     /// What the primary before it had: it is still there, and answers who asks.
     pub(super) old: Option<Arc<Memory>>,
     /// What a standby that lags behind has, and since which line it lacks something.
@@ -34,11 +34,12 @@ impl Twin {
     /// Another server becomes the primary.
     pub(crate) fn fail_over(&self) {
         let mut primary = lock(&self.primary);
+        let before = primary.term;
         primary.term += 1;
         primary.old = Some(self.view());
         match primary.lagging.take() {
             Some((line, rows)) => {
-                primary.has_unacknowledged = false;
+                primary.handed_on = None;
                 if let Some(disk) = lock(&self.disk).as_mut() {
                     *disk = image(&rows);
                 }
@@ -46,7 +47,7 @@ impl Twin {
                 self.recorder.lost_since(line);
             }
             None => {
-                primary.has_unacknowledged = lock(&self.rng).bool();
+                primary.handed_on = lock(&self.rng).bool().then_some(before);
                 self.recorder.count("failover", format_args!("term {}", primary.term));
             }
         }
