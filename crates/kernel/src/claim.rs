@@ -79,7 +79,7 @@ pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
         }
         Some((Phase::InDoubt, _)) => doubt(rows, key, now),
         _ => match again::admit(&claim.target, live, rows, now) {
-            Err(refusal) => refusal,
+            Err(refusal) => *refusal,
             Ok(beside) => {
                 let (fence, granted) = grant(claim, live, known.map(|fence| fence.token), version, now);
                 let mut writes = vec![write(rows, key, Some(fence.into()))];

@@ -35,7 +35,13 @@ struct Origin {
 
 impl Clocks {
     pub(crate) fn new(plant: Option<Plant>) -> Self {
-        Self { begin: Instant::now(), wall_offset_ms: AtomicI64::new(0), store: Mutex::default(), server_behind_ms: AtomicU64::new(0), plant }
+        Self {
+            begin: Instant::now(),
+            wall_offset_ms: AtomicI64::new(0),
+            store: Mutex::default(),
+            server_behind_ms: AtomicU64::new(0),
+            plant,
+        }
     }
 
     /// Sets how far the wall is off, and says how far it jumped. Nothing else may notice while an engine runs.

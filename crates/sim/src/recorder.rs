@@ -113,7 +113,8 @@ impl Recorder {
     /// A failover lost what was acknowledged since a line.
     pub(crate) fn lost_since(&self, from_line: usize) {
         let mut history = self.lock();
-        let to_line = self.line(&mut history, format_args!("failover: what was acknowledged since {from_line} is gone")).line;
+        let to_line =
+            self.line(&mut history, format_args!("failover: what was acknowledged since {from_line} is gone")).line;
         history.losses.push(Loss { from_line, to_line });
         add(&mut history, "failover_lost_acknowledged");
     }

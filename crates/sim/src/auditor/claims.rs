@@ -74,10 +74,11 @@ pub(super) fn lease_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>
 /// The earliest time at which a claim's lease may have ended as `seen` saw it: what was under way meanwhile may count or not.
 pub(super) fn lease_end_seen(file: &File<'_>, grant: &Grant<'_>, seen: Entry<'_>) -> u64 {
     let known = |entry: &Entry<'_>| before(file.history, *entry, seen) && entry.op.outcome != Outcome::Maybe;
-    let renewals = file.perhaps_before(seen).filter(|entry| perhaps_done(entry.op)).filter_map(|entry| match entry.op.ask {
-        Ask::Renew { token, lease_ms } if token == grant.token => Some((entry, lease_ms)),
-        _ => None,
-    });
+    let renewals =
+        file.perhaps_before(seen).filter(|entry| perhaps_done(entry.op)).filter_map(|entry| match entry.op.ask {
+            Ask::Renew { token, lease_ms } if token == grant.token => Some((entry, lease_ms)),
+            _ => None,
+        });
     let (mut latest, mut perhaps) = ((grant.at, grant.lease_expires), u64::MAX);
     for (entry, lease_ms) in renewals {
         let end = match entry.op.answer() {

@@ -49,7 +49,8 @@ fn told<'h>(file: &File<'h>, base: Option<&File<'h>>, first: Option<&File<'h>>) 
 }
 
 fn explained_by(file: &File<'_>, entry: Entry<'_>) -> bool {
-    let (Some(Answer::InDoubt { since: end }) | Some(Answer::InFlight { lease_expires: end })) = entry.op.answer() else {
+    let (Some(Answer::InDoubt { since: end }) | Some(Answer::InFlight { lease_expires: end })) = entry.op.answer()
+    else {
         return false;
     };
     leases::reasons(file.history, &file.entries, entry, *end).next().is_some()
@@ -74,13 +75,7 @@ fn ended<'h>(file: &File<'h>, told: Entry<'h>, later: Entry<'h>) -> bool {
     })
 }
 
-fn told_doubt(
-    file: &File<'_>,
-    base: Option<&File<'_>>,
-    told: Entry<'_>,
-    later: Entry<'_>,
-    found: &mut Vec<Violation>,
-) {
+fn told_doubt(file: &File<'_>, base: Option<&File<'_>>, told: Entry<'_>, later: Entry<'_>, found: &mut Vec<Violation>) {
     let alive = match later.op.answer() {
         Some(Answer::InFlight { .. }) => !base.is_some_and(|base| explained_by(base, later)),
         Some(Answer::Renewed { .. } | Answer::New { .. }) => true,

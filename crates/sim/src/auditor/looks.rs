@@ -61,8 +61,7 @@ fn absent(file: &File<'_>, entry: Entry<'_>) -> bool {
         let forgotten = claims::lease_end_seen(file, grant, entry).saturating_add(file.rules.retain_ms);
         before(file.history, grant.by, entry)
             && (file.rules.hold || closed_at(entry.op) < forgotten)
-            && claims::given_up_min(file, grant, entry)
-                .is_none_or(|at| closed_at(entry.op) < at + file.rules.retain_ms)
+            && claims::given_up_min(file, grant, entry).is_none_or(|at| closed_at(entry.op) < at + file.rules.retain_ms)
             && claims::receipt_end_min(file, grant, entry).is_none_or(|end| closed_at(entry.op) < end)
     })
 }

@@ -61,8 +61,9 @@ impl Twin {
             self.recorder.count("commit_refused", format_args!("{} sets", sets.len()));
             return Err(Error::NotApplied("no connection".to_owned()));
         }
-        let lie =
-            self.roll(self.faults.unknown).then(|| [Lie::Never, Lie::Done, Lie::Later, Lie::InParts][lock(&self.rng).usize(0..4)]);
+        let lie = self
+            .roll(self.faults.unknown)
+            .then(|| [Lie::Never, Lie::Done, Lie::Later, Lie::InParts][lock(&self.rng).usize(0..4)]);
         if let Some(lie) = lie {
             self.recorder.count(&format!("unknown_{lie:?}").to_lowercase(), format_args!("{} sets", sets.len()));
         }
@@ -89,7 +90,8 @@ impl Twin {
             return self.apply(sets, now).await;
         }
         let held: Vec<bool> = sets.iter().map(|_| lock(&self.rng).bool()).collect();
-        let rest: Vec<WriteSet> = sets.iter().zip(&held).filter(|(_, held)| !**held).map(|(set, _)| set.clone()).collect();
+        let rest: Vec<WriteSet> =
+            sets.iter().zip(&held).filter(|(_, held)| !**held).map(|(set, _)| set.clone()).collect();
         self.recorder.count("row_held", format_args!("{} of {} sets", sets.len() - rest.len(), sets.len()));
         let mut verdicts = self.apply(&rest, now).await?.into_iter();
         let verdict = |held: &bool| if *held { Some(Verdict::Held) } else { verdicts.next() };
@@ -106,7 +108,8 @@ impl Twin {
         let (view, mut sets) = (self.view(), Vec::new());
         for kind in Kind::ALL {
             let over = view.scan(kind, None, usize::MAX).await?;
-            let over = over.into_iter().filter(|(_, row)| row.record.expires_at().is_some_and(|expires| expires <= now));
+            let over =
+                over.into_iter().filter(|(_, row)| row.record.expires_at().is_some_and(|expires| expires <= now));
             sets.extend(over.map(|(key, row)| {
                 let gone = Write { key, expect: Some(row.revision), put: None };
                 WriteSet::new(CommitId(lock(&self.rng).u64(..)), vec![gone])

@@ -148,9 +148,8 @@ async fn told_doubt_of_the_effect_itself_is_final_for_who_asked_for_its_first_re
         Arc::make_mut(&mut target.scope).again = Some("resendSeq".to_owned());
         Target::new(target.tenant, target.scope, target.fields.to_vec(), seq).expect("a target")
     };
-    let claim = |seq| {
-        Command::Claim(Claim { target: numbered(seq), body: None, version: None, source: None, lease_ms: 500 })
-    };
+    let claim =
+        |seq| Command::Claim(Claim { target: numbered(seq), body: None, version: None, source: None, lease_ms: 500 });
     let pair = Pair::start().await;
     let token = claimed_by_second(&pair, &claim(None)).await;
     let stopped = pair.way.commits.lock().await;

@@ -41,7 +41,10 @@ pub(super) fn fence_key(number: u64) -> RowKey {
 /// A record of any kind that never expires, and shows `value` when read.
 pub(super) fn record(kind: Kind, value: u64) -> Record {
     match kind {
-        Kind::Fence => fence(value, State::Pending { lease_expires: NOW, on_lapse: OnLapse::Recover, forget_at: None, doubted_at: None }),
+        Kind::Fence => fence(
+            value,
+            State::Pending { lease_expires: NOW, on_lapse: OnLapse::Recover, forget_at: None, doubted_at: None },
+        ),
         Kind::VersionHead => {
             Record::VersionHead(VersionHead { version: fencepost_kernel::Version::Integer(value.into()) })
         }

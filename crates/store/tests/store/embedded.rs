@@ -229,7 +229,12 @@ fn a_claim_with_a_large_body_is_recalled_as_a_small_one_is() {
         let Record::Fence(fence) = sealed(number, NOW) else { unreachable!() };
         let text = format!("\"{}\"", "x".repeat(size));
         let body = Some(Body::json(&json::parse(text.as_bytes()).unwrap(), &[]));
-        let state = State::Pending { lease_expires: Millis(NOW), on_lapse: OnLapse::Recover, forget_at: None, doubted_at: None };
+        let state = State::Pending {
+            lease_expires: Millis(NOW),
+            on_lapse: OnLapse::Recover,
+            forget_at: None,
+            doubted_at: None,
+        };
         let claim = Record::from(Fence { body, state, ..Fence::clone(&fence) });
         block_on(store.commit(&[put(number, claim.clone())], Millis(NOW))).unwrap();
         let recalled = store.recall(&key(number)).unwrap().unwrap().unwrap();

@@ -91,7 +91,12 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
     let records = vec![
         Record::from(fence.clone()),
         Record::from(Fence {
-            state: State::Pending { lease_expires: at(1), on_lapse: OnLapse::Recover, forget_at: Some(at(9)), doubted_at: None },
+            state: State::Pending {
+                lease_expires: at(1),
+                on_lapse: OnLapse::Recover,
+                forget_at: Some(at(9)),
+                doubted_at: None,
+            },
             body: Some(Body { digest: [3; 32], size: 2, kept: Some(Bytes::from_static(b"{}")) }),
             ..fence.clone()
         }),

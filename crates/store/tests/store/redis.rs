@@ -41,7 +41,12 @@ fn fence(state: State) -> Record {
 }
 
 pub fn pending() -> Record {
-    fence(State::Pending { lease_expires: NOW, on_lapse: OnLapse::Recover, forget_at: Some(NOW.plus(1)), doubted_at: None })
+    fence(State::Pending {
+        lease_expires: NOW,
+        on_lapse: OnLapse::Recover,
+        forget_at: Some(NOW.plus(1)),
+        doubted_at: None,
+    })
 }
 
 fn sealed(expires: Millis) -> Record {
@@ -142,7 +147,10 @@ fn only_a_sealed_fence_has_a_time_to_live() {
     let expires = Some(NOW.plus(1));
     let lasting = [
         (Kind::Fence, pending()),
-        (Kind::Fence, fence(State::Pending { lease_expires: NOW, on_lapse: OnLapse::Hold, forget_at: None, doubted_at: None })),
+        (
+            Kind::Fence,
+            fence(State::Pending { lease_expires: NOW, on_lapse: OnLapse::Hold, forget_at: None, doubted_at: None }),
+        ),
         (Kind::Fence, fence(State::Released { at: NOW, expires: NOW.plus(1) })),
         (Kind::AgainHead, Record::AgainHead(AgainHead { last: 1, sealed: true, expires })),
         (Kind::Trace, Record::Trace(Trace { expires, ..Trace::default() }.into())),
