@@ -20,22 +20,24 @@ pub(crate) fn footprint(target: &Target, add: &mut impl FnMut(RowKey)) {
     }
 }
 
-/// Whether a claim that nothing else stops may run as this repetition, and the head it leaves behind; or the decision instead.
+/// Whether a claim that nothing else stops may run as this repetition, and what it writes beside its own fence; or the decision
+/// instead.
 /// INVARIANT no-gap: number n+1 runs only when n is sealed, and no number below the last runs again.
 pub(crate) fn admit(
     target: &Target,
     live: Option<&Fence>,
     rows: &impl Rows,
     now: Millis,
-) -> Result<Option<Write>, Decision> {
-    let Some(seq) = target.seq else { return Ok(None) };
+) -> Result<Vec<Write>, Box<Decision>> {
+    let mut writes = Vec::new();
+    let Some(seq) = target.seq else { return Ok(writes) };
     let (last, sealed) = head(target, rows, now).map_or((0, true), |head| (head.last, head.sealed));
     if seq < last || (seq == last && live.is_none() && sealed) {
         // Its receipt has expired but its number was used: it must not run again.
-        return Err(Decision::reply(Reply::Stale { sealed_version: crate::Version::Integer(last.into()) }));
+        return Err(Decision::reply(Reply::Stale { sealed_version: crate::Version::Integer(last.into()) }).into());
     }
     if seq > last && (seq != last + 1 || !sealed) {
-        return Err(Decision::reply(Reply::SequenceGap { last, sealed }));
+        return Err(Decision::reply(Reply::SequenceGap { last, sealed }).into());
     }
     // The first repetition follows the effect itself, as far as anybody remembers it: under way, in doubt, lapsed or given
     // back, it has not happened, or nobody knows.
@@ -44,17 +46,23 @@ pub(crate) fn admit(
     {
         match (base.phase(now), &base.state) {
             (Phase::Pending, State::Pending { lease_expires, .. }) => {
-                return Err(Decision::reply(Reply::InFlight { lease_expires: *lease_expires }));
+                return Err(Decision::reply(Reply::InFlight { lease_expires: *lease_expires }).into());
             }
-            (Phase::InDoubt, _) => return Err(claim::doubt(rows, RowKey::fence(target.base()), now)),
+            (Phase::InDoubt, _) => return Err(claim::doubt(rows, RowKey::fence(target.base()), now).into()),
             (Phase::Lapsed | Phase::Released, _) if last == 0 => {
-                return Err(Decision::reply(Reply::SequenceGap { last, sealed: false }));
+                return Err(Decision::reply(Reply::SequenceGap { last, sealed: false }).into());
+            }
+            // It runs since nobody remembers the effect any more: nobody may be reminded of it after that.
+            (Phase::Expired, _) => {
+                let over = base.over().map(Record::from);
+                writes.extend(over.map(|over| write(rows, RowKey::fence(target.base()), Some(over))));
             }
             _ => {}
         }
     }
     let head = AgainHead { last: seq, sealed: false, expires: None };
-    Ok(Some(write(rows, target.again_head(), Some(Record::AgainHead(head)))))
+    writes.push(write(rows, target.again_head(), Some(Record::AgainHead(head))));
+    Ok(writes)
 }
 
 /// The head after a repetition was sealed.

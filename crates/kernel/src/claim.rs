@@ -79,11 +79,11 @@ pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
         }
         Some((Phase::InDoubt, _)) => doubt(rows, key, now),
         _ => match again::admit(&claim.target, live, rows, now) {
-            Err(refusal) => refusal,
-            Ok(head) => {
+            Err(refusal) => *refusal,
+            Ok(beside) => {
                 let (fence, granted) = grant(claim, live, known.map(|fence| fence.token), version, now);
                 let mut writes = vec![write(rows, key, Some(fence.into()))];
-                writes.extend(head);
+                writes.extend(beside);
                 Decision::new(writes, Reply::New(granted))
             }
         },

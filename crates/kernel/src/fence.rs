@@ -175,6 +175,8 @@ impl Fence {
             return Phase::Expired;
         }
         match &self.state {
+            // Over for good, see `over`: also for a node whose time is behind.
+            State::Released { at, expires } if at == expires => Phase::Expired,
             State::Pending { doubted_at: Some(_), .. } => Phase::InDoubt,
             State::Pending { lease_expires, .. } if now < *lease_expires => Phase::Pending,
             State::Pending { on_lapse: OnLapse::Recover, .. } => Phase::Lapsed,
@@ -196,6 +198,17 @@ impl Fence {
     pub fn due_at(&self) -> Option<Millis> {
         match &self.state {
             State::Pending { lease_expires, on_lapse: OnLapse::Hold, .. } => Some(*lease_expires),
+            _ => None,
+        }
+    }
+
+    /// A claim that was forgotten, as one that is over for good: for who acts on its being forgotten, so that nothing of its
+    /// holder that was decided before lands after. None where nothing can.
+    pub(crate) fn over(&self) -> Option<Self> {
+        match self.state {
+            State::Pending { forget_at: Some(over), .. } => {
+                Some(Self { state: State::Released { at: over, expires: over }, ..self.clone() })
+            }
             _ => None,
         }
     }

@@ -135,12 +135,9 @@ fn fenced_off(target: &Target, token: Token, rows: &impl Rows, now: Millis) -> D
     let key = RowKey::fence(target.key);
     let reply = Reply::FencedOff { current: live(target, rows, now).and_then(holder) };
     let own = fence_of(rows, key).filter(|fence| fence.token == token && fence.phase(now) == Phase::Expired);
-    match own.map(|fence| (fence, &fence.state)) {
-        Some((fence, State::Pending { forget_at: Some(over), .. })) => {
-            let given_up = Fence { state: State::Released { at: *over, expires: *over }, ..fence.clone() };
-            Decision::new(vec![write(rows, key, Some(given_up.into()))], reply)
-        }
-        _ => Decision::reply(reply),
+    match own.and_then(Fence::over) {
+        Some(over) => Decision::new(vec![write(rows, key, Some(over.into()))], reply),
+        None => Decision::reply(reply),
     }
 }
 

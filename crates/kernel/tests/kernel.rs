@@ -11,6 +11,7 @@ mod kernel {
     mod dispatch_table_letters;
     mod dispatch_table_redrive;
     mod dispatch_table_routes;
+    mod doubt;
     mod fence_table;
     mod jcs_vectors;
     mod json;

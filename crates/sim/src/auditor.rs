@@ -4,7 +4,9 @@
 
 mod bodies;
 mod claims;
+mod doubts;
 mod leases;
+mod looks;
 mod receipts;
 mod sequence;
 
@@ -29,6 +31,7 @@ impl fmt::Display for Violation {
 
 /// Every broken promise of a history.
 pub fn judge(history: &History) -> Vec<Violation> {
+    let history = &forgiving(history);
     let mut by_key: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (id, op) in history.ops.iter().enumerate() {
         by_key.entry(op.key()).or_default().push(id);
@@ -44,9 +47,25 @@ pub fn judge(history: &History) -> Vec<Violation> {
         found.extend(leases::judge(file));
         found.extend(receipts::judge(file));
         found.extend(bodies::judge(file));
+        found.extend(looks::judge(file));
     }
+    found.extend(doubts::judge(&files));
     found.extend(sequence::judge(history, &files));
     found
+}
+
+// What was answered while a loss was still ahead is no evidence: it is perhaps done, and can have no effect later.
+fn forgiving(history: &History) -> History {
+    let mut history = history.clone();
+    for loss in history.losses.clone() {
+        for op in history.ops.iter_mut().filter(|op| op.invoked.line < loss.to_line) {
+            let Some(closed) = op.closed.filter(|closed| closed.line > loss.from_line) else { continue };
+            if matches!(op.outcome, Outcome::Answered(_)) {
+                (op.outcome, op.lost_at) = (Outcome::Maybe, Some(closed.line.max(loss.to_line)));
+            }
+        }
+    }
+    history
 }
 
 /// A request with its number.
@@ -122,6 +141,9 @@ fn rules<'h>(history: &'h History, key: &str) -> &'h Rules {
 
 /// The line from which on a request can no longer have an effect.
 fn over(history: &History, op: &Op) -> usize {
+    if let Some(line) = op.lost_at {
+        return line;
+    }
     match (&op.outcome, op.closed) {
         (Outcome::Maybe, _) | (_, None) => history.run_ends.get(op.run).copied().unwrap_or(usize::MAX),
         (_, Some(closed)) => closed.line,
@@ -179,6 +201,6 @@ fn named(ask: &Ask) -> Option<u64> {
 fn shown(ask: &Ask) -> Option<u64> {
     match ask {
         Ask::Seal { token, .. } | Ask::Renew { token, .. } | Ask::Release { token } => Some(*token),
-        Ask::Claim { .. } | Ask::Resolve { .. } => None,
+        Ask::Claim { .. } | Ask::Resolve { .. } | Ask::Look => None,
     }
 }

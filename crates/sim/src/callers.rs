@@ -2,16 +2,16 @@
 //! operator who resolves doubts; a housekeeper. Never look inside the engine: they know what they were told.
 //! Spawned by `world`.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use fencepost_kernel::fence::Record;
+use fencepost_kernel::fence::{Fence, Phase, Record};
 use tokio::time::sleep;
 
 use crate::{
     client::{Client, granted},
     history::{Answer, Ask, Outcome, key_name},
     recorder::Asked,
-    town::{name_of, version_of},
+    town::{name_of, shown, version_of},
 };
 
 /// A claim that a worker once had.
@@ -85,7 +85,8 @@ impl Worker {
 
     async fn act(&mut self, mut held: Held) {
         match self.client.rng.u8(0..20) {
-            0..8 => self.effect_and_seal(&mut held).await,
+            0..6 => self.effect_and_seal(&mut held).await,
+            6..8 => self.renew_at_the_last_moment(&held).await,
             8..11 => {
                 for _ in 0..self.client.rng.u8(1..4) {
                     self.client.pause(held.lease_ms).await;
@@ -118,6 +119,23 @@ impl Worker {
         if self.grudges.len() < 6 {
             self.grudges.push(held);
         }
+    }
+
+    // At the very end of its lease, while somebody else asks for the same key.
+    async fn renew_at_the_last_moment(&mut self, held: &Held) {
+        let early_ms = self.client.rng.u64(0..60);
+        sleep(Duration::from_millis(held.lease_ms.saturating_sub(early_ms))).await;
+        let network = self.client.network.clone();
+        let mut rival = Client::new(format!("{}*", self.client.name), network, self.client.rng.fork());
+        let (base, seq, ask) = (held.base.clone(), held.seq, self.claim(&held.base));
+        tokio::spawn(async move {
+            for _ in 0..3 {
+                rival.pause(200).await;
+                rival.send(&base, seq, ask.clone()).await;
+            }
+        });
+        let renew = Ask::Renew { token: held.token, lease_ms: 900 };
+        self.client.send(&held.base, held.seq, renew).await;
     }
 
     fn effect(&mut self, held: &Held) {
@@ -206,12 +224,23 @@ impl Worker {
 pub(crate) async fn operator(mut client: Client) {
     loop {
         client.pause(4_000).await;
-        let Some((_, node)) = client.network.some_node(&mut client.rng) else { continue };
+        let Some((run, node)) = client.network.some_node(&mut client.rng) else { continue };
+        let recorder = client.network.recorder.clone();
+        let asked_at = recorder.moment("operator asks for the list of doubts");
         let Ok(doubts) = node.engine.in_doubt(None, 10).await else { continue };
+        // An answer of a machine that has died since reaches nobody.
+        if client.network.live().is_none_or(|live| live.run != run) {
+            continue;
+        }
+        let doubts: Vec<_> = doubts.iter().filter_map(|(_, row)| fence_of(&row.record)).collect();
+        for fence in &doubts {
+            let asked = Asked { base: name_of(fence), seq: fence.seq, ask: Ask::Look };
+            let shown = shown(fence, Phase::InDoubt);
+            recorder.looked((run, node.number), asked_at, &asked, shown);
+        }
         drop(node);
-        for (_, row) in doubts {
-            let Record::Fence(fence) = &row.record else { continue };
-            let (base, seq) = (name_of(fence), fence.seq);
+        for fence in doubts {
+            let (base, seq) = (name_of(&fence), fence.seq);
             let key = key_name(&base, seq);
             let done = client.network.recorder.has_effect(&key, fence.token.0);
             let sealed = done.then(|| (format!("{key}-found"), format!("[{key} as resolved]")));
@@ -220,6 +249,29 @@ pub(crate) async fn operator(mut client: Client) {
             client.pause(600).await;
             client.send(&base, seq, Ask::Resolve { token, sealed }).await;
         }
+    }
+}
+
+fn fence_of(record: &Record) -> Option<Arc<Fence>> {
+    if let Record::Fence(fence) = record { Some(fence.clone()) } else { None }
+}
+
+/// Looks at some key now and then.
+pub(crate) async fn reader(mut client: Client) {
+    loop {
+        client.pause(700).await;
+        let Some((run, node)) = client.network.some_node(&mut client.rng) else { continue };
+        let town = client.network.town.clone();
+        let base = town.some_key(&mut client.rng);
+        let Some(target) = town.target(&base, None) else { continue };
+        let recorder = client.network.recorder.clone();
+        let asked_at = recorder.moment(format_args!("reader@{run}.{} {base}", node.number));
+        let Ok(known) = node.engine.explain(target.key).await else { continue };
+        if client.network.live().is_none_or(|live| live.run != run) {
+            continue;
+        }
+        let shown = known.map_or(Answer::Absent, |known| shown(&known.fence, known.phase));
+        recorder.looked((run, node.number), asked_at, &Asked { base, seq: None, ask: Ask::Look }, shown);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::{
     Mutex, PoisonError,
-    atomic::{AtomicI64, Ordering},
+    atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
 use fencepost::clock::Clock;
@@ -19,6 +19,8 @@ pub(crate) struct Clocks {
     begin: Instant,
     wall_offset_ms: AtomicI64,
     store: Mutex<Origin>,
+    /// How far the clock of a shared store's server is behind the time that its nodes keep, since it was set back.
+    server_behind_ms: AtomicU64,
     plant: Option<Plant>,
 }
 
@@ -33,12 +35,30 @@ struct Origin {
 
 impl Clocks {
     pub(crate) fn new(plant: Option<Plant>) -> Self {
-        Self { begin: Instant::now(), wall_offset_ms: AtomicI64::new(0), store: Mutex::default(), plant }
+        Self {
+            begin: Instant::now(),
+            wall_offset_ms: AtomicI64::new(0),
+            store: Mutex::default(),
+            server_behind_ms: AtomicU64::new(0),
+            plant,
+        }
     }
 
     /// Sets how far the wall is off, and says how far it jumped. Nothing else may notice while an engine runs.
     pub(crate) fn jump_to(&self, offset_ms: i64) -> i64 {
         offset_ms - self.wall_offset_ms.swap(offset_ms, Ordering::Relaxed)
+    }
+
+    /// Sets the clock of a shared store's server. Forward, all follow it; back, the nodes keep the time that they know.
+    pub(crate) fn step_server(&self, by_ms: i64) {
+        let by_ms = by_ms - self.server_behind_ms.load(Ordering::Relaxed) as i64;
+        self.server_behind_ms.store(by_ms.min(0).unsigned_abs(), Ordering::Relaxed);
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).store_ms += by_ms.max(0) as u64;
+    }
+
+    /// How far the server's clock is behind the time that the nodes keep.
+    pub(crate) fn server_behind_ms(&self) -> u64 {
+        self.server_behind_ms.load(Ordering::Relaxed)
     }
 
     /// Milliseconds since the world began.
@@ -54,6 +74,7 @@ impl Clocks {
             monotonic_ms: self.monotonic_ms(),
         };
         *self.store.lock().unwrap_or_else(PoisonError::into_inner) = origin;
+        self.server_behind_ms.store(0, Ordering::Relaxed);
     }
 
     /// What store time ought to be.

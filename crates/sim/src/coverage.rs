@@ -1,7 +1,7 @@
 //! Counts what happened, so that a simulation in which nothing goes wrong cannot pass for a proof.
 //! Never judges. Called by the tests and the binary.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     Run,
@@ -9,35 +9,45 @@ use crate::{
 };
 
 /// Everything that must have happened somewhere in a set of seeds.
-pub const EXPECTED: [&str; 49] = [
+pub const EXPECTED: [&str; 66] = [
     "answered_by_another_node",
     "batch",
     "claim_waited",
+    "commit_hung",
+    "commit_in_parts",
     "commit_refused",
     "commits_at_once",
     "conflict",
     "crash_any_time",
     "crash_in_commit",
+    "doubt_shown",
     "duplicate",
     "duplicate_after_crash",
     "duplicate_other_body",
     "effect",
     "expired_then_new",
+    "failover",
+    "failover_in_commit",
+    "failover_lost_acknowledged",
     "fenced_off",
     "gap",
     "gave_up",
     "housekeeping",
     "in_doubt",
     "in_flight",
+    "key_shown",
     "landed_late",
     "late_commit_refused",
     "load_refused",
     "moved",
     "new",
+    "node_clock_behind",
+    "node_closed",
     "node_died",
     "node_joined",
     "node_paused",
     "not_applied",
+    "policy_changed",
     "recovered",
     "released",
     "renewed",
@@ -45,18 +55,25 @@ pub const EXPECTED: [&str; 49] = [
     "request_lost",
     "request_repeated",
     "resolved",
+    "row_held",
     "seal_conflict",
     "seal_replayed",
     "sealed",
+    "server_clock_back",
+    "server_clock_forward",
+    "single_row_store",
     "slow_sync",
     "stale",
+    "store_swept",
     "sync_failed",
     "tail_garbled",
     "tail_kept",
     "tail_lost",
     "tail_torn",
+    "told_doubt_then_outcome",
     "unknown",
     "waited_for_another_node",
+    "waiters_dismissed",
     "wall_back",
     "zombie_seal_refused",
 ];
@@ -68,12 +85,17 @@ impl Run {
         let mut add = |name: &str| *counts.entry(name.to_owned()).or_default() += 1;
         let mut sealed_by: BTreeMap<String, &Op> = BTreeMap::new();
         let mut lives: BTreeMap<String, u64> = BTreeMap::new();
+        let mut doubts: BTreeSet<String> = BTreeSet::new();
         self.history.effects.iter().for_each(|_| add("effect"));
         for op in &self.history.ops {
             let Outcome::Answered(answer) = &op.outcome else {
                 add(if op.outcome == Outcome::Maybe { "unknown" } else { "not_applied" });
                 continue;
             };
+            if op.ask == Ask::Look {
+                add(if matches!(answer, Answer::InDoubt { .. }) { "doubt_shown" } else { "key_shown" });
+                continue;
+            }
             match answer {
                 Answer::New { recovering, first_seen, .. } => {
                     add("new");
@@ -102,6 +124,9 @@ impl Run {
                 }
                 Answer::Sealed { replay, .. } => {
                     add(if *replay { "seal_replayed" } else { "sealed" });
+                    if doubts.remove(&op.key()) {
+                        add("told_doubt_then_outcome");
+                    }
                     sealed_by.insert(op.key(), op);
                 }
                 Answer::FencedOff { .. } => {
@@ -113,13 +138,17 @@ impl Run {
                 Answer::InFlight { .. } => add("in_flight"),
                 Answer::Conflict { .. } => add("conflict"),
                 Answer::Stale { .. } => add("stale"),
-                Answer::InDoubt { .. } => add("in_doubt"),
+                Answer::InDoubt { .. } => {
+                    add("in_doubt");
+                    doubts.insert(op.key());
+                }
                 Answer::Gap { .. } => add("gap"),
                 Answer::SealConflict => add("seal_conflict"),
                 Answer::Renewed { .. } => add("renewed"),
                 Answer::Released { .. } => add("released"),
                 Answer::Resolved { .. } => add("resolved"),
                 Answer::NotInDoubt => add("not_in_doubt"),
+                Answer::Seen { .. } | Answer::Absent => {}
                 Answer::Other(_) => add("other"),
             }
             if let (Ask::Claim { wait_ms, .. }, Some(closed)) = (&op.ask, op.closed)

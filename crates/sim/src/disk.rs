@@ -32,6 +32,16 @@ pub(crate) enum Tail {
 }
 
 impl Disk {
+    /// What a server has that takes over with these rows.
+    pub(crate) fn holding(image: BTreeMap<RowKey, Vec<u8>>, floor_ms: u64) -> Self {
+        Self { image, floor_ms, ..Self::default() }
+    }
+
+    /// What was not synced is gone, and the machine lives on.
+    pub(crate) fn drop_unsynced(&mut self) {
+        self.journal.truncate(self.synced_len);
+    }
+
     /// The record of one write set.
     pub(crate) fn record(now_ms: u64, rows: &Stored) -> Vec<u8> {
         let mut content = now_ms.to_le_bytes().to_vec();

@@ -24,6 +24,12 @@ pub(crate) struct Faults {
     pub(crate) blind_peek: u32,
     /// The store drops expired rows of its own accord.
     pub(crate) compaction: u32,
+    /// A write set's row is held by somebody else's transaction.
+    pub(crate) held: u32,
+    /// A commit hangs on its way to a shared store: a lock, a slow link.
+    pub(crate) hangs: u32,
+    /// Whether a shared store sweeps by an index of its own.
+    pub(crate) sweeps: bool,
     /// A request never arrives.
     pub(crate) request_lost: u32,
     /// A reply never arrives.
@@ -48,6 +54,9 @@ impl Faults {
             slow_load: some(400),
             blind_peek: [0, 300, 1_000][usize::from(some(255) as u8 % 3)],
             compaction: some(400),
+            held: some(60),
+            hangs: some(80),
+            sweeps: some(255) % 2 == 1,
             request_lost: some(40),
             reply_lost: some(60),
             repeated: some(80),
@@ -68,6 +77,9 @@ impl Faults {
             slow_load: 0,
             blind_peek: 0,
             compaction: 0,
+            held: 0,
+            hangs: 0,
+            sweeps: false,
             request_lost: 0,
             reply_lost: 0,
             repeated: 0,

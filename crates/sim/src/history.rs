@@ -10,10 +10,14 @@ use std::{
 /// The rules of one scope, as the auditor needs them.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// How long a sealed fence answers duplicates.
+    /// How long a sealed fence answers duplicates at least.
     pub retain_ms: u64,
-    /// Whether a lapse is a doubt.
+    /// Every retention that the scope has in this world: its policy may change on the way.
+    pub retains_ms: Vec<u64>,
+    /// Whether a lapse is always a doubt.
     pub hold: bool,
+    /// Whether a lapse is sometimes one.
+    pub may_hold: bool,
     /// Whether another body under a known key is let through as a duplicate.
     pub replays_other_body: bool,
 }
@@ -69,6 +73,8 @@ pub enum Ask {
         /// The effect and the receipt, where it was done.
         sealed: Option<(String, String)>,
     },
+    /// What is known of the key: an explanation, or a line in the list of doubts. Writes nothing.
+    Look,
 }
 
 /// What was answered.
@@ -127,6 +133,13 @@ pub enum Answer {
         replay: bool,
     },
     NotInDoubt,
+    /// To a look: sealed, released or lapsed, under this token. A pending claim and a doubt are told as to a claim.
+    Seen {
+        phase: &'static str,
+        token: u64,
+    },
+    /// To a look: nothing is known.
+    Absent,
     Other(String),
 }
 
@@ -164,6 +177,17 @@ pub struct Op {
     pub closed: Option<Stamp>,
     /// What became of it.
     pub outcome: Outcome,
+    /// The line from which on it can have no effect any more, where a failover lost what it was told.
+    pub lost_at: Option<usize>,
+}
+
+/// A failover to a server that did not have everything: declared, so that exactly this is forgiven.
+#[derive(Clone, Copy, Debug)]
+pub struct Loss {
+    /// What was acknowledged up to this line is there.
+    pub from_line: usize,
+    /// The line of the failover: what was acknowledged between the two is gone.
+    pub to_line: usize,
 }
 
 /// Something a worker did outside, between its claim and its seal.
@@ -194,6 +218,10 @@ pub struct History {
     pub rules: BTreeMap<String, Rules>,
     /// How often each kind of event happened.
     pub counts: BTreeMap<String, u64>,
+    /// How far the clocks of two nodes may be apart.
+    pub skew_ms: u64,
+    /// Failovers that lost what was acknowledged.
+    pub losses: Vec<Loss>,
 }
 
 impl Op {
@@ -230,6 +258,7 @@ impl fmt::Display for Ask {
                 write!(f, "resolve {token:?} sealed effect={effect} receipt={receipt}")
             }
             Self::Resolve { token, sealed: None } => write!(f, "resolve {token:?} released"),
+            Self::Look => write!(f, "look"),
         }
     }
 }

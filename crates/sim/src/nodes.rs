@@ -32,6 +32,18 @@ pub(crate) struct Nodes {
     /// How many there ever were: the number of the next.
     joined: usize,
     trouble_ms_max: u64,
+    time: Time,
+}
+
+/// How the clocks of a world behave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time {
+    /// How far two nodes may be apart.
+    pub(crate) skew_ms: u64,
+    /// How far the clock of a shared store's server is set at once.
+    pub(crate) step_ms_max: i64,
+    /// Whether a standby may lag behind, so that a failover to it loses what was acknowledged.
+    pub(crate) standby_lags: bool,
 }
 
 /// A node, and what is needed to hold or to kill it.
@@ -48,9 +60,10 @@ impl Nodes {
         clocks: Arc<Clocks>,
         network: Arc<Network>,
         mut rng: fastrand::Rng,
+        time: Time,
     ) -> Self {
         let trouble_ms_max = [1_500, 6_000, 20_000][rng.usize(0..3)];
-        Self { run, twin, clocks, network, rng, members: Vec::new(), joined: 0, trouble_ms_max }
+        Self { run, twin, clocks, network, rng, members: Vec::new(), joined: 0, trouble_ms_max, time }
     }
 
     /// One more engine over the store.
@@ -67,7 +80,7 @@ impl Nodes {
         let (number, gate) = (self.joined, Arc::new(Gate::default()));
         self.network.recorder.note(format_args!("node {}.{number} starts: {limits:?}", self.run));
         let store: Arc<dyn Store> = match self.twin.promises().shared {
-            true => Arc::new(Door::new(self.twin.clone(), gate.clone(), self.rng.fork())),
+            true => Arc::new(Door::new(self.twin.clone(), gate.clone(), self.time.skew_ms, self.rng.fork())),
             false => self.twin.clone(),
         };
         // With an executor of their own, replies leave a moment after the commit loop let go of them.
@@ -89,8 +102,12 @@ impl Nodes {
         loop {
             let wait_ms = self.rng.u64(0..=self.trouble_ms_max);
             sleep(Duration::from_millis(wait_ms)).await;
-            match self.rng.u8(0..8) {
+            match self.rng.u8(0..14) {
                 0..2 => self.one_dies(),
+                8..10 => self.twin.fail_over(),
+                10..12 => self.server_clock_is_set(),
+                12 => self.one_closes(),
+                13 if self.time.standby_lags => self.twin.standby_lags(),
                 2..5 if self.members.len() < NODES_MAX => {
                     if self.join().await.is_ok() {
                         self.network.recorder.tally("node_joined");
@@ -130,6 +147,39 @@ impl Nodes {
         loops.abort();
         self.network.recorder.count("node_died", format_args!("{}.{}", self.run, node.number));
         node.death.strike();
+    }
+
+    fn server_clock_is_set(&mut self) {
+        let by_ms = self.rng.i64(-self.time.step_ms_max..=self.time.step_ms_max);
+        self.clocks.step_server(by_ms);
+        let name = if by_ms < 0 { "server_clock_back" } else { "server_clock_forward" };
+        self.network.recorder.count(name, format_args!("{by_ms} ms"));
+    }
+
+    // As at the end of a process: nobody new is sent to it, who waits is sent away, who asked is answered.
+    fn one_closes(&mut self) {
+        if self.members.is_empty() {
+            return;
+        }
+        let Member { node, loops, gate } = self.members.swap_remove(self.rng.usize(0..self.members.len()));
+        self.tell();
+        gate.open();
+        let recorder = self.network.recorder.clone();
+        recorder.count("node_closed", format_args!("{}.{}", self.run, node.number));
+        if node.engine.waiting() > 0 {
+            recorder.tally("waiters_dismissed");
+        }
+        node.engine.dismiss_waiters();
+        tokio::spawn(async move {
+            for _ in 0..200 {
+                sleep(Duration::from_millis(20)).await;
+                if node.engine.asking() == 0 {
+                    break;
+                }
+            }
+            loops.abort();
+            node.death.strike();
+        });
     }
 
     fn one_is_held(&mut self) {

@@ -15,11 +15,28 @@ pub enum Plant {
     CallersClock,
     /// A shared store does not compare where a write set has one row: the later of two nodes wins.
     LostUpdate,
+    /// The store does not keep the mark of a doubt, as if a told doubt wrote nothing.
+    UnmarkedDoubt,
+    /// A node that starts after the server's clock was set back goes by that clock.
+    NodeBehind,
+    /// A commit does not compare the rows that it found absent.
+    AbsentNotHeld,
+    /// After a failover a node goes on reading from the old primary.
+    OldPrimaryReads,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::NoTokenCheck, Self::ReplyBeforeSync, Self::CallersClock, Self::LostUpdate];
+    pub const ALL: [Self; 8] = [
+        Self::NoTokenCheck,
+        Self::ReplyBeforeSync,
+        Self::CallersClock,
+        Self::LostUpdate,
+        Self::UnmarkedDoubt,
+        Self::NodeBehind,
+        Self::AbsentNotHeld,
+        Self::OldPrimaryReads,
+    ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -28,6 +45,10 @@ impl Plant {
             Self::ReplyBeforeSync => "reply-before-sync",
             Self::CallersClock => "callers-clock",
             Self::LostUpdate => "lost-update",
+            Self::UnmarkedDoubt => "unmarked-doubt",
+            Self::NodeBehind => "node-behind",
+            Self::AbsentNotHeld => "absent-not-held",
+            Self::OldPrimaryReads => "old-primary-reads",
         }
     }
 }

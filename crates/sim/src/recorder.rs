@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     clock::Clocks,
-    history::{Ask, Effect, History, Op, Outcome, Stamp, key_name},
+    history::{Answer, Ask, Effect, History, Loss, Op, Outcome, Stamp, key_name},
 };
 
 pub(crate) struct Recorder {
@@ -54,7 +54,9 @@ impl Recorder {
         for (place, one) in asked.iter().enumerate() {
             let id = first + place;
             let key = key_name(&one.base, one.seq);
-            let invoked = self.line(&mut history, format_args!("{caller}@{run}.{node} #{id} {key} {}", one.ask));
+            let mut invoked = self.line(&mut history, format_args!("{caller}@{run}.{node} #{id} {key} {}", one.ask));
+            // The node's clock may be behind: nothing of this is dated before that.
+            invoked.at = invoked.at.saturating_sub(history.skew_ms);
             history.ops.push(Op {
                 run,
                 node,
@@ -66,6 +68,7 @@ impl Recorder {
                 invoked,
                 closed: None,
                 outcome: Outcome::Maybe,
+                lost_at: None,
             });
         }
         first
@@ -79,6 +82,41 @@ impl Recorder {
         let op = &mut history.ops[id];
         op.closed = Some(stamp);
         op.outcome = outcome;
+    }
+
+    /// What a look at a key showed, which was asked for at an earlier moment.
+    pub(crate) fn looked(&self, (run, node): (usize, usize), mut invoked: Stamp, asked: &Asked, shown: Answer) {
+        let mut history = self.lock();
+        let (group, key) = (history.ops.len(), key_name(&asked.base, asked.seq));
+        let closed = self.line(&mut history, format_args!("  #{group} {key} looks like {shown:?}"));
+        invoked.at = invoked.at.saturating_sub(history.skew_ms);
+        history.ops.push(Op {
+            run,
+            node,
+            group,
+            place: 0,
+            base: asked.base.clone(),
+            seq: asked.seq,
+            ask: asked.ask.clone(),
+            invoked,
+            closed: Some(closed),
+            outcome: Outcome::Answered(shown),
+            lost_at: None,
+        });
+    }
+
+    /// The present moment, with a line of its own.
+    pub(crate) fn moment(&self, text: impl Display) -> Stamp {
+        self.line(&mut self.lock(), text)
+    }
+
+    /// A failover lost what was acknowledged since a line.
+    pub(crate) fn lost_since(&self, from_line: usize) {
+        let mut history = self.lock();
+        let to_line =
+            self.line(&mut history, format_args!("failover: what was acknowledged since {from_line} is gone")).line;
+        history.losses.push(Loss { from_line, to_line });
+        add(&mut history, "failover_lost_acknowledged");
     }
 
     /// An entry in the ledger of the outside world.

@@ -2,13 +2,19 @@
 //! Turns names into targets and kernel types into the plain words of the history. Never decides anything.
 //! Called by the clients and the callers.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use fencepost_kernel::{
     Command, Reply, Tenant, Version,
     body::Body,
     command::{Claim, Outcome, Release, Renew, Resolve, Seal},
-    fence::{Fence, Source, State, Token},
+    fence::{Fence, Phase, Source, State, Token},
     key::Target,
     scope::{BodyMismatch, OnLapse, Scope, VersionRule},
 };
@@ -20,8 +26,13 @@ use crate::{
 
 /// The scopes of one world.
 pub(crate) struct Town {
-    scopes: BTreeMap<String, Arc<Scope>>,
+    /// Each scope as its policy says it, and as another says it that takes its place for a while: mostly the same.
+    scopes: BTreeMap<String, [Arc<Scope>; 2]>,
+    /// Which of both is in force.
+    policy: AtomicUsize,
     keys_per_scope: u32,
+    /// Whether every key has one row: where a store takes no more, versions and repetitions are not kept.
+    pub(crate) single_rows: bool,
 }
 
 const BODIES: [&str; 3] = ["b0", "b1", "b2"];
@@ -31,6 +42,7 @@ impl Town {
     pub(crate) fn draw(rng: &mut fastrand::Rng) -> Self {
         let retain_ms = [2_500, 6_000, 15_000, 60_000];
         let mut scopes = BTreeMap::new();
+        let changes = rng.u8(0..4) == 0;
         for (name, fields) in
             [("SHIP", vec!["k"]), ("PAY", vec!["k"]), ("MOVE", vec!["doc", "rev"]), ("NOTE", vec!["k"])]
         {
@@ -48,26 +60,40 @@ impl Town {
             if name == "NOTE" {
                 scope.again = Some("resendSeq".to_owned());
             }
-            scopes.insert(name.to_owned(), Arc::new(scope));
+            let mut other = scope.clone();
+            if changes {
+                other.retain_ms = retain_ms[rng.usize(0..retain_ms.len())];
+                other.on_lapse = [OnLapse::Hold, OnLapse::Recover][rng.usize(0..2)];
+            }
+            scopes.insert(name.to_owned(), [scope, other].map(Arc::new));
         }
-        Self { scopes, keys_per_scope: rng.u32(1..=3) }
+        let policy = AtomicUsize::new(0);
+        Self { scopes, policy, keys_per_scope: rng.u32(1..=3), single_rows: rng.u8(0..8) == 0 }
     }
 
     /// The rules in the auditor's words.
     pub(crate) fn rules(&self) -> BTreeMap<String, Rules> {
-        let rules = |scope: &Scope| Rules {
-            retain_ms: scope.retain_ms,
-            hold: scope.on_lapse == OnLapse::Hold,
-            replays_other_body: scope.body_mismatch == BodyMismatch::Replay,
+        let rules = |scopes: &[Arc<Scope>; 2]| Rules {
+            retain_ms: scopes[0].retain_ms.min(scopes[1].retain_ms),
+            retains_ms: scopes.iter().map(|scope| scope.retain_ms).collect(),
+            hold: scopes.iter().all(|scope| scope.on_lapse == OnLapse::Hold),
+            may_hold: scopes.iter().any(|scope| scope.on_lapse == OnLapse::Hold),
+            replays_other_body: scopes[0].body_mismatch == BodyMismatch::Replay,
         };
-        self.scopes.iter().map(|(name, scope)| (name.clone(), rules(scope))).collect()
+        self.scopes.iter().map(|(name, scopes)| (name.clone(), rules(scopes))).collect()
+    }
+
+    /// The other policy is in force from now on; whether that is another at all.
+    pub(crate) fn change_policy(&self) -> bool {
+        self.policy.fetch_xor(1, Ordering::Relaxed);
+        self.scopes.values().any(|[one, other]| (one.on_lapse, one.retain_ms) != (other.on_lapse, other.retain_ms))
     }
 
     /// Some key: tenant, scope and fields in one name.
     pub(crate) fn some_key(&self, rng: &mut fastrand::Rng) -> String {
         let tenant = TENANTS[usize::from(rng.u8(0..4) == 0)];
         let key = rng.u32(0..self.keys_per_scope);
-        match rng.u8(0..8) {
+        match rng.u8(0..if self.single_rows { 4 } else { 8 }) {
             0..2 => format!("{tenant}/SHIP/k{key}"),
             2..4 => format!("{tenant}/PAY/k{key}"),
             4..6 => format!("{tenant}/MOVE/d{}/{}", key % 2, rng.u32(1..=4)),
@@ -106,6 +132,7 @@ impl Town {
                 by: "operator".to_owned(),
                 why: "looked at the ledger".to_owned(),
             }),
+            Ask::Look => return None,
         })
     }
 
@@ -113,7 +140,7 @@ impl Town {
     pub(crate) fn target(&self, base: &str, seq: Option<u64>) -> Option<Target> {
         let mut parts = base.split('/');
         let tenant = Tenant::new(parts.next()?);
-        let scope = self.scopes.get(parts.next()?)?.clone();
+        let scope = self.scopes.get(parts.next()?)?[self.policy.load(Ordering::Relaxed)].clone();
         let fields = scope.key.iter().cloned().zip(parts.map(str::to_owned)).collect();
         Target::new(tenant, scope, fields, seq).ok()
     }
@@ -129,6 +156,15 @@ pub(crate) fn name_of(fence: &Fence) -> String {
 pub(crate) fn version_of(base: &str) -> Option<(String, i64)> {
     let (source, version) = base.rsplit_once('/')?;
     source.contains("/MOVE/").then(|| Some((source.to_owned(), version.parse().ok()?)))?
+}
+
+/// What an explanation shows, in the words of the history.
+pub(crate) fn shown(fence: &Fence, phase: Phase) -> Answer {
+    match (phase, &fence.state) {
+        (Phase::Pending, State::Pending { lease_expires, .. }) => Answer::InFlight { lease_expires: lease_expires.0 },
+        (Phase::InDoubt, State::Pending { lease_expires, .. }) => Answer::InDoubt { since: lease_expires.0 },
+        _ => Answer::Seen { phase: phase.name(), token: fence.token.0 },
+    }
 }
 
 /// A reply in the words of the history.

@@ -5,6 +5,7 @@
 
 mod commit;
 mod door;
+mod failover;
 
 use std::{
     sync::{
@@ -21,6 +22,7 @@ use futures::future::BoxFuture;
 use tokio::{sync::Notify, time::sleep};
 
 pub(crate) use door::Door;
+use failover::Primary;
 
 use crate::{
     clock::Clocks,
@@ -46,6 +48,9 @@ pub(crate) struct Twin {
     recorder: Arc<Recorder>,
     /// Where several nodes share it, the clock that they all go by.
     clock: Option<Arc<Clocks>>,
+    /// Whether a write set may have several rows.
+    many_rows: bool,
+    primary: Mutex<Primary>,
 }
 
 impl Twin {
@@ -57,6 +62,7 @@ impl Twin {
         rng: fastrand::Rng,
         recorder: Arc<Recorder>,
         clock: Option<Arc<Clocks>>,
+        many_rows: bool,
     ) -> Result<Arc<Self>, Error> {
         let memory = Memory::new();
         let (image, floor_ms) = disk.recover();
@@ -79,6 +85,8 @@ impl Twin {
             dying: Notify::new(),
             recorder,
             clock,
+            many_rows,
+            primary: Mutex::default(),
         }))
     }
 
@@ -145,8 +153,8 @@ impl Store for Twin {
             durability: Durability::Synced,
             because: "a simulated disk".to_owned(),
             shared: self.clock.is_some(),
-            many_rows: true,
-            lanes: true,
+            many_rows: self.many_rows,
+            lanes: self.many_rows,
         }
     }
 
@@ -194,6 +202,10 @@ impl Store for Twin {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
         Box::pin(async move { self.read().await?.scan(kind, after, limit).await })
+    }
+
+    fn sweep(&self, now: Millis, limit: usize) -> BoxFuture<'_, Result<Option<usize>, Error>> {
+        Box::pin(self.sweep_rows(now, limit))
     }
 }
 

@@ -8,13 +8,13 @@ use fencepost_store::Store;
 use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
-    callers::{Worker, housekeeper, operator},
+    callers::{Worker, housekeeper, operator, reader},
     client::{Client, Network},
     clock::Clocks,
     disk::Disk,
     faults::Faults,
     history::{Ask, History},
-    nodes::{NODES_MAX, Nodes},
+    nodes::{NODES_MAX, Nodes, Time},
     plant::Plant,
     recorder::Recorder,
     town::{Town, version_of},
@@ -28,6 +28,7 @@ struct World {
     runs: usize,
     plant: Option<Plant>,
     jump_ms_max: i64,
+    time: Time,
 }
 
 /// The history of a seed.
@@ -39,11 +40,19 @@ pub(crate) fn live(seed: u64, plant: Option<Plant>) -> Result<History, std::io::
         let town = Arc::new(Town::draw(&mut rng));
         let jump_ms_max = [300, 5_000, 90_000, 7_200_000][rng.usize(0..4)];
         let faults = Faults::draw(&mut rng);
-        let history = History { rules: town.rules(), ..History::default() };
+        let time = Time {
+            skew_ms: [0, 0, 30, 200][rng.usize(0..4)],
+            step_ms_max: [0, 400, 5_000, 45_000][rng.usize(0..4)],
+            standby_lags: rng.u8(0..4) == 0,
+        };
+        let history = History { rules: town.rules(), skew_ms: time.skew_ms, ..History::default() };
         let recorder = Arc::new(Recorder::new(clocks.clone(), history));
-        recorder.note(format_args!("seed {seed} plant {plant:?} {faults:?} {:?}", town.rules()));
+        recorder.note(format_args!("seed {seed} plant {plant:?} {faults:?} {time:?} {:?}", town.rules()));
+        if town.single_rows {
+            recorder.tally("single_row_store");
+        }
         let network = Arc::new(Network { live: None.into(), town, faults, plant, recorder: recorder.clone() });
-        World { clocks, network, rng, runs: 0, plant, jump_ms_max }.unfold().await;
+        World { clocks, network, rng, runs: 0, plant, jump_ms_max, time }.unfold().await;
         recorder.take()
     }))
 }
@@ -97,15 +106,20 @@ impl World {
 
     fn spawn_background(&mut self) -> Vec<JoinHandle<()>> {
         let (clocks, recorder) = (self.clocks.clone(), self.network.recorder.clone());
+        let town = self.network.town.clone();
         let (mut rng, jump_ms_max) = (self.rng.fork(), self.jump_ms_max);
         let jumps = tokio::spawn(async move {
             loop {
                 sleep(Duration::from_millis(rng.u64(200..9_000))).await;
                 jump(&clocks, &recorder, &mut rng, jump_ms_max);
+                if town.change_policy() {
+                    recorder.count("policy_changed", "on_lapse or retain");
+                }
             }
         });
         let operator = tokio::spawn(operator(self.client("operator".to_owned())));
-        vec![jumps, operator, tokio::spawn(housekeeper(self.client("housekeeper".to_owned())))]
+        let reader = tokio::spawn(reader(self.client("reader".to_owned())));
+        vec![jumps, operator, reader, tokio::spawn(housekeeper(self.client("housekeeper".to_owned())))]
     }
 
     fn client(&mut self, name: String) -> Client {
@@ -124,7 +138,8 @@ impl World {
         let (count, shared) = (draw.max(1), draw > 0);
         let clock = shared.then(|| self.clocks.clone());
         let recorder = self.network.recorder.clone();
-        let twin = match Twin::open(disk, faults, self.plant, self.rng.fork(), recorder.clone(), clock).await {
+        let (rng, many_rows) = (self.rng.fork(), !self.network.town.single_rows);
+        let twin = match Twin::open(disk, faults, self.plant, rng, recorder.clone(), clock, many_rows).await {
             Ok(twin) => twin,
             Err(error) => {
                 recorder.count("damaged", error);
@@ -142,7 +157,7 @@ impl World {
         }
         recorder.note(format_args!("run {} starts: floor {floor_ms}, {count} nodes, shared: {shared}", self.runs));
         let (clocks, network) = (self.clocks.clone(), self.network.clone());
-        let mut nodes = Nodes::new(self.runs, twin.clone(), clocks, network, self.rng.fork());
+        let mut nodes = Nodes::new(self.runs, twin.clone(), clocks, network, self.rng.fork(), self.time);
         for _ in 0..count {
             if nodes.join().await.is_err() {
                 return Err(twin.crash());

@@ -29,7 +29,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
 
 fn time(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>) {
     let op = grant.by.op;
-    if grant.at < op.invoked.at || grant.at > closed_at(op) || grant.first_seen > grant.at {
+    if grant.at < op.invoked.at || grant.at > closed_at(op) || grant.first_seen > grant.at + file.history.skew_ms {
         found.push(file.report("store-time", grant.by, "its lease does not count from the store's time"));
     }
     if (grant.attempt == 1) != (grant.first_seen == grant.at) && grant.attempt == 1 {
@@ -39,7 +39,7 @@ fn time(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>) {
 
 // Tokens grow per key, for ever: across release, expiry, crash and restart.
 fn growing(file: &File<'_>, first: &Grant<'_>, second: &Grant<'_>, found: &mut Vec<Violation>) {
-    let later = before(file.history, first.by, second.by) || first.at < second.at;
+    let later = before(file.history, first.by, second.by) || first.at + file.history.skew_ms < second.at;
     if first.token == second.token || (later && second.token < first.token) {
         found.push(file.report("growing-token", second.by, format_args!("#{} had {}", first.by.id, first.token)));
     }
@@ -57,14 +57,42 @@ pub(super) fn lease_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>
         match entry.op.outcome {
             Outcome::Answered(Answer::Renewed { lease_expires }) => {
                 let at = lease_expires.saturating_sub(lease_ms);
-                // Of two decided at the same time the order is not known: the shorter counts.
-                known = if at == known.0 { (at, known.1.min(lease_expires)) } else { known.max((at, lease_expires)) };
+                // Of two decided at the same time the order is not known, and clocks may be apart: the shorter counts.
+                known = if at.abs_diff(known.0) <= file.history.skew_ms {
+                    (at.max(known.0), known.1.min(lease_expires))
+                } else {
+                    known.max((at, lease_expires))
+                };
             }
             Outcome::Maybe => perhaps = perhaps.min(entry.op.invoked.at + lease_ms),
             _ => {}
         }
     }
     known.1.min(perhaps)
+}
+
+/// The earliest time at which a claim's lease may have ended as `seen` saw it: what was under way meanwhile may count or not.
+pub(super) fn lease_end_seen(file: &File<'_>, grant: &Grant<'_>, seen: Entry<'_>) -> u64 {
+    let known = |entry: &Entry<'_>| before(file.history, *entry, seen) && entry.op.outcome != Outcome::Maybe;
+    let renewals =
+        file.perhaps_before(seen).filter(|entry| perhaps_done(entry.op)).filter_map(|entry| match entry.op.ask {
+            Ask::Renew { token, lease_ms } if token == grant.token => Some((entry, lease_ms)),
+            _ => None,
+        });
+    let (mut latest, mut perhaps) = ((grant.at, grant.lease_expires), u64::MAX);
+    for (entry, lease_ms) in renewals {
+        let end = match entry.op.answer() {
+            Some(Answer::Renewed { lease_expires }) => *lease_expires,
+            _ => entry.op.invoked.at + lease_ms,
+        };
+        let at = end.saturating_sub(lease_ms);
+        if known(&entry) && at > latest.0 + file.history.skew_ms {
+            latest = (at, end);
+        } else {
+            perhaps = perhaps.min(end);
+        }
+    }
+    latest.1.min(perhaps)
 }
 
 /// The earliest time from which on the key may be free of a claim by its holder's or an operator's own doing.
@@ -104,7 +132,10 @@ fn one_live_token(file: &File<'_>, first: &Grant<'_>, second: &Grant<'_>, found:
         return;
     }
     let lease_end = lease_end_min(file, first, second.by);
-    if second.at < lease_end {
+    // Where somebody held it in between, by a clock that was ahead, the dates of the two are of two clocks.
+    let next = first.first_seen == second.first_seen && first.attempt + 1 == second.attempt;
+    let skew_ms = if next { 0 } else { file.history.skew_ms };
+    if second.at + skew_ms < lease_end {
         let what = format_args!("#{} holds {} until {lease_end}", first.by.id, first.token);
         found.push(file.report("one-live-token", second.by, what));
     } else if file.rules.hold {
@@ -185,7 +216,7 @@ fn stale(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     };
     let Some(token) = named(&entry.op.ask) else { return };
     for newer in file.grants.iter().filter(|grant| grant.token > token) {
-        if before(file.history, newer.by, entry) || newer.at < at {
+        if before(file.history, newer.by, entry) || newer.at + file.history.skew_ms < at {
             let what = format_args!("#{} was given {}", newer.by.id, newer.token);
             found.push(file.report("stale-token", entry, what));
         }
@@ -223,7 +254,7 @@ fn refused(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
                 Ask::Release { token } => *token == grant.token,
                 // A sealed fence can be neither renewed nor released.
                 Ask::Seal { token, .. } => *token == grant.token && !matches!(entry.op.ask, Ask::Seal { .. }),
-                Ask::Renew { .. } => false,
+                Ask::Renew { .. } | Ask::Look => false,
             }
     });
     if !forgotten && !displaced {

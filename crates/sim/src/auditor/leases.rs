@@ -5,7 +5,7 @@ use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_d
 use crate::history::{Answer, Ask, History, Outcome};
 
 /// A claim or renewal that would explain the end of a lease.
-struct Reason<'h> {
+pub(super) struct Reason<'h> {
     by: Entry<'h>,
     token: Option<u64>,
     /// When it was decided.
@@ -50,7 +50,7 @@ fn of_base<'h>(history: &'h History, base: &str) -> Vec<Entry<'h>> {
     ops.filter(|(_, op)| op.seq.is_none() && op.base == base).map(|(id, op)| Entry { id, op }).collect()
 }
 
-fn reasons<'e, 'h>(
+pub(super) fn reasons<'e, 'h>(
     history: &'h History,
     entries: &'e [Entry<'h>],
     entry: Entry<'h>,
@@ -77,20 +77,19 @@ fn reasons<'e, 'h>(
 
 // A reason holds unless something acknowledged before the question, or before the lease's end, had already ended it.
 fn holds(history: &History, entries: &[Entry<'_>], reason: &Reason<'_>, entry: Entry<'_>, end: u64) -> bool {
-    let doubt = matches!(entry.op.answer(), Some(Answer::InDoubt { .. }));
+    // A list or an explanation only looks: nothing is final that it shows.
+    let doubt = matches!(entry.op.answer(), Some(Answer::InDoubt { .. })) && entry.op.ask != Ask::Look;
     !entries.iter().filter(|other| other.id != reason.by.id).any(|other| {
         let known = before(history, *other, entry);
         let own = |token: u64| reason.token.is_some_and(|held| held == token);
-        // Time that was only read is not stored: after a crash a doubt may lie ahead again.
-        let doubt = doubt && other.op.run == entry.op.run;
         match (&other.op.ask, other.op.answer()) {
             (Ask::Claim { lease_ms, .. }, Some(Answer::New { lease_expires, .. })) => {
-                known && lease_expires.saturating_sub(*lease_ms) > reason.at
+                known && lease_expires.saturating_sub(*lease_ms) > reason.at + history.skew_ms
             }
             (Ask::Renew { token, lease_ms }, Some(Answer::Renewed { lease_expires })) => {
                 let at = lease_expires.saturating_sub(*lease_ms);
-                // Where the holder heard in time that it had more of it, there never was a doubt.
-                at > reason.at && (known || (doubt && own(*token) && closed_at(other.op) <= end))
+                // Where the holder got more of it there was no doubt before, and none can have been told of since.
+                at > reason.at + history.skew_ms && (known || (doubt && own(*token)))
             }
             (Ask::Release { token }, Some(Answer::Released { .. })) => known && own(*token),
             (Ask::Seal { token, .. }, Some(Answer::Sealed { .. })) => {

@@ -63,7 +63,8 @@ fn fact<'h>(file: &File<'h>, by: Entry<'h>) -> Option<Fact<'h>> {
 
 fn honest(file: &File<'_>, fact: &Fact<'_>, found: &mut Vec<Violation>) {
     let op = fact.by.op;
-    if fact.at.0 == fact.at.1 && fact.at.0 + file.rules.retain_ms != fact.expires_min {
+    let retained = |retain_ms: &u64| fact.at.0 + retain_ms == fact.expires_min;
+    if fact.at.0 == fact.at.1 && !file.rules.retains_ms.iter().any(retained) {
         found.push(file.report("retention", fact.by, "it does not expire one retention after its seal"));
     }
     if fact.at.0 > closed_at(op) {
@@ -101,7 +102,9 @@ fn honest(file: &File<'_>, fact: &Fact<'_>, found: &mut Vec<Violation>) {
 }
 
 fn one_receipt(file: &File<'_>, fact: &Fact<'_>, other: &Fact<'_>, found: &mut Vec<Violation>) {
-    let together = fact.by.id < other.by.id && fact.at.1 < other.expires_min && other.at.1 < fact.expires_min;
+    let together = fact.by.id < other.by.id
+        && fact.at.1 + file.history.skew_ms < other.expires_min
+        && other.at.1 + file.history.skew_ms < fact.expires_min;
     let same_time = fact.at.0 <= other.at.1 && other.at.0 <= fact.at.1;
     if together && (fact.effect != other.effect || fact.receipt != other.receipt || !same_time) {
         found.push(file.report("one-receipt", other.by, format_args!("#{} was told of another", fact.by.id)));
@@ -127,6 +130,7 @@ fn lasting(file: &File<'_>, fact: &Fact<'_>, entry: Entry<'_>, found: &mut Vec<V
         Ask::Seal { .. } if fact.token.is_none() => !matches!(answer, Answer::Sealed { replay: false, .. }),
         Ask::Seal { .. } | Ask::Renew { .. } | Ask::Release { .. } => matches!(answer, Answer::FencedOff { .. }),
         Ask::Resolve { .. } => !matches!(answer, Answer::Resolved { replay: false }),
+        Ask::Look => matches!(answer, Answer::Seen { phase: "sealed", .. }),
     };
     if !lasts {
         let what = format_args!("#{} was told of a receipt until {}", fact.by.id, fact.expires_min);

@@ -6,7 +6,12 @@ use std::{
     time::Duration,
 };
 
-use fencepost_kernel::{Millis, RowKey};
+use fencepost_kernel::{
+    Millis, RowKey, Write,
+    command::CommitId,
+    fence::{Record, State},
+    key::Kind,
+};
 use fencepost_store::{Error, Memory, Store, Verdict, WriteSet, codec};
 use tokio::time::sleep;
 
@@ -35,6 +40,8 @@ enum Lie {
     Done,
     /// Unknown, and it will, unless its rows move first.
     Later,
+    /// Unknown, and some of its sets did.
+    InParts,
 }
 
 impl Twin {
@@ -47,36 +54,85 @@ impl Twin {
     pub(super) async fn commit_sets(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
         let _turn = self.turn.lock().await;
         self.alive()?;
+        if !self.many_rows && sets.iter().any(|set| set.writes.len() + set.also.held.len() > 1) {
+            self.recorder.count("damaged", "a write set of several rows for a store that takes one");
+        }
         if self.roll(self.faults.refused) {
             self.recorder.count("commit_refused", format_args!("{} sets", sets.len()));
             return Err(Error::NotApplied("no connection".to_owned()));
         }
-        let lie =
-            self.roll(self.faults.unknown).then(|| [Lie::Never, Lie::Done, Lie::Later][lock(&self.rng).usize(0..3)]);
+        let lie = self
+            .roll(self.faults.unknown)
+            .then(|| [Lie::Never, Lie::Done, Lie::Later, Lie::InParts][lock(&self.rng).usize(0..4)]);
         if let Some(lie) = lie {
             self.recorder.count(&format!("unknown_{lie:?}").to_lowercase(), format_args!("{} sets", sets.len()));
         }
         match lie {
             Some(Lie::Later) => self.land_later(sets.to_vec(), now),
             Some(Lie::Never) => {}
-            _ => {
-                let verdicts = self.apply(sets, now).await?;
-                if lie.is_none() {
-                    return Ok(verdicts);
+            Some(Lie::InParts) => {
+                let some: Vec<WriteSet> = sets.iter().filter(|_| lock(&self.rng).bool()).cloned().collect();
+                if (1..sets.len()).contains(&some.len()) {
+                    self.recorder.tally("commit_in_parts");
+                    self.recorder.batches_part();
                 }
+                self.apply(&some, now).await?;
             }
+            Some(Lie::Done) => drop(self.apply(sets, now).await?),
+            None => return self.apply_but_held(sets, now).await,
         }
         Err(Error::Unknown("the connection broke".to_owned()))
     }
 
+    // Somebody else's transaction holds the rows of some sets: nothing of those is written.
+    async fn apply_but_held(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
+        if self.clock.is_none() || !self.roll(self.faults.held) {
+            return self.apply(sets, now).await;
+        }
+        let held: Vec<bool> = sets.iter().map(|_| lock(&self.rng).bool()).collect();
+        let rest: Vec<WriteSet> =
+            sets.iter().zip(&held).filter(|(_, held)| !**held).map(|(set, _)| set.clone()).collect();
+        self.recorder.count("row_held", format_args!("{} of {} sets", sets.len() - rest.len(), sets.len()));
+        let mut verdicts = self.apply(&rest, now).await?.into_iter();
+        let verdict = |held: &bool| if *held { Some(Verdict::Held) } else { verdicts.next() };
+        Ok(held.iter().filter_map(verdict).collect())
+    }
+
+    /// Drops what was over by then, where the store has an index of that.
+    pub(super) async fn sweep_rows(&self, now: Millis, limit: usize) -> Result<Option<usize>, Error> {
+        if self.clock.is_none() || !self.faults.sweeps {
+            return Ok(None);
+        }
+        let _turn = self.turn.lock().await;
+        self.alive()?;
+        let (view, mut sets) = (self.view(), Vec::new());
+        for kind in Kind::ALL {
+            let over = view.scan(kind, None, usize::MAX).await?;
+            let over =
+                over.into_iter().filter(|(_, row)| row.record.expires_at().is_some_and(|expires| expires <= now));
+            sets.extend(over.map(|(key, row)| {
+                let gone = Write { key, expect: Some(row.revision), put: None };
+                WriteSet::new(CommitId(lock(&self.rng).u64(..)), vec![gone])
+            }));
+        }
+        sets.truncate(limit);
+        if !sets.is_empty() {
+            self.recorder.count("store_swept", format_args!("{} rows", sets.len()));
+            // What was over by then stays over: time never falls back behind it.
+            self.apply(&sets, now).await?;
+        }
+        Ok(Some(sets.len()))
+    }
+
     // The request is still on its way, as with a server that goes on after its client lost the connection.
     fn land_later(&self, sets: Vec<WriteSet>, now: Millis) {
-        let (me, wait_ms) = (self.me.clone(), lock(&self.rng).u64(0..300));
+        let (me, wait_ms, term) = (self.me.clone(), lock(&self.rng).u64(0..300), self.term());
         tokio::spawn(async move {
             sleep(Duration::from_millis(wait_ms)).await;
             let Some(twin) = me.upgrade() else { return };
             let _turn = twin.turn.lock().await;
-            if twin.alive().is_ok() {
+            // What was on its way to a primary that is none any more gets nowhere.
+            if twin.alive().is_ok() && twin.term() == term {
                 let applied = twin.apply(&sets, now).await.unwrap_or_default();
                 let count = applied.iter().filter(|verdict| verdict.applied()).count();
                 twin.recorder.count("landed_late", format_args!("{count} of {} sets", sets.len()));
@@ -97,13 +153,22 @@ impl Twin {
         if self.clock.is_none() && self.roll(self.faults.compaction) {
             self.compact();
         }
-        let before = self.view();
+        let (before, term) = (self.view(), self.term());
         let forgetful;
-        let sets = if self.plant == Some(Plant::LostUpdate) && self.clock.is_some() {
-            forgetful = overwriting(sets, &before, now).await?;
-            &forgetful
-        } else {
-            sets
+        let sets = match self.plant.filter(|_| self.clock.is_some()) {
+            Some(Plant::LostUpdate) => {
+                forgetful = overwriting(sets, &before, now, |_| true).await?;
+                &forgetful
+            }
+            Some(Plant::AbsentNotHeld) => {
+                forgetful = overwriting(sets, &before, now, |write| write.expect.is_none()).await?;
+                &forgetful
+            }
+            Some(Plant::UnmarkedDoubt) => {
+                forgetful = sets.iter().map(unmarked).collect::<Vec<_>>();
+                &forgetful
+            }
+            _ => sets,
         };
         let after = Memory::clone(&before);
         let verdicts = after.commit(sets, now).await?;
@@ -125,7 +190,19 @@ impl Twin {
         if death == Some(Death::BeforeSync) {
             self.die(Death::BeforeSync).await;
         }
-        self.sync().await?;
+        self.sync_wait().await?;
+        if self.term() != term {
+            // Nobody hears of it, and whether the new primary has it nobody knows.
+            self.recorder.tally("failover_in_commit");
+            if lock(&self.primary).handed_on == Some(term) {
+                self.sync()?;
+                *lock(&self.seen) = Arc::new(after);
+            } else if let Some(disk) = lock(&self.disk).as_mut() {
+                disk.drop_unsynced();
+            }
+            return Err(Error::Unknown("the primary is gone".to_owned()));
+        }
+        self.sync()?;
         *lock(&self.seen) = Arc::new(after);
         match death {
             Some(Death::AfterSync) => self.die(Death::AfterSync).await,
@@ -140,7 +217,7 @@ impl Twin {
         Ok(verdicts)
     }
 
-    async fn sync(&self) -> Result<(), Error> {
+    async fn sync_wait(&self) -> Result<(), Error> {
         let slow = self.roll(self.faults.slow_sync);
         let ms_max = if slow { self.faults.slow_sync_ms_max } else { self.faults.sync_ms_max };
         let wait_ms = lock(&self.rng).u64(0..=ms_max);
@@ -153,6 +230,10 @@ impl Twin {
             self.broken.store(true, Ordering::Relaxed);
             return Err(Error::Broken("the sync failed".to_owned()));
         }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Error> {
         match lock(&self.disk).as_mut() {
             Some(disk) => disk.sync(),
             None => return Err(Error::Broken("the machine is off".to_owned())),
@@ -207,11 +288,18 @@ impl Twin {
     }
 }
 
-// The planted bug: a set of one row expects whatever is there.
-async fn overwriting(sets: &[WriteSet], before: &Memory, now: Millis) -> Result<Vec<WriteSet>, Error> {
+// A planted bug: the one row of a set that is of this kind expects whatever is there.
+async fn overwriting(
+    sets: &[WriteSet],
+    before: &Memory,
+    now: Millis,
+    of_kind: impl Fn(&Write) -> bool,
+) -> Result<Vec<WriteSet>, Error> {
     let (steps, mut sets) = (Memory::clone(before), sets.to_vec());
     for set in &mut sets {
-        if let [write] = &mut set.writes[..] {
+        if let [write] = &mut set.writes[..]
+            && of_kind(write)
+        {
             write.expect = steps.load(&[write.key]).await?.pop().flatten().map(|row| row.revision);
         }
         steps.commit(std::slice::from_ref(set), now).await?;
@@ -219,12 +307,20 @@ async fn overwriting(sets: &[WriteSet], before: &Memory, now: Millis) -> Result<
     Ok(sets)
 }
 
+// A planted bug: a set that only marks a doubt writes nothing.
+fn unmarked(set: &WriteSet) -> WriteSet {
+    let marks = |write: &&Write| match &write.put {
+        Some(Record::Fence(fence)) => matches!(fence.state, State::Pending { doubted_at: Some(_), .. }),
+        _ => false,
+    };
+    let writes = set.writes.iter().filter(|write| !marks(write)).cloned().collect();
+    WriteSet { writes, ..set.clone() }
+}
+
 #[cfg(test)]
 mod tests {
     use fencepost_kernel::{
-        Write,
-        command::{Also, CommitId},
-        fence::Record,
+        command::Also,
         key::LaneId,
         lane::{Append, Entry},
     };
@@ -237,7 +333,7 @@ mod tests {
     async fn open(disk: Disk) -> Arc<Twin> {
         let recorder = Recorder::new(Arc::new(Clocks::new(None)), History::default());
         let rng = fastrand::Rng::with_seed(1);
-        Twin::open(disk, Faults::none(), None, rng, recorder.into(), None).await.expect("the disk is sound")
+        Twin::open(disk, Faults::none(), None, rng, recorder.into(), None, true).await.expect("the disk is sound")
     }
 
     fn publish(id: u64, drops: Vec<RowKey>) -> WriteSet {

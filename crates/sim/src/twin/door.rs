@@ -2,7 +2,10 @@
 //! Never judges and never refuses by itself. Each node of a shared world has its own; the engine calls it as its store.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -15,7 +18,7 @@ use futures::{FutureExt, future::BoxFuture};
 use tokio::time::sleep;
 
 use super::{Twin, lock};
-use crate::hold::Gate;
+use crate::{hold::Gate, plant::Plant};
 
 pub(crate) struct Door {
     twin: Arc<Twin>,
@@ -26,12 +29,45 @@ pub(crate) struct Door {
     stale: Mutex<Arc<Memory>>,
     /// Shared by every commit under way.
     under_way: Arc<()>,
+    clock: NodeClock,
+    /// Which primary it reads from, where nobody redials it.
+    reads_term: u64,
+}
+
+/// How a node knows the time: from answers that are some time old. It is behind, now more and now less, and never goes back.
+struct NodeClock {
+    skew_ms: u64,
+    behind_ms: AtomicU64,
+    last_ms: AtomicU64,
 }
 
 impl Door {
-    pub(crate) fn new(twin: Arc<Twin>, gate: Arc<Gate>, mut rng: fastrand::Rng) -> Self {
+    pub(crate) fn new(twin: Arc<Twin>, gate: Arc<Gate>, skew_ms: u64, mut rng: fastrand::Rng) -> Self {
         let travel_ms_max = [0, 3, 40][rng.usize(0..3)];
-        Self { twin, gate, rng: Mutex::new(rng), travel_ms_max, stale: Mutex::default(), under_way: Arc::default() }
+        // It starts past all that was ever committed, unless the bug is planted.
+        let floor = twin.view().time_floor().now_or_never().and_then(Result::ok).unwrap_or_default();
+        let (behind_ms, start_ms) = match (twin.plant, &twin.clock) {
+            (Some(Plant::NodeBehind), Some(clock)) => (clock.server_behind_ms(), 0),
+            _ => (rng.u64(0..=skew_ms), floor.0 + 1),
+        };
+        let clock = NodeClock { skew_ms, behind_ms: behind_ms.into(), last_ms: start_ms.into() };
+        let reads_term = twin.term();
+        let (stale, under_way) = Default::default();
+        Self { twin, gate, rng: Mutex::new(rng), travel_ms_max, stale, under_way, clock, reads_term }
+    }
+
+    // An answer of the server tells its time anew.
+    fn hear_time(&self) {
+        if self.clock.skew_ms > 0 && self.twin.plant != Some(Plant::NodeBehind) {
+            self.clock.behind_ms.store(lock(&self.rng).u64(0..=self.clock.skew_ms), Ordering::Relaxed);
+            self.twin.recorder.tally("node_clock_behind");
+        }
+    }
+
+    // The planted bug: what the old primary says, which is alive and answers.
+    fn old_primary(&self) -> Option<Arc<Memory>> {
+        let stays = self.twin.plant == Some(Plant::OldPrimaryReads) && self.twin.term() > self.reads_term;
+        stays.then(|| self.twin.old_primary())?
     }
 
     async fn travel(&self) {
@@ -62,11 +98,17 @@ impl Store for Door {
     }
 
     fn now(&self) -> Option<Millis> {
-        self.twin.now()
+        let told_ms = self.twin.now()?.0.saturating_sub(self.clock.behind_ms.load(Ordering::Relaxed));
+        Some(Millis(self.clock.last_ms.fetch_max(told_ms, Ordering::Relaxed).max(told_ms)))
     }
 
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
-        Box::pin(self.there_and_back(self.twin.load(keys)))
+        Box::pin(async move {
+            match self.old_primary() {
+                Some(old) => self.there_and_back(old.load(keys)).await,
+                None => self.there_and_back(self.twin.load(keys)).await,
+            }
+        })
     }
 
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
@@ -94,7 +136,14 @@ impl Store for Door {
                 self.twin.recorder.tally("commits_at_once");
             }
             let late = self.gate.catches_up();
-            let verdicts = self.there_and_back(self.hand_over(sets.to_vec(), now)).await?;
+            if self.twin.roll(self.twin.faults.hangs) {
+                let wait_ms = lock(&self.rng).u64(1..2_500);
+                self.twin.recorder.count("commit_hung", format_args!("{wait_ms} ms"));
+                sleep(Duration::from_millis(wait_ms)).await;
+            }
+            let verdicts = self.there_and_back(self.hand_over(sets.to_vec(), now)).await;
+            self.hear_time();
+            let verdicts = verdicts?;
             if late && verdicts.contains(&Verdict::Moved) {
                 self.twin.recorder.tally("late_commit_refused");
             }
@@ -117,5 +166,9 @@ impl Store for Door {
 
     fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(self.there_and_back(self.twin.scan(kind, after, limit)))
+    }
+
+    fn sweep(&self, now: Millis, limit: usize) -> BoxFuture<'_, Result<Option<usize>, Error>> {
+        Box::pin(self.there_and_back(self.twin.sweep(now, limit)))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fencepost_kernel::{
     Command, Millis, Reply, Tenant,
-    command::{Claim, Release, Renew, Seal},
+    command::{Claim, Outcome, Release, Renew, Resolve, Seal},
     fence::Token,
     key::Target,
     scope::{OnLapse, Scope},
@@ -108,4 +108,66 @@ async fn final_refusal_holds_for_what_was_decided_before_the_expiry_and_lands_af
         let replies = late.await.expect("the node lives").expect("replies");
         assert!(matches!(replies[0], Reply::FencedOff { current: None }), "{:?}", replies[0]);
     }
+}
+
+// Seeds 50504731, 2292 and 2596: a renewal that was dated before the end of its lease hung in the store; meanwhile somebody was
+// told of a doubt; then the renewal went through, and the doubt was none.
+// INVARIANT told-doubt
+#[tokio::test]
+async fn told_doubt_is_final_for_a_renewal_that_lands_after_it() {
+    let renew = |token, lease_ms| Command::Renew(Renew { target: target("k"), token, lease_ms });
+    for told_to_the_holder in [false, true] {
+        let pair = Pair::start().await;
+        let token = claimed_by_second(&pair, &claim("k", 500)).await;
+        let stopped = pair.way.commits.lock().await;
+        let late = pair.ask_first(vec![renew(token, 60_000)]).await;
+        // The very end of the lease, as it is written.
+        pair.set_clock_ms(1_500);
+        let told = if told_to_the_holder { renew(token, 60_000) } else { claim("k", 100) };
+        for _ in 0..2 {
+            let told = pair.second.ask(&told).await.expect("an answer");
+            assert!(matches!(told, Reply::InDoubt { since: Millis(1_500) }), "{told:?}");
+        }
+        drop(stopped);
+        let replies = late.await.expect("the node lives").expect("replies");
+        assert!(matches!(replies[0], Reply::InDoubt { since: Millis(1_500) }), "{:?}", replies[0]);
+        let told = pair.second.ask(&claim("k", 100)).await.expect("an answer");
+        assert!(matches!(told, Reply::InDoubt { .. }), "{told:?}");
+        let seal =
+            Command::Seal(Seal { target: target("k"), token, effect_id: "e".to_owned(), receipt: "done".into() });
+        let sealed = pair.second.ask(&seal).await.expect("an answer");
+        assert!(matches!(sealed, Reply::Sealed { replay: false, .. }), "{sealed:?}");
+    }
+}
+
+// The same where the first repetition was told, and where a person has resolved the doubt since.
+#[tokio::test]
+async fn told_doubt_of_the_effect_itself_is_final_for_who_asked_for_its_first_repetition() {
+    let numbered = |seq| {
+        let mut target = target("k");
+        Arc::make_mut(&mut target.scope).again = Some("resendSeq".to_owned());
+        Target::new(target.tenant, target.scope, target.fields.to_vec(), seq).expect("a target")
+    };
+    let claim =
+        |seq| Command::Claim(Claim { target: numbered(seq), body: None, version: None, source: None, lease_ms: 500 });
+    let pair = Pair::start().await;
+    let token = claimed_by_second(&pair, &claim(None)).await;
+    let stopped = pair.way.commits.lock().await;
+    let renew = Command::Renew(Renew { target: numbered(None), token, lease_ms: 60_000 });
+    let late = pair.ask_first(vec![renew]).await;
+    pair.set_clock_ms(1_500);
+    let told = pair.second.ask(&claim(Some(1))).await.expect("an answer");
+    assert!(matches!(told, Reply::InDoubt { since: Millis(1_500) }), "{told:?}");
+    let resolve = Command::Resolve(Resolve {
+        target: numbered(None),
+        token: Some(token),
+        outcome: Outcome::Released,
+        by: "ann".to_owned(),
+        why: "asked the bank".to_owned(),
+    });
+    let resolved = pair.second.ask(&resolve).await.expect("an answer");
+    assert!(matches!(resolved, Reply::Resolved { replay: false }), "{resolved:?}");
+    drop(stopped);
+    let replies = late.await.expect("the node lives").expect("replies");
+    assert!(matches!(replies[0], Reply::FencedOff { .. }), "{:?}", replies[0]);
 }

@@ -19,6 +19,7 @@ use fencepost_store::codec;
 
 const ROWS_V1: &str = include_str!("../fixtures/rows-v1.txt");
 const ROWS_V2: &str = include_str!("../fixtures/rows-v2.txt");
+const ROWS_V3: &str = include_str!("../fixtures/rows-v3.txt");
 const LANES_V2: &str = include_str!("../fixtures/lanes-v2.txt");
 
 #[test]
@@ -29,6 +30,11 @@ fn rows_of_format_1_read_as_they_were_written() {
 #[test]
 fn rows_of_format_2_read_as_they_were_written() {
     check(ROWS_V2, rows_v2());
+}
+
+#[test]
+fn rows_of_format_3_read_as_they_were_written() {
+    check(ROWS_V3, rows_v3());
 }
 
 #[test]
@@ -183,6 +189,39 @@ fn rows_v2() -> Vec<(RowKey, Row)> {
         )
     };
     addressed(receipts.iter().map(fence).chain(receipts.iter().map(alias)).collect())
+}
+
+// Format 3 differs from format 2 in that a pending fence may say when somebody was first told of its doubt.
+fn rows_v3() -> Vec<(RowKey, Row)> {
+    let at = |offset: u64| Millis(1_767_225_600_000 + offset);
+    let fence = |state: State| {
+        Record::from(Fence {
+            tenant: Tenant::new("nexa"),
+            scope: "CHARGE".into(),
+            fields: vec![("charge_id".to_owned(), "C-17".to_owned())].into(),
+            seq: None,
+            first_seen: at(0),
+            token: Token(at(0).0),
+            attempt: 1,
+            body: Some(Body { digest: [3; 32], size: 2, kept: Some(Bytes::from_static(b"{}")) }),
+            source: None,
+            version: None,
+            state,
+            events: vec![Event { at: at(4), token: Token(4), what: What::SealRefused }],
+        })
+    };
+    let hold = |doubted_at| {
+        fence(State::Pending { lease_expires: at(30_000), on_lapse: OnLapse::Hold, forget_at: None, doubted_at })
+    };
+    let recover = State::Pending {
+        lease_expires: at(30_000),
+        on_lapse: OnLapse::Recover,
+        forget_at: Some(at(604_830_000)),
+        doubted_at: None,
+    };
+    let receipt = Receipt { effect_id: "E-1".to_owned(), body: Bytes::from_static(b"{}") };
+    let sealed = State::Sealed { receipt, at: at(7), expires: at(604_800_007) };
+    addressed(vec![hold(None), hold(Some(at(30_000))), hold(Some(at(90_000_000))), fence(recover), fence(sealed)])
 }
 
 // Lanes came with format 2; their rows are the same in format 1.

@@ -1,0 +1,76 @@
+//! A shared store whose primary is replaced while its nodes live on: by a server that has everything that was acknowledged, and
+//! perhaps what was not; or, declared as such, by one that lacks the latest.
+//! Never hides a loss: what is gone is told to the recorder. Called by `nodes`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use fencepost_kernel::key::Kind;
+use fencepost_store::{Memory, Store, codec};
+use futures::FutureExt;
+
+use super::{Twin, lock};
+use crate::disk::Disk;
+
+/// Which server is the primary, and what others know.
+#[derive(Default)]
+pub(super) struct Primary {
+    /// Grows with every failover.
+    pub(super) term: u64,
+    /// The primary whose commit under way the next one has, though nobody was told.
+    pub(super) handed_on: Option<u64>,
+    /// What the primary before it had: it is still there, and answers who asks.
+    pub(super) old: Option<Arc<Memory>>,
+    /// What a standby that lags behind has, and since which line it lacks something.
+    lagging: Option<(usize, Arc<Memory>)>,
+}
+
+impl Twin {
+    /// From here on a standby lags behind.
+    pub(crate) fn standby_lags(&self) {
+        let line = self.recorder.moment("store: a standby lags behind from here on").line;
+        lock(&self.primary).lagging = Some((line, self.view()));
+    }
+
+    /// Another server becomes the primary.
+    pub(crate) fn fail_over(&self) {
+        let mut primary = lock(&self.primary);
+        let before = primary.term;
+        primary.term += 1;
+        primary.old = Some(self.view());
+        match primary.lagging.take() {
+            Some((line, rows)) => {
+                primary.handed_on = None;
+                if let Some(disk) = lock(&self.disk).as_mut() {
+                    *disk = image(&rows);
+                }
+                *lock(&self.seen) = rows;
+                self.recorder.lost_since(line);
+            }
+            None => {
+                primary.handed_on = lock(&self.rng).bool().then_some(before);
+                self.recorder.count("failover", format_args!("term {}", primary.term));
+            }
+        }
+    }
+
+    pub(super) fn term(&self) -> u64 {
+        lock(&self.primary).term
+    }
+
+    /// What a node that was never redialled still reads.
+    pub(super) fn old_primary(&self) -> Option<Arc<Memory>> {
+        lock(&self.primary).old.clone()
+    }
+}
+
+fn image(rows: &Memory) -> Disk {
+    let mut image = BTreeMap::new();
+    for kind in Kind::ALL {
+        let page = rows.scan(kind, None, usize::MAX).now_or_never().and_then(Result::ok).unwrap_or_default();
+        image.extend(
+            page.iter().map(|(key, row)| (*key, codec::encode(key, &row.record, row.revision, codec::VERSION))),
+        );
+    }
+    let floor_ms = rows.time_floor().now_or_never().and_then(Result::ok).map_or(0, |floor| floor.0);
+    Disk::holding(image, floor_ms)
+}
