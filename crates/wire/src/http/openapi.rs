@@ -16,7 +16,7 @@ use crate::{problem::Code, server::Unbuffered};
 
 /// `GET /openapi.json`
 pub(super) async fn serve(_: Arc<App>, _: Request) -> Response {
-    // Made once: whoever asks shares it.
+    // Made once and shared by every request.
     static TEXT: LazyLock<Bytes> = LazyLock::new(|| text().into());
     let mut response = Response::new(Body::from(TEXT.clone()));
     response.extensions_mut().insert(Unbuffered);

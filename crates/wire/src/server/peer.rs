@@ -35,7 +35,7 @@ pub(super) enum Serves {
     Probes,
 }
 
-/// One client, as far as its address tells: whoever has an IPv6 address has a whole /64 of them.
+/// One client, as far as its address tells: a client with an IPv6 address usually has a whole /64.
 pub fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
