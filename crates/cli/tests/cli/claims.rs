@@ -133,7 +133,7 @@ fn a_release_frees_the_key_at_once_and_is_safe_to_repeat() {
 
 #[test]
 fn a_renewal_with_a_shorter_lease_ends_it_earlier() {
-    let server = Server::dev();
+    let server = dev();
     let mut acme = server.acme();
     let granted = acme.claim(SCOPE, &key("G-1")).ok(201);
     let token = granted["token"].as_u64().unwrap();
