@@ -132,6 +132,17 @@ fn a_release_frees_the_key_at_once_and_is_safe_to_repeat() {
 }
 
 #[test]
+fn a_renewal_with_a_shorter_lease_ends_it_earlier() {
+    let server = dev();
+    let mut acme = server.acme();
+    let granted = acme.claim(SCOPE, &key("G-1")).ok(201);
+    let token = granted["token"].as_u64().unwrap();
+    acme.renew(SCOPE, &key("G-1"), token, 3_600_000).ok(200);
+    let renewed = acme.renew(SCOPE, &key("G-1"), token, 1_000).ok(200);
+    assert!(renewed["lease_expires_at"].as_str().unwrap() < granted["lease_expires_at"].as_str().unwrap());
+}
+
+#[test]
 fn a_renewed_lease_runs_from_now() {
     let server = dev();
     let mut acme = server.acme();

@@ -5,9 +5,9 @@
 use std::{
     sync::{
         Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use fencepost_kernel::{
@@ -25,6 +25,8 @@ use crate::engine::{Engine, Error};
 pub const LEASE_MS: u64 = 6_000;
 /// How long before that it stops sending by itself.
 const MARGIN_MS: u64 = 1_500;
+/// How far the wall may have moved against the local clock before this node may have slept. Less than the margin.
+const ASLEEP_MS: i64 = 1_000;
 /// How often words from other nodes are looked for.
 const LISTEN_EVERY: Duration = Duration::from_millis(50);
 /// How often nodes are looked at.
@@ -42,13 +44,16 @@ pub(super) struct Membership {
     begun: Instant,
     /// Until when this node may send, in milliseconds since it began.
     until_ms: AtomicU64,
+    /// How far the wall clock was ahead of the local one when that was said.
+    wall_ahead_ms: AtomicI64,
 }
 
 impl Membership {
     pub(super) fn new(me: String) -> Self {
         let alive = if me.is_empty() { Vec::new() } else { vec![me.clone()] };
         let members = Mutex::new(Arc::new(Members { me: me.clone(), alive }));
-        Self { me, members, begun: Instant::now(), until_ms: AtomicU64::new(0) }
+        let wall_ahead_ms = AtomicI64::new(i64::MIN);
+        Self { me, members, begun: Instant::now(), until_ms: AtomicU64::new(0), wall_ahead_ms }
     }
 
     pub(super) fn members(&self) -> Arc<Members> {
@@ -60,14 +65,29 @@ impl Membership {
         self.me.is_empty() || owner.node == self.me
     }
 
-    /// Whether nobody can take this node for dead yet. Goes by a clock that a paused process cannot stop.
+    /// Whether nobody can take this node for dead yet. Goes by a clock that a paused process cannot stop. A machine that sleeps
+    /// stops it, and not the wall: where the two have moved apart, only the next look at the store can tell.
     pub(super) fn may_send(&self) -> bool {
-        self.me.is_empty() || (self.begun.elapsed().as_millis() as u64) < self.until_ms.load(Ordering::Acquire)
+        self.me.is_empty() || (self.elapsed_ms() < self.until_ms.load(Ordering::Acquire) && self.was_awake())
+    }
+
+    fn was_awake(&self) -> bool {
+        let moved_ms = self.wall_ahead_now_ms().saturating_sub(self.wall_ahead_ms.load(Ordering::Acquire));
+        (-ASLEEP_MS..=ASLEEP_MS).contains(&moved_ms)
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        self.begun.elapsed().as_millis() as u64
+    }
+
+    fn wall_ahead_now_ms(&self) -> i64 {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        wall.as_millis() as i64 - self.elapsed_ms() as i64
     }
 
     /// Asks the store who lives. Whether this node may have been taken for dead meanwhile: what it knows is old then.
     pub(super) async fn refresh(&self, engine: &Engine) -> Result<bool, Error> {
-        let asked_ms = self.begun.elapsed().as_millis() as u64;
+        let (asked_ms, wall_ahead_ms) = (self.elapsed_ms(), self.wall_ahead_now_ms());
         let nodes = engine.alive().await?;
         let now = engine.now();
         let own = nodes.iter().find(|(node, _)| *node == self.me).map(|(_, seen)| now.since(*seen));
@@ -75,7 +95,9 @@ impl Membership {
         if let Some(silent_ms) = own {
             let left_ms = LEASE_MS.saturating_sub(silent_ms + MARGIN_MS);
             let before_ms = self.until_ms.swap(asked_ms + left_ms, Ordering::AcqRel);
-            lapsed = before_ms < asked_ms;
+            // A machine that slept past its lease has been taken for dead as well.
+            lapsed = before_ms < asked_ms || (before_ms > 0 && !self.was_awake());
+            self.wall_ahead_ms.store(wall_ahead_ms, Ordering::Release);
         }
         let members = members(&self.me, nodes, now);
         let mut known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
@@ -269,4 +291,21 @@ async fn take(driver: &Arc<Driver>, engine: &Engine, lane: LaneId) -> Result<boo
         driver.taken(lane);
     }
     Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_slept_sends_nothing_before_its_next_look_at_the_store() {
+        let membership = Membership::new("one".to_owned());
+        assert!(!membership.may_send(), "nothing was heard yet");
+        membership.until_ms.store(membership.elapsed_ms() + LEASE_MS, Ordering::Release);
+        membership.wall_ahead_ms.store(membership.wall_ahead_now_ms(), Ordering::Release);
+        assert!(membership.may_send());
+        // Ten minutes of sleep: the local clock stood still, and the wall did not.
+        membership.wall_ahead_ms.fetch_sub(600_000, Ordering::AcqRel);
+        assert!(!membership.may_send());
+    }
 }

@@ -231,6 +231,10 @@ impl Embedded {
             out.extend_from_slice(&self.mark);
         });
         runway.prepare(staged.journal_bytes());
+        // A snapshot shows the commit before it is remembered below: who saw it there must not find an older row here.
+        for change in changes.iter().filter(|change| change.before.is_some()) {
+            self.hot.put(change.key, None);
+        }
         let (batch, bytes) = staged.batch(&self.db);
         let batch = batch.durability(Some(self.persist));
         pace::wait_for_room(&self.db, [&self.fences, &self.rows, &self.due, &self.meta])

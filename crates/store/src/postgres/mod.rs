@@ -83,6 +83,8 @@ struct Inner {
     /// Whether it drives lanes.
     drives: AtomicBool,
     clock: SharedClock,
+    /// When this node last found the others alive.
+    sightings: nodes::Sightings,
     promises: Promises,
     /// One connection for commits, one for loads, one for everything that nobody waits for.
     committing: Link,
@@ -120,6 +122,7 @@ impl Postgres {
             format: AtomicU8::new(format),
             drives: AtomicBool::new(false),
             clock,
+            sightings: nodes::Sightings::default(),
             promises,
             turn: tokio::sync::RwLock::default(),
             perhaps: Perhaps::default(),

@@ -3,8 +3,9 @@
 //! Called when a store is opened, then every two seconds.
 
 use std::{
-    sync::{Weak, atomic::Ordering},
-    time::Duration,
+    collections::HashMap,
+    sync::{Mutex, PoisonError, Weak, atomic::Ordering},
+    time::{Duration, Instant},
 };
 
 use fencepost_kernel::Millis;
@@ -59,7 +60,7 @@ const LIST: &str = "SELECT node.id, node.address, node.release, node.format, nod
     WHERE (node.address <> '' OR held.count > 0) AND node.seen > clock_timestamp() - interval '60 seconds' ORDER BY node.id";
 
 const ALIVE: &str = "SELECT id, seen, clock_timestamp() FROM fencepost_nodes
-    WHERE address <> '' AND drives AND seen > clock_timestamp() - interval '60 seconds'";
+    WHERE address <> '' AND drives AND seen > clock_timestamp() - interval '1 day'";
 
 // Who has no address serves nobody. The row stays: it holds the node's time floor.
 const LEAVE: &str = "UPDATE fencepost_nodes SET address = '' WHERE id = $1";
@@ -117,6 +118,45 @@ pub(super) async fn beat(store: Weak<Inner>) {
     }
 }
 
+/// What each node last said, and when it was found here. The server's clock may step by more than a lease at any moment, and
+/// every row that it wrote before is then as old as the step: only a change of what a node says is a sign of its life.
+#[derive(Default)]
+pub(super) struct Sightings(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    looked: Option<Instant>,
+    /// What each node last said, and about when it said so.
+    nodes: HashMap<String, (Millis, Instant)>,
+}
+
+impl Sightings {
+    /// For how long each node has been silent. By the server's clock at first sight, and always for this node itself: the others
+    /// heard its word when it was written, or later.
+    fn silent_ms(&self, me: &str, told: Vec<(String, Millis, u64)>) -> Vec<(String, u64)> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let looked_ms =
+            known.looked.replace(now).map_or(u64::MAX, |looked| now.duration_since(looked).as_millis() as u64);
+        known.nodes.retain(|node, _| told.iter().any(|(living, ..)| living == node));
+        let silent = |(node, seen, by_server_ms): (String, Millis, u64)| {
+            if node == me {
+                return (node, by_server_ms);
+            }
+            let ago = |ms| now.checked_sub(Duration::from_millis(ms)).unwrap_or(now);
+            let said = match known.nodes.get(&node) {
+                Some((before, said)) if *before == seen => *said,
+                // Since the last look, whatever the server's clock makes of it.
+                Some(_) => ago(by_server_ms.min(looked_ms)),
+                None => ago(by_server_ms),
+            };
+            known.nodes.insert(node.clone(), (seen, said));
+            (node, now.duration_since(said).as_millis() as u64)
+        };
+        told.into_iter().map(silent).collect()
+    }
+}
+
 /// The database's clock against the time that the nodes have lived through.
 enum Clock {
     Leads,
@@ -161,19 +201,22 @@ impl Inner {
         self.once_alive(false).await.map(drop)
     }
 
-    /// Those that were seen in the last minute, serve clients and drive lanes.
+    /// Those that serve clients and drive lanes, and when each was last heard of.
     pub(super) async fn alive(&self) -> Result<Vec<(String, Millis)>, Error> {
         let rows = self.ask(&self.keeping, ALIVE, &[]).await?;
         if let Some(row) = rows.last() {
             self.clock.heard(row.get::<_, Stamp>(2).0);
         }
         let now = self.clock.now();
-        // How long ago, by the server's own clock: it may have been set back, and the store's time never is.
-        let seen = |row: &tokio_postgres::Row| {
-            let silent_ms = row.get::<_, Stamp>(2).0.since(row.get::<_, Stamp>(1).0);
-            Millis(now.0.saturating_sub(silent_ms))
-        };
-        Ok(rows.iter().map(|row| (row.get(0), seen(row))).collect())
+        let told: Vec<(String, Millis, u64)> = rows
+            .iter()
+            .map(|row| {
+                let [seen, server] = [1, 2].map(|column| row.get::<_, Stamp>(column).0);
+                (row.get(0), seen, server.since(seen))
+            })
+            .collect();
+        let silent = self.sightings.silent_ms(&self.opener.node, told);
+        Ok(silent.into_iter().map(|(node, silent_ms)| (node, Millis(now.0.saturating_sub(silent_ms)))).collect())
     }
 
     /// The node serves nobody any more.
@@ -197,5 +240,32 @@ impl Inner {
             holds: u64::try_from(row.get::<_, i64>(6)).ok(),
         };
         Ok(rows.iter().map(node).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE_MS: u64 = 6_000;
+
+    fn silent(sightings: &Sightings, seen: [u64; 2], server: u64) -> [u64; 2] {
+        let told = ["one", "other"].into_iter().zip(seen);
+        let told = told.map(|(node, seen)| (node.to_owned(), Millis(seen), Millis(server).since(Millis(seen))));
+        let silent = sightings.silent_ms("one", told.collect());
+        [silent[0].1, silent[1].1]
+    }
+
+    #[test]
+    fn a_step_of_the_servers_clock_takes_nobody_else_for_dead() {
+        let sightings = Sightings::default();
+        assert_eq!(silent(&sightings, [99_000, 99_000], 100_000)[0], 1_000);
+        // The clock goes forward by a minute between two heartbeats. This node stops sending; the other is not taken over from.
+        let [own, other] = silent(&sightings, [99_000, 99_000], 160_000);
+        assert!(own > LEASE_MS && other < LEASE_MS, "{own} {other}");
+        let [own, other] = silent(&sightings, [160_500, 160_400], 161_000);
+        assert!(own < LEASE_MS && other < LEASE_MS, "{own} {other}");
+        // What it finds first, it can only judge by the server's clock.
+        assert!(silent(&Sightings::default(), [160_000, 99_000], 161_000)[1] > LEASE_MS);
     }
 }

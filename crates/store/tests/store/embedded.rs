@@ -2,11 +2,14 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Barrier},
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use fencepost_kernel::{
-    Millis, RowKey, Tenant, Write,
+    Millis, Row, RowKey, Tenant, Write,
     body::{Body, KEPT_BYTES_MAX},
     command::CommitId,
     fence::{Fence, Receipt, Record, State, Token},
@@ -263,4 +266,39 @@ fn a_store_is_its_owners_only_and_one_that_others_could_enter_is_closed() {
             paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         }
     }
+}
+
+// A load of several rows beside a commit reads a snapshot, a load of one row reads what was written lately.
+#[test]
+fn a_row_that_was_read_with_others_is_never_older_when_it_is_read_alone() {
+    const COMMITS: u64 = 300;
+    const ROWS: u64 = 400;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path(), Options::default()).unwrap();
+    // Many rows in a commit: the last one of them is remembered long after the first is there.
+    let write = |turn: u64, number: u64| {
+        let id = |turn: u64| CommitId(turn * ROWS + number);
+        let put = Some(sealed(number, u64::MAX));
+        WriteSet::new(id(turn), vec![Write { key: key(number), expect: turn.checked_sub(1).map(id), put }])
+    };
+    let commit = |turn: u64| {
+        let sets: Vec<WriteSet> = (1..ROWS).map(|number| write(turn, number)).collect();
+        let verdicts = block_on(store.commit(&sets, Millis(NOW))).unwrap();
+        assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Applied));
+    };
+    commit(0);
+    let last = (1..ROWS).map(key).max().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let revision = |row: &Option<Arc<Row>>| row.as_ref().unwrap().revision;
+            while !done.load(Ordering::Acquire) {
+                let together = revision(&block_on(store.load(&[last, key(0)])).unwrap()[0]);
+                let alone = revision(&store.peek(&last).unwrap().unwrap());
+                assert!(alone >= together, "{together:?} was read with another row, and then {alone:?} alone");
+            }
+        });
+        (1..COMMITS).for_each(commit);
+        done.store(true, Ordering::Release);
+    });
 }
