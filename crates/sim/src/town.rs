@@ -111,10 +111,7 @@ impl Town {
                 target,
                 body: body.map(|name| content(&key, &name)),
                 // The version stands in a key field too: half of the callers leave it to that.
-                version: version
-                    .as_ref()
-                    .filter(|_| lease_ms % 2 == 0)
-                    .map(|(_, version)| version_at(*version)),
+                version: version.as_ref().filter(|_| lease_ms % 2 == 0).map(|(_, version)| version_at(*version)),
                 source: version.map(|(id, _)| Source { kind: "doc".to_owned(), id }),
                 lease_ms,
             }),

@@ -57,7 +57,8 @@ fn version(
         if matches!(answer, Answer::New { .. } | Answer::Stale { .. })
             && comparable(sealed)
             && sealed > floor
-            && other.entries.iter().any(|by| told(by) && before(history, *by, entry)) {
+            && other.entries.iter().any(|by| told(by) && before(history, *by, entry))
+        {
             found.push(file.report("version-order", entry, format_args!("{} was sealed before", other.key)));
         }
         explained |= sealed == floor
