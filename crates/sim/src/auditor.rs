@@ -201,6 +201,6 @@ fn named(ask: &Ask) -> Option<u64> {
 fn shown(ask: &Ask) -> Option<u64> {
     match ask {
         Ask::Seal { token, .. } | Ask::Renew { token, .. } | Ask::Release { token } => Some(*token),
-        Ask::Claim { .. } | Ask::Resolve { .. } | Ask::Look => None,
+        Ask::Claim { .. } | Ask::Resolve { .. } | Ask::Alias { .. } | Ask::Look => None,
     }
 }

@@ -167,7 +167,11 @@ impl Worker {
     async fn come_back(&mut self) {
         let mut held = self.grudges.swap_remove(self.client.rng.usize(0..self.grudges.len()));
         self.client.network.recorder.tally("zombie_came_back");
-        match self.client.rng.u8(0..6) {
+        match self.client.rng.u8(0..8) {
+            6..8 => {
+                let name = ["latest", "first"][self.client.rng.usize(0..2)].to_owned();
+                self.client.send(&held.base, held.seq, Ask::Alias { name }).await;
+            }
             0 => {
                 let renew = Ask::Renew { token: held.token, lease_ms: 500 };
                 self.client.send(&held.base, held.seq, renew).await;

@@ -9,7 +9,8 @@ use crate::{
 };
 
 /// Everything that must have happened somewhere in a set of seeds.
-pub const EXPECTED: [&str; 66] = [
+pub const EXPECTED: [&str; 69] = [
+    "aliased",
     "answered_by_another_node",
     "batch",
     "claim_waited",
@@ -35,6 +36,7 @@ pub const EXPECTED: [&str; 66] = [
     "housekeeping",
     "in_doubt",
     "in_flight",
+    "incomparable",
     "key_shown",
     "landed_late",
     "late_commit_refused",
@@ -47,6 +49,7 @@ pub const EXPECTED: [&str; 66] = [
     "node_joined",
     "node_paused",
     "not_applied",
+    "not_sealed",
     "policy_changed",
     "recovered",
     "released",
@@ -148,6 +151,9 @@ impl Run {
                 Answer::Released { .. } => add("released"),
                 Answer::Resolved { .. } => add("resolved"),
                 Answer::NotInDoubt => add("not_in_doubt"),
+                Answer::Incomparable { .. } => add("incomparable"),
+                Answer::Aliased { .. } => add("aliased"),
+                Answer::NotSealed => add("not_sealed"),
                 Answer::Seen { .. } | Answer::Absent => {}
                 Answer::Other(_) => add("other"),
             }

@@ -7,6 +7,9 @@ use std::{
     fmt,
 };
 
+/// Versions from here on are texts.
+pub const TEXTS: i64 = 100;
+
 /// The rules of one scope, as the auditor needs them.
 #[derive(Clone, Debug)]
 pub struct Rules {
@@ -38,7 +41,7 @@ pub enum Ask {
     Claim {
         /// The request body, by name.
         body: Option<String>,
-        /// The source and its version.
+        /// The source and its version; from `TEXTS` on it stands for a text, which no number compares with.
         version: Option<(String, i64)>,
         /// The lease asked for.
         lease_ms: u64,
@@ -72,6 +75,11 @@ pub enum Ask {
         token: Option<u64>,
         /// The effect and the receipt, where it was done.
         sealed: Option<(String, String)>,
+    },
+    /// A name for what was sealed.
+    Alias {
+        /// The name.
+        name: String,
     },
     /// What is known of the key: an explanation, or a line in the list of doubts. Writes nothing.
     Look,
@@ -107,6 +115,9 @@ pub enum Answer {
     Stale {
         last: i64,
     },
+    Incomparable {
+        last: i64,
+    },
     InDoubt {
         since: u64,
     },
@@ -133,6 +144,11 @@ pub enum Answer {
         replay: bool,
     },
     NotInDoubt,
+    Aliased {
+        effect: String,
+        receipt: String,
+    },
+    NotSealed,
     /// To a look: sealed, released or lapsed, under this token. A pending claim and a doubt are told as to a claim.
     Seen {
         phase: &'static str,
@@ -258,6 +274,7 @@ impl fmt::Display for Ask {
                 write!(f, "resolve {token:?} sealed effect={effect} receipt={receipt}")
             }
             Self::Resolve { token, sealed: None } => write!(f, "resolve {token:?} released"),
+            Self::Alias { name } => write!(f, "alias {name}"),
             Self::Look => write!(f, "look"),
         }
     }

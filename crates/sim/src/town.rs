@@ -13,14 +13,14 @@ use std::{
 use fencepost_kernel::{
     Command, Reply, Tenant, Version,
     body::Body,
-    command::{Claim, Outcome, Release, Renew, Resolve, Seal},
+    command::{Claim, Outcome, PutAlias, Release, Renew, Resolve, Seal},
     fence::{Fence, Phase, Source, State, Token},
     key::Target,
     scope::{BodyMismatch, OnLapse, Scope, VersionRule},
 };
 
 use crate::{
-    history::{Answer, Ask, Rules, key_name},
+    history::{Answer, Ask, Rules, TEXTS, key_name},
     recorder::Asked,
 };
 
@@ -96,6 +96,7 @@ impl Town {
         match rng.u8(0..if self.single_rows { 4 } else { 8 }) {
             0..2 => format!("{tenant}/SHIP/k{key}"),
             2..4 => format!("{tenant}/PAY/k{key}"),
+            4..6 if rng.u8(0..4) == 0 => format!("{tenant}/MOVE/x/{}", ["1", "2", "a", "b"][rng.usize(0..4)]),
             4..6 => format!("{tenant}/MOVE/d{}/{}", key % 2, rng.u32(1..=4)),
             _ => format!("{tenant}/NOTE/k{key}"),
         }
@@ -110,10 +111,7 @@ impl Town {
                 target,
                 body: body.map(|name| content(&key, &name)),
                 // The version stands in a key field too: half of the callers leave it to that.
-                version: version
-                    .as_ref()
-                    .filter(|_| lease_ms % 2 == 0)
-                    .map(|(_, version)| Version::Integer((*version).into())),
+                version: version.as_ref().filter(|_| lease_ms % 2 == 0).map(|(_, version)| version_at(*version)),
                 source: version.map(|(id, _)| Source { kind: "doc".to_owned(), id }),
                 lease_ms,
             }),
@@ -132,6 +130,7 @@ impl Town {
                 by: "operator".to_owned(),
                 why: "looked at the ledger".to_owned(),
             }),
+            Ask::Alias { name } => Command::PutAlias(PutAlias { name, target }),
             Ask::Look => return None,
         })
     }
@@ -155,7 +154,22 @@ pub(crate) fn name_of(fence: &Fence) -> String {
 /// The source and version that a key stands for, where its scope has versions.
 pub(crate) fn version_of(base: &str) -> Option<(String, i64)> {
     let (source, version) = base.rsplit_once('/')?;
-    source.contains("/MOVE/").then(|| Some((source.to_owned(), version.parse().ok()?)))?
+    let number = version.parse().unwrap_or_else(|_| TEXTS + i64::from(version.bytes().next().unwrap_or_default()));
+    source.contains("/MOVE/").then(|| (source.to_owned(), number))
+}
+
+fn version_at(number: i64) -> Version {
+    match u8::try_from(number - TEXTS) {
+        Ok(letter) => Version::Text(char::from(letter).to_string()),
+        Err(_) => Version::Integer(number.into()),
+    }
+}
+
+fn number_of(version: &Version) -> i64 {
+    match version {
+        Version::Integer(number) => *number as i64,
+        Version::Text(text) => TEXTS + i64::from(text.bytes().next().unwrap_or_default()),
+    }
 }
 
 /// What an explanation shows, in the words of the history.
@@ -194,7 +208,13 @@ pub(crate) fn answer(asked: &Asked, reply: &Reply) -> Answer {
         Reply::Conflict(mismatch) => {
             Answer::Conflict { first: body_name(&key, &mismatch.first), second: body_name(&key, &mismatch.second) }
         }
-        Reply::Stale { sealed_version: Version::Integer(last) } => Answer::Stale { last: *last as i64 },
+        Reply::Stale { sealed_version } => Answer::Stale { last: number_of(sealed_version) },
+        Reply::Incomparable { sealed_version } => Answer::Incomparable { last: number_of(sealed_version) },
+        Reply::Aliased { alias, .. } => Answer::Aliased {
+            effect: alias.receipt.effect_id.clone(),
+            receipt: String::from_utf8_lossy(&alias.receipt.body).into_owned(),
+        },
+        Reply::NotSealed => Answer::NotSealed,
         Reply::InDoubt { since } => Answer::InDoubt { since: since.0 },
         Reply::SequenceGap { last, sealed } => Answer::Gap { last: *last, sealed: *sealed },
         Reply::Sealed { replay, at, expires, .. } => Answer::Sealed { replay: *replay, at: at.0, expires: expires.0 },

@@ -289,8 +289,8 @@ fn together(replies: Vec<Result<Reply, Error>>) -> Result<Vec<Reply>, Error> {
 
 /// One command's share of a batch.
 enum Decided {
-    /// An answer alone. It may rest on rows that others of the batch write.
-    Answer(Reply),
+    /// An answer alone. It may rest on rows that others of the batch write, with so many sets before it.
+    Answer(Reply, usize),
     /// An answer that counts once its set does.
     Written(Reply, usize),
     /// It must be decided again: it rests on a guess, on rows of two moments, on a time before its rows, on a position that is
@@ -409,7 +409,7 @@ async fn attempt(
             if let Some(target) = command.target() {
                 shared.note(target.key, &earlier.reply, now);
             }
-            decided.push(Decided::Answer(earlier.reply));
+            decided.push(Decided::Answer(earlier.reply, draft.sets.len()));
             continue;
         }
         let Decision { writes, mut also, reply } = decision;
@@ -428,7 +428,7 @@ async fn attempt(
     }
     let sets = &draft.sets;
     if sets.is_empty() {
-        let told = |one| if let Decided::Answer(reply) = one { Some(Ok(reply)) } else { None };
+        let told = |one| if let Decided::Answer(reply, _) = one { Some(Ok(reply)) } else { None };
         return Ok(decided.into_iter().map(told).collect());
     }
     let Persisted { verdicts, repeated } = persist(shared, sets, now).await.inspect_err(|error| {
@@ -437,12 +437,11 @@ async fn attempt(
         }
     })?;
     let positions = positions(shared, sets, &verdicts).await;
-    let moved: HashSet<RowKey> = verdicts
-        .iter()
-        .zip(sets)
-        .filter(|(verdict, _)| !verdict.applied())
-        .flat_map(|(_, set)| set.writes.iter().map(|write| write.key))
-        .collect();
+    let fallen: Vec<usize> = (0..sets.len()).filter(|set| !verdicts[*set].applied()).collect();
+    let fallen_before = |end: usize| -> HashSet<RowKey> {
+        let before = fallen.iter().filter(|set| **set < end);
+        before.flat_map(|set| sets[*set].writes.iter().map(|write| write.key)).collect()
+    };
     shared.waiters.wake(freed(sets));
     let applied = sets.iter().zip(&positions).zip(&verdicts).filter(|(_, verdict)| verdict.applied());
     shared.herald(applied.map(|((set, seq), _)| (set, *seq)));
@@ -463,8 +462,11 @@ async fn attempt(
                 Verdict::Held => Some(Err(Error::Unavailable(HELD.to_owned()))),
                 _ => None,
             },
-            // A refusal that was decided over a write which then did not happen must be decided again.
-            Decided::Answer(reply) => (!touches(command, &draft, &moved)).then_some(Ok(reply)),
+            // A refusal that was decided over a write which then did not happen must be decided again. One that was decided before
+            // that stands: decided again, it would come after those that its asker put behind it.
+            Decided::Answer(reply, sets_before) => {
+                (!touches(command, &draft, &fallen_before(sets_before))).then_some(Ok(reply))
+            }
             Decided::Later => None,
         })
         .collect())

@@ -254,7 +254,7 @@ fn refused(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
                 Ask::Release { token } => *token == grant.token,
                 // A sealed fence can be neither renewed nor released.
                 Ask::Seal { token, .. } => *token == grant.token && !matches!(entry.op.ask, Ask::Seal { .. }),
-                Ask::Renew { .. } | Ask::Look => false,
+                Ask::Renew { .. } | Ask::Alias { .. } | Ask::Look => false,
             }
     });
     if !forgotten && !displaced {

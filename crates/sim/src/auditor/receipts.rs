@@ -41,6 +41,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     }
     for entry in &file.entries {
         seal_conflict(file, *entry, &mut found);
+        named(file, *entry, &mut found);
     }
     found
 }
@@ -130,11 +131,30 @@ fn lasting(file: &File<'_>, fact: &Fact<'_>, entry: Entry<'_>, found: &mut Vec<V
         Ask::Seal { .. } if fact.token.is_none() => !matches!(answer, Answer::Sealed { replay: false, .. }),
         Ask::Seal { .. } | Ask::Renew { .. } | Ask::Release { .. } => matches!(answer, Answer::FencedOff { .. }),
         Ask::Resolve { .. } => !matches!(answer, Answer::Resolved { replay: false }),
+        Ask::Alias { .. } => {
+            matches!(answer, Answer::Aliased { effect, receipt } if effect == fact.effect && receipt == fact.receipt)
+        }
         Ask::Look => matches!(answer, Answer::Seen { phase: "sealed", .. }),
     };
     if !lasts {
         let what = format_args!("#{} was told of a receipt until {}", fact.by.id, fact.expires_min);
         found.push(file.report("lost-receipt", entry, what));
+    }
+}
+
+// A name is given to nothing but what was sealed.
+fn named(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
+    let Some(Answer::Aliased { effect, receipt }) = entry.op.answer() else { return };
+    let sealed = file.perhaps_before(entry).any(|other| {
+        perhaps_done(other.op)
+            && match &other.op.ask {
+                Ask::Seal { effect: own, receipt: body, .. } => own == effect && body == receipt,
+                Ask::Resolve { sealed: Some((own, body)), .. } => own == effect && body == receipt,
+                _ => false,
+            }
+    });
+    if !sealed {
+        found.push(file.report("one-receipt", entry, "nobody sealed what it names"));
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::{Entry, File, Grant, Violation, before, claims, closed_at, perhaps_before, perhaps_done};
-use crate::history::{Answer, Ask, History, Outcome, key_name};
+use crate::history::{Answer, Ask, History, Outcome, TEXTS, key_name};
 
 pub(super) fn judge(history: &History, files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -38,9 +38,10 @@ fn version(
     let (Some((source, version)), Some(answer)) = (version_of(&entry), entry.op.answer()) else { return };
     let floor = match answer {
         Answer::New { .. } => version,
-        Answer::Stale { last } => *last,
+        Answer::Stale { last } | Answer::Incomparable { last } => *last,
         _ => return,
     };
+    let comparable = |other: i64| (other < TEXTS) == (version < TEXTS);
     let mut explained = false;
     for other in files.values() {
         let Some((_, sealed)) = other.entries.iter().find_map(version_of).filter(|(of, _)| *of == source) else {
@@ -53,7 +54,11 @@ fn version(
                     (Ask::Resolve { sealed: Some(_), .. }, Some(Answer::Resolved { replay: false }))
                 )
         };
-        if sealed > floor && other.entries.iter().any(|by| told(by) && before(history, *by, entry)) {
+        if matches!(answer, Answer::New { .. } | Answer::Stale { .. })
+            && comparable(sealed)
+            && sealed > floor
+            && other.entries.iter().any(|by| told(by) && before(history, *by, entry))
+        {
             found.push(file.report("version-order", entry, format_args!("{} was sealed before", other.key)));
         }
         explained |= sealed == floor
@@ -63,8 +68,13 @@ fn version(
                     && perhaps_before(history, *by, entry)
             });
     }
-    if matches!(answer, Answer::Stale { .. }) && (floor <= version || !explained) {
-        found.push(file.report("version-order", entry, "no seal explains why it is stale"));
+    let out_of_order = match answer {
+        Answer::Stale { .. } => comparable(floor) && floor > version,
+        Answer::Incomparable { .. } => !comparable(floor),
+        _ => return,
+    };
+    if !out_of_order || !explained {
+        found.push(file.report("version-order", entry, "no seal explains why it is out of order"));
     }
 }
 

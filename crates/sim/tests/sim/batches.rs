@@ -64,3 +64,26 @@ async fn a_release_that_went_through_unheard_is_not_told_of_as_refused() {
     let outcome = release.await.expect("the node lives");
     assert!(matches!(outcome, Err(Error::Unknown(_))), "{outcome:?}");
 }
+
+// Seed 62644 of its time: another caller's write fell in the same commit, and a refusal that had been decided before it was decided
+// again, after the claim that its asker had put behind it.
+#[tokio::test]
+async fn refusal_stands_where_a_write_behind_it_in_the_commit_fell() {
+    let pair = Pair::start().await;
+    let first = claimed_by_second(&pair, &claim("1", 100)).await;
+    pair.set_clock_ms(5_000);
+    let second = claimed_by_second(&pair, &claim("1", 100)).await;
+    pair.set_clock_ms(9_000);
+    let stopped = pair.way.commits.lock().await;
+    let busy = pair.ask_first(vec![claim("9", 100)]).await;
+    let both = vec![Command::Release(Release { target: target("1"), token: first }), claim("1", 100)];
+    let both = pair.ask_first(both).await;
+    let held = pair.ask_first(vec![seal("1", second)]).await;
+    pair.way.holds_last.store(true, Ordering::Relaxed);
+    drop(stopped);
+    let replies = both.await.expect("the node lives").expect("replies");
+    assert!(matches!(replies[0], Reply::FencedOff { current: Some(token) } if token == second), "{:?}", replies[0]);
+    assert!(matches!(replies[1], Reply::New(_)), "{:?}", replies[1]);
+    assert!(matches!(held.await.expect("the node lives"), Err(Error::Unavailable(_))));
+    assert!(matches!(busy.await.expect("the node lives").expect("replies")[0], Reply::New(_)));
+}
