@@ -126,15 +126,15 @@ pub(super) fn receipt_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'
 
 // At most one live token at any store time; under `hold` a lapse does not end one.
 fn one_live_token(file: &File<'_>, first: &Grant<'_>, second: &Grant<'_>, found: &mut Vec<Violation>) {
-    let ended = given_up_min(file, first, second.by).is_some_and(|at| at <= second.at)
-        || receipt_end_min(file, first, second.by).is_some_and(|at| at <= second.at);
+    // Where somebody held it in between, by a clock that was ahead, the dates of the two are of two clocks.
+    let next = first.first_seen == second.first_seen && first.attempt + 1 == second.attempt;
+    let skew_ms = if next || second.attempt == 1 { 0 } else { file.history.skew_ms };
+    let ended = given_up_min(file, first, second.by).is_some_and(|at| at <= second.at + skew_ms)
+        || receipt_end_min(file, first, second.by).is_some_and(|at| at <= second.at + skew_ms);
     if ended {
         return;
     }
     let lease_end = lease_end_min(file, first, second.by);
-    // Where somebody held it in between, by a clock that was ahead, the dates of the two are of two clocks.
-    let next = first.first_seen == second.first_seen && first.attempt + 1 == second.attempt;
-    let skew_ms = if next { 0 } else { file.history.skew_ms };
     if second.at + skew_ms < lease_end {
         let what = format_args!("#{} holds {} until {lease_end}", first.by.id, first.token);
         found.push(file.report("one-live-token", second.by, what));

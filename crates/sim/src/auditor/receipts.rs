@@ -27,7 +27,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
         for grant in &file.grants {
             if fact.token.is_some_and(|token| token < grant.token)
                 && fact.at.1 <= grant.at
-                && grant.at < fact.expires_min
+                && grant.at + if grant.attempt == 1 { 0 } else { file.history.skew_ms } < fact.expires_min
             {
                 let what = format_args!("#{} was told of a receipt until {}", fact.by.id, fact.expires_min);
                 found.push(file.report("retention", grant.by, what));
