@@ -4,7 +4,10 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
     thread,
 };
 
@@ -173,22 +176,25 @@ fn upstream_that_answers_before_it_has_read_the_request_loses_its_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let world = before(listener.local_addr().unwrap());
     let (heard, connections) = channel();
+    let (read_on, may_read) = channel();
+    let may_read = Arc::new(Mutex::new(may_read));
     thread::spawn(move || {
         for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
-            let heard = heard.clone();
-            thread::spawn(move || answer_first(stream, number, &heard));
+            let (heard, may_read) = (heard.clone(), may_read.clone());
+            thread::spawn(move || answer_first(stream, number, &heard, &may_read));
         }
     });
-    // More than the kernel takes on its own.
+    // More than the kernel takes on its own: the answer comes while the request is being written.
     let large = "x".repeat(32 << 20);
     for round in 0..2 {
         assert_eq!(world.send(&post("/kept").key(&format!("early-{round}")).body(&large)).status, 201);
         assert_eq!(connections.recv().unwrap(), round);
+        read_on.send(()).unwrap();
     }
 }
 
-/// Answers once it has the head, and reads the body then.
-fn answer_first(stream: TcpStream, number: usize, heard: &Sender<usize>) -> Option<()> {
+/// Answers once it has the head, and reads the body once it may.
+fn answer_first(stream: TcpStream, number: usize, heard: &Sender<usize>, may_read: &Mutex<Receiver<()>>) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
         let mut line = String::new();
@@ -196,6 +202,7 @@ fn answer_first(stream: TcpStream, number: usize, heard: &Sender<usize>) -> Opti
         let head = head(&mut stream)?;
         heard.send(number).ok()?;
         stream.get_mut().write_all(&bytes(201, "", "early")).ok()?;
+        may_read.lock().unwrap().recv().ok()?;
         let length = head.iter().find(|(name, _)| name == "content-length")?.1.parse().ok()?;
         std::io::copy(&mut stream.by_ref().take(length), &mut std::io::sink()).ok()?;
     }
