@@ -12,6 +12,7 @@ use crate::{
     fence::{Fence, Phase, REFUSALS_MAX, Receipt, Record, State, Token, VersionHead, What, forgotten_at},
     key::{RowKey, Target},
     time::Millis,
+    version::Version,
 };
 
 /// See [`crate::Command::Seal`].
@@ -100,13 +101,14 @@ pub(crate) fn resolve(resolve: &Resolve, rows: &impl Rows, now: Millis) -> Decis
     let mut fence = fence.clone();
     let token = fence.token;
     fence.record(now, token, said);
-    let writes = match &resolve.outcome {
+    let reply = Reply::Resolved { replay: false };
+    match &resolve.outcome {
         Outcome::Sealed { effect_id, receipt } => {
-            settle(&resolve.target, fence, effect_id, receipt.clone(), rows, now).writes
+            let sealed = settle(&resolve.target, fence, effect_id, receipt.clone(), rows, now);
+            Decision { reply, ..sealed }
         }
-        Outcome::Released => vec![free(&resolve.target, fence, rows, now)],
-    };
-    Decision::new(writes, Reply::Resolved { replay: false })
+        Outcome::Released => Decision::new(vec![free(&resolve.target, fence, rows, now)], reply),
+    }
 }
 
 // A repeat of the word that ended the doubt is answered as done; another receipt is another word.
@@ -163,21 +165,26 @@ fn settle(target: &Target, mut fence: Fence, effect_id: &str, body: Bytes, rows:
     let expires = forgotten_at(fence.token, now, target.scope.retain_ms);
     fence.state = State::Sealed { receipt: Receipt { effect_id: effect_id.to_owned(), body }, at: now, expires };
     let first_seen = fence.first_seen;
-    let head = raise_head(&fence, rows);
+    let version = fence.version.clone();
     let mut writes = vec![write(rows, RowKey::fence(target.key), Some(fence.into()))];
-    writes.extend(head);
     writes.extend(again::sealed(target, rows, expires, now));
-    Decision::new(writes, Reply::Sealed { replay: false, at: now, expires, first_seen })
+    let mut decision = Decision::new(writes, Reply::Sealed { replay: false, at: now, expires, first_seen });
+    if let Some((version, key)) = version {
+        raise_head(&mut decision, version, key, rows);
+    }
+    decision
 }
 
-fn raise_head(fence: &Fence, rows: &impl Rows) -> Option<Write> {
-    let (version, key) = fence.version.as_ref()?;
-    if let Some(Record::VersionHead(head)) = rows.row(key).map(|row| &row.record)
-        && version.order(&head.version) != Some(Ordering::Greater)
-    {
-        return None;
+// A head that is as high already is left alone, and held: a store that lost it in a failover must not take this seal for one
+// whose version is kept.
+fn raise_head(decision: &mut Decision, version: Version, key: RowKey, rows: &impl Rows) {
+    let known = rows.row(&key);
+    match known.map(|row| (&row.record, row.revision)) {
+        Some((Record::VersionHead(head), revision)) if version.order(&head.version) != Some(Ordering::Greater) => {
+            decision.also.held.push((key, Some(revision)));
+        }
+        _ => decision.writes.push(write(rows, key, Some(Record::VersionHead(VersionHead { version })))),
     }
-    Some(write(rows, *key, Some(Record::VersionHead(VersionHead { version: version.clone() }))))
 }
 
 fn free(target: &Target, mut fence: Fence, rows: &impl Rows, now: Millis) -> Write {

@@ -54,6 +54,18 @@ fn version_counts_only_once_it_is_sealed() {
 }
 
 #[test]
+fn seal_below_the_head_stands_only_while_the_head_does() {
+    let mut world = World::new();
+    let three = world.granted(&claim_version(&key("e3"), 3, Some("A"))).token;
+    let two = world.granted(&claim_version(&key("e2"), 2, Some("A"))).token;
+    let held = |world: &World, id: &str, token| world.decide(&seal(&key(id), token, id)).also.held.len();
+    assert_eq!(held(&world, "e2", two), 0, "it writes the head itself");
+    world.run(&seal(&key("e3"), three, "3"));
+    // A store that loses the head in a failover must not take this seal for one whose version is kept.
+    assert_eq!(held(&world, "e2", two), 1);
+}
+
+#[test]
 fn version_order_holds_for_a_second_attempt() {
     for lapse in [true, false] {
         for say_it_again in [true, false] {
