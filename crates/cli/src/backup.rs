@@ -24,7 +24,9 @@ use rustix::{
 
 use crate::{
     client::Server,
-    moving::{Missing, Teller, address, open, runtime},
+    keys,
+    moving::{Teller, Use, address, open, runtime},
+    table::counted,
 };
 
 /// Back up a running server, or a store that nobody serves, to a file; or check such a file.
@@ -45,13 +47,15 @@ pub struct Args {
 }
 
 const AFTER: &str = "\
-Claims and seals go on while a server is backed up: rows may be of any moment between the two times that the file
+Claims and seals go on while a server is backed up: rows may be of any moment between the two times that the file \
 names. The file is checked whole before it gets its name. It holds receipts and kept bodies: guard it like the store.
+The key file that seals the secrets of webhooks is not in it: back it up apart.
 
 Examples:
   fencepost backup --out today.fpb
-  fencepost backup --url https://fences.internal --token fp_… --out /backup/$(date +%F).fpb
-  fencepost backup --from ./fencepost-data --out today.fpb      the server is stopped
+  fencepost backup --url https://fences.internal --token fp_… \\
+      --out /backup/$(date +%F).fpb
+  fencepost backup --from ./fencepost-data --out today.fpb   no server runs
   fencepost backup --from postgres://fp@db/fences --out today.fpb
   fencepost backup --verify today.fpb";
 
@@ -63,7 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let Some(out) = &args.out else { bail!("--out FILE is missing") };
     if out.exists() {
-        bail!("{} is there already; a backup never overwrites", out.display());
+        bail!("{} exists; a backup never overwrites", out.display());
     }
     let (partial, mut file) = Partial::beside(out)?;
     match &args.from {
@@ -88,8 +92,12 @@ impl Partial {
         let mut path = out.as_os_str().to_owned();
         path.push(format!(".partial-{:016x}", getrandom::u64().context("no randomness")?));
         let path = PathBuf::from(path);
+        let dir = out.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !dir.is_dir() {
+            bail!("cannot write {}: directory {} does not exist", out.display(), dir.display());
+        }
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path);
-        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        let file = file.with_context(|| format!("cannot write {}", out.display()))?;
         Ok((Self(path), file))
     }
 
@@ -112,7 +120,7 @@ impl Drop for Partial {
 fn read_store(from: &str, file: &mut File) -> anyhow::Result<()> {
     let from = address(from)?;
     runtime()?.block_on(async {
-        let store = open(&from, Missing::Refuse).await?;
+        let store = open(&from, Use::BackUp).await?;
         let mut out = BufWriter::new(file);
         let (mut teller, begun) = (Teller::default(), Instant::now());
         let failed = || format!("{from} was not backed up");
@@ -151,16 +159,18 @@ fn check(file: &Path) -> anyhow::Result<Contents> {
 
 fn told(contents: &Contents) -> String {
     let header = &contents.header;
-    format!(
+    let mut out = format!(
         "rows      {}\ntaken     from {} to {} by release {}, row format {}\n\
-         open      {} fences pending, {} lapsed, {} in doubt\n",
+         open      {} pending, {} lapsed, {} in doubt\n",
         contents.rows,
         &*rfc3339(header.started_at.0),
         &*rfc3339(contents.ended_at.0),
         header.release,
         header.row_format,
-        contents.pending,
+        counted(contents.pending, "fence"),
         contents.lapsed,
         contents.in_doubt
-    )
+    );
+    out += &keys::told_of_backup(&contents.keys);
+    out
 }

@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use fencepost::policy::{check::check, config, finding, formats};
+use fencepost::policy::{config::Config, finding, formats};
+
+use crate::table::counted;
 
 /// Lint policy files. Exits 1 on an error, 0 on warnings and notes.
 #[derive(clap::Args)]
@@ -20,8 +22,8 @@ const AFTER: &str = "\
 Examples:
   fencepost check idempotency.yml
   fencepost check --format json contracts/*.yml
-  fencepost check --format github policy.yml           notes beside the lines of a pull request
-  fencepost check --format sarif policy.yml > p.sarif  for code scanning";
+  fencepost check --format github policy.yml    notes in a pull request
+  fencepost check --format sarif policy.yml > p.sarif    for code scanning";
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Format {
@@ -36,8 +38,9 @@ enum Format {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let judged = |path: &PathBuf| match config::read(path) {
-        Ok((name, text)) => check(&name, &text),
+    // As `serve --config` reads it: what one refuses, the other does.
+    let judged = |path: &PathBuf| match (Config { file: Some(path.clone()), ..Config::default() }).read() {
+        Ok(policy) => policy.findings,
         Err(findings) => findings,
     };
     let findings: Vec<_> = args.files.iter().flat_map(judged).collect();
@@ -45,7 +48,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Format::Human => {
             print!("{}", finding::human(&findings));
             let errors = findings.iter().filter(|finding| finding.is_error()).count();
-            println!("{} checked: {errors} errors, {} other findings", args.files.len(), findings.len() - errors);
+            let (files, others) =
+                (counted(args.files.len(), "file"), counted(findings.len() - errors, "other finding"));
+            println!("{files} checked: {}, {others}", counted(errors, "error"));
         }
         Format::Json => println!("{}", finding::json(&findings)),
         Format::Sarif => print!("{}", formats::sarif(&findings)),

@@ -1,9 +1,9 @@
-//! A small client for the commands that ask a running server. Never retries: whoever types a command sees what came of it,
-//! and may type it again.
+//! A small client for the commands that ask a running server. Never retries: the person who typed a command sees what came
+//! of it, and may type it again.
 
 use std::{fmt::Write as _, io::Read, time::Duration};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -14,11 +14,24 @@ const PATIENCE_POST: Duration = Duration::from_secs(60);
 #[derive(clap::Args)]
 pub struct Server {
     /// The server
-    #[arg(long, env = "FENCEPOST_URL", default_value = "http://127.0.0.1:7411", value_name = "URL")]
+    #[arg(long, env = "FENCEPOST_URL", default_value = "http://127.0.0.1:7411", value_name = "URL",
+          value_parser = server_url)]
     pub url: String,
-    /// The token to show
+    /// Bearer token to send
     #[arg(long, env = "FENCEPOST_TOKEN", default_value = "dev-admin", hide_env_values = true, value_name = "TOKEN")]
     pub token: String,
+}
+
+fn server_url(text: &str) -> Result<String, String> {
+    match text.split_once("://") {
+        Some(("http" | "https", rest)) if !rest.is_empty() => Ok(text.trim_end_matches('/').to_owned()),
+        _ => Err("the address needs http:// or https://".to_owned()),
+    }
+}
+
+/// An answer that no Fencepost gives.
+pub fn not_fencepost(url: &str, answered: &str) -> anyhow::Error {
+    anyhow!("{url} {answered}; that does not look like a Fencepost server")
 }
 
 impl Server {
@@ -49,7 +62,7 @@ impl Server {
             .header("Authorization", format!("Bearer {}", self.token))
             .header("Content-Type", "application/json")
             .send(body);
-        let mut response = sent.with_context(|| self.silent())?;
+        let mut response = sent.map_err(|error| self.unanswered(error))?;
         let status = response.status().as_u16();
         Ok((status, response.body_mut().read_to_vec()?))
     }
@@ -62,15 +75,29 @@ impl Server {
             .build()
             .header("Authorization", format!("Bearer {}", self.token))
             .call()
-            .with_context(|| self.silent())
+            .map_err(|error| self.unanswered(error))
     }
 
     fn at(&self, path: &str) -> String {
-        format!("{}{path}", self.url.trim_end_matches('/'))
+        format!("{}{path}", self.url)
     }
 
-    fn silent(&self) -> String {
-        format!("no answer from {}; is the server running?", self.url)
+    // Why there is no answer that could be read, and what to try.
+    fn unanswered(&self, error: ureq::Error) -> anyhow::Error {
+        let url = &self.url;
+        let is_tls = url.starts_with("https://");
+        match error {
+            // Only the wording tells: the reason comes wrapped from below.
+            error if is_tls && error.to_string().contains("InvalidContentType") => {
+                anyhow!("{url}: that port does not speak TLS; try http://")
+            }
+            ureq::Error::Protocol(_) if !is_tls => {
+                let answered = "did not answer in HTTP, perhaps since it speaks TLS: try https://";
+                not_fencepost(url, answered)
+            }
+            ureq::Error::Io(error) => anyhow!("no answer from {url} ({error}); is the server running?"),
+            error => anyhow!("no answer from {url} ({error}); is the server running?"),
+        }
     }
 
     /// The body of a GET that must succeed.
@@ -82,10 +109,13 @@ impl Server {
         Err(self.refused(status, &body))
     }
 
-    fn refused(&self, status: u16, body: &[u8]) -> anyhow::Error {
+    /// What a server that did not succeed says about it.
+    pub fn refused(&self, status: u16, body: &[u8]) -> anyhow::Error {
         let said = fencepost_kernel::json::parse(body).ok();
-        let detail = said.as_ref().and_then(|node| node.get("detail")?.as_str());
-        anyhow!("{} answered {status}: {}", self.url, detail.unwrap_or("no explanation"))
+        match said.as_ref().and_then(|node| node.get("detail")?.as_str()) {
+            Some(detail) => anyhow!("{} answered {status}: {detail}", self.url),
+            None => not_fencepost(&self.url, &format!("answered {status}")),
+        }
     }
 }
 

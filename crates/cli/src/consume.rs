@@ -7,8 +7,9 @@ use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use fencepost::{
     Fencepost,
-    policy::{Policy, finding},
+    policy::{Policy, config::Config, finding},
     queue::{ATTEMPTS_MAX_DEFAULT, Consumer},
+    store::embedded::IN_USE,
 };
 use fencepost_wire::{
     log::{Level, Log},
@@ -76,36 +77,43 @@ enum From {
 }
 
 const AFTER: &str = "\
-Each message is claimed under (topic, partition, key, dedupe id), posted to the handler, sealed, and only then is its
+Each message is claimed under (topic, partition, key, dedupe id), posted to the handler, sealed, and only then is its \
 offset committed. Partitions go side by side; within one, messages go in order, one after the other.
 
 What the handler answers, and what becomes of the message:
-  2xx                            sealed; Fencepost-Effect-Id, where the answer has it, is its effect id
-  401 403 408 409 425 429        nothing happened: tried again, later each time (Retry-After counts)
-  connection refused             nothing happened: waits until the handler is there; no message dies of that
-  3xx and other 4xx              never: to the dead letters; a redirect is not followed
-  5xx, a timeout, a reset        unknown: tried again when the lease is over, with Fencepost-Recovering: true
+  2xx                      sealed; Fencepost-Effect-Id of the answer, if any, is
+                           its effect id
+  401 403 408 409 425 429  nothing happened: tried again, later each time
+                           (Retry-After counts)
+  connection refused       nothing happened: waits until the handler is there;
+                           no message dies of that
+  3xx and other 4xx        to the dead letters; a redirect is not followed
+  5xx, a timeout, a reset  unknown: tried again when the lease is over, with
+                           Fencepost-Recovering: true
 An answer may say it itself with Fencepost-Outcome: applied | not-applied.
 
-The handler gets the message byte for byte, with Idempotency-Key (the same for every attempt), Fencepost-Attempt,
+The handler gets the message byte for byte, with Idempotency-Key (the same for every attempt), Fencepost-Attempt, \
 Fencepost-Token, Fencepost-Recovering, Fencepost-Topic, -Partition, -Offset and -Key, and the record's traceparent.
 
-Promised: no offset is committed before its message is sealed or a dead letter; a message that was sealed is never posted
-again, whoever crashes; a copy whose first one is pending waits. Not promised: a handler that dies, or whose consumer
-dies, between its effect and the seal sees the message again: it must look at Idempotency-Key.
+Promised: no offset is committed before its message is sealed or a dead letter; a message that was sealed is never posted \
+again, whichever process crashes; a copy whose first one is pending waits. Not promised: a handler that dies, or whose \
+consumer dies, between its effect and the seal sees the message again: it must look at Idempotency-Key.
 A message that must be tried again holds up its own partition. Attempts are counted across restarts.
-A dead letter that is copied back to its topic and partition, with its headers, is a new message to the tenant that buried
-it, once; to any other it is the message that it has had.
+A dead letter that is copied back to its topic and partition, with its headers, is a new message to the tenant that \
+buried it, once; to any other it is the message that it has had.
 
 A directory is for one process. Several consumers, or one beside `fencepost serve`, share PostgreSQL or Redis.
 SIGTERM or SIGINT: finishes what is at the handler, commits, leaves the group.
 
 Examples:
-  fencepost consume --brokers 127.0.0.1:9092 --group billing --topic orders --to http://127.0.0.1:8000/handle
-  fencepost consume --brokers k1:9092,k2:9092 --group billing --topic orders --topic refunds \\
-      --to http://127.0.0.1:8000/handle --store postgres://fencepost@db.internal/fencepost
-  fencepost consume --brokers k1:9092 --group mail --topic mails --to http://127.0.0.1:8000/send \\
-      --dedupe-header message-id --dead-letter dead-mails --attempts-max 5";
+  fencepost consume --brokers 127.0.0.1:9092 --group billing --topic orders \\
+      --to http://127.0.0.1:8000/handle
+  fencepost consume --brokers k1:9092,k2:9092 --group billing \\
+      --topic orders --topic refunds --to http://127.0.0.1:8000/handle \\
+      --store postgres://fencepost@db.internal/fencepost
+  fencepost consume --brokers k1:9092 --group mail --topic mails \\
+      --to http://127.0.0.1:8000/send --dedupe-header message-id \\
+      --dead-letter dead-mails --attempts-max 5";
 
 fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("NAME=VALUE is expected")?;
@@ -122,13 +130,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn policy(args: &Args) -> anyhow::Result<Policy> {
-    let text = args.config.as_ref().map(|path| {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        anyhow::Ok((path.display().to_string(), text))
-    });
-    let text = text.transpose()?;
-    let file = text.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
-    match Policy::load(file, crate::serve::variables()?) {
+    let variables = crate::serve::variables()?;
+    match (Config { file: args.config.clone(), variables, ..Config::default() }).read() {
         Ok(policy) => Ok(policy),
         Err(findings) => bail!("the configuration was refused\n{}", finding::human(&findings).trim_end()),
     }
@@ -145,12 +148,8 @@ async fn consume(args: Args, policy: Policy) -> anyhow::Result<()> {
     let handler = Handler::new(&args.to, Duration::from_secs(args.timeout)).map_err(anyhow::Error::msg)?;
     let (address, level) = (store(&args, &policy), policy.server.log.level);
     let once = Fencepost::connect(&address, policy).await.map_err(|error| {
-        let hint = match error.to_string().contains("in use by another process") {
-            true => {
-                "\nA directory is for one process: name another with --data, or let several share --store postgres://…"
-            }
-            false => "",
-        };
+        let taken = error.to_string().contains(IN_USE);
+        let hint = if taken { "; several processes can share --store postgres://…" } else { "" };
         anyhow!("{error}{hint}")
     })?;
     let tenant = args.tenant.clone().unwrap_or_else(|| format!("queue:{}", args.group));

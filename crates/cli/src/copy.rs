@@ -9,7 +9,11 @@ use std::{
 use anyhow::{Context, bail};
 use fencepost::{clock::SystemClock, moving};
 
-use crate::moving::{Missing, Teller, address, open, runtime};
+use crate::{
+    keys,
+    moving::{Teller, Use, address, open, runtime},
+    table::counted,
+};
 
 /// Copy every row of a store to another one, and compare both.
 #[derive(clap::Args)]
@@ -25,15 +29,15 @@ pub struct Args {
 }
 
 const AFTER: &str = "\
-Stop the servers of both stores first: what is written meanwhile is found by the comparison, and the copy fails.
+Stop the servers of both stores first: the comparison finds what is written meanwhile, and the copy fails.
 The source is never changed. An interrupted copy goes on where it stopped: run it again.
 
 Examples:
   fencepost copy ./fencepost-data postgres://fp@db/fences
-  fencepost copy postgres://fp@db/fences redis+cluster://cache-1,cache-2 --yes
+  fencepost copy postgres://fp@db/fences redis+cluster://c-1,c-2 --yes
   fencepost copy ./fencepost-data /mnt/larger/fencepost-data
 
-Credentials are not rows: take DIR/credentials.yml along where the new server needs it.";
+Credentials and keys are not rows: take DIR/credentials.yml and DIR/secret.key along where the new server needs them.";
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (from, to) = (address(&args.from)?, address(&args.to)?);
@@ -44,8 +48,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         bail!("nothing was copied");
     }
     runtime()?.block_on(async {
-        let source = open(&from, Missing::Refuse).await?;
-        let target = open(&to, Missing::Make).await?;
+        let source = open(&from, Use::CopyFrom).await?;
+        let target = open(&to, Use::Fill).await?;
         let mut teller = Teller::default();
         let copied = moving::copy(&source, &target, &SystemClock::default(), &mut |progress| teller.tell(progress))
             .await
@@ -57,15 +61,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             println!("resumed   {} of them were there already", copied.already);
         }
         if copied.expired > 0 {
-            println!("left out  {} rows whose retention is over", copied.expired);
+            println!("left out  {} whose retention is over", counted(copied.expired, "row"));
         }
         if copied.unserved > 0 {
             println!(
-                "note      {} version and repetition heads are kept there, but {to} cannot serve scopes that need them: \
+                "note      {} of versions and repetitions kept there, but {to} cannot serve scopes that need them: \
                  a write there touches one row only",
-                copied.unserved
+                counted(copied.unserved, "head")
             );
         }
+        let needed = moving::KeysNeeded::of(&target).await.with_context(|| format!("cannot read {to}"))?;
+        print!("{}", keys::told_of_target(&needed, Some(&from), &to));
         println!("next      fencepost serve --store {to}");
         Ok(ExitCode::SUCCESS)
     })

@@ -1,4 +1,4 @@
-//! `fencepost credential`: makes, rotates, revokes and lists the tokens that clients show.
+//! `fencepost credential`: creates, rotates, revokes and lists the tokens that clients send.
 //! A token is printed once and kept nowhere; a running server follows the file within a second.
 
 use std::{
@@ -21,9 +21,9 @@ use fencepost::{
     },
 };
 
-use crate::outbound::KEY_FILE;
+use crate::{outbound::KEY_FILE, place::require_data_dir};
 
-/// Make, rotate, revoke or list credentials.
+/// Create, rotate, revoke or list credentials.
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub struct Args {
@@ -37,19 +37,20 @@ pub struct Args {
 const AFTER: &str = "\
 Examples:
   fencepost credential create acme --role partner --expires 90d
-  fencepost credential rotate acme --overlap 24h     both tokens count for a day
-  fencepost credential revoke acme                   at once, all of its tokens
+  fencepost credential rotate acme --overlap 24h   both tokens valid for a day
+  fencepost credential revoke acme                 at once, all of its tokens
   fencepost credential create wes --role executor --planner wms
-  fencepost credential planners wes wms wms-2        from now on it serves these two
-  fencepost credential rotate-key                    a new key seals secrets; the old one still opens";
+  fencepost credential planners wes wms wms-2      it now serves these two
+  fencepost credential rotate-key                  a new key seals secrets; the
+                                                   old one still opens";
 
 const ROTATE_KEY: &str = "\
-A running server reads the file within a second and seals its stored transports anew. With several nodes, which need the
+A running server reads the file within a second and seals its stored transports anew. With several nodes, which need the \
 same file: --stage, copy the file to every node, then --promote, copy it again.";
 
 #[derive(Subcommand)]
 enum Action {
-    /// Make a token for an identity, which comes into being with its first
+    /// Create a token; creates the identity if it is new
     Create {
         /// The identity; for partners, planners and executors also the tenant
         id: String,
@@ -62,29 +63,29 @@ enum Action {
         /// Planners that an executor serves [default: none]
         #[arg(long = "planner", value_name = "ID")]
         planners: Vec<String>,
-        /// How long the token counts, such as 90d [default: until revoked]
+        /// How long the token is valid, such as 90d [default: until revoked]
         #[arg(long, value_name = "SPAN")]
         expires: Option<String>,
     },
-    /// Make a new token; the old ones count for the overlap and then no more
+    /// Create a new token; the old ones stay valid for the overlap
     Rotate {
         /// The identity
         id: String,
-        /// How long the old tokens still count
+        /// How long the old tokens stay valid
         #[arg(long, value_name = "SPAN", default_value = "24h")]
         overlap: String,
-        /// How long the new token counts [default: until revoked]
+        /// How long the new token is valid [default: until revoked]
         #[arg(long, value_name = "SPAN")]
         expires: Option<String>,
     },
-    /// Say which planners an executor serves, in place of those it served; its tokens stay
+    /// Set which planners an executor serves; its tokens stay
     Planners {
         /// The executor
         id: String,
         /// Its planners; without one it serves none
         planners: Vec<String>,
     },
-    /// Make a new key that seals webhook secrets and cursors; the keys before it still open
+    /// Create a new key that seals webhook secrets and cursors; earlier keys still open
     #[command(after_help = ROTATE_KEY)]
     RotateKey {
         /// The file of keys [default: secret.key in the data directory]
@@ -100,18 +101,27 @@ enum Action {
         #[arg(long, group = "step")]
         drop_old: bool,
     },
-    /// Take away one credential, or an identity with all of its own
+    /// Revoke one credential, or an identity with all of its credentials
     Revoke {
         /// An identity, or a credential's id from `list`
         name: String,
     },
-    /// Show who may come in; tokens are not kept and cannot be shown
+    /// List identities and their credentials; tokens are not kept and cannot be shown
     List,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let data = args.data.unwrap_or_else(|| Policy::builtin().server.data);
     let file = Credentials::in_dir(&data);
+    // The first credential is created before anything else is there; all other actions are about what is.
+    let anywhere = match &args.action {
+        Action::Create { .. } => true,
+        Action::RotateKey { key_file, .. } => key_file.is_some(),
+        Action::Rotate { .. } | Action::Planners { .. } | Action::Revoke { .. } | Action::List => false,
+    };
+    if !anywhere {
+        require_data_dir(&data)?;
+    }
     let now_ms = SystemClock::default().wall_ms();
     match args.action {
         Action::Create { id, roles, warehouses, planners, expires } => {
@@ -157,7 +167,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
         Action::List => {
-            for holder in file.list()? {
+            let holders = file.list()?;
+            if holders.is_empty() {
+                eprintln!("no credentials in {}; create one with fencepost credential create", data.display());
+            }
+            for holder in holders {
                 let roles: Vec<_> = holder.identity.roles.iter().map(|role| role.name()).collect();
                 let serves = match &holder.identity.planners {
                     _ if !holder.identity.has(Role::Executor) => String::new(),

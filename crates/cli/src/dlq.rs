@@ -1,5 +1,5 @@
-//! `fencepost dlq`: the events that nobody took, and a person's word on them.
-//! Asks a running server, which decides. A word may be typed again: the second time nothing happens.
+//! `fencepost dlq`: the events that no receiver took, and the operator commands on them.
+//! Asks a running server, which decides. Every command is safe to repeat: the second time nothing happens.
 
 mod decide;
 mod show;
@@ -29,16 +29,17 @@ const AFTER: &str = "\
 ID is that of the dead letter, or the correlation_id of its event, which logs and alerts name.
 
 Examples:
-  fencepost dlq list                                 what waits for a decision
-  fencepost dlq list --warehouse WH-1 --state all    and what was decided
-  fencepost dlq show cid-41                          the event, its attempts, the last answer
-  fencepost dlq redrive cid-41 cid-42                send them again, behind what is in their lane
-  fencepost dlq redrive cid-41 --force 'WH-1 lost its database, it never had this one'
+  fencepost dlq list                               what waits for a decision
+  fencepost dlq list --warehouse WH-1 --state all  and what was decided
+  fencepost dlq show cid-41                        the event and its last answer
+  fencepost dlq redrive cid-41 cid-42              send both again, out of order
+  fencepost dlq redrive cid-41 --force 'WH-1 lost its database, never had it'
   fencepost dlq redrive --all --warehouse WH-1 --preview
   fencepost dlq redrive --all --warehouse WH-1 --rate 20
   fencepost dlq discard cid-41 --why 'shipped by hand'
 
-Exits 0 when all is done, 1 when something is refused or the server is not there, 2 on a wrong command line.";
+Every command is safe to repeat. Exits 0 when all is done, 1 when something is refused or the server does not answer, 2 \
+on a wrong command line.";
 
 #[derive(Subcommand)]
 enum Action {
@@ -120,9 +121,9 @@ fn list(args: &List) -> anyhow::Result<()> {
     ];
     let after = args.after.as_deref().unwrap_or_default();
     let path = query(LETTERS, &parameters);
-    let (items, next) = pages(&args.server, &path, "dead_letters", args.limit as usize, after)?;
+    let (items, next) = pages(&args.server, &path, args.limit as usize, after)?;
     if args.json {
-        println!("{}", page_text("dead_letters", &items, &next));
+        println!("{}", page_text(&items, &next));
         return Ok(());
     }
     if items.is_empty() {
@@ -161,7 +162,7 @@ fn id_of(server: &Server, named: &str) -> anyhow::Result<String> {
         return Ok(named.to_owned());
     }
     let path = query(LETTERS, &[("correlation_id", Some(named)), ("state", Some("all"))]);
-    let (found, _) = pages(server, &path, "dead_letters", 2, "")?;
+    let (found, _) = pages(server, &path, 2, "")?;
     match found.as_slice() {
         [one] => Ok(text(&parse(one.as_bytes())?, "id").to_owned()),
         [] => Err(Refusal {

@@ -1,5 +1,8 @@
-//! `fencepost doctor`: is this machine fit to hold fences? Disk, sync latency, clock, limits, and a running server.
-//! Writes only a small file of its own in the data directory, and removes it.
+//! `fencepost doctor`: is this machine fit to hold fences? Directory, disk, sync latency, clock, limits, a running server.
+//! Writes only a small file of its own in the data directory, and removes it; opens a store that nobody serves, to see which
+//! keys it needs.
+
+mod keys;
 
 use std::{
     fs::{self, File},
@@ -12,22 +15,29 @@ use std::{
 use fencepost::policy::Policy;
 use fencepost_kernel::json;
 
-use crate::client::Server;
+use crate::{
+    client::Server,
+    place::{is_data_dir, not_a_data_dir},
+    table::counted,
+};
 
-/// Look at disk, sync latency, clock and limits. Exits 1 where something must be mended.
+/// Check disk, sync latency, clock, limits and a running server. Exits 1 if something must be fixed.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  fencepost doctor --data /var/lib/fencepost")]
 pub struct Args {
     /// Directory of the store [default: ./fencepost-data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Key file of a store that is not being served [default: secret.key in the data directory]
+    #[arg(long, value_name = "FILE", env = "FENCEPOST_DISPATCH__KEY_FILE")]
+    key_file: Option<PathBuf>,
     #[command(flatten)]
     server: Server,
 }
 
 enum Health {
     Good,
-    Look,
+    Warn,
     Bad,
 }
 
@@ -39,7 +49,7 @@ impl Report {
     fn say(&mut self, health: Health, what: &str, found: impl std::fmt::Display) {
         let mark = match health {
             Health::Good => "ok  ",
-            Health::Look => "look",
+            Health::Warn => "warn",
             Health::Bad => {
                 self.bad += 1;
                 "BAD "
@@ -49,19 +59,35 @@ impl Report {
     }
 }
 
+const BRING_BACK: &str =
+    "their lanes do not start. Put that key into its key file, as a second line where there is one, or PUT them again";
 const SYNCS: usize = 50;
 const FREE_BYTES_MIN: u64 = 1 << 30;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let data = args.data.unwrap_or_else(|| Policy::builtin().server.data);
     let mut report = Report { bad: 0 };
+    let asked = args.data.is_some();
+    let data = args.data.unwrap_or_else(|| Policy::builtin().server.data);
+    directory(&mut report, &data, asked);
     let here = existing(&data);
     disk(&mut report, &here);
     sync(&mut report, &here);
     clock(&mut report, &here);
     limits(&mut report);
     running(&mut report, &args.server);
+    keys::of_directory(&mut report, &data, args.key_file);
     Ok(if report.bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+// One that was named and is not a data directory is a mistake; the default one may still have to be made.
+fn directory(report: &mut Report, data: &Path, asked: bool) {
+    match (is_data_dir(data), asked) {
+        (true, _) => report.say(Health::Good, "data", data.display()),
+        (false, true) => report.say(Health::Bad, "data", not_a_data_dir(data)),
+        (false, false) => {
+            report.say(Health::Warn, "data", format!("there is no {} yet; name another with --data", data.display()));
+        }
+    }
 }
 
 // The directory itself, or the nearest above it that is there: the store would be made on that disk.
@@ -92,9 +118,9 @@ fn sync(report: &mut Report, dir: &Path) {
             let (middle, worst) = (took[SYNCS / 2], took[SYNCS - 1]);
             // A disk that syncs in no time at all usually does not sync.
             let (health, word) = if middle < Duration::from_micros(20) {
-                (Health::Look, "; suspiciously fast: does this disk honour fdatasync?")
+                (Health::Warn, "; suspiciously fast: does this disk honour fdatasync?")
             } else if middle > Duration::from_millis(20) {
-                (Health::Look, "; slow: group commit helps under load, but each lone request waits this long")
+                (Health::Warn, "; slow: group commit helps under load, but each lone request waits this long")
             } else {
                 (Health::Good, "")
             };
@@ -134,10 +160,10 @@ fn clock(report: &mut Report, dir: &Path) {
         .max();
     match newest.and_then(|newest| newest.duration_since(now).ok()) {
         Some(ahead) if ahead > Duration::from_secs(2) => report.say(
-            Health::Look,
+            Health::Warn,
             "clock",
             format!(
-                "the wall is {ahead:.0?} behind files in the store: store time will not go back, but check the clock"
+                "the system clock is {ahead:.0?} behind files in the store: store time will not go back, but check the clock"
             ),
         ),
         _ => report.say(Health::Good, "clock", "not behind the store's files"),
@@ -150,7 +176,7 @@ fn limits(report: &mut Report) {
     match files {
         Some(files) if files < wanted => {
             report.say(
-                Health::Look,
+                Health::Warn,
                 "open files",
                 format!("{files}: raise `ulimit -n` to {wanted} for the default connection limit"),
             );
@@ -162,9 +188,17 @@ fn limits(report: &mut Report) {
 
 fn running(report: &mut Report, server: &Server) {
     match server.get("/readyz") {
-        Ok((200, _)) => {
+        Ok((200, body)) => {
             report.say(Health::Good, "server", format!("{} is ready", server.url));
-            nodes(report, server);
+            let told = nodes(report, server);
+            let lacks_key = json::parse(&body).is_ok_and(|said| said.get("dispatch").is_some());
+            if lacks_key && !told {
+                report.say(
+                    Health::Bad,
+                    "keys",
+                    format!("transports are sealed with a key that the server does not have; {BRING_BACK}"),
+                );
+            }
         }
         Ok((status, _)) => report.say(
             Health::Bad,
@@ -174,31 +208,33 @@ fn running(report: &mut Report, server: &Server) {
                 _ => format!("{} answers {status}: its store does not acknowledge; see its log", server.url),
             },
         ),
-        Err(_) => report.say(Health::Look, "server", format!("none on {}", server.url)),
+        Err(error) => report.say(Health::Warn, "server", format!("{error:#}")),
     }
 }
 
 // Needs an admin's or viewer's token; without one the server is still known to be ready.
-fn nodes(report: &mut Report, server: &Server) {
-    let Ok(body) = server.read("/admin/nodes") else {
-        report.say(Health::Look, "nodes", "not shown: give --token of an admin or a viewer");
-        return;
+// Says whether they were shown.
+fn nodes(report: &mut Report, server: &Server) -> bool {
+    let Ok(body) = server.read("/admin/nodes?limit=1000") else {
+        report.say(Health::Warn, "nodes", "not shown: give --token of an admin or a viewer");
+        return false;
     };
-    let Ok(said) = json::parse(&body) else { return };
+    let Ok(said) = json::parse(&body) else { return false };
     let text = |node: &json::Node<'_>, name: &str| node.get(name).and_then(|value| value.as_str().map(str::to_owned));
     let durability = text(&said, "durability").unwrap_or_default();
-    let health = if durability == "synced" { Health::Good } else { Health::Look };
+    let health = if durability == "synced" { Health::Good } else { Health::Warn };
     let (store, because) = (text(&said, "store").unwrap_or_default(), text(&said, "because").unwrap_or_default());
     report.say(health, "store", format!("{store}: {durability} ({because})"));
     keys(report, &said);
-    let Some(json::Value::Array(items)) = said.get("items").map(|items| &items.value) else { return };
+    let Some(json::Value::Array(items)) = said.get("items").map(|items| &items.value) else { return true };
     for node in items {
         let field = |name: &str| text(node, name).unwrap_or_default();
         let holds = node.get("holds").and_then(|holds| holds.as_u64());
-        let holds = holds.map(|holds| format!(", holds {holds} claims")).unwrap_or_default();
+        let holds = holds.map(|holds| format!(", holds {}", counted(holds, "claim"))).unwrap_or_default();
         let seen = field("seen_at");
         report.say(Health::Good, "node", format!("{} on {}, seen {seen}{holds}", field("id"), field("address")));
     }
+    true
 }
 
 // Whether every stored transport opens, and whether other keys than the first are still needed for that.
@@ -206,18 +242,32 @@ fn keys(report: &mut Report, said: &json::Node<'_>) {
     let Some(keys) = said.get("keys") else { return };
     let count = |name: &str| keys.get(name).and_then(|value| value.as_u64());
     let first = keys.get("first").and_then(|first| first.as_str()).unwrap_or_default();
+    let missing = match keys.get("missing").map(|missing| &missing.value) {
+        Some(json::Value::Array(missing)) => {
+            missing.iter().filter_map(|key| key.as_str()).collect::<Vec<_>>().join(", ")
+        }
+        _ => String::new(),
+    };
     match (count("unreadable"), count("others").unwrap_or_default()) {
-        (Some(unreadable), _) if unreadable > 0 => report.say(
-            Health::Bad,
-            "keys",
-            format!(
-                "{unreadable} transports are sealed with a key that the server does not have: bring that key back as a \
-                 second line of its file, or PUT them again"
-            ),
-        ),
+        _ if !missing.is_empty() => {
+            let transports = match count("unreadable").unwrap_or_default() {
+                0 => "transports are".to_owned(),
+                1 => "1 transport is".to_owned(),
+                unreadable => format!("{unreadable} transports are"),
+            };
+            let found = format!("{transports} sealed with {missing}, which the server does not have; {BRING_BACK}");
+            report.say(Health::Bad, "keys", found);
+        }
+        (Some(unreadable), _) if unreadable > 0 => {
+            report.say(
+                Health::Bad,
+                "keys",
+                format!("{} cannot be opened: PUT them again", counted(unreadable, "transport")),
+            );
+        }
         (Some(_), 0) => report.say(Health::Good, "keys", format!("{first} seals every transport")),
         (Some(_), others) => report.say(
-            Health::Look,
+            Health::Warn,
             "keys",
             format!(
                 "{first} seals every transport; {others} more in the file, which can go unless staged or needed by \
@@ -226,7 +276,7 @@ fn keys(report: &mut Report, said: &json::Node<'_>) {
         ),
         (None, 0) => report.say(Health::Good, "keys", format!("{first} seals")),
         (None, others) => {
-            report.say(Health::Look, "keys", format!("{first} seals; {others} more in the file are still needed"));
+            report.say(Health::Warn, "keys", format!("{first} seals; {others} more in the file are still needed"));
         }
     }
 }

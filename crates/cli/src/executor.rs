@@ -3,21 +3,26 @@
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context, bail};
-use fencepost::{Fencepost, executor::Receiver, policy::server::Level, signature::Secret};
+use anyhow::{Context, anyhow, bail};
+use fencepost::{
+    Fencepost,
+    executor::Receiver,
+    policy::server::{Level, listen_address},
+    signature::Secret,
+    store::embedded::IN_USE,
+};
 use fencepost_wire::{
     http::executor::{Front, Handler, router},
     log::Log,
     server::{self, Limits},
 };
-use tokio::net::TcpListener;
 
 /// Receive dispatch by webhook for a service that executes it.
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub struct Args {
     /// Address and port
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7412")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7412", value_parser = listen_address)]
     listen: SocketAddr,
     /// Directory of the fences: what was received is remembered here for seven days
     #[arg(long, value_name = "DIR", default_value = "./fencepost-executor")]
@@ -34,16 +39,17 @@ pub struct Args {
 }
 
 const AFTER: &str = "\
-Planners post to http://ADDR/webhooks/dispatch. A signature that is not right is 401, and nothing is touched. An event
-that was received before is answered {\"accepted\":true,\"replay\":true} and not handed over again. The planner is answered
-only after the outcome is on disk; a handler that is down makes the planner try again.
+Planners post to http://ADDR/webhooks/dispatch. A wrong signature is answered 401, and nothing is touched. An event that \
+was received before is answered {\"accepted\":true,\"replay\":true} and not handed over again. The planner is answered only \
+after the outcome is on disk; a handler that is down makes the planner try again.
 
-The handler gets the envelope byte for byte, with Idempotency-Key, Fencepost-Token and Fencepost-Attempt: it may see an
-event again where it, or this process, died before it answered.
+The handler gets the envelope byte for byte, with Idempotency-Key, Fencepost-Token and Fencepost-Attempt. It may see an \
+event again if it, or this process, died before it answered.
 
 Example:
   printf %s \"$SECRET\" > planner.secret
-  fencepost executor --secret-file planner.secret --forward http://127.0.0.1:9000/dispatch";
+  fencepost executor --secret-file planner.secret \\
+      --forward http://127.0.0.1:9000/dispatch";
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
@@ -62,8 +68,11 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
         bail!("{} must hold one secret, or two, a line each", args.secret_file.display());
     }
     let handler = Handler::new(&args.forward, Duration::from_secs(args.timeout)).map_err(anyhow::Error::msg)?;
-    let once = Fencepost::open(&args.data).await?;
-    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
+    let once = Fencepost::open(&args.data).await.map_err(|error| match error.to_string() {
+        taken if taken.contains(IN_USE) => anyhow!("{} {IN_USE}; stop it or use --data", args.data.display()),
+        why => anyhow!(why),
+    })?;
+    let listener = crate::place::listen(args.listen, "--listen").await?;
     let log = Log::new(Level::Info, std::io::stdout());
     let shutdown = crate::serve::stop(log.clone(), once.engine().now().0);
     eprintln!("fencepost: serving on http://{}", listener.local_addr()?);

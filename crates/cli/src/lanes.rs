@@ -1,5 +1,5 @@
-//! `fencepost lanes`: where every lane stands, live where asked; and a person's hand on one of them.
-//! Asks a running server, which decides. An act may be typed again: the second time nothing happens.
+//! `fencepost lanes`: the state of every lane, live where asked; and the operator commands on one of them.
+//! Asks a running server, which decides. Every command is safe to repeat: the second time nothing happens.
 
 mod show;
 
@@ -15,15 +15,15 @@ use fencepost_kernel::json::Node;
 
 use crate::{
     client::{Server, encode},
-    table::{cut, now_ms, table, terminal, until},
+    table::{cut, now_ms, since, table, terminal, until},
     wes::{Refusal, answer, get, is, number, page_text, pages, parse, post, query, quoted, text},
 };
 
 const LANES: &str = "/wes/v1/dispatch/lanes";
-/// Those that want a person first.
+/// Those that need an operator first.
 const STATES: [&str; 6] = ["blocked", "paused", "retrying", "delivering", "waiting", "idle"];
 
-/// Show where lanes stand; pause, resume or skip.
+/// Show the state of lanes; pause, resume or skip.
 #[derive(clap::Args)]
 #[command(after_help = AFTER, args_conflicts_with_subcommands = true)]
 pub struct Args {
@@ -34,18 +34,19 @@ pub struct Args {
 }
 
 const AFTER: &str = "\
-A lane is called PLANNER:WAREHOUSE, or PLANNER:poll:EXECUTOR where the executor polls. Its lane_id does, too.
+A lane is called PLANNER:WAREHOUSE, or PLANNER:poll:EXECUTOR where the executor polls. A lane_id works too.
 
 Examples:
-  fencepost lanes                              every lane, those that want a person first
-  fencepost lanes --watch                      the same, live, every 2 seconds
-  fencepost lanes --state retrying --json      those whose head fails, for a program
-  fencepost lanes show fgai-wms:WH-1           one lane, its head, and what to do
+  fencepost lanes                          every lane, those that need you first
+  fencepost lanes --watch                  the same, live, every 2 seconds
+  fencepost lanes --state retrying --json  lanes whose head fails, for a program
+  fencepost lanes show fgai-wms:WH-1       one lane, its head, and what to do
   fencepost lanes pause fgai-wms:WH-1 --why 'dock 4 is rebuilt'
   fencepost lanes resume fgai-wms:WH-1
-  fencepost lanes skip fgai-wms:WH-1 41        its head to the dead letters, now
+  fencepost lanes skip fgai-wms:WH-1 41    its head to the dead letters, now
 
-Exits 0 when it is done, 1 when the server refuses or is not there, 2 on a wrong command line.";
+Every command is safe to repeat. Exits 0 when it is done, 1 when the server refuses or does not answer, 2 on a wrong \
+command line.";
 
 #[derive(clap::Args)]
 struct List {
@@ -71,7 +72,7 @@ struct List {
 
 #[derive(Subcommand)]
 enum Action {
-    /// One lane: its head, what came of the last attempt, and what to do
+    /// One lane: its head, the last attempt, and what to do
     Show {
         #[command(flatten)]
         on: On,
@@ -79,24 +80,24 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Let nothing leave; nothing is lost, and the 24 hours of its head stand still
+    /// Stop deliveries; nothing is lost, and the 24 hours of its head stop counting
     Pause {
         #[command(flatten)]
         on: On,
-        /// The reason, for others who look
+        /// The reason, shown to others
         #[arg(long)]
         why: String,
     },
-    /// Let it go on after a pause, at once
+    /// Continue after a pause, at once
     Resume {
         #[command(flatten)]
         on: On,
     },
-    /// Give its head up: to the dead letters, and on with the next
+    /// Move its head to the dead letters, and continue with the next
     Skip {
         #[command(flatten)]
         on: On,
-        /// The position of the head, so that typing it twice skips one
+        /// The position of the head, so that a repeat does not skip another
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
         seq: u64,
     },
@@ -196,9 +197,9 @@ fn put(block: &str, screen: bool) -> io::Result<()> {
 
 fn drawn(list: &List) -> anyhow::Result<String> {
     let path = query(LANES, &[("planner_id", list.planner.as_deref()), ("state", list.state.as_deref())]);
-    let (items, next) = pages(&list.server, &path, "lanes", list.limit as usize, "")?;
+    let (items, next) = pages(&list.server, &path, list.limit as usize, "")?;
     if list.json {
-        return Ok(page_text("lanes", &items, &next) + "\n");
+        return Ok(page_text(&items, &next) + "\n");
     }
     let mut lanes = items.iter().map(|item| parse(item.as_bytes())).collect::<anyhow::Result<Vec<_>>>()?;
     let rank = |lane: &Node<'_>| STATES.iter().position(|state| *state == text(lane, "state"));
@@ -237,7 +238,11 @@ fn row(lane: &Node<'_>) -> Vec<String> {
     let head = lane.get("head");
     let of_head = |name: &str| head.and_then(|head| head.get(name)?.as_u64()).map(|number| number.to_string());
     let said = match lane.get("paused") {
-        Some(pause) => format!("paused by {}: {}", text(pause, "by"), text(pause, "why")),
+        Some(pause) => {
+            let (by, why) = (text(pause, "by"), text(pause, "why"));
+            format!("paused by {by} {} ago: {why}", since(text(pause, "at")))
+        }
+        None if !text(lane, "missing_key").is_empty() => format!("waits for key {}", text(lane, "missing_key")),
         None => head.map(answer).unwrap_or_default(),
     };
     vec![

@@ -9,9 +9,11 @@ mod credential;
 mod dlq;
 mod doctor;
 mod executor;
+mod keys;
 mod lanes;
 mod moving;
 mod outbound;
+mod place;
 mod restore;
 mod serve;
 mod table;
@@ -22,7 +24,8 @@ mod why;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use fencepost::policy::CLIENT_VARIABLES;
 
 // Requests are many small allocations that cross threads, which the system's allocator is slow at.
 #[global_allocator]
@@ -39,24 +42,27 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  fencepost serve --dev                          try it on this machine, no other software needed
-  fencepost check idempotency.yml                lint a policy before it is deployed
+  fencepost serve --dev             try it here, no other software needed
+  fencepost check idempotency.yml   lint a policy before it is deployed
   fencepost why BOOKING caseUrn=urn:case:7 waveUrn=urn:wave:1 groupId=G-42
-                                                 why did this not run again?
-  fencepost lanes --watch                        what is on its way out, live
-  fencepost dlq list                             what nobody took
-  fencepost consume --brokers 127.0.0.1:9092 --group billing --topic orders --to http://127.0.0.1:8000/handle
-                                                 a queue's messages, each with its effect once
+                                    why did this not run again?
+  fencepost lanes --watch           events on their way out, live
+  fencepost dlq list                events that no receiver took
+  fencepost consume --brokers 127.0.0.1:9092 --group billing --topic orders \\
+      --to http://127.0.0.1:8000/handle
+                                    a queue's messages, each handled once
   fencepost credential create acme --role partner
-  fencepost doctor                               is this machine fit to hold fences?
-  fencepost backup --out today.fpb               back up a running server
+  fencepost doctor                  is this machine fit to hold fences?
+  fencepost backup --out today.fpb  back up a running server
   fencepost copy ./fencepost-data postgres://fp@db/fences
-                                                 move to another store
+                                    move to another store
 
 Start with:
   fencepost serve --dev &
-  curl -s http://127.0.0.1:7411/v1/fences/claim -H 'Authorization: Bearer dev-partner' \\
-       -H 'Content-Type: application/json' -d '{\"scope\":\"INDEX_BUILD\",\"key\":{\"index_hash\":\"9f2c\"}}'";
+  curl -s http://127.0.0.1:7411/v1/fences/claim \\
+       -H 'Authorization: Bearer dev-partner' \\
+       -H 'Content-Type: application/json' \\
+       -d '{\"scope\":\"INDEX_BUILD\",\"key\":{\"index_hash\":\"9f2c\"}}'";
 
 #[derive(Subcommand)]
 enum Command {
@@ -99,11 +105,32 @@ fn keep_files_private() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }
 
+// A mistake of the command line, told without what the environment gives: a variable that is set is no part of what was
+// typed, and clap would show its flag as if it were required.
+fn refuse(error: clap::Error) -> ! {
+    fn without_variables(command: clap::Command) -> clap::Command {
+        command.mut_args(|arg| arg.env(None)).mut_subcommands(without_variables)
+    }
+    match without_variables(Cli::command()).try_get_matches() {
+        Err(bare) if bare.kind() == error.kind() => bare.exit(),
+        Ok(_) if error.use_stderr() => {
+            // Only a variable is in the way of what was typed.
+            let _ = error.print();
+            let set = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+            let mut set: Vec<String> = set.filter(|name| CLIENT_VARIABLES.contains(&name.as_str())).collect();
+            set.sort();
+            eprintln!("The environment sets {}.", set.join(", "));
+            std::process::exit(error.exit_code());
+        }
+        _ => error.exit(),
+    }
+}
+
 fn main() -> ExitCode {
     end_quietly_with_the_reader();
     take_small_pages();
     keep_files_private();
-    let command = Cli::parse().command;
+    let command = Cli::try_parse().unwrap_or_else(|error| refuse(error)).command;
     let outcome = fencepost::clock::check_wall().map_err(anyhow::Error::msg).and_then(|()| match command {
         Command::Serve(args) => serve::run(args),
         Command::Why(args) => why::run(args),
@@ -122,4 +149,43 @@ fn main() -> ExitCode {
         eprintln!("fencepost: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Every command with its path, such as `credential rotate-key`.
+    fn commands(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::Command)>) {
+        found.push((path.to_owned(), command.clone()));
+        for one in command.get_subcommands() {
+            commands(one, &format!("{path} {}", one.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn help_at_80_columns_wraps_each_paragraph_once() {
+        let mut command = Cli::command();
+        command.build();
+        let mut found = Vec::new();
+        commands(&command, "fencepost", &mut found);
+        for (path, command) in found {
+            let footer = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = footer.lines().collect();
+            for pair in lines.windows(2) {
+                // A paragraph is one line here: clap wraps it, and what is wrapped by hand would break twice.
+                let (one, next) = (pair[0], pair[1]);
+                let ends = one.is_empty() || one.starts_with(' ') || one.ends_with(['.', ':', ';']);
+                assert!(ends || next.is_empty() || next.starts_with(' '), "{path}: {one:?} goes on in {next:?}");
+            }
+            for line in lines.iter().filter(|line| line.starts_with(' ')) {
+                assert!(line.chars().count() <= 80, "{path}: an example of more than 80 columns: {line}");
+            }
+            let help = command.term_width(80).render_long_help().to_string();
+            // clap never wraps the usage line.
+            for line in help.lines().filter(|line| !line.starts_with("Usage:")) {
+                assert!(line.chars().count() <= 80, "{path}: {line}");
+            }
+        }
+    }
 }

@@ -14,15 +14,38 @@ use fencepost::{
 };
 use fencepost_wire::time::rfc3339;
 
+use crate::place;
+
 /// How often a line that somebody watches changes, and how often one is written where nobody does.
 const CHANGE_EVERY: Duration = Duration::from_millis(500);
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Whether a directory without a store is one to begin with.
+/// What a store is opened for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
-    Refuse,
-    Make,
+pub enum Use {
+    /// Its rows are written to a file.
+    BackUp,
+    /// Its rows are copied.
+    CopyFrom,
+    /// It is examined.
+    Examine,
+    /// It is filled: where there is none in a directory, one is made.
+    Fill,
+}
+
+impl Use {
+    // What to do where a server has it.
+    fn while_served(self) -> &'static str {
+        match self {
+            Self::BackUp => {
+                "back it up through its server:\n  fencepost backup --url http://… --token … --out FILE\nor stop the \
+                 server first"
+            }
+            Self::Examine => "ask its server",
+            Self::CopyFrom => "stop its server first: what it writes meanwhile would be missing from the copy",
+            Self::Fill => "stop its server first, or name an empty store: only an empty one is filled",
+        }
+    }
 }
 
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
@@ -34,9 +57,9 @@ pub fn address(text: &str) -> anyhow::Result<Address> {
 }
 
 /// Opens a store that this command alone should use.
-pub async fn open(address: &Address, missing: Missing) -> anyhow::Result<Arc<dyn Store>> {
+pub async fn open(address: &Address, purpose: Use) -> anyhow::Result<Arc<dyn Store>> {
     if let Address::Directory(path) = address
-        && missing == Missing::Refuse
+        && purpose != Use::Fill
         && !path.join("db").is_dir()
     {
         bail!("there is no store in {address}");
@@ -47,16 +70,8 @@ pub async fn open(address: &Address, missing: Missing) -> anyhow::Result<Arc<dyn
         release: env!("CARGO_PKG_VERSION").to_owned(),
         format_max: None,
     };
-    let store = address.open(&opener).await.map_err(|error| {
-        let hint = match error.to_string().contains("in use by another process") {
-            true => {
-                "\nIt is being served. Back it up through its server:\n  fencepost backup --url http://… --token … --out FILE\n\
-                 or stop the server first"
-            }
-            false => "",
-        };
-        anyhow!("cannot open {address}: {error}{hint}")
-    })?;
+    let store = address.open(&opener).await;
+    let store = store.map_err(|error| place::not_opened(address, &error, purpose.while_served()))?;
     let nodes = store.nodes().await.with_context(|| format!("cannot ask {address}"))?;
     for node in nodes.iter().filter(|node| !node.address.is_empty()) {
         eprintln!(

@@ -1,13 +1,18 @@
 //! Starts what sends events out, as the configuration has it; and posts alerts.
 //! Never starts on a store that cannot carry lanes. Called by `serve`.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context;
 use fencepost::{
     Fencepost,
     clock::SystemClock,
-    dispatch::{Dispatch, MASK, SCOPE, Settings, Vault, origin, shown_url},
+    dispatch::{Dispatch, MASK, SCOPE, Settings, Vault, has_sealed_rows, origin, shown_url},
+    engine::Engine,
     policy::Policy,
 };
 use fencepost_kernel::Millis;
@@ -33,6 +38,11 @@ const POST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it waits for its second post; each wait after that is four times as long.
 const POST_AGAIN: Duration = Duration::from_millis(500);
 
+/// What seals under --dev.
+pub fn dev_vault() -> Vault {
+    Vault::fixed(DEV_KEY)
+}
+
 /// What webhooks may reach.
 pub fn egress(policy: &Policy, dev: bool) -> anyhow::Result<Egress> {
     Egress::new(&policy.dispatch.egress_allow, dev).map_err(anyhow::Error::msg).context("dispatch.egress_allow")
@@ -55,7 +65,7 @@ pub async fn start(
     let settings = &policy.dispatch;
     let Ok(scope) = policy.scope(SCOPE) else { return Ok(Err(format!("the scope {SCOPE} is not served here"))) };
     let vault = Arc::new(if dev {
-        Vault::fixed(DEV_KEY)
+        dev_vault()
     } else {
         let path = match key_file(&policy, engine.promises().shared) {
             Ok(path) => path,
@@ -65,7 +75,7 @@ pub async fn start(
                 return Ok(Err(why));
             }
         };
-        Vault::open(&path).map_err(anyhow::Error::msg)?
+        open_vault(engine, &path, log).await?
     });
     let sending = webhook::Settings {
         attempt_ms_max: settings.timeout.as_millis() as u64,
@@ -102,6 +112,19 @@ pub async fn start(
     };
     let dispatch = Dispatch::start(engine.clone(), scope.clone(), vault, Arc::new(sink), alerts, driving).await?;
     Ok(Ok(dispatch))
+}
+
+// A key is made only where none is needed yet: a new one beside sealed transports would open none of them, and look as if
+// everything were in its place.
+async fn open_vault(engine: &Engine, path: &Path, log: &Log) -> anyhow::Result<Vault> {
+    let has_keys = path.metadata().is_ok_and(|file| file.len() > 0);
+    if has_keys || !has_sealed_rows(engine).await? {
+        return Vault::open(path).map_err(anyhow::Error::msg);
+    }
+    log.line(Level::Error, engine.now().0, "the key file is missing, and stored transports are sealed: no key is made, and lanes of webhooks do not start")
+        .text("file", &path.display().to_string())
+        .text("next", "put the key file back there; it is read within a second. If it is lost: docs/guides/dispatch.md, \"The keys that seal secrets\"");
+    Ok(Vault::awaiting(path))
 }
 
 // Where the key is that seals secrets. One that each node made for itself could not open what another has sealed.

@@ -10,9 +10,13 @@ use fencepost::{
 };
 use fencepost_wire::time::rfc3339;
 
-use crate::moving::{Missing, Teller, address, open, runtime};
+use crate::{
+    keys,
+    moving::{Teller, Use, address, open, runtime},
+    table::counted,
+};
 
-/// Fill an empty store from a backup, and say which span it may have forgotten.
+/// Fill an empty store from a backup, and say which span of time is not in it.
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub struct Args {
@@ -23,9 +27,9 @@ pub struct Args {
 }
 
 const AFTER: &str = "\
-The file is checked whole before anything is written. The restored store gives no token that the lost one may have
-given: a worker that comes back with an old token is refused. What was sealed after the backup is unknown to it, and
-may run again when it is asked for again: the last lines say of which span that is.
+The file is checked whole before anything is written. The restored store gives no token that the lost one may have \
+given: a worker that comes back with an old token is refused. What was sealed after the backup is unknown to it, and may \
+run again on the next claim: the last lines name that span of time.
 
 Examples:
   fencepost restore today.fpb ./fencepost-data
@@ -35,7 +39,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let to = address(&args.to)?;
     let mut file = File::open(&args.file).with_context(|| format!("cannot open {}", args.file.display()))?;
     runtime()?.block_on(async {
-        let target = open(&to, Missing::Make).await?;
+        let target = open(&to, Use::Fill).await?;
         let mut teller = Teller::default();
         let restored = moving::restore(&mut file, &target, &SystemClock::default(), &mut |progress| {
             teller.tell(progress);
@@ -43,7 +47,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .await
         .with_context(|| format!("{} was not restored to {to}", args.file.display()))?;
         drop(teller);
-        print!("{}", told(&restored));
+        print!("{}{}", told(&restored), keys::told_of_target(&restored.contents.keys, None, &to));
         println!("next      fencepost serve --store {to}");
         Ok(ExitCode::SUCCESS)
     })
@@ -55,7 +59,7 @@ fn told(restored: &Restored) -> String {
         out += &format!("resumed   {} of them were there already\n", restored.already);
     }
     if restored.expired > 0 {
-        out += &format!("left out  {} rows whose retention is over\n", restored.expired);
+        out += &format!("left out  {} whose retention is over\n", counted(restored.expired, "row"));
     }
     let (from, until) = (rfc3339(restored.forgotten.0.0), rfc3339(restored.forgotten.1.0));
     out += &format!("tokens    every new one is above {}, and above all that were given before\n", restored.floor.0);
@@ -66,10 +70,11 @@ fn told(restored: &Restored) -> String {
     );
     let contents = &restored.contents;
     if contents.pending + contents.lapsed + contents.in_doubt > 0 {
+        let (pending, lapsed, in_doubt) = (contents.pending, contents.lapsed, contents.in_doubt);
         out += &format!(
-            "open      {} fences were pending, {} lapsed and {} in doubt when the backup was taken; each may have been\n          \
-             sealed since\n",
-            contents.pending, contents.lapsed, contents.in_doubt
+            "open      when the backup was taken: {} pending, {lapsed} lapsed, {in_doubt} in doubt; each may have\n          \
+             been sealed since\n",
+            counted(pending, "fence")
         );
     }
     out

@@ -1,5 +1,5 @@
 //! `fencepost serve`: opens the store, lets clients in, and leaves in order when told to.
-//! Never starts with nobody to let in, and never with public tokens on a public address.
+//! Never starts without a credential that would be accepted, and never with public tokens on a public address.
 
 use std::{
     io::{self, IsTerminal, stdout},
@@ -21,6 +21,7 @@ use fencepost::{
         credentials::{Credentials, FILE_NAME},
         finding,
         identity::Directory,
+        server::listen_address,
         settings::FenceStore,
     },
     store::{
@@ -47,7 +48,7 @@ use tokio::{
     sync::oneshot,
 };
 
-use crate::{outbound, threads::Threads, watch};
+use crate::{outbound, place, threads::Threads, watch};
 
 /// Serve fences over HTTP.
 #[derive(clap::Args)]
@@ -57,7 +58,7 @@ pub struct Args {
     #[arg(long)]
     dev: bool,
     /// Address and port [default: server.listen of the configuration, 127.0.0.1:7411]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     listen: Option<SocketAddr>,
     /// Directory of the embedded store [default: server.data of the configuration, ./fencepost-data]
     #[arg(long, value_name = "DIR", conflicts_with = "store")]
@@ -77,20 +78,21 @@ pub struct Args {
 }
 
 const AFTER: &str = "\
-Settings come from the built-in defaults, then --config FILE, then variables such as
+Settings come from the built-in defaults, then --config FILE, then variables such as \
 FENCEPOST_SERVER__LOG__LEVEL=warn, then these flags.
 
-SIGTERM or SIGINT: takes no new connection, finishes what is in flight, then ends.
+SIGTERM or SIGINT: accepts no new connection, finishes what is in flight, then ends.
 SIGHUP, or POST /admin/policy: reads --config FILE again, all or nothing, without a restart.
-Credentials made or revoked with `fencepost credential` count within a second, without a restart;
---dev knows its own identities alone.
+Credentials created or revoked with `fencepost credential` take effect within a second, without a restart; --dev knows \
+its own identities alone.
 
-Several processes may serve one PostgreSQL or Redis: any of them answers any key, and none is special.
-A password is better kept in FENCEPOST_STORE than on the command line, which others can read.
+Several processes can serve one PostgreSQL or Redis: any of them answers any key, and none is special.
+Keep a password in FENCEPOST_STORE and not on the command line, which others can read.
 
 Examples:
   fencepost serve --dev
-  fencepost serve --config fencepost.yml --data /var/lib/fencepost --listen 0.0.0.0:7411
+  fencepost serve --config fencepost.yml --data /var/lib/fencepost \\
+      --listen 0.0.0.0:7411
   fencepost serve --dev --store postgres://fencepost@db.internal/fencepost
   fencepost serve --dev --store redis+cluster://10.0.0.1:6379,10.0.0.2:6379";
 
@@ -185,15 +187,16 @@ async fn serve(
         Tls::load(&tls.cert, &tls.key, &clients)
     });
     let tls = tls.transpose()?;
-    let listener = listen(settings.listen).await?;
+    let listener = place::listen(settings.listen, "--listen").await?;
     let address = listener.local_addr()?;
     let admin = match settings.admin_listen {
-        Some(address) => Some(listen(address).await.context("server.admin_listen")?),
+        Some(address) => Some(place::listen(address, "another `server.admin_listen`").await?),
         None => None,
     };
     let admin_address = admin.as_ref().map(TcpListener::local_addr).transpose()?;
     let opener = opener(address, args.row_format_max)?;
-    let opened = store.open(&opener).await.with_context(|| format!("cannot open the store in {store}"))?;
+    let in_use = "stop it or use --data";
+    let opened = store.open(&opener).await.map_err(|error| place::not_opened(&store, &error, in_use))?;
     let metrics = Metrics::default();
     let limits = EngineLimits {
         waiters_max: settings.limits.waiters_max,
@@ -336,10 +339,6 @@ async fn serve(
     Ok(ExitCode::SUCCESS)
 }
 
-async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
-}
-
 // Before a store is opened in the directory, which does the same for its own files, so that it can be told.
 fn close_to_others(data: &Path) -> io::Result<Tightened> {
     let credentials = [FILE_NAME, "credentials.lock", "credentials.new"];
@@ -400,7 +399,7 @@ fn directory(dev: bool, policy: &Policy) -> anyhow::Result<Directory> {
     let directory = directory.map_err(|findings| anyhow::anyhow!("{}", finding::human(&findings).trim_end()))?;
     if directory.is_empty() {
         bail!(
-            "not started: nobody could come in. Make a credential first:\n  \
+            "not started: there are no credentials; create one with:\n  \
              fencepost credential create acme --role partner --data {}\n\
              or try it on this machine with `fencepost serve --dev`",
             settings.data.display()

@@ -14,24 +14,58 @@ pub fn terminal() -> Option<(usize, usize)> {
     (size.ws_col > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
+/// A number of things: `1 error`, `2 errors`.
+pub fn counted(count: impl TryInto<u64>, thing: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Rows under a head, each cell as wide as the widest of its column.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let head: Vec<String> = head.iter().map(|name| name.to_uppercase()).collect();
-    let all: Vec<&Vec<String>> = [&head].into_iter().chain(rows).collect();
-    let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    within(head, rows, terminal().map_or(usize::MAX, |(columns, _)| columns))
+}
+
+// Columns that the terminal has no room for stand under their row, each with its name.
+fn within(head: &[&str], rows: &[Vec<String>], columns_max: usize) -> String {
+    let upper: Vec<String> = head.iter().map(|name| name.to_uppercase()).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([upper[column].chars().count()]).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let columns_max = terminal().map_or(usize::MAX, |(columns, _)| columns);
-    let mut out = String::new();
-    for row in all {
+    let fits = |columns: &usize| widths[..*columns].iter().sum::<usize>() + 2 * (columns - 1) <= columns_max;
+    let kept = (1..=head.len()).rev().find(fits).unwrap_or(1);
+    let line = |row: &[String]| {
         let cell = |(text, width): (&String, &usize)| match text.as_str() {
             "" => format!("{:<width$}", "-"),
             text => format!("{:<width$}", plain(text)),
         };
-        let line = row.iter().zip(&widths).map(cell).collect::<Vec<_>>().join("  ");
-        out += &cut(line.trim_end(), columns_max);
-        out.push('\n');
+        let line = row.iter().zip(&widths).take(kept).map(cell).collect::<Vec<_>>().join("  ");
+        cut(line.trim_end(), columns_max) + "\n"
+    };
+    let mut out = line(&upper);
+    for row in rows {
+        out += &line(row);
+        let under = head.iter().zip(row).skip(kept).filter(|(_, text)| !text.is_empty());
+        let under: Vec<String> = under.map(|(name, text)| format!("{name}: {}", plain(text))).collect();
+        out += &packed(&under, columns_max);
     }
     out
+}
+
+// As many on a line as fit, indented.
+fn packed(parts: &[String], columns_max: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 2 + part.chars().count() <= columns_max => {
+                line.push_str("  ");
+                line.push_str(part);
+            }
+            _ => lines.push(format!("    {part}")),
+        }
+    }
+    lines.iter().map(|line| cut(line, columns_max) + "\n").collect()
 }
 
 /// On one line, with nothing that moves a cursor: others may have written it.
@@ -112,6 +146,23 @@ mod tests {
     fn columns_stand_under_one_another_and_what_is_not_there_is_a_dash() {
         let rows = vec![vec!["a".to_owned(), "long".to_owned()], vec!["bbb".to_owned(), String::new()]];
         assert_eq!(table(&["x", "y"], &rows), "X    Y\na    long\nbbb  -\n");
+        assert_eq!(counted(1, "fence") + ", " + &counted(0, "error"), "1 fence, 0 errors");
         assert_eq!(table(&["x"], &[vec!["a\x1b[2J\nb".to_owned()]]), "X\na\u{fffd}[2J b\n");
+    }
+
+    #[test]
+    fn columns_without_room_stand_under_their_row_with_their_names() {
+        let row = |cells: [&str; 4]| cells.map(str::to_owned).to_vec();
+        let rows = [row(["fgai-wms:WH-1", "webhook", "3", "503 the dock is closed today"]), row(["b", "poll", "", ""])];
+        assert_eq!(
+            within(&["lane", "transport", "attempts", "last answer"], &rows, 36),
+            "LANE           TRANSPORT  ATTEMPTS\n\
+             fgai-wms:WH-1  webhook    3\n    last answer: 503 the dock is cl…\n\
+             b              poll       -\n"
+        );
+        assert_eq!(
+            within(&["lane", "transport", "attempts", "last answer"], &rows[..1], 30),
+            "LANE           TRANSPORT\nfgai-wms:WH-1  webhook\n    attempts: 3\n    last answer: 503 the dock…\n"
+        );
     }
 }

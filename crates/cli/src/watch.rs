@@ -1,10 +1,13 @@
 //! Looks once a second at what changes beside a running server: the credentials file, the file of keys, the store's health.
 //! Says each thing once: again only when it changes. Started by `serve`.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use fencepost::{
-    dispatch::Dispatch,
+    dispatch::{Dispatch, Resealed, SealAnew},
     policy::{finding, identity::Refresh},
 };
 use fencepost_wire::{
@@ -14,21 +17,20 @@ use fencepost_wire::{
 
 /// How often files and the engine's health are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often stored transports are gone over while some cannot be opened, and otherwise on a store that nodes share: another
+/// node may have sealed one with a key that is missing here.
+const PASS_EVERY: Duration = Duration::from_secs(10);
+const PASS_EVERY_SHARED: Duration = Duration::from_secs(300);
 
 pub async fn run(app: Arc<App>) {
     let (mut told, mut away) = (false, false);
-    let mut not_resealed = String::new();
-    // What is stored may be sealed with an older key, or as an earlier release did. On a store that nodes share, one of them
-    // may be of that release: there only a second key says that the first is to be used.
+    let mut passes = Passes { is_shared: app.fencepost.engine().promises().shared, ..Passes::default() };
     let dispatch = app.dispatch.as_ref().ok();
-    let alone = !app.fencepost.engine().promises().shared;
-    let mut reseal = dispatch.is_some_and(|dispatch| alone || dispatch.vault().fingerprints().len() > 1);
     loop {
         let now = app.fencepost.engine().now().0;
         if let Some(dispatch) = dispatch {
-            reseal |= keys_changed(dispatch, &app.log, now);
-            // Retried every second until the store answers.
-            reseal = reseal && !resealed(dispatch, &app.log, now, &mut not_resealed).await;
+            let changed = keys_changed(dispatch, &app.log, now);
+            passes.look(dispatch, changed, &app.log, now).await;
         }
         tokio::time::sleep(LOOK_EVERY).await;
         let now = app.fencepost.engine().now().0;
@@ -69,7 +71,7 @@ fn credentials(app: &App, now_ms: u64) {
 }
 
 fn keys_changed(dispatch: &Dispatch, log: &Log, now_ms: u64) -> bool {
-    match dispatch.vault().refresh() {
+    match dispatch.refresh_keys() {
         Ok(false) => false,
         Ok(true) => {
             let keys = dispatch.vault().fingerprints();
@@ -83,28 +85,70 @@ fn keys_changed(dispatch: &Dispatch, log: &Log, now_ms: u64) -> bool {
     }
 }
 
-// An error is told once, until it is another.
-async fn resealed(dispatch: &Dispatch, log: &Log, now_ms: u64, told: &mut String) -> bool {
-    let done = match dispatch.reseal().await {
-        Ok(done) => done,
-        Err(error) => {
-            let why = error.to_string();
-            if *told != why {
-                log.line(Level::Warn, now_ms, "transports are not sealed anew yet; trying again").text("why", &why);
-                *told = why;
-            }
-            return false;
+/// Passes over stored transports: what is sealed with an older key is sealed anew, and what cannot be opened is told of.
+#[derive(Default)]
+struct Passes {
+    is_shared: bool,
+    /// When the last one came to its end.
+    last: Option<Instant>,
+    /// What it found that cannot be opened.
+    found: Resealed,
+    /// Why the last one did not come to its end.
+    failed: String,
+}
+
+impl Passes {
+    // What is told is told once, until it is something else.
+    async fn look(&mut self, dispatch: &Dispatch, keys_changed: bool, log: &Log, now_ms: u64) {
+        let is_old = |last: Instant| match (self.found.unreadable > 0, self.is_shared) {
+            (true, _) => last.elapsed() >= PASS_EVERY,
+            (false, shared) => shared && last.elapsed() >= PASS_EVERY_SHARED,
+        };
+        if keys_changed {
+            self.last = None;
         }
-    };
-    told.clear();
-    if done.resealed > 0 {
-        log.line(Level::Info, now_ms, "transports sealed anew with the first key")
-            .number("count", done.resealed as u64);
+        if !self.last.is_none_or(is_old) {
+            return;
+        }
+        // A node of an earlier release may share the store: there only a second key says that the first is to be used.
+        let anew = match self.is_shared && dispatch.vault().fingerprints().len() < 2 {
+            true => SealAnew::No,
+            false => SealAnew::Yes,
+        };
+        match dispatch.reseal(anew).await {
+            Ok(found) => {
+                self.tell(&found, log, now_ms);
+                (self.last, self.found, self.failed) = (Some(Instant::now()), found, String::new());
+            }
+            // Retried every second until the store answers.
+            Err(error) => {
+                let why = error.to_string();
+                if self.failed != why {
+                    log.line(Level::Warn, now_ms, "transports are not sealed anew yet; trying again").text("why", &why);
+                    self.failed = why;
+                }
+            }
+        }
     }
-    if let Some(why) = &done.why {
-        log.line(Level::Error, now_ms, "transports cannot be opened: their lanes wait for the key, or for a new PUT")
-            .number("count", done.unreadable as u64)
-            .text("why", why);
+
+    fn tell(&self, found: &Resealed, log: &Log, now_ms: u64) {
+        if found.resealed > 0 {
+            log.line(Level::Info, now_ms, "transports sealed anew with the first key")
+                .number("count", found.resealed as u64);
+        }
+        let known = (self.found.unreadable, &self.found.missing, &self.found.why);
+        if known == (found.unreadable, &found.missing, &found.why) {
+            return;
+        }
+        match &found.why {
+            Some(why) => drop(
+                log.line(Level::Error, now_ms, "transports cannot be opened; nothing is sent to them")
+                    .number("count", found.unreadable as u64)
+                    .text("missing_keys", &found.missing.iter().cloned().collect::<Vec<_>>().join(", "))
+                    .text("why", why)
+                    .text("next", "put those keys back into the key file, or PUT the transports again"),
+            ),
+            None => drop(log.line(Level::Info, now_ms, "every stored transport can be opened again")),
+        }
     }
-    true
 }

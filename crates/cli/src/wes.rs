@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use anyhow::Context;
 use fencepost_kernel::json::{self, Node, Value};
 
-use crate::client::{Server, encode};
+use crate::client::{Server, encode, not_fencepost};
 
 /// The most that one request may ask for.
 const PAGE_MAX: usize = 1_000;
@@ -20,14 +20,11 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn of(status: u16, body: &[u8]) -> Self {
-        let said = json::parse(body).ok();
-        let part = |name: &str| said.as_ref().and_then(|node| node.get(name)?.as_str().map(str::to_owned));
-        Self {
-            status,
-            code: part("code").unwrap_or_else(|| status.to_string()),
-            detail: part("detail").unwrap_or_else(|| format!("the server answered {status} without an explanation")),
-        }
+    // None where it is no answer of a Fencepost.
+    fn of(status: u16, body: &[u8]) -> Option<Self> {
+        let said = json::parse(body).ok()?;
+        let part = |name: &str| Some(said.get(name)?.as_str()?.to_owned());
+        Some(Self { status, code: part("code").unwrap_or_else(|| status.to_string()), detail: part("detail")? })
     }
 }
 
@@ -43,35 +40,39 @@ impl std::error::Error for Refusal {}
 /// What a person can do about a refusal.
 pub fn hint(code: &str) -> Option<&'static str> {
     Some(match code {
-        "letter-cancelled" => "the planner has taken this event back: fencepost dlq discard ID --why WHY",
+        "letter-cancelled" => "the planner cancelled this event; discard it: fencepost dlq discard ID --why WHY",
         "past-retention" => {
             "ask the receiver whether it had the event; if it had not: fencepost dlq redrive ID --force WHY"
         }
-        "already-decided" => "who decided what, and when: fencepost dlq show ID",
-        "no-transport" => "say first where its events go: PUT /wes/v1/warehouses/WAREHOUSE/transport",
-        "unknown-dead-letter" => "those there are: fencepost dlq list --state all",
-        "unknown-lane" => "those there are: fencepost lanes",
-        "not-head" => "which position is the head: fencepost lanes show LANE",
-        "unauthorized" => "name a token with --token or FENCEPOST_TOKEN",
-        "forbidden" => "this takes a token of the planner whose it is, or of an admin",
-        "store-unsupported" => "lanes need a store of their own directory, or PostgreSQL",
-        "store-unavailable" => "ask again: nothing is done twice",
+        "already-decided" => "see the decision: fencepost dlq show ID",
+        "no-transport" => "register where its events go first: PUT /wes/v1/warehouses/WAREHOUSE/transport",
+        "unknown-dead-letter" => "list them: fencepost dlq list --state all",
+        "unknown-lane" => "list them: fencepost lanes",
+        "not-head" => "see which position is the head: fencepost lanes show LANE",
+        "unauthorized" => "give a valid token with --token or FENCEPOST_TOKEN",
+        "forbidden" => "use a token of the planner that owns it, or of an admin",
+        "store-unsupported" => "lanes need the embedded store or PostgreSQL",
+        "store-unavailable" => "try again: it is safe, nothing is done twice",
         _ => return None,
     })
 }
 
-fn granted((status, body): (u16, Vec<u8>)) -> anyhow::Result<Vec<u8>> {
-    if (200..300).contains(&status) { Ok(body) } else { Err(Refusal::of(status, &body).into()) }
+fn granted(server: &Server, (status, body): (u16, Vec<u8>)) -> anyhow::Result<Vec<u8>> {
+    match (status, Refusal::of(status, &body)) {
+        (200..300, _) if matches!(json::parse(&body), Ok(Node { value: Value::Object(_), .. })) => Ok(body),
+        (200..300, _) | (_, None) => Err(not_fencepost(&server.url, &format!("answered {status}"))),
+        (_, Some(refusal)) => Err(refusal.into()),
+    }
 }
 
 /// The body of a GET; a refusal is an error that holds a [`Refusal`].
 pub fn get(server: &Server, path: &str) -> anyhow::Result<Vec<u8>> {
-    granted(server.get(path)?)
+    granted(server, server.get(path)?)
 }
 
 /// The body of a POST; a refusal is an error that holds a [`Refusal`].
 pub fn post(server: &Server, path: &str, body: &str) -> anyhow::Result<Vec<u8>> {
-    granted(server.post(path, body)?)
+    granted(server, server.post(path, body)?)
 }
 
 /// A path with those of the parameters that are given.
@@ -86,23 +87,17 @@ pub fn query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
 }
 
 /// Up to `limit` items of a list, each as its JSON; and where to go on, empty at the end.
-pub fn pages(
-    server: &Server,
-    path: &str,
-    list: &str,
-    limit: usize,
-    after: &str,
-) -> anyhow::Result<(Vec<String>, String)> {
+pub fn pages(server: &Server, path: &str, limit: usize, after: &str) -> anyhow::Result<(Vec<String>, String)> {
     let (mut found, mut after) = (Vec::new(), after.to_owned());
     loop {
         let size = (limit - found.len()).min(PAGE_MAX).to_string();
         let from = Some(after.as_str()).filter(|after| !after.is_empty());
         let body = get(server, &query(path, &[("limit", Some(&size)), ("after", from)]))?;
         let page = parse(&body)?;
-        if let Some(Value::Array(items)) = page.get(list).map(|items| &items.value) {
+        if let Some(Value::Array(items)) = page.get("items").map(|items| &items.value) {
             found.extend(items.iter().map(|item| item.raw.to_owned()));
         }
-        after = text(&page, "next").to_owned();
+        after = text(&page, "next_cursor").to_owned();
         if after.is_empty() || found.len() >= limit {
             return Ok((found, after));
         }
@@ -110,8 +105,8 @@ pub fn pages(
 }
 
 /// The items of a list and its end, as the server would write them in one page.
-pub fn page_text(list: &str, items: &[String], next: &str) -> String {
-    format!("{{\"{list}\":[{}],\"next\":\"{next}\"}}", items.join(","))
+pub fn page_text(items: &[String], next: &str) -> String {
+    format!("{{\"items\":[{}],\"next_cursor\":\"{next}\"}}", items.join(","))
 }
 
 /// What a server answered.

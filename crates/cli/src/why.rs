@@ -5,7 +5,7 @@ use std::{fmt::Write as _, process::ExitCode};
 use anyhow::{Context, bail};
 use fencepost_kernel::json::{self, Node, Value};
 
-use crate::client::{Server, encode};
+use crate::client::{Server, encode, not_fencepost};
 
 /// Explain a key: what happened, when, and why it did not happen again.
 #[derive(clap::Args)]
@@ -16,7 +16,7 @@ pub struct Args {
     /// Every key field of the scope; for a repetition also its number, such as resendSeq=1
     #[arg(required = true, value_name = "FIELD=VALUE")]
     fields: Vec<String>,
-    /// Whose key it is, where several tenants have it
+    /// The tenant that has the key, where several do
     #[arg(long)]
     tenant: Option<String>,
     /// Print the server's answer as it is
@@ -29,10 +29,11 @@ pub struct Args {
 const AFTER: &str = "\
 Examples:
   fencepost why INDEX_BUILD index_hash=9f2c
-  fencepost why NOTIFICATION groupId=G-42 type=VOUCHER channel=EMAIL reservationUrn=R-1 resendSeq=1
-  FENCEPOST_URL=https://fences.internal FENCEPOST_TOKEN=fp_... fencepost why BOOKING ...
+  fencepost why NOTIFICATION groupId=G-42 type=VOUCHER channel=EMAIL \\
+      reservationUrn=R-1 resendSeq=1
+  export FENCEPOST_URL=https://fences.internal FENCEPOST_TOKEN=fp_...
 
-Exits 0 where the key is known, 2 where it is not.";
+Exits 0 if the key is known, 2 if it is not.";
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut path = format!("/admin/idempotency/lookup?scope={}", encode(&args.scope));
@@ -43,36 +44,88 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(tenant) = &args.tenant {
         let _ = write!(path, "&tenant={}", encode(tenant));
     }
-    let body = args.server.read(&path)?;
-    let answer = json::parse(&body).context("the server's answer is not JSON")?;
-    let known = match answer.get("exists").map(|exists| &exists.value) {
-        Some(Value::Bool(known)) => *known,
-        _ => bail!("the server's answer makes no sense"),
+    let (status, body) = args.server.get(&path)?;
+    let answer = json::parse(&body).ok();
+    if status != 200 {
+        if let Some(Value::Array(tenants)) =
+            answer.as_ref().and_then(|said| said.get("tenants")).map(|list| &list.value)
+        {
+            let tenants: Vec<&str> = tenants.iter().filter_map(Node::as_str).collect();
+            bail!("several tenants have this key; use --tenant: {}", tenants.join(", "));
+        }
+        return Err(args.server.refused(status, &body));
+    }
+    let (answer, known) = match answer.as_ref().map(|answer| (answer, answer.get("exists").map(|exists| &exists.value)))
+    {
+        Some((answer, Some(Value::Bool(known)))) => (answer, *known),
+        _ => return Err(not_fencepost(&args.server.url, "answered something else")),
     };
     if args.json {
         println!("{}", String::from_utf8_lossy(&body));
     } else if known {
-        print!("{}", told(&args.scope, &args.fields, &answer));
+        print!("{}", told(&args.scope, &args.fields, answer));
     } else {
         let why = if args.tenant.is_some() { UNKNOWN } else { NOT_FOUND };
-        println!("{} {}\n\n{why}", args.scope, args.fields.join(" "));
+        let repeated = repetitions(answer);
+        println!(
+            "{} {}\n\n{repeated}{}",
+            args.scope,
+            args.fields.join(" "),
+            if repeated.is_empty() { why } else { FORGOTTEN }
+        );
     }
     Ok(if known { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
 
 const UNKNOWN: &str = "Unknown: never claimed, or its retention is over. The next claim would run.";
 
-// Nobody may take this for the other.
+// Its repetitions outlive it.
+const FORGOTTEN: &str = "The effect itself is no longer known: its retention is over.";
+
+// Must not read like UNKNOWN: the key may be there, under a tenant that was not searched.
 const NOT_FOUND: &str = "\
-Not found under the tenants that were searched: the token's own; for an admin or viewer all that have an identity, and
-those of webhooks. A queue's group (queue:GROUP) and an identity that is gone are not among them. Name the tenant with
---tenant to know whether it was never claimed.";
+Not found under the tenants that were searched: the token's own; for an admin or
+viewer all that have an identity, and those of webhooks. The tenant of a queue's
+group (queue:GROUP) and an identity that was removed are not searched. Name the
+tenant with --tenant to know whether the key was never claimed.";
+
+// One line for each.
+fn repetitions(answer: &Node<'_>) -> String {
+    let Some(Value::Array(repeated)) = answer.get("repetitions").map(|list| &list.value) else { return String::new() };
+    let mut out = String::new();
+    for one in repeated {
+        let text = |name: &str| one.get(name).and_then(Node::as_str);
+        let seq = one.get("seq").and_then(Node::as_u64).unwrap_or(0);
+        let _ = write!(out, "  repetition {seq}  {}", text("state").unwrap_or("?"));
+        let _ = match (text("sealedAt"), text("releasedAt"), text("leaseExpiresAt")) {
+            (Some(at), ..) => write!(out, " at {at} as {}", text("resultUrn").unwrap_or("?")),
+            (_, Some(at), _) => write!(out, " at {at}"),
+            (.., Some(at)) => write!(out, ", lease until {at}"),
+            _ => Ok(()),
+        };
+        out.push('\n');
+    }
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    out
+}
+
+// A person's decision, where the last thing that happened to the attempts was one.
+fn resolution<'a>(answer: &'a Node<'_>) -> Option<(&'a str, &'a str)> {
+    let Some(Value::Array(history)) = answer.get("history").map(|history| &history.value) else { return None };
+    let part = |moment: &'a Node<'_>, name: &str| moment.get(name).and_then(Node::as_str);
+    let decision = |moment: &&'a Node<'_>| part(moment, "decision");
+    let last =
+        history.iter().rev().find(|moment| matches!(decision(moment), Some("resolved" | "new" | "recovered")))?;
+    (decision(&last) == Some("resolved")).then_some((part(last, "by")?, part(last, "at")?))
+}
 
 fn told(scope: &str, fields: &[String], answer: &Node<'_>) -> String {
     let text = |name: &str| answer.get(name).and_then(Node::as_str).unwrap_or("?");
     let number = |name: &str| answer.get(name).and_then(Node::as_u64).unwrap_or(0);
     let mut out = format!(
-        "{scope} {}\ntenant {}, key {}\nstate  {}, attempts {}, replays {}, conflicts {}\n\n",
+        "{scope} {}\ntenant {}, key {}\nstate  {}, attempts {}, replays {}, conflicts {}\n",
         fields.join(" "),
         text("tenant"),
         text("idempotencyKey"),
@@ -81,6 +134,10 @@ fn told(scope: &str, fields: &[String], answer: &Node<'_>) -> String {
         number("replays"),
         number("conflicts"),
     );
+    if let mismatches @ 1.. = number("bodyMismatches") {
+        let _ = writeln!(out, "       of the replays, {mismatches} came with another body than the first");
+    }
+    out.push('\n');
     if let Some(Value::Array(history)) = answer.get("history").map(|history| &history.value) {
         for moment in history {
             let part = |name: &str| moment.get(name).and_then(Node::as_str);
@@ -94,25 +151,42 @@ fn told(scope: &str, fields: &[String], answer: &Node<'_>) -> String {
             out.push('\n');
         }
     }
-    let because = match text("state") {
-        "sealed" => format!(
+    out.push('\n');
+    out += &repetitions(answer);
+    let person = resolution(answer);
+    let because = match (text("state"), person) {
+        ("sealed", Some((by, at))) => format!(
+            "{by} resolved it as done at {at}, as {}. Until {} every claim gets that receipt and nothing runs; a late seal of \
+             its holder is refused.",
+            text("resultUrn"),
+            text("expiresAt")
+        ),
+        ("sealed", None) => format!(
             "It ran once, as {}, sealed at {}. Until {} every claim gets that receipt and nothing runs.",
             text("resultUrn"),
             text("sealedAt"),
             text("expiresAt")
         ),
-        "pending" => format!("Somebody holds the claim until {}. Others are told to wait.", text("leaseExpiresAt")),
-        "lapsed" => format!(
+        ("pending", _) => {
+            format!("A worker holds the claim until {}. Others are told to wait.", text("leaseExpiresAt"))
+        }
+        ("lapsed", _) => format!(
             "The last holder's lease ran out at {}. The next claim may run, and is told so.",
             text("leaseExpiresAt")
         ),
-        "in_doubt" => format!(
-            "The last holder's lease ran out at {} and nobody knows whether it had its effect. Nothing runs until a person resolves it:\n  POST /admin/idempotency/resolve",
+        ("in_doubt", _) => format!(
+            "The last holder's lease ran out at {}, and whether it had its effect is unknown.\n\
+             Nothing runs until a person resolves it:\n  POST /admin/idempotency/resolve",
             text("leaseExpiresAt")
         ),
-        "released" => format!("The last attempt gave the key back at {}. The next claim may run.", text("releasedAt")),
-        other => other.to_owned(),
+        ("released", Some((by, at))) => format!(
+            "{by} resolved it as not done at {at}. The next claim may run; a late seal of the lost holder is refused."
+        ),
+        ("released", None) => {
+            format!("The last attempt gave the key back at {}. The next claim may run.", text("releasedAt"))
+        }
+        (other, _) => other.to_owned(),
     };
-    let _ = writeln!(out, "\n{because}");
+    let _ = writeln!(out, "{because}");
     out
 }

@@ -17,6 +17,7 @@ mod cli {
     mod disk;
     mod dispatch;
     mod exhaustion;
+    mod explained;
     mod failed_sync;
     mod full_disk;
     mod gateway;
@@ -26,10 +27,13 @@ mod cli {
     mod lanes;
     mod ledger;
     mod listeners;
+    mod lists;
     mod lookup;
+    mod mistakes;
     mod modes;
     mod moving;
     mod nodes;
+    mod openapi;
     mod power_cut;
     mod race;
     mod receipts;

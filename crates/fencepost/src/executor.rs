@@ -49,29 +49,85 @@ pub struct Place {
     pub redrive: bool,
 }
 
+/// Why an event was not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No secret made its signature; nothing was read.
+    BadSignature,
+    /// Not an envelope.
+    Malformed,
+    /// An earlier copy is being worked on, or its outcome is not known yet.
+    InFlight,
+    /// The handler has not done it, or its outcome is not known.
+    NotDone,
+    /// The store of the fences does not answer.
+    Unavailable,
+}
+
+impl Refusal {
+    /// Its code on the wire.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::BadSignature => "bad-signature",
+            Self::Malformed => "malformed-request",
+            Self::InFlight => "in-flight",
+            Self::NotDone => "not-now",
+            Self::Unavailable => "store-unavailable",
+        }
+    }
+
+    /// Its status. The planner tries again whatever it is; a 503 says that this is of use.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::BadSignature => StatusCode::UNAUTHORIZED,
+            Self::Malformed => StatusCode::BAD_REQUEST,
+            Self::InFlight | Self::NotDone | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
 /// What the planner is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The status: 2xx is an acknowledgement.
     pub status: StatusCode,
-    /// A JSON document.
+    /// A JSON document: an acknowledgement, or a problem document (`application/problem+json`).
     pub body: String,
+    /// Why it is no acknowledgement, and that in a sentence.
+    pub refused: Option<(Refusal, String)>,
+    /// What the fence said, as in other log lines: `new`, `duplicate`, `conflict`, `in_flight`, `in_doubt`, `fenced_off`;
+    /// `unavailable` where it could not be asked, `refused` where it was not.
+    pub decision: &'static str,
+    /// The event's own id; empty where nothing was read.
+    pub correlation_id: String,
+    /// What the handler is given as `Idempotency-Key`, and what finds the fence; empty where nothing was read.
+    pub idempotency_key: String,
     /// Whether the id was known with another body: acknowledged, since to refuse it would only make it a dead letter; but
     /// somebody should look at the planner.
     pub other_body: bool,
 }
 
 impl Received {
-    fn accepted(replay: bool) -> Self {
-        let body = format!(r#"{{"accepted":true,"replay":{replay}}}"#);
-        Self { status: StatusCode::OK, body, other_body: false }
+    fn accepted(decision: &'static str) -> Self {
+        let body = format!(r#"{{"accepted":true,"replay":{}}}"#, decision != "new");
+        let (correlation_id, idempotency_key, other_body) = (String::new(), String::new(), decision == "conflict");
+        Self { status: StatusCode::OK, body, refused: None, decision, correlation_id, idempotency_key, other_body }
     }
 
-    fn refused(status: StatusCode, code: &str, detail: &str) -> Self {
-        let mut out = format!(r#"{{"accepted":false,"code":"{code}","detail":"#).into_bytes();
+    fn refused(decision: &'static str, refusal: Refusal, detail: &str) -> Self {
+        let (code, status) = (refusal.code(), refusal.status());
+        let number = status.as_u16();
+        let mut out =
+            format!(r#"{{"type":"https://fencepost.dev/errors/{code}","title":"{code}","status":{number},"detail":"#)
+                .into_bytes();
         json::write_string(&mut out, detail);
-        out.push(b'}');
-        Self { status, body: String::from_utf8(out).unwrap_or_default(), other_body: false }
+        out.extend_from_slice(format!(r#","code":"{code}"}}"#).as_bytes());
+        let body = String::from_utf8(out).unwrap_or_default();
+        Self { status, body, refused: Some((refusal, detail.to_owned())), ..Self::accepted(decision) }
+    }
+
+    fn of(self, event: &Event, idempotency_key: String) -> Self {
+        Self { correlation_id: event.correlation_id.clone(), idempotency_key, ..self }
     }
 }
 
@@ -115,26 +171,49 @@ impl Receiver {
     {
         let place = match self.verify(headers, &body) {
             Ok(place) => place,
-            Err(_) => return Received::refused(StatusCode::UNAUTHORIZED, "bad-signature", "no valid signature"),
+            Err(_) => return Received::refused("refused", Refusal::BadSignature, "no valid signature"),
         };
         let event = match read(body, place) {
             Ok(event) => event,
-            Err(why) => return Received::refused(StatusCode::BAD_REQUEST, "malformed", &why),
+            Err(why) => return Received::refused("refused", Refusal::Malformed, &why),
         };
-        let key = [("planner_id", event.planner_id.clone()), ("correlation_id", event.correlation_id.clone())];
-        let effect = self.once.scope(SCOPE).key(key).body(event.body.clone()).wait(WAIT);
+        let received = self.run(event.clone(), hand_over).await;
+        received.of(&event, self.idempotency_key(&event))
+    }
+
+    async fn run<E: Display, F>(&self, event: Event, hand_over: impl FnOnce(Event, Claim) -> F) -> Received
+    where
+        F: Future<Output = Result<Done, Failure<E>>>,
+    {
+        let effect = self.once.scope(SCOPE).key(fields(&event)).body(event.body.clone()).wait(WAIT);
         let effect = effect.source(&event.kind, &event.planner_id);
         match effect.run(|claim| hand_over(event, claim)).await {
-            Ok(outcome) => Received::accepted(outcome.replayed),
-            Err(Error::Conflict { .. }) => Received { other_body: true, ..Received::accepted(true) },
-            Err(Error::InFlight { .. }) => {
-                later("an earlier copy is still being worked on, or nobody knows yet how that ended")
+            Ok(outcome) if outcome.replayed => Received::accepted("duplicate"),
+            Ok(_) => Received::accepted("new"),
+            Err(Error::Conflict { .. }) => Received::accepted("conflict"),
+            Err(Error::InFlight { .. }) => Received::refused(
+                "in_flight",
+                Refusal::InFlight,
+                "an earlier copy is still being worked on, or its outcome is not known yet",
+            ),
+            Err(Error::InDoubt) => {
+                Received::refused("in_doubt", Refusal::InFlight, "the outcome of an earlier attempt is unknown")
             }
-            Err(Error::Effect(error)) => later(&error.to_string()),
-            Err(Error::Unsealed { .. }) => later("it was done, and the store does not confirm it"),
-            Err(Error::Engine(error)) => later(&error.to_string()),
-            Err(_) => later("not now"),
+            Err(Error::FencedOff) => {
+                Received::refused("fenced_off", Refusal::InFlight, "the lease ran out, and another copy was let in")
+            }
+            Err(Error::Effect(error)) => Received::refused("new", Refusal::NotDone, &error.to_string()),
+            Err(Error::Unsealed { .. }) => {
+                Received::refused("new", Refusal::Unavailable, "it was done, and the store does not confirm it")
+            }
+            Err(error) => Received::refused("unavailable", Refusal::Unavailable, &error.to_string()),
         }
+    }
+
+    // The same as a claim has.
+    fn idempotency_key(&self, event: &Event) -> String {
+        let fields = fields(event).map(|(name, value)| (name.to_owned(), value));
+        self.once.target(SCOPE, fields.into(), None).map(|target| target.key.to_string()).unwrap_or_default()
     }
 
     // The planner's own signature, or that of Standard Webhooks; and where the lane is signed, that must be right, too.
@@ -166,8 +245,8 @@ impl Receiver {
     }
 }
 
-fn later(detail: &str) -> Received {
-    Received::refused(StatusCode::SERVICE_UNAVAILABLE, "not-now", detail)
+fn fields(event: &Event) -> [(&'static str, String); 2] {
+    [("planner_id", event.planner_id.clone()), ("correlation_id", event.correlation_id.clone())]
 }
 
 fn read(body: Bytes, place: Option<Place>) -> Result<Event, String> {

@@ -209,7 +209,7 @@ fn command(
         Err(_) => Body::opaque(asked),
     };
     let (body, lease_ms) = (Some(body.asked_of(method, path)), target.scope.lease_ms);
-    Ok(command::Claim { target, body, version: None, source: None, lease_ms })
+    Ok(command::Claim { target, body, version: None, source: None, lease_ms, trace: None })
 }
 
 /// What is known of an answer's body before the fence is settled: its first part, and the rest where that is not all.
@@ -241,7 +241,7 @@ where
             // Too large to keep: the fence is sealed all the same before the first byte leaves, so that no retry runs again.
             let stored = rest.is_none().then(|| kept.clone());
             let answer = Answer::new(parts.status, &parts.headers, stored);
-            let done = Done::new(parts.status.as_str(), answer.encode());
+            let done = Done::new(claim.idempotency_key(), answer.encode());
             if let Err(refusal) = claim.settle(done, SEAL_FOR).await {
                 return refused(refusal);
             }

@@ -96,7 +96,7 @@ impl Fencepost {
     pub async fn open_with(dir: impl AsRef<Path>, policy: Policy) -> Result<Self, Error> {
         clock::check_wall().map_err(Error::Open)?;
         let store = embedded::Embedded::open(dir.as_ref(), embedded::Options::default())
-            .map_err(|error| Error::Open(error.to_string()))?;
+            .map_err(|error| Error::Open(error.why().to_owned()))?;
         Self::over(Arc::new(store), Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(()), None)
             .await
     }
@@ -113,7 +113,7 @@ impl Fencepost {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             format_max: None,
         };
-        let store = address.open(&opener).await.map_err(|error| Error::Open(format!("{address}: {error}")))?;
+        let store = address.open(&opener).await.map_err(|error| Error::Open(address.not_opened(&error)))?;
         Self::over(store, Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(()), None).await
     }
 

@@ -254,7 +254,7 @@ impl<'a> Effect<'a> {
             }
             None => None,
         };
-        Ok(command::Claim { target, body, version: self.version, source: self.source, lease_ms })
+        Ok(command::Claim { target, body, version: self.version, source: self.source, lease_ms, trace: None })
     }
 
     #[cfg(feature = "postgres")]
@@ -320,7 +320,7 @@ fn outcome(fence: &Fence) -> Outcome {
 pub(crate) fn sealed(reply: Reply) -> Result<(), Error> {
     match reply {
         Reply::Sealed { .. } => Ok(()),
-        Reply::SealConflict => Err(Error::Conflict { diff: None }),
+        Reply::SealConflict { .. } => Err(Error::Conflict { diff: None }),
         _ => Err(Error::FencedOff),
     }
 }
@@ -342,7 +342,7 @@ impl Fencepost {
         match reply {
             Reply::New(granted) => Ok(Claimed::New(Claim::granted(self.engine(), target, granted, lease_ms))),
             Reply::Duplicate { fence, .. } => Ok(Claimed::Duplicate(outcome(&fence))),
-            Reply::InFlight { lease_expires } => Err(Error::InFlight { lease_expires }),
+            Reply::InFlight { lease_expires, .. } => Err(Error::InFlight { lease_expires }),
             Reply::Conflict(mismatch) => Err(conflict(&mismatch, &target)),
             Reply::Stale { sealed_version } | Reply::Incomparable { sealed_version } => {
                 Err(Error::Stale { sealed_version })

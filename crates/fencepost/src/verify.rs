@@ -26,8 +26,9 @@ pub fn verify(how: &Verify, headers: &HeaderMap, body: &[u8], now_ms: u64) -> Re
         Scheme::Stripe => verify_stripe(&secrets, one("stripe-signature")?, body, window),
         Scheme::Github => verify_fgai(&secrets, one("x-hub-signature-256")?, body),
         Scheme::StandardWebhooks => {
-            let (id, at) = (one("webhook-id")?, one("webhook-timestamp")?);
-            verify_standard(&secrets, id, at, one("webhook-signature")?, body, window)
+            let either = |name| either(headers, name);
+            let (id, at) = (either("webhook-id")?, either("webhook-timestamp")?);
+            verify_standard(&secrets, id, at, either("webhook-signature")?, body, window)
         }
         Scheme::Fgai => {
             let newest = verify_fgai(&secrets, one("x-fgai-signature")?, body);
@@ -47,6 +48,30 @@ pub fn secret(scheme: Scheme, text: &str) -> Result<Secret, String> {
         Scheme::Stripe | Scheme::Github => Secret::literal(text.as_bytes()),
         Scheme::StandardWebhooks => Secret::base64(text.as_bytes()),
         Scheme::Fgai => Secret::new(text.as_bytes()),
+    }
+}
+
+/// The other name that a header of Standard Webhooks goes by: Svix, whose scheme it was first, keeps its own.
+pub fn standard_twin(name: &str) -> Option<&'static str> {
+    const TWINS: [(&str, &str); 3] =
+        [("webhook-id", "svix-id"), ("webhook-timestamp", "svix-timestamp"), ("webhook-signature", "svix-signature")];
+    TWINS.iter().find_map(|(one, two)| match name {
+        _ if name.eq_ignore_ascii_case(one) => Some(*two),
+        _ if name.eq_ignore_ascii_case(two) => Some(*one),
+        _ => None,
+    })
+}
+
+// A header of Standard Webhooks under either name. Under both, it must be the same: the application may read the one that
+// was not verified.
+fn either<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h str, Refused> {
+    let svix = standard_twin(name).map_or(Err(Refused::Missing(name)), |svix| one(headers, svix));
+    match (one(headers, name), svix) {
+        (Ok(value), Ok(other)) if value != other => Err(Refused::Malformed),
+        (found, Err(Refused::Missing(_))) => found,
+        (Err(Refused::Missing(_)), found) => found,
+        (Ok(value), Ok(_)) => Ok(value),
+        (Err(refused), _) | (_, Err(refused)) => Err(refused),
     }
 }
 

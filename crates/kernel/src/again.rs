@@ -5,7 +5,7 @@ use crate::{
     claim,
     command::{Decision, Reply, Rows, Write},
     decide::{fence_of, write},
-    fence::{AgainHead, Fence, Phase, Record, State},
+    fence::{AgainHead, Fence, Phase, Record},
     key::{RowKey, Target},
     time::Millis,
 };
@@ -44,16 +44,16 @@ pub(crate) fn admit(
     if seq == 1
         && let Some(base) = fence_of(rows, RowKey::fence(target.base()))
     {
-        match (base.phase(now), &base.state) {
-            (Phase::Pending, State::Pending { lease_expires, .. }) => {
-                return Err(Decision::reply(Reply::InFlight { lease_expires: *lease_expires }).into());
-            }
-            (Phase::InDoubt, _) => return Err(claim::doubt(rows, RowKey::fence(target.base()), now).into()),
-            (Phase::Lapsed | Phase::Released, _) if last == 0 => {
+        if let Some(held) = claim::in_flight(base, now) {
+            return Err(Decision::reply(held).into());
+        }
+        match base.phase(now) {
+            Phase::InDoubt => return Err(claim::doubt(rows, RowKey::fence(target.base()), now).into()),
+            Phase::Lapsed | Phase::Released if last == 0 => {
                 return Err(Decision::reply(Reply::SequenceGap { last, sealed: false }).into());
             }
             // It runs since nobody remembers the effect any more: nobody may be reminded of it after that.
-            (Phase::Expired, _) => {
+            Phase::Expired => {
                 let over = base.over().map(Record::from);
                 writes.extend(over.map(|over| write(rows, RowKey::fence(target.base()), Some(over))));
             }

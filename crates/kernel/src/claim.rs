@@ -8,7 +8,7 @@ use crate::{
     again,
     command::{Claim, Decision, Earlier, Granted, Mismatch, Reply, Rows},
     decide::{fence_of, shared_fence_of, write},
-    fence::{Event, Fence, Phase, Record, State, Token, What, forgotten_at},
+    fence::{Event, Fence, HolderTrace, Phase, Record, State, Token, What, forgotten_at},
     key::RowKey,
     scope::{BodyMismatch, OnLapse, Scope},
     time::Millis,
@@ -63,21 +63,25 @@ pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
 
     // The body is compared before the state: a wrong request must not wait for, or hide behind, a right one.
     let first = live.filter(|fence| !free(fence, now)).and_then(|fence| fence.body.as_ref());
-    let differs = first.zip(claim.body.as_ref()).is_some_and(|(a, b)| a.digest != b.digest);
-    if differs && claim.target.scope.body_mismatch == BodyMismatch::Refuse {
-        return Decision::reply(conflict(live, claim));
+    let differing = first.zip(claim.body.as_ref()).filter(|(a, b)| a.digest != b.digest);
+    if let Some((first, second)) = differing
+        && claim.target.scope.body_mismatch == BodyMismatch::Refuse
+    {
+        let effect_id = live.and_then(Fence::effect_id).map(str::to_owned);
+        let mismatch = Mismatch { first: first.clone(), second: second.clone(), effect_id };
+        return Decision::reply(Reply::Conflict(Box::new(mismatch)));
     }
     if let Some(refusal) = out_of_order(live, version.as_ref(), rows) {
         return Decision::reply(refusal);
     }
     if let Some(sealed) = shared_fence_of(rows, key).filter(|fence| fence.phase(now) == Phase::Sealed) {
-        return Decision::reply(Reply::Duplicate { fence: sealed.clone(), body_differs: differs });
+        return Decision::reply(Reply::Duplicate { fence: sealed.clone(), body_differs: differing.is_some() });
     }
-    match live.map(|fence| (fence.phase(now), &fence.state)) {
-        Some((Phase::Pending, State::Pending { lease_expires, .. })) => {
-            Decision::reply(Reply::InFlight { lease_expires: *lease_expires })
-        }
-        Some((Phase::InDoubt, _)) => doubt(rows, key, now),
+    if let Some(held) = live.and_then(|fence| in_flight(fence, now)) {
+        return Decision::reply(held);
+    }
+    match live.map(|fence| fence.phase(now)) {
+        Some(Phase::InDoubt) => doubt(rows, key, now),
         _ => match again::admit(&claim.target, live, rows, now) {
             Err(refusal) => *refusal,
             Ok(beside) => {
@@ -90,38 +94,41 @@ pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
     }
 }
 
+/// What those hear who ask for a fence that somebody holds; none where nobody does.
+pub(crate) fn in_flight(fence: &Fence, now: Millis) -> Option<Reply> {
+    match fence.state {
+        State::Pending { lease_expires, held_by, .. } if fence.phase(now) == Phase::Pending => {
+            Some(Reply::InFlight { lease_expires, first_seen: fence.first_seen, held_by })
+        }
+        _ => None,
+    }
+}
+
 /// Tells that a claim is in doubt.
 /// INVARIANT told-doubt: a doubt that somebody was told of ends with an outcome or a person's word, and never with a renewal that was
 /// decided before and lands after. So the first to be told moves the row, and from then on the row says it.
 pub(crate) fn doubt(rows: &impl Rows, key: RowKey, now: Millis) -> Decision {
     let Some(fence) = fence_of(rows, key) else { return Decision::reply(Reply::NotInDoubt) };
-    let State::Pending { lease_expires, on_lapse, forget_at, doubted_at } = fence.state else {
+    let State::Pending { lease_expires, on_lapse, forget_at, doubted_at, held_by } = fence.state else {
         return Decision::reply(Reply::NotInDoubt);
     };
     let reply = Reply::InDoubt { since: lease_expires };
     if doubted_at.is_some() {
         return Decision::reply(reply);
     }
-    let state = State::Pending { lease_expires, on_lapse, forget_at, doubted_at: Some(now) };
+    let state = State::Pending { lease_expires, on_lapse, forget_at, doubted_at: Some(now), held_by };
     let marked = Fence { state, ..fence.clone() };
     Decision::new(vec![write(rows, key, Some(marked.into()))], reply)
 }
 
-fn conflict(live: Option<&Fence>, claim: &Claim) -> Reply {
-    let first = live.and_then(|fence| fence.body.clone());
-    match first.zip(claim.body.clone()) {
-        Some((first, second)) => Reply::Conflict(Box::new(Mismatch { first, second })),
-        None => Reply::SealConflict,
-    }
-}
-
-// INVARIANT version-order: nothing runs for a version below the last sealed one of its source. A duplicate of a
-// sealed key at its own version is still answered: its effect happened when it was in order.
+// INVARIANT version-order: nothing runs for a version below the last sealed one of its source. A duplicate of a sealed key at
+// its own version is still answered: its effect happened when it was in order. So is one of a key that was sealed without a
+// version: a retry that names one only now must still get the receipt.
 fn out_of_order(live: Option<&Fence>, version: Option<&(Version, RowKey)>, rows: &impl Rows) -> Option<Reply> {
     let (version, head) = version?;
     let Some(Record::VersionHead(head)) = rows.row(head).map(|row| &row.record) else { return None };
-    let own = live.filter(|fence| matches!(fence.state, State::Sealed { .. })).and_then(|fence| fence.version.as_ref());
-    if own.is_some_and(|(own, _)| own == version) {
+    let sealed = live.filter(|fence| matches!(fence.state, State::Sealed { .. }));
+    if sealed.is_some_and(|fence| fence.version.as_ref().is_none_or(|(own, _)| own == version)) {
         return None;
     }
     match version.order(&head.version) {
@@ -167,14 +174,14 @@ fn grant(
             body: claim.body.clone(),
             source: None,
             version: None,
-            state: pending(&claim.target.scope, token, claim.lease_ms, now),
+            state: pending(&claim.target.scope, token, claim.lease_ms, claim.trace, now),
             events: Vec::new(),
         },
     };
     fence.token = token;
     fence.source = claim.source.clone().or(fence.source);
     fence.version = version;
-    fence.state = pending(&claim.target.scope, token, claim.lease_ms, now);
+    fence.state = pending(&claim.target.scope, token, claim.lease_ms, claim.trace, now);
     let granted = Granted {
         token,
         attempt: fence.attempt,
@@ -213,11 +220,11 @@ fn unsettled(fence: &Fence, now: Millis) -> Option<Earlier> {
 }
 
 /// A claim that runs until `lease_ms` from now.
-pub(crate) fn pending(scope: &Scope, token: Token, lease_ms: u64, now: Millis) -> State {
+pub(crate) fn pending(scope: &Scope, token: Token, lease_ms: u64, held_by: Option<HolderTrace>, now: Millis) -> State {
     let lease_expires = now.plus(lease_ms);
     let forget_at = match scope.on_lapse {
         OnLapse::Recover => Some(forgotten_at(token, lease_expires, scope.retain_ms)),
         OnLapse::Hold => None,
     };
-    State::Pending { lease_expires, on_lapse: scope.on_lapse, forget_at, doubted_at: None }
+    State::Pending { lease_expires, on_lapse: scope.on_lapse, forget_at, doubted_at: None, held_by }
 }

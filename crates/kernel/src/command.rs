@@ -10,7 +10,7 @@ pub use lanes::{Act, Failure, LetterVerdict, Members, OnLane, OnLetter, Publish,
 
 use crate::{
     body::Body,
-    fence::{Alias, Fence, Record, Sighting, Source, Token},
+    fence::{Alias, Fence, HolderTrace, Record, Sighting, Source, Token},
     key::{LaneId, RowKey, Target, Tenant},
     lane::{Append, DeadLetter, Lane, Original, placed},
     time::Millis,
@@ -61,6 +61,8 @@ pub struct Claim {
     pub source: Option<Source>,
     /// The lease asked for, already within the scope's bounds.
     pub lease_ms: u64,
+    /// The trace of the request, where it has one.
+    pub trace: Option<HolderTrace>,
 }
 
 /// See [`Command::Seal`].
@@ -143,7 +145,9 @@ pub struct Observe {
     pub replays: u64,
     /// Conflicts since the last flush.
     pub conflicts: u64,
-    /// The latest of both, oldest first.
+    /// How many of the duplicates had another body than the first, since the last flush.
+    pub body_mismatches: u64,
+    /// The latest of all these, oldest first.
     pub recent: Vec<(Millis, Sighting)>,
 }
 
@@ -239,6 +243,10 @@ pub enum Reply {
     InFlight {
         /// When their lease runs out.
         lease_expires: Millis,
+        /// When the key was first claimed.
+        first_seen: Millis,
+        /// The trace of their request, where it is known.
+        held_by: Option<HolderTrace>,
     },
     /// Same key, other body.
     Conflict(Box<Mismatch>),
@@ -274,9 +282,14 @@ pub enum Reply {
         expires: Millis,
         /// When the key was first claimed.
         first_seen: Millis,
+        /// What the effect comes from, as its claim named it.
+        source: Option<Source>,
     },
     /// The same holder sealed something else before.
-    SealConflict,
+    SealConflict {
+        /// The effect that it sealed.
+        effect_id: String,
+    },
     /// The token is not the one that may act.
     FencedOff {
         /// The token that may, if any.
@@ -434,6 +447,8 @@ pub struct Mismatch {
     pub first: Body,
     /// What it was used with now.
     pub second: Body,
+    /// The effect that the first request was sealed with, once it is.
+    pub effect_id: Option<String>,
 }
 
 impl Reply {
@@ -443,7 +458,7 @@ impl Reply {
             Self::New(_) => "new",
             Self::Duplicate { .. } => "duplicate",
             Self::InFlight { .. } => "in_flight",
-            Self::Conflict(_) | Self::SealConflict => "conflict",
+            Self::Conflict(_) | Self::SealConflict { .. } => "conflict",
             Self::Stale { .. } => "stale",
             Self::Incomparable { .. } => "incomparable",
             Self::InDoubt { .. } => "in_doubt",

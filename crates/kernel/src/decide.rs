@@ -143,6 +143,7 @@ fn observe(observe: &Observe, rows: &impl Rows, now: Millis) -> Decision {
     };
     trace.replays += observe.replays;
     trace.conflicts += observe.conflicts;
+    trace.body_mismatches += observe.body_mismatches;
     trace.recent.extend_from_slice(&observe.recent);
     let surplus = trace.recent.len().saturating_sub(SIGHTINGS_MAX);
     trace.recent.drain(..surplus);

@@ -15,13 +15,24 @@ use crate::{
     command::{Decision, Members, Publish, PutRoute, Reply, Rows},
     decide::{fence_of, write},
     fence::{Fence, Phase, Receipt, Record, State, forgotten_at},
-    key::{LaneId, RowKey},
+    key::{Kind, LaneId, RowKey},
     lane::{
         Append, Cancelled, DeadLetter, Driving, Entry, Fate, Lane, Original, Owner, Place, Route, Transport, published,
-        unplaced,
+        spec, unplaced,
     },
+    row::{Ids, KindSpec},
     time::Millis,
 };
+
+/// What the table of kinds says of the rows of dispatch.
+pub(crate) const KINDS: &[KindSpec] = &[
+    KindSpec { backup_place: Some(5), ..spec(Kind::Route, ("transport", "transports"), Ids::FewRanges) },
+    KindSpec {
+        backup_place: Some(10),
+        swept: true,
+        ..spec(Kind::Cancelled, ("cancellation", "cancellations"), Ids::Ranges)
+    },
+];
 
 fn lane_of(rows: &impl Rows, lane: LaneId) -> Option<&Arc<Lane>> {
     match &rows.row(&RowKey::lane(lane))?.record {

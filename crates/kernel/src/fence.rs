@@ -7,12 +7,33 @@ use bytes::Bytes;
 
 use crate::{
     body::Body,
-    key::{FenceKey, Field, RowKey, Tenant},
-    lane::{Cancelled, DeadLetter, Entry, Lane, Route, Tail},
+    key::{FenceKey, Field, Kind, RowKey, Tenant},
+    lane::{Cancelled, DeadLetter, Entry, Fate, Lane, Route, Tail},
+    row::{Ids, KindSpec, Needs},
     scope::OnLapse,
     time::Millis,
     version::Version,
 };
+
+/// What the table of kinds says of the rows of fences. Fences come first in a backup: a version head that was read later is
+/// never older than the fences under it, so what a restored store holds cannot let an older version pass.
+pub(crate) const KINDS: &[KindSpec] = &[
+    spec(Kind::Fence, ("fence", "fences"), true, 0, Needs::OneRow),
+    spec(Kind::VersionHead, ("version head", "version heads"), false, 1, Needs::ManyRows),
+    spec(Kind::AgainHead, ("repetition head", "repetition heads"), true, 2, Needs::ManyRows),
+    spec(Kind::Alias, ("alias", "aliases"), false, 3, Needs::OneRow),
+    spec(Kind::Trace, ("trace", "traces"), true, 4, Needs::OneRow),
+];
+
+const fn spec(
+    kind: Kind,
+    names: (&'static str, &'static str),
+    swept: bool,
+    backup_place: u8,
+    needs: Needs,
+) -> KindSpec {
+    KindSpec { kind, names, swept, backup_place: Some(backup_place), cached: true, needs, ids: Ids::Digests }
+}
 
 /// The right to act under a fence. Grows with every claim of a key, across expiry, release and restore.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -26,6 +47,10 @@ pub struct Source {
     /// Which one.
     pub id: String,
 }
+
+/// The W3C trace id of a request, as its 16 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HolderTrace(pub [u8; 16]);
 
 /// The recorded outcome: what every later duplicate gets back.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,6 +74,8 @@ pub enum State {
         forget_at: Option<Millis>,
         /// When somebody was first told that it is in doubt. From then on it is, whatever a clock that is behind says.
         doubted_at: Option<Millis>,
+        /// The trace of the request that claimed it, where it had one: for others who find the key held.
+        held_by: Option<HolderTrace>,
     },
     /// The effect is done.
     Sealed {
@@ -186,6 +213,14 @@ impl Fence {
         }
     }
 
+    /// The id of the effect, once it is sealed.
+    pub fn effect_id(&self) -> Option<&str> {
+        match &self.state {
+            State::Sealed { receipt, .. } => Some(&receipt.effect_id),
+            State::Pending { .. } | State::Released { .. } => None,
+        }
+    }
+
     /// When the fence vanishes by itself. A claim that may become a doubt never does.
     pub fn expires_at(&self) -> Option<Millis> {
         match &self.state {
@@ -213,8 +248,39 @@ impl Fence {
         }
     }
 
+    fn latest_at(&self) -> Millis {
+        let state = match &self.state {
+            State::Pending { .. } => Millis(0),
+            State::Sealed { at, .. } | State::Released { at, .. } => *at,
+        };
+        // The fence's own token is the highest that was given; a refused seal may have shown any other.
+        let events = self.events.iter().map(|event| event.at);
+        events.fold(state.max(self.first_seen).max(Millis(self.token.0)), Millis::max)
+    }
+
+    fn weight_bytes(&self) -> usize {
+        let receipt = match &self.state {
+            State::Sealed { receipt, .. } => receipt.effect_id.len() + receipt.body.len(),
+            State::Pending { .. } | State::Released { .. } => 0,
+        };
+        let kept = self.body.as_ref().and_then(|body| body.kept.as_ref()).map_or(0, |kept| kept.len());
+        let fields: usize = self.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let source = self.source.as_ref().map_or(0, |source| source.kind.len() + source.id.len());
+        let version = self.version.as_ref().map_or(0, |(version, _)| version.weight_bytes());
+        let words = |event: &Event| match &event.what {
+            What::Resolved { by, why, .. } => by.len() + why.len(),
+            What::Released | What::Retried | What::Recovered | What::SealedLate | What::SealRefused => 0,
+        };
+        receipt + kept + fields + source + version + self.events.iter().map(words).sum::<usize>()
+    }
+
     /// Adds an event; the oldest leave when there are too many, a person's word last of all.
+    /// One that follows the seal is dated at least a millisecond after it: so a history shows the two in their order.
     pub(crate) fn record(&mut self, at: Millis, token: Token, what: What) {
+        let at = match self.state {
+            State::Sealed { at: sealed, .. } => at.max(sealed.plus(1)),
+            State::Pending { .. } | State::Released { .. } => at,
+        };
         if self.events.len() >= EVENTS_MAX {
             let oldest = self.events.iter().position(|event| !matches!(event.what, What::Resolved { .. }));
             self.events.remove(oldest.unwrap_or(0));
@@ -273,6 +339,8 @@ pub struct Trace {
     pub replays: u64,
     /// Conflicts refused.
     pub conflicts: u64,
+    /// How many of the duplicates had another body than the first: their scope lets that pass.
+    pub body_mismatches: u64,
     /// The latest sightings, oldest first.
     pub recent: Vec<(Millis, Sighting)>,
     /// When it goes, with its fence.
@@ -293,6 +361,8 @@ pub enum Sighting {
     Stale = 4,
     /// A person must decide first.
     InDoubt = 5,
+    /// The receipt was replayed to another body.
+    OtherBody = 6,
 }
 
 /// How many sightings a trace keeps.
@@ -343,7 +413,13 @@ impl Record {
             Self::Trace(trace) => trace.expires,
             Self::DeadLetter(letter) => letter.expires_at(),
             Self::Cancelled(cancelled) => Some(cancelled.expires),
-            _ => None,
+            Self::VersionHead(_)
+            | Self::Alias(_)
+            | Self::Route(_)
+            | Self::Lane(_)
+            | Self::Tail(_)
+            | Self::Entry(_)
+            | Self::Poke => None,
         }
     }
 
@@ -351,7 +427,60 @@ impl Record {
     pub fn due_at(&self) -> Option<Millis> {
         match self {
             Self::Fence(fence) => fence.due_at(),
-            _ => None,
+            Self::VersionHead(_)
+            | Self::AgainHead(_)
+            | Self::Alias(_)
+            | Self::Trace(_)
+            | Self::Route(_)
+            | Self::Lane(_)
+            | Self::Tail(_)
+            | Self::Entry(_)
+            | Self::DeadLetter(_)
+            | Self::Cancelled(_)
+            | Self::Poke => None,
         }
     }
+
+    /// The latest moment that the row tells of, tokens included: no time or token after it may be lower.
+    /// Leases and expiries are left out: they lie ahead, and time must not jump to them.
+    pub fn latest_at(&self) -> Millis {
+        match self {
+            Self::Fence(fence) => fence.latest_at(),
+            Self::Alias(alias) => alias.at,
+            Self::Trace(trace) => trace.recent.iter().map(|(at, _)| *at).max().unwrap_or(trace.first_seen),
+            Self::Route(route) => route.at,
+            Self::Entry(entry) => entry.published,
+            Self::Lane(lane) => {
+                let tried = lane.trouble.as_ref().map_or(Millis(0), |trouble| trouble.last_at);
+                tried.max(lane.paused.as_ref().map_or(Millis(0), |pause| pause.at))
+            }
+            Self::DeadLetter(letter) => match &letter.fate {
+                Fate::Waiting => letter.at,
+                Fate::Redriven { at, .. } | Fate::Discarded { at, .. } => *at,
+            },
+            Self::VersionHead(_) | Self::AgainHead(_) | Self::Tail(_) | Self::Cancelled(_) | Self::Poke => Millis(0),
+        }
+    }
+
+    /// What the row weighs in memory and on the wire, roughly: never less than the texts whose length a client chose.
+    pub fn weight_bytes(&self) -> usize {
+        let counted = match self {
+            Self::Fence(fence) => fence.weight_bytes(),
+            Self::VersionHead(head) => head.version.weight_bytes(),
+            Self::Alias(alias) => alias.receipt.body.len(),
+            Self::Entry(entry) => entry.body.len(),
+            Self::DeadLetter(letter) => letter.entry.body.len(),
+            Self::AgainHead(_)
+            | Self::Trace(_)
+            | Self::Route(_)
+            | Self::Lane(_)
+            | Self::Tail(_)
+            | Self::Cancelled(_)
+            | Self::Poke => 0,
+        };
+        ROW_BYTES + counted
+    }
 }
+
+/// A row beside what is counted of it: the record itself, its short texts, and its place in a table.
+pub const ROW_BYTES: usize = 1 << 10;

@@ -95,8 +95,8 @@ pub struct Error {
 pub enum Problem {
     /// Not UTF-8.
     Encoding,
-    /// Not JSON.
-    Syntax,
+    /// Not JSON, and why.
+    Syntax(&'static str),
     /// The document ends too early.
     End,
     /// Something follows the document.
@@ -117,7 +117,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.problem {
             Problem::Encoding => write!(f, "invalid UTF-8 at byte {}", self.offset),
-            Problem::Syntax => write!(f, "invalid JSON at byte {}", self.offset),
+            Problem::Syntax(why) => write!(f, "invalid JSON at byte {}: {why}", self.offset),
             Problem::End => write!(f, "the JSON document is cut off at byte {}", self.offset),
             Problem::Trailing => write!(f, "unexpected text after the JSON document at byte {}", self.offset),
             Problem::Depth => write!(f, "nested deeper than {DEPTH_MAX} at byte {}", self.offset),
@@ -157,8 +157,13 @@ impl<'a> Reader<'a> {
         Err(Error { offset: self.at, problem })
     }
 
-    fn unexpected<T>(&self) -> Result<T, Error> {
-        self.fail(if self.at >= self.text.len() { Problem::End } else { Problem::Syntax })
+    fn unexpected<T>(&self, why: &'static str) -> Result<T, Error> {
+        self.fail(if self.at >= self.text.len() { Problem::End } else { Problem::Syntax(why) })
+    }
+
+    // Nothing may follow a comma but another value: a closing bracket there is the commonest mistake of hands.
+    fn after_comma(&self, close: u8, why: &'static str) -> Result<(), Error> {
+        if self.peek() == Some(close) { self.fail(Problem::Syntax(why)) } else { Ok(()) }
     }
 
     fn peek(&self) -> Option<u8> {
@@ -185,7 +190,9 @@ impl<'a> Reader<'a> {
             Some(b't') => self.word("true", Value::Bool(true))?,
             Some(b'f') => self.word("false", Value::Bool(false))?,
             Some(b'n') => self.word("null", Value::Null)?,
-            _ => return self.unexpected(),
+            Some(b'\'') => return self.unexpected("a string needs double quotes"),
+            Some(b'/') => return self.unexpected("JSON has no comments"),
+            _ => return self.unexpected("a value is expected"),
         };
         Ok(Node { raw: &self.text[start..self.at], value })
     }
@@ -207,7 +214,8 @@ impl<'a> Reader<'a> {
             self.at += word.len();
             return Ok(value);
         }
-        self.fail(if word.starts_with(&self.text[self.at..]) { Problem::End } else { Problem::Syntax })
+        let why = "a value is expected; the only words are true, false and null";
+        self.fail(if word.starts_with(&self.text[self.at..]) { Problem::End } else { Problem::Syntax(why) })
     }
 
     fn array(&mut self) -> Result<Value<'a>, Error> {
@@ -225,9 +233,10 @@ impl<'a> Reader<'a> {
                     self.at += 1;
                     return Ok(Value::Array(items));
                 }
-                _ => return self.unexpected(),
+                _ => return self.unexpected("a comma or ] is expected"),
             }
             self.space();
+            self.after_comma(b']', "trailing comma before ]")?;
         }
     }
 
@@ -239,12 +248,12 @@ impl<'a> Reader<'a> {
         }
         loop {
             if self.peek() != Some(b'"') {
-                return self.unexpected();
+                return self.unexpected("a name in double quotes is expected");
             }
             let name = self.string()?;
             self.space();
             if self.peek() != Some(b':') {
-                return self.unexpected();
+                return self.unexpected("a colon is expected after a name");
             }
             self.at += 1;
             self.space();
@@ -259,9 +268,10 @@ impl<'a> Reader<'a> {
                         None => Ok(Value::Object(members)),
                     };
                 }
-                _ => return self.unexpected(),
+                _ => return self.unexpected("a comma or } is expected"),
             }
             self.space();
+            self.after_comma(b'}', "trailing comma before }")?;
         }
     }
 
@@ -292,7 +302,7 @@ impl<'a> Reader<'a> {
                     owned.get_or_insert_default().push(unescaped);
                     from = self.at;
                 }
-                Some(_) => return self.fail(Problem::Syntax),
+                Some(_) => return self.fail(Problem::Syntax("a control character in a string must be escaped")),
             }
         }
     }
@@ -332,7 +342,7 @@ impl<'a> Reader<'a> {
             }
             _ => {
                 self.at -= 1;
-                return self.fail(Problem::Syntax);
+                return self.fail(Problem::Syntax("no such escape in a string"));
             }
         })
     }
@@ -342,7 +352,7 @@ impl<'a> Reader<'a> {
         for _ in 0..4 {
             match self.peek().map(|digit| (digit as char).to_digit(16)) {
                 Some(Some(digit)) => code = code * 16 + digit,
-                _ => return self.unexpected(),
+                _ => return self.unexpected("\\u takes four hexadecimal digits"),
             }
             self.at += 1;
         }
@@ -357,7 +367,7 @@ impl<'a> Reader<'a> {
         match self.peek() {
             Some(b'0') => self.at += 1,
             Some(b'1'..=b'9') => self.digits()?,
-            _ => return self.unexpected(),
+            _ => return self.unexpected("a digit is expected"),
         }
         if self.peek() == Some(b'.') {
             self.at += 1;
@@ -384,7 +394,7 @@ impl<'a> Reader<'a> {
         while let Some(b'0'..=b'9') = self.peek() {
             self.at += 1;
         }
-        if start == self.at { self.unexpected() } else { Ok(()) }
+        if start == self.at { self.unexpected("a digit is expected") } else { Ok(()) }
     }
 }
 

@@ -78,7 +78,7 @@ impl fmt::Debug for FenceKey {
     }
 }
 
-/// What a row holds; the first part of its address.
+/// What a row holds; the first part of its address. What is known of each stands in the table of [`crate::row`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -106,29 +106,6 @@ pub enum Kind {
     Cancelled = 11,
     /// A word from one node to another that a lane of its has something new.
     Poke = 12,
-}
-
-impl Kind {
-    /// Every kind, in stored order.
-    pub const ALL: [Self; 12] = [
-        Self::Fence,
-        Self::VersionHead,
-        Self::AgainHead,
-        Self::Alias,
-        Self::Trace,
-        Self::Route,
-        Self::Lane,
-        Self::Tail,
-        Self::Entry,
-        Self::DeadLetter,
-        Self::Cancelled,
-        Self::Poke,
-    ];
-
-    /// The kind behind its stored number.
-    pub fn from_u8(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
-    }
 }
 
 /// The address of one row in a store.
@@ -350,6 +327,11 @@ impl Target {
     /// The same effect without its repetition: what `seq` 1 repeats.
     pub fn base(&self) -> FenceKey {
         derive(&self.tenant, &self.scope.name, &self.fields, None)
+    }
+
+    /// The key of one of this effect's repetitions.
+    pub fn repetition(&self, seq: u64) -> FenceKey {
+        derive(&self.tenant, &self.scope.name, &self.fields, Some(seq))
     }
 
     /// Where the last repetition of this effect is remembered.

@@ -8,9 +8,29 @@ use bytes::Bytes;
 use crate::{
     fence::{Fence, Receipt, Record, State},
     json,
-    key::{LaneId, RowKey, Tenant},
+    key::{Kind, LaneId, RowKey, Tenant},
+    row::{Ids, KindSpec, Needs},
     time::Millis,
 };
+
+/// What the table of kinds says of the rows of lanes. In a backup the entries of a lane come before its tail, and its state
+/// before both. Words between nodes are about this moment only and stay behind.
+pub(crate) const KINDS: &[KindSpec] = &[
+    KindSpec { backup_place: Some(6), ..spec(Kind::Lane, ("lane", "lanes"), Ids::FewRanges) },
+    // Entries are read in pages, and mostly by who wrote them: in a cache they would push out what is asked for again.
+    KindSpec { backup_place: Some(7), cached: false, ..spec(Kind::Entry, ("event", "events"), Ids::Ranges) },
+    KindSpec { backup_place: Some(8), ..spec(Kind::Tail, ("lane end", "lane ends"), Ids::Ranges) },
+    KindSpec {
+        backup_place: Some(9),
+        swept: true,
+        ..spec(Kind::DeadLetter, ("dead letter", "dead letters"), Ids::FewRanges)
+    },
+    spec(Kind::Poke, ("word between nodes", "words between nodes"), Ids::FewRanges),
+];
+
+pub(crate) const fn spec(kind: Kind, names: (&'static str, &'static str), ids: Ids) -> KindSpec {
+    KindSpec { kind, names, swept: false, backup_place: None, cached: true, needs: Needs::Lanes, ids }
+}
 
 /// How much of a receiver's answer is kept for a person.
 pub const NOTE_BYTES_MAX: usize = 512;
@@ -176,6 +196,16 @@ pub struct Pause {
     pub by: String,
     /// Their reason.
     pub why: String,
+}
+
+impl Pause {
+    /// Who is named where the receiver paused its lane by its own answer, 410.
+    pub const BY_RECEIVER: &str = "receiver";
+
+    /// Whether the receiver's answer paused the lane, and no person.
+    pub fn is_by_receiver(&self) -> bool {
+        self.by == Self::BY_RECEIVER
+    }
 }
 
 /// How far a lane has come. Written by who drives it, and by people; never by who publishes, but for the owner.

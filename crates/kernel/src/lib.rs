@@ -12,6 +12,7 @@ pub mod json;
 pub mod key;
 pub mod lane;
 pub mod retry;
+pub mod row;
 pub mod scope;
 pub mod time;
 

@@ -28,9 +28,10 @@ pub(crate) fn seal(seal: &Seal, rows: &impl Rows, now: Millis) -> Decision {
         State::Sealed { receipt, at, expires } => {
             let same = receipt.effect_id == seal.effect_id && receipt.body == seal.receipt;
             Decision::reply(if same {
-                Reply::Sealed { replay: true, at: *at, expires: *expires, first_seen: fence.first_seen }
+                let (at, expires, first_seen, source) = (*at, *expires, fence.first_seen, fence.source.clone());
+                Reply::Sealed { replay: true, at, expires, first_seen, source }
             } else {
-                Reply::SealConflict
+                Reply::SealConflict { effect_id: receipt.effect_id.clone() }
             })
         }
         // Giving up a claim is final for its token, also where a person gave it up in the holder's name.
@@ -52,9 +53,9 @@ pub(crate) fn renew(renew: &Renew, rows: &impl Rows, now: Millis) -> Decision {
         return fenced_off(&renew.target, renew.token, rows, now);
     };
     match (fence.phase(now), &fence.state) {
-        (Phase::Pending | Phase::Lapsed, _) => {
+        (Phase::Pending | Phase::Lapsed, State::Pending { held_by, .. }) => {
             let mut fence = fence.clone();
-            fence.state = claim::pending(&renew.target.scope, renew.token, renew.lease_ms, now);
+            fence.state = claim::pending(&renew.target.scope, renew.token, renew.lease_ms, *held_by, now);
             let writes = vec![write(rows, RowKey::fence(renew.target.key), Some(fence.into()))];
             Decision::new(writes, Reply::Renewed { lease_expires: now.plus(renew.lease_ms) })
         }
@@ -164,11 +165,11 @@ fn refuse(target: &Target, fence: &Fence, token: Token, rows: &impl Rows, now: M
 fn settle(target: &Target, mut fence: Fence, effect_id: &str, body: Bytes, rows: &impl Rows, now: Millis) -> Decision {
     let expires = forgotten_at(fence.token, now, target.scope.retain_ms);
     fence.state = State::Sealed { receipt: Receipt { effect_id: effect_id.to_owned(), body }, at: now, expires };
-    let first_seen = fence.first_seen;
+    let (first_seen, source) = (fence.first_seen, fence.source.clone());
     let version = fence.version.clone();
     let mut writes = vec![write(rows, RowKey::fence(target.key), Some(fence.into()))];
     writes.extend(again::sealed(target, rows, expires, now));
-    let mut decision = Decision::new(writes, Reply::Sealed { replay: false, at: now, expires, first_seen });
+    let mut decision = Decision::new(writes, Reply::Sealed { replay: false, at: now, expires, first_seen, source });
     if let Some((version, key)) = version {
         raise_head(&mut decision, version, key, rows);
     }

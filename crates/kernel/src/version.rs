@@ -17,6 +17,10 @@ impl Version {
         text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Integer)
     }
 
+    pub(crate) fn weight_bytes(&self) -> usize {
+        if let Self::Text(text) = self { text.len() } else { 0 }
+    }
+
     /// The order of two versions, none where one is an integer and the other a text.
     pub fn order(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {

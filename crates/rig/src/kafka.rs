@@ -9,7 +9,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    programs::{find, free_port},
+    programs::{cache, find, free_port},
     server::Server,
 };
 
@@ -62,10 +62,6 @@ impl Kafka {
 
 // On the PATH, or where ./test has built it.
 fn program() -> PathBuf {
-    let cache = std::env::var_os("FENCEPOST_CACHE").map(PathBuf::from).or_else(|| {
-        let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        Some(home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?.join("fencepost"))
-    });
-    let built = cache.map(|cache| cache.join("nisshi/bin/nisshi")).filter(|program| program.is_file());
+    let built = cache().map(|cache| cache.join("nisshi/bin/nisshi")).filter(|program| program.is_file());
     built.or_else(|| find("nisshi")).unwrap_or_else(|| panic!("no Kafka broker: run ./test --install"))
 }

@@ -7,6 +7,7 @@
 mod cluster;
 mod kafka;
 mod nginx;
+pub mod openapi;
 mod pair;
 mod postgres;
 pub mod programs;

@@ -9,6 +9,15 @@ use std::{
 
 use rustix::process::geteuid;
 
+/// Where `./test` keeps what it has built or fetched: outside of the work tree.
+pub fn cache() -> Option<PathBuf> {
+    let named = std::env::var_os("FENCEPOST_CACHE").map(PathBuf::from);
+    named.or_else(|| {
+        let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        Some(home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?.join("fencepost"))
+    })
+}
+
 /// A program on PATH, or where Debian keeps PostgreSQL's.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

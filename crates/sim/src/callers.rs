@@ -57,9 +57,11 @@ impl Worker {
     fn claim(&mut self, base: &str) -> Ask {
         let rng = &mut self.client.rng;
         let body = [Some("b0"), Some("b0"), Some("b0"), Some("b0"), Some("b1"), None][rng.usize(0..6)];
+        // Only the claim itself carries a version in SYNC, and a retry may forget it.
+        let omitted = base.contains("/SYNC/") && rng.u8(0..3) == 0;
         Ask::Claim {
             body: body.map(str::to_owned),
-            version: version_of(base),
+            version: version_of(base).filter(|_| !omitted),
             lease_ms: [100, 301, 800, 2_001][rng.usize(0..4)],
             wait_ms: if rng.u8(0..4) == 0 { rng.u64(1..2_000) } else { 0 },
         }

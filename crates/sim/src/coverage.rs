@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Everything that must have happened somewhere in a set of seeds.
-pub const EXPECTED: [&str; 69] = [
+pub const EXPECTED: [&str; 71] = [
     "aliased",
     "answered_by_another_node",
     "batch",
@@ -52,6 +52,7 @@ pub const EXPECTED: [&str; 69] = [
     "not_sealed",
     "policy_changed",
     "recovered",
+    "recovered_without_version",
     "released",
     "renewed",
     "reply_lost",
@@ -67,6 +68,7 @@ pub const EXPECTED: [&str; 69] = [
     "single_row_store",
     "slow_sync",
     "stale",
+    "stale_without_version",
     "store_swept",
     "sync_failed",
     "tail_garbled",
@@ -80,6 +82,11 @@ pub const EXPECTED: [&str; 69] = [
     "wall_back",
     "zombie_seal_refused",
 ];
+
+// A claim in the scope where only claims carry versions.
+fn forgot_version(op: &Op) -> bool {
+    op.base.contains("/SYNC/") && matches!(op.ask, Ask::Claim { version: None, .. })
+}
 
 impl Run {
     /// How often each kind of event happened in this seed.
@@ -104,6 +111,9 @@ impl Run {
                     add("new");
                     if recovering.is_some() {
                         add("recovered");
+                        if forgot_version(op) {
+                            add("recovered_without_version");
+                        }
                     }
                     if lives.insert(op.key(), *first_seen).is_some_and(|earlier| earlier != *first_seen) {
                         add("expired_then_new");
@@ -140,7 +150,12 @@ impl Run {
                 }
                 Answer::InFlight { .. } => add("in_flight"),
                 Answer::Conflict { .. } => add("conflict"),
-                Answer::Stale { .. } => add("stale"),
+                Answer::Stale { .. } => {
+                    add("stale");
+                    if forgot_version(op) {
+                        add("stale_without_version");
+                    }
+                }
                 Answer::InDoubt { .. } => {
                     add("in_doubt");
                     doubts.insert(op.key());

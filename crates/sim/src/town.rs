@@ -43,9 +43,13 @@ impl Town {
         let retain_ms = [2_500, 6_000, 15_000, 60_000];
         let mut scopes = BTreeMap::new();
         let changes = rng.u8(0..4) == 0;
-        for (name, fields) in
-            [("SHIP", vec!["k"]), ("PAY", vec!["k"]), ("MOVE", vec!["doc", "rev"]), ("NOTE", vec!["k"])]
-        {
+        for (name, fields) in [
+            ("SHIP", vec!["k"]),
+            ("PAY", vec!["k"]),
+            ("MOVE", vec!["doc", "rev"]),
+            ("SYNC", vec!["doc", "task"]),
+            ("NOTE", vec!["k"]),
+        ] {
             let mut scope = Scope::new(name, fields);
             scope.retain_ms = retain_ms[rng.usize(0..retain_ms.len())];
             if name == "PAY" || rng.u8(0..8) == 0 {
@@ -93,11 +97,12 @@ impl Town {
     pub(crate) fn some_key(&self, rng: &mut fastrand::Rng) -> String {
         let tenant = TENANTS[usize::from(rng.u8(0..4) == 0)];
         let key = rng.u32(0..self.keys_per_scope);
-        match rng.u8(0..if self.single_rows { 4 } else { 8 }) {
+        match rng.u8(0..if self.single_rows { 4 } else { 10 }) {
             0..2 => format!("{tenant}/SHIP/k{key}"),
             2..4 => format!("{tenant}/PAY/k{key}"),
             4..6 if rng.u8(0..4) == 0 => format!("{tenant}/MOVE/x/{}", ["1", "2", "a", "b"][rng.usize(0..4)]),
             4..6 => format!("{tenant}/MOVE/d{}/{}", key % 2, rng.u32(1..=4)),
+            6..8 => format!("{tenant}/SYNC/d{}/{}", key % 2, rng.u32(1..=4)),
             _ => format!("{tenant}/NOTE/k{key}"),
         }
     }
@@ -110,10 +115,14 @@ impl Town {
             Ask::Claim { body, version, lease_ms, .. } => Command::Claim(Claim {
                 target,
                 body: body.map(|name| content(&key, &name)),
-                // The version stands in a key field too: half of the callers leave it to that.
-                version: version.as_ref().filter(|_| lease_ms % 2 == 0).map(|(_, version)| version_at(*version)),
+                // In MOVE the version is a key field too: half of the callers leave it to that.
+                version: version
+                    .as_ref()
+                    .filter(|(source, _)| source.contains("/SYNC/") || lease_ms % 2 == 0)
+                    .map(|(_, version)| version_at(*version)),
                 source: version.map(|(id, _)| Source { kind: "doc".to_owned(), id }),
                 lease_ms,
+                trace: None,
             }),
             Ask::Seal { token, effect, receipt } => {
                 Command::Seal(Seal { target, token: Token(token), effect_id: effect, receipt: receipt.into() })
@@ -155,7 +164,7 @@ pub(crate) fn name_of(fence: &Fence) -> String {
 pub(crate) fn version_of(base: &str) -> Option<(String, i64)> {
     let (source, version) = base.rsplit_once('/')?;
     let number = version.parse().unwrap_or_else(|_| TEXTS + i64::from(version.bytes().next().unwrap_or_default()));
-    source.contains("/MOVE/").then(|| (source.to_owned(), number))
+    (source.contains("/MOVE/") || source.contains("/SYNC/")).then(|| (source.to_owned(), number))
 }
 
 fn version_at(number: i64) -> Version {
@@ -204,7 +213,7 @@ pub(crate) fn answer(asked: &Asked, reply: &Reply) -> Answer {
             },
             state => Answer::Other(format!("a duplicate of {state:?}")),
         },
-        Reply::InFlight { lease_expires } => Answer::InFlight { lease_expires: lease_expires.0 },
+        Reply::InFlight { lease_expires, .. } => Answer::InFlight { lease_expires: lease_expires.0 },
         Reply::Conflict(mismatch) => {
             Answer::Conflict { first: body_name(&key, &mismatch.first), second: body_name(&key, &mismatch.second) }
         }
@@ -218,7 +227,7 @@ pub(crate) fn answer(asked: &Asked, reply: &Reply) -> Answer {
         Reply::InDoubt { since } => Answer::InDoubt { since: since.0 },
         Reply::SequenceGap { last, sealed } => Answer::Gap { last: *last, sealed: *sealed },
         Reply::Sealed { replay, at, expires, .. } => Answer::Sealed { replay: *replay, at: at.0, expires: expires.0 },
-        Reply::SealConflict => Answer::SealConflict,
+        Reply::SealConflict { .. } => Answer::SealConflict,
         Reply::FencedOff { current } => Answer::FencedOff { current: current.map(|token| token.0) },
         Reply::Renewed { lease_expires } => Answer::Renewed { lease_expires: lease_expires.0 },
         Reply::Released { replay } => Answer::Released { replay: *replay },

@@ -67,16 +67,33 @@ parts! {
 
 /// Seeds beyond those above that once broke a promise; step by step their stories are told in `dates` and `batches`.
 /// The generator has changed since, so that a seed no longer lives the same history: it is the stories that stay.
-const ONCE_BROKEN: [u64; 7] = [
+const ONCE_BROKEN: [u64; 16] = [
     // lost-claim: a renewal that was decided before its fence expired landed after its holder had been refused.
     305_123,
     // in-doubt: a renewal whose rows were read slowly was dated before another that it was written over.
-    1_057_936, 1_077_799,
+    1_057_936,
+    1_077_799,
     // in-flight: a row expired and was dropped between reading and commit, so a batch was not decided in its order. The
     // auditor was too strict: the laws of a store allow it.
     1_101_249,
     // told-doubt: a renewal that was dated before the end of its lease landed after somebody had been told of the doubt.
-    50_504_731, 2_292, 2_596,
+    50_504_731,
+    2_292,
+    2_596,
+    // false-conflict, current-holder: a refusal that rested on a write which fell was decided again after what its asker had put
+    // behind it.
+    300_291_184,
+    300_332_122,
+    300_259_435,
+    // shown-state: the auditor let a claim speak that another had followed.
+    100_367_528,
+    300_401_810,
+    // retention: the auditor compared a refusal of a clock that was ahead with a claim of one that was behind.
+    500_109_020,
+    500_186_878,
+    700_074_021,
+    // final-refusal: the auditor took two grants of one number, the first of them lost in a failover, for one.
+    700_166_878,
 ];
 
 #[test]

@@ -214,7 +214,10 @@ fn fence(index: u64, state: State) -> Record {
 fn pending(index: u64) -> Record {
     let lease_expires = Millis(NOW + index / 50 + 30_000);
     let forget_at = Some(lease_expires.plus(WEEK_MS));
-    fence(index, State::Pending { lease_expires, on_lapse: OnLapse::Recover, forget_at, doubted_at: None })
+    fence(
+        index,
+        State::Pending { lease_expires, on_lapse: OnLapse::Recover, forget_at, doubted_at: None, held_by: None },
+    )
 }
 
 fn sealed(index: u64) -> Record {

@@ -67,6 +67,14 @@ impl Address {
             }
         }
     }
+
+    /// Why it could not be opened, with its address. Errors about a directory name it themselves.
+    pub fn not_opened(&self, error: &Error) -> String {
+        match self {
+            Self::Directory(_) => error.why().to_owned(),
+            Self::Postgres(_) | Self::Redis(_) => format!("{self}: {}", error.why()),
+        }
+    }
 }
 
 impl fmt::Display for Address {

@@ -79,6 +79,14 @@ pub enum Error {
     Broken(String),
 }
 
+impl Error {
+    /// The reason alone, for where it is plain that nothing happened: a store that could not be opened.
+    pub fn why(&self) -> &str {
+        let (Self::NotApplied(why) | Self::Unknown(why) | Self::Broken(why)) = self;
+        why
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

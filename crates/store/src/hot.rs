@@ -4,10 +4,8 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{Millis, Row, RowKey, key::Kind};
+use fencepost_kernel::{Millis, Row, RowKey, fence::ROW_BYTES};
 use quick_cache::{Weighter, sync::Cache};
-
-use crate::weight::{ROW_BYTES, weight};
 
 /// Larger rows would push out too many others.
 const ROW_BYTES_MAX: usize = 64 << 10;
@@ -25,7 +23,7 @@ impl Kept for Arc<Row> {
     const USUAL: usize = ROW_BYTES;
 
     fn weight(&self) -> usize {
-        weight(&self.record)
+        self.record.weight_bytes()
     }
 }
 
@@ -96,8 +94,7 @@ impl<T: Kept> Hot<T> {
     pub(crate) fn put(&self, key: RowKey, row: Option<T>) {
         let weighed = row.map(|row| Weighed { weight: row.weight(), row });
         match weighed {
-            // Entries are read in pages, and mostly by who wrote them: they would push out what is asked for again.
-            Some(row) if key.kind != Kind::Entry && row.weight <= ROW_BYTES_MAX => self.0.insert(key, row),
+            Some(row) if key.kind.spec().cached && row.weight <= ROW_BYTES_MAX => self.0.insert(key, row),
             _ => drop(self.0.remove(&key)),
         }
     }

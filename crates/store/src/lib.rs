@@ -16,7 +16,6 @@ mod hot;
 mod judge;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod shared_clock;
-mod weight;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

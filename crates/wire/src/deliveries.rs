@@ -11,7 +11,7 @@ use fencepost::dispatch::{Alarm, Counts};
 use fencepost_kernel::{
     LaneId, Millis,
     command::Failure,
-    lane::{DeadLetter, Reason, Trouble},
+    lane::{DeadLetter, Pause, Reason, Trouble},
 };
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -51,7 +51,11 @@ impl Figures {
         registry.register("delivery_attempts", "Attempts at deliveries by outcome", own.attempts.clone());
         registry.register_with_unit("delivery_attempt", "Time of one attempt", Unit::Seconds, attempt_seconds);
         registry.register("dead_letters", "Events that left their lane undelivered, by reason", own.dead.clone());
-        registry.register("lanes_blocked", "Times that the head of a lane failed for long", own.blocked.clone());
+        registry.register(
+            "lanes_blocked",
+            "Times that a lane failed for long, was paused by its receiver, or lacked the key of its transport",
+            own.blocked.clone(),
+        );
         registry.register("lanes", "Lanes with something to send, by state", own.lanes.clone());
         registry.register("deliveries_in_flight", "Attempts under way", own.in_flight.clone());
         registry.register("pollers", "Polls that wait for something new", own.polling.clone());
@@ -70,6 +74,7 @@ impl Figures {
         set("busy", counts.busy);
         set("retrying", counts.retrying);
         set("standing", counts.standing);
+        set("without_key", counts.without_key);
         self.in_flight.set(counts.in_flight as i64);
         self.polling.set(counts.polling as i64);
         self.oldest_s.set(counts.oldest.map_or(0.0, |oldest| now.since(oldest) as f64 / 1_000.0));
@@ -153,6 +158,59 @@ impl Alarm for Alerts {
             "since": &*rfc3339(trouble.first_at.0), "next_attempt_at": &*rfc3339(trouble.next_at.0),
             "last_status": trouble.answer.status, "last_answer": trouble.answer.note,
         }));
+    }
+
+    fn halted(&self, lane: &str, seq: u64, pause: &Pause, trouble: Option<&Trouble>) {
+        self.figures.blocked.inc();
+        let (attempts, answer) = trouble.map(|trouble| (trouble.attempts, &trouble.answer)).unzip();
+        let status = answer.and_then(|answer| answer.status);
+        let note = answer.map_or("", |answer| &answer.note);
+        self.log
+            .line(
+                Level::Error,
+                (self.now)().0,
+                "a receiver has paused its lane; nothing is sent until a person resumes it",
+            )
+            .text("lane", lane)
+            .number("seq", seq)
+            .text("why", &pause.why)
+            .text("since", &rfc3339(pause.at.0))
+            .number("attempts", attempts.unwrap_or_default().into())
+            .number("status", status.unwrap_or_default().into())
+            .text("answer", note);
+        self.post(&json!({
+            "alert": "lane_paused", "at": &*rfc3339((self.now)().0), "lane": lane, "seq": seq, "by": pause.by, "why": pause.why,
+            "since": &*rfc3339(pause.at.0), "attempts": attempts, "last_status": status, "last_answer": note,
+        }));
+    }
+
+    fn key_missing(&self, lane: &str, key: &str) {
+        self.figures.blocked.inc();
+        let now = (self.now)();
+        self.log
+            .line(
+                Level::Error,
+                now.0,
+                "lanes do not start: their transports are sealed with a key that is not in the key file",
+            )
+            .text("key", key)
+            .text("lane", lane);
+        self.post(&json!({ "alert": "key_missing", "at": &*rfc3339(now.0), "key": key, "lane": lane }));
+    }
+
+    fn failed(&self, lane: &str, seq: u64, trouble: &Trouble, paused: Option<&Pause>) {
+        // The first says that something is wrong; a head that fails for a day says no more with each further line.
+        let level = if trouble.attempts == 1 { Level::Warn } else { Level::Debug };
+        let mut line = self.log.line(level, (self.now)().0, "a delivery failed").text("lane", lane).number("seq", seq);
+        line = line.number("attempt", trouble.attempts.into());
+        if let Some(status) = trouble.answer.status {
+            line = line.number("status", status.into());
+        }
+        line = line.text("answer", &trouble.answer.note);
+        match paused {
+            Some(pause) => drop(line.text("paused_by", &pause.by)),
+            None => drop(line.text("next_attempt_at", &rfc3339(trouble.next_at.0))),
+        }
     }
 
     fn attempted(&self, _: &str, outcome: Result<(), &Failure>, took: Duration) {

@@ -2,6 +2,7 @@
 //! Only this crate knows HTTP; it never touches a store, and it holds no rule about fences.
 
 pub mod deliveries;
+mod exposition;
 pub mod http;
 pub mod log;
 pub mod metrics;

@@ -72,7 +72,7 @@ impl EncodeLabelSet for Labels {
     }
 }
 
-/// Where duplicates came in, and whose.
+/// Where something that was not passed on came in, and whose.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Drops {
     endpoint: Arc<str>,
@@ -104,8 +104,10 @@ pub struct Metrics {
     registry: Arc<Registry>,
     decisions: Family<Labels, Counter>,
     drops: Family<Drops, Counter>,
+    conflicts_acknowledged: Family<Drops, Counter>,
+    body_mismatches: Family<Scoped, Counter>,
     seal_seconds: Family<Scoped, Histogram, fn() -> Histogram>,
-    diff_operations: Histogram,
+    diff_operations: Family<Scoped, Histogram, fn() -> Histogram>,
     batch_commands: Histogram,
     commit_seconds: Histogram,
     waiters: Gauge,
@@ -130,6 +132,18 @@ impl Default for Metrics {
             "Duplicates answered without an effect, by endpoint and tenant",
             drops.clone(),
         );
+        let conflicts_acknowledged = Family::default();
+        registry.register(
+            "conflicts_acknowledged",
+            "Webhooks with other content under a known key that were acknowledged and not passed on, by endpoint and tenant",
+            conflicts_acknowledged.clone(),
+        );
+        let body_mismatches = Family::default();
+        registry.register(
+            "body_mismatches_passed",
+            "Duplicates with another body than the first that got its answer, by scope",
+            body_mismatches.clone(),
+        );
         let seal_seconds: Family<_, Histogram, fn() -> Histogram> = Family::new_with_constructor(|| {
             Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0, 3_600.0])
         });
@@ -139,10 +153,11 @@ impl Default for Metrics {
             Unit::Seconds,
             seal_seconds.clone(),
         );
-        let diff_operations = Histogram::new([1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0]);
+        let diff_operations: Family<_, Histogram, fn() -> Histogram> =
+            Family::new_with_constructor(|| Histogram::new([1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0]));
         registry.register(
             "conflict_diff_operations",
-            "Operations in the diffs of refused conflicts",
+            "Operations in the diffs of conflicts, by scope",
             diff_operations.clone(),
         );
         let batch_commands = Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 4096.0]);
@@ -191,6 +206,8 @@ impl Default for Metrics {
             deliveries,
             decisions,
             drops,
+            conflicts_acknowledged,
+            body_mismatches,
             seal_seconds,
             diff_operations,
             batch_commands,
@@ -225,8 +242,19 @@ impl Metrics {
     }
 
     /// Records the size of a diff.
-    pub fn diff(&self, operations: usize) {
-        self.diff_operations.observe(operations as f64);
+    pub fn diff(&self, scope: &Arc<Scope>, operations: usize) {
+        self.diff_operations.get_or_create(&Scoped(scope.clone())).observe(operations as f64);
+    }
+
+    /// Counts a duplicate whose body differs, where its scope lets that pass.
+    pub fn body_mismatch(&self, scope: &Arc<Scope>) {
+        self.body_mismatches.get_or_create(&Scoped(scope.clone())).inc();
+    }
+
+    /// Counts a webhook that was told 2xx and not passed on, since its key was first used with other content.
+    pub fn conflict_acknowledged(&self, endpoint: &Arc<str>, tenant: &Tenant) {
+        let labels = Drops { endpoint: endpoint.clone(), tenant: self.bounded(tenant) };
+        self.conflicts_acknowledged.get_or_create(&labels).inc();
     }
 
     /// The text that Prometheus reads.

@@ -4,8 +4,11 @@
 use bytes::Bytes;
 use fencepost::engine;
 use fencepost_kernel::json::write_string;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
+
+/// Says to a webhook's provider what was decided.
+pub(crate) const DECISION: HeaderName = HeaderName::from_static("fencepost-decision");
 
 /// Where the page of a code is.
 pub const PAGES: &str = "https://fencepost.dev/errors/";
@@ -101,8 +104,8 @@ codes! {
     CodedBody = 415 "coded-body" "The body must not be encoded";
     /// Versions of different kinds do not compare.
     Incomparable = 422 "version-incomparable" "The version does not compare with the sealed one";
-    /// Understood, and it makes no sense.
-    Invalid = 422 "invalid" "The content makes no sense";
+    /// Understood, and not valid.
+    Invalid = 422 "invalid" "The content is not valid";
     /// What is to be cancelled was never published.
     UnknownOriginal = 422 "unknown-original" "What it cancels was never published";
     /// Nobody has said where the events of the warehouse go.
@@ -129,6 +132,8 @@ codes! {
     UpstreamFailed = 502 "upstream-failed" "The upstream gave no answer";
     /// The store does not answer.
     StoreUnavailable = 503 "store-unavailable" "The store does not answer";
+    /// The executor's handler has not done it, or its outcome is unknown.
+    NotNow = 503 "not-now" "The event is not done yet";
     /// As many requests to upstreams as may be under way.
     GatewayBusy = 503 "gateway-busy" "Too many requests are under way";
     /// As many connections as may be served.
@@ -150,12 +155,14 @@ pub struct Problem {
     retry_after_s: Option<u64>,
     /// In place of its code's own.
     status: Option<u16>,
+    /// Said in a header, too.
+    decision: Option<&'static str>,
 }
 
 impl Problem {
     /// A refusal with a sentence for the person who reads it.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), members: Vec::new(), retry_after_s: None, status: None }
+        Self { code, detail: detail.into(), members: Vec::new(), retry_after_s: None, status: None, decision: None }
     }
 
     /// Adds a member whose value is JSON text.
@@ -176,6 +183,12 @@ impl Problem {
     /// The same with another status, where the policy says so.
     pub fn answered_with(mut self, status: u16) -> Self {
         self.status = Some(status);
+        self
+    }
+
+    /// Says the decision in the header `Fencepost-Decision`, too.
+    pub(crate) fn decided(mut self, decision: &'static str) -> Self {
+        self.decision = Some(decision);
         self
     }
 
@@ -226,6 +239,9 @@ impl Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = self.retry_after_s {
             headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if let Some(decision) = self.decision {
+            headers.insert(DECISION, HeaderValue::from_static(decision));
         }
         if self.code == Code::Unauthorized {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

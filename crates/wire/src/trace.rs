@@ -1,5 +1,6 @@
 //! The trace that a request belongs to: the caller's, where it names a valid one, or a new one.
 
+use fencepost_kernel::fence::HolderTrace;
 use http::HeaderValue;
 
 /// A W3C trace id: 32 hexadecimal digits. Every request has one, so it allocates nothing.
@@ -15,6 +16,18 @@ impl std::ops::Deref for TraceId {
 }
 
 impl TraceId {
+    /// As it is kept with a claim.
+    pub fn held(&self) -> HolderTrace {
+        let digit = |at: usize| (self.0[at] as char).to_digit(16).unwrap_or_default() as u8;
+        HolderTrace(std::array::from_fn(|at| digit(2 * at) << 4 | digit(2 * at + 1)))
+    }
+
+    /// As it was kept with a claim.
+    pub fn from_held(held: HolderTrace) -> Self {
+        let digit = |at: usize| held.0[at / 2] >> (4 * (1 - at % 2)) & 15;
+        Self(std::array::from_fn(|at| b"0123456789abcdef"[usize::from(digit(at))]))
+    }
+
     /// From a `traceparent`, or new.
     pub fn of(traceparent: Option<&HeaderValue>) -> Self {
         traceparent.and_then(given).unwrap_or_else(|| {
@@ -54,5 +67,13 @@ mod tests {
         check(format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)), None);
         check(format!("00-{id}"), None);
         check("\"}".to_owned(), None);
+    }
+
+    #[test]
+    fn trace_id_that_was_kept_with_a_claim_reads_as_it_came() {
+        for id in ["4bf92f3577b34da6a3ce929d0e0e4736", "00000000000000000000000000000001"] {
+            let value = HeaderValue::from_str(&format!("00-{id}-00f067aa0ba902b7-01")).unwrap();
+            assert_eq!(&*TraceId::from_held(TraceId::of(Some(&value)).held()), id);
+        }
     }
 }

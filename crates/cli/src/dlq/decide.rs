@@ -1,4 +1,4 @@
-//! `fencepost dlq redrive` and `discard`: a person's word on one dead letter, on several, or on all that match.
+//! `fencepost dlq redrive` and `discard`: the operator commands on one dead letter, on several, or on all that match.
 //! Goes on past a refusal, tells each with its code, and what to do about each kind once.
 
 use std::{collections::BTreeSet, process::ExitCode};
@@ -56,7 +56,7 @@ pub(super) struct Discard {
     /// Dead letters, or the correlation_ids of their events
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
-    /// The reason, for others who look
+    /// The reason, shown to others
     #[arg(long)]
     why: String,
     #[command(flatten)]
@@ -162,7 +162,7 @@ fn redrive_all(args: &Redrive) -> anyhow::Result<ExitCode> {
                 refused.tell(text(one, "id"), text(one, "code"), text(one, "detail"));
             }
         }
-        after = text(&answer, "next").to_owned();
+        after = text(&answer, "next_cursor").to_owned();
         if after.is_empty() {
             break;
         }

@@ -59,6 +59,11 @@ fn because(name: &str, lane: &Node<'_>) -> String {
         "paused" => {
             format!("Nothing leaves, and the 24 hours of the head stand still, until:\n  fencepost lanes resume {name}")
         }
+        "blocked" if !text(lane, "missing_key").is_empty() => format!(
+            "Its transport is sealed with the key {}, which the server's key file does not hold. Nothing is attempted, and \
+             the 24 hours of the head do not begin, until an operator puts the key back, or the transport is PUT again.",
+            text(lane, "missing_key")
+        ),
         "blocked" => format!(
             "Position {seq} is a dead letter, and the lane waits until somebody redrives or discards it:\n  fencepost dlq list --warehouse {}",
             text(lane, "warehouse_id")

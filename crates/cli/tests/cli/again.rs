@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{client::Client, server::dev};
+use super::{
+    client::Client,
+    server::{dev, fencepost, text},
+};
 
 const SCOPE: &str = "NOTIFICATION";
 
@@ -38,7 +41,22 @@ fn each_number_runs_once_and_none_is_skipped() {
     assert_eq!(acme.claim(SCOPE, &key()).ok(200)["effect_id"], "MSG-0", "the effect itself is another fence");
     let told = acme.lookup(SCOPE, &key(), "&resendSeq=2").ok(200);
     assert_eq!(told["resultUrn"], "MSG-2");
-    assert_eq!(acme.lookup(SCOPE, &key(), "").ok(200)["resultUrn"], "MSG-0");
+    let base = acme.lookup(SCOPE, &key(), "").ok(200);
+    assert_eq!(base["resultUrn"], "MSG-0");
+    let third = again(&mut acme, 3).token();
+    let base = acme.lookup(SCOPE, &key(), "").ok(200);
+    let told: Vec<_> = base["repetitions"].as_array().unwrap().iter().collect();
+    let seen = |at: usize| (told[at]["seq"].as_u64(), told[at]["state"].as_str().unwrap(), &told[at]["resultUrn"]);
+    assert_eq!(told.len(), 3, "{base}");
+    assert_eq!(seen(0), (Some(1), "sealed", &json!("MSG-1")));
+    assert_eq!(seen(2), (Some(3), "pending", &Value::Null));
+    assert!(told[0]["sealedAt"].is_string() && told[2]["leaseExpiresAt"].is_string(), "{base}");
+    assert!(acme.lookup(SCOPE, &key(), "&resendSeq=2").ok(200).get("repetitions").is_none());
+    seal(&mut acme, 3, third);
+    let fields = ["groupId=G-42", "type=VOUCHER", "channel=EMAIL", "reservationUrn=R-1"];
+    let output = fencepost([&["why", SCOPE], &fields[..], &["--url", &server.url()]].concat());
+    let said = text(&output.stdout);
+    assert!(said.contains("  repetition 1  sealed at ") && said.contains(" as MSG-3\n"), "{said}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn people_read_the_place_the_mistake_and_the_fix() {
     let expected = format!(
         "p.yml:2:24: error: {TIME}\n  fix: {TIME_FIX}\n\
          p.yml:3:19: error: unknown key `retian` in scope Y\n  fix: did you mean `retain`?\n\
-         1 checked: 2 errors, 0 other findings\n"
+         1 file checked: 2 errors, 0 other findings\n"
     );
     assert_eq!((code, said), (Some(1), expected));
 }

@@ -127,9 +127,9 @@ fn identities_of_the_policy_without_warehouses_see_every_lane_and_take_tokens_of
     server.client(&planner).post("/wes/v1/dispatch/events", event.to_string()).ok(202);
     server.client(&planner).post("/wes/v1/dispatch/lanes/wms:WH-1/skip", r#"{"seq":1}"#).ok(200);
     for token in ["ops", "boss"] {
-        for (path, list) in [("lanes", "lanes"), ("dlq", "dead_letters")] {
-            let page = server.client(token).get(&format!("/wes/v1/dispatch/{path}")).ok(200);
-            assert_eq!(page[list].as_array().unwrap().len(), 1, "{token} sees no {list}: {page}");
+        for list in ["lanes", "dlq"] {
+            let page = server.client(token).get(&format!("/wes/v1/dispatch/{list}")).ok(200);
+            assert_eq!(page["items"].as_array().unwrap().len(), 1, "{token} sees no {list}: {page}");
         }
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     client::{Answer, Client},
-    server::{Dev, dev, until},
+    server::{Dev, dev, fencepost, text, until},
 };
 
 const SCOPE: &str = "PAYMENT_TOKENIZATION";
@@ -69,6 +69,34 @@ fn a_doubt_that_is_released_may_run_again() {
 }
 
 #[test]
+fn late_seal_after_a_person_resolved_says_who_did_and_when_and_so_does_why() {
+    let server = dev();
+    let mut admin = server.admin();
+    for (name, outcome, code, word) in [
+        ("R-1", json!({"outcome": "sealed", "effect_id": "PAY-1", "receipt": 1}), "conflict", "done"),
+        ("R-2", json!({"outcome": "released"}), "fenced-off", "not done"),
+    ] {
+        let token = doubted(&server, name);
+        resolve(&mut admin, name, outcome).ok(200);
+        let history = admin.lookup(SCOPE, &key(name), "").ok(200)["history"].clone();
+        let at = history.as_array().unwrap().iter().find(|line| line["decision"] == "resolved").unwrap()["at"].clone();
+        let at = at.as_str().unwrap();
+        let late = server.acme().seal(SCOPE, &key(name), token, "PAY-0", json!(0)).problem(409, code);
+        let detail = late["detail"].as_str().unwrap();
+        let said = format!("dev-admin resolved this key as {word} at {at}: asked the bank");
+        assert!(detail.starts_with(&said), "{detail}");
+        assert_eq!((late["resolved_by"].as_str(), late["resolved_at"].as_str()), (Some("dev-admin"), Some(at)));
+        let seal =
+            json!({"op": "seal", "scope": SCOPE, "key": key(name), "token": token, "effect_id": "P", "receipt": 0});
+        let batch = server.acme().post("/v1/fences/batch", json!({"commands": [seal]}).to_string()).ok(200);
+        assert_eq!(batch["results"][0]["body"]["resolved_by"], "dev-admin", "{batch}");
+        let fields = ["caseUrn=urn:case:7", &format!("reservationUrn={name}")];
+        let why = text(&fencepost([&["why", SCOPE], &fields[..], &["--url", &server.url()]].concat()).stdout);
+        assert!(why.contains(&format!("dev-admin resolved it as {word} at {at}")), "{why}");
+    }
+}
+
+#[test]
 fn the_lost_holder_itself_may_still_end_the_doubt() {
     let server = dev();
     let token = doubted(&server, "R-1");
@@ -112,7 +140,7 @@ fn a_resolution_is_checked_before_anything_happens() {
     let nobody = json!({"scope": SCOPE, "key": key("R-1"), "outcome": "released", "why": "w"});
     admin.post("/admin/idempotency/resolve", nobody.to_string()).problem(400, "malformed-request");
     resolve(&mut admin, "R-2", json!({"outcome": "released"})).problem(409, "not-in-doubt");
-    admin.get("/admin/idempotency/in-doubt?since=nonsense").problem(404, "not-found");
+    admin.get("/admin/idempotency/in-doubt?since=nonsense").problem(404, "unknown-cursor");
     server.acme().claim(SCOPE, &key("R-1")).problem(409, "in-doubt");
 }
 

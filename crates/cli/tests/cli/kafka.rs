@@ -56,7 +56,7 @@ impl Scene {
 
     fn backlog(&self) -> u64 {
         let lanes = self.planner().get("/wes/v1/dispatch/lanes").ok(200);
-        lanes["lanes"].as_array().unwrap().iter().map(|lane| lane["backlog"].as_u64().unwrap()).sum()
+        lanes["items"].as_array().unwrap().iter().map(|lane| lane["backlog"].as_u64().unwrap()).sum()
     }
 
     /// Everything in the topic, until so many different events were seen.
@@ -163,14 +163,14 @@ fn a_broker_that_dies_under_load_loses_nothing_and_keeps_the_order() {
     // Nobody has taken them: they wait in their lane, and the lane says why.
     until("the lane says that the broker is away", || {
         let lanes = planner.get("/wes/v1/dispatch/lanes").ok(200);
-        (lanes["lanes"][0]["state"] == "retrying").then_some(())
+        (lanes["items"][0]["state"] == "retrying").then_some(())
     });
     scene.kafka.restart();
     let seen = scene.consume(60);
     let order = &orders(&seen)["frn:fgai-wms:wms:warehouse/WH-A"];
     assert!(order.is_sorted() && order.len() == 60, "{order:?}");
     until("every event is settled", || (scene.backlog() == 0).then_some(()));
-    assert_eq!(planner.get("/wes/v1/dispatch/dlq").ok(200)["dead_letters"], json!([]));
+    assert_eq!(planner.get("/wes/v1/dispatch/dlq").ok(200)["items"], json!([]));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn an_event_that_no_broker_takes_is_a_dead_letter_and_the_next_one_goes() {
     let seen = scene.consume(2);
     assert_eq!(orders(&seen)["frn:fgai-wms:wms:warehouse/WH-A"], ["WH-A-00001", "WH-A-00003"]);
     let letters = planner.get("/wes/v1/dispatch/dlq").ok(200);
-    let letter = &letters["dead_letters"][0];
+    let letter = &letters["items"][0];
     assert_eq!(
         (&letter["correlation_id"], &letter["reason"]),
         (&json!("WH-A-00002"), &json!("too_large")),

@@ -24,6 +24,11 @@ fn figures_need_a_viewer_or_an_admin_outside_of_dev() {
     server.client(&partner).get("/metrics").problem(403, "forbidden");
     for token in [viewer, admin] {
         assert!(server.client(&token).get("/metrics").text().contains("fencepost_ready 1"));
+        let headers = format!("authorization: Bearer {token}\r\naccept: text/plain\r\n");
+        let plain = server.client(&token).send("GET", "/metrics", &headers, b"").unwrap();
+        assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+        assert!(plain.text().contains("# TYPE fencepost_buffer_refusals_total counter\n"), "{}", plain.text());
+        assert!(!plain.text().contains("# EOF"));
     }
     for path in ["/healthz", "/readyz", "/openapi.json"] {
         assert_eq!(server.client("").get(path).status, 200, "{path} needs none");

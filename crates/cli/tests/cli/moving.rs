@@ -127,7 +127,7 @@ fn a_store_that_is_being_served_is_backed_up_through_its_server() {
     let data = server.dir.path().join("data");
     let out = server.dir.path().join("out.fpb");
     let output = fencepost(["backup", "--from", data.to_str().unwrap(), "--out", out.to_str().unwrap()]);
-    refused(&output, &["being served", "fencepost backup --url", "stop the server"]);
+    refused(&output, &["in use by another Fencepost", "fencepost backup --url", "stop the server"]);
     assert_eq!(names(server.dir.path()), ["data"], "nothing is left behind");
 }
 
@@ -176,11 +176,11 @@ fn a_backup_taken_under_load_restores_every_receipt_that_was_sealed_before_it() 
     assert!(said.contains("checked") && !said.contains(" 0 fences pending"), "{said}");
     let later = server.acme().claim(SCOPE, &key("after the backup")).token();
     let said = done(&fencepost(["backup", "--verify", file.to_str().unwrap()]));
-    assert!(said.contains("sound") && said.contains("row format 3"), "{said}");
+    assert!(said.contains("sound") && said.contains("row format 4"), "{said}");
 
     let fresh = server.dir.path().join("fresh");
     let said = done(&fencepost(["restore", file.to_str().unwrap(), fresh.to_str().unwrap()]));
-    for word in ["restored", "are unknown to this store", "fences were pending", "every new one is above"] {
+    for word in ["restored", "are unknown to this store", "when the backup was taken", "every new one is above"] {
         assert!(said.contains(word), "{word:?} is not in:\n{said}");
     }
     let restored = Serve::dev(&fresh).start();

@@ -197,10 +197,26 @@ fn compressed_body_on_our_own_paths_is_415_and_touches_nothing() {
 fn scopes_that_fencepost_seals_itself_are_not_claimed_by_hand() {
     let server = dev();
     for scope in ["WES_DISPATCH", "SIGNED_DELIVERY", "ANSWER_DIGEST"] {
-        for (path, more) in [("claim", json!({})), ("seal", json!({"token": 1, "effect_id": "E", "receipt": 1}))] {
+        let by_hand = |more: serde_json::Value| {
             let mut body = json!({"scope": scope, "key": {}});
             body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            server.acme().post(&format!("/v1/fences/{path}"), body.to_string()).problem(403, "forbidden");
+            body
+        };
+        let mut commands = Vec::new();
+        for (op, more) in [
+            ("claim", json!({})),
+            ("again", json!({"seq": 1})),
+            ("seal", json!({"token": 1, "effect_id": "E", "receipt": 1})),
+            ("renew", json!({"token": 1})),
+            ("release", json!({"token": 1})),
+        ] {
+            let body = by_hand(more.clone());
+            server.acme().post(&format!("/v1/fences/{op}"), body.to_string()).problem(403, "forbidden");
+            commands.push(by_hand(super::client::with(more, json!({"op": op})).parse().unwrap()));
         }
+        let batch = server.acme().batch(&commands).ok(200);
+        assert!(batch["results"].as_array().unwrap().iter().all(|result| result["status"] == 403), "{batch}");
+        let resolve = by_hand(json!({"tenant": "acme", "outcome": "released", "why": "by hand"}));
+        server.admin().post("/admin/idempotency/resolve", resolve.to_string()).problem(403, "forbidden");
     }
 }

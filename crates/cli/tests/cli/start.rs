@@ -45,7 +45,7 @@ fn public_tokens_on_a_public_address_are_refused() {
 fn a_second_server_on_the_same_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let first = Serve::dev(dir.path()).start();
-    refused(Serve::dev(dir.path()), &["in use by another process", dir.path().to_str().unwrap()]);
+    refused(Serve::dev(dir.path()), &["in use by another Fencepost", dir.path().to_str().unwrap()]);
     first.acme().claim("INDEX_BUILD", &json!({"index_hash": "x"})).token();
     first.kill();
     // A lock dies with its holder: nothing has to be cleaned up after a crash.

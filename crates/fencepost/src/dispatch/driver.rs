@@ -3,6 +3,7 @@
 //! Started by `Dispatch`; runs on its runtime until it is stopped or the engine is gone.
 
 use std::{
+    collections::BTreeSet,
     panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -16,7 +17,7 @@ use fencepost_kernel::{
     command::{Act, Failure, Members, OnLane},
     fence::Record,
     key::Kind,
-    lane::{Answer, Append, DeadLetter, Entry, Lane, Place, Trouble},
+    lane::{Answer, Append, DeadLetter, Entry, Lane, Pause, Place, Trouble},
     retry::Chance,
 };
 use futures::FutureExt;
@@ -26,7 +27,8 @@ use super::{
     polls::Polls,
     shared::Membership,
     sink::{Delivery, Sink},
-    table::{AHEAD_MAX, Counts, Flight, Table},
+    table::{AHEAD_MAX, Counts, Flight, Halted, Table},
+    vault::Vault,
 };
 use crate::engine::{Engine, Error, Listener, WeakEngine};
 
@@ -55,14 +57,26 @@ pub trait Alarm: Send + Sync + 'static {
     fn died(&self, lane: &str, at: (LaneId, u64), letter: &DeadLetter);
     /// The head of a lane has failed for long.
     fn blocked(&self, lane: &str, seq: u64, trouble: &Trouble);
+    /// A receiver has paused its lane by answering 410: nothing is sent until a person resumes it. Called once for each pause,
+    /// and again by a process that finds the lane so.
+    fn halted(&self, lane: &str, seq: u64, pause: &Pause, trouble: Option<&Trouble>);
+    /// The transport of a lane is sealed with a key, named by its fingerprint, that is missing here: nothing is attempted until
+    /// it is back. Called for the first lane that waits for a key.
+    fn key_missing(&self, lane: &str, key: &str);
     /// An attempt has ended.
     fn attempted(&self, lane: &str, outcome: Result<(), &Failure>, took: Duration);
+    /// A failed attempt at the head of a lane is recorded; nothing is due while the lane is paused. Not called where the event
+    /// is a dead letter now, or the receiver has paused the lane.
+    fn failed(&self, lane: &str, seq: u64, trouble: &Trouble, paused: Option<&Pause>);
 }
 
 impl Alarm for () {
     fn died(&self, _: &str, _: (LaneId, u64), _: &DeadLetter) {}
     fn blocked(&self, _: &str, _: u64, _: &Trouble) {}
+    fn halted(&self, _: &str, _: u64, _: &Pause, _: Option<&Trouble>) {}
+    fn key_missing(&self, _: &str, _: &str) {}
     fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
+    fn failed(&self, _: &str, _: u64, _: &Trouble, _: Option<&Pause>) {}
 }
 
 /// How long a record of an outcome waits before it is tried again, while the store does not answer.
@@ -76,6 +90,9 @@ const IDLE_KEPT: usize = 10_000;
 
 pub(super) struct Driver {
     engine: WeakEngine,
+    vault: Arc<Vault>,
+    /// Missing keys that somebody was told of.
+    told_missing: Mutex<BTreeSet<String>>,
     sink: Arc<dyn Sink>,
     alarm: Arc<dyn Alarm>,
     polls: Arc<Polls>,
@@ -96,6 +113,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) async fn start(
         engine: &Engine,
+        vault: Arc<Vault>,
         sink: Arc<dyn Sink>,
         alarm: Arc<dyn Alarm>,
         polls: Arc<Polls>,
@@ -108,6 +126,8 @@ impl Driver {
         let node = if shared { settings.node.clone() } else { String::new() };
         let driver = Arc::new(Self {
             engine: engine.downgrade(),
+            vault,
+            told_missing: Mutex::default(),
             sink,
             alarm,
             polls,
@@ -182,6 +202,20 @@ impl Driver {
         self.table().counts()
     }
 
+    /// The fingerprints of the keys that lanes of this process wait for.
+    pub(super) fn missing_keys(&self) -> BTreeSet<String> {
+        self.table().missing_keys()
+    }
+
+    /// Lanes that wait for a key that is back are looked at again.
+    pub(super) fn look_at_held(&self) {
+        let keys = self.vault.fingerprints();
+        // One that is lost again is told of again.
+        self.told_missing.lock().unwrap_or_else(PoisonError::into_inner).retain(|key| !keys.contains(key));
+        self.table().look_at_held(&keys);
+        self.reads.notify_one();
+    }
+
     pub(super) fn members(&self) -> Arc<Members> {
         self.membership.members()
     }
@@ -237,6 +271,10 @@ impl Driver {
 
     // One attempt, and its record. The lane goes on from there; says what is to be flown next.
     async fn fly(self: &Arc<Self>, id: LaneId, mut flight: Flight) -> Option<(LaneId, Flight)> {
+        // Asked before each attempt: keys come and go while lanes are driven.
+        if let Some(key) = self.vault.missing_key(&flight.route) {
+            return self.wait_for_key(id, &flight, key);
+        }
         let entry = match flight.entry.take() {
             Some(entry) => Some(entry),
             None => self.head(id, flight.seq).await,
@@ -304,6 +342,8 @@ impl Driver {
                 if let Some(letter) = died {
                     let at = letter.entry.redrive_of.unwrap_or((id, flight.seq));
                     self.alarm.died(&flight.name, at, &letter);
+                } else if failed {
+                    self.tell_failed(&flight, &lane);
                 }
                 self.land(id, Some(lane))
             }
@@ -315,6 +355,27 @@ impl Driver {
             Some(_) => self.land(id, None),
             None => None,
         }
+    }
+
+    // A receiver's pause is told of when the lane is settled in the table, also by a process that comes later.
+    fn tell_failed(&self, flight: &Flight, lane: &Lane) {
+        let paused = lane.paused.as_ref();
+        if let Some(trouble) = lane.trouble.as_ref().filter(|_| !paused.is_some_and(Pause::is_by_receiver)) {
+            self.alarm.failed(&flight.name, flight.seq, trouble, paused);
+        }
+    }
+
+    // The event is not to blame: no attempt is counted, and its 24 hours do not begin.
+    fn wait_for_key(self: &Arc<Self>, id: LaneId, flight: &Flight, key: String) -> Option<(LaneId, Flight)> {
+        let mut table = self.table();
+        table.answered(flight);
+        table.hold(id, key.clone());
+        drop(table);
+        let is_new = self.told_missing.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        if is_new {
+            self.alarm.key_missing(&flight.name, &key);
+        }
+        self.land(id, Some(flight.lane.clone()))
     }
 
     // The head, read together with those behind it.
@@ -475,6 +536,10 @@ async fn read_lanes(driver: Arc<Driver>) {
 async fn keep_time(driver: Arc<Driver>) {
     loop {
         let Some(engine) = driver.engine() else { return };
+        let halted = driver.table().halted();
+        for Halted { name, seq, pause, trouble } in halted {
+            driver.alarm.halted(&name, seq, &pause, trouble.as_ref());
+        }
         let blocked = driver.table().blocked(engine.now());
         for (lane, seq, trouble) in blocked {
             driver.alarm.blocked(&lane, seq, &trouble);

@@ -31,8 +31,8 @@ use fencepost_kernel::{
 };
 
 pub use driver::{Alarm, Settings};
-pub use reseal::Resealed;
-pub use sealed::{MASK, OpenWebhook, origin, shown_url};
+pub use reseal::{Resealed, SealAnew, has_sealed_rows};
+pub use sealed::{MASK, OpenWebhook, origin, sealing_keys, shown_url};
 pub use sink::{Delivery, Sink};
 pub use table::Counts;
 pub use vault::{SealedFor, SealedPart, SealedUnder, Vault};
@@ -116,7 +116,7 @@ impl Publication {
         let (target, cancels) = (self.target(scope, &self.correlation_id)?, self.original(scope)?);
         let Self { correlation_id, kind, warehouse, body, compared, .. } = self;
         let source = Some(Source { kind: kind.clone(), id: warehouse.clone() });
-        let claim = Claim { target, body: Some(compared), version: None, source, lease_ms: 1 };
+        let claim = Claim { target, body: Some(compared), version: None, source, lease_ms: 1, trace: None };
         // When it is decided, it is dated.
         let published = Millis(0);
         let entry = Entry { correlation_id, kind, warehouse, body, published, redrive_of: None }.into();
@@ -133,6 +133,8 @@ pub struct LaneView {
     pub tail: u64,
     /// How its events leave, where they still go this way.
     pub route: Option<Arc<Route>>,
+    /// The fingerprint of the key that its transport is sealed with, where this process does not have it.
+    pub missing_key: Option<String>,
 }
 
 /// A dead letter, and where it died.
@@ -189,7 +191,7 @@ impl Dispatch {
         settings: Settings,
     ) -> Result<Self, Error> {
         let polls = Arc::new(Polls::new(engine.promises().shared));
-        let driver = Driver::start(&engine, sink, alarm, polls.clone(), settings).await?;
+        let driver = Driver::start(&engine, vault.clone(), sink, alarm, polls.clone(), settings).await?;
         Ok(Self { engine, scope, vault, polls, driver, resealed: Arc::default() })
     }
 
@@ -340,7 +342,7 @@ impl Dispatch {
                 let record = |at: usize| pair[at].as_ref().map(|row| &row.record);
                 let Some(Record::Lane(lane)) = record(0) else { return None };
                 let tail = if let Some(Record::Tail(tail)) = record(1) { tail.last } else { 0 };
-                Some(LaneView { lane: lane.clone(), tail, route: None })
+                Some(LaneView { lane: lane.clone(), tail, route: None, missing_key: None })
             })
             .collect();
         let warehouse = |view: &LaneView| match &view.lane.place {
@@ -353,6 +355,7 @@ impl Dispatch {
         for (view, row) in pushed.zip(routes) {
             if let Some(Record::Route(route)) = row.as_ref().map(|row| &row.record) {
                 view.route = (route.lane() == view.lane.id()).then(|| route.clone());
+                view.missing_key = view.route.as_ref().and_then(|route| self.vault.missing_key(route));
             }
         }
         Ok(views)

@@ -6,6 +6,8 @@
 //! sealed. The stored url is `https://host:port/#SEALED`: no url that is accepted has a fragment, so rows of the release
 //! before, which hold urls in clear, are told apart, and that release posts nothing to a url that it cannot read.
 
+use std::collections::BTreeSet;
+
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use bytes::Bytes;
 use fencepost_kernel::{
@@ -13,7 +15,7 @@ use fencepost_kernel::{
     lane::{Route, Transport, Webhook},
 };
 
-use super::vault::{SealedFor, SealedPart, SealedUnder, Vault};
+use super::vault::{SealedFor, SealedPart, SealedUnder, Vault, hex, sealing_key};
 
 /// Stands for what is not shown.
 pub const MASK: &str = "***";
@@ -57,6 +59,11 @@ impl Vault {
         let owner = SealedFor { planner: planner.as_str(), warehouse, part: SealedPart::Secret };
         let secrets = webhook.secrets.iter().map(|sealed| self.open_sealed(owner, sealed)).collect::<Result<_, _>>()?;
         Ok(OpenWebhook { url: self.url(planner, warehouse, &webhook.url)?, secrets })
+    }
+
+    /// The fingerprint of a key that a transport is sealed with and that is not in the list; none where every key is there.
+    pub fn missing_key(&self, route: &Route) -> Option<String> {
+        sealed_parts(route).find_map(|sealed| self.missing_key_of(&sealed))
     }
 
     /// The same transport sealed anew with the first key; none where all of it is.
@@ -110,6 +117,23 @@ impl Vault {
         let rest = String::from_utf8(rest).map_err(|_| "a sealed url is damaged")?;
         Ok(format!("{origin}{rest}"))
     }
+}
+
+/// The fingerprints of the keys that a transport is sealed with: without all of them it cannot be used.
+pub fn sealing_keys(route: &Route) -> BTreeSet<String> {
+    sealed_parts(route).filter_map(|sealed| sealing_key(&sealed)).map(|print| hex(&print)).collect()
+}
+
+// The secrets of a webhook, and what follows the host in its url.
+fn sealed_parts(route: &Route) -> impl Iterator<Item = Bytes> {
+    let webhook = match &route.transport {
+        Transport::Webhook(webhook) => Some(webhook),
+        Transport::Kafka { .. } | Transport::Poll => None,
+    };
+    webhook.into_iter().flat_map(|webhook| {
+        let url = webhook.url.split_once('#').and_then(|(_, sealed)| BASE64.decode(sealed).ok());
+        webhook.secrets.iter().cloned().chain(url.map(Bytes::from))
+    })
 }
 
 /// What may be shown of a stored url: where it leads, and whether there is more.

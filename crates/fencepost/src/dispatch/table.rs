@@ -3,14 +3,14 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, HashMap, VecDeque, hash_map::Entry as Slot},
+    collections::{BTreeSet, BinaryHeap, HashMap, VecDeque, hash_map::Entry as Slot},
     sync::Arc,
     time::Duration,
 };
 
 use fencepost_kernel::{
     LaneId, Millis,
-    lane::{Driving, Entry, Lane, Route, Trouble},
+    lane::{Driving, Entry, Lane, Pause, Route, Trouble},
 };
 
 use super::hosts::{Hosts, Try};
@@ -24,6 +24,8 @@ pub struct Counts {
     pub retrying: usize,
     /// Of these, lanes that a person or a receiver has stopped.
     pub standing: usize,
+    /// Of these, lanes whose transport is sealed with a key that this process does not have.
+    pub without_key: usize,
     /// Attempts under way.
     pub in_flight: usize,
     /// Polls that wait for something new.
@@ -45,7 +47,7 @@ enum State {
     Flying,
     /// Its head is tried again at this time.
     Waiting(Millis),
-    /// Stopped by a person, a receiver or a dead letter.
+    /// Stopped by a person, a receiver, a dead letter or a missing key.
     Standing,
 }
 
@@ -65,6 +67,8 @@ pub(super) struct Driven {
     stale: bool,
     /// Whether somebody was told that its head fails for long.
     alarmed: bool,
+    /// The beginning of the receiver's pause that somebody was told of.
+    told_pause: Option<Millis>,
     marks: Marks,
 }
 
@@ -121,6 +125,14 @@ pub(super) struct Flight {
     pub(super) host: Arc<str>,
 }
 
+/// A lane that its receiver has paused.
+pub(super) struct Halted {
+    pub(super) name: Arc<str>,
+    pub(super) seq: u64,
+    pub(super) pause: Pause,
+    pub(super) trouble: Option<Trouble>,
+}
+
 /// A lane as its rows tell it: with its last position, its route and the host of that.
 type Found = (Arc<Lane>, u64, Arc<Route>, Arc<str>);
 
@@ -145,6 +157,10 @@ pub(super) struct Table {
     /// When heads that fail will have failed for long.
     watch: BinaryHeap<Reverse<(Millis, LaneId)>>,
     unread: Vec<LaneId>,
+    /// Lanes that their receivers have paused, of which nobody was told yet.
+    halted: Vec<Halted>,
+    /// Lanes whose transport is sealed with a key that is missing, with its fingerprint: nothing is attempted for them.
+    without_key: HashMap<LaneId, String>,
     blocked_after_ms: u64,
     /// How many lanes were kept when idle ones were last forgotten.
     kept_last: usize,
@@ -159,6 +175,8 @@ impl Table {
             watch: BinaryHeap::new(),
             blocked_after_ms,
             unread: Vec::new(),
+            halted: Vec::new(),
+            without_key: HashMap::new(),
             kept_last: 0,
         }
     }
@@ -250,13 +268,30 @@ impl Table {
                 None => drop(self.lanes.insert(id, Known::Unread { stale: false, at_once })),
             }
             self.unread.push(id);
-        } else if let Some((lane, tail, route, host)) = found {
+            return;
+        }
+        // Whether the key is there is judged before the next attempt.
+        self.without_key.remove(&id);
+        if let Some((lane, tail, route, host)) = found {
             let (name, state) = (lane.name().into(), State::Idle);
             // Another head than the one that somebody was told of may be told of again.
             let told = |before: &Driven| before.alarmed && before.lane.settled == lane.settled;
-            let (alarmed, marks) = before.map_or_else(Default::default, |before| (told(&before), before.marks));
-            let next = VecDeque::new();
-            let driven = Driven { lane, name, tail, route, next, next_seq: 0, state, host, stale, alarmed, marks };
+            let (alarmed, told_pause, marks) =
+                before.map_or_else(Default::default, |before| (told(&before), before.told_pause, before.marks));
+            let driven = Driven {
+                lane,
+                name,
+                tail,
+                route,
+                next: VecDeque::new(),
+                next_seq: 0,
+                state,
+                host,
+                stale,
+                alarmed,
+                told_pause,
+                marks,
+            };
             self.lanes.insert(id, Known::Driven(driven));
             self.settle(id, if at_once { Millis(u64::MAX) } else { now });
         }
@@ -285,6 +320,7 @@ impl Table {
     /// What came of a flight is recorded. The lane is as given, or no longer ours.
     pub(super) fn landed(&mut self, id: LaneId, lane: Option<Arc<Lane>>, now: Millis) {
         let Some(lane) = lane else {
+            self.without_key.remove(&id);
             // It may have come back to us since, under another epoch.
             if let Some(Known::Driven(Driven { stale: true, .. })) = self.lanes.remove(&id) {
                 self.look_at(id);
@@ -303,6 +339,28 @@ impl Table {
             return;
         }
         self.settle(id, now);
+    }
+
+    /// A flight did not leave: its transport is sealed with a key that is missing. The lane waits until its rows are read again.
+    pub(super) fn hold(&mut self, id: LaneId, key: String) {
+        self.without_key.insert(id, key);
+    }
+
+    /// These keys are there: lanes that wait for one of them are looked at again.
+    pub(super) fn look_at_held(&mut self, keys: &[String]) {
+        let held = self.without_key.iter().filter(|(_, key)| keys.contains(key));
+        let held: Vec<LaneId> = held.map(|(id, _)| *id).collect();
+        held.into_iter().for_each(|id| self.look_at(id));
+    }
+
+    /// The fingerprints of the keys that lanes wait for.
+    pub(super) fn missing_keys(&self) -> BTreeSet<String> {
+        self.without_key.values().cloned().collect()
+    }
+
+    /// Lanes that their receivers have paused, each pause told once by this process.
+    pub(super) fn halted(&mut self) -> Vec<Halted> {
+        std::mem::take(&mut self.halted)
     }
 
     /// Entries of a lane that were read, from its head on.
@@ -329,14 +387,22 @@ impl Table {
             driven.marks.watched = true;
             self.watch.push(Reverse((at, id)));
         }
-        let Some(driven) = self.driven(id) else { return };
+        let without_key = self.without_key.contains_key(&id);
+        let Some(Known::Driven(driven)) = self.lanes.get_mut(&id) else { return };
+        if let Some(pause) = driven.lane.paused.as_ref().filter(|pause| pause.is_by_receiver())
+            && driven.told_pause != Some(pause.at)
+        {
+            driven.told_pause = Some(pause.at);
+            let (name, seq) = (driven.name.clone(), driven.lane.settled + 1);
+            self.halted.push(Halted { name, seq, pause: pause.clone(), trouble: driven.lane.trouble.clone() });
+        }
         if driven.lane.trouble.is_some() || driven.lane.stands() {
             // What may wait for long is not kept in memory.
             driven.next.truncate(1);
         }
         if !driven.busy() {
             driven.state = State::Idle;
-        } else if driven.lane.stands() {
+        } else if driven.lane.stands() || without_key {
             driven.state = State::Standing;
         } else {
             match driven.lane.trouble.as_ref().map(|trouble| trouble.next_at).filter(|next_at| *next_at > now) {
@@ -369,7 +435,9 @@ impl Table {
             self.watch.pop();
             let Some(driven) = self.driven(id) else { continue };
             driven.marks.watched = false;
-            let Some(trouble) = driven.lane.trouble.as_ref().filter(|_| !driven.alarmed) else { continue };
+            // Of a lane that its receiver has paused somebody was told at once; it is watched again once it is resumed.
+            let paused = driven.lane.paused.as_ref().is_some_and(Pause::is_by_receiver);
+            let Some(trouble) = driven.lane.trouble.as_ref().filter(|_| !driven.alarmed && !paused) else { continue };
             // Another head may fail by now, or a pause may have moved the time.
             let due = trouble.first_at.plus(after_ms);
             if due <= at.max(now) {
@@ -452,7 +520,8 @@ impl Table {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        let mut counts = Counts { in_flight: self.hosts.flying(), ..Counts::default() };
+        let (in_flight, without_key) = (self.hosts.flying(), self.without_key.len());
+        let mut counts = Counts { in_flight, without_key, ..Counts::default() };
         let driven = self.lanes.values().filter_map(|known| match known {
             Known::Driven(driven) if driven.busy() => Some(driven),
             _ => None,

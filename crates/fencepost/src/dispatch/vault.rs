@@ -83,6 +83,12 @@ impl Vault {
         Ok(Self { file: Some(path.to_owned()), seen: (stamp, None).into(), ..vault })
     }
 
+    /// Without a key until there is such a file: nothing opens, and nothing can be sealed. For a store whose transports are
+    /// sealed already: a new key would open none of them.
+    pub fn awaiting(path: &Path) -> Self {
+        Self { file: Some(path.to_owned()), ..Self::of(&[]) }
+    }
+
     /// With this one master key.
     pub fn fixed(key: [u8; KEY_LEN]) -> Self {
         Self::of(&[MasterKey(key)])
@@ -155,7 +161,8 @@ impl Vault {
         let keys = self.keys();
         let Some(key) = keys.iter().find(|key| key.print == *print) else {
             let ours: Vec<String> = keys.iter().map(|key| hex(&key.print)).collect();
-            let (theirs, ours) = (hex(print), ours.join(", "));
+            let ours = if ours.is_empty() { "none".to_owned() } else { ours.join(", ") };
+            let theirs = hex(print);
             return Err(format!("a secret is sealed with another key: with {theirs}, and the keys here are {ours}"));
         };
         let mut secret = body.to_vec();
@@ -164,6 +171,19 @@ impl Vault {
         let len = opened.map_err(|_| "a sealed secret is damaged, or another transport's")?.len();
         secret.truncate(len);
         Ok(secret)
+    }
+
+    /// The fingerprint of the key that something is sealed with, where the list does not have that key. Of what is damaged
+    /// no key is known.
+    pub(super) fn missing_key_of(&self, sealed: &[u8]) -> Option<String> {
+        let print = sealing_key(sealed)?;
+        let known = self.keys().iter().any(|key| key.print == print);
+        (!known).then(|| hex(&print))
+    }
+
+    /// Whether there is a key to seal with.
+    pub fn can_seal(&self) -> bool {
+        !self.keys().is_empty()
     }
 
     /// Under which key something is sealed. It is not opened.
@@ -227,6 +247,12 @@ pub(super) fn fingerprint(key: &[u8; KEY_LEN]) -> [u8; PRINT_LEN] {
 fn derive(key: &[u8; KEY_LEN], label: &str) -> [u8; KEY_LEN] {
     let master = hmac::Key::new(hmac::HMAC_SHA256, key);
     start(hmac::sign(&master, label.as_bytes()).as_ref())
+}
+
+/// The fingerprint of the key that something is sealed with; none where it is damaged, or of a newer release.
+pub(super) fn sealing_key(sealed: &[u8]) -> Option<[u8; PRINT_LEN]> {
+    let whole = sealed.len() >= HEAD_LEN && matches!(sealed.first(), Some(&UNBOUND | &BOUND));
+    whole.then(|| start(&sealed[1..]))
 }
 
 /// The first bytes; there are always enough.

@@ -445,10 +445,21 @@ async fn attempt(
     shared.waiters.wake(freed(sets));
     let applied = sets.iter().zip(&positions).zip(&verdicts).filter(|(_, verdict)| verdict.applied());
     shared.herald(applied.map(|((set, seq), _)| (set, *seq)));
+    let applied_set = |one: &Decided| match one {
+        Decided::Written(_, set) if verdicts[*set].applied() => Some(*set),
+        Decided::Written(..) | Decided::Answer(..) | Decided::Later => None,
+    };
+    let happened: Vec<Option<usize>> = decided.iter().map(applied_set).collect();
+    // The rows that commands of the same job have written behind the one at this place.
+    let written_behind = |at: usize| -> HashSet<RowKey> {
+        let behind = (at + 1..asked.len()).take_while(|other| asked[*other].job == asked[at].job);
+        behind.filter_map(|other| happened[other]).flat_map(|set| sets[set].writes.iter().map(|w| w.key)).collect()
+    };
     Ok(decided
         .into_iter()
         .zip(&commands)
-        .map(|(one, command)| match one {
+        .enumerate()
+        .map(|(at, (one, command))| match one {
             Decided::Written(reply, set) => match verdicts[set] {
                 verdict if verdict.applied() => Some(match (positions[set], &sets[set].also.append) {
                     (Some(seq), _) => Ok(reply.placed(seq)),
@@ -465,7 +476,12 @@ async fn attempt(
             // A refusal that was decided over a write which then did not happen must be decided again. One that was decided before
             // that stands: decided again, it would come after those that its asker put behind it.
             Decided::Answer(reply, sets_before) => {
-                (!touches(command, &draft, &fallen_before(sets_before))).then_some(Ok(reply))
+                if !touches(command, &draft, &fallen_before(sets_before)) {
+                    return Some(Ok(reply));
+                }
+                // What its asker put behind it on the same rows has happened already: decided now, it would come after that.
+                let overtaken = touches(command, &draft, &written_behind(at));
+                overtaken.then(|| Err(Error::Unknown("a write that the answer rests on did not happen".to_owned())))
             }
             Decided::Later => None,
         })

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey,
     fence::{Fence, Phase, Record, Sighting, State, Token, What},
+    key::Target,
 };
 
 use super::{Engine, Error};
@@ -21,9 +22,48 @@ pub struct Explanation {
     pub replays: u64,
     /// Conflicts refused, approximately.
     pub conflicts: u64,
+    /// How many of the duplicates had another body than the first, approximately.
+    pub body_mismatches: u64,
     /// What happened, oldest first.
     pub history: Vec<Moment>,
 }
+
+impl Explanation {
+    /// How a person ended the doubt about the attempt of this token, where one did.
+    pub fn resolution(&self, token: Token) -> Option<Resolution<'_>> {
+        self.fence.events.iter().rev().filter(|event| event.token == token).find_map(|event| match &event.what {
+            What::Resolved { by, why, sealed } => Some(Resolution { at: event.at, by, why, sealed: *sealed }),
+            What::Released | What::Retried | What::Recovered | What::SealedLate | What::SealRefused => None,
+        })
+    }
+}
+
+/// A person's decision on a doubt.
+#[derive(Clone, Copy, Debug)]
+pub struct Resolution<'e> {
+    /// When.
+    pub at: Millis,
+    /// Who.
+    pub by: &'e str,
+    /// Their reason.
+    pub why: &'e str,
+    /// Whether the effect was declared done.
+    pub sealed: bool,
+}
+
+/// A deliberate repetition of an effect.
+#[derive(Clone, Debug)]
+pub struct Repeated {
+    /// Its number, from 1.
+    pub seq: u64,
+    /// Where it stands now; [`Phase::Expired`] where its receipt is no longer kept.
+    pub phase: Phase,
+    /// Its fence, where it is kept.
+    pub fence: Option<Arc<Fence>>,
+}
+
+/// How many repetitions are told of: the latest.
+pub const REPEATED_MAX: u64 = 32;
 
 /// One line of a history.
 #[derive(Clone, Debug)]
@@ -52,15 +92,37 @@ impl Engine {
             _ => Default::default(),
         };
         let unflushed = self.shared.sightings.of(key);
-        let (replays, conflicts) = unflushed.as_ref().map_or((0, 0), |seen| (seen.replays, seen.conflicts));
+        let (replays, conflicts, body_mismatches) =
+            unflushed.as_ref().map_or((0, 0, 0), |seen| (seen.replays, seen.conflicts, seen.body_mismatches));
         let sightings = trace.recent.iter().chain(unflushed.iter().flat_map(|seen| &seen.recent));
         Ok(Some(Explanation {
             phase: fence.phase(now),
             replays: trace.replays + replays,
             conflicts: trace.conflicts + conflicts,
+            body_mismatches: trace.body_mismatches + body_mismatches,
             history: history(&fence, sightings),
             fence,
         }))
+    }
+
+    /// The latest repetitions of an effect, oldest first.
+    pub async fn repeated(&self, effect: &Target) -> Result<Vec<Repeated>, Error> {
+        let now = self.now();
+        let row = self.load(&[effect.again_head()]).await?.into_iter().next().flatten();
+        let Some(Record::AgainHead(head)) = row.as_ref().map(|row| &row.record) else { return Ok(Vec::new()) };
+        if head.expires.is_some_and(|expires| expires <= now) {
+            return Ok(Vec::new());
+        }
+        let numbers: Vec<u64> = (head.last.saturating_sub(REPEATED_MAX) + 1..=head.last).collect();
+        let keys: Vec<RowKey> = numbers.iter().map(|seq| RowKey::fence(effect.repetition(*seq))).collect();
+        let rows = self.load(&keys).await?;
+        let repeated = numbers.into_iter().zip(rows).map(|(seq, row)| {
+            let fence =
+                row.and_then(|row| if let Record::Fence(fence) = &row.record { Some(fence.clone()) } else { None });
+            let fence = fence.filter(|fence| fence.phase(now) != Phase::Expired);
+            Repeated { seq, phase: fence.as_ref().map_or(Phase::Expired, |fence| fence.phase(now)), fence }
+        });
+        Ok(repeated.collect())
     }
 
     /// Fences that wait for a person, longest first. Pass the last one to read on.
@@ -73,9 +135,20 @@ impl Engine {
     }
 }
 
-fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sighting)>) -> Vec<Moment> {
+/// Where a fence stands after something has happened to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    Pending,
+    Sealed,
+    Released,
+}
+
+// What happened to the fence itself, oldest first, and where it stood after each.
+fn lived(fence: &Fence) -> Vec<(Moment, Stand)> {
     let moment = |at, decision, token| Moment { at, decision, token, person: None };
-    let mut moments = vec![moment(fence.first_seen, "new", (fence.attempt == 1).then_some(fence.token))];
+    let began = moment(fence.first_seen, "new", (fence.attempt == 1).then_some(fence.token));
+    let mut moments = vec![(began, Stand::Pending)];
+    let mut stand = Stand::Pending;
     for event in &fence.events {
         let (decision, person) = match &event.what {
             What::Released => ("released", None),
@@ -85,22 +158,120 @@ fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sight
             What::SealRefused => ("fenced_off", None),
             What::Resolved { by, why, .. } => ("resolved", Some((by.clone(), why.clone()))),
         };
-        moments.push(Moment { at: event.at, decision, token: Some(event.token), person });
+        stand = match &event.what {
+            What::Released | What::Resolved { sealed: false, .. } => Stand::Released,
+            What::Retried | What::Recovered => Stand::Pending,
+            What::SealedLate | What::SealRefused | What::Resolved { sealed: true, .. } => stand,
+        };
+        moments.push((Moment { at: event.at, decision, token: Some(event.token), person }, stand));
     }
     if let State::Sealed { at, .. } = fence.state {
-        moments.push(moment(at, "sealed", Some(fence.token)));
+        // The kernel dates what came after the seal later than the seal.
+        let place = moments.iter().rposition(|(moment, _)| moment.at <= at).map_or(0, |last| last + 1);
+        moments.insert(place, (moment(at, "sealed", Some(fence.token)), Stand::Sealed));
+        moments[place + 1..].iter_mut().for_each(|(_, stand)| *stand = Stand::Sealed);
     }
-    moments.extend(sightings.map(|(at, sighting)| {
+    moments.sort_by_key(|(moment, _)| moment.at);
+    moments
+}
+
+// Decisions that only read are kept apart from the fence, by the millisecond. Within one, each stands where it can have been
+// made: nobody is told "in flight" of what is sealed, nor "duplicate" of what is not.
+fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sighting)>) -> Vec<Moment> {
+    let mut sightings: Vec<(Millis, Sighting)> = sightings.copied().collect();
+    sightings.sort_by_key(|(at, _)| *at);
+    // What a sighting asks of the fence; one that may be made at any time asks what the next of its millisecond does.
+    let mut needs: Vec<Option<Stand>> = Vec::with_capacity(sightings.len());
+    for (index, (at, sighting)) in sightings.iter().enumerate().rev() {
+        needs.push(match sighting {
+            Sighting::InFlight | Sighting::InDoubt => Some(Stand::Pending),
+            Sighting::Duplicate | Sighting::OtherBody => Some(Stand::Sealed),
+            Sighting::Conflict | Sighting::Stale => {
+                let next = sightings.get(index + 1).filter(|(next, _)| next == at);
+                next.and_then(|_| needs.last().copied().flatten())
+            }
+        });
+    }
+    needs.reverse();
+    let mut lived = lived(fence).into_iter().peekable();
+    let (mut moments, mut stood) = (Vec::new(), None);
+    for ((at, sighting), needs) in sightings.into_iter().zip(needs) {
+        let fits = |stood: Option<Stand>| needs.is_some() && stood == needs;
+        while let Some((moment, stand)) =
+            lived.next_if(|(moment, _)| moment.at < at || (moment.at == at && !fits(stood)))
+        {
+            moments.push(moment);
+            stood = Some(stand);
+        }
         let decision = match sighting {
             Sighting::Duplicate => "duplicate",
             Sighting::Conflict => "conflict",
             Sighting::InFlight => "in_flight",
             Sighting::Stale => "stale",
             Sighting::InDoubt => "in_doubt",
+            Sighting::OtherBody => "duplicate_other_body",
         };
-        moment(*at, decision, None)
-    }));
-    // Stable: what happened in the same millisecond keeps its causal order.
-    moments.sort_by_key(|moment| moment.at);
+        moments.push(Moment { at, decision, token: None, person: None });
+    }
+    moments.extend(lived.map(|(moment, _)| moment));
     moments
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fencepost_kernel::{
+        Tenant,
+        fence::{Event, Receipt},
+    };
+
+    use super::*;
+
+    // A fence that a first holder lost, a person released, a second one sealed, and the first tried to seal: all at once.
+    fn fence(at: Millis) -> Fence {
+        let event = |token, what| Event { at, token: Token(token), what };
+        let resolved = What::Resolved { by: "ops".into(), why: "asked".into(), sealed: false };
+        Fence {
+            tenant: Tenant::new("acme"),
+            scope: "A".into(),
+            fields: Arc::new([]),
+            seq: None,
+            first_seen: at,
+            token: Token(2),
+            attempt: 2,
+            body: None,
+            source: None,
+            version: None,
+            state: State::Sealed {
+                receipt: Receipt { effect_id: "E".into(), body: Default::default() },
+                at,
+                expires: at.plus(1_000),
+            },
+            events: vec![
+                event(1, resolved),
+                event(2, What::Retried),
+                Event { at: at.plus(1), ..event(1, What::SealRefused) },
+            ],
+        }
+    }
+
+    #[test]
+    fn moments_of_one_millisecond_keep_the_order_in_which_they_can_have_happened() {
+        use Sighting::{Conflict, Duplicate, InDoubt, InFlight};
+        let at = Millis(7);
+        let told = |sightings: &[Sighting]| {
+            let sightings: Vec<_> = sightings.iter().map(|sighting| (at, *sighting)).collect();
+            history(&fence(at), sightings.iter()).iter().map(|moment| moment.decision).collect::<Vec<_>>().join(" ")
+        };
+        for (sightings, order) in [
+            (&[][..], "new resolved new sealed fenced_off"),
+            (&[InDoubt, Duplicate], "new in_doubt resolved new sealed duplicate fenced_off"),
+            (&[InFlight, InFlight, Duplicate], "new in_flight in_flight resolved new sealed duplicate fenced_off"),
+            (&[Conflict], "new resolved new sealed conflict fenced_off"),
+            (&[Conflict, InFlight, Conflict], "new conflict in_flight resolved new sealed conflict fenced_off"),
+        ] {
+            assert_eq!(told(sightings), order, "{sightings:?}");
+        }
+    }
 }

@@ -19,6 +19,7 @@ const FLUSH_MAX: usize = 1_000;
 
 /// Where the sweep stands, and how many rows it takes at a time: fewer where so many were too much for the store.
 pub(super) struct Sweep {
+    /// Which kind of [`Kind::ALL`].
     kind: usize,
     after: Option<RowKey>,
     rows: usize,
@@ -29,8 +30,6 @@ impl Default for Sweep {
         Self { kind: 0, after: None, rows: PAGE_ROWS }
     }
 }
-
-const SWEPT: [Kind; 5] = [Kind::Fence, Kind::Trace, Kind::AgainHead, Kind::DeadLetter, Kind::Cancelled];
 
 impl Engine {
     /// One bounded step of background work.
@@ -73,7 +72,7 @@ impl Engine {
             (sweep.kind, sweep.after, rows)
         };
         let until = self.swept_until();
-        let page = self.shared.store.scan(SWEPT[kind], after, rows).await?;
+        let page = self.shared.store.scan(Kind::ALL[kind], after, rows).await?;
         let next = page.last().filter(|_| page.len() == rows).map(|(key, _)| *key);
         let over: Vec<Command> = page
             .iter()
@@ -88,8 +87,14 @@ impl Engine {
         sweep.after = next;
         sweep.rows = (rows * 2).min(PAGE_ROWS);
         if next.is_none() {
-            sweep.kind = (kind + 1) % SWEPT.len();
+            sweep.kind = next_swept(kind);
         }
         Ok(count)
     }
+}
+
+// The place of the next kind whose rows may expire. Fences do, so there always is one.
+fn next_swept(kind: usize) -> usize {
+    let places = (kind + 1..Kind::ALL.len()).chain(0..=kind);
+    places.into_iter().find(|place| Kind::ALL[*place].spec().swept).unwrap_or(0)
 }

@@ -34,7 +34,7 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-pub use explain::{Explanation, Moment};
+pub use explain::{Explanation, Moment, Repeated, Resolution};
 
 use crate::clock::{Clock, StoreTime};
 
@@ -529,7 +529,8 @@ impl Shared {
 
     fn note(&self, key: FenceKey, reply: &Reply, now: Millis) {
         let sighting = match reply {
-            Reply::Duplicate { .. } => Sighting::Duplicate,
+            Reply::Duplicate { body_differs: false, .. } => Sighting::Duplicate,
+            Reply::Duplicate { body_differs: true, .. } => Sighting::OtherBody,
             Reply::Conflict(_) => Sighting::Conflict,
             Reply::InFlight { .. } => Sighting::InFlight,
             Reply::Stale { .. } => Sighting::Stale,

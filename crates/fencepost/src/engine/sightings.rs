@@ -21,6 +21,7 @@ pub(super) struct Sightings {
 struct Seen {
     replays: u64,
     conflicts: u64,
+    body_mismatches: u64,
     recent: Vec<(Millis, Sighting)>,
 }
 
@@ -38,7 +39,11 @@ impl Sightings {
         match sighting {
             Sighting::Duplicate => seen.replays += 1,
             Sighting::Conflict => seen.conflicts += 1,
-            _ => {}
+            Sighting::OtherBody => {
+                seen.replays += 1;
+                seen.body_mismatches += 1;
+            }
+            Sighting::InFlight | Sighting::Stale | Sighting::InDoubt => {}
         }
         // A storm of duplicates within a second is one line of history; the counts are exact enough.
         let repeat = seen.recent.last().is_some_and(|(at, last)| *last == sighting && now.since(*at) < 1_000);
@@ -77,6 +82,7 @@ impl Sightings {
 
 impl Seen {
     fn observe(self, key: FenceKey) -> Observe {
-        Observe { key, replays: self.replays, conflicts: self.conflicts, recent: self.recent }
+        let Self { replays, conflicts, body_mismatches, recent } = self;
+        Observe { key, replays, conflicts, body_mismatches, recent }
     }
 }

@@ -120,7 +120,7 @@ impl Engine {
         let deadline = tokio::time::Instant::now() + wait;
         // Another engine's seal rings no bell here: on a shared store a waiter also looks by itself, ever less often.
         let mut look_again = self.shared.shared.then_some(RECHECK_FIRST);
-        while let Reply::InFlight { lease_expires } = reply {
+        while let Reply::InFlight { lease_expires, .. } = reply {
             if self.shared.waiters.closed() {
                 break;
             }

@@ -3,11 +3,15 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{Millis, key::Kind};
+use fencepost_kernel::{
+    Millis,
+    key::Kind,
+    row::{self, Needs},
+};
 use fencepost_store::Store;
 
 use super::{
-    Counts, Error, KINDS, Meter, Progress,
+    Counts, Error, Meter, Progress,
     fill::{compare, fill},
     rows::Scan,
 };
@@ -60,11 +64,11 @@ pub async fn copy(
     }
     let rows = compared.same;
     let promises = to.promises();
-    let unserved = |kind: &&Kind| match **kind {
-        Kind::VersionHead | Kind::AgainHead => !promises.many_rows,
-        Kind::Fence | Kind::Alias | Kind::Trace => false,
-        _ => !promises.lanes,
+    let unserved = |kind: &&Kind| match kind.spec().needs {
+        Needs::OneRow => false,
+        Needs::ManyRows => !promises.many_rows,
+        Needs::Lanes => !promises.lanes,
     };
-    let unserved = KINDS.iter().filter(unserved).map(|kind| rows.of(*kind)).sum();
+    let unserved = row::BACKUP.iter().filter(unserved).map(|kind| rows.of(*kind)).sum();
     Ok(Copied { rows, already: filled.already, expired: filled.expired, unserved, floor: filled.floor })
 }

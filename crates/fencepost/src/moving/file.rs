@@ -17,13 +17,14 @@ use fencepost_kernel::{
     fence::{Phase, Record},
     json::{self, Node, Value, write_string},
     key::Kind,
+    row,
 };
 use fencepost_store::{Found, codec};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Counts, Error, KINDS,
-    rows::{PAGE_BYTES_MAX, PAGE_ROWS_MAX, Pages, latest, weight},
+    Counts, Error, KeysNeeded,
+    rows::{PAGE_BYTES_MAX, PAGE_ROWS_MAX, Pages},
 };
 
 const MAGIC: &str = "fencepost backup ";
@@ -90,7 +91,7 @@ pub(super) fn put_row(out: &mut Vec<u8>, key: &RowKey, row: &Row) {
 
 /// The trailer, without the sum over everything.
 pub(super) fn trailer(ended_at: Millis, counts: &Counts) -> Vec<u8> {
-    let counts: Vec<_> = KINDS.iter().map(|kind| counts.of(*kind).to_string()).collect();
+    let counts: Vec<_> = row::BACKUP.iter().map(|kind| counts.of(*kind).to_string()).collect();
     format!("\0{{\"ended_at_ms\":{},\"rows\":[{}]}}\n", ended_at.0, counts.join(",")).into_bytes()
 }
 
@@ -111,6 +112,8 @@ pub struct Contents {
     pub in_doubt: u64,
     /// The latest moment or token that any row tells of.
     pub latest: Millis,
+    /// The keys that its transports are sealed with. They are not in it.
+    pub keys: KeysNeeded,
 }
 
 /// Reads a backup to its end and checks all of it: every row, the counts, the sum.
@@ -143,7 +146,9 @@ impl<R: Read> Reader<R> {
         }
         let ended_at = header.started_at;
         let rows = Counts::default();
-        let contents = Contents { header, ended_at, rows, pending: 0, lapsed: 0, in_doubt: 0, latest: Millis(0) };
+        let (pending, lapsed, in_doubt) = (0, 0, 0);
+        let (latest, keys) = (Millis(0), KeysNeeded::default());
+        let contents = Contents { header, ended_at, rows, pending, lapsed, in_doubt, latest, keys };
         Ok(Self { file, digest, contents, is_over: false })
     }
 
@@ -183,7 +188,8 @@ impl<R: Read> Reader<R> {
     fn count(&mut self, key: &RowKey, record: &Record) {
         let contents = &mut self.contents;
         contents.rows.add(key.kind);
-        contents.latest = contents.latest.max(latest(record));
+        contents.latest = contents.latest.max(record.latest_at());
+        contents.keys.add(record);
         if let Record::Fence(fence) = record {
             match fence.phase(contents.header.started_at) {
                 Phase::Pending => contents.pending += 1,
@@ -225,7 +231,7 @@ impl<R: Read> Pages for Reader<R> {
         let (mut page, mut bytes) = (Found::new(), 0);
         while page.len() < PAGE_ROWS_MAX && bytes < PAGE_BYTES_MAX {
             let Some((key, row)) = self.next()? else { break };
-            bytes += weight(&row.record);
+            bytes += row.record.weight_bytes();
             page.push((key, row));
         }
         Ok(page)
@@ -238,7 +244,7 @@ fn read_trailer(line: &[u8]) -> Option<(Millis, Counts)> {
     let rows: Option<Vec<u64>> = rows.iter().map(Node::as_u64).collect();
     let mut rows = rows?;
     // Kinds that came later are not counted in an older file.
-    rows.resize(rows.len().max(KINDS.len()), 0);
+    rows.resize(rows.len().max(row::BACKUP.len()), 0);
     Some((Millis(said.get("ended_at_ms")?.as_u64()?), Counts(rows.try_into().ok()?)))
 }
 

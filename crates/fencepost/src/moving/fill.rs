@@ -7,7 +7,7 @@ use fencepost_store::{Found, Store, Verdict, WriteSet};
 
 use super::{
     Counts, Error, Meter,
-    rows::{Pages, is_over, latest},
+    rows::{Pages, is_over},
 };
 
 /// What became of the rows that were to be written.
@@ -38,7 +38,7 @@ pub(super) async fn fill(
         let rows = page.len();
         let live: Found = page.into_iter().filter(|(_, row)| !is_over(&row.record, floor)).collect();
         filled.expired += (rows - live.len()) as u64;
-        filled.floor = live.iter().map(|(_, row)| latest(&row.record)).fold(filled.floor, Millis::max);
+        filled.floor = live.iter().map(|(_, row)| row.record.latest_at()).fold(filled.floor, Millis::max);
         let sets: Vec<_> = live
             .iter()
             .map(|(key, row)| {

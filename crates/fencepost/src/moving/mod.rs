@@ -6,55 +6,26 @@ mod backup;
 mod copy;
 mod file;
 mod fill;
+mod keys;
 mod lanes;
 mod restore;
 mod rows;
 
 use std::{fmt, io};
 
-use fencepost_kernel::{RowKey, key::FenceKey, key::Kind};
+use fencepost_kernel::{
+    RowKey,
+    key::{FenceKey, Kind},
+    row,
+};
 
 pub use backup::Backup;
 pub use copy::{Copied, copy};
 pub use file::{Contents, Header, verify};
+pub use keys::KeysNeeded;
 pub use restore::{Restored, restore};
 
 use crate::clock::Clock;
-
-/// Every kind of row but words between nodes, which are only about now. Fences come first: a version head that was read
-/// later is never older than the fences under it, so what a restored store holds cannot let an older version pass. The
-/// order of what belongs to lanes is what `lanes` relies on. New kinds come last: a backup counts rows in this order.
-const KINDS: [Kind; 11] = [
-    Kind::Fence,
-    Kind::VersionHead,
-    Kind::AgainHead,
-    Kind::Alias,
-    Kind::Trace,
-    Kind::Route,
-    Kind::Lane,
-    Kind::Entry,
-    Kind::Tail,
-    Kind::DeadLetter,
-    Kind::Cancelled,
-];
-
-/// What a kind of row is called: one of it, several of it.
-fn names(kind: Kind) -> (&'static str, &'static str) {
-    match kind {
-        Kind::Fence => ("fence", "fences"),
-        Kind::VersionHead => ("version head", "version heads"),
-        Kind::AgainHead => ("repetition head", "repetition heads"),
-        Kind::Alias => ("alias", "aliases"),
-        Kind::Trace => ("trace", "traces"),
-        Kind::Route => ("transport", "transports"),
-        Kind::Lane => ("lane", "lanes"),
-        Kind::Tail => ("lane end", "lane ends"),
-        Kind::Entry => ("event", "events"),
-        Kind::DeadLetter => ("dead letter", "dead letters"),
-        Kind::Cancelled => ("cancellation", "cancellations"),
-        Kind::Poke => ("word between nodes", "words between nodes"),
-    }
-}
 
 /// How often at most progress is told.
 const TOLD_EVERY_MS: u64 = 500;
@@ -82,7 +53,7 @@ pub enum Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = |key: &RowKey| format!("{} {}", names(key.kind).0, FenceKey(key.id));
+        let row = |key: &RowKey| format!("{} {}", key.kind.spec().names.0, FenceKey(key.id));
         match self {
             Self::Store(error) => write!(f, "{error}"),
             Self::File(error) => write!(f, "{error}"),
@@ -127,12 +98,12 @@ impl From<io::Error> for Error {
 
 /// How many rows there are of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts([u64; KINDS.len()]);
+pub struct Counts([u64; row::BACKUP_KINDS]);
 
 impl Counts {
     /// The rows of one kind.
     pub fn of(&self, kind: Kind) -> u64 {
-        KINDS.iter().position(|known| *known == kind).map_or(0, |at| self.0[at])
+        kind.spec().backup_place.map_or(0, |place| self.0[usize::from(place)])
     }
 
     /// All rows.
@@ -141,16 +112,16 @@ impl Counts {
     }
 
     fn add(&mut self, kind: Kind) {
-        if let Some(at) = KINDS.iter().position(|known| *known == kind) {
-            self.0[at] += 1;
+        if let Some(place) = kind.spec().backup_place {
+            self.0[usize::from(place)] += 1;
         }
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let some = KINDS.iter().zip(self.0).filter(|(_, count)| *count > 0).map(|(kind, count)| {
-            let (one, several) = names(*kind);
+        let some = row::BACKUP.iter().zip(self.0).filter(|(_, count)| *count > 0).map(|(kind, count)| {
+            let (one, several) = kind.spec().names;
             format!("{count} {}", if count == 1 { one } else { several })
         });
         let parts: Vec<_> = some.collect();

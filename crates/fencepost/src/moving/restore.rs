@@ -138,13 +138,16 @@ struct Ended<'l> {
 impl Ended<'_> {
     fn end(self, row: Arc<Row>) -> Arc<Row> {
         let Record::Fence(fence) = &row.record else { return row };
-        let State::Pending { lease_expires, on_lapse, forget_at, doubted_at } = &fence.state else { return row };
+        let State::Pending { lease_expires, on_lapse, forget_at, doubted_at, held_by } = &fence.state else {
+            return row;
+        };
         let state = State::Pending {
             lease_expires: (*lease_expires).min(self.at),
             on_lapse: *on_lapse,
             // Never forgotten before the clock has passed its token.
             forget_at: forget_at.map(|at| at.max(self.floor.plus(1))),
             doubted_at: *doubted_at,
+            held_by: *held_by,
         };
         let fence = Fence { token: Token(self.floor.0), state, ..Fence::clone(fence) };
         Arc::new(Row { record: fence.into(), revision: row.revision })

@@ -9,14 +9,16 @@ use fencepost_kernel::scope::{Durability, PER_SOURCE};
 
 use super::duration;
 use super::finding::{Finding, Severity};
-use super::identity::{Holder, Role, Warehouses};
+use super::holders;
+use super::identity::{Role, Warehouses};
 use super::names::{self, Looks};
-use super::read::nearest;
+use super::read::{Unread, nearest};
 use super::routes::{Route, is_pointer};
 use super::scopes::{Marked, Read};
 use super::settings::{FenceStore, Settings};
 use super::yaml::{Layer, Mark};
 
+mod answers;
 mod callers;
 mod hooks;
 mod routes;
@@ -29,13 +31,49 @@ pub fn check(file: &str, text: &str) -> Vec<Finding> {
 }
 
 /// Findings on their way out.
-struct Lints<'a>(&'a mut Vec<Finding>);
+struct Lints<'a> {
+    findings: &'a mut Vec<Finding>,
+    /// What could not be read of what is being judged.
+    unread: Unread,
+}
+
+/// What a lint rests on beside what it is about: where one of these could not be read, the lint would judge a value that
+/// nobody wrote, and says nothing.
+fn rests_on(rule: &str) -> &'static [&'static str] {
+    match rule {
+        "time-in-key" | "random-in-key" | "bucket-in-key" => &["scope.allow_fields"],
+        "allow-unused" | "version-not-in-key" | "key-too-much" => &["scope.key"],
+        "short-retention" => &["scope.retain", "scope.horizon", "scope.margin", "stores"],
+        "unusual-retention" | "long-retention" => &["scope.retain", "scope.horizon", "stores"],
+        "lease-over-max" => &["scope.lease", "scope.lease_max"],
+        "durability" | "store-url" => &["stores"],
+        "unknown-scope" => &["scope", "scopes"],
+        "key-incomplete" => &["key", "scope.key"],
+        "lease-under-timeout" => &["timeout", "scope.lease", "scope.lease_max"],
+        "path-name" | "constant-key" | "unreachable-route" | "overlapping-routes" => &["match"],
+        "order-without-source" => &["source"],
+        "tenant-without-verify" => &["verify"],
+        "header-not-required" => &["require_headers", "verify", "match"],
+        "ack-before-seal" => &["on_error", "replay", "scope.durability", "stores"],
+        "seal-on-error" => &["replay"],
+        "no-tenant" => &["tenant", "scope", "key", "origins"],
+        "no-principal" => &["callers", "verify", "key", "origins", "require_headers"],
+        "principal-not-compared" => &["scope.reject_on_body_mismatch", "reject_on_body_mismatch"],
+        "no-credential" => &["credentials"],
+        "no-warehouse" => &["roles", "warehouses"],
+        "no-planner" => &["roles", "planners"],
+        _ => &[],
+    }
+}
 
 impl Lints<'_> {
     fn say(&mut self, severity: Severity, mark: &Mark, rule: &'static str, message: String, fix: impl Into<String>) {
+        if rests_on(rule).iter().any(|field| self.unread.contains(field)) {
+            return;
+        }
         // A user cannot act on a warning about a built-in scope; our own tests see these.
         if severity == Severity::Error || mark.source.layer > Layer::Contracts {
-            self.0.push(mark.finding(severity, rule, message, Some(fix.into())));
+            self.findings.push(mark.finding(severity, rule, message, Some(fix.into())));
         }
     }
 
@@ -53,18 +91,32 @@ pub(super) struct Understood<'a> {
     pub settings: &'a Settings,
     pub scopes: &'a [Read],
     pub routes: &'a [Route],
-    pub identities: &'a [(Holder, Mark)],
+    /// What could not be read of each route.
+    pub unread_routes: &'a [Unread],
+    pub identities: &'a [holders::Read],
+    /// The sections that could not be read.
+    pub unread: &'a Unread,
     /// Where the server listens, if that was understood.
     pub listen: Option<SocketAddr>,
     /// How long an upstream may take where its route does not say, if that was understood.
     pub timeout: Option<Duration>,
 }
 
+impl Understood<'_> {
+    // What could not be read of a route, of its scope, and of the policy at large.
+    fn unread_of(&self, index: usize) -> Unread {
+        let scope = self.scopes.iter().find(|read| *read.scope.name == *self.routes[index].scope);
+        let scope = scope.iter().flat_map(|read| &read.unread);
+        self.unread.iter().chain(&self.unread_routes[index]).chain(scope).copied().collect()
+    }
+}
+
 /// Runs every lint.
 pub(super) fn lint(findings: &mut Vec<Finding>, understood: &Understood<'_>) {
-    let mut lints = Lints(findings);
+    let mut lints = Lints { findings, unread: understood.unread.clone() };
     store(&mut lints, understood.settings);
     for scope in understood.scopes {
+        lints.unread = understood.unread | &scope.unread;
         key_fields(&mut lints, scope);
         retention(&mut lints, scope);
         rules(&mut lints, scope, understood.settings);
@@ -72,8 +124,10 @@ pub(super) fn lint(findings: &mut Vec<Finding>, understood: &Understood<'_>) {
     routes::lint(&mut lints, understood);
     hooks::lint(&mut lints, understood);
     callers::lint(&mut lints, understood);
-    for (holder, mark) in understood.identities {
-        identity(&mut lints, holder, mark);
+    answers::lint(&mut lints, understood);
+    for read in understood.identities {
+        lints.unread = read.unread.clone();
+        identity(&mut lints, read);
     }
 }
 
@@ -247,7 +301,7 @@ fn near(name: &str, known: &[String]) -> String {
     }
 }
 
-fn identity(lints: &mut Lints<'_>, holder: &Holder, mark: &Mark) {
+fn identity(lints: &mut Lints<'_>, holders::Read { holder, mark, .. }: &holders::Read) {
     let identity = &holder.identity;
     if holder.tokens.is_empty() && holder.certificates.is_empty() {
         let message = format!("{} has no credential here", identity.id);

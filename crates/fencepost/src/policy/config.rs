@@ -1,12 +1,12 @@
 //! What a server was started with: a file, the variables and the flags laid over it. It can be read again, and gives the
 //! same policy as a start would.
 //! Never changes what is in force: the caller does, once it knows the whole of what would change.
-//! Called by `serve` at start, and when it is told to reload.
+//! Called by `serve` at start and when it is told to reload, and by `check`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::finding::{Finding, Severity};
+use super::finding::Finding;
 use super::{Policy, check, directory};
 
 /// Flags that go over the file and the variables.
@@ -30,15 +30,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads everything anew. Every error found is returned, and what no part of this release serves is one.
+    /// Reads everything anew. Every error found is returned: `serve`, a reload and `check` all judge here.
     pub fn read(&self) -> Result<Policy, Vec<Finding>> {
         let text = self.file.as_deref().map(read).transpose()?;
         let file = text.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
         let mut policy = Policy::load(file, self.variables.iter().cloned())?;
-        if !policy.unserved.is_empty() {
-            let refused = |note| Finding { severity: Severity::Error, ..note };
-            return Err(policy.unserved.into_iter().map(refused).collect());
-        }
         policy.server.data = self.flags.data.clone().unwrap_or(policy.server.data);
         if let Some(listen) = self.flags.listen {
             policy.server.listen = listen;

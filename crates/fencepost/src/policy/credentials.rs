@@ -260,7 +260,7 @@ pub fn read(path: &Path) -> Result<Vec<Holder>, Vec<Finding>> {
     if let Some(fields) = tree.as_ref().and_then(|tree| reader.fields(tree, "the credentials", &["identities"])) {
         let nobody = yaml::Node { mark: fields.mark.clone(), value: Value::Null };
         let read = holders::read(&mut reader, fields.get("identities").unwrap_or(&nobody));
-        all = read.into_iter().map(|(holder, _)| holder).collect();
+        all = read.into_iter().map(|read| read.holder).collect();
     }
     if has_errors(&reader.findings) { Err(reader.findings) } else { Ok(all) }
 }

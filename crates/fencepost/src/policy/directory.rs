@@ -292,7 +292,7 @@ fn nobody() -> Finding {
         file: "identities".into(),
         line: 0,
         col: 0,
-        message: "nobody could come in any more".into(),
+        message: "no identity would have a credential any more".into(),
         fix: Some("keep an identity with a credential, or make one with `fencepost credential create`".into()),
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// How bad a finding is. Only an error makes `check` fail and a start refuse.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
-    /// Must be mended before the policy can be served.
+    /// Must be fixed before the policy can be served.
     Error,
     /// Served, but likely not what was meant.
     Warning,

@@ -8,6 +8,7 @@ use fencepost_kernel::{Scope, scope::Durability as Asked};
 use fencepost_store::{Durability, Promises};
 
 use super::Policy;
+use super::read::nearest;
 
 /// Why a name gives no scope.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +26,12 @@ impl Policy {
             Some(why) => NoScope::Unfit(why.clone()),
             None => NoScope::Unknown,
         })
+    }
+
+    /// The scope that a misspelled name most likely means.
+    pub fn nearest_scope(&self, name: &str) -> Option<&str> {
+        let known: Vec<&str> = self.scopes.keys().map(String::as_str).collect();
+        nearest(name, &known)
     }
 
     /// The same policy on a store that promises this much, or what stands against it.

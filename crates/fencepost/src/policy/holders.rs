@@ -5,37 +5,93 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::identity::{Credential, Holder, Identity, Planners, Role, Sha, Warehouses};
-use super::read::Reader;
+use super::read::{Fields, Reader, Unread};
 use super::yaml::{Mark, Node, Value};
 
-/// Reads a list of identities, each with its place.
-pub fn read(reader: &mut Reader, node: &Node) -> Vec<(Holder, Mark)> {
+/// An identity as read.
+pub struct Read {
+    /// The identity and its credentials.
+    pub holder: Holder,
+    /// Its place.
+    pub mark: Mark,
+    /// Its fields that could not be read.
+    pub unread: Unread,
+}
+
+/// Reads a list of identities.
+pub fn read(reader: &mut Reader, node: &Node) -> Vec<Read> {
     let items = reader.items(node, "`identities`").unwrap_or_default();
-    let mut holders: Vec<(Holder, Mark)> = Vec::new();
+    let mut holders: Vec<Read> = Vec::new();
     let mut seen = HashMap::new();
     for item in items {
-        let Some(holder) = holder(reader, item) else { continue };
-        if holders.iter().any(|(earlier, _)| earlier.identity.id == holder.identity.id) {
-            let message = format!("identity {} stands twice", holder.identity.id);
+        let Some(read) = holder(reader, item) else { continue };
+        let (id, holder) = (&read.holder.identity.id, &read.holder);
+        if holders.iter().any(|earlier| earlier.holder.identity.id == *id) {
+            let message = format!("identity {id} stands twice");
             reader.error(&item.mark, "duplicate", message, "put its credentials under one");
             continue;
         }
         for credential in holder.tokens.iter().chain(&holder.certificates) {
-            if let Some(other) = seen.insert(credential.sha, holder.identity.id.clone()) {
-                let message = format!("{} and {other} have the same credential", holder.identity.id);
+            if let Some(other) = seen.insert(credential.sha, id.clone()) {
+                let message = format!("{id} and {other} have the same credential");
                 reader.error(&item.mark, "shared-credential", message, "give each its own");
             }
         }
-        holders.push((holder, item.mark.clone()));
+        holders.push(read);
     }
     holders
 }
 
-fn holder(reader: &mut Reader, node: &Node) -> Option<Holder> {
+// None where it has no name that others could be told of; the rest is read all the same.
+fn holder(reader: &mut Reader, node: &Node) -> Option<Read> {
     let known = ["id", "roles", "warehouses", "planners", "credentials", "certificates"];
     let fields = reader.fields(node, "an identity", &known)?;
+    let mut unread = Unread::new();
+    let un = &mut unread;
+    let name = id(reader, &fields);
+    let of = name.as_deref().unwrap_or("here");
+    let roles = reader.noting("roles", un, |reader| {
+        let mut roles = BTreeSet::new();
+        match fields.get("roles") {
+            Some(list) => {
+                for role in reader.items(list, "`roles`").unwrap_or_default() {
+                    roles.extend(reader.word(role, "a role", &Role::NAMES));
+                }
+            }
+            None => {
+                let fix = "write `roles: [partner]`; known: admin, viewer, planner, executor, partner";
+                reader.error(&node.mark, "no-roles", format!("identity {of} has no roles"), fix);
+            }
+        }
+        roles
+    });
+    let warehouses = reader.noting("warehouses", un, |reader| match fields.get("warehouses") {
+        None => Some(Warehouses::unsaid(&roles)),
+        Some(Node { value: Value::Scalar { text, .. }, .. }) if text == "all" => Some(Warehouses::All),
+        Some(list) => {
+            Some(Warehouses::Named(reader.texts(list, "`warehouses` (a list, or `all`)")?.into_iter().collect()))
+        }
+    });
+    let planners = reader.field(&fields, "planners", un, |reader, list| reader.texts(list, "`planners`"));
+    let planners: BTreeSet<String> = planners.unwrap_or_default().into_iter().collect();
+    if !planners.is_empty() && !roles.contains(&Role::Executor) && !un.contains("roles") {
+        let message = format!("identity {of} serves planners and is no executor");
+        let mark = fields.mark_of("planners");
+        reader.error(mark, "planners-without-executor", message, "add the role, or remove `planners`");
+    }
+    let (tokens, certificates) = reader.noting("credentials", un, |reader| {
+        let mut read =
+            |name: &str, what: &str| fields.get(name).map(|list| credentials(reader, list, what)).unwrap_or_default();
+        (read("credentials", "a credential"), read("certificates", "a certificate"))
+    });
+    let warehouses = warehouses.unwrap_or(Warehouses::All);
+    let identity = Identity::new(name?, roles, warehouses).serving(Planners::Named(planners));
+    Some(Read { holder: Holder { identity, tokens, certificates }, mark: node.mark.clone(), unread })
+}
+
+fn id(reader: &mut Reader, fields: &Fields<'_>) -> Option<String> {
     let Some(id) = fields.get("id") else {
-        reader.error(&node.mark, "no-id", "this identity has no `id`", "write `id: acme`");
+        reader.error(fields.mark, "no-id", "this identity has no `id`", "write `id: acme`");
         return None;
     };
     let name = reader.text(id, "`id`")?;
@@ -45,39 +101,7 @@ fn holder(reader: &mut Reader, node: &Node) -> Option<Holder> {
         reader.error(&id.mark, "identity-name", format!("`{name}` cannot name an identity"), fix);
         return None;
     }
-    let mut roles = BTreeSet::new();
-    match fields.get("roles") {
-        Some(list) => {
-            for role in reader.items(list, "`roles`")? {
-                roles.extend(reader.word(role, "a role", &Role::NAMES));
-            }
-        }
-        None => {
-            let fix = "write `roles: [partner]`; known: admin, viewer, planner, executor, partner";
-            reader.error(&node.mark, "no-roles", format!("identity {name} has no roles"), fix);
-        }
-    }
-    let warehouses = match fields.get("warehouses") {
-        None => Warehouses::unsaid(&roles),
-        Some(Node { value: Value::Scalar { text, .. }, .. }) if text == "all" => Warehouses::All,
-        Some(list) => Warehouses::Named(reader.texts(list, "`warehouses` (a list, or `all`)")?.into_iter().collect()),
-    };
-    let planners = match fields.get("planners") {
-        None => BTreeSet::new(),
-        Some(list) => {
-            let named: BTreeSet<String> = reader.texts(list, "`planners`")?.into_iter().collect();
-            if !named.is_empty() && !roles.contains(&Role::Executor) {
-                let message = format!("identity {name} serves planners and is no executor");
-                reader.error(&list.mark, "planners-without-executor", message, "add the role, or remove `planners`");
-            }
-            named
-        }
-    };
-    let tokens = fields.get("credentials").map(|list| credentials(reader, list, "a credential")).unwrap_or_default();
-    let certificates =
-        fields.get("certificates").map(|list| credentials(reader, list, "a certificate")).unwrap_or_default();
-    let identity = Identity::new(name, roles, warehouses).serving(Planners::Named(planners));
-    Some(Holder { identity, tokens, certificates })
+    Some(name)
 }
 
 /// Tenants that are nobody's credential: a webhook's route and a queue's group have them by default.

@@ -5,6 +5,7 @@
 //! Layers, later over earlier: `defaults.yml` and `contracts/` (both built in), the user's file,
 //! `FENCEPOST_` variables. They are laid over each other as trees and read once.
 
+pub mod answers;
 pub mod callers;
 pub mod changes;
 pub mod check;
@@ -82,7 +83,7 @@ const SECTIONS: [&str; 14] = [
     "gateway",
 ];
 
-/// Sections that are part of the format, and that no part of this release serves.
+/// Sections that are part of the format, and that this release does not serve: it refuses them.
 const UNSERVED: [&str; 3] = ["collections", "warehouses", "retention"];
 
 /// A policy that passed every check.
@@ -116,8 +117,6 @@ pub struct Policy {
     pub gateway: gateway::Gateway,
     /// Warnings and notes; never an error.
     pub findings: Vec<Finding>,
-    /// What the file asks for and this release does not serve: a server must refuse to start on any.
-    pub unserved: Vec<Finding>,
     /// The hash of the file's text, where there is a file.
     pub sha256: Option<Sha>,
 }
@@ -199,23 +198,29 @@ fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
     let dispatch = root.get("dispatch").and_then(|node| dispatch::read(reader, node));
     let gateway = root.get("gateway").and_then(|node| gateway::read(reader, node));
     let routes = routes::read(reader, root.get("routes"));
+    let (routes, unread_routes): (Vec<Route>, Vec<_>) =
+        routes.into_iter().map(|read| (read.route, read.unread)).unzip();
     let identities = root.get("identities").map(|node| holders::read(reader, node)).unwrap_or_default();
-    let understood = settings::read(reader, &root);
-    // Where the settings are wrong, scopes are still read under the defaults: one run shows every mistake.
-    let settings = understood.clone().or_else(default_settings)?;
-    let scopes = scopes::read(reader, root.get("scopes"), &settings);
+    let mut unread = read::Unread::new();
+    // Where a setting is wrong, scopes are still read under its default: one run shows every mistake.
+    let settings = settings::read(reader, &root, &mut unread, default_settings)?;
+    let scopes = root.get("scopes").map_or(Some(Vec::new()), |node| scopes::read(reader, node, &settings));
+    let scopes = scopes.unwrap_or_else(|| {
+        unread.insert("scopes");
+        Vec::new()
+    });
     let seen = check::Understood {
         settings: &settings,
         scopes: &scopes,
         routes: &routes,
+        unread_routes: &unread_routes,
+        unread: &unread,
         identities: &identities,
         listen: server.as_ref().map(|server| server.listen),
         timeout: gateway.as_ref().map(|gateway| gateway.timeout),
     };
     check::lint(&mut reader.findings, &seen);
-    let unserved = unserved(&root);
-    reader.findings.extend(unserved.iter().cloned());
-    let settings = understood?;
+    reader.findings.extend(unserved(&root));
     Some(Policy {
         require_headers: settings.require_headers,
         reject_on_body_mismatch: settings.reject_on_body_mismatch,
@@ -230,12 +235,11 @@ fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
         unfit: BTreeMap::new(),
         scopes: scopes.into_iter().map(|read| (read.scope.name.to_string(), Arc::new(read.scope))).collect(),
         routes,
-        identities: identities.into_iter().map(|(holder, _)| holder).collect(),
+        identities: identities.into_iter().map(|read| read.holder).collect(),
         server: server?,
         dispatch: dispatch?,
         gateway: gateway?,
         findings: Vec::new(),
-        unserved,
         sha256: None,
     })
 }
@@ -244,16 +248,16 @@ fn default_settings() -> Option<Settings> {
     let mut reader = Reader::default();
     let tree = parse_layer(&mut reader, Layer::Defaults, "defaults.yml", DEFAULTS)?;
     let root = reader.fields(&tree, "a policy", &SECTIONS)?;
-    settings::read(&mut reader, &root)
+    settings::read(&mut reader, &root, &mut read::Unread::new(), || None)
 }
 
 fn unserved(root: &read::Fields<'_>) -> Vec<Finding> {
-    let note = |section: &str| {
-        let message = format!("`{section}` is not served by this release; `serve` refuses to start with it");
-        let fix = format!("keep `{section}` in a file of its own until a release serves it");
-        root.mark_of(section).finding(Severity::Note, "unserved", message, Some(fix))
+    let refused = |section: &str| {
+        let message = format!("this release does not serve `{section}`");
+        let fix = format!("remove `{section}`, or keep it in a file of its own until a release serves it");
+        root.mark_of(section).finding(Severity::Error, "unserved", message, Some(fix))
     };
-    UNSERVED.iter().filter(|name| root.get(name).is_some()).map(|name| note(name)).collect()
+    UNSERVED.iter().filter(|name| root.get(name).is_some()).map(|name| refused(name)).collect()
 }
 
 #[cfg(test)]

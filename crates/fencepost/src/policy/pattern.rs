@@ -4,6 +4,8 @@
 
 use std::fmt::{self, Write};
 
+use super::read::nearest;
+
 /// One part of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Segment {
@@ -24,13 +26,61 @@ pub struct Pattern {
     pub segments: Vec<Segment>,
 }
 
+/// The methods that are registered with IANA, and PURGE, which caches take.
+const METHODS: [&str; 41] = [
+    "ACL",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "CONNECT",
+    "COPY",
+    "DELETE",
+    "GET",
+    "HEAD",
+    "LABEL",
+    "LINK",
+    "LOCK",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "OPTIONS",
+    "ORDERPATCH",
+    "PATCH",
+    "POST",
+    "PRI",
+    "PROPFIND",
+    "PROPPATCH",
+    "PURGE",
+    "PUT",
+    "QUERY",
+    "REBIND",
+    "REPORT",
+    "SEARCH",
+    "TRACE",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+    "UPDATE",
+    "UPDATEREDIRECTREF",
+    "VERSION-CONTROL",
+];
+
 /// Reads `POST /orders/{id}`.
 pub fn parse(text: &str) -> Result<Pattern, String> {
     let (method, path) = text.split_once(' ').ok_or_else(|| format!("`{text}` has no method and path"))?;
     let method = match method {
         "*" => None,
-        word if !word.is_empty() && word.bytes().all(|b| b.is_ascii_uppercase()) => Some(word.to_owned()),
-        word => return Err(format!("`{word}` is not a method in capitals, or `*`")),
+        word if METHODS.contains(&word) => Some(word.to_owned()),
+        word => {
+            let near = nearest(word, &METHODS).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            return Err(format!("`{word}` is not an HTTP method, or `*` for any{near}"));
+        }
     };
     let rest = path.strip_prefix('/').ok_or_else(|| format!("the path `{path}` does not start with `/`"))?;
     if path.contains(['?', '#', ' ']) {
@@ -52,6 +102,11 @@ pub fn parse(text: &str) -> Result<Pattern, String> {
 }
 
 fn segment(part: &str) -> Result<Segment, String> {
+    // As other routers write a name. Text that begins so can be written `%3A`.
+    let other = part.strip_prefix(':').or_else(|| part.strip_prefix('<').and_then(|part| part.strip_suffix('>')));
+    if let Some(name) = other {
+        return Err(format!("`{part}` would be taken as plain text; write `{{{name}}}` for a part that varies"));
+    }
     let Some(inner) = part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) else {
         return if part.contains(['{', '}', '*']) {
             Err(format!("`{part}` mixes text and a name; a name takes a whole part: `{{id}}`"))
@@ -91,7 +146,8 @@ pub(super) fn decoded(part: &str) -> impl Iterator<Item = u8> {
 
 // As it could stand in a `match`, on one line.
 fn write_literal(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    text.chars().try_for_each(|letter| match letter {
+    text.chars().enumerate().try_for_each(|(at, letter)| match letter {
+        ':' | '<' if at == 0 => write!(f, "%{:02X}", u32::from(letter)),
         '%' | '/' | '?' | '#' | '{' | '}' | '*' | '\0'..=' ' | '\x7f' => write!(f, "%{:02X}", u32::from(letter)),
         letter => f.write_char(letter),
     })
@@ -206,8 +262,24 @@ mod tests {
             "POST /a%2",
             "POST /a%zz",
             "POST /a%FFb",
+            "PSOT /orders",
+            "POST /orders/:id",
+            "POST /orders/<id>",
         ] {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_methods_and_names_of_other_routers_are_refused_with_what_to_write() {
+        for (text, said) in [
+            ("PSOT /orders", "`PSOT` is not an HTTP method, or `*` for any; did you mean POST?"),
+            ("post /orders", "`post` is not an HTTP method, or `*` for any; did you mean POST?"),
+            ("FETCHALL /orders", "`FETCHALL` is not an HTTP method, or `*` for any"),
+            ("POST /o/:id", "`:id` would be taken as plain text; write `{id}` for a part that varies"),
+            ("POST /o/<id>/x", "`<id>` would be taken as plain text; write `{id}` for a part that varies"),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), said);
         }
     }
 
@@ -241,6 +313,8 @@ mod tests {
             ("POST /%7Bid%7D%25%20", "/{id}%25%20", Some(&[])),
             ("POST /%7Bid%7D", "/7", none),
             ("POST /a%2541", "/aA", none),
+            ("POST /%3Aid", "/:id", Some(&[])),
+            ("POST /%3Cid>", "/<id>", Some(&[])),
         ] {
             let pattern = parse(pattern).unwrap();
             assert_eq!(pattern.bind(path).as_deref(), bound, "{pattern} {path}");

@@ -2,6 +2,8 @@
 //! Never stops at the first mistake, and never lets an unknown name pass.
 //! Called by the section readers of `policy`.
 
+use std::collections::BTreeSet;
+
 use super::duration;
 use super::finding::{Finding, Severity};
 use super::yaml::{Entry, Layer, Mark, Node, Value};
@@ -22,7 +24,16 @@ pub struct Fields<'a> {
     pub what: String,
 }
 
+/// The names of fields that are there and could not be read. Each has an error of its own; a lint that rests on one of them
+/// would judge a value that nobody wrote.
+pub type Unread = BTreeSet<&'static str>;
+
 impl<'a> Fields<'a> {
+    /// In place of a mapping that could not be read.
+    pub fn none(mark: &'a Mark, what: impl Into<String>) -> Self {
+        Self { entries: &[], mark, what: what.into() }
+    }
+
     /// The value under a name, if the name is there.
     pub fn get(&self, key: &str) -> Option<&'a Node> {
         self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
@@ -38,6 +49,28 @@ impl Reader {
     /// Records an error.
     pub fn error(&mut self, mark: &Mark, rule: &'static str, message: impl Into<String>, fix: impl Into<String>) {
         self.findings.push(mark.finding(Severity::Error, rule, message, Some(fix.into())));
+    }
+
+    /// Reads one field where it is there, and notes its name where that fails.
+    pub fn field<'a, T>(
+        &mut self,
+        fields: &Fields<'a>,
+        name: &'static str,
+        unread: &mut Unread,
+        read: impl FnOnce(&mut Self, &'a Node) -> Option<T>,
+    ) -> Option<T> {
+        let node = fields.get(name)?;
+        self.noting(name, unread, |reader| read(reader, node))
+    }
+
+    /// Reads something, and notes its name where an error is found in it.
+    pub fn noting<T>(&mut self, name: &'static str, unread: &mut Unread, read: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.findings.len();
+        let value = read(self);
+        if self.findings[before..].iter().any(Finding::is_error) {
+            unread.insert(name);
+        }
+        value
     }
 
     fn shape(&mut self, node: &Node, what: &str, wanted: &str, fix: &str) {

@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use super::answers::{self, Answers};
 use super::callers::{self, Callers};
 use super::pattern::{self, Pattern};
-use super::read::{Fields, Reader};
+use super::read::{Fields, Reader, Unread};
+use super::settings;
 use super::yaml::{Mark, Node};
 
 /// Where a key field's value is found in a request.
@@ -45,7 +47,7 @@ pub enum Scheme {
     Stripe,
     /// `X-Hub-Signature-256`.
     Github,
-    /// `webhook-signature`, as Standard Webhooks has it.
+    /// `webhook-signature`, as Standard Webhooks has it, or `svix-signature`.
     StandardWebhooks,
     /// `X-FGAI-Signature`.
     Fgai,
@@ -105,6 +107,10 @@ pub struct Route {
     pub verify: Option<Verify>,
     /// What a failure of the upstream means.
     pub on_error: OnError,
+    /// What is answered to a request that is not passed on.
+    pub answers: Answers,
+    /// Headers that a write must carry in place of the policy's, with their place; see [`Route::requires`].
+    pub require_headers: Option<(Vec<String>, Mark)>,
     /// Who may write through it, and whose answer it is.
     pub callers: Callers,
     /// Whose keys they are, where no credential says; see [`Route::signer`].
@@ -139,6 +145,16 @@ impl Route {
     pub fn signer(&self) -> Option<String> {
         self.verify.as_ref().map(|_| self.tenant.clone().unwrap_or_else(|| webhooks(&self.scope)))
     }
+
+    /// Headers that a write must carry: the rule's own, else the policy's. None on an incoming webhook, whose provider sends
+    /// what it sends.
+    pub fn requires<'a>(&'a self, policy: &'a [String]) -> &'a [String] {
+        match (&self.verify, &self.require_headers) {
+            (Some(_), _) => &[],
+            (None, Some((own, _))) => own,
+            (None, None) => policy,
+        }
+    }
 }
 
 /// Whose the keys of a scope's webhooks are, where no route says otherwise.
@@ -147,7 +163,7 @@ pub fn webhooks(scope: &str) -> String {
 }
 
 /// Headers that a replay has already, or that would break it.
-const NOT_ON_REPLAYS: [&str; 14] = [
+const NOT_ON_REPLAYS: [&str; 15] = [
     "connection",
     "content-encoding",
     "content-length",
@@ -162,9 +178,10 @@ const NOT_ON_REPLAYS: [&str; 14] = [
     "transfer-encoding",
     "upgrade",
     "fencepost-body",
+    "fencepost-decision",
 ];
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 20] = [
     "match",
     "upstream",
     "scope",
@@ -172,6 +189,9 @@ const KEYS: [&str; 17] = [
     "replay",
     "verify",
     "on_error",
+    "on_stale",
+    "on_conflict",
+    "require_headers",
     "tenant",
     "order",
     "source",
@@ -184,60 +204,81 @@ const KEYS: [&str; 17] = [
     "upstream_reads_bodies",
 ];
 
-/// Every route that can be understood, in the order of the file.
-pub fn read(reader: &mut Reader, node: Option<&Node>) -> Vec<Route> {
+/// A route as read, with what of it could not be. That has an error of its own, so that no such route is ever served.
+pub struct Read {
+    /// The route; a field that could not be read is empty.
+    pub route: Route,
+    /// The names of those fields.
+    pub unread: Unread,
+}
+
+/// Every route, in the order of the file.
+pub fn read(reader: &mut Reader, node: Option<&Node>) -> Vec<Read> {
     let Some(node) = node else { return Vec::new() };
     let items = reader.items(node, "`routes`").unwrap_or_default();
     items.iter().filter_map(|item| route(reader, item)).collect()
 }
 
-fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
+fn route(reader: &mut Reader, node: &Node) -> Option<Read> {
     let fields = reader.fields(node, "a route", &KEYS)?;
+    let mut unread = Unread::new();
+    let un = &mut unread;
     for name in ["match", "upstream", "scope", "key"] {
         if fields.get(name).is_none() {
             let fix = "a route needs `match`, `upstream`, `scope` and `key`";
             reader.error(&node.mark, "route-incomplete", format!("this route has no `{name}`"), fix);
+            un.insert(name);
         }
     }
-    let pattern = fields.get("match").and_then(|node| {
+    let pattern = reader.field(&fields, "match", un, |reader, node| {
         let parsed = pattern::parse(&reader.text(node, "`match`")?);
         reader.accept(node, "`match`", parsed, "write a method and a path: \"POST /orders/{id}\"")
     });
-    let upstream = fields.get("upstream").and_then(|node| {
+    let upstream = reader.field(&fields, "upstream", un, |reader, node| {
         let parsed = upstream(reader.text(node, "`upstream`")?);
         reader.accept(node, "`upstream`", parsed, "write scheme, host and port: http://127.0.0.1:9000")
     });
-    let scope = fields.get("scope").and_then(|node| reader.text(node, "`scope`"));
-    let key = fields.get("key").and_then(|node| key(reader, node));
-    let replay = fields.get("replay").and_then(|node| replay(reader, node)).unwrap_or_default();
-    let verify = fields.get("verify").and_then(|node| verify(reader, node));
-    let on_error = fields.get("on_error").and_then(|node| {
+    let scope = reader.field(&fields, "scope", un, |reader, node| reader.text(node, "`scope`"));
+    let key = reader.noting("origins", un, |reader| key(reader, fields.get("key")?));
+    if fields.get("key").is_some() && key.is_none() {
+        un.insert("key");
+    }
+    let replay = reader.field(&fields, "replay", un, replay).unwrap_or_default();
+    let verify = reader.field(&fields, "verify", un, verify);
+    let on_error = reader.field(&fields, "on_error", un, |reader, node| {
         let words = [("unknown", OnError::Unknown), ("release", OnError::Release), ("seal", OnError::Seal)];
         reader.word(node, "`on_error`", &words)
     });
-    let tenant = fields.get("tenant").and_then(|node| reader.text(node, "`tenant`"));
-    let order = fields.get("order").and_then(|node| from_request(reader, node, "`order`"));
-    let source = fields.get("source").and_then(|node| from_request(reader, node, "`source`"));
-    let effect_id = fields.get("effect_id").and_then(|node| {
+    let tenant = reader.field(&fields, "tenant", un, |reader, node| reader.text(node, "`tenant`"));
+    let order = reader.field(&fields, "order", un, |reader, node| from_request(reader, node, "`order`"));
+    let source = reader.field(&fields, "source", un, |reader, node| from_request(reader, node, "`source`"));
+    let effect_id = reader.field(&fields, "effect_id", un, |reader, node| {
         let parsed = match from(reader, node, "`effect_id`")? {
             origin @ (Origin::Header(_) | Origin::Body(_)) => Ok(origin),
             _ => Err("`effect_id` is a place in the answer".to_owned()),
         };
         reader.accept(node, "`effect_id`", parsed, "write header:NAME or body:/json/pointer, of the answer")
     });
-    let timeout = fields.get("timeout").and_then(|node| reader.duration(node, "`timeout`"));
-    let callers = callers::read(reader, &fields);
+    let timeout = reader.field(&fields, "timeout", un, |reader, node| reader.duration(node, "`timeout`"));
+    let answers = reader.noting("answers", un, |reader| answers::read(reader, &fields));
+    let require_headers = fields.get("require_headers").and_then(|node| {
+        let mark = fields.mark_of("require_headers").clone();
+        Some((settings::headers(reader, node)?, mark))
+    });
+    let callers = reader.noting("callers", un, |reader| callers::read(reader, &fields));
     let pass_body = fields.get("pass_body").and_then(|node| reader.boolean(node, "`pass_body`"));
     let reads_bodies =
         fields.get("upstream_reads_bodies").and_then(|node| reader.boolean(node, "`upstream_reads_bodies`"));
-    Some(Route {
-        pattern: pattern?,
-        upstream: upstream?,
-        scope: scope?,
-        key: key?,
+    let route = Route {
+        pattern: pattern.unwrap_or(Pattern { method: None, segments: Vec::new() }),
+        upstream: upstream.unwrap_or_default(),
+        scope: scope.unwrap_or_default(),
+        key: key.unwrap_or_default(),
         replay,
         verify,
         on_error: on_error.unwrap_or_default(),
+        answers,
+        require_headers,
         callers,
         tenant,
         order,
@@ -251,7 +292,8 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Route> {
         key_mark: fields.mark_of("key").clone(),
         order_mark: fields.mark_of("order").clone(),
         source_mark: fields.mark_of("source").clone(),
-    })
+    };
+    Some(Read { route, unread })
 }
 
 // `h2c` is HTTP/2 without TLS; under `https` the two ends agree on a version.
@@ -290,9 +332,10 @@ fn usable(authority: &http::uri::Authority) -> bool {
 
 fn key(reader: &mut Reader, node: &Node) -> Option<Vec<(String, Origin, Mark)>> {
     let entries = reader.entries(node, "`key`")?;
-    let read = entries.iter().filter_map(|entry| {
-        let from = from_request(reader, &entry.value, &format!("`{}`", entry.key))?;
-        Some((entry.key.clone(), from, entry.mark.clone()))
+    let read = entries.iter().map(|entry| {
+        let from = from_request(reader, &entry.value, &format!("`{}`", entry.key));
+        // The field is named, wherever it comes from: the error is about that alone.
+        (entry.key.clone(), from.unwrap_or_else(|| Origin::Request("digest".into())), entry.mark.clone())
     });
     Some(read.collect())
 }

@@ -6,13 +6,15 @@
 pub const HELP: &str = "https://fencepost.dev/guides/policy#what-check-looks-for";
 
 /// Each rule by its stable name.
-pub const RULES: [(&str, &str); 79] = [
+pub const RULES: [(&str, &str); 83] = [
     ("ack-before-seal", "The sender is acknowledged before the outcome is sealed"),
+    ("ack-without-verify", "A client is told done where nothing was"),
     ("again-in-key", "The sequence of repetitions is also a key field"),
     ("allow-unused", "An allowance for a field that is not in the key"),
     ("bucket-in-key", "A key field named like a rounded time"),
     ("buffers-too-small", "Buffers that hold too few of the largest requests"),
     ("caller-with-verify", "Callers of a rule that takes no credential"),
+    ("conflict-acknowledged", "A webhook's conflict is acknowledged"),
     ("constant-key", "A route whose requests all have the same key"),
     ("duplicate", "Something stands twice"),
     ("duplicate-key", "A name stands twice in one mapping"),
@@ -20,6 +22,7 @@ pub const RULES: [(&str, &str); 79] = [
     ("header-impossible", "A required header that no client can send"),
     ("header-name", "Not a header's name"),
     ("header-not-required", "A key taken from a header that is not required"),
+    ("headers-with-verify", "Required headers of a rule that takes a signature"),
     ("identity-differs", "An identity that differs from the policy's"),
     ("identity-name", "Not an identity's name"),
     ("incomplete", "Something is missing"),
@@ -43,7 +46,7 @@ pub const RULES: [(&str, &str); 79] = [
     ("no-tenant", "A webhook without a tenant of its own"),
     ("no-version-field", "A version without its field"),
     ("no-warehouse", "A planner or executor without a warehouse"),
-    ("nobody", "Nobody could come in"),
+    ("nobody", "No identity has a credential"),
     ("not-a-hash", "Not a SHA-256"),
     ("order-without-source", "Requests of a whole route wait for each other"),
     ("overlapping-routes", "Two routes fit the same requests"),
@@ -65,6 +68,7 @@ pub const RULES: [(&str, &str); 79] = [
     ("shared-credential", "Two identities with one credential"),
     ("short-retention", "A retention under the horizon of retries"),
     ("short-secret", "A secret that can be guessed"),
+    ("stale-retried", "A webhook whose stale events come again"),
     ("store-unfit", "More than the store can carry"),
     ("store-url", "A store's address that is missing or does not fit"),
     ("tenant-without-verify", "A tenant where the credential says it"),

@@ -5,7 +5,7 @@
 use fencepost_kernel::scope::{self, BodyMismatch, Durability, OnLapse, Scope, VersionRule};
 
 use super::duration;
-use super::read::Reader;
+use super::read::{Fields, Reader, Unread};
 use super::settings::{Settings, Span};
 use super::yaml::{Layer, Mark, Node};
 
@@ -24,6 +24,19 @@ const KEYS: [&str; 14] = [
     "durability",
     "reject_on_body_mismatch",
     "allow_fields",
+];
+
+/// What lints look at, as it is noted where it could not be read.
+const LINTED: [&str; 9] = [
+    "scope.key",
+    "scope.retain",
+    "scope.lease",
+    "scope.lease_max",
+    "scope.horizon",
+    "scope.margin",
+    "scope.durability",
+    "scope.reject_on_body_mismatch",
+    "scope.allow_fields",
 ];
 
 /// Messages wait on queues longer than requests are retried.
@@ -84,22 +97,24 @@ pub struct Read {
     pub mask: Vec<Marked>,
     /// Key fields that may look like a time or a random value, and why.
     pub allowed: Vec<(Marked, String)>,
+    /// Its fields that could not be read, each as `scope.NAME`.
+    pub unread: Unread,
 }
 
 /// Every scope of the merged tree.
-pub fn read(reader: &mut Reader, node: Option<&Node>, settings: &Settings) -> Vec<Read> {
-    let Some(node) = node else { return Vec::new() };
-    let entries = reader.entries(node, "`scopes`").unwrap_or_default();
-    entries
+pub fn read(reader: &mut Reader, node: &Node, settings: &Settings) -> Option<Vec<Read>> {
+    let entries = reader.entries(node, "`scopes`")?;
+    let read = entries
         .iter()
-        .filter_map(|entry| {
+        .map(|entry| {
             if !name_fits(&entry.key) {
                 let message = format!("`{}` cannot name a scope", entry.key);
                 reader.error(&entry.mark, "scope-name", message, "use up to 64 letters, digits, `_`, `-` and `.`");
             }
             scope(reader, &entry.key, &entry.mark, &entry.value, settings)
         })
-        .collect()
+        .collect();
+    Some(read)
 }
 
 /// Names go into metrics, logs and query strings: no blanks, no quotes, no surprises.
@@ -107,33 +122,38 @@ fn name_fits(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
 }
 
-fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &Node, settings: &Settings) -> Option<Read> {
-    let fields = reader.fields(node, format!("scope {name}"), &KEYS)?;
-    let key = match fields.get("key") {
+fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &Node, settings: &Settings) -> Read {
+    let mut unread = Unread::new();
+    let un = &mut unread;
+    let fields = reader.fields(node, format!("scope {name}"), &KEYS).unwrap_or_else(|| {
+        un.extend(LINTED);
+        Fields::none(&node.mark, name)
+    });
+    let key = reader.noting("scope.key", un, |reader| match fields.get("key") {
         Some(node) => marked_texts(reader, node, "`key`"),
         None => Vec::new(),
-    };
-    if key.is_empty() {
+    });
+    if key.is_empty() && !un.contains("scope.key") {
         let message = format!("scope {name} has no key fields");
         reader.error(mark, "no-key", message, "list what makes the effect unique: `key: [caseUrn, groupId]`");
+        un.insert("scope.key");
     }
     let mut scope = Scope::new(name, key.iter().map(|field| field.text.clone()));
 
-    let own = fields
-        .get("retain")
-        .and_then(|node| Some(Span { ms: reader.duration(node, "`retain`")?, mark: node.mark.clone() }));
+    let own = span(reader, &fields, "retain", "scope.retain", un);
+    let own = own.and_then(|ms| Some(Span { ms, mark: fields.get("retain")?.mark.clone() }));
     let (retain, ttl_overruled) = retention(name, own, settings);
     scope.retain_ms = retain.as_ref().map_or_else(
         || if name == "QUEUE_MESSAGE" { QUEUE_RETAIN_MS } else { scope::RETAIN_MS_DEFAULT },
         |span| span.ms,
     );
 
-    if let Some(ms) = fields.get("lease_max").and_then(|node| reader.duration(node, "`lease_max`")) {
+    if let Some(ms) = span(reader, &fields, "lease_max", "scope.lease_max", un) {
         scope.lease_ms_max = ms;
         // A scope that only lowers the maximum means its default lease too.
         scope.lease_ms = scope.lease_ms.min(ms);
     }
-    if let Some(ms) = fields.get("lease").and_then(|node| reader.duration(node, "`lease`")) {
+    if let Some(ms) = span(reader, &fields, "lease", "scope.lease", un) {
         scope.lease_ms = ms;
     }
     if let Some(node) = fields.get("on_lapse") {
@@ -149,8 +169,9 @@ fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &Node, settings: &S
         scope.again = Some(reader.text(seq, "`seq`")?);
         Some(seq.mark.clone())
     });
-    scope.horizon_ms = fields.get("horizon").and_then(|node| reader.duration(node, "`horizon`"));
-    let margin = fields.get("margin").and_then(|node| read_margin(reader, node)).unwrap_or(Margin::Times(2));
+    scope.horizon_ms = span(reader, &fields, "horizon", "scope.horizon", un);
+    let margin = reader.noting("scope.margin", un, |reader| read_margin(reader, fields.get("margin")?));
+    let margin = margin.unwrap_or(Margin::Times(2));
     let version = fields.get("version").and_then(|node| read_version(reader, node));
     scope.version = version.as_ref().map(|(field, per)| VersionRule {
         field: field.text.clone(),
@@ -160,19 +181,22 @@ fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &Node, settings: &S
     let mask = fields.get("mask").map(|node| marked_texts(reader, node, "`mask`")).unwrap_or_default();
     scope.mask = mask.iter().map(|pointer| pointer.text.clone()).collect();
 
-    let durability_mark = fields.get("durability").and_then(|node| {
+    let durability_mark = reader.noting("scope.durability", un, |reader| {
+        let node = fields.get("durability")?;
         let words = [("synced", Durability::Synced), ("store", Durability::Store)];
         scope.durability = reader.word(node, "`durability`", &words)?;
         Some(node.mark.clone())
     });
-    let reject = fields
-        .get("reject_on_body_mismatch")
-        .and_then(|node| reader.boolean(node, "`reject_on_body_mismatch`"))
-        .unwrap_or(settings.reject_on_body_mismatch);
+    let reject = reader.noting("scope.reject_on_body_mismatch", un, |reader| {
+        reader.boolean(fields.get("reject_on_body_mismatch")?, "`reject_on_body_mismatch`")
+    });
+    let reject = reject.unwrap_or(settings.reject_on_body_mismatch);
     scope.body_mismatch = if reject { BodyMismatch::Refuse } else { BodyMismatch::Replay };
 
-    let allowed = fields.get("allow_fields").map(|node| read_allowed(reader, node)).unwrap_or_default();
-    Some(Read {
+    let allowed = reader.noting("scope.allow_fields", un, |reader| {
+        fields.get("allow_fields").map(|node| read_allowed(reader, node)).unwrap_or_default()
+    });
+    Read {
         retain_mark: retain.map_or_else(|| mark.clone(), |span| span.mark),
         lease_mark: fields.mark_of("lease").clone(),
         layer: mark.source.layer,
@@ -185,7 +209,12 @@ fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &Node, settings: &S
         durability_mark,
         mask,
         allowed,
-    })
+        unread,
+    }
+}
+
+fn span(reader: &mut Reader, fields: &Fields<'_>, name: &str, noted: &'static str, unread: &mut Unread) -> Option<u64> {
+    reader.noting(noted, unread, |reader| reader.duration(fields.get(name)?, &format!("`{name}`")))
 }
 
 /// A later layer wins; within one layer the scope's own word is nearer than the store's.

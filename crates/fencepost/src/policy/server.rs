@@ -186,8 +186,19 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
 }
 
 fn address(reader: &mut Reader, node: &Node, what: &str) -> Option<SocketAddr> {
-    let parsed = reader.text(node, what)?.parse().map_err(|_| "not an address and a port".to_owned());
+    let parsed = listen_address(&reader.text(node, what)?);
     reader.accept(node, what, parsed, "write an IP address and a port: 127.0.0.1:7411 or [::1]:7411")
+}
+
+/// Where to listen: an IP address and a port, or `localhost` and a port. No other name is looked up: what it stands for may
+/// change, and with it who can connect.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let local = text.rsplit_once(':').filter(|(host, _)| host.eq_ignore_ascii_case("localhost"));
+    let read = match local {
+        Some((_, port)) => port.parse().ok().map(|port| SocketAddr::from(([127, 0, 0, 1], port))),
+        None => text.parse().ok(),
+    };
+    read.ok_or_else(|| format!("`{text}` is not an IP address and port, such as 127.0.0.1:7411"))
 }
 
 fn networks(reader: &mut Reader, node: &Node) -> Option<Vec<Network>> {

@@ -2,7 +2,7 @@
 //! Never fills in a value of its own: defaults.yml is laid under every file, so each is there.
 //! Called by `Policy::load`.
 
-use super::read::{Fields, Reader};
+use super::read::{Fields, Reader, Unread};
 use super::yaml::{Mark, Node};
 
 /// Where fences are kept.
@@ -103,19 +103,27 @@ pub const LOG_FIELDS: [&str; 10] = [
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// Reads the settings of the merged tree. `None` only beside at least one error.
-pub fn read(reader: &mut Reader, root: &Fields<'_>) -> Option<Settings> {
-    let stores = stores(reader, root.get("stores")?);
-    let headers = headers(reader, root.get("require_headers")?);
-    let logging = logging(reader, root.get("logging")?);
-    let on_conflict = on_conflict(reader, root.get("on_conflict")?);
-    let reject = reader.boolean(root.get("reject_on_body_mismatch")?, "`reject_on_body_mismatch`");
+/// Reads the settings of the merged tree. One that could not be read is `fallback`'s, so that all else is still judged; `None`
+/// only where there is no fallback either.
+pub fn read(
+    reader: &mut Reader,
+    root: &Fields<'_>,
+    unread: &mut Unread,
+    fallback: fn() -> Option<Settings>,
+) -> Option<Settings> {
+    let stores = reader.field(root, "stores", unread, stores);
+    let headers = reader.field(root, "require_headers", unread, headers);
+    let logging = reader.field(root, "logging", unread, logging);
+    let on_conflict = reader.field(root, "on_conflict", unread, on_conflict);
+    let reject = reader.field(root, "reject_on_body_mismatch", unread, |reader, node| {
+        reader.boolean(node, "`reject_on_body_mismatch`")
+    });
     Some(Settings {
-        require_headers: headers?,
-        reject_on_body_mismatch: reject?,
-        stores: stores?,
-        logging: logging?,
-        on_conflict: on_conflict?,
+        require_headers: headers.or_else(|| Some(fallback()?.require_headers))?,
+        reject_on_body_mismatch: reject.or_else(|| Some(fallback()?.reject_on_body_mismatch))?,
+        stores: stores.or_else(|| Some(fallback()?.stores))?,
+        logging: logging.or_else(|| Some(fallback()?.logging))?,
+        on_conflict: on_conflict.or_else(|| Some(fallback()?.on_conflict))?,
     })
 }
 
@@ -134,7 +142,8 @@ const OF_THE_CONNECTION: [&str; 11] = [
     "upgrade",
 ];
 
-fn headers(reader: &mut Reader, node: &Node) -> Option<Vec<String>> {
+/// Names of headers that a client can send.
+pub fn headers(reader: &mut Reader, node: &Node) -> Option<Vec<String>> {
     let names = reader.texts(node, "`require_headers`")?;
     for (name, item) in names.iter().zip(reader.items(node, "")?) {
         if http::HeaderName::try_from(name.as_str()).is_err() {

@@ -10,11 +10,11 @@ use std::{
 };
 
 use fencepost::{
-    dispatch::{Alarm, Delivery, Settings, Sink},
+    dispatch::{Alarm, Delivery, SealAnew, Settings, Sink, Vault, key_file},
     kernel::{
         LaneId,
         command::{Act, Failure, LetterVerdict},
-        lane::{AfterDead, DeadLetter, Lane, Route, Trouble},
+        lane::{AfterDead, DeadLetter, Lane, Pause, Route, Transport, Trouble},
     },
     store::{Store, memory::Memory},
 };
@@ -23,7 +23,9 @@ use futures::{FutureExt, future::BoxFuture};
 
 use super::{
     dispatch_receiver::{Ledger, Receivers, Said, Weather},
-    dispatch_world::{DAY_MS, HOUR_MS, Node, SECOND_MS, Virtual, host_of, in_virtual_time, lane_of, pass, route},
+    dispatch_world::{
+        DAY_MS, HOUR_MS, Node, SECOND_MS, Virtual, host_of, in_virtual_time, lane_of, pass, planner, route,
+    },
 };
 
 /// A store, a warehouse with its weather, and the processes that come and go.
@@ -34,24 +36,51 @@ struct House {
     ledger: Arc<Ledger>,
     lives: usize,
     alarm: Arc<Told>,
+    vault: Arc<Vault>,
 }
 
-/// When and about what somebody was told that a lane is blocked.
+/// What the driver has told.
 #[derive(Default)]
-struct Told(Mutex<Vec<(u64, u32)>>);
+struct Told {
+    blocked: Mutex<Vec<(u64, u32)>>,
+    /// Positions of heads whose receiver has paused their lane.
+    halted: Mutex<Vec<u64>>,
+    /// Of each failed attempt its number, and in how many seconds the next one is due.
+    failed: Mutex<Vec<(u32, Option<u64>)>>,
+    missing: Mutex<Vec<String>>,
+}
 
 impl Alarm for Told {
     fn died(&self, _: &str, _: (LaneId, u64), _: &DeadLetter) {}
     fn blocked(&self, _: &str, seq: u64, trouble: &Trouble) {
-        self.0.lock().unwrap().push((seq, trouble.attempts));
+        self.blocked.lock().unwrap().push((seq, trouble.attempts));
+    }
+    fn halted(&self, _: &str, seq: u64, pause: &Pause, trouble: Option<&Trouble>) {
+        assert!(pause.is_by_receiver() && trouble.is_some_and(|trouble| trouble.answer.status == Some(410)));
+        self.halted.lock().unwrap().push(seq);
+    }
+    fn key_missing(&self, lane: &str, key: &str) {
+        self.missing.lock().unwrap().push(format!("{lane} {key}"));
     }
     fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
+    fn failed(&self, _: &str, _: u64, trouble: &Trouble, paused: Option<&Pause>) {
+        let due_s = trouble.next_at.since(trouble.last_at) / SECOND_MS;
+        self.failed.lock().unwrap().push((trouble.attempts, paused.is_none().then_some(due_s)));
+    }
 }
 
 impl House {
     fn new(weather: Weather) -> Self {
         let (store, ledger) = (Arc::new(Memory::new()), Arc::default());
-        Self { store, clock: Virtual::new(1), weather, ledger, lives: 0, alarm: Arc::default() }
+        Self {
+            store,
+            clock: Virtual::new(1),
+            weather,
+            ledger,
+            lives: 0,
+            alarm: Arc::default(),
+            vault: Vault::fixed([7; 32]).into(),
+        }
     }
 
     async fn start(&mut self) -> (Node, Arc<AtomicBool>) {
@@ -69,7 +98,8 @@ impl House {
         let first_commit_id = self.lives as u64 * 1_000_000;
         let (store, clock) = (self.store.clone(), self.clock.clone());
         let alarm = self.alarm.clone();
-        let node = Node::start(store, clock, Arc::new(sink), alarm, Settings::default(), first_commit_id).await;
+        let (vault, sink, settings) = (self.vault.clone(), Arc::new(sink), Settings::default());
+        let node = Node::with_vault(vault, store, clock, sink, alarm, settings, first_commit_id).await;
         if self.lives == 1 {
             node.route("w", "host", AfterDead::Continue).await;
         }
@@ -115,13 +145,151 @@ fn somebody_is_told_of_a_head_that_fails_when_it_has_failed_for_long_and_once() 
         let (node, _) = house.start().await;
         node.publish("w", "e1", None).await;
         pass(14 * 60 * SECOND_MS).await;
-        assert_eq!(*house.alarm.0.lock().unwrap(), []);
+        assert_eq!(*house.alarm.blocked.lock().unwrap(), []);
         // Between the attempt at ten minutes and the one at an hour.
         pass(2 * 60 * SECOND_MS).await;
-        assert_eq!(*house.alarm.0.lock().unwrap(), [(1, 5)]);
+        assert_eq!(*house.alarm.blocked.lock().unwrap(), [(1, 5)]);
         pass(20 * HOUR_MS).await;
-        assert_eq!(*house.alarm.0.lock().unwrap(), [(1, 5)]);
+        assert_eq!(*house.alarm.blocked.lock().unwrap(), [(1, 5)]);
         drop(node);
+    });
+}
+
+#[test]
+fn receiver_that_answers_410_is_told_of_at_once_again_after_a_resume_and_by_the_next_process() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Gone);
+        let (node, _) = house.start().await;
+        let halted = |house: &House| house.alarm.halted.lock().unwrap().len();
+        node.publish("w", "e1", None).await;
+        pass(SECOND_MS).await;
+        assert_eq!(*house.alarm.halted.lock().unwrap(), [1]);
+        // Told once however long it lasts, and not a second time as a head that fails for long.
+        pass(2 * DAY_MS).await;
+        node.publish("w", "e2", None).await;
+        pass(SECOND_MS).await;
+        assert_eq!((halted(&house), house.attempts_ms().len()), (1, 1));
+        node.resume(lane_of("w")).await;
+        pass(SECOND_MS).await;
+        assert_eq!((halted(&house), house.attempts_ms().len()), (2, 2));
+        node.crash();
+        let (node, _) = house.start().await;
+        pass(SECOND_MS).await;
+        assert_eq!(
+            (halted(&house), house.attempts_ms().len()),
+            (3, 2),
+            "a process that finds it so tells, and sends nothing"
+        );
+        assert_eq!((&*house.alarm.blocked.lock().unwrap(), &*house.alarm.failed.lock().unwrap()), (&vec![], &vec![]));
+        // Under the pause the 24 hours stand still.
+        assert!(node.dispatch.letter(lane_of("w"), 1).await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn lane_that_fails_for_long_after_its_receivers_pause_was_lifted_is_told_of() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Gone);
+        let (node, _) = house.start().await;
+        node.publish("w", "e1", None).await;
+        pass(HOUR_MS).await;
+        node.crash();
+        house.weather = Weather::Broken;
+        let (node, _) = house.start().await;
+        node.resume(lane_of("w")).await;
+        pass(HOUR_MS).await;
+        assert_eq!(house.alarm.blocked.lock().unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn each_failed_attempt_is_told_with_its_number_and_the_time_of_the_next() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Broken);
+        let (node, _) = house.start().await;
+        node.publish("w", "e1", None).await;
+        pass(SECOND_MS).await;
+        assert_eq!(*house.alarm.failed.lock().unwrap(), [(1, Some(5))]);
+        pass(10 * SECOND_MS).await;
+        let failed = house.alarm.failed.lock().unwrap().clone();
+        assert!(matches!(failed[..], [_, (2, Some(24..=28))]), "{failed:?}");
+        drop(node);
+    });
+}
+
+// A node whose only lane goes to a webhook that the first key has sealed.
+async fn sealed(house: &mut House) -> Node {
+    let (node, _) = house.start().await;
+    let webhook = house.vault.seal_webhook(&planner(), "w", "http://host/hook", &["s3cret of the warehouse"], None);
+    let transport = Transport::Webhook(webhook.unwrap());
+    let route = Route { transport, ..route("w", "host", AfterDead::Continue) };
+    assert_eq!(node.dispatch.put_route(route, None).await.unwrap().decision(), "routed");
+    node
+}
+
+#[test]
+fn lane_whose_key_is_missing_spends_no_attempt_and_goes_on_when_the_key_is_back() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Up);
+        let keys = tempfile::tempdir().unwrap();
+        let (first, second) = (keys.path().join("first"), keys.path().join("second"));
+        house.vault = Arc::new(Vault::open(&first).unwrap());
+        sealed(&mut house).await.crash();
+        let needed = house.vault.fingerprints().remove(0);
+        // A copy of the store with a key of its own.
+        house.vault = Arc::new(Vault::open(&second).unwrap());
+        let (node, _) = house.start().await;
+        for event in ["e1", "e2"] {
+            node.publish("w", event, None).await;
+        }
+        assert_eq!(
+            node.dispatch.reseal(SealAnew::Yes).await.unwrap().missing.into_iter().collect::<Vec<_>>(),
+            [&*needed]
+        );
+        pass(2 * DAY_MS).await;
+        let view = node.dispatch.lane(lane_of("w")).await.unwrap().unwrap();
+        assert_eq!(
+            (view.lane.trouble.as_ref(), view.lane.settled, view.missing_key.as_ref()),
+            (None, 0, Some(&needed))
+        );
+        assert_eq!(*house.alarm.missing.lock().unwrap(), [format!("acme:w {needed}")], "told once");
+        assert_eq!((node.dispatch.counts().without_key, node.dispatch.missing_keys().contains(&needed)), (1, true));
+        assert!(house.ledger.sightings().is_empty());
+        // The old key beside the new one.
+        let both = [&second, &first].map(|path| std::fs::read_to_string(path).unwrap()).join("\n");
+        std::fs::write(&second, both).unwrap();
+        assert_eq!(node.dispatch.refresh_keys(), Ok(true));
+        assert_eq!(node.dispatch.reseal(SealAnew::Yes).await.unwrap().resealed, 1);
+        pass(SECOND_MS).await;
+        assert_eq!((house.taken(), node.dispatch.counts().without_key), (2, 0));
+        assert!(node.dispatch.missing_keys().is_empty());
+    });
+}
+
+#[test]
+fn key_that_is_taken_away_under_a_running_server_stops_its_lanes_before_the_next_attempt() {
+    in_virtual_time(async {
+        let mut house = House::new(Weather::Up);
+        let keys = tempfile::tempdir().unwrap();
+        let path = keys.path().join("secret.key");
+        house.vault = Arc::new(Vault::open(&path).unwrap());
+        let node = sealed(&mut house).await;
+        node.publish("w", "e1", None).await;
+        pass(SECOND_MS).await;
+        assert_eq!(house.taken(), 1);
+        let kept = std::fs::read_to_string(&path).unwrap();
+        key_file::change(&path, key_file::KeyChange::Rotate).unwrap();
+        key_file::change(&path, key_file::KeyChange::DropOld).unwrap();
+        assert_eq!(node.dispatch.refresh_keys(), Ok(true));
+        node.publish("w", "e2", None).await;
+        pass(HOUR_MS).await;
+        assert_eq!((house.taken(), node.dispatch.counts().without_key), (1, 1));
+        std::fs::write(&path, kept).unwrap();
+        assert_eq!(node.dispatch.refresh_keys(), Ok(true));
+        node.dispatch.reseal(SealAnew::No).await.unwrap();
+        pass(SECOND_MS).await;
+        assert_eq!(house.taken(), 2);
+        assert_eq!(house.alarm.missing.lock().unwrap().len(), 1);
     });
 }
 

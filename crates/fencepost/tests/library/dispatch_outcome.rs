@@ -10,7 +10,7 @@ use fencepost::{
     kernel::{
         LaneId, Millis,
         command::Failure,
-        lane::{DeadLetter, Reason, Trouble},
+        lane::{DeadLetter, Pause, Reason, Trouble},
     },
 };
 
@@ -72,5 +72,8 @@ impl Alarm for Bell {
         self.deaths.lock().unwrap().push(death);
     }
     fn blocked(&self, _: &str, _: u64, _: &Trouble) {}
+    fn halted(&self, _: &str, _: u64, _: &Pause, _: Option<&Trouble>) {}
+    fn key_missing(&self, _: &str, _: &str) {}
     fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
+    fn failed(&self, _: &str, _: u64, _: &Trouble, _: Option<&Pause>) {}
 }

@@ -77,11 +77,22 @@ impl Node {
         settings: Settings,
         first_commit_id: u64,
     ) -> Self {
+        Self::with_vault(Vault::fixed([7; 32]).into(), store, clock, sink, alarm, settings, first_commit_id).await
+    }
+
+    pub async fn with_vault(
+        vault: Arc<Vault>,
+        store: Arc<dyn Store>,
+        clock: Arc<Virtual>,
+        sink: Arc<dyn Sink>,
+        alarm: Arc<dyn Alarm>,
+        settings: Settings,
+        first_commit_id: u64,
+    ) -> Self {
         let limits = Limits { first_commit_id: Some(first_commit_id), ..Limits::default() };
         let (engine, commit_loop) = Engine::new(store, clock, limits, Box::new(()), None).await.unwrap();
         let commit_loop = tokio::spawn(commit_loop).abort_handle();
         let scope = Scope { retain_ms: 30 * DAY_MS, ..Scope::new(SCOPE, ["correlation_id"]) };
-        let vault = Arc::new(Vault::fixed([7; 32]));
         let dispatch = Dispatch::start(engine, scope.into(), vault, sink, alarm, settings).await.unwrap();
         Self { dispatch, commit_loop }
     }

@@ -78,6 +78,15 @@ async fn a_retry_gets_the_first_answer_and_never_its_cookies() {
 }
 
 #[tokio::test]
+async fn effect_of_a_service_is_known_by_its_key_and_not_by_its_status() {
+    let once = world().await.0;
+    send(&app(once.clone(), Effects::default()), "/cases", Some("k"), "").await;
+    let key = [("method", "POST"), ("path", "/cases"), ("idempotency_key", "k")];
+    let known = once.tenant("acme").lookup("API_WRITE", key).await.unwrap().unwrap();
+    assert_eq!(known.fence.effect_id().map(str::len), Some(64), "{:?}", known.fence.effect_id());
+}
+
+#[tokio::test]
 async fn another_body_or_query_under_the_same_key_is_a_conflict() {
     let effects = Effects::default();
     let app = app(world().await.0, effects.clone());

@@ -17,9 +17,6 @@ use crate::{
 /// How many entries one acknowledgement removes at most; the rest goes with later ones.
 const TRIM_MAX: u64 = 1_000;
 
-/// Who is named where a receiver's own answer stopped its lane.
-const BY_RECEIVER: &str = "receiver";
-
 pub(crate) fn footprint_lane(on: &OnLane, add: &mut impl FnMut(RowKey)) {
     add(RowKey::lane(on.lane));
     match &on.act {
@@ -179,7 +176,7 @@ impl<R: Rows> Change<'_, R> {
                 trouble.answer = answer.clone();
                 lane.trouble = Some(trouble);
                 let why = format!("the receiver answered {}", answer.status.unwrap_or(410));
-                lane.paused.get_or_insert_with(|| Pause { at: self.now, by: BY_RECEIVER.to_owned(), why });
+                lane.paused.get_or_insert_with(|| Pause { at: self.now, by: Pause::BY_RECEIVER.to_owned(), why });
             }
             Failure::Never(answer, reason) => {
                 trouble.answer = answer.clone();

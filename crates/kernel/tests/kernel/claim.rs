@@ -3,7 +3,7 @@
 use fencepost_kernel::{
     Command, Reply, Scope,
     command::{Earlier, Outcome},
-    fence::{Token, What},
+    fence::{HolderTrace, Token, What},
     key::Target,
     scope::{BodyMismatch, OnLapse},
 };
@@ -107,6 +107,28 @@ fn zombie_of_an_earlier_life_is_fenced_off() {
 }
 
 #[test]
+fn claim_in_flight_says_since_when_and_under_which_trace_it_is_held() {
+    let target = target();
+    let mut world = World::new();
+    let trace = HolderTrace([7; 16]);
+    let granted = world.granted(&claim_with(&target, |claim| claim.trace = Some(trace)));
+    world.pass(1);
+    // A renewal is not another holder.
+    world.run(&renew(&target, granted.token));
+    world.pass(1);
+    match world.run(&claim_with(&target, |claim| claim.trace = Some(HolderTrace([8; 16])))) {
+        Reply::InFlight { lease_expires, first_seen, held_by } => {
+            assert_eq!((lease_expires, first_seen, held_by), (START.plus(1 + LEASE_MS), START, Some(trace)));
+        }
+        other => panic!("expected in flight, got {other:?}"),
+    }
+    // The next holder has its own.
+    world.pass(LEASE_MS);
+    world.granted(&claim(&target));
+    assert!(matches!(world.run(&claim(&target)), Reply::InFlight { first_seen: START, held_by: None, .. }));
+}
+
+#[test]
 fn lease_ends_exactly_when_it_says() {
     let target = target();
     let mut world = World::new();
@@ -114,7 +136,7 @@ fn lease_ends_exactly_when_it_says() {
     assert_eq!(granted.lease_expires, START.plus(LEASE_MS));
     world.pass(LEASE_MS - 1);
     assert!(
-        matches!(world.run(&claim(&target)), Reply::InFlight { lease_expires } if lease_expires == granted.lease_expires)
+        matches!(world.run(&claim(&target)), Reply::InFlight { lease_expires, .. } if lease_expires == granted.lease_expires)
     );
     world.pass(1);
     assert_eq!(world.say(&claim(&target)), "new");
@@ -253,6 +275,16 @@ fn body_digest_is_not_dropped_at_the_seal() {
     let Reply::Conflict(mismatch) = world.run(&claim_body(&target, "[2]")) else { panic!("no conflict") };
     assert_eq!(Some(mismatch.first), body("[1]"));
     assert_eq!(Some(mismatch.second), body("[2]"));
+    assert_eq!(mismatch.effect_id.as_deref(), Some("effect"), "the one that stands");
+}
+
+#[test]
+fn conflict_with_a_claim_that_is_under_way_names_no_effect_yet() {
+    let target = target();
+    let mut world = World::new();
+    world.granted(&claim_body(&target, "[1]"));
+    let Reply::Conflict(mismatch) = world.run(&claim_body(&target, "[2]")) else { panic!("no conflict") };
+    assert_eq!(mismatch.effect_id, None);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::{json_oracle::documents, world::cases};
 
 pub fn mismatch(first: &str, second: &str, mask: &[String]) -> Mismatch {
     let body = |text: &str| Body::json(&json::parse(text.as_bytes()).unwrap(), mask);
-    Mismatch { first: body(first), second: body(second) }
+    Mismatch { first: body(first), second: body(second), effect_id: None }
 }
 
 fn diff(first: &Oracle, second: &Oracle) -> Diff {
@@ -152,7 +152,7 @@ fn bodies_without_a_kept_copy_have_no_patch() {
     for mismatch in [
         mismatch(&large, "1", &[]),
         mismatch("1", &large, &[]),
-        Mismatch { first: Body::opaque(b"a"), second: Body::opaque(b"b") },
+        Mismatch { first: Body::opaque(b"a"), second: Body::opaque(b"b"), effect_id: None },
     ] {
         assert_eq!(between(&mismatch, &[]), Diff { patch: None, truncated: false, operations: 0 });
     }

@@ -73,7 +73,7 @@ fn check(command: impl Fn(&Target, Token) -> Command, expected: [impl AsRef<str>
             Reply::Sealed { replay: true, .. } | Reply::Released { replay: true } => {
                 format!("{} again", decision.reply.decision())
             }
-            Reply::FencedOff { .. } | Reply::SealConflict => format!("{}{recorded}", decision.reply.decision()),
+            Reply::FencedOff { .. } | Reply::SealConflict { .. } => format!("{}{recorded}", decision.reply.decision()),
             other => other.decision().to_owned(),
         };
         assert!(world.commit(&decision.writes));
@@ -260,7 +260,7 @@ fn sweep_takes_only_what_is_expired() {
 
 fn sighting(target: &Target) -> Command {
     let recent = vec![(START, Sighting::Duplicate)];
-    Command::Observe(Observe { key: target.key, replays: 2, conflicts: 1, recent })
+    Command::Observe(Observe { key: target.key, replays: 2, conflicts: 1, body_mismatches: 1, recent })
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn observe_counts_only_for_a_living_fence_and_the_count_goes_in_time() {
             (At::Absent | At::Expired, None) => {}
             (At::Absent | At::Expired, Some(_)) => panic!("{state:?} is nothing to count for"),
             (_, Some(Record::Trace(trace))) => {
-                assert_eq!((trace.replays, trace.conflicts, trace.recent.len()), (4, 2, 2));
+                assert_eq!((trace.replays, trace.conflicts, trace.body_mismatches, trace.recent.len()), (4, 2, 2, 2));
                 assert!(trace.expires.is_some(), "{state:?}: a count that stays for ever");
             }
             (_, other) => panic!("{state:?} left {other:?}"),

@@ -148,6 +148,22 @@ fn kinds_keep_their_stored_numbers() {
     assert_eq!((Kind::from_u8(0), Kind::from_u8(13)), (None, None));
 }
 
+// INVARIANT every-kind-has-a-row
+#[test]
+fn every_kind_has_a_row_in_the_table_of_kinds() {
+    for kind in Kind::ALL {
+        assert_eq!(kind.spec().kind, kind);
+    }
+}
+
+// A backup counts rows by place: a kind that moved would be counted as another in files that exist.
+#[test]
+fn kinds_keep_their_places_in_a_backup() {
+    use Kind::*;
+    let places = [Fence, VersionHead, AgainHead, Alias, Trace, Route, Lane, Entry, Tail, DeadLetter, Cancelled];
+    assert_eq!(fencepost_kernel::row::BACKUP, places);
+}
+
 proptest! {
     #![proptest_config(cases(256))]
 

@@ -122,7 +122,8 @@ impl Floor {
 
     pub fn publication(&self, warehouse: &str, id: &str, text: &str, cancels: Option<&str>) -> Command {
         let target_of = target(id);
-        let claim = Claim { target: target_of, body: body(text), version: None, source: None, lease_ms: 1 };
+        let claim =
+            Claim { target: target_of, body: body(text), version: None, source: None, lease_ms: 1, trace: None };
         let entry = Entry {
             correlation_id: id.into(),
             kind: "SHIPPER_RELEASED".into(),

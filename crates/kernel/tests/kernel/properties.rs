@@ -101,7 +101,14 @@ impl Play {
         match ask {
             Ask::Claim { lease_ms } => {
                 let target = target.clone();
-                Command::Claim(Claim { target, body: None, version: None, source: None, lease_ms: *lease_ms })
+                Command::Claim(Claim {
+                    target,
+                    body: None,
+                    version: None,
+                    source: None,
+                    lease_ms: *lease_ms,
+                    trace: None,
+                })
             }
             Ask::Seal { token, receipt } => seal(target, Token(*token), receipt),
             Ask::Renew { token, lease_ms } => {

@@ -92,7 +92,9 @@ fn retention_counts_from_the_seal() {
     let mut world = World::new();
     let token = world.granted(&claim(&target)).token;
     world.pass(20_000);
-    let Reply::Sealed { at, expires, first_seen: START, replay: false } = world.run(&seal(&target, token, "1")) else {
+    let Reply::Sealed { at, expires, first_seen: START, replay: false, source: None } =
+        world.run(&seal(&target, token, "1"))
+    else {
         panic!()
     };
     assert_eq!((at, expires), (START.plus(20_000), START.plus(20_000 + RETAIN_MS)));
@@ -114,7 +116,7 @@ fn another_effect_id_is_other_content() {
     if let fencepost_kernel::Command::Seal(seal) = &mut command {
         seal.effect_id = "another".into();
     }
-    assert!(matches!(world.run(&command), Reply::SealConflict));
+    assert!(matches!(world.run(&command), Reply::SealConflict { effect_id } if effect_id == "effect"));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::world::{RETAIN_MS, World, claim, target};
 fn seen(world: &mut World, target: &Target, count: u64) {
     let at = world.now;
     let recent = (0..count).map(|n| (at.plus(n), Sighting::Duplicate)).collect();
-    world.run(&Command::Observe(Observe { key: target.key, replays: count, conflicts: 0, recent }));
+    world.run(&Command::Observe(Observe { key: target.key, replays: count, conflicts: 0, body_mismatches: 0, recent }));
 }
 
 fn trace<'w>(world: &'w World, target: &Target) -> &'w Trace {

@@ -97,6 +97,14 @@ fn sealed_version_outlives_every_fence() {
 }
 
 #[test]
+fn retry_that_names_a_version_of_a_key_sealed_without_one_still_gets_the_receipt() {
+    let mut world = World::new();
+    world.done(&claim(&key("e2")), "2");
+    world.done(&claim_version(&key("e3"), 3, Some("A")), "3");
+    assert_eq!(world.say(&claim_version(&key("e2"), 2, Some("A"))), "duplicate");
+}
+
+#[test]
 fn duplicate_of_an_older_version_still_gets_its_receipt() {
     let mut world = World::new();
     world.done(&claim_version(&key("e2"), 2, Some("A")), "2");

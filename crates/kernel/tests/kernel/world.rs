@@ -222,8 +222,14 @@ pub fn claim(target: &Target) -> Command {
 
 /// A plain claim with something added.
 pub fn claim_with(target: &Target, add: impl FnOnce(&mut Claim)) -> Command {
-    let mut claim =
-        Claim { target: target.clone(), body: None, version: None, source: None, lease_ms: target.scope.lease_ms };
+    let mut claim = Claim {
+        target: target.clone(),
+        body: None,
+        version: None,
+        source: None,
+        lease_ms: target.scope.lease_ms,
+        trace: None,
+    };
     add(&mut claim);
     Command::Claim(claim)
 }

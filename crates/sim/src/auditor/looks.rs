@@ -55,9 +55,11 @@ fn lapsed(file: &File<'_>, entry: Entry<'_>, token: u64) -> bool {
     known.is_none_or(|grant| claims::lease_end_seen(file, grant, entry) <= closed_at(entry.op))
 }
 
-// Nothing is known of a key only before its first claim and after its time is over.
+// Nothing is known of a key only before its first claim and after its time is over. A claim that another followed has no time of
+// its own any more: by a clock that is behind, the one that followed may be over sooner.
 fn absent(file: &File<'_>, entry: Entry<'_>) -> bool {
-    !file.grants.iter().any(|grant| {
+    let followed = |token: u64| file.perhaps_before(entry).filter_map(super::grant).any(|other| other.token > token);
+    !file.grants.iter().filter(|grant| !followed(grant.token)).any(|grant| {
         let forgotten = claims::lease_end_seen(file, grant, entry).saturating_add(file.rules.retain_ms);
         before(file.history, grant.by, entry)
             && (file.rules.hold || closed_at(entry.op) < forgotten)

@@ -11,9 +11,9 @@ pub(super) fn judge(history: &History, files: &BTreeMap<&str, File<'_>>) -> Vec<
     let mut found = Vec::new();
     for file in files.values() {
         for entry in &file.entries {
-            version(history, files, file, *entry, &mut found);
-            if let Some(seq) = entry.op.seq {
-                repetition(files, file, *entry, seq, &mut found);
+            match entry.op.seq {
+                Some(seq) => repetition(files, file, *entry, seq, &mut found),
+                None => version(history, files, file, *entry, &mut found),
             }
         }
     }
@@ -27,6 +27,32 @@ fn version_of<'h>(entry: &Entry<'h>) -> Option<(&'h str, i64)> {
     }
 }
 
+/// The version that a claim counts as: its own, or the one that an earlier claim of the same life is known to have brought.
+fn version_in_force<'h>(file: &File<'h>, entry: &Entry<'h>) -> Option<(&'h str, i64)> {
+    let inherited = || file.grants.iter().find(|grant| grant.by.id == entry.id).and_then(|grant| brought(file, grant));
+    version_of(entry).or_else(inherited)
+}
+
+/// The version of the fence under a grant, where its own claim or an earlier one of the same life brought it.
+fn brought<'h>(file: &File<'h>, grant: &Grant<'h>) -> Option<(&'h str, i64)> {
+    let earlier = |other: &&Grant<'h>| other.first_seen == grant.first_seen && other.token <= grant.token;
+    file.grants.iter().filter(earlier).find_map(|other| version_of(&other.by))
+}
+
+/// Whether an answer says for certain that a version of this key is sealed. A key whose every claim carries a version cannot
+/// be sealed without one; of any other the claim that was sealed must have brought it.
+fn tells_sealed_version(file: &File<'_>, by: &Entry<'_>) -> bool {
+    let token = match (&by.op.ask, by.op.answer()) {
+        (Ask::Seal { token, .. }, Some(Answer::Sealed { .. })) => Some(*token),
+        (_, Some(Answer::Duplicate { token, .. })) => Some(*token),
+        (Ask::Resolve { sealed: Some(_), token, .. }, Some(Answer::Resolved { replay: false })) => *token,
+        _ => return false,
+    };
+    let claims = || file.entries.iter().filter(|entry| matches!(entry.op.ask, Ask::Claim { .. }));
+    claims().all(|claim| version_of(claim).is_some())
+        || file.grants.iter().any(|grant| Some(grant.token) == token && brought(file, grant).is_some())
+}
+
 // Nothing runs below a version that was acknowledged as sealed, and nothing is refused as stale without one.
 fn version(
     history: &History,
@@ -35,7 +61,17 @@ fn version(
     entry: Entry<'_>,
     found: &mut Vec<Violation>,
 ) {
-    let (Some((source, version)), Some(answer)) = (version_of(&entry), entry.op.answer()) else { return };
+    let Some(answer) = entry.op.answer() else { return };
+    let refused = matches!(answer, Answer::Stale { .. } | Answer::Incomparable { .. });
+    // A refused claim without a version was an attempt at the version of one before it.
+    let earlier = || file.perhaps_before(entry).find_map(|claim| version_of(&claim));
+    let in_force = version_in_force(file, &entry).or_else(|| if refused { earlier() } else { None });
+    let Some((source, version)) = in_force else {
+        if refused {
+            found.push(file.report("version-order", entry, "no claim of this key carried a version"));
+        }
+        return;
+    };
     let floor = match answer {
         Answer::New { .. } => version,
         Answer::Stale { last } | Answer::Incomparable { last } => *last,
@@ -47,17 +83,10 @@ fn version(
         let Some((_, sealed)) = other.entries.iter().find_map(version_of).filter(|(of, _)| *of == source) else {
             continue;
         };
-        let told = |by: &Entry<'_>| {
-            matches!(by.op.answer(), Some(Answer::Sealed { .. } | Answer::Duplicate { .. }))
-                || matches!(
-                    (&by.op.ask, by.op.answer()),
-                    (Ask::Resolve { sealed: Some(_), .. }, Some(Answer::Resolved { replay: false }))
-                )
-        };
         if matches!(answer, Answer::New { .. } | Answer::Stale { .. })
             && comparable(sealed)
             && sealed > floor
-            && other.entries.iter().any(|by| told(by) && before(history, *by, entry))
+            && other.entries.iter().any(|by| tells_sealed_version(other, by) && before(history, *by, entry))
         {
             found.push(file.report("version-order", entry, format_args!("{} was sealed before", other.key)));
         }

@@ -7,7 +7,7 @@ use fencepost::engine::Error;
 use fencepost_kernel::{
     Command, Reply, Tenant, Version,
     command::{Claim, Release, Seal},
-    fence::Token,
+    fence::{Source, Token},
     key::Target,
     scope::{Scope, VersionRule},
 };
@@ -23,7 +23,7 @@ fn target(version: &str) -> Target {
 }
 
 fn claim(version: &str, lease_ms: u64) -> Command {
-    Command::Claim(Claim { target: target(version), body: None, version: None, source: None, lease_ms })
+    Command::Claim(Claim { target: target(version), body: None, version: None, source: None, lease_ms, trace: None })
 }
 
 fn seal(version: &str, token: Token) -> Command {
@@ -85,5 +85,39 @@ async fn refusal_stands_where_a_write_behind_it_in_the_commit_fell() {
     assert!(matches!(replies[0], Reply::FencedOff { current: Some(token) } if token == second), "{:?}", replies[0]);
     assert!(matches!(replies[1], Reply::New(_)), "{:?}", replies[1]);
     assert!(matches!(held.await.expect("the node lives"), Err(Error::Unavailable(_))));
+    assert!(matches!(busy.await.expect("the node lives").expect("replies")[0], Reply::New(_)));
+}
+
+// A task of a document whose version only the claim carries.
+fn task(number: &str) -> Target {
+    let fields = vec![("doc".to_owned(), "d".to_owned()), ("task".to_owned(), number.to_owned())];
+    let scope = Scope::new("SYNC", vec!["doc", "task"]);
+    Target::new(Tenant::new("acme"), Arc::new(scope), fields, None).expect("a target")
+}
+
+fn claim_task(number: &str, version: Option<i128>) -> Command {
+    let source = version.map(|_| Source { kind: "doc".to_owned(), id: "d".to_owned() });
+    let version = version.map(Version::Integer);
+    Command::Claim(Claim { target: task(number), body: None, version, source, lease_ms: 100, trace: None })
+}
+
+// Seed 300291184 of its time: a refusal rested on another caller's seal, which fell, while the claim behind it on the same key was
+// granted in that commit. Decided again, the refusal came after the grant.
+#[tokio::test]
+async fn refusal_that_rests_on_a_fallen_write_is_unknown_once_the_claim_behind_it_is_granted() {
+    let pair = Pair::start().await;
+    let fourth = claimed_by_second(&pair, &claim_task("4", Some(4))).await;
+    let stopped = pair.way.commits.lock().await;
+    let busy = pair.ask_first(vec![claim("9", 100)]).await;
+    let seal = Seal { target: task("4"), token: fourth, effect_id: "four".to_owned(), receipt: "done".into() };
+    let seal = pair.ask_first(vec![Command::Seal(seal)]).await;
+    let both = pair.ask_first(vec![claim_task("2", Some(2)), claim_task("2", None)]).await;
+    pair.set_clock_ms(5_000);
+    claimed_by_second(&pair, &claim_task("4", Some(4))).await;
+    drop(stopped);
+    let outcome = both.await.expect("the node lives");
+    assert!(matches!(outcome, Err(Error::Unknown(_))), "{outcome:?}");
+    let sealed = seal.await.expect("the node lives").expect("a reply");
+    assert!(matches!(sealed[0], Reply::FencedOff { .. }), "{:?}", sealed[0]);
     assert!(matches!(busy.await.expect("the node lives").expect("replies")[0], Reply::New(_)));
 }

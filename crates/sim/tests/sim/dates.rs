@@ -21,7 +21,7 @@ fn target(key: &str) -> Target {
 }
 
 fn claim(key: &str, lease_ms: u64) -> Command {
-    Command::Claim(Claim { target: target(key), body: None, version: None, source: None, lease_ms })
+    Command::Claim(Claim { target: target(key), body: None, version: None, source: None, lease_ms, trace: None })
 }
 
 #[tokio::test]
@@ -96,7 +96,8 @@ async fn final_refusal_holds_for_what_was_decided_before_the_expiry_and_lands_af
     ];
     for (late, told) in asks.iter().flat_map(|late| asks.iter().map(move |told| (late, told))) {
         let pair = Pair::start().await;
-        let claim = Claim { target: recover.clone(), body: None, version: None, source: None, lease_ms: 500 };
+        let claim =
+            Claim { target: recover.clone(), body: None, version: None, source: None, lease_ms: 500, trace: None };
         let token = claimed_by_second(&pair, &Command::Claim(claim)).await;
         let stopped = pair.way.commits.lock().await;
         let late = pair.ask_first(vec![late(recover.clone(), token)]).await;
@@ -148,8 +149,16 @@ async fn told_doubt_of_the_effect_itself_is_final_for_who_asked_for_its_first_re
         Arc::make_mut(&mut target.scope).again = Some("resendSeq".to_owned());
         Target::new(target.tenant, target.scope, target.fields.to_vec(), seq).expect("a target")
     };
-    let claim =
-        |seq| Command::Claim(Claim { target: numbered(seq), body: None, version: None, source: None, lease_ms: 500 });
+    let claim = |seq| {
+        Command::Claim(Claim {
+            target: numbered(seq),
+            body: None,
+            version: None,
+            source: None,
+            lease_ms: 500,
+            trace: None,
+        })
+    };
     let pair = Pair::start().await;
     let token = claimed_by_second(&pair, &claim(None)).await;
     let stopped = pair.way.commits.lock().await;

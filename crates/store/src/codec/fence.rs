@@ -9,13 +9,13 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Version,
     body::Body,
-    fence::{Event, Fence, Receipt, Source, State, Token, What},
+    fence::{Event, Fence, HolderTrace, Receipt, Source, State, Token, What},
     key::Kind,
     scope::OnLapse,
 };
 
 use super::{
-    MARKS_DOUBTS, PACKS_RECEIPTS, pack,
+    KEEPS_TRACES, MARKS_DOUBTS, PACKS_RECEIPTS, pack,
     wire::{Damage, Reader, put_int, put_since, put_str, put_uint},
 };
 
@@ -35,13 +35,15 @@ const VERSION_TEXT: u64 = 1 << 10;
 const EVENTS: u64 = 1 << 11;
 const RECEIPT_PACKED: u64 = 1 << 12;
 const DOUBTED: u64 = 1 << 13;
+const TRACED: u64 = 1 << 14;
 
 /// The flags that a row of this format may carry.
 fn known(format: u8) -> u64 {
     match format {
         ..PACKS_RECEIPTS => RECEIPT_PACKED - 1,
         PACKS_RECEIPTS..MARKS_DOUBTS => DOUBTED - 1,
-        MARKS_DOUBTS.. => (DOUBTED << 1) - 1,
+        MARKS_DOUBTS..KEEPS_TRACES => TRACED - 1,
+        KEEPS_TRACES.. => (TRACED << 1) - 1,
     }
 }
 
@@ -55,8 +57,13 @@ pub(super) fn put(out: &mut Vec<u8>, fence: &Fence, format: u8) {
         State::Pending { doubted_at, .. } if format >= MARKS_DOUBTS => *doubted_at,
         _ => None,
     };
+    let held_by = match &fence.state {
+        State::Pending { held_by, .. } if format >= KEEPS_TRACES => *held_by,
+        _ => None,
+    };
     let doubted = if doubted_at.is_some() { DOUBTED } else { 0 };
-    put_uint(out, flags(fence, packed.is_some(), packed_receipt.is_some()) | doubted);
+    let traced = if held_by.is_some() { TRACED } else { 0 };
+    put_uint(out, flags(fence, packed.is_some(), packed_receipt.is_some()) | doubted | traced);
     let first = fence.first_seen.0;
     put_uint(out, first);
     match &fence.state {
@@ -100,6 +107,9 @@ pub(super) fn put(out: &mut Vec<u8>, fence: &Fence, format: u8) {
         out.push(head.kind as u8);
         out.extend_from_slice(&head.id);
     }
+    if let Some(HolderTrace(trace)) = held_by {
+        out.extend_from_slice(&trace);
+    }
     if let State::Sealed { receipt, .. } = &fence.state {
         put_receipt(out, receipt, packed_receipt.as_deref());
     }
@@ -137,7 +147,8 @@ pub(super) fn take(reader: &mut Reader<'_>, whole: &Bytes, format: u8) -> Result
     let state = match times {
         Times::Pending { lease_expires, forget_at, doubted_at } => {
             let on_lapse = if flags & HOLD != 0 { OnLapse::Hold } else { OnLapse::Recover };
-            State::Pending { lease_expires, on_lapse, forget_at, doubted_at }
+            let held_by = (flags & TRACED != 0).then(|| reader.array().map(HolderTrace)).transpose()?;
+            State::Pending { lease_expires, on_lapse, forget_at, doubted_at, held_by }
         }
         Times::Sealed { at, expires } => {
             let receipt = take_receipt(reader, whole, flags & RECEIPT_PACKED != 0)?;

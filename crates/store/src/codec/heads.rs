@@ -8,7 +8,7 @@ use fencepost_kernel::{
 };
 
 use super::{
-    PACKS_RECEIPTS,
+    COUNTS_OTHER_BODIES, PACKS_RECEIPTS,
     fence::{put_receipt, put_version, take_i128, take_receipt},
     pack,
     wire::{Damage, Reader, put_since, put_str, put_uint},
@@ -68,7 +68,7 @@ pub(super) fn take_alias(reader: &mut Reader<'_>, whole: &Bytes, format: u8) -> 
     Ok(Alias { tenant, name, scope, target, receipt: take_receipt(reader, whole, packed)?, at })
 }
 
-pub(super) fn put_trace(out: &mut Vec<u8>, trace: &Trace) {
+pub(super) fn put_trace(out: &mut Vec<u8>, trace: &Trace, format: u8) {
     let first = trace.first_seen.0;
     out.push(u8::from(trace.expires.is_some()));
     put_uint(out, first);
@@ -77,9 +77,17 @@ pub(super) fn put_trace(out: &mut Vec<u8>, trace: &Trace) {
     }
     put_uint(out, trace.replays);
     put_uint(out, trace.conflicts);
+    if format >= COUNTS_OTHER_BODIES {
+        put_uint(out, trace.body_mismatches);
+    }
     put_uint(out, trace.recent.len() as u64);
     for (at, sighting) in &trace.recent {
-        out.push(*sighting as u8);
+        let known = if format < COUNTS_OTHER_BODIES && *sighting == Sighting::OtherBody {
+            Sighting::Duplicate
+        } else {
+            *sighting
+        };
+        out.push(known as u8);
         put_since(out, first, at.0);
     }
 }
@@ -96,22 +104,25 @@ pub(super) fn take_trace_expiry(reader: &mut Reader<'_>) -> Result<Option<Millis
     take_trace_times(reader).map(|(_, expires)| expires)
 }
 
-pub(super) fn take_trace(reader: &mut Reader<'_>) -> Result<Trace, Damage> {
+pub(super) fn take_trace(reader: &mut Reader<'_>, format: u8) -> Result<Trace, Damage> {
     let (first, expires) = take_trace_times(reader)?;
     let replays = reader.uint()?;
     let conflicts = reader.uint()?;
+    let body_mismatches = if format >= COUNTS_OTHER_BODIES { reader.uint()? } else { 0 };
     let count = reader.count()?;
     let mut recent = Vec::with_capacity(count);
     for _ in 0..count {
-        let sighting = sighting(reader.byte()?)?;
+        let sighting = sighting(reader.byte()?, format)?;
         recent.push((Millis(reader.since(first)?), sighting));
     }
-    Ok(Trace { first_seen: Millis(first), replays, conflicts, recent, expires })
+    Ok(Trace { first_seen: Millis(first), replays, conflicts, body_mismatches, recent, expires })
 }
 
-fn sighting(number: u8) -> Result<Sighting, Damage> {
-    [Sighting::Duplicate, Sighting::Conflict, Sighting::InFlight, Sighting::Stale, Sighting::InDoubt]
+fn sighting(number: u8, format: u8) -> Result<Sighting, Damage> {
+    use Sighting::{Conflict, Duplicate, InDoubt, InFlight, OtherBody, Stale};
+    [Duplicate, Conflict, InFlight, Stale, InDoubt, OtherBody]
         .into_iter()
+        .filter(|sighting| format >= COUNTS_OTHER_BODIES || *sighting != OtherBody)
         .find(|sighting| *sighting as u8 == number)
         .ok_or(Damage("a sighting is unknown"))
 }

@@ -5,7 +5,8 @@
 //! A row is `format (1) | revision (8) | content | checksum (4)`. The checksum covers the row's address too, so
 //! that a whole row under the wrong key is damage. The content begins with what a compaction needs to know.
 //!
-//! Formats: 1 is the first; 2 packs long receipts; 3 marks doubts that somebody was told of. Nodes of two releases share a store while both write the older
+//! Formats: 1 is the first; 2 packs long receipts; 3 marks doubts that somebody was told of; 4 counts duplicates with another
+//! body and keeps the trace of a holder. Nodes of two releases share a store while both write the older
 //! format; a node that meets a newer one than it reads refuses the row and names the reason.
 
 mod fence;
@@ -18,20 +19,26 @@ mod wire;
 mod tests;
 
 use bytes::Bytes;
-use fencepost_kernel::{Millis, Row, RowKey, command::CommitId, fence::Record, key::Kind};
+use fencepost_kernel::{Millis, Row, RowKey, command::CommitId, fence::Record, key::Kind, row::Ids};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use wire::Damage;
 use wire::Reader;
 
 /// The newest format. This release reads and can write this one and every one before it.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 /// From this format on, receipts of some length are kept packed.
 const PACKS_RECEIPTS: u8 = 2;
 
 /// From this format on, a fence says that somebody was told of its doubt. In an older one only its revision tells.
 const MARKS_DOUBTS: u8 = 3;
+
+/// From this format on, a trace counts duplicates with another body. In an older one they are duplicates like all others.
+const COUNTS_OTHER_BODIES: u8 = 4;
+
+/// From this format on, a pending fence keeps the trace of the request that holds it.
+const KEEPS_TRACES: u8 = 4;
 
 const CHECKSUM_LEN: usize = 4;
 const NEWER: Damage = Damage("it was written by a newer release of Fencepost; run that one");
@@ -68,7 +75,7 @@ pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: C
         Record::VersionHead(head) => heads::put_version_head(out, head),
         Record::AgainHead(head) => heads::put_again_head(out, head),
         Record::Alias(alias) => heads::put_alias(out, alias, format),
-        Record::Trace(trace) => heads::put_trace(out, trace),
+        Record::Trace(trace) => heads::put_trace(out, trace, format),
         Record::Route(route) => lanes::put_route(out, route),
         Record::Lane(lane) => lanes::put_lane(out, lane),
         Record::Tail(tail) => lanes::put_tail(out, tail),
@@ -94,7 +101,7 @@ pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, 
         Kind::VersionHead => Record::VersionHead(heads::take_version_head(&mut reader)?),
         Kind::AgainHead => Record::AgainHead(heads::take_again_head(&mut reader)?),
         Kind::Alias => Record::Alias(heads::take_alias(&mut reader, bytes, format)?.into()),
-        Kind::Trace => Record::Trace(heads::take_trace(&mut reader)?.into()),
+        Kind::Trace => Record::Trace(heads::take_trace(&mut reader, format)?.into()),
         Kind::Route => Record::Route(lanes::take_route(&mut reader, bytes)?.into()),
         Kind::Lane => Record::Lane(lanes::take_lane(&mut reader)?.into()),
         Kind::Tail => Record::Tail(lanes::take_tail(&mut reader)?),
@@ -156,13 +163,13 @@ fn open<'a>(key: &RowKey, bytes: &'a [u8], format_max: u8) -> Result<Opened<'a>,
 
 // The address enters as the seed. Where the id is a digest, eight bytes of it tell rows apart; those of a lane begin alike.
 fn checksum(key: &RowKey, content: &[u8]) -> [u8; CHECKSUM_LEN] {
-    let seed = match key.kind {
-        Kind::Fence | Kind::VersionHead | Kind::AgainHead | Kind::Alias | Kind::Trace => {
+    let seed = match key.kind.spec().ids {
+        Ids::Digests => {
             let mut seed = [0; 8];
             seed.copy_from_slice(&key.id[..8]);
             u64::from_le_bytes(seed)
         }
-        _ => xxh3_64(&key.id),
+        Ids::Ranges | Ids::FewRanges => xxh3_64(&key.id),
     };
     let sum = xxh3_64_with_seed(content, seed ^ u64::from(key.kind as u8));
     (sum as u32).to_le_bytes()

@@ -9,13 +9,16 @@ use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant,
     command::CommitId,
-    fence::{AgainHead, Alias, Fence, Receipt, Record, State, Token},
+    fence::{AgainHead, Alias, Fence, Receipt, Record, Sighting, State, Token},
     key::Kind,
     lane::Entry,
 };
 use proptest::{collection::vec, prelude::*};
 
-use super::{MARKS_DOUBTS, PACKS_RECEIPTS, VERSION, checksum, decode, decode_up_to, encode, head};
+use super::{
+    COUNTS_OTHER_BODIES, KEEPS_TRACES, MARKS_DOUBTS, PACKS_RECEIPTS, VERSION, checksum, decode, decode_up_to, encode,
+    head,
+};
 use any::{key, kind, row};
 
 fn stored(key: &RowKey, row: &Row, format: u8) -> Vec<u8> {
@@ -26,14 +29,24 @@ fn format() -> impl Strategy<Value = u8> {
     1..=VERSION
 }
 
-/// What a format keeps of a row: before the third, nothing says that somebody was told of a doubt.
+/// What a format keeps of a row: before the third, nothing says that somebody was told of a doubt; before the fourth, nothing
+/// says that a duplicate had another body, or names the trace of a holder.
 fn kept(row: &Row, format: u8) -> Row {
     let mut row = row.clone();
     if let Record::Fence(fence) = &mut row.record
-        && let State::Pending { doubted_at, .. } = &mut Arc::make_mut(fence).state
-        && format < MARKS_DOUBTS
+        && let State::Pending { doubted_at, held_by, .. } = &mut Arc::make_mut(fence).state
     {
-        *doubted_at = None;
+        *doubted_at = doubted_at.filter(|_| format >= MARKS_DOUBTS);
+        *held_by = held_by.filter(|_| format >= KEEPS_TRACES);
+    }
+    if let Record::Trace(trace) = &mut row.record
+        && format < COUNTS_OTHER_BODIES
+    {
+        let trace = Arc::make_mut(trace);
+        trace.body_mismatches = 0;
+        for (_, sighting) in trace.recent.iter_mut().filter(|(_, sighting)| *sighting == Sighting::OtherBody) {
+            *sighting = Sighting::Duplicate;
+        }
     }
     row
 }
@@ -211,7 +224,7 @@ fn a_row_of_format_1_that_says_its_receipt_is_packed_is_damage() {
 }
 
 #[test]
-#[should_panic(expected = "row format 4")]
+#[should_panic(expected = "row format 5")]
 fn a_format_that_nobody_reads_is_never_written() {
     let (key, record) = alias_of(long_receipt());
     encode(&key, &record, CommitId(1), VERSION + 1);

@@ -14,8 +14,13 @@ use crate::Store;
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     let store = harness.open();
     let soon = NOW.plus(DAY_MS);
-    let forgotten =
-        State::Pending { lease_expires: NOW, on_lapse: OnLapse::Recover, forget_at: Some(soon), doubted_at: None };
+    let forgotten = State::Pending {
+        lease_expires: NOW,
+        on_lapse: OnLapse::Recover,
+        forget_at: Some(soon),
+        doubted_at: None,
+        held_by: None,
+    };
     let kept = [
         (key(Kind::VersionHead, 1), record(Kind::VersionHead, 1)),
         (key(Kind::AgainHead, 1), record(Kind::AgainHead, 1)),

@@ -43,7 +43,13 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
     match kind {
         Kind::Fence => fence(
             value,
-            State::Pending { lease_expires: NOW, on_lapse: OnLapse::Recover, forget_at: None, doubted_at: None },
+            State::Pending {
+                lease_expires: NOW,
+                on_lapse: OnLapse::Recover,
+                forget_at: None,
+                doubted_at: None,
+                held_by: None,
+            },
         ),
         Kind::VersionHead => {
             Record::VersionHead(VersionHead { version: fencepost_kernel::Version::Integer(value.into()) })
@@ -140,7 +146,16 @@ pub(super) fn sealed(value: u64, expires: Millis) -> Record {
 
 /// A fence that somebody should look at.
 pub(super) fn doubtful(value: u64, due: Millis) -> Record {
-    fence(value, State::Pending { lease_expires: due, on_lapse: OnLapse::Hold, forget_at: None, doubted_at: None })
+    fence(
+        value,
+        State::Pending {
+            lease_expires: due,
+            on_lapse: OnLapse::Hold,
+            forget_at: None,
+            doubted_at: None,
+            held_by: None,
+        },
+    )
 }
 
 fn receipt(value: u64) -> Receipt {

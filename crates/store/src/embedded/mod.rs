@@ -39,10 +39,9 @@ use crate::{
     contract::{Found, Loaded},
     hot::{Hot, Stored},
     judge::{After, Change, Judged, Known, judge},
-    weight::weight,
 };
 use fault::Fault;
-pub use open::FILES;
+pub use open::{FILES, IN_USE};
 use recent::Recent;
 use runway::Runway;
 use staged::Staged;
@@ -245,7 +244,7 @@ impl Embedded {
         for (Change { key, after, .. }, row) in changes.into_iter().zip(rows) {
             let stored = after.zip(row).map(|(After { revision, record }, at)| {
                 // A claim is soon asked for again, by its seal. A large one would push out too many others.
-                if claimed(&record) && weight(&record) <= CLAIM_BYTES_MAX {
+                if claimed(&record) && record.weight_bytes() <= CLAIM_BYTES_MAX {
                     return Stored::Row(Arc::new(Row { record: record.into_owned(), revision }));
                 }
                 // A copy: a share would keep the bytes of the whole commit.

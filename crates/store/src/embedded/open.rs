@@ -119,11 +119,7 @@ fn lock(dir: &Path) -> Result<File, Error> {
     let file = options.open(dir.join(LOCK)).map_err(|error| unusable(dir, &error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Error::NotApplied(format!(
-            "the store in {} is in use by another process (or another handle in this one). Stop that one first, or give \
-             this one a directory of its own",
-            dir.display()
-        ))),
+        Err(TryLockError::WouldBlock) => Err(in_use(dir)),
         Err(TryLockError::Error(error)) => Err(unusable(dir, &error)),
     }
 }
@@ -226,9 +222,7 @@ fn guarded<T>(path: &Path, work: impl FnOnce() -> fjall::Result<T>) -> Result<T,
             (_, Some(cause)) if matches!(cause.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
                 unusable(path, cause)
             }
-            (fjall::Error::Locked, _) => {
-                Error::NotApplied(format!("the store in {} is in use by another process", path.display()))
-            }
+            (fjall::Error::Locked, _) => in_use(path),
             _ => damaged(path, &error.to_string()),
         }),
         Err(panic) => {
@@ -237,6 +231,14 @@ fn guarded<T>(path: &Path, work: impl FnOnce() -> fjall::Result<T>) -> Result<T,
             Err(damaged(path, text))
         }
     }
+}
+
+/// What the error of a directory that is taken says of it.
+pub const IN_USE: &str = "is in use by another Fencepost";
+
+fn in_use(dir: &Path) -> Error {
+    let dir = dir.display();
+    Error::NotApplied(format!("{dir} {IN_USE}: stop that one, or use another directory; one handle at a time opens it"))
 }
 
 pub(super) fn damaged(path: &Path, what: &str) -> Error {

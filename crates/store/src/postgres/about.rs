@@ -24,7 +24,9 @@ pub(super) fn about(key: &RowKey, record: &Record) -> Value {
             "scope": readable(&alias.scope), "target": &*alias.target.hex(),
             "effect_id": readable(&alias.receipt.effect_id),
         }),
-        Record::Trace(trace) => json!({ "what": "trace", "replays": trace.replays, "conflicts": trace.conflicts }),
+        Record::Trace(trace) => {
+            json!({ "what": "trace", "replays": trace.replays, "conflicts": trace.conflicts, "body_mismatches": trace.body_mismatches })
+        }
         Record::Route(route) => json!({
             "what": "route", "planner": readable(route.planner.as_str()), "warehouse": readable(&route.warehouse),
             "executor": readable(&route.executor), "transport": route.transport.name(),

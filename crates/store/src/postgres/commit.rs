@@ -8,7 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencepost_kernel::{Millis, RowKey, Write, command::CommitId, key::Kind};
+use fencepost_kernel::{
+    Millis, RowKey, Write,
+    command::CommitId,
+    fence::{ROW_BYTES, Record},
+    key::Kind,
+};
 use futures::future::join;
 
 use super::{
@@ -20,12 +25,7 @@ use super::{
     stamp::Stamp,
     write::{touched, write},
 };
-use crate::{
-    Error, Verdict, WriteSet,
-    judge::judge,
-    shared_clock::SharedClock,
-    weight::{ROW_BYTES, weight},
-};
+use crate::{Error, Verdict, WriteSet, judge::judge, shared_clock::SharedClock};
 
 /// How often a commit that lost against others is tried again before it is taken apart, and each part of it then.
 const TRIES_MAX: usize = 3;
@@ -290,7 +290,7 @@ pub(super) fn fitting(sets: &[WriteSet]) -> usize {
         let first = bytes == 0;
         let appended = set.also.append.as_ref().map_or(0, |append| ROW_BYTES + append.entry.body.len());
         let puts = set.writes.iter().filter_map(|write| write.put.as_ref());
-        bytes += puts.map(weight).sum::<usize>() + appended + 1;
+        bytes += puts.map(Record::weight_bytes).sum::<usize>() + appended + 1;
         first || bytes <= BYTES_MAX
     };
     sets.iter().take_while(fits).count()

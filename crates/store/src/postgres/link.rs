@@ -205,7 +205,11 @@ async fn dial_until(target: &Target, ended: impl FnOnce() + Send + 'static) -> R
     let down = |why: String| Error::NotApplied(format!("the database cannot be reached: {why}"));
     let connecting = target.config.connect(target.tls.clone());
     let connected = tokio::time::timeout(DIAL_MAX, connecting).await.map_err(|_| down("no answer".to_owned()))?;
-    let (client, connection) = connected.map_err(|error| down(fault::told(&error)))?;
+    let (client, connection) = connected.map_err(|error| match error.as_db_error() {
+        // The server answered, and says itself what it lacks: the database, the user, the password.
+        Some(said) => Error::NotApplied(format!("connected, but {}", said.message())),
+        None => down(fault::told(&error)),
+    })?;
     // Whoever waits for an answer is told of a lost connection there.
     tokio::spawn(async move {
         drop(connection.await);

@@ -31,6 +31,7 @@ use std::{
 use fencepost_kernel::{
     Millis, RowKey,
     key::{Kind, LaneId},
+    row::Ids,
 };
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
@@ -336,12 +337,10 @@ impl Store for Postgres {
                 _ => Vec::new(),
             };
             let limit = page(limit);
-            match kind {
-                Kind::Fence => inner.find(sql::SCAN_FENCES, &[&from, &limit]).await,
-                Kind::Route | Kind::Lane | Kind::DeadLetter | Kind::Poke => {
-                    inner.find(sql::SCAN_FEW, &[&from, &limit, &(kind as i16)]).await
-                }
-                kind => inner.find(sql::SCAN_ROWS, &[&from, &limit, &(kind as i16)]).await,
+            match kind.spec().ids {
+                _ if kind == Kind::Fence => inner.find(sql::SCAN_FENCES, &[&from, &limit]).await,
+                Ids::FewRanges => inner.find(sql::SCAN_FEW, &[&from, &limit, &(kind as i16)]).await,
+                Ids::Digests | Ids::Ranges => inner.find(sql::SCAN_ROWS, &[&from, &limit, &(kind as i16)]).await,
             }
         })
     }

@@ -237,6 +237,7 @@ fn a_claim_with_a_large_body_is_recalled_as_a_small_one_is() {
             on_lapse: OnLapse::Recover,
             forget_at: None,
             doubted_at: None,
+            held_by: None,
         };
         let claim = Record::from(Fence { body, state, ..Fence::clone(&fence) });
         block_on(store.commit(&[put(number, claim.clone())], Millis(NOW))).unwrap();

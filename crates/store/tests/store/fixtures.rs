@@ -6,7 +6,8 @@ use fencepost_kernel::{
     body::Body,
     command::CommitId,
     fence::{
-        AgainHead, Alias, Event, Fence, Receipt, Record, Sighting, Source, State, Token, Trace, VersionHead, What,
+        AgainHead, Alias, Event, Fence, HolderTrace, Receipt, Record, Sighting, Source, State, Token, Trace,
+        VersionHead, What,
     },
     key::{Kind, LaneId},
     lane::{
@@ -20,6 +21,7 @@ use fencepost_store::codec;
 const ROWS_V1: &str = include_str!("../fixtures/rows-v1.txt");
 const ROWS_V2: &str = include_str!("../fixtures/rows-v2.txt");
 const ROWS_V3: &str = include_str!("../fixtures/rows-v3.txt");
+const ROWS_V4: &str = include_str!("../fixtures/rows-v4.txt");
 const LANES_V2: &str = include_str!("../fixtures/lanes-v2.txt");
 
 #[test]
@@ -35,6 +37,11 @@ fn rows_of_format_2_read_as_they_were_written() {
 #[test]
 fn rows_of_format_3_read_as_they_were_written() {
     check(ROWS_V3, rows_v3());
+}
+
+#[test]
+fn rows_of_format_4_read_as_they_were_written() {
+    check(ROWS_V4, rows_v4());
 }
 
 #[test]
@@ -65,7 +72,13 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
         body: None,
         source: None,
         version: None,
-        state: State::Pending { lease_expires: at(30_000), on_lapse: OnLapse::Hold, forget_at: None, doubted_at: None },
+        state: State::Pending {
+            lease_expires: at(30_000),
+            on_lapse: OnLapse::Hold,
+            forget_at: None,
+            doubted_at: None,
+            held_by: None,
+        },
         events: Vec::new(),
     };
     let receipt = Receipt { effect_id: "E-1".to_owned(), body: Bytes::from_static(b"{\"ok\":true}\n\x00\xff") };
@@ -96,6 +109,7 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
                 on_lapse: OnLapse::Recover,
                 forget_at: Some(at(9)),
                 doubted_at: None,
+                held_by: None,
             },
             body: Some(Body { digest: [3; 32], size: 2, kept: Some(Bytes::from_static(b"{}")) }),
             ..fence.clone()
@@ -138,6 +152,7 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
                 first_seen: at(0),
                 replays: 300,
                 conflicts: 1,
+                body_mismatches: 0,
                 recent: vec![
                     (at(1), Sighting::Duplicate),
                     (at(2), Sighting::Conflict),
@@ -211,17 +226,69 @@ fn rows_v3() -> Vec<(RowKey, Row)> {
         })
     };
     let hold = |doubted_at| {
-        fence(State::Pending { lease_expires: at(30_000), on_lapse: OnLapse::Hold, forget_at: None, doubted_at })
+        fence(State::Pending {
+            lease_expires: at(30_000),
+            on_lapse: OnLapse::Hold,
+            forget_at: None,
+            doubted_at,
+            held_by: None,
+        })
     };
     let recover = State::Pending {
         lease_expires: at(30_000),
         on_lapse: OnLapse::Recover,
         forget_at: Some(at(604_830_000)),
         doubted_at: None,
+        held_by: None,
     };
     let receipt = Receipt { effect_id: "E-1".to_owned(), body: Bytes::from_static(b"{}") };
     let sealed = State::Sealed { receipt, at: at(7), expires: at(604_800_007) };
     addressed(vec![hold(None), hold(Some(at(30_000))), hold(Some(at(90_000_000))), fence(recover), fence(sealed)])
+}
+
+// Format 4 differs from format 3 in that a trace counts duplicates with another body, and a pending fence may say which trace
+// its holder's request has.
+fn rows_v4() -> Vec<(RowKey, Row)> {
+    let at = |offset: u64| Millis(1_767_225_600_000 + offset);
+    let counted = Trace {
+        first_seen: at(0),
+        replays: 300,
+        conflicts: 1,
+        body_mismatches: 299,
+        recent: vec![(at(1), Sighting::Duplicate), (at(2), Sighting::OtherBody)],
+        expires: Some(at(604_800_000)),
+    };
+    let trace =
+        HolderTrace([0x4b, 0xf9, 0x2f, 0x35, 0x77, 0xb3, 0x4d, 0xa6, 0xa3, 0xce, 0x92, 0x9d, 0x0e, 0x0e, 0x47, 0x36]);
+    let pending = |doubted_at, held_by| {
+        Record::from(Fence {
+            tenant: Tenant::new("nexa"),
+            scope: "CHARGE".into(),
+            fields: vec![("charge_id".to_owned(), "C-17".to_owned())].into(),
+            seq: Some(2),
+            first_seen: at(0),
+            token: Token(at(0).0),
+            attempt: 1,
+            body: Some(Body { digest: [3; 32], size: 2, kept: Some(Bytes::from_static(b"{}")) }),
+            source: Some(Source { kind: "order".to_owned(), id: "42".to_owned() }),
+            version: Some((Version::Integer(7), RowKey { kind: Kind::VersionHead, id: [9; 32] })),
+            state: State::Pending {
+                lease_expires: at(30_000),
+                on_lapse: OnLapse::Hold,
+                forget_at: None,
+                doubted_at,
+                held_by,
+            },
+            events: vec![Event { at: at(4), token: Token(4), what: What::SealRefused }],
+        })
+    };
+    addressed(vec![
+        Record::Trace(Trace::default().into()),
+        Record::Trace(counted.into()),
+        pending(None, None),
+        pending(None, Some(trace)),
+        pending(Some(at(40_000)), Some(trace)),
+    ])
 }
 
 // Lanes came with format 2; their rows are the same in format 1.

@@ -61,10 +61,10 @@ fn tables_and_rows_of_a_newer_release_are_refused_and_left_alone() {
     let rig = Rig::new();
     let (store, url) = rig.fresh("old");
     drop(store);
-    rig.server.sql(&url, "UPDATE fencepost_meta SET format = 4");
+    rig.server.sql(&url, "UPDATE fencepost_meta SET format = 5");
     let why = broken(rig.try_open(&url, &opener("old")));
-    assert!(why.contains("row format 4") && why.contains("newer release"), "{why}");
-    rig.server.sql(&url, "UPDATE fencepost_meta SET format = 3; INSERT INTO fencepost_migrations VALUES (7)");
+    assert!(why.contains("row format 5") && why.contains("newer release"), "{why}");
+    rig.server.sql(&url, "UPDATE fencepost_meta SET format = 4; INSERT INTO fencepost_migrations VALUES (7)");
     let why = broken(rig.try_open(&url, &opener("old")));
     assert!(why.contains("version 7") && why.contains("newer release"), "{why}");
 }

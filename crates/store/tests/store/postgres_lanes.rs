@@ -139,7 +139,7 @@ pub fn publication(number: u64) -> Command {
     let scope = Arc::new(Scope::new("PUBLISH", ["correlation_id"]));
     let fields = vec![("correlation_id".to_owned(), format!("C-{number}"))];
     let target = Target::new(planner(), scope, fields, None).unwrap();
-    let claim = Claim { target, body: None, version: None, source: None, lease_ms: 30_000 };
+    let claim = Claim { target, body: None, version: None, source: None, lease_ms: 30_000, trace: None };
     let members = Members { me: "user".to_owned(), alive: vec!["node-1".to_owned()] };
     let (entry, members) = (entry(number).into(), members.into());
     Command::Publish(Publish { claim, entry, cancels: None, members, served: None }.into())

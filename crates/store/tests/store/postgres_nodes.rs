@@ -73,20 +73,20 @@ fn a_newer_row_format_is_written_only_once_every_node_reads_it() {
     // Both have spoken again since, and nothing has changed.
     let seen = || rig.server.sql(&url, "SELECT min(seen - started) > interval '2 seconds' FROM fencepost_nodes");
     until("both nodes have beaten", || seen() == "t");
-    assert_eq!((formats().as_str(), agreed().as_str()), ("2", "2"));
+    assert_eq!((formats().as_str(), agreed().as_str()), ("3", "3"));
     assert_eq!(block_on(old.load(&[super::postgres_rig::key(2)])).unwrap()[0].as_ref().unwrap().revision.0, 2);
 
     drop(old);
     rig.server.sql(&url, "UPDATE fencepost_nodes SET seen = seen - interval '31 seconds' WHERE id = 'old'");
-    until("the format is raised", || agreed() == "3");
+    until("the format is raised", || agreed() == "4");
     let mut number = 10;
     until("the new node writes it", || {
         number += 1;
-        block_on(new.commit(&claim(number), Millis(NOW))).unwrap() == [Applied] && formats() == "2\n3"
+        block_on(new.commit(&claim(number), Millis(NOW))).unwrap() == [Applied] && formats() == "3\n4"
     });
     let refused = rig.try_open(&url, &older("old")).map(drop);
-    assert!(matches!(&refused, Err(Error::Broken(why)) if why.contains("row format 3")), "{refused:?}");
-    assert_eq!(agreed(), "3");
+    assert!(matches!(&refused, Err(Error::Broken(why)) if why.contains("row format 4")), "{refused:?}");
+    assert_eq!(agreed(), "4");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_node_that_was_silent_while_the_others_went_on_stops_serving() {
     let url = rig.server.fresh_database();
     let old = rig.try_open(&url, &older("old")).unwrap();
     block_on(old.commit(&claim(1), Millis(NOW))).unwrap();
-    rig.server.sql(&url, "UPDATE fencepost_meta SET format = 3");
+    rig.server.sql(&url, "UPDATE fencepost_meta SET format = 4");
     until("the node stops", || matches!(block_on(old.commit(&[], Millis(NOW))), Err(Error::Broken(_))));
     assert!(matches!(block_on(old.load(&[super::postgres_rig::key(1)])), Err(Error::Broken(_))));
 }

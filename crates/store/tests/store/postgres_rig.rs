@@ -169,7 +169,11 @@ pub fn sealed(number: u64, expires: u64) -> Record {
 
 pub fn pending(number: u64, lease_expires: u64, on_lapse: OnLapse) -> Record {
     let forget_at = (on_lapse == OnLapse::Recover).then_some(Millis(lease_expires + DAY_MS));
-    fence(number, State::Pending { lease_expires: Millis(lease_expires), on_lapse, forget_at, doubted_at: None }).into()
+    fence(
+        number,
+        State::Pending { lease_expires: Millis(lease_expires), on_lapse, forget_at, doubted_at: None, held_by: None },
+    )
+    .into()
 }
 
 pub fn put(number: u64, expect: Option<u64>, record: Record) -> Write {

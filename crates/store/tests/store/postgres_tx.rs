@@ -44,7 +44,7 @@ pub fn version_of(number: u64, version: u64) -> Target {
 }
 
 pub fn claim(target: Target) -> Command {
-    Command::Claim(Claim { target, body: None, version: None, source: None, lease_ms: 30_000 })
+    Command::Claim(Claim { target, body: None, version: None, source: None, lease_ms: 30_000, trace: None })
 }
 
 pub fn seal(target: Target, token: Token) -> Command {

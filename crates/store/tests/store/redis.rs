@@ -49,6 +49,7 @@ pub fn pending() -> Record {
         on_lapse: OnLapse::Recover,
         forget_at: Some(NOW.plus(1)),
         doubted_at: None,
+        held_by: None,
     })
 }
 
@@ -152,7 +153,13 @@ fn only_a_sealed_fence_has_a_time_to_live() {
         (Kind::Fence, pending()),
         (
             Kind::Fence,
-            fence(State::Pending { lease_expires: NOW, on_lapse: OnLapse::Hold, forget_at: None, doubted_at: None }),
+            fence(State::Pending {
+                lease_expires: NOW,
+                on_lapse: OnLapse::Hold,
+                forget_at: None,
+                doubted_at: None,
+                held_by: None,
+            }),
         ),
         (Kind::Fence, fence(State::Released { at: NOW, expires: NOW.plus(1) })),
         (Kind::AgainHead, Record::AgainHead(AgainHead { last: 1, sealed: true, expires })),

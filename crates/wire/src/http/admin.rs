@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use axum::{extract::Request, response::Response};
 use fencepost::{
     Explanation,
+    engine::Repeated,
     policy::{identity::Role, routes::webhooks},
 };
 use fencepost_kernel::{
@@ -17,7 +18,8 @@ use super::{
     App,
     call::Call,
     fences,
-    reply::{Answer, Object},
+    query::{self, Query},
+    reply::{Answer, Object, quoted},
     request,
 };
 use crate::problem::{Code, Problem};
@@ -25,14 +27,8 @@ use crate::problem::{Code, Problem};
 /// `GET /admin/idempotency/lookup`
 pub(super) async fn lookup(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
-        let query = call.query()?;
-        let one = |name: &str| -> Result<Option<&str>, Problem> {
-            let mut values = query.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str());
-            match (values.next(), values.next()) {
-                (value, None) => Ok(value),
-                _ => Err(Problem::new(Code::Malformed, format!("`{name}` is repeated"))),
-            }
-        };
+        let query = Query::of(call)?;
+        let one = |name: &str| query.given(name);
         let name = one("scope")?.ok_or_else(|| Problem::new(Code::Malformed, "`scope` is missing"))?;
         let scope = request::scope(call, name)?;
         let mut fields = Vec::new();
@@ -48,28 +44,30 @@ pub(super) async fn lookup(app: Arc<App>, request: Request) -> Response {
         let seq = seq
             .map_err(|wrong| Problem::new(Code::Malformed, format!("{wrong:?} is no repetition: they count from 1")))?;
         let engine = call.app.fencepost.engine();
-        let explain = async |tenant: Tenant| {
-            let target = Target::new(tenant, scope.clone(), fields.clone(), seq);
-            let key = target.map_err(|wrong| request::wrong_key(scope, &wrong))?.key;
-            Ok::<_, Problem>(engine.explain(key).await?.map(|explanation| (key, explanation)))
+        let explain = async |tenant: &str| {
+            let target = Target::new(Tenant::new(tenant), scope.clone(), fields.clone(), seq);
+            let target = target.map_err(|wrong| request::wrong_key(scope, &wrong))?;
+            let repeats = scope.again.is_some() && seq.is_none();
+            let repeated = if repeats { Some(engine.repeated(&target).await?) } else { None };
+            let explanation = engine.explain(target.key).await?;
+            Ok::<_, Problem>(Known { target, explanation, repeated })
         };
-        let searched = match reader(call, one("tenant")?)? {
+        let searched = match reader(call, query.one("tenant")?)? {
             Some(tenant) => BTreeSet::from([tenant.as_str().to_owned()]),
             None => known_tenants(call, name),
         };
-        let mut found = None;
+        let mut found = Vec::new();
         for tenant in &searched {
-            if let Some(one) = explain(Tenant::new(tenant.as_str())).await?
-                && found.replace(one).is_some()
-            {
-                return Err(Problem::new(Code::Malformed, "several tenants have this key: name one with `tenant=`"));
+            let known = explain(tenant).await?;
+            if known.explanation.is_some() || known.repeated.as_ref().is_some_and(|repeated| !repeated.is_empty()) {
+                found.push(known);
             }
         }
-        Ok(Answer::ok(match found {
-            Some((key, explanation)) => explained(key, &explanation),
-            None => Object::new().value("exists", false).end(),
-        })
-        .response())
+        let [known] = found.as_slice() else {
+            return several(&found)
+                .map_or_else(|| Ok(Answer::ok(Object::new().value("exists", false).end()).response()), Err);
+        };
+        Ok(Answer::ok(told(known)).response())
     })
     .await
 }
@@ -90,22 +88,70 @@ fn reader(call: &Call, named: Option<&str>) -> Result<Option<Tenant>, Problem> {
     call.tenant(named).map(Some)
 }
 
-fn explained(key: FenceKey, explanation: &Explanation) -> Vec<u8> {
-    let fence = &explanation.fence;
+/// What is known of a key under one tenant.
+struct Known {
+    target: Target,
+    /// None where the effect itself is unknown; its repetitions may still be known.
+    explanation: Option<Explanation>,
+    /// None where its scope has no repetitions, or one of them was asked for.
+    repeated: Option<Vec<Repeated>>,
+}
+
+/// How many tenants a refusal names.
+const NAMED_MAX: usize = 10;
+
+fn several(found: &[Known]) -> Option<Problem> {
+    let tenants: Vec<&str> = found.iter().map(|known| known.target.tenant.as_str()).take(NAMED_MAX).collect();
+    let listed: Vec<String> = tenants.iter().map(|tenant| quoted(tenant)).collect();
+    let detail = format!("several tenants have this key, name one with `tenant=`: {}", tenants.join(", "));
+    (!tenants.is_empty())
+        .then(|| Problem::new(Code::Malformed, detail).with("tenants", &format!("[{}]", listed.join(","))))
+}
+
+fn told(Known { target, explanation, repeated }: &Known) -> Vec<u8> {
     let mut body = Object::new()
-        .value("exists", true)
-        .text("scope", &fence.scope)
-        .text("tenant", fence.tenant.as_str())
-        .text("idempotencyKey", &key.hex())
-        .text("state", explanation.phase.name())
-        .time("firstSeenAt", fence.first_seen);
-    match &fence.state {
-        FenceState::Sealed { receipt, at, .. } => {
-            body = body.time("sealedAt", *at).text("resultUrn", &receipt.effect_id)
-        }
-        FenceState::Pending { lease_expires, .. } => body = body.time("leaseExpiresAt", *lease_expires),
-        FenceState::Released { at, .. } => body = body.time("releasedAt", *at),
+        .value("exists", explanation.is_some())
+        .text("scope", &target.scope.name)
+        .text("tenant", target.tenant.as_str())
+        .text("idempotencyKey", &target.key.hex());
+    if let Some(repeated) = repeated {
+        body = body.raw("repetitions", &repetitions(repeated));
     }
+    match explanation {
+        Some(explanation) => explained(body, explanation),
+        None => body.end(),
+    }
+}
+
+fn repetitions(repeated: &[Repeated]) -> Vec<u8> {
+    let mut list = b"[".to_vec();
+    for (index, one) in repeated.iter().enumerate() {
+        if index > 0 {
+            list.push(b',');
+        }
+        let line = Object::new().value("seq", one.seq).text("state", one.phase.name());
+        let line = match &one.fence {
+            Some(fence) => stand(line.time("firstSeenAt", fence.first_seen), fence),
+            None => line,
+        };
+        list.extend_from_slice(&line.end());
+    }
+    list.push(b']');
+    list
+}
+
+// Since or until when a fence stands as it does.
+fn stand(body: Object, fence: &Fence) -> Object {
+    match &fence.state {
+        FenceState::Sealed { receipt, at, .. } => body.time("sealedAt", *at).text("resultUrn", &receipt.effect_id),
+        FenceState::Pending { lease_expires, .. } => body.time("leaseExpiresAt", *lease_expires),
+        FenceState::Released { at, .. } => body.time("releasedAt", *at),
+    }
+}
+
+fn explained(body: Object, explanation: &Explanation) -> Vec<u8> {
+    let fence = &explanation.fence;
+    let mut body = stand(body.text("state", explanation.phase.name()).time("firstSeenAt", fence.first_seen), fence);
     if let Some(expires) = fence.expires_at() {
         body = body.time("expiresAt", expires);
     }
@@ -128,59 +174,42 @@ fn explained(key: FenceKey, explanation: &Explanation) -> Vec<u8> {
         .value("attempts", fence.attempt)
         .value("replays", explanation.replays)
         .value("conflicts", explanation.conflicts)
+        .value("bodyMismatches", explanation.body_mismatches)
         .raw("history", &history)
         .end()
 }
-
-/// How many doubts are listed at once.
-const PAGE: usize = 100;
 
 /// `GET /admin/idempotency/in-doubt`
 pub(super) async fn in_doubt(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Admin, Role::Viewer])?;
-        let query = call.query()?;
-        let cursor = query
-            .iter()
-            .find(|(name, _)| name == "since")
-            .map(|(_, value)| value.as_str())
-            .filter(|value| !value.is_empty());
-        let after = cursor.map(position).transpose()?;
-        let tenant = call.query_tenant()?;
-        let page = call.app.fencepost.engine().in_doubt(after, PAGE).await?;
-        let mut items = b"[".to_vec();
-        for (key, row) in &page {
-            let Record::Fence(fence) = &row.record else { continue };
-            if tenant.as_deref().is_some_and(|tenant| tenant != fence.tenant.as_str()) {
-                continue;
+        let query = Query::of(call)?;
+        let (after, limit, tenant) = (query.cursor(position)?, query.limit()?, query.one("tenant")?);
+        // One more than wanted tells whether there are more.
+        let mut rows = call.app.fencepost.engine().in_doubt(after, limit + 1).await?;
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = rows.last().filter(|_| more);
+        let next = next.and_then(|(key, row)| Some(format!("{:x}-{}", row.record.due_at()?.0, FenceKey(key.id))));
+        let items = rows.iter().filter_map(|(key, row)| match &row.record {
+            Record::Fence(fence) if tenant.is_none_or(|tenant| tenant == fence.tenant.as_str()) => {
+                Some(doubt(key, fence))
             }
-            if items.len() > 1 {
-                items.push(b',');
-            }
-            items.extend_from_slice(&doubt(key, fence));
-        }
-        items.push(b']');
-        let next = page
-            .last()
-            .filter(|_| page.len() == PAGE)
-            .and_then(|(key, row)| row.record.due_at().map(|due| format!("{:x}-{}", due.0, FenceKey(key.id))));
-        Ok(Answer::ok(Object::new().raw("items", &items).text("next_cursor", &next.unwrap_or_default()).end())
-            .response())
+            _ => None,
+        });
+        Ok(query::page(items, next).response())
     })
     .await
 }
 
-fn position(cursor: &str) -> Result<(Millis, RowKey), Problem> {
-    let parse = || {
-        let (due, key) = cursor.split_once('-')?;
-        let mut id = [0; 32];
-        (key.len() == 64 && key.is_ascii()).then_some(())?;
-        for (index, byte) in id.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&key[index * 2..index * 2 + 2], 16).ok()?;
-        }
-        Some((Millis(u64::from_str_radix(due, 16).ok()?), RowKey { kind: Kind::Fence, id }))
-    };
-    parse().ok_or_else(|| Problem::new(Code::NotFound, "`since` must be a `next_cursor` of this list"))
+fn position(cursor: &str) -> Option<(Millis, RowKey)> {
+    let (due, key) = cursor.split_once('-')?;
+    let mut id = [0; 32];
+    (key.len() == 64 && key.is_ascii()).then_some(())?;
+    for (index, byte) in id.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&key[index * 2..index * 2 + 2], 16).ok()?;
+    }
+    Some((Millis(u64::from_str_radix(due, 16).ok()?), RowKey { kind: Kind::Fence, id }))
 }
 
 fn doubt(key: &RowKey, fence: &Fence) -> Vec<u8> {

@@ -10,7 +10,7 @@ use fencepost::policy::{
     identity::{Identity, Role},
 };
 use fencepost_kernel::{Tenant, json};
-use http::{HeaderMap, Method, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, header, request::Parts};
 use http_body_util::BodyExt;
 
 use super::{App, routes::OnAdminListener};
@@ -108,7 +108,8 @@ impl Call {
         if self.parts.uri.query().is_none() {
             return Ok(None);
         }
-        Ok(self.query()?.into_iter().find(|(name, _)| name == "tenant").map(|(_, value)| value))
+        let named = self.query()?.into_iter().find(|(name, _)| name == "tenant").map(|(_, value)| value);
+        Ok(named.filter(|tenant| !tenant.is_empty()))
     }
 
     /// Refuses callers without one of these roles.
@@ -258,15 +259,15 @@ pub(super) fn nothing_here() -> Problem {
     Problem::new(Code::NotFound, "no such path; see /openapi.json")
 }
 
-/// A path that takes other methods.
-pub(super) fn not_for(method: &Method) -> Problem {
-    Problem::new(Code::MethodNotAllowed, format!("{method} is not for this path"))
-}
-
-/// Any method that a path of ours does not take.
-pub(super) fn method_not_allowed(request: &Request) -> Response {
-    let trace = TraceId::of(request.headers().get("traceparent"));
-    not_for(request.method()).response(request.uri().path(), &trace).map(Body::new)
+/// A path that takes these methods, separated by commas, and not the one asked for.
+pub(super) fn method_not_allowed(method: &Method, path: &str, trace: &TraceId, allowed: HeaderValue) -> Response {
+    let names = allowed.to_str().unwrap_or_default().split(',').map(str::trim);
+    let names: Vec<&str> = names.filter(|name| !name.is_empty() && *name != "HEAD").collect();
+    let instead = if names.is_empty() { String::new() } else { format!("; use {}", names.join(" or ")) };
+    let problem = Problem::new(Code::MethodNotAllowed, format!("{method} is not allowed{instead}"));
+    let mut response = problem.response(path, trace).map(Body::new);
+    response.headers_mut().insert(header::ALLOW, allowed);
+    response
 }
 
 /// A path that is not served here, by anybody.

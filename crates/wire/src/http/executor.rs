@@ -14,12 +14,12 @@ use bytes::Bytes;
 use fencepost::{
     Claim, Done, Failure,
     dispatch::ENVELOPE_BYTES_MAX,
-    executor::{Event, Received, Receiver},
+    executor::{Event, Received, Receiver, Refusal},
 };
 use fencepost_kernel::json;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, request::Parts};
 use http_body::Body as _;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
@@ -27,15 +27,17 @@ use hyper_util::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    log::{Level, Log},
-    server::{Budget, Charge, Standing},
+    log::{Level, Line, Log},
+    problem::{Code, Problem},
+    server::{Budget, Charge, NO_ROOM, Standing},
+    trace::TraceId,
 };
 
 /// The largest envelope, and the largest answer of a handler.
 const BODY_BYTES_MAX: usize = ENVELOPE_BYTES_MAX;
 
 /// When a planner may come again with what was not taken: no sooner than it would by itself.
-const AGAIN_S: &str = "5";
+const AGAIN_S: u64 = 5;
 
 /// Where events are handed over.
 pub struct Handler {
@@ -110,6 +112,10 @@ impl Front {
         Arc::new(Self { receiver, handler, log, now_ms: Box::new(now_ms), deliveries: TaskTracker::new(), budget })
     }
 
+    fn line(&self, level: Level, decision: &str, trace: &TraceId) -> Line<'_> {
+        self.log.line(level, (self.now_ms)(), "received").text("decision", decision).text("trace_id", trace)
+    }
+
     /// Waits until every delivery has its outcome; the leases of those that the handler does not end in time run out.
     pub async fn rest(&self) {
         self.deliveries.close();
@@ -119,50 +125,100 @@ impl Front {
 
 /// All routes of an executor.
 pub fn router(front: Arc<Front>) -> Router {
-    Router::new().route("/webhooks/dispatch", post(dispatch)).route("/healthz", get(async || "ok\n")).with_state(front)
+    Router::new()
+        .route("/webhooks/dispatch", post(dispatch))
+        .route("/healthz", get(async || "ok\n"))
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(not_allowed)
+        .with_state(front)
+}
+
+async fn nothing_here(uri: Uri, headers: HeaderMap) -> Response {
+    let problem = Problem::new(Code::NotFound, "planners post to /webhooks/dispatch");
+    told(&problem, uri.path(), &TraceId::of(headers.get("traceparent")))
+}
+
+async fn not_allowed(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    let other = if uri.path() == "/healthz" { "GET" } else { "POST" };
+    let problem = Problem::new(Code::MethodNotAllowed, format!("{method} is not allowed; use {other}"));
+    told(&problem, uri.path(), &TraceId::of(headers.get("traceparent")))
 }
 
 async fn dispatch(State(front): State<Arc<Front>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    // What it says that it will send, since its signature can be checked only over all of it.
+    let (path, trace) = (parts.uri.path().to_owned(), TraceId::of(parts.headers.get("traceparent")));
+    let answer = match read(&front, body).await {
+        Ok((body, charge)) => {
+            let receiving = front.deliveries.spawn(receive(front.clone(), parts, trace, body, charge));
+            receiving.await.map_err(|_| Problem::new(Code::NotNow, "the delivery broke off; its outcome is unknown"))
+        }
+        Err(problem) => {
+            let (_, code, _) = problem.code().parts();
+            front.line(Level::Warn, "refused", &trace).text("code", code).text("why", problem.detail());
+            Err(problem)
+        }
+    };
+    match answer.and_then(acknowledged) {
+        Ok(response) => response,
+        Err(problem) if problem.status() == 503 => told(&problem.retry_after(AGAIN_S), &path, &trace),
+        Err(problem) => told(&problem, &path, &trace),
+    }
+}
+
+// The whole body, charged as what it says that it is: its signature can be checked only over all of it.
+async fn read(front: &Front, body: Body) -> Result<(Bytes, Charge), Problem> {
     let announced = body.size_hint().upper().map_or(BODY_BYTES_MAX, |bytes| bytes.min(BODY_BYTES_MAX as u64) as usize);
     let mut charge = front.budget.charge(Standing::Unauthenticated);
     if charge.try_add(announced).is_err() {
-        return respond(StatusCode::SERVICE_UNAVAILABLE, r#"{"accepted":false,"code":"buffers-full"}"#.to_owned());
+        return Err(Problem::new(Code::BuffersFull, NO_ROOM));
     }
-    let Ok(body) = Limited::new(body, BODY_BYTES_MAX).collect().await else {
-        return respond(StatusCode::PAYLOAD_TOO_LARGE, r#"{"accepted":false,"code":"too-large"}"#.to_owned());
-    };
-    let receiving = front.deliveries.spawn(receive(front.clone(), parts.headers, body.to_bytes(), charge));
-    let Ok(received) = receiving.await else {
-        return respond(StatusCode::SERVICE_UNAVAILABLE, r#"{"accepted":false,"code":"not-now"}"#.to_owned());
-    };
-    respond(received.status, received.body)
+    match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(body) => Ok((body.to_bytes(), charge)),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Problem::new(Code::TooLarge, format!("an envelope has up to {BODY_BYTES_MAX} bytes")))
+        }
+        Err(_) => Err(Problem::new(Code::Malformed, "the request body could not be read")),
+    }
 }
 
 // The charge stays with the body: a planner that goes away leaves both to the delivery.
-async fn receive(front: Arc<Front>, headers: HeaderMap, body: Bytes, _charge: Charge) -> Received {
+async fn receive(front: Arc<Front>, parts: Parts, trace: TraceId, body: Bytes, _charge: Charge) -> Received {
     let hand_over = |event, claim| front.handler.hand_over(event, claim);
-    let received = front.receiver.receive(&headers, body, hand_over).await;
+    let received = front.receiver.receive(&parts.headers, body, hand_over).await;
     let level = if received.other_body || !received.status.is_success() { Level::Warn } else { Level::Info };
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    front
-        .log
-        .line(level, (front.now_ms)(), "received")
-        .number("status", received.status.as_u16().into())
+    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let mut line = front.line(level, received.decision, &trace).number("status", received.status.as_u16().into());
+    if !received.correlation_id.is_empty() {
+        line = line.text("correlation_id", &received.correlation_id).text("idempotency_key", &received.idempotency_key);
+    }
+    line = line
         .text("lane", text("fencepost-lane"))
         .text("seq", text("fencepost-seq"))
-        .text("other_body", if received.other_body { "true" } else { "false" })
-        .text("answer", &received.body);
+        .text("other_body", if received.other_body { "true" } else { "false" });
+    match &received.refused {
+        Some((refusal, why)) => drop(line.text("code", refusal.code()).text("why", why)),
+        None => drop(line.text("answer", &received.body)),
+    }
     received
 }
 
-fn respond(status: StatusCode, body: String) -> Response {
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(AGAIN_S));
-    }
-    response
+fn acknowledged(received: Received) -> Result<Response, Problem> {
+    let Some((refusal, why)) = received.refused else {
+        let mut response = Response::new(Body::from(received.body));
+        *response.status_mut() = received.status;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        return Ok(response);
+    };
+    let code = match refusal {
+        Refusal::BadSignature => Code::BadSignature,
+        Refusal::Malformed => Code::Malformed,
+        Refusal::InFlight => Code::InFlight,
+        Refusal::NotDone => Code::NotNow,
+        Refusal::Unavailable => Code::StoreUnavailable,
+    };
+    Err(Problem::new(code, why).answered_with(received.status.as_u16()))
+}
+
+fn told(problem: &Problem, path: &str, trace: &TraceId) -> Response {
+    problem.response(path, trace).map(Body::new)
 }

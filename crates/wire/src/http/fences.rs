@@ -18,13 +18,14 @@ use fencepost_kernel::{
 use super::{
     App,
     call::Call,
-    reply::{self, Answer, Object},
+    reply::{self, Answer, Object, quoted},
     request::{self, Repetition},
 };
 use crate::{
     log::Level,
     problem::{Code, Problem},
     server::{Charge, NoRoom, Standing},
+    time::rfc3339,
 };
 
 /// `POST /v1/fences/claim`
@@ -65,7 +66,29 @@ pub(super) async fn release(app: Arc<App>, request: Request) -> Response {
 pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Problem> {
     let command = One::from(command);
     let reply = call.app.fencepost.engine().ask(command.clone()).await?;
-    Ok(answered(call, &command, &reply)?.response())
+    match answered(call, &command, &reply) {
+        Ok(answer) => Ok(answer.response()),
+        Err(problem) => Err(resolved(call, &command, &reply).await?.unwrap_or(problem)),
+    }
+}
+
+// What the holder of a doubt is told that seals once a person has ended it: who did, when and how. Any other refusal stands.
+async fn resolved(call: &Call, command: &Command, reply: &Reply) -> Result<Option<Problem>, Problem> {
+    let Command::Seal(seal) = command else { return Ok(None) };
+    let code = if matches!(reply, Reply::SealConflict { .. }) { Code::Conflict } else { Code::FencedOff };
+    if !matches!(reply, Reply::SealConflict { .. } | Reply::FencedOff { .. }) {
+        return Ok(None);
+    }
+    let known = call.app.fencepost.engine().explain(seal.target.key).await?;
+    Ok(known.as_ref().and_then(|known| known.resolution(seal.token)).map(|resolution| {
+        let (by, at) = (resolution.by, rfc3339(resolution.at.0));
+        let outcome = if resolution.sealed { "done" } else { "not done" };
+        let detail = format!(
+            "{by} resolved this key as {outcome} at {}: {}; this seal came later and was not recorded",
+            &*at, resolution.why
+        );
+        Problem::new(code, detail).with("resolved_by", &quoted(by)).with("resolved_at", &quoted(&at))
+    }))
 }
 
 /// How many bytes one batch is answered with, about: what a claim in a few words asks for again, or differs from, may be as
@@ -92,14 +115,19 @@ pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
             if index > 0 {
                 body.push(b',');
             }
-            let answer = parsed.and_then(|()| match replies.next() {
+            let asked = if parsed.is_ok() { replies.next() } else { None };
+            let answer = parsed.and_then(|()| match asked {
                 Some((command, reply)) => {
                     let target = told(call, command, reply)?;
-                    afford(reply, body.len(), &mut charge)?;
+                    afford(reply, body.len(), &mut charge).map_err(|problem| reply::explained(problem, &target.key))?;
                     reply::answer(call, target, reply)
                 }
                 None => Err(Problem::new(Code::Internal, "no reply")),
             });
+            let answer = match (answer, asked) {
+                (Err(problem), Some((command, reply))) => Err(resolved(call, command, reply).await?.unwrap_or(problem)),
+                (answer, _) => answer,
+            };
             let (status, content) = match answer {
                 Ok(answer) => (answer.status.as_u16(), answer.body),
                 Err(problem) => (problem.status(), problem.body(call.parts.uri.path(), &call.trace)),
@@ -209,12 +237,9 @@ fn told<'c>(call: &Call, command: &'c Command, reply: &Reply) -> Result<&'c Targ
     let Some(target) = command.target() else { return Err(Problem::new(Code::Internal, "no target")) };
     let (op, effect_id, source) = match (command, reply) {
         (Command::Claim(claim), Reply::Duplicate { fence, .. }) => {
-            let effect_id = match &fence.state {
-                FenceState::Sealed { receipt, .. } => Some(receipt.effect_id.as_str()),
-                _ => None,
-            };
-            ("claim", effect_id, claim.source.as_ref().or(fence.source.as_ref()))
+            ("claim", None, claim.source.as_ref().or(fence.source.as_ref()))
         }
+        (Command::Seal(seal), Reply::Sealed { source, .. }) => ("seal", Some(seal.effect_id.as_str()), source.as_ref()),
         (Command::Claim(claim), _) => ("claim", None, claim.source.as_ref()),
         (Command::Seal(seal), _) => ("seal", Some(seal.effect_id.as_str()), None),
         (Command::Renew(_), _) => ("renew", None, None),
@@ -235,21 +260,38 @@ fn told<'c>(call: &Call, command: &'c Command, reply: &Reply) -> Result<&'c Targ
 pub(super) struct Told<'t> {
     /// What was asked.
     pub(super) op: &'static str,
-    /// The effect, where it is known.
+    /// The effect of who asked, where it is known. Where another came first, that one's is logged instead.
     pub(super) effect_id: Option<&'t str>,
     /// Type and id of what the effect comes from.
     pub(super) source: Option<(&'t str, &'t str)>,
 }
 
+// The effect that stands, where somebody came second: one id leads from every line to the one operation.
+fn first_effect(reply: &Reply) -> Option<&str> {
+    if let Reply::Duplicate { fence, .. } = reply {
+        fence.effect_id()
+    } else if let Reply::Conflict(mismatch) = reply {
+        mismatch.effect_id.as_deref()
+    } else if let Reply::SealConflict { effect_id } = reply {
+        Some(effect_id)
+    } else {
+        None
+    }
+}
+
 /// Logs and counts a decision.
 pub(super) fn record(call: &Call, target: &Target, reply: &Reply, told: &Told<'_>) {
     let (app, &Told { op, effect_id, source }) = (&call.app, told);
+    let effect_id = first_effect(reply).or(effect_id);
     let (scope, tenant, decision) = (target.scope.name.as_ref(), target.tenant.as_str(), reply.decision());
     app.metrics.decision(op, target, decision);
     if let Reply::Sealed { replay: false, at, first_seen, .. } = reply {
         app.metrics.sealed(&target.scope, at.since(*first_seen));
     }
     let loud = matches!(reply, Reply::Duplicate { body_differs: true, .. });
+    if loud {
+        app.metrics.body_mismatch(&target.scope);
+    }
     if loud || call.policy.server.log.decisions {
         let level = if loud { Level::Warn } else { Level::Info };
         let msg = if loud { "duplicate with another body" } else { "decision" };

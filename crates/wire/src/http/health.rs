@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use axum::{body::Body, extract::Request, response::Response};
 use fencepost::policy::identity::Role;
-use http::{HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 
 use super::{App, call::Call, routes::OnAdminListener};
 use crate::{
+    exposition,
     metrics::Readings,
     problem::{Code, Problem},
     trace::TraceId,
@@ -22,6 +23,10 @@ pub(super) async fn healthz(_: Arc<App>, _: Request) -> Response {
 /// `GET /readyz`: the store acknowledges.
 pub(super) async fn readyz(app: Arc<App>, request: Request) -> Response {
     match app.fencepost.engine().ready().await {
+        // Fences are served all the same: no reason to take the node out of service.
+        Ok(()) if app.dispatch.as_ref().is_ok_and(|dispatch| !dispatch.missing_keys().is_empty()) => {
+            json(r#"{"status":"ready","dispatch":"key-missing"}"#)
+        }
         Ok(()) => json(r#"{"status":"ready"}"#),
         Err(_) => Problem::new(Code::StoreUnavailable, "the store does not acknowledge")
             .retry_after(1)
@@ -34,16 +39,16 @@ pub(super) async fn readyz(app: Arc<App>, request: Request) -> Response {
 pub(super) async fn metrics(app: Arc<App>, request: Request) -> Response {
     let is_open = app.dev || request.extensions().get::<OnAdminListener>().is_some();
     if is_open {
-        return figures(&app);
+        return figures(&app, request.headers());
     }
     Call::run(app, request, async |call| {
         call.require(&[Role::Viewer, Role::Admin])?;
-        Ok(figures(&call.app))
+        Ok(figures(&call.app, &call.parts.headers))
     })
     .await
 }
 
-fn figures(app: &App) -> Response {
+fn figures(app: &App, headers: &HeaderMap) -> Response {
     let engine = app.fencepost.engine();
     if let Ok(dispatch) = &app.dispatch {
         app.metrics.deliveries.lanes(dispatch.counts(), engine.now());
@@ -54,7 +59,10 @@ fn figures(app: &App) -> Response {
         wall_ahead_ms: engine.wall().0 as i64 - engine.now().0 as i64,
         budget: &app.budget,
     });
-    typed(text, "application/openmetrics-text; version=1.0.0; charset=utf-8")
+    match exposition::prefers_plain(headers) {
+        true => typed(exposition::plain(&text), exposition::PLAIN),
+        false => typed(text, exposition::OPENMETRICS),
+    }
 }
 
 fn json(text: &'static str) -> Response {

@@ -11,9 +11,11 @@ mod health;
 mod nodes;
 pub mod openapi;
 pub mod policy;
+mod query;
 mod reply;
 mod request;
 mod routes;
+mod scopes;
 mod wes;
 
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use fencepost::{
 use super::{
     App,
     call::Call,
+    query::{Query, paged, window},
     reply::{Answer, Object},
 };
 
@@ -19,6 +20,8 @@ use super::{
 pub(super) async fn list(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Admin, Role::Viewer])?;
+        let query = Query::of(call)?;
+        let limit = query.limit()?;
         let engine = call.app.fencepost.engine();
         let (own, promises) = (&call.app.node, engine.promises());
         let mut nodes = engine.nodes().await?;
@@ -26,14 +29,8 @@ pub(super) async fn list(app: Arc<App>, request: Request) -> Response {
         if nodes.is_empty() {
             nodes.push(Node { seen: engine.now(), ..own.clone() });
         }
-        let mut items = b"[".to_vec();
-        for (index, node) in nodes.iter().enumerate() {
-            if index > 0 {
-                items.push(b',');
-            }
-            items.extend_from_slice(&shown(node, node.id == own.id));
-        }
-        items.push(b']');
+        nodes.sort_by(|a, b| a.id.cmp(&b.id));
+        let (nodes, next) = window(nodes, |node| &node.id, query.cursor(|id| Some(id.to_owned()))?.as_deref(), limit);
         let durability = match promises.durability {
             Durability::None => "none",
             Durability::Delayed => "delayed",
@@ -44,8 +41,8 @@ pub(super) async fn list(app: Arc<App>, request: Request) -> Response {
             .text("durability", durability)
             .text("because", &promises.because)
             .value("shared", promises.shared)
-            .time("store_time", engine.now())
-            .raw("items", &items);
+            .time("store_time", engine.now());
+        let body = paged(body, nodes.iter().map(|node| shown(node, node.id == own.id)), next);
         let body = match &call.app.dispatch {
             Ok(dispatch) => body.raw("keys", &keys(dispatch)),
             Err(_) => body,
@@ -66,7 +63,8 @@ fn keys(dispatch: &Dispatch) -> Vec<u8> {
     if let Some(found) = resealed {
         body = body.value("unreadable", found.unreadable);
     }
-    body.end()
+    let missing: Vec<String> = dispatch.missing_keys().iter().map(|key| format!("\"{key}\"")).collect();
+    body.raw("missing", format!("[{}]", missing.join(",")).as_bytes()).end()
 }
 
 fn shown(node: &Node, own: bool) -> Vec<u8> {

@@ -7,7 +7,7 @@ use axum::{body::Body, response::Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use fencepost_kernel::{
-    Millis, Reply, Version,
+    FenceKey, Millis, Reply, Version,
     command::{Granted, Mismatch},
     diff,
     fence::{Alias, Fence, State},
@@ -20,6 +20,7 @@ use super::call::Call;
 use crate::{
     problem::{Code, Problem},
     time::rfc3339,
+    trace::TraceId,
 };
 
 /// Marks an answer that somebody has had before.
@@ -188,8 +189,20 @@ pub(super) fn refusal(call: &Call, target: &Target, reply: &Reply) -> Problem {
     answer(call, target, reply).err().unwrap_or_else(|| Problem::new(Code::Internal, "no refusal"))
 }
 
-/// What a reply about `target` looks like.
+/// What a reply about `target` looks like. A refusal that rests on the key's state names the page that explains it.
 pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Problem> {
+    decided(call, target, reply).map_err(|problem| explained(problem, &target.key))
+}
+
+/// A refusal with the page that says what happened under a key, where it is that key's state that refuses.
+pub(super) fn explained(problem: Problem, key: &FenceKey) -> Problem {
+    match problem.code().parts().0 {
+        409 => problem.with("explain", &format!("\"/console/keys/{key}\"")),
+        _ => problem,
+    }
+}
+
+fn decided(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Problem> {
     match reply {
         Reply::New(granted) => Ok(new(target, granted)),
         Reply::Duplicate { fence, .. } => {
@@ -198,19 +211,25 @@ pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answ
             }
             Ok(duplicate(target, fence))
         }
-        Reply::InFlight { lease_expires } => {
+        Reply::InFlight { lease_expires, first_seen, held_by } => {
             let now = call.app.fencepost.engine().now();
             let seconds = lease_expires.since(now).div_ceil(1_000).clamp(1, RETRY_AFTER_S_MAX);
-            Err(Problem::new(
+            let problem = Problem::new(
                 Code::InFlight,
                 "somebody else holds the claim; ask again, or wait for it (`wait_ms`, at the gateway `Prefer: wait=5`)",
             )
             .retry_after(seconds)
             .with("retry_after", &seconds.to_string())
-            .with("lease_expires_at", &quoted(&rfc3339(lease_expires.0))))
+            .with("first_seen_at", &quoted(&rfc3339(first_seen.0)))
+            .with("lease_expires_at", &quoted(&rfc3339(lease_expires.0)));
+            // Unknown where a program holds it that has the library in it, or where an older node made the claim.
+            Err(match held_by {
+                Some(trace) => problem.with("held_by_trace", &quoted(&TraceId::from_held(*trace))),
+                None => problem,
+            })
         }
         Reply::Conflict(mismatch) => Err(conflict(call, target, mismatch, Show::Diff)),
-        Reply::SealConflict => {
+        Reply::SealConflict { .. } => {
             Err(Problem::new(Code::Conflict, "this token already sealed another outcome; the first one stands"))
         }
         Reply::Stale { sealed_version } => {
@@ -260,7 +279,8 @@ pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answ
     }
 }
 
-fn keyed(target: &Target, decision: &str) -> Object {
+/// What every answer about a key begins with.
+pub(super) fn keyed(target: &Target, decision: &str) -> Object {
     Object::new().text("decision", decision).text("idempotency_key", &target.key.hex())
 }
 
@@ -333,7 +353,7 @@ pub(super) enum Show {
 /// Same key, other body.
 pub(super) fn conflict(call: &Call, target: &Target, mismatch: &Mismatch, show: Show) -> Problem {
     let diff = diff::between(mismatch, &target.scope.mask);
-    call.app.metrics.diff(diff.operations);
+    call.app.metrics.diff(&target.scope, diff.operations);
     if show == Show::Nothing {
         return Problem::new(Code::Conflict, "this key was first used with another request");
     }

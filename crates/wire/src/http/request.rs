@@ -27,7 +27,7 @@ pub(super) enum Repetition {
 }
 
 /// What of an effect id, a version or a reason is accepted.
-const TEXT_BYTES_MAX: usize = 1_024;
+pub(super) const TEXT_BYTES_MAX: usize = 1_024;
 /// The value of a key field may have so many bytes: a key is a name, not a document.
 pub(super) const VALUE_BYTES_MAX: usize = 4_096;
 
@@ -60,10 +60,19 @@ pub(super) fn text<'n>(node: &'n Node<'_>, name: &str) -> Result<&'n str, Proble
     Ok(text)
 }
 
+/// Whether Fencepost alone seals a scope. What its receipts say is believed, so no caller may write them.
+pub(super) fn is_own(scope: &str) -> bool {
+    [dispatch::SCOPE, super::gateway::SIGNED_SCOPE, super::gateway::DIGEST_SCOPE].contains(&scope)
+}
+
 /// The rules behind a scope's name.
 pub(super) fn scope<'c>(call: &'c Call, name: &str) -> Result<&'c Arc<Scope>, Problem> {
     call.policy.scope(name).map_err(|none| match none {
-        NoScope::Unknown => Problem::new(Code::UnknownScope, format!("there is no scope {name:?}")),
+        NoScope::Unknown => {
+            let near =
+                call.policy.nearest_scope(name).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            Problem::new(Code::UnknownScope, format!("there is no scope {name:?}{near}"))
+        }
         NoScope::Unfit(why) => Problem::new(Code::StoreUnsupported, format!("{name} {why}")),
     })
 }
@@ -83,12 +92,13 @@ pub(super) fn target(call: &Call, node: &Node<'_>, repetition: Repetition) -> Re
     let tenant = call.tenant(optional_text(node, "tenant")?.or(asked.as_deref()))?;
     for name in ["partner_id", "planner_id", "executor_id"] {
         if node.get(name).is_some_and(|id| id.as_str() != Some(tenant.as_str())) {
-            return Err(Problem::new(Code::Forbidden, format!("`{name}` is not whose credential this is")));
+            let whose = name.trim_end_matches("_id");
+            let detail = format!("`{name}` must be {}, this credential's {whose}", tenant.as_str());
+            return Err(Problem::new(Code::Forbidden, detail));
         }
     }
     let name = text(node, "scope")?;
-    // What their receipts say is believed: nobody else may write them.
-    if [dispatch::SCOPE, super::gateway::SIGNED_SCOPE, super::gateway::DIGEST_SCOPE].contains(&name) {
+    if is_own(name) {
         let detail = format!("{name} is sealed by Fencepost itself; claim, seal and resolve under a scope of your own");
         return Err(Problem::new(Code::Forbidden, detail));
     }
@@ -156,7 +166,10 @@ pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Res
         }),
     };
     let body = node.get("body").map(|body| Body::json(body, &target.scope.mask));
-    Ok((Command::Claim(command::Claim { target, body, version, source, lease_ms }), wait_ms))
+    Ok((
+        Command::Claim(command::Claim { target, body, version, source, lease_ms, trace: Some(call.trace.held()) }),
+        wait_ms,
+    ))
 }
 
 fn lease(node: &Node<'_>, target: &Target) -> Result<u64, Problem> {

@@ -19,9 +19,9 @@ use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service;
 
-use crate::server::Budget;
+use crate::{server::Budget, trace::TraceId};
 
-use super::{App, admin, backup, call, fences, gateway, health, nodes, openapi, policy, wes};
+use super::{App, admin, backup, call, fences, gateway, health, nodes, openapi, policy, scopes, wes};
 
 /// Whether the server lives, and how it does.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
@@ -70,6 +70,7 @@ fn methods(path: &str) -> Option<Methods> {
         "/v1/fences/renew" => post(handler!(fences::renew)),
         "/v1/fences/release" => post(handler!(fences::release)),
         "/v1/fences/batch" => post(handler!(fences::batch)),
+        "/v1/scopes" => get(handler!(scopes::list)),
         "/wes/v1/dispatch/events" => post(handler!(wes::publish::events)),
         "/wes/v1/dispatch/lanes" => get(handler!(wes::lanes::list)),
         "/wes/v1/dispatch/dlq" => get(handler!(wes::letters::list)),
@@ -215,9 +216,9 @@ where
             Some(handler) if request.method() == Method::HEAD => Box::pin(headed(aside(handler, app, request))),
             Some(handler) => aside(handler, app, request),
             None => {
-                let mut response = call::method_not_allowed(&request);
-                response.headers_mut().insert(header::ALLOW, methods.names());
-                Box::pin(ready(Ok(response)))
+                let trace = TraceId::of(request.headers().get("traceparent"));
+                let (method, path) = (request.method(), request.uri().path());
+                Box::pin(ready(Ok(call::method_not_allowed(method, path, &trace, methods.names()))))
             }
         }
     }

@@ -78,7 +78,7 @@ impl Handler {
         *request.headers_mut() = headers;
         let until = Instant::now() + self.timeout;
         match tokio::time::timeout_at(until, self.client.request(request)).await {
-            Ok(Ok(answer)) => judge(answer, until).await,
+            Ok(Ok(answer)) => judge(answer, until, &claim).await,
             Ok(Err(error)) if error.is_connect() => Err(Failure::Away("the handler is not there".to_owned())),
             Ok(Err(_)) => Err(Failure::Unknown("the handler's connection broke".to_owned())),
             Err(_) => Err(Failure::Unknown("the handler did not answer in time".to_owned())),
@@ -99,7 +99,7 @@ impl Handler {
 
 // The statuses mean what they mean everywhere; but a refusal of a message is not an outcome that its producer could
 // read, so it ends in the dead letters. A handler that knows better says so itself.
-async fn judge(answer: Response<Incoming>, until: Instant) -> Result<Done, Failure<String>> {
+async fn judge(answer: Response<Incoming>, until: Instant, claim: &Claim) -> Result<Done, Failure<String>> {
     let (parts, body) = answer.into_parts();
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let status = parts.status;
@@ -109,19 +109,20 @@ async fn judge(answer: Response<Incoming>, until: Instant) -> Result<Done, Failu
     let words = words.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
     let why = || explain(status, &words);
     match (applied, meaning(status)) {
-        (Some("applied"), _) => Ok(done(status, text("fencepost-effect-id"))),
+        (Some("applied"), _) => Ok(done(status, text("fencepost-effect-id"), claim)),
         // A redirect is not followed, and nobody knows what it means: not to be lost, nor to be tried again.
         (_, Meaning::Seal) if !status.is_success() => Err(Failure::Permanent(why())),
         (Some(_), _) => Err(Failure::Temporary { error: why(), after: retry_after(&parts.headers) }),
-        (None, Meaning::Seal) => Ok(done(status, text("fencepost-effect-id"))),
+        (None, Meaning::Seal) => Ok(done(status, text("fencepost-effect-id"), claim)),
         (None, Meaning::Release) => Err(Failure::Temporary { error: why(), after: retry_after(&parts.headers) }),
         (None, Meaning::Unknown) => Err(Failure::Unknown(why())),
     }
 }
 
-fn done(status: StatusCode, effect_id: Option<&str>) -> Done {
-    let named = effect_id.filter(|id| (1..=EFFECT_ID_BYTES_MAX).contains(&id.len()));
-    Done::new(named.unwrap_or(status.as_str()), format!(r#"{{"status":{}}}"#, status.as_u16()))
+// Without an id of the handler's own, the effect is known by its key.
+fn done(status: StatusCode, effect_id: Option<&str>, claim: &Claim) -> Done {
+    let named = effect_id.filter(|id| (1..=EFFECT_ID_BYTES_MAX).contains(&id.len())).map(str::to_owned);
+    Done::new(named.unwrap_or_else(|| claim.idempotency_key()), format!(r#"{{"status":{}}}"#, status.as_u16()))
 }
 
 fn explain(status: StatusCode, words: &[u8]) -> String {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::world::{ADMIN, EXECUTOR, NARROW, OTHER, PLANNER, VIEWER, World, event};
 
 fn names(list: &Value) -> Vec<&str> {
-    list["lanes"].as_array().unwrap().iter().map(|lane| lane["lane"].as_str().unwrap()).collect()
+    list["items"].as_array().unwrap().iter().map(|lane| lane["lane"].as_str().unwrap()).collect()
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn lanes_are_listed_in_pages_and_by_state() {
         let found = names(&page);
         assert!(found.len() <= 3);
         all.extend(found.into_iter().map(str::to_owned));
-        after = page["next"].as_str().unwrap().to_owned();
+        after = page["next_cursor"].as_str().unwrap().to_owned();
         if after.is_empty() {
             break;
         }
@@ -66,12 +66,15 @@ async fn lanes_are_listed_in_pages_and_by_state() {
 
     let paused = world.get("/dispatch/lanes?state=paused&limit=1", PLANNER).await.is(200).json;
     assert_eq!(names(&paused), ["fgai-wms:WH-3"]);
-    let pause = &paused["lanes"][0]["paused"];
+    let pause = &paused["items"][0]["paused"];
     assert_eq!((&pause["by"], &pause["why"]), (&json!("fgai-wms"), &json!("stocktaking")));
     for query in ["state=asleep", "limit=0", "limit=1001", "limit=x", "limit=1&limit=2"] {
         world.get(&format!("/dispatch/lanes?{query}"), PLANNER).await.refused(400, "malformed-request");
     }
-    world.get("/dispatch/lanes?after=zz", PLANNER).await.refused(404, "unknown-lane");
+    for cursor in ["after=zz", "since=zz"] {
+        world.get(&format!("/dispatch/lanes?{cursor}"), PLANNER).await.refused(404, "unknown-cursor");
+    }
+    world.get("/dispatch/lanes?after=zz&since=yy", PLANNER).await.refused(400, "malformed-request");
     world.get("/dispatch/lanes?colour=red", PLANNER).await.is(200);
 }
 

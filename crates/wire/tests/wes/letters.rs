@@ -7,7 +7,7 @@ use super::world::{ADMIN, EXECUTOR, OTHER, PLANNER, VIEWER, World, cancel, event
 const DAY_MS: u64 = 24 * 3_600_000;
 
 fn ids(list: &Value) -> Vec<&str> {
-    list["dead_letters"].as_array().unwrap().iter().map(|letter| letter["correlation_id"].as_str().unwrap()).collect()
+    list["items"].as_array().unwrap().iter().map(|letter| letter["correlation_id"].as_str().unwrap()).collect()
 }
 
 #[tokio::test]
@@ -16,7 +16,7 @@ async fn a_letter_tells_what_happened_to_its_event() {
     world.pushed("WH-1").await;
     let id = world.dead("cid-1", "WH-1").await;
     let list = world.get("/dispatch/dlq", PLANNER).await.is(200).json;
-    let letter = &list["dead_letters"][0];
+    let letter = &list["items"][0];
     for (name, value) in [
         ("id", json!(id)),
         ("lane", json!("fgai-wms:WH-1")),
@@ -34,7 +34,7 @@ async fn a_letter_tells_what_happened_to_its_event() {
     ] {
         assert_eq!(letter[name], value, "{name}");
     }
-    assert_eq!(list["next"], "");
+    assert_eq!(list["next_cursor"], "");
     let lane_id = id.strip_suffix("-1").unwrap();
     for other in ["01", "+1", "1-", ""] {
         let path = format!("/dispatch/dlq/{lane_id}-{other}");
@@ -76,9 +76,9 @@ async fn letters_are_found_by_what_they_are() {
         assert_eq!(ids(&world.get(&format!("/dispatch/dlq?{query}"), PLANNER).await.is(200).json), expected, "{query}");
     }
     let first = world.get("/dispatch/dlq?state=all&limit=2", PLANNER).await.is(200).json;
-    let next = first["next"].as_str().unwrap();
+    let next = first["next_cursor"].as_str().unwrap();
     let second = world.get(&format!("/dispatch/dlq?state=all&limit=2&after={next}"), PLANNER).await.is(200).json;
-    assert_eq!((ids(&first).len(), ids(&second).len(), &second["next"]), (2, 1, &json!("")));
+    assert_eq!((ids(&first).len(), ids(&second).len(), &second["next_cursor"]), (2, 1, &json!("")));
     for query in ["reason=bad", "state=bad", "kind=bad", "limit=0"] {
         world.get(&format!("/dispatch/dlq?{query}"), PLANNER).await.refused(400, "malformed-request");
     }
@@ -175,7 +175,7 @@ async fn many_letters_go_again_in_steps_and_none_twice() {
     };
     let many = "/dispatch/dlq/redrive";
     let preview = world.post(many, PLANNER, &ask(json!({"preview": true, "limit": 100}))).await.is(200).json;
-    assert_eq!((&preview["would_redrive"], &preview["next"]), (&json!(4), &json!("")));
+    assert_eq!((&preview["would_redrive"], &preview["next_cursor"]), (&json!(4), &json!("")));
     assert_eq!(preview["refused"][0]["id"], json!(letters[3]));
     assert_eq!(ids(&world.get("/dispatch/dlq", PLANNER).await.is(200).json).len(), 6);
 
@@ -185,7 +185,7 @@ async fn many_letters_go_again_in_steps_and_none_twice() {
         sent += step["redriven"].as_u64().unwrap();
         refused += step["refused"].as_array().unwrap().len();
         steps += 1;
-        after = step["next"].clone();
+        after = step["next_cursor"].clone();
         if after == "" {
             break;
         }

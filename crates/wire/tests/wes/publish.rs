@@ -37,6 +37,7 @@ async fn other_content_under_a_known_id_is_a_conflict_with_a_diff() {
     other["meta"]["priority"] = json!("HIGH");
     let refused = world.publish(&other).await.refused(409, "conflict");
     assert_eq!(refused.json["diff"], json!([{"op": "replace", "path": "/meta/priority", "value": "HIGH"}]));
+    assert!(refused.json["explain"].as_str().unwrap().starts_with("/console/keys/"), "{}", refused.json);
     assert_eq!(world.publish(&event("cid-2", "WH-1")).await.is(202).json["seq"], 2);
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencepost::{
-    dispatch::Resealed,
+    dispatch::{Resealed, SealAnew},
     policy::{Policy, identity::dev_holders},
 };
 use fencepost_kernel::{
@@ -89,8 +89,8 @@ async fn a_row_of_the_release_before_is_masked_compares_equal_and_is_sealed_anew
     assert!(format!("{:?}", world.dispatch.route(&planner, "WH-1").await.unwrap()).contains("/hooks/token"));
 
     world.clock.pass(60_000);
-    assert_eq!(world.dispatch.reseal().await.unwrap().resealed, 1);
-    assert_eq!(world.dispatch.reseal().await.unwrap(), Resealed::default());
+    assert_eq!(world.dispatch.reseal(SealAnew::Yes).await.unwrap().resealed, 1);
+    assert_eq!(world.dispatch.reseal(SealAnew::Yes).await.unwrap(), Resealed::default());
     let sealed = world.dispatch.route(&planner, "WH-1").await.unwrap().unwrap();
     assert!(!format!("{sealed:?}").contains("/hooks/token"));
     assert_eq!(world.get(WH, PLANNER).await.is(200).json, before, "changed_at stays, too");

@@ -37,7 +37,7 @@ fn a_directory_that_a_server_has_is_refused_with_a_way_out() {
     let server = dev();
     let data = server.dir.path().join("data");
     let (fine, said) = with(&["--to", "http://127.0.0.1:1/", "--data", data.to_str().unwrap()]);
-    assert!(!fine && said.contains("in use by another process") && said.contains("--store postgres://"), "{said}");
+    assert!(!fine && said.contains("in use by another Fencepost") && said.contains("--store postgres://"), "{said}");
 }
 
 #[test]

@@ -27,6 +27,8 @@ fn each_message_is_handed_over_once_in_order_and_committed_after_its_seal() {
     assert_eq!(kinds, ["application/json", "application/octet-stream"]);
     assert_eq!(heard[0].header("idempotency-key").unwrap().len(), 64);
 
+    // Without an id of its own, an effect is known by its key, and never by a status.
+    scene.handler.script(|_| Say::With(200, String::new()));
     let before = heard.len();
     for number in 0..40 {
         for partition in 0..3 {
@@ -48,6 +50,9 @@ fn each_message_is_handed_over_once_in_order_and_committed_after_its_seal() {
     for field in [r#""decision":"duplicate""#, r#""effect_id":"INV-7""#, r#""tenant":"queue:billing""#, "trace_id"] {
         assert!(line.contains(field), "{field}: {line}");
     }
+    let named = said.lines().find(|line| line.contains("orders/1/1")).unwrap();
+    let named: serde_json::Value = serde_json::from_str(named).unwrap();
+    assert_eq!((&named["effect_id"], &named["decision"]), (&named["idempotency_key"], &"new".into()), "{named}");
     assert!(said.contains(r#""msg":"progress","sealed":122,"replayed":1,"#), "{said}");
 }
 

@@ -1,8 +1,8 @@
 //! The executor's front between a planner and a handler: verified, handed over once, acknowledged when it is durable.
 
-use std::{io::Write, net::TcpStream};
+use std::{io::Write, net::TcpStream, path::PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     super::server::{Serve, Server, command, dev, until},
@@ -25,11 +25,15 @@ impl Floor {
         Self { dir, handler }
     }
 
+    fn log(&self) -> PathBuf {
+        self.dir.path().join("log")
+    }
+
     fn front(&self) -> Server {
         let mut command = command(BINARY);
         command.args(["executor", "--listen", "127.0.0.1:0", "--forward", &self.handler.url(), "--data"]);
         command.arg(self.dir.path().join("data")).arg("--secret-file").arg(self.dir.path().join("secret"));
-        Serve::ready(command).start()
+        Serve::ready(command).log(self.log()).start()
     }
 }
 
@@ -108,10 +112,89 @@ fn what_nobody_signed_touches_nothing() {
     let wrong = format!("x-fgai-signature: sha256={}\r\n", super::signed::hex_hmac("guess", &[body.as_bytes()]));
     for headers in ["", wrong.as_str(), "x-fgai-signature: sha256=\r\n", "x-fgai-signature: nonsense\r\n"] {
         let answer = front.client("").send("POST", "/webhooks/dispatch", headers, body.as_bytes()).unwrap();
-        assert_eq!((answer.status, &answer.json()["code"]), (401, &json!("bad-signature")), "{headers}");
+        answer.problem(401, "bad-signature");
     }
     let right = format!("x-fgai-signature: sha256={}\r\n", super::signed::hex_hmac(SECRET, &[body.as_bytes()]));
     let answer = front.client("").send("POST", "/webhooks/dispatch", &right, body.as_bytes()).unwrap();
     assert_eq!(answer.ok(200)["replay"], false);
     until("it is handed over", || (floor.handler.count() == 1).then_some(()));
+}
+
+fn signature(body: &str) -> String {
+    format!("x-fgai-signature: sha256={}\r\n", super::signed::hex_hmac(SECRET, &[body.as_bytes()]))
+}
+
+#[test]
+fn every_refusal_of_the_executor_is_a_problem_document() {
+    let mut floor = Floor::new();
+    let front = floor.front();
+    let send = |method: &str, path: &str, headers: &str, body: &str| {
+        front.client("").send(method, path, headers, body.as_bytes()).unwrap()
+    };
+    let post = |body: &str| send("POST", "/webhooks/dispatch", &signature(body), body);
+    let event = event("cid-1", "WH-1").to_string();
+    send("POST", "/webhooks/dispatch", "", &event).problem(401, "bad-signature");
+    send("POST", "/other", "", "").problem(404, "not-found");
+    send("GET", "/webhooks/dispatch", "", "").problem(405, "method-not-allowed");
+    post("{}").problem(400, "malformed-request");
+    post("nonsense").problem(400, "malformed-request");
+    post(&"x".repeat(256 * 1024 + 1)).problem(413, "too-large");
+    floor.handler.say(Say::Status(500));
+    let answer = post(&event);
+    answer.problem(503, "not-now");
+    assert_eq!(answer.header("retry-after"), Some("5"));
+    // Of a 500 the outcome is unknown: until the lease is over, the claim is held.
+    post(&event).problem(503, "in-flight");
+    floor.handler.kill();
+    let traced = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
+    let other = super::planner::event("cid-2", "WH-1").to_string();
+    let answer = send("POST", "/webhooks/dispatch", &(signature(&other) + traced), &other);
+    answer.problem(503, "not-now");
+    let said = answer.json();
+    assert_eq!(said["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(
+        (&said["instance"], &said["detail"]),
+        (&json!("/webhooks/dispatch"), &json!("the handler is not there"))
+    );
+}
+
+#[test]
+fn log_lines_of_the_executor_carry_the_event_its_key_and_the_decision() {
+    let floor = Floor::new();
+    let front = floor.front();
+    let post = |headers: &str, body: &str| {
+        front.client("").send("POST", "/webhooks/dispatch", headers, body.as_bytes()).unwrap()
+    };
+    let (body, other) = (event("cid-1", "WH-1").to_string(), event("cid-1", "WH-2").to_string());
+    post(&signature(&body), &body).ok(200);
+    post(&signature(&body), &body).ok(200);
+    post(&signature(&other), &other).ok(200);
+    floor.handler.say(Say::Status(503));
+    let failing = event("cid-2", "WH-1").to_string();
+    post(&signature(&failing), &failing).problem(503, "not-now");
+    post("", &body).problem(401, "bad-signature");
+    let lines = until("five lines", || {
+        let text = std::fs::read_to_string(floor.log()).unwrap();
+        let whole = text.lines().filter(|line| line.contains("\"received\"") && line.ends_with('}'));
+        let lines: Vec<Value> = whole.map(|line| serde_json::from_str(line).unwrap()).collect();
+        (lines.len() == 5).then_some(lines)
+    });
+    let expected = [
+        ("info", "new", "cid-1"),
+        ("info", "duplicate", "cid-1"),
+        ("warn", "conflict", "cid-1"),
+        ("warn", "new", "cid-2"),
+        ("warn", "refused", ""),
+    ];
+    let handed_over = floor.handler.until(2);
+    for (line, (level, decision, id)) in lines.iter().zip(expected) {
+        assert_eq!((&line["level"], &line["decision"]), (&json!(level), &json!(decision)), "{line}");
+        // What is not verified is not read.
+        assert_eq!(line.get("correlation_id").map_or("", |id| id.as_str().unwrap()), id, "{line}");
+        let given = handed_over.iter().find(|delivery| delivery.id() == id);
+        let key = given.and_then(|delivery| delivery.header("idempotency-key"));
+        assert_eq!(line.get("idempotency_key").and_then(Value::as_str), key, "{line}");
+        assert_eq!(line["trace_id"].as_str().unwrap().len(), 32, "{line}");
+    }
+    assert_eq!((&lines[3]["code"], &lines[4]["code"]), (&json!("not-now"), &json!("bad-signature")));
 }

@@ -224,9 +224,9 @@ fn a_redrive_of_many_that_the_store_stops_says_how_far_it_came() {
         planner.0.post("/wes/v1/dispatch/dlq/redrive", asked.to_string())
     };
     let told = many("").ok(200);
-    assert_eq!((&told["redriven"], &told["next"]), (&json!(1), &ids[0]), "{told}");
-    many(told["next"].as_str().unwrap()).problem(503, "store-unavailable");
+    assert_eq!((&told["redriven"], &told["next_cursor"]), (&json!(1), &ids[0]), "{told}");
+    many(told["next_cursor"].as_str().unwrap()).problem(503, "store-unavailable");
     sql("DROP TRIGGER held ON fencepost_rows");
-    let told = many(told["next"].as_str().unwrap()).ok(200);
-    assert_eq!((&told["redriven"], &told["next"]), (&json!(2), &json!("")), "{told}");
+    let told = many(told["next_cursor"].as_str().unwrap()).ok(200);
+    assert_eq!((&told["redriven"], &told["next_cursor"]), (&json!(2), &json!("")), "{told}");
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::{
     super::server::{BINARY, Serve, Server, command, fencepost, text, until},
     planner::{Planner, event, webhook},
-    receiver::{Receiver, SECRET},
+    receiver::{Receiver, SECRET, Say},
     routes::{credential, executor},
     signed,
 };
@@ -144,7 +144,67 @@ fn a_key_that_is_staged_opens_and_seals_once_it_is_promoted() {
 }
 
 #[test]
-fn a_lost_key_is_logged_and_doctor_says_so() {
+fn restored_store_without_its_key_sends_nothing_says_so_and_goes_on_when_the_key_is_there() {
+    let (place, receiver) = (Place::new(), Receiver::start());
+    let dir = place.dir.path().to_owned();
+    let server = place.start();
+    let mut planner = Planner(server.client(&place.planner));
+    planner.put("WH-1", webhook(&receiver)).ok(200);
+    planner.put("WH-2", json!({"executor_id": "dev-wes", "poll": {}})).ok(200);
+    // Never delivered: it is in the backup, too.
+    receiver.say(Say::Status(503));
+    release(&mut planner, "a", "WH-1");
+    receiver.nth(1);
+    let key = server.client(&place.admin).get("/admin/nodes").ok(200)["keys"]["first"].as_str().unwrap().to_owned();
+    let file = dir.join("b.fpb").to_str().unwrap().to_owned();
+    let backed_up = fencepost(["backup", "--url", &server.url(), "--token", &place.admin, "--out", &file]);
+    let sealed = format!("keys      1 transport is sealed with the key {key}, which no backup holds");
+    assert!(text(&backed_up.stdout).contains(&sealed), "{}{}", text(&backed_up.stdout), text(&backed_up.stderr));
+    server.kill();
+    receiver.say(Say::Status(200));
+
+    let (lost, fresh) = (dir.join("lost"), place.data());
+    std::fs::rename(&fresh, &lost).unwrap();
+    let said = text(&fencepost(["restore", &file, fresh.to_str().unwrap()]).stdout);
+    let kept = fresh.join("secret.key");
+    assert!(said.contains(&format!("sealed with the key {key}")) && said.contains(kept.to_str().unwrap()), "{said}");
+    std::fs::copy(lost.join("credentials.yml"), fresh.join("credentials.yml")).unwrap();
+    let offline = fencepost(["doctor", "--url", "http://127.0.0.1:1", "--data", fresh.to_str().unwrap()]);
+    let said = text(&offline.stdout);
+    assert!(!offline.status.success() && said.contains(&format!("and {key} is not in")), "{said}");
+
+    let server = place.start();
+    let mut planner = Planner(server.client(&place.planner));
+    release(&mut planner, "b", "WH-1");
+    place.until_logged("\"level\":\"error\",\"msg\":\"the key file is missing, and stored transports are sealed", 1);
+    place.until_logged("\"level\":\"error\",\"msg\":\"transports cannot be opened", 1);
+    place.until_logged("\"level\":\"error\",\"msg\":\"lanes do not start", 1);
+    assert!(!kept.exists(), "no key is made that would open nothing");
+    let lane = planner.0.get("/wes/v1/dispatch/lanes/wms:WH-1").ok(200);
+    assert_eq!((&lane["state"], &lane["missing_key"]), (&json!("blocked"), &json!(key)), "{lane}");
+    assert_eq!((&lane["head"]["attempts"], receiver.count()), (&json!(1), 1), "no attempt is spent");
+    let metrics = server.client(&place.admin).get("/metrics").text();
+    for line in ["fencepost_lanes_blocked_total 1", "fencepost_lanes{state=\"without_key\"} 1"] {
+        assert!(metrics.contains(line), "no {line}: {metrics}");
+    }
+    // What only a key could seal is refused, and not served broken.
+    planner.put("WH-3", webhook(&receiver)).problem(501, "transport-unsupported");
+    let pending = server.client(&place.executor).get("/wes/v1/dispatch/pending?limit=1");
+    pending.problem(501, "transport-unsupported");
+    let said = place.doctor(&server);
+    assert!(said.contains(&format!("BAD   keys           1 transport is sealed with {key}")), "{said}");
+    let stranger = fencepost(["doctor", "--url", &server.url(), "--token", "nobody", "--data", dir.to_str().unwrap()]);
+    let said = text(&stranger.stdout);
+    assert!(!stranger.status.success() && said.contains("BAD   keys"), "without a token, too: {said}");
+
+    std::fs::copy(lost.join("secret.key"), &kept).unwrap();
+    let came: Vec<String> = receiver.until(3).iter().map(|one| one.id()).collect();
+    assert_eq!(came, ["a", "a", "b"]);
+    assert!(place.doctor(&server).contains(&format!("{key} seals every transport\n")), "{}", place.doctor(&server));
+}
+
+#[test]
+fn lane_whose_key_another_file_replaced_waits_and_goes_on_with_both_keys() {
     let (place, receiver) = (Place::new(), Receiver::start());
     let server = place.start();
     let mut planner = Planner(server.client(&place.planner));
@@ -152,21 +212,77 @@ fn a_lost_key_is_logged_and_doctor_says_so() {
     server.kill();
     let key = place.data().join("secret.key");
     let kept = std::fs::read(&key).unwrap();
-    std::fs::remove_file(&key).unwrap();
+    let new = "0c".repeat(32).into_bytes();
+    std::fs::write(&key, &new).unwrap();
 
     let server = place.start();
     let mut planner = Planner(server.client(&place.planner));
-    place.until_logged("transports cannot be opened", 1);
-    assert!(place.doctor(&server).contains("BAD   keys           1 transports"), "{}", place.doctor(&server));
     release(&mut planner, "a", "WH-1");
-    until("the lane waits", || {
-        let lane = planner.0.get("/wes/v1/dispatch/lanes/wms:WH-1").ok(200);
-        (lane["state"] == "retrying").then_some(())
-    });
+    place.until_logged("lanes do not start", 1);
+    assert!(place.doctor(&server).contains("BAD   keys           1 transport"), "{}", place.doctor(&server));
+    let lane = planner.0.get("/wes/v1/dispatch/lanes/wms:WH-1").ok(200);
+    assert_eq!((&lane["state"], &lane["head"]["attempts"]), (&json!("blocked"), &json!(0)), "{lane}");
     // The old key beside the new one: all of it opens again, and is sealed anew.
-    let new = std::fs::read(&key).unwrap();
     std::fs::write(&key, [&*new, b"\n", &*kept].concat()).unwrap();
     place.until_logged("transports sealed anew with the first key", 1);
+    assert!(signed::newest_is(&receiver.nth(1), SECRET));
+    // A transport that is put again needs no key of before.
+    std::fs::write(&key, "0d".repeat(32)).unwrap();
+    place.until_logged("keys read again", 2);
+    release(&mut planner, "b", "WH-1");
+    place.until_logged("lanes do not start", 2);
+    planner.put("WH-1", webhook(&receiver)).ok(200);
+    assert!(signed::newest_is(&receiver.nth(2), SECRET));
+}
+
+#[test]
+fn copied_store_says_where_its_key_file_goes() {
+    let (place, receiver) = (Place::new(), Receiver::start());
+    let server = place.start();
+    Planner(server.client(&place.planner)).put("WH-1", webhook(&receiver)).ok(200);
+    server.kill();
+    let from = place.data().to_str().unwrap().to_owned();
+    let to = place.dir.path().join("copy").to_str().unwrap().to_owned();
+    let copied = || text(&fencepost(["copy", &from, &to, "--yes"]).stdout);
+    let said = copied();
+    assert!(said.contains(&format!("copy {from}/secret.key to {to}/secret.key")), "{said}");
+    std::fs::copy(format!("{from}/secret.key"), format!("{to}/secret.key")).unwrap();
+    let said = copied();
+    assert!(said.contains("nothing to do"), "{said}");
+    let doctor = fencepost(["doctor", "--url", "http://127.0.0.1:1", "--data", &to]);
+    assert!(text(&doctor.stdout).contains("ok    keys"), "{}", text(&doctor.stdout));
+}
+
+#[test]
+fn node_with_another_key_file_sends_nothing_for_the_lane_it_drives_and_says_so() {
+    let (place, receiver, postgres) = (Place::new(), Receiver::start(), Postgres::start());
+    let (store, dir) = (postgres.fresh_database(), place.dir.path());
+    let [first, second] = ["0b", "0c"].map(|byte| byte.repeat(32));
+    let log = |node: usize| dir.join(format!("log-{node}"));
+    let nodes = [(0, &first), (1, &second)].map(|(node, key)| {
+        let [config, key_file] = ["yml", "key"].map(|kind| dir.join(format!("node-{node}.{kind}")));
+        std::fs::write(&key_file, key).unwrap();
+        let text = format!(
+            "server: {{ data: {} }}\ndispatch: {{ egress_allow: [127.0.0.1], key_file: {} }}\n",
+            place.data().display(),
+            key_file.display()
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut serve = command(BINARY);
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--store", &store, "--config"]).arg(config);
+        Serve::ready(serve).log(log(node)).start()
+    });
+    Planner(nodes[0].client(&place.planner)).put("WH-1", webhook(&receiver)).ok(200);
+    // The lane is with the node that its first event came through, which lacks the key.
+    release(&mut Planner(nodes[1].client(&place.planner)), "a", "WH-1");
+    until("the second node says so", || {
+        std::fs::read_to_string(log(1)).unwrap().contains("lanes do not start").then_some(())
+    });
+    let lane = nodes[1].client(&place.planner).get("/wes/v1/dispatch/lanes/wms:WH-1").ok(200);
+    assert_eq!((&lane["state"], &lane["head"]["attempts"]), (&json!("blocked"), &json!(0)), "{lane}");
+    assert!(place.doctor(&nodes[1]).contains("BAD   keys"), "{}", place.doctor(&nodes[1]));
+    assert!(!place.doctor(&nodes[0]).contains("BAD   keys"), "{}", place.doctor(&nodes[0]));
+    std::fs::write(dir.join("node-1.key"), format!("{second}\n{first}")).unwrap();
     assert!(signed::newest_is(&receiver.nth(1), SECRET));
 }
 

@@ -80,7 +80,7 @@ impl Planner {
     #[track_caller]
     pub fn letters(&mut self, query: &str) -> Vec<Value> {
         let page = self.0.get(&format!("/wes/v1/dispatch/dlq?{query}")).ok(200);
-        page["dead_letters"].as_array().unwrap().clone()
+        page["items"].as_array().unwrap().clone()
     }
 
     /// A word on a dead letter.

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{
-    super::server::{Dev, dev, dev_with},
+    super::server::{Dev, Serve, dev, dev_with, fencepost, text, until},
     planner::{Planner, webhook},
     receiver::{Receiver, Say},
 };
@@ -121,6 +121,70 @@ fn a_lane_that_a_person_has_stopped_keeps_what_comes_and_goes_on_in_order() {
     planner.act("WH-1", "resume", json!({})).ok(200);
     let came: Vec<String> = receiver.until(4).iter().map(|one| one.id()).collect();
     assert_eq!(came, ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn receiver_that_answers_410_pauses_the_lane_and_alerts() {
+    let (alarms, receiver, dir) = (Receiver::start(), Receiver::start(), tempfile::tempdir().unwrap());
+    alarms.knows(&[]);
+    let (config, log) = (dir.path().join("fencepost.yml"), dir.path().join("log"));
+    std::fs::write(&config, format!("dispatch: {{ alert_webhook: \"{}\" }}", alarms.url())).unwrap();
+    let server = Serve::dev(&dir.path().join("data")).arg("--config").arg(&config).log(log.clone()).start();
+    let mut planner = Planner::of(&server);
+    planner.pushed("WH-1", &receiver);
+    receiver.say(Say::Status(410));
+    planner.release("a", "WH-1");
+    let alarm: Value = serde_json::from_slice(&alarms.nth(1).body).unwrap();
+    assert_eq!((&alarm["alert"], &alarm["lane"]), (&json!("lane_paused"), &json!("fgai-wms:WH-1")), "{alarm}");
+    assert_eq!((&alarm["seq"], &alarm["last_status"], &alarm["by"]), (&json!(1), &json!(410), &json!("receiver")));
+    let lane = planner.lane("WH-1");
+    assert_eq!((&lane["state"], &lane["paused"]["at"]), (&json!("paused"), &alarm["since"]), "{lane}");
+    let metrics = server.client("").get("/metrics").text();
+    assert!(metrics.contains("fencepost_lanes_blocked_total 1\n"), "{metrics}");
+    let lanes = fencepost(["lanes", "--url", &server.url()]);
+    let lanes = text(&lanes.stdout);
+    assert!(lanes.contains("paused by receiver ") && lanes.contains(" ago: the receiver answered 410"), "{lanes}");
+    // A new process finds it so, and says so again.
+    server.kill();
+    let server = Serve::dev(&dir.path().join("data")).arg("--config").arg(&config).log(log.clone()).start();
+    alarms.nth(2);
+    let line = until("the log has it", || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        text.lines().find(|line| line.contains("a receiver has paused its lane")).map(str::to_owned)
+    });
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(
+        (&line["level"], &line["lane"], &line["status"]),
+        (&json!("error"), &json!("fgai-wms:WH-1"), &json!(410))
+    );
+    assert_eq!((receiver.count(), &line["since"]), (1, &alarm["since"]));
+    drop(server);
+}
+
+#[test]
+fn first_failure_of_a_head_is_a_warning_and_each_further_one_a_debug_line() {
+    let (receiver, dir) = (Receiver::start(), tempfile::tempdir().unwrap());
+    let (config, log) = (dir.path().join("fencepost.yml"), dir.path().join("log"));
+    std::fs::write(&config, "server: { log: { level: debug } }").unwrap();
+    let server = Serve::dev(&dir.path().join("data")).arg("--config").arg(&config).log(log.clone()).start();
+    let mut planner = Planner::of(&server);
+    planner.pushed("WH-1", &receiver);
+    receiver.script(|delivery| if delivery.attempt() == 1 { Say::Status(503) } else { Say::Close });
+    planner.release("a", "WH-1");
+    receiver.until(2);
+    let lines = until("two lines", || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        let whole = text.lines().filter(|line| line.contains("a delivery failed") && line.ends_with('}'));
+        let lines: Vec<Value> = whole.map(|line| serde_json::from_str(line).unwrap()).collect();
+        (lines.len() == 2).then_some(lines)
+    });
+    for (line, level, attempt) in [(&lines[0], "warn", 1), (&lines[1], "debug", 2)] {
+        assert_eq!((&line["level"], &line["attempt"]), (&json!(level), &json!(attempt)), "{line}");
+        assert_eq!((&line["lane"], &line["seq"]), (&json!("fgai-wms:WH-1"), &json!(1)), "{line}");
+        assert!(line["next_attempt_at"].as_str() > line["ts"].as_str(), "{line}");
+    }
+    assert_eq!((&lines[0]["status"], &lines[0]["answer"]), (&json!(503), &json!("said 503")));
+    assert!(lines[1].get("status").is_none() && !lines[1]["answer"].as_str().unwrap().is_empty(), "{}", lines[1]);
 }
 
 #[test]

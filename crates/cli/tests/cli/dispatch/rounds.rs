@@ -108,7 +108,7 @@ pub fn all_drained(server: &Server) {
     until("every lane is drained", || {
         let lanes = planner.0.get("/wes/v1/dispatch/lanes?limit=1000");
         // Just after an outage a node may still find its store away.
-        let drained = |lanes: Value| lanes["lanes"].as_array().unwrap().iter().all(|lane| lane["backlog"] == 0);
+        let drained = |lanes: Value| lanes["items"].as_array().unwrap().iter().all(|lane| lane["backlog"] == 0);
         (lanes.status != 503 && drained(lanes.ok(200))).then_some(())
     });
 }

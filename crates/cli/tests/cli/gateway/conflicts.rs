@@ -18,7 +18,9 @@ fn another_body_is_a_conflict_with_a_diff_in_which_secrets_are_masked() {
     let charge = |body: &str| world.send(&post("/charges").key("k").json(body));
     charge(r#"{"amount":5,"card":{"number":"4111","name":"A"},"note":"x"}"#).ok(201);
     let refused = charge(r#"{"amount":6,"card":{"number":"4222","name":"A"}}"#);
-    let diff = refused.problem(409, "conflict")["diff"].clone();
+    let problem = refused.problem(409, "conflict");
+    assert!(problem["explain"].as_str().unwrap().starts_with("/console/keys/"), "{problem}");
+    let diff = problem["diff"].clone();
     let lines = diff.as_array().unwrap();
     assert!(lines.contains(&json!({"op": "replace", "path": "/amount", "value": 6})), "{diff}");
     assert!(lines.contains(&json!({"op": "remove", "path": "/note"})), "{diff}");

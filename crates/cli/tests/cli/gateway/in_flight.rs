@@ -9,6 +9,8 @@ use super::{
     upstream::{Say, said},
 };
 
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
 fn held() -> Say {
     Say::Hold(Box::new(said(201, "content-type: text/plain\r\n", "the one")))
 }
@@ -18,11 +20,15 @@ fn who_comes_while_it_runs_is_told_when_to_ask_again_also_past_the_lease() {
     let world = World::charges();
     world.upstream.say(held());
     let charge = post("/charges").key("k").json("{}");
-    let mut first = charge.begin(world.address());
+    let traced = charge.clone().header(&format!("traceparent: 00-{TRACE}-00f067aa0ba902b7-01"));
+    let mut first = traced.begin(world.address());
     world.upstream.until(1);
     let refused = world.send(&charge);
     let problem = refused.problem(409, "in-flight");
     assert_eq!((refused.header("retry-after"), &problem["retry_after"]), (Some("1"), &1.into()));
+    assert_eq!(problem["held_by_trace"], TRACE);
+    assert!(problem["first_seen_at"].as_str() < problem["lease_expires_at"].as_str(), "{problem}");
+    assert!(problem["explain"].as_str().unwrap().starts_with("/console/keys/"), "{problem}");
     // The lease of 500 ms is renewed while the upstream works: three of them go by.
     let lease = |problem: &serde_json::Value| problem["lease_expires_at"].as_str().unwrap().to_owned();
     let begun = lease(&problem);

@@ -41,7 +41,7 @@ fn every_place_that_a_route_names_is_part_of_the_key() {
     let found = world.server.admin().lookup("ORDER", &key, "&tenant=acme").ok(200);
     assert_eq!(
         (&found["exists"], &found["state"], &found["resultUrn"]),
-        (&json!(true), &json!("sealed"), &json!("201"))
+        (&json!(true), &json!("sealed"), &found["idempotencyKey"])
     );
     for other in [
         order("bonn", "north+west", "7", "p"),
@@ -133,6 +133,31 @@ routes:
     let signed = format!("x-hub-signature-256: sha256={}", super::webhooks::hex_hmac("s", &[body.as_bytes()]));
     world.send(&hook.header(&signed)).ok(201);
     assert_eq!(world.upstream.count(), 2);
+}
+
+#[test]
+fn rule_that_names_its_own_required_headers_asks_for_these_alone() {
+    let world = World::new(
+        r#"
+require_headers: [Idempotency-Key]
+scopes:
+  NOTE: { key: [id], retain: 1h }
+routes:
+  - { match: "POST /notes", upstream: "UPSTREAM", scope: NOTE, key: { id: "body:/id" }, require_headers: [] }
+  - { match: "POST /traced", upstream: "UPSTREAM", scope: NOTE, key: { id: "body:/id" }, require_headers: [X-Asked-For] }
+  - { match: "POST /usual", upstream: "UPSTREAM", scope: NOTE, key: { id: "body:/id" } }
+"#,
+    );
+    let note = |path: &str| post(path).json(format!(r#"{{"id":"{path}"}}"#));
+    world.send(&note("/notes")).ok(201);
+    world.send(&note("/traced").key("k")).problem(400, "missing-header");
+    world.send(&note("/traced").header("x-asked-for: c")).ok(201);
+    world.send(&note("/usual").header("x-asked-for: c")).problem(400, "missing-idempotency-key");
+    // What a rule asks for is meant for the upstream, and what it does not ask for may end here.
+    let named = |path: &str| note(path).key("k").header("x-asked-for: c").header("connection: x-asked-for");
+    world.send(&named("/traced")).problem(400, "malformed-request");
+    world.send(&named("/usual")).ok(201);
+    assert_eq!(world.upstream.count(), 3);
 }
 
 const REFUNDS: &str = r#"

@@ -10,10 +10,13 @@ mod hostile;
 mod in_flight;
 mod keys;
 mod large;
+mod lines;
 mod outage;
 mod outcomes;
 mod passing;
+mod providers;
 mod recorded;
+mod recovering;
 mod replays;
 mod smuggling;
 mod spelling;
@@ -26,6 +29,8 @@ mod workers;
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use rustix::process::Signal;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
@@ -76,6 +81,14 @@ impl World {
         Self { server: started(&dir, &address), upstream, dir }
     }
 
+    /// Stopped as an operator does it, and started again on the same store.
+    pub fn restarted(self) -> Self {
+        let Self { server, upstream, dir } = self;
+        server.signal(Signal::TERM);
+        server.wait();
+        Self { server: started(&dir, "127.0.0.1:0"), upstream, dir }
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.server.address
     }
@@ -94,6 +107,21 @@ impl World {
     pub fn log(&self) -> PathBuf {
         self.dir.path().join("log")
     }
+
+    /// The lines of the log that fit, once there are so many.
+    pub fn lines(&self, count: usize, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
+        until("the lines are written", || {
+            let text = std::fs::read_to_string(self.log()).unwrap();
+            let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let lines: Vec<_> = lines.filter(|line| fits(line)).collect();
+            (lines.len() >= count).then_some(lines)
+        })
+    }
+
+    /// The first line of the log that fits.
+    pub fn line(&self, fits: impl Fn(&Value) -> bool) -> Value {
+        self.lines(1, fits).swap_remove(0)
+    }
 }
 
 fn started(dir: &TempDir, address: &str) -> Server {
@@ -102,7 +130,7 @@ fn started(dir: &TempDir, address: &str) -> Server {
 }
 
 fn in_flight(answer: &Answer) -> bool {
-    answer.status == 409 && answer.text().contains("\"in-flight\"")
+    matches!(answer.status, 409 | 503) && answer.text().contains("\"in-flight\"")
 }
 
 /// Whether an answer is somebody else's.

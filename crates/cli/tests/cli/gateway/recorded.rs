@@ -107,7 +107,7 @@ fn of_one_delivery_under_two_keys_at_once_one_runs() {
     let mut first = hook("/shops/a", "{}").begin(world.address());
     world.upstream.until(1);
     world.send(&hook("/shops/b", "{}")).problem(409, "conflict");
-    world.send(&hook("/shops/a", "{}")).problem(409, "in-flight");
+    world.send(&hook("/shops/a", "{}")).problem(503, "in-flight");
     world.upstream.release();
     assert_eq!(read(&mut first).unwrap().status, 201);
     assert_eq!(world.upstream.count(), 1);

@@ -31,7 +31,8 @@ const USERS: [&str; 14] = [
 
 /// Runs every lint on callers.
 pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
-    for route in understood.routes {
+    for (index, route) in understood.routes.iter().enumerate() {
+        lints.unread = understood.unread_of(index);
         let scope = understood.scopes.iter().map(|read| &read.scope).find(|scope| *scope.name == *route.scope);
         match (&route.verify, &route.callers.mark) {
             (Some(_), Some(mark)) => {
@@ -87,7 +88,12 @@ fn no_principal(lints: &mut Lints<'_>, route: &Route, settings: &Settings) {
     let header = |from: &'_ Origin| if let Origin::Header(name) = from { Some(name.clone()) } else { None };
     // In the key it keeps users apart already.
     let keyed = route.key.iter().filter_map(|(_, from, _)| header(from)).any(|name| user(&name.as_str()));
-    let named = route.order.iter().chain(&route.source).filter_map(header).chain(settings.require_headers.clone());
+    let named = route
+        .order
+        .iter()
+        .chain(&route.source)
+        .filter_map(header)
+        .chain(route.requires(&settings.require_headers).iter().cloned());
     if let Some(name) = named.filter(|name| user(&name.as_str())).find(|_| !keyed) {
         let message = format!(
             "{name} passes to the upstream, and no `principal` is named: a user who repeats another's key and request gets \

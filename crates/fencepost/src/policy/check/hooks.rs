@@ -20,6 +20,7 @@ const TOLERANCE_MAX: Duration = Duration::from_secs(3_600);
 /// Runs every lint on what routes promise their senders.
 pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
     for (index, route) in understood.routes.iter().enumerate() {
+        lints.unread = understood.unread_of(index);
         let scope = understood.scopes.iter().map(|read| &read.scope).find(|scope| *scope.name == *route.scope);
         outcomes(lints, route, scope);
         if let Some(verify) = &route.verify {
@@ -67,7 +68,8 @@ fn unsigned(lints: &mut Lints<'_>, route: &Route, verify: &Verify) {
     for (field, origin, mark) in &route.key {
         let place = match origin {
             Origin::Header(name)
-                if verify.scheme == Scheme::StandardWebhooks && name.eq_ignore_ascii_case("webhook-id") =>
+                if verify.scheme == Scheme::StandardWebhooks
+                    && (name.eq_ignore_ascii_case("webhook-id") || name.eq_ignore_ascii_case("svix-id")) =>
             {
                 continue;
             }

@@ -20,12 +20,13 @@ const READS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
     let routes = understood.routes;
     for (index, route) in routes.iter().enumerate() {
+        lints.unread = understood.unread_of(index);
         route_scope(lints, route, understood);
         route_alone(lints, route);
         required(lints, route, understood.settings);
         route_order(lints, route, &routes[..index]);
     }
-    lints.0.extend(understood.listen.map(|listen| loops(routes, listen)).unwrap_or_default());
+    lints.findings.extend(understood.listen.map(|listen| loops(routes, listen)).unwrap_or_default());
 }
 
 /// Routes whose upstream is the address that the gateway itself listens on.
@@ -141,7 +142,7 @@ fn route_alone(lints: &mut Lints<'_>, route: &Route) {
 fn required(lints: &mut Lints<'_>, route: &Route, settings: &Settings) {
     const KEY: &str = "Idempotency-Key";
     let reads = route.pattern.method.as_deref().is_some_and(|method| READS.contains(&method));
-    let listed = settings.require_headers.iter().any(|name| name.eq_ignore_ascii_case(KEY));
+    let listed = route.requires(&settings.require_headers).iter().any(|name| name.eq_ignore_ascii_case(KEY));
     if reads || listed || route.verify.is_some() {
         return;
     }

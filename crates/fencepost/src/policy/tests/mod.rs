@@ -9,6 +9,7 @@ mod lints;
 mod loading;
 mod promises;
 mod sections;
+mod unread;
 
 use super::*;
 

@@ -56,7 +56,46 @@ fn a_key_that_the_signature_does_not_cover_is_warned_about() {
     }
     let coded = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let standard = |from: &str| at("POST /a", "standard-webhooks", coded, from);
-    rule("warning unsigned-key", &standard("header:x-event"), &standard("header:webhook-id"));
+    for signed in ["header:webhook-id", "header:Svix-Id"] {
+        rule("warning unsigned-key", &standard("header:x-event"), &standard(signed));
+    }
+}
+
+#[test]
+fn only_a_signed_delivery_is_acknowledged_without_being_passed_on() {
+    for name in ["on_stale", "on_conflict"] {
+        let answered = |status: u16| format!(", {name}: {{status: {status}}}");
+        rule("error ack-without-verify", &one(&answered(200)), &one(&answered(409)));
+        rule("error ack-without-verify", &one(&answered(200)), &one(&answered(422)));
+        let unknown = rules(&check::check("p.yml", &one(&answered(500))));
+        assert!(unknown.iter().any(|rule| rule.contains("error unknown-value")), "{unknown:?}");
+    }
+    let signed = |more: &str| one(&format!(", tenant: t, verify: {{scheme: github, secrets: [\"{LONG}\"]}}{more}"));
+    rule("warning stale-retried", &signed(", on_stale: {status: 409}"), &signed(", on_stale: {status: 200}"));
+    rule(
+        "note conflict-acknowledged",
+        &signed(", on_conflict: {status: 200}"),
+        &signed(", on_conflict: {status: 422}"),
+    );
+}
+
+#[test]
+fn rule_says_itself_which_headers_it_requires() {
+    let keyed = |from: &str, more: &str| {
+        let rule = format!("scope: S, key: {{id: \"{from}\", kind: \"const:x\"}}{more}");
+        format!("require_headers: [Idempotency-Key]\n{}", routes(&[("POST /a", &rule)]))
+    };
+    let key = "header:Idempotency-Key";
+    rule("warning header-not-required", &keyed(key, ", require_headers: [X-Other]"), &keyed(key, ""));
+    let asked = |name: &str| keyed("body:/id", &format!(", require_headers: [{name}]"));
+    rule("error header-impossible", &asked("Host"), &asked("X-A"));
+    let verify = format!(", tenant: t, verify: {{scheme: github, secrets: [\"{LONG}\"]}}");
+    let asking = keyed("body:/id", &format!("{verify}, require_headers: [X-A]"));
+    rule("error headers-with-verify", &asking, &keyed("body:/id", &verify));
+    let policy = Policy::parse("p.yml", &keyed("body:/id", ", require_headers: []")).unwrap();
+    assert!(policy.routes[0].requires(&policy.require_headers).is_empty());
+    let policy = Policy::parse("p.yml", &keyed("body:/id", &verify)).unwrap();
+    assert!(policy.routes[0].requires(&policy.require_headers).is_empty(), "a provider is asked for no header");
 }
 
 #[test]

@@ -50,7 +50,10 @@ pub fn sealed(number: u64, expires: u64) -> Record {
 
 pub fn pending(number: u64, on_lapse: OnLapse) -> Record {
     let forget_at = (on_lapse == OnLapse::Recover).then_some(Millis(u64::MAX));
-    fence(number, State::Pending { lease_expires: Millis(NOW - 1), on_lapse, forget_at, doubted_at: None })
+    fence(
+        number,
+        State::Pending { lease_expires: Millis(NOW - 1), on_lapse, forget_at, doubted_at: None, held_by: None },
+    )
 }
 
 pub fn key(kind: Kind, number: u64) -> RowKey {

@@ -9,7 +9,8 @@ use fencepost_kernel::{
     body::Body,
     command::CommitId,
     fence::{
-        AgainHead, Alias, Event, Fence, Receipt, Record, Sighting, Source, State, Token, Trace, VersionHead, What,
+        AgainHead, Alias, Event, Fence, HolderTrace, Receipt, Record, Sighting, Source, State, Token, Trace,
+        VersionHead, What,
     },
     key::Kind,
     scope::OnLapse,
@@ -52,12 +53,13 @@ fn receipt() -> impl Strategy<Value = Receipt> {
 fn state() -> impl Strategy<Value = State> {
     let on_lapse = prop::sample::select(vec![OnLapse::Recover, OnLapse::Hold]);
     prop_oneof![
-        (time(), on_lapse, option::of(time()), option::of(time())).prop_map(
-            |(lease_expires, on_lapse, forget_at, doubted_at)| State::Pending {
+        (time(), on_lapse, option::of(time()), option::of(time()), option::of(any::<[u8; 16]>())).prop_map(
+            |(lease_expires, on_lapse, forget_at, doubted_at, trace)| State::Pending {
                 lease_expires,
                 on_lapse,
                 forget_at,
-                doubted_at
+                doubted_at,
+                held_by: trace.map(HolderTrace),
             }
         ),
         (receipt(), time(), time()).prop_map(|(receipt, at, expires)| State::Sealed { receipt, at, expires }),
@@ -116,10 +118,11 @@ fn trace() -> impl Strategy<Value = Record> {
         Sighting::InFlight,
         Sighting::Stale,
         Sighting::InDoubt,
+        Sighting::OtherBody,
     ]);
-    (time(), any::<u64>(), any::<u64>(), vec((time(), sighting), 0..16), option::of(time())).prop_map(
-        |(first_seen, replays, conflicts, recent, expires)| {
-            Record::Trace(Trace { first_seen, replays, conflicts, recent, expires }.into())
+    (time(), any::<[u64; 3]>(), vec((time(), sighting), 0..16), option::of(time())).prop_map(
+        |(first_seen, [replays, conflicts, body_mismatches], recent, expires)| {
+            Record::Trace(Trace { first_seen, replays, conflicts, body_mismatches, recent, expires }.into())
         },
     )
 }

@@ -17,6 +17,7 @@ use fencepost_kernel::{
     fence::Source,
     json,
     key::Target,
+    scope::OnLapse,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header, response::Parts};
 use http_body_util::BodyExt;
@@ -170,14 +171,14 @@ impl Flight {
     async fn settle(&self, got: Got) -> Result<Response, Problem> {
         match got {
             Got::Whole(parts, body, _charge) => {
-                let effect_id = effect_id(&self.entry, &parts, &body);
+                let effect_id = self.effect_id(&parts, &body);
                 let kept = Answer::new(parts.status, &parts.headers, Some(body.clone()));
                 let ends = self.seal(effect_id, kept.encode()).await?;
                 Ok(fenced(parts.status, parts.headers, Some(ends), Body::from(body)))
             }
             Got::Large(parts, first, rest) => {
                 // Sealed before the first byte leaves: no size makes a retry run again.
-                let effect_id = effect_id(&self.entry, &parts, &[]);
+                let effect_id = self.effect_id(&parts, &[]);
                 let kept = Answer::new(parts.status, &parts.headers, None);
                 let ends = self.seal(effect_id, kept.encode()).await?;
                 let (target, token) = (self.claim.target(), self.claim.token());
@@ -188,11 +189,11 @@ impl Flight {
             // Where a failure frees the key, this one does not: the head said that it was done.
             Got::Torn(parts, failed) if !said_applied(&parts) && self.entry.route.on_error != OnError::Seal => {
                 self.warn(&failed);
-                Err(unanswered(&failed, OnError::Unknown))
+                Err(self.unanswered(&failed, OnError::Unknown))
             }
             Got::Torn(parts, failed) => {
                 self.warn(&failed);
-                let effect_id = effect_id(&self.entry, &parts, &[]);
+                let effect_id = self.effect_id(&parts, &[]);
                 let kept = Answer::new(parts.status, &parts.headers, None);
                 let ends = self.seal(effect_id, kept.encode()).await?;
                 let mut response = fenced(parts.status, kept.headers, Some(ends), Body::empty());
@@ -212,7 +213,7 @@ impl Flight {
     async fn failed(&self, failed: Failed) -> Result<Response, Problem> {
         let route = &self.entry.route;
         let meant = if let Failed::Unreachable(_) = failed { OnError::Release } else { route.on_error };
-        let problem = unanswered(&failed, meant);
+        let problem = self.unanswered(&failed, meant);
         self.warn(&failed);
         match meant {
             OnError::Unknown => {}
@@ -222,7 +223,7 @@ impl Flight {
                 let (parts, _) = problem.response(path, trace).into_parts();
                 let body = Bytes::from(problem.body(path, trace));
                 let kept = Answer::new(parts.status, &parts.headers, Some(body.clone()));
-                let ends = self.seal(parts.status.as_str().to_owned(), kept.encode()).await?;
+                let ends = self.seal(self.claim.idempotency_key(), kept.encode()).await?;
                 return Ok(fenced(parts.status, parts.headers, Some(ends), Body::from(body)));
             }
         }
@@ -270,6 +271,36 @@ impl Flight {
         match reply {
             Reply::Sealed { expires, .. } => Ok(expires),
             refused => Err(reply::refusal(&self.call, target, &refused)),
+        }
+    }
+
+    /// What the upstream itself says, then what the route points at, then what HTTP has. Without any of them, the fence's own
+    /// key: a status would say nothing of which effect it was.
+    fn effect_id(&self, parts: &Parts, body: &[u8]) -> String {
+        let found = found_effect_id(&self.entry, parts, body);
+        found.unwrap_or_else(|| self.claim.idempotency_key())
+    }
+
+    fn unanswered(&self, failed: &Failed, meant: OnError) -> Problem {
+        let detail = match (failed, meant, self.claim.target().scope.on_lapse) {
+            (Failed::Unreachable(_), ..) => "the upstream takes no connection; nothing was done",
+            (_, OnError::Unknown, OnLapse::Recover) => {
+                "whether the upstream has done it is unknown; the same key is in-flight until the lease runs out, and then \
+                 the upstream is called again, with Fencepost-Recovering: true"
+            }
+            (_, OnError::Unknown, OnLapse::Hold) => {
+                "whether the upstream has done it is unknown; the same key is in-flight until the lease runs out, and then \
+                 in-doubt: the upstream is not called again before a person has resolved it"
+            }
+            (_, OnError::Release, _) => "the upstream gave no answer; the key is free, and a retry calls it again",
+            (_, OnError::Seal, _) => {
+                "the upstream gave no answer; every retry gets this answer, and it is not called again"
+            }
+        };
+        match failed {
+            Failed::Unreachable(_) => Problem::new(Code::UpstreamUnreachable, detail).retry_after(1),
+            Failed::Broken(_) => Problem::new(Code::UpstreamFailed, detail),
+            Failed::Silent(_) => Problem::new(Code::UpstreamTimeout, detail),
         }
     }
 
@@ -332,22 +363,6 @@ impl Outcome {
     }
 }
 
-fn unanswered(failed: &Failed, meant: OnError) -> Problem {
-    let detail = match (failed, meant) {
-        (Failed::Unreachable(_), _) => "the upstream takes no connection; nothing was done",
-        (_, OnError::Unknown) => {
-            "nobody knows whether the effect happened; repeat the request with the same key, it is safe"
-        }
-        (_, OnError::Release) => "the upstream gave no answer; the key is free again",
-        (_, OnError::Seal) => "the upstream gave no answer; this is the answer from now on",
-    };
-    match failed {
-        Failed::Unreachable(_) => Problem::new(Code::UpstreamUnreachable, detail).retry_after(1),
-        Failed::Broken(_) => Problem::new(Code::UpstreamFailed, detail),
-        Failed::Silent(_) => Problem::new(Code::UpstreamTimeout, detail),
-    }
-}
-
 fn said_applied(parts: &Parts) -> bool {
     parts.headers.get(OUTCOME).is_some_and(|said| said == "applied")
 }
@@ -365,8 +380,7 @@ fn meaning(parts: &Parts, on_error: OnError) -> Meaning {
     }
 }
 
-// What the upstream itself says, then what the route points at, then what HTTP has.
-fn effect_id(entry: &Entry, parts: &Parts, body: &[u8]) -> String {
+fn found_effect_id(entry: &Entry, parts: &Parts, body: &[u8]) -> Option<String> {
     let text =
         |name: &http::HeaderName| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let said = text(&EFFECT_ID).or_else(|| match &entry.route.effect_id {
@@ -379,7 +393,7 @@ fn effect_id(entry: &Entry, parts: &Parts, body: &[u8]) -> String {
     });
     let found = said.or_else(|| text(&header::LOCATION));
     let usable = |id: &String| !id.is_empty() && id.len() <= EFFECT_ID_BYTES_MAX;
-    found.filter(usable).unwrap_or_else(|| parts.status.as_str().to_owned())
+    found.filter(usable)
 }
 
 fn join(first: Bytes, more: BytesMut) -> Bytes {

@@ -23,6 +23,7 @@ pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempote
 pub(super) const OUTCOME: HeaderName = HeaderName::from_static("fencepost-outcome");
 pub(super) const EFFECT_ID: HeaderName = HeaderName::from_static("fencepost-effect-id");
 const ATTEMPT: HeaderName = HeaderName::from_static("fencepost-attempt");
+const RECOVERING: HeaderName = HeaderName::from_static("fencepost-recovering");
 const TOKEN: HeaderName = HeaderName::from_static("fencepost-token");
 const TENANT: HeaderName = HeaderName::from_static("fencepost-tenant");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -35,7 +36,9 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 pub(super) fn refuse_wrong_connection(policy: &Policy, entry: &Entry, headers: &HeaderMap) -> Result<(), Problem> {
     let wrong = |name: &HeaderName| {
         let listed = crossing(REQUESTS, name.as_str()).is_some_and(|crossing| crossing != Crossing::Hop);
-        let required = || policy.require_headers.iter().any(|known| known.eq_ignore_ascii_case(name.as_str()));
+        let required = || {
+            entry.route.requires(&policy.require_headers).iter().any(|known| known.eq_ignore_ascii_case(name.as_str()))
+        };
         listed || is_read_by(entry, name) || required()
     };
     match named_by_connection(headers).find(wrong) {
@@ -135,6 +138,10 @@ impl Leaving<'_> {
             set(&mut headers, IDEMPOTENCY_KEY, &claim.target().key.hex());
             headers.insert(ATTEMPT, HeaderValue::from(claim.attempt()));
             headers.insert(TOKEN, HeaderValue::from(claim.token().0));
+            // Only where it is so: the attempt's number also grows where the upstream itself refused the earlier one.
+            if claim.earlier().is_some() {
+                headers.insert(RECOVERING, HeaderValue::from_static("true"));
+            }
         }
         headers
     }

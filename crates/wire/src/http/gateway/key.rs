@@ -7,7 +7,11 @@ use std::borrow::Cow;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use fencepost::{
     idempotency_key,
-    policy::{callers::Principal, routes::Origin},
+    policy::{
+        callers::Principal,
+        routes::{Origin, Scheme},
+    },
+    verify::standard_twin,
 };
 use fencepost_kernel::{
     FenceKey,
@@ -34,6 +38,8 @@ pub(super) struct Places<'r> {
     pub(super) body: &'r [u8],
     /// The body, where it is JSON.
     pub(super) document: Option<&'r Node<'r>>,
+    /// How the request was signed, where it is a webhook.
+    pub(super) scheme: Option<Scheme>,
 }
 
 impl Places<'_> {
@@ -46,7 +52,10 @@ impl Places<'_> {
     /// The value of one field.
     pub(super) fn value(&self, field: &str, origin: &Origin) -> Result<String, Problem> {
         let value = match origin {
-            Origin::Header(name) => self.header(name)?,
+            Origin::Header(name) => match (self.header(name)?, self.twin(name)) {
+                (None, Some(twin)) => self.header(twin)?,
+                (found, _) => found,
+            },
             Origin::Path(name) => match self.bound.iter().find(|(bound, _)| bound == name) {
                 Some((_, raw)) => Some(self.path_value(field, raw)?),
                 None => None,
@@ -125,6 +134,11 @@ impl Places<'_> {
         }
         let user = at(&claims, claim).and_then(scalar).filter(|user| !user.is_empty());
         user.ok_or_else(|| bad(&format!("has no text at {claim}")))
+    }
+
+    // A verified header of Standard Webhooks is the same under either of its names.
+    fn twin(&self, name: &str) -> Option<&'static str> {
+        self.scheme.filter(|scheme| *scheme == Scheme::StandardWebhooks).and_then(|_| standard_twin(name))
     }
 
     fn header(&self, name: &str) -> Result<Option<String>, Problem> {

@@ -78,7 +78,8 @@ impl Large<'_> {
 async fn keep(engine: &Engine, target: Option<Target>, digest: &[u8; 32], size: u64) {
     let Some(target) = target else { return };
     let lease_ms = target.scope.lease_ms;
-    let claim = command::Claim { target: target.clone(), body: None, version: None, source: None, lease_ms };
+    let claim =
+        command::Claim { target: target.clone(), body: None, version: None, source: None, lease_ms, trace: None };
     let Ok(Reply::New(granted)) = engine.ask(Command::Claim(claim)).await else { return };
     let hex = fencepost_kernel::FenceKey(*digest).hex();
     let receipt = Object::new().text("sha256", &hex).value("bytes", size).end();

@@ -4,6 +4,7 @@
 
 mod aloft;
 pub mod crossing;
+mod decided;
 mod flight;
 mod headers;
 mod key;
@@ -34,7 +35,7 @@ use fencepost_kernel::{
     Command, Reply,
     body::Body as Compared,
     command,
-    fence::{self, Source},
+    fence::{Source, State},
     key::Target,
 };
 use http::{HeaderMap, Uri, header, request::Parts};
@@ -60,8 +61,7 @@ use super::{
     App,
     call::{self, Call},
     fences::{Told, record},
-    reply::{self, Show},
-    request,
+    reply, request,
 };
 use crate::{
     problem::{Code, Problem},
@@ -143,11 +143,7 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
         let table = app.gateway.table(&policy)?;
         match table.fit(&parts.method, &path) {
             Fit::None => Err(call::nothing_here()),
-            Fit::OtherMethod => {
-                let mut response = call::not_for(&parts.method).response(&path, &trace).map(Body::new);
-                response.headers_mut().insert(header::ALLOW, table.allowed(&path));
-                Ok(response)
-            }
+            Fit::OtherMethod => Ok(call::method_not_allowed(&parts.method, &path, &trace, table.allowed(&path))),
             // An offer of HTTP/2 may be ignored.
             _ if parts
                 .headers
@@ -268,15 +264,8 @@ async fn act(
         return Err(flight::unconfirmed());
     }
     let reply = engine.claim_flagged(Command::Claim(claim), wait, &is_waiting).await?;
-    let effect_id = match &reply {
-        Reply::Duplicate { fence, .. } => match &fence.state {
-            fence::State::Sealed { receipt, .. } => Some(receipt.effect_id.as_str()),
-            _ => None,
-        },
-        _ => None,
-    };
     let source = told.as_ref().map(|source| (source.kind.as_str(), source.id.as_str()));
-    record(&call, &target, &reply, &Told { op: "claim", effect_id, source });
+    record(&call, &target, &reply, &Told { op: "claim", effect_id: None, source });
     match reply {
         Reply::New(granted) => match call.app.gateway.sky.lift(target.key, granted.token) {
             Ok(aloft) => {
@@ -289,25 +278,20 @@ async fn act(
             // Its lease ran out here, since the store was away, and it is still under way.
             Err(Known::Done) => Err(flight::unconfirmed()),
             Err(Known::UnderWay) => {
-                let lease_expires = granted.lease_expires;
-                Err(reply::refusal(&call, &target, &Reply::InFlight { lease_expires }))
+                // The trace of what is under way here was overwritten by this claim, and so is not known any more.
+                let (lease_expires, first_seen) = (granted.lease_expires, granted.first_seen);
+                let held = Reply::InFlight { lease_expires, first_seen, held_by: None };
+                decided::refused(&call, &entry, &target, &held)
             }
         },
         Reply::Duplicate { fence, .. } => {
             call.app.metrics.dropped(&entry.endpoint, &target.tenant);
-            if let fence::State::Sealed { receipt, .. } = &fence.state {
+            if let State::Sealed { receipt, .. } = &fence.state {
                 call.room_for(receipt.body.len())?;
             }
             replay::answer(&call.app, &entry, &target, &fence).await
         }
-        Reply::Conflict(mismatch) => {
-            let on_conflict = call.policy.on_conflict;
-            // Where users of one tenant are told apart, the first request may be another user's.
-            let shown = on_conflict.include_diff && entry.route.callers.principal.is_none();
-            let show = if shown { Show::Diff } else { Show::Nothing };
-            Err(reply::conflict(&call, &target, &mismatch, show).answered_with(on_conflict.status))
-        }
-        refused => Err(reply::refusal(&call, &target, &refused)),
+        refused => decided::refused(&call, &entry, &target, &refused),
     }
 }
 
@@ -321,7 +305,7 @@ fn admit(call: &Call, entry: &Entry) -> Result<(), Problem> {
             verify::verify(how, headers, &call.body, wall_ms)
                 .map_err(|refused| Problem::new(Code::BadSignature, refused.to_string()))?;
         }
-        None => required(&call.policy.require_headers, headers)?,
+        None => required(entry.route.requires(&call.policy.require_headers), headers)?,
     }
     call::refuse_coded(headers)
 }
@@ -359,7 +343,8 @@ fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(com
     })?;
     let json = call.says_json() || entry.reads_json;
     let document = (json && !call.body.is_empty()).then(|| call.json()).transpose()?;
-    let places = Places { parts: &call.parts, bound, body: &call.body, document: document.as_ref() };
+    let scheme = route.verify.as_ref().map(|verify| verify.scheme);
+    let places = Places { parts: &call.parts, bound, body: &call.body, document: document.as_ref(), scheme };
     // One that is there must be one, also where the key comes from elsewhere.
     places.idempotency_key()?;
     if !call.caller.is_tenant() {
@@ -385,7 +370,8 @@ fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(com
         None => entry.warn_of_cookies(call),
     }
     let lease_ms = scope.lease_ms;
-    let claim = command::Claim { target, body: Some(compared), version: None, source, lease_ms };
+    let trace = Some(call.trace.held());
+    let claim = command::Claim { target, body: Some(compared), version: None, source, lease_ms, trace };
     Ok((claim, rank))
 }
 
@@ -394,7 +380,9 @@ async fn turn(call: &Call, entry: &Entry, claim: &command::Claim, rank: Rank) ->
     let lane = (entry.endpoint.clone(), claim.target.tenant.clone(), source.to_owned());
     let turn = call.app.gateway.queues.turn(lane, rank, call.policy.server.limits.wait_max).await;
     turn.map_err(|_| {
-        Problem::new(Code::InFlight, "earlier events of the same source are still under way").retry_after(1)
+        let detail = "earlier events of the same source are still under way";
+        let problem = reply::explained(Problem::new(Code::InFlight, detail).retry_after(1), &claim.target.key);
+        decided::in_flight(entry, problem)
     })
 }
 

@@ -17,7 +17,7 @@ use crate::{
         App,
         reply::{REPLAYED, expires},
     },
-    problem::{Code, Problem},
+    problem::{Code, DECISION, Problem},
 };
 
 const BODY: HeaderName = HeaderName::from_static("fencepost-body");
@@ -34,6 +34,9 @@ pub(super) async fn answer(app: &App, entry: &Entry, target: &Target, fence: &Fe
     expires(&mut headers, *ends);
     if let Some((name, value)) = &entry.replay_header {
         headers.insert(name.clone(), value.clone());
+    }
+    if entry.signer.is_some() {
+        headers.insert(DECISION, HeaderValue::from_static("duplicate"));
     }
     if kept.body.is_none() {
         let digest = large::digest(app.fencepost.engine(), target, fence.token).await;

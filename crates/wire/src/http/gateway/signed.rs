@@ -13,9 +13,12 @@ use fencepost_kernel::{
 };
 use sha2::{Digest, Sha256};
 
-use super::Entry;
+use super::{Entry, decided::marked};
 use crate::{
-    http::{call::Call, reply::Object},
+    http::{
+        call::Call,
+        reply::{self, Object},
+    },
     log::Level,
     problem::{Code, Problem},
 };
@@ -70,7 +73,7 @@ impl Signed {
     /// Lets the bytes in under their effect's key, once that is claimed. None where they are already.
     pub(super) async fn bind(self, call: &Call, entry: &Entry) -> Result<Option<Bound>, Problem> {
         let (target, body) = (self.target.clone(), Some(self.body()));
-        let claim = command::Claim { target, body, version: None, source: None, lease_ms: LEASE_MS };
+        let claim = command::Claim { target, body, version: None, source: None, lease_ms: LEASE_MS, trace: None };
         match call.app.fencepost.engine().ask(Command::Claim(claim)).await? {
             Reply::New(granted) => Ok(Some(Bound { target: self.target, token: granted.token, effect: self.effect })),
             Reply::Duplicate { .. } | Reply::InFlight { .. } => Ok(None),
@@ -87,7 +90,10 @@ impl Signed {
             .text("trace_id", &call.trace);
         let detail = "these signed bytes came before under another key: the path, a header or the query differs, which is \
                       not signed";
-        Problem::new(Code::Conflict, detail).answered_with(call.policy.on_conflict.status)
+        // Never acknowledged: a provider's own redelivery has the key that it had before.
+        let problem = Problem::new(Code::Conflict, detail).answered_with(call.policy.on_conflict.status);
+        // What the bytes were let in under is told there.
+        marked(entry, reply::explained(problem, &self.target.key), "conflict")
     }
 }
 

@@ -206,6 +206,8 @@ fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
     let replay_header = route.replay.header.as_ref().and_then(|(name, value)| {
         Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
     });
+    // To a provider a duplicate is received, whatever the application said when it took the first.
+    let replay_status = route.replay.status.or(route.verify.is_some().then_some(200));
     Some(Entry {
         endpoint: route.pattern.to_string().into(),
         scheme,
@@ -214,7 +216,7 @@ fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
         authority,
         prefix,
         signer,
-        replay_status: route.replay.status.and_then(|status| StatusCode::from_u16(status).ok()),
+        replay_status: replay_status.and_then(|status| StatusCode::from_u16(status).ok()),
         replay_header,
         timeout: route.timeout.unwrap_or(policy.gateway.timeout),
         reads_json: origins.into_iter().any(|origin| matches!(origin, Origin::Body(_))),

@@ -26,6 +26,7 @@ use crate::{
     http::{
         App,
         call::Call,
+        query::unknown_cursor,
         reply::{Answer, Object},
         request,
     },
@@ -34,7 +35,7 @@ use crate::{
 
 const RATE_PER_SECOND: usize = 50;
 const RATE_PER_SECOND_MAX: usize = 1_000;
-/// One request takes no longer: the rest is behind `next`.
+/// One request takes no longer: the rest is behind `next_cursor`.
 const LASTS_MAX: Duration = Duration::from_secs(25);
 
 /// What a request asks for.
@@ -88,7 +89,7 @@ pub(in crate::http) async fn redrive_many(app: Arc<App>, request: Request) -> Re
         } else {
             body.value("redriven", tally.sent).value("replayed", tally.replayed)
         };
-        let body = body.raw("refused", &array(refused)).text("next", &next.unwrap_or_default());
+        let body = body.raw("refused", &array(refused)).text("next_cursor", &next.unwrap_or_default());
         Ok(Answer::ok(body.end()).response())
     })
     .await
@@ -146,7 +147,8 @@ async fn gather(
 ) -> Result<(Vec<Meant>, Option<String>), Problem> {
     let ids = match &ask.which {
         Which::Like(filter) => {
-            let after = ask.after.as_deref().map(letters::place).transpose()?;
+            let after =
+                ask.after.as_deref().map(|after| letters::place(after).ok_or_else(unknown_cursor)).transpose()?;
             let (found, next) = letters::page(dispatch(call)?, reach, filter, after, ask.limit).await?;
             let meant = found.into_iter().map(|row| Meant { lane: row.lane, seq: row.seq, letter: row.letter });
             return Ok((meant.collect(), next.map(|(lane, seq)| letter_id(lane, seq))));

@@ -38,6 +38,11 @@ const KINDS: [(&str, Recipe); 8] = [
     (CANCELLED, Recipe::Optional),
 ];
 
+/// Every kind there is.
+pub(in crate::http) fn kinds() -> Vec<&'static str> {
+    KINDS.map(|(kind, _)| kind).to_vec()
+}
+
 /// Whether there is such a kind.
 pub(super) fn is_kind(kind: &str) -> bool {
     KINDS.iter().any(|(known, _)| *known == kind)
@@ -71,7 +76,8 @@ pub(super) fn read<'n>(caller: &Identity, node: &'n Node<'_>, bytes: usize) -> R
     let warehouse = warehouse(text(node, "", "warehouse_id", ID_CHARS_MAX)?, "/warehouse_id")?;
     let planner = known(node, "planner_id").ok_or_else(|| missing("/planner_id"))?;
     if planner.as_str() != Some(caller.id.as_str()) {
-        return Err(wrong(Code::Forbidden, "/planner_id", "is not whose credential this is"));
+        let must = format!("must be {}, this credential's planner", caller.id);
+        return Err(wrong(Code::Forbidden, "/planner_id", &must));
     }
     allowed(&caller.warehouses, warehouse)?;
     let cancels = if kind == CANCELLED { Some(id(node, "cancels_correlation_id")?) } else { None };

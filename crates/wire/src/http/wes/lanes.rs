@@ -6,11 +6,12 @@ use axum::{extract::Request, response::Response};
 use fencepost::dispatch::{Dispatch, LaneView};
 use fencepost_kernel::{LaneId, lane::Place};
 
-use super::{LOOKERS, Query, Reach, SCAN_MAX, array, dispatch, malformed};
+use super::{LOOKERS, Query, Reach, SCAN_MAX, dispatch, malformed};
 use crate::{
     http::{
         App,
         call::Call,
+        query,
         reply::{Answer, Object},
     },
     problem::{Code, Problem},
@@ -19,7 +20,8 @@ use crate::{
 /// How many lanes are read at once in search of those in some state.
 const READ_MAX: usize = 1_000;
 
-const STATES: [&str; 6] = ["idle", "waiting", "delivering", "retrying", "paused", "blocked"];
+/// How a lane may stand.
+pub(in crate::http) const STATES: [&str; 6] = ["idle", "waiting", "delivering", "retrying", "paused", "blocked"];
 
 /// `GET /wes/v1/dispatch/lanes`
 pub(in crate::http) async fn list(app: Arc<App>, request: Request) -> Response {
@@ -32,11 +34,9 @@ pub(in crate::http) async fn list(app: Arc<App>, request: Request) -> Response {
         if wanted.is_some_and(|wanted| !STATES.contains(&wanted)) {
             return Err(malformed(format!("`state` must be one of {}", STATES.join(", "))));
         }
-        let after = query.one("after")?.map(|text| LaneId::from_hex(text).ok_or_else(unknown)).transpose()?;
+        let after = query.cursor(LaneId::from_hex)?;
         let (lanes, next) = page(dispatch, &reach, wanted, after, limit).await?;
-        let items = lanes.iter().map(shown);
-        let next = next.map(|lane| lane.to_string()).unwrap_or_default();
-        Ok(Answer::ok(Object::new().raw("lanes", &array(items)).text("next", &next).end()).response())
+        Ok(query::page(lanes.iter().map(shown), next.map(|lane| lane.to_string())).response())
     })
     .await
 }
@@ -116,6 +116,7 @@ pub(super) fn state(view: &LaneView) -> &'static str {
         _ if lane.paused.is_some() => "paused",
         _ if lane.blocked => "blocked",
         _ if lane.settled >= view.tail => "idle",
+        _ if view.missing_key.is_some() => "blocked",
         Place::Executor(_) => "waiting",
         Place::Warehouse(_) if lane.trouble.is_some() => "retrying",
         Place::Warehouse(_) => "delivering",
@@ -146,6 +147,9 @@ fn shown(view: &LaneView) -> Vec<u8> {
     if view.tail > lane.settled {
         body = body.raw("head", &head(view));
     }
+    if let Some(key) = &view.missing_key {
+        body = body.text("missing_key", key);
+    }
     if let Some(pause) = &lane.paused {
         let pause = Object::new().time("at", pause.at).text("by", &pause.by).text("why", &pause.why);
         body = body.raw("paused", &pause.end());
@@ -160,8 +164,8 @@ fn head(view: &LaneView) -> Vec<u8> {
     let head = Object::new().value("seq", view.lane.settled + 1);
     let Some(trouble) = &view.lane.trouble else { return head.value("attempts", 0_u32).end() };
     let mut head = head.value("attempts", trouble.attempts).time("first_attempt_at", trouble.first_at);
-    // Nothing is due while the lane stands.
-    if !view.lane.stands() {
+    // Nothing is due while the lane is halted.
+    if !view.lane.stands() && view.missing_key.is_none() {
         head = head.time("next_attempt_at", trouble.next_at);
     }
     if let Some(status) = trouble.answer.status {

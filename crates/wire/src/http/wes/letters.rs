@@ -12,12 +12,13 @@ use fencepost_kernel::{
     lane::{DeadLetter, Fate, Place, Reason},
 };
 
-use super::{ACTORS, LOOKERS, Query, Reach, SCAN_MAX, allowed, array, audit, dispatch, envelope::is_kind, malformed};
+use super::{ACTORS, LOOKERS, Query, Reach, SCAN_MAX, allowed, audit, dispatch, envelope::is_kind, malformed};
 use crate::{
     deliveries::letter_id,
     http::{
         App,
         call::Call,
+        query,
         reply::{Answer, Object, quoted},
         request,
     },
@@ -25,17 +26,18 @@ use crate::{
 };
 
 /// The place behind an id. A letter has one id: other ways to write the number are none.
-pub(super) fn place(id: &str) -> Result<(LaneId, u64), Problem> {
-    let place = || {
-        let (lane, seq) = id.split_once('-')?;
-        Some((LaneId::from_hex(lane)?, seq.parse().ok()?))
-    };
-    place().filter(|(lane, seq)| letter_id(*lane, *seq) == id).ok_or_else(|| unknown(id))
+pub(super) fn place(id: &str) -> Option<(LaneId, u64)> {
+    let (lane, seq) = id.split_once('-')?;
+    let place = (LaneId::from_hex(lane)?, seq.parse().ok()?);
+    (letter_id(place.0, place.1) == id).then_some(place)
 }
 
 fn unknown(id: &str) -> Problem {
     Problem::new(Code::UnknownLetter, format!("there is no dead letter {id:?}"))
 }
+
+/// What became of letters, as a filter says it.
+pub(in crate::http) const STATES: [&str; 4] = ["waiting", "redriven", "discarded", "all"];
 
 /// Which letters are meant.
 #[derive(Default)]
@@ -68,10 +70,10 @@ impl Filter {
         if filter.kind.as_deref().is_some_and(|kind| !is_kind(kind)) {
             return Err(malformed("`kind` is none of the kinds there are"));
         }
-        match filter.state.as_deref() {
-            None | Some("waiting" | "redriven" | "discarded" | "all") => Ok(filter),
-            Some(_) => Err(malformed("`state` must be waiting, redriven, discarded or all")),
+        if filter.state.as_deref().is_some_and(|state| !STATES.contains(&state)) {
+            return Err(malformed(format!("`state` must be one of {}", STATES.join(", "))));
         }
+        Ok(filter)
     }
 
     fn takes(&self, letter: &DeadLetter) -> bool {
@@ -125,11 +127,10 @@ pub(in crate::http) async fn list(app: Arc<App>, request: Request) -> Response {
         let query = Query::of(call)?;
         let reach = Reach::of(call, query.planner()?, LOOKERS)?;
         let filter = Filter::read(|name| query.one(name))?;
-        let after = query.one("after")?.map(place).transpose()?;
+        let after = query.cursor(place)?;
         let (letters, next) = page(dispatch(call)?, &reach, &filter, after, query.limit()?).await?;
-        let items = array(letters.iter().map(|letter| shown(letter.lane, letter.seq, &letter.letter).end()));
-        let next = next.map(|(lane, seq)| letter_id(lane, seq)).unwrap_or_default();
-        Ok(Answer::ok(Object::new().raw("dead_letters", &items).text("next", &next).end()).response())
+        let items = letters.iter().map(|letter| shown(letter.lane, letter.seq, &letter.letter).end());
+        Ok(query::page(items, next.map(|(lane, seq)| letter_id(lane, seq))).response())
     })
     .await
 }
@@ -214,7 +215,7 @@ pub(super) fn past_retention(receiver_retain_ms: u64) -> Problem {
 
 /// The letter behind its name, where the caller may see it.
 pub(super) async fn find(call: &Call, reach: &Reach<'_>, id: &str) -> Result<(LaneId, u64, Arc<DeadLetter>), Problem> {
-    let (lane, seq) = place(id)?;
+    let (lane, seq) = place(id).ok_or_else(|| unknown(id))?;
     let letter = dispatch(call)?.letter(lane, seq).await?.ok_or_else(|| unknown(id))?;
     if reach.planner.as_ref().is_some_and(|own| *own != letter.planner) {
         return Err(unknown(id));

@@ -18,18 +18,19 @@ use fencepost_kernel::{Tenant, json::Node, lane::Place};
 
 pub(super) use acts::{pause, resume, skip};
 pub(super) use bulk::redrive_many;
+pub(super) use envelope::kinds;
 
-use super::call::Call;
+use super::{
+    call::Call,
+    query::{LIMIT_DEFAULT, LIMIT_MAX, Query, array},
+};
 use crate::{
     log::Level,
     problem::{Code, Problem},
 };
 
-/// How many rows one request looks at, whatever it filters for: what is left is behind `next`.
+/// How many rows one request looks at, whatever it filters for: what is left is behind `next_cursor`.
 const SCAN_MAX: usize = 10_000;
-/// How many items a page may have, and has where nobody says.
-const LIMIT_MAX: usize = 1_000;
-const LIMIT_DEFAULT: usize = 100;
 
 /// Those who may look at the lanes of every planner.
 const LOOKERS: &[Role] = &[Role::Admin, Role::Viewer];
@@ -44,6 +45,16 @@ fn dispatch(call: &Call) -> Result<&Dispatch, Problem> {
     call.app.dispatch.as_ref().map_err(|why| Problem::new(Code::StoreUnsupported, why.as_str()))
 }
 
+// The same, where secrets and cursors can be sealed.
+fn keyed(call: &Call) -> Result<&Dispatch, Problem> {
+    let dispatch = dispatch(call)?;
+    if dispatch.vault().can_seal() {
+        return Ok(dispatch);
+    }
+    let detail = "the server's key file is not there, and what is stored needs it; an operator must bring it back";
+    Err(Problem::new(Code::TransportUnsupported, detail))
+}
+
 // The planner that calls.
 fn planner(call: &Call) -> Result<Tenant, Problem> {
     call.require(&[Role::Planner])?;
@@ -55,42 +66,6 @@ fn allowed(warehouses: &Warehouses, warehouse: &str) -> Result<(), Problem> {
         return Ok(());
     }
     Err(Problem::new(Code::Forbidden, "the credential is not for that warehouse"))
-}
-
-/// The decoded query string. Names that nobody asks for are ignored.
-struct Query(Vec<(String, String)>);
-
-impl Query {
-    fn of(call: &Call) -> Result<Self, Problem> {
-        call.query().map(Self)
-    }
-
-    /// The value of a name; none where it is absent or empty.
-    fn one(&self, name: &str) -> Result<Option<&str>, Problem> {
-        let mut values = self.0.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str());
-        match (values.next(), values.next()) {
-            (value, None) => Ok(value.filter(|value| !value.is_empty())),
-            _ => Err(malformed(format!("`{name}` is repeated"))),
-        }
-    }
-
-    /// The planner that is meant. Everywhere else an admin names a tenant, and a planner is one.
-    fn planner(&self) -> Result<Option<&str>, Problem> {
-        match (self.one("planner_id")?, self.one("tenant")?) {
-            (Some(planner), Some(tenant)) if planner != tenant => Err(malformed("`planner_id` and `tenant` differ")),
-            (planner, tenant) => Ok(planner.or(tenant)),
-        }
-    }
-
-    fn number(&self, name: &str, min: usize, max: usize, default: usize) -> Result<usize, Problem> {
-        let Some(text) = self.one(name)? else { return Ok(default) };
-        let number = text.parse().ok().filter(|number| (min..=max).contains(number));
-        number.ok_or_else(|| malformed(format!("`{name}` must be from {min} to {max}")))
-    }
-
-    fn limit(&self) -> Result<usize, Problem> {
-        self.number("limit", 1, LIMIT_MAX, LIMIT_DEFAULT)
-    }
 }
 
 /// Whose lanes and letters a caller may see, or act on.
@@ -125,19 +100,6 @@ impl<'c> Reach<'c> {
             Place::Executor(_) => self.planner.as_ref().is_none_or(|own| own == planner),
         }
     }
-}
-
-// A JSON array of what is JSON already.
-fn array<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> Vec<u8> {
-    let mut out = b"[".to_vec();
-    for item in items {
-        if out.len() > 1 {
-            out.push(b',');
-        }
-        out.extend_from_slice(item.as_ref());
-    }
-    out.push(b']');
-    out
 }
 
 // Configuration is refused where it says what nobody knows: a typing error must not be a silent default.

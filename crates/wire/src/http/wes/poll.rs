@@ -11,7 +11,7 @@ use fencepost::{
 use fencepost_kernel::{LaneId, Reply, Tenant, lane::Place};
 use tokio::time::Instant;
 
-use super::{LIMIT_DEFAULT, LIMIT_MAX, Query, audit, dispatch, malformed};
+use super::{Query, audit, dispatch, keyed, malformed};
 use crate::{
     http::{
         App,
@@ -35,9 +35,9 @@ const PAGE_BYTES_MAX: usize = 8 << 20;
 pub(in crate::http) async fn pending(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Executor])?;
-        let dispatch = dispatch(call)?;
+        let dispatch = keyed(call)?;
         let query = Query::of(call)?;
-        let limit = query.number("limit", 1, LIMIT_MAX, LIMIT_DEFAULT)?;
+        let limit = query.limit()?;
         let until = Instant::now() + Duration::from_secs(query.number("wait", 0, WAIT_S_MAX, 0)? as u64);
         let since = match query.one("since")? {
             None => None,
@@ -112,10 +112,11 @@ async fn page(
 pub(in crate::http) async fn ack(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Executor])?;
-        let dispatch = dispatch(call)?;
+        let dispatch = keyed(call)?;
         let node = call.json()?;
         if request::object(&node)?.get("executor_id").is_some_and(|id| id.as_str() != Some(call.caller.id.as_str())) {
-            return Err(Problem::new(Code::Forbidden, "`executor_id` is not whose credential this is"));
+            let detail = format!("`executor_id` must be {}, this credential's executor", call.caller.id);
+            return Err(Problem::new(Code::Forbidden, detail));
         }
         let cursor = node.get("cursor").and_then(|cursor| cursor.as_str());
         let cursor = cursor.ok_or_else(|| malformed("`cursor` must be the next_cursor of a page"))?;

@@ -14,7 +14,7 @@ use fencepost_kernel::{
     lane::{AfterDead, Route, Transport, Webhook},
 };
 
-use super::{LOOKERS, Query, Reach, allowed, audit, dispatch, envelope, malformed, only, planner};
+use super::{LOOKERS, Query, Reach, allowed, audit, dispatch, envelope, keyed, malformed, only, planner};
 use crate::{
     http::{
         App,
@@ -104,7 +104,8 @@ async fn route(
         ["planner_id", "executor_id", "webhook", "kafka", "poll", "after_dead_letter", "receiver_retention", "drain"];
     only(node, "a transport", &MEMBERS)?;
     if node.get("planner_id").is_some_and(|id| id.as_str() != Some(planner.as_str())) {
-        return Err(Problem::new(Code::Forbidden, "`planner_id` is not whose credential this is"));
+        let detail = format!("`planner_id` must be {}, this credential's planner", planner.as_str());
+        return Err(Problem::new(Code::Forbidden, detail));
     }
     let transport = match (node.get("webhook"), node.get("kafka"), node.get("poll")) {
         (Some(webhook), None, None) => {
@@ -188,7 +189,7 @@ async fn webhook(
         (None, None) => return Err(malformed("`secret` is missing")),
         (Some(_), Some(_)) => return Err(malformed("give `secret` or `secrets`, not both")),
     };
-    let vault = dispatch(call)?.vault();
+    let vault = keyed(call)?.vault();
     let open = known.and_then(|known| vault.open_webhook(planner, warehouse, known).ok());
     let live = open.map(|open| open.secrets).unwrap_or_default();
     for secret in &secrets {

@@ -2,18 +2,36 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::http::{
+    openapi::parameter::{NAME_PATTERN, WAREHOUSE_PATTERN, reasons},
+    query::LIMIT_MAX,
+    request::TEXT_BYTES_MAX,
+    wes,
+};
+
 /// The schemas that these operations name.
-pub(in crate::http::openapi) fn schemas(object: impl Fn(&[&str], &[(&str, &Value)]) -> Value) -> Map<String, Value> {
+pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Value)]) -> Value) -> Map<String, Value> {
     let text = json!({"type": "string"});
     let time = json!({"type": "string", "format": "date-time"});
     let count = json!({"type": "integer", "minimum": 0});
     let yes = json!({"type": "boolean"});
     let any = json!({"type": "object"});
     let list = |items: &Value| json!({"type": "array", "items": items});
+    let word = json!({"type": "string", "minLength": 1, "maxLength": TEXT_BYTES_MAX});
+    let named = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
+    let one_schema = |names: &[&str]| json!({"oneOf": names.iter().map(|name| named(name)).collect::<Vec<_>>()});
+    let one_of = |words: &[&str]| json!({"type": "string", "enum": words});
+    // Configuration: a member that is not known is refused.
+    let only = |required: &[&str], parts: &[(&str, &Value)]| {
+        let mut schema = object(required, parts);
+        schema["additionalProperties"] = json!(false);
+        schema
+    };
     let id = json!({"type": "string", "minLength": 1, "maxLength": 128});
+    let warehouse = json!({"type": "string", "pattern": WAREHOUSE_PATTERN});
     let correlation_id = json!({"type": "string", "pattern": "^[!-~]{1,128}$"});
     let number = json!({"type": "number"});
-    let delta = object(&["sku", "qty"], &[("sku", &text), ("qty", &number)]);
+    let delta = object(&["sku", "qty"], &[("sku", &word), ("qty", &number)]);
     let amount = json!({"type": "number", "minimum": 0});
     let op = object(
         &["op_id", "kind"],
@@ -29,16 +47,16 @@ pub(in crate::http::openapi) fn schemas(object: impl Fn(&[&str], &[(&str, &Value
         ],
     );
     let routing = object(&[], &[("ops", &list(&op)), ("expected_duration_seconds", &amount)]);
-    let kinds = json!({"enum": ["SHIPPER_RELEASED", "RECEIVER_EXPECTED", "WORKORDER_RELEASED", "TRANSFER_OUT_RELEASED", "TRANSFER_IN_EXPECTED", "VASORDER_RELEASED", "REFURBISH_ORDER_RELEASED", "CANCELLED"]});
-    let document = object(&["type", "id"], &[("type", &text), ("id", &text)]);
+    let kinds = one_of(&wes::kinds());
+    let document = object(&["type", "id"], &[("type", &word), ("id", &word)]);
     let meta = object(&[], &[("released_at", &time)]);
     let mut event = object(
         &["kind", "correlation_id", "planner_id", "warehouse_id"],
         &[
             ("kind", &kinds),
             ("correlation_id", &correlation_id),
-            ("planner_id", &text),
-            ("warehouse_id", &id),
+            ("planner_id", &word),
+            ("warehouse_id", &warehouse),
             ("document_ref", &document),
             ("routing", &routing),
             ("meta", &meta),
@@ -55,40 +73,38 @@ pub(in crate::http::openapi) fn schemas(object: impl Fn(&[&str], &[(&str, &Value
         ("lane", &text),
         ("lane_id", &text),
         ("seq", &count),
-        ("original", &json!({"enum": ["undelivered", "in_flight", "delivered", "dead", "unknown"]})),
+        ("original", &one_of(&["undelivered", "in_flight", "delivered", "dead", "unknown"])),
         ("results", &list(&any)),
     ];
-    let secret = json!({"type": "string", "maxLength": 1024, "writeOnly": true, "description": "at least 16 bytes, but for one that is live already"});
-    let webhook = object(
-        &["url"],
-        &[
-            ("url", &text),
-            ("secret", &secret),
+    let secret = json!({"type": "string", "minLength": 16, "maxLength": 1024, "writeOnly": true, "description": "at least 16 bytes; a shorter one only where it is live already"});
+    let secrets =
+        json!({"type": "array", "minItems": 1, "maxItems": 2, "items": secret, "description": "the newest first"});
+    let url = json!({"type": "string", "minLength": 1, "maxLength": TEXT_BYTES_MAX, "pattern": "^https?://[^#]+$"});
+    let hook = |name: &str, schema: &Value| {
+        only(&["url", name], &[("url", &url), (name, schema), ("standard_webhooks", &yes)])
+    };
+    let kafka = only(&[], &[("topic", &json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,249}$"}))]);
+    let after_dead = one_of(&["continue", "block"]);
+    let span = json!({"type": ["string", "integer"], "pattern": "^[0-9]+(ms|s|m|h|d)$", "minimum": 0, "description": "such as 7d, or seconds"});
+    let drain = json!({"type": ["boolean", "integer"], "minimum": 0, "maximum": 300, "description": "waits up to 30 seconds, or as many as given, until the lane is drained"});
+    let transport = |name: &str, schema: &Value| {
+        let parts = [
+            ("planner_id", &word),
             (
-                "secrets",
-                &json!({"type": "array", "minItems": 1, "maxItems": 2, "items": secret, "description": "the newest first"}),
+                "executor_id",
+                &json!({"type": "string", "pattern": NAME_PATTERN, "description": "may be left out where one executor alone serves the planner"}),
             ),
-            ("standard_webhooks", &yes),
-        ],
-    );
-    let after_dead = json!({"enum": ["continue", "block"]});
-    let span = json!({"type": ["string", "integer"], "description": "such as 7d, or seconds"});
-    let transport = [
-        ("executor_id", &text),
-        ("webhook", &webhook),
-        ("kafka", &object(&[], &[("topic", &text)])),
-        ("poll", &any),
-        ("after_dead_letter", &after_dead),
-        ("receiver_retention", &span),
-        (
-            "drain",
-            &json!({"type": ["boolean", "integer"], "description": "waits up to 30 seconds, or as many as given, until the lane is drained"}),
-        ),
-    ];
+            (name, schema),
+            ("after_dead_letter", &after_dead),
+            ("receiver_retention", &span),
+            ("drain", &drain),
+        ];
+        only(&[name], &parts)
+    };
     let set = [
         ("warehouse_id", &text),
         ("executor_id", &text),
-        ("transport", &json!({"enum": ["webhook", "kafka", "poll"]})),
+        ("transport", &one_of(&["webhook", "kafka", "poll"])),
         ("lane", &text),
         ("lane_id", &text),
         ("replay", &yes),
@@ -113,7 +129,7 @@ pub(in crate::http::openapi) fn schemas(object: impl Fn(&[&str], &[(&str, &Value
             ("warehouse_id", &text),
             ("executor_id", &text),
             ("transport", &text),
-            ("state", &json!({"enum": ["idle", "waiting", "delivering", "retrying", "paused", "blocked"]})),
+            ("state", &one_of(&wes::lanes::STATES)),
             ("tail", &count),
             ("settled", &count),
             ("backlog", &count),
@@ -145,7 +161,7 @@ pub(in crate::http::openapi) fn schemas(object: impl Fn(&[&str], &[(&str, &Value
             ("warehouse_id", &text),
             ("correlation_id", &text),
             ("kind", &text),
-            ("reason", &json!({"enum": ["horizon", "too_large", "skipped"]})),
+            ("reason", &one_of(&reasons())),
             ("attempts", &count),
             ("first_attempt_at", &time),
             ("published_at", &time),
@@ -154,7 +170,7 @@ pub(in crate::http::openapi) fn schemas(object: impl Fn(&[&str], &[(&str, &Value
             ("last_answer", &text),
             ("cancelled_by", &text),
             ("blocks", &yes),
-            ("state", &json!({"enum": ["waiting", "redriven", "discarded"]})),
+            ("state", &one_of(&["waiting", "redriven", "discarded"])),
             (
                 "decided",
                 &object(
@@ -166,34 +182,63 @@ pub(in crate::http::openapi) fn schemas(object: impl Fn(&[&str], &[(&str, &Value
             ("replay", &yes),
         ],
     );
-    let why = object(&["why"], &[("why", &text)]);
-    let filter = object(&[], &[("warehouse_id", &text), ("reason", &text), ("kind", &text), ("correlation_id", &text)]);
-    let many = [
-        ("filter", &filter),
-        ("ids", &list(&text)),
-        ("preview", &yes),
-        ("limit", &json!({"type": "integer", "minimum": 1, "maximum": 1000})),
-        ("rate_per_second", &json!({"type": "integer", "minimum": 1, "maximum": 1000})),
-        ("after", &text),
-        ("force", &why),
-    ];
+    let why = object(&["why"], &[("why", &word)]);
+    let filter = only(
+        &[],
+        &[("warehouse_id", &word), ("reason", &one_of(&reasons())), ("kind", &kinds), ("correlation_id", &word)],
+    );
+    let ids = json!({"type": "array", "maxItems": LIMIT_MAX, "items": text});
+    let up_to_a_thousand = json!({"type": "integer", "minimum": 1, "maximum": 1000});
+    let many = |name: &str, schema: &Value| {
+        let parts = [
+            (name, schema),
+            ("preview", &yes),
+            ("limit", &up_to_a_thousand),
+            ("rate_per_second", &up_to_a_thousand),
+            ("after", &json!({"type": "string", "maxLength": TEXT_BYTES_MAX})),
+            ("force", &why),
+        ];
+        only(&[name], &parts)
+    };
+    let page = |items: &str| {
+        let items = list(&named(items));
+        object(
+            &["items", "next_cursor"],
+            &[
+                ("items", &items),
+                (
+                    "next_cursor",
+                    &json!({"type": "string", "description": "Where the next page begins; empty at the end"}),
+                ),
+            ],
+        )
+    };
     let schemas = json!({
         "Event": event,
         "Events": {"anyOf": [event_ref, object(&["events"], &[("events", &json!({"type": "array", "minItems": 1, "maxItems": 1000, "items": event_ref}))])]},
         "Published": object(&[], &published),
-        "Transport": object(&[], &transport),
+        "WebhookWithSecret": hook("secret", &secret),
+        "WebhookWithSecrets": hook("secrets", &secrets),
+        "KafkaTopic": kafka,
+        "Polling": only(&[], &[]),
+        "ByWebhook": transport("webhook", &one_schema(&["WebhookWithSecret", "WebhookWithSecrets"])),
+        "ByKafka": transport("kafka", &named("KafkaTopic")),
+        "ByPolling": transport("poll", &named("Polling")),
+        "Transport": one_schema(&["ByWebhook", "ByKafka", "ByPolling"]),
         "TransportSet": object(&["warehouse_id", "executor_id", "transport", "lane", "replay"], &set),
         "TransportShown": object(&["warehouse_id", "executor_id", "transport", "lane"], &[&set[..5], &[("planner_id", &text), ("webhook", &any), ("kafka", &any), ("poll", &any), ("after_dead_letter", &after_dead), ("receiver_retention", &text), ("changed_at", &time)]].concat()),
         "Lane": lane,
-        "Lanes": object(&["lanes", "next"], &[("lanes", &list(&json!({"$ref": "#/components/schemas/Lane"}))), ("next", &text)]),
+        "Lanes": page("Lane"),
         "LaneActed": object(&["lane", "lane_id", "settled", "paused", "blocked", "replay"], &[("lane", &text), ("lane_id", &text), ("settled", &count), ("paused", &yes), ("blocked", &yes), ("dead_letter", &text), ("replay", &yes)]),
-        "Skip": object(&["seq"], &[("seq", &json!({"type": "integer", "minimum": 1}))]),
+        "Skip": object(&["seq"], &[("seq", &json!({"type": "integer", "minimum": 1, "maximum": u64::MAX}))]),
         "Why": why,
         "DeadLetter": letter,
-        "DeadLetters": object(&["dead_letters", "next"], &[("dead_letters", &list(&json!({"$ref": "#/components/schemas/DeadLetter"}))), ("next", &text)]),
+        "DeadLetters": page("DeadLetter"),
         "Redrive": object(&[], &[("force", &why)]),
-        "RedriveMany": object(&[], &many),
-        "Redriven": object(&["preview", "refused", "next"], &[("preview", &yes), ("would_redrive", &count), ("redriven", &count), ("replayed", &count), ("refused", &list(&object(&["id", "code", "detail"], &[("id", &text), ("code", &text), ("detail", &text)]))), ("next", &text)]),
+        "RedriveByFilter": many("filter", &filter),
+        "RedriveByIds": many("ids", &ids),
+        "RedriveMany": one_schema(&["RedriveByFilter", "RedriveByIds"]),
+        "Redriven": object(&["preview", "refused", "next_cursor"], &[("preview", &yes), ("would_redrive", &count), ("redriven", &count), ("replayed", &count), ("refused", &list(&object(&["id", "code", "detail"], &[("id", &text), ("code", &text), ("detail", &text)]))), ("next_cursor", &text)]),
         "Pending": object(&["events", "next_cursor"], &[("events", &list(&event_ref)), ("next_cursor", &text)]),
         "Ack": object(&["cursor"], &[("cursor", &text)]),
         "Acked": object(&["acked"], &[("acked", &text)]),

@@ -1,0 +1,55 @@
+//! Whether the key file beside a store that nobody serves holds the keys that its transports are sealed with.
+//! Never opens a store of another user, whose files it would make its own, or one that is being served.
+
+use std::{
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use fencepost::{
+    moving::KeysNeeded,
+    store::{Address, embedded::IN_USE},
+};
+
+use super::{Health, Report};
+use crate::{
+    keys,
+    moving::{Use, open, runtime},
+    outbound::KEY_FILE,
+};
+
+pub(super) fn of_directory(report: &mut Report, data: &Path, key_file: Option<PathBuf>) {
+    let Ok(store) = data.join("db").metadata() else { return };
+    if store.uid() != rustix::process::geteuid().as_raw() {
+        report.say(Health::Warn, "keys", format!("not checked: the store in {} is another user's", data.display()));
+        return;
+    }
+    let needed = runtime().and_then(|runtime| {
+        runtime.block_on(async {
+            let store = open(&Address::Directory(data.to_owned()), Use::Examine).await?;
+            Ok(KeysNeeded::of(&store).await?)
+        })
+    });
+    let needed = match needed {
+        Ok(needed) => needed,
+        // Its server knows, and is asked.
+        Err(error) if format!("{error:#}").contains(IN_USE) => return,
+        Err(error) => return report.say(Health::Bad, "store", format!("{error:#}")),
+    };
+    let file = key_file.unwrap_or_else(|| data.join(KEY_FILE));
+    let missing = keys::missing(&needed, &file);
+    if needed.fingerprints.is_empty() {
+        report.say(Health::Good, "keys", "no stored transport needs one");
+    } else if missing.is_empty() {
+        report.say(Health::Good, "keys", format!("{}: there", keys::sealed_with(&needed)));
+    } else {
+        let found = format!(
+            "{}, and {} is not in {}: their lanes do not start. Put the key file of the store that the rows came from \
+             there, or name another with --key-file",
+            keys::sealed_with(&needed),
+            missing.join(", "),
+            file.display()
+        );
+        report.say(Health::Bad, "keys", found);
+    }
+}

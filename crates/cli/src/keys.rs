@@ -1,0 +1,67 @@
+//! What people are told about the keys that transports are sealed with, when a store moves or is looked at.
+//! Never shows a key: only fingerprints. Called by `backup`, `restore`, `copy` and `doctor`.
+
+use std::path::Path;
+
+use fencepost::{dispatch::key_file, moving::KeysNeeded, store::Address};
+
+use crate::outbound::{KEY_FILE, dev_vault};
+
+/// Those of the keys that a file does not hold; all of them where there is no such file.
+pub fn missing(needed: &KeysNeeded, file: &Path) -> Vec<String> {
+    let keys = key_file::read(file).unwrap_or_default();
+    let known: Vec<String> = keys.iter().map(key_file::MasterKey::fingerprint).collect();
+    let of_dev = dev_vault().fingerprints();
+    let is_missing = |key: &&String| !known.contains(*key) && !of_dev.contains(*key);
+    needed.fingerprints.iter().filter(is_missing).cloned().collect()
+}
+
+/// What is sealed, and with what.
+pub fn sealed_with(needed: &KeysNeeded) -> String {
+    let keys: Vec<&str> = needed.fingerprints.iter().map(String::as_str).collect();
+    let (transports, are) = match needed.transports {
+        1 => ("transport", "is"),
+        _ => ("transports", "are"),
+    };
+    let word = if keys.len() == 1 { "key" } else { "keys" };
+    format!("{} {transports} {are} sealed with the {word} {}", needed.transports, keys.join(", "))
+}
+
+/// What to do with the keys of a backup; nothing where it needs none.
+pub fn told_of_backup(needed: &KeysNeeded) -> String {
+    if needed.fingerprints.is_empty() {
+        return String::new();
+    }
+    format!(
+        "keys      {}, which no backup holds.\n          Keep a copy of the server's key file (secret.key in its data directory, or dispatch.key_file) apart\n          from the backup: without it a restored store sends nothing to them\n",
+        sealed_with(needed)
+    )
+}
+
+/// What to do with the keys before a store that was filled is served; `from` is the store that its rows came from, where that
+/// is known.
+pub fn told_of_target(needed: &KeysNeeded, from: Option<&Address>, to: &Address) -> String {
+    if needed.fingerprints.is_empty() {
+        return String::new();
+    }
+    let sealed = sealed_with(needed);
+    let source = match from {
+        Some(Address::Directory(dir)) => dir.join(KEY_FILE).display().to_string(),
+        _ => "the key file of its server".to_owned(),
+    };
+    match to {
+        Address::Directory(dir) => {
+            let file = dir.join(KEY_FILE);
+            if missing(needed, &file).is_empty() {
+                return format!("keys      {sealed}: nothing to do, the server has it\n");
+            }
+            format!(
+                "keys      {sealed}, which is not a row.\n          Before you serve: copy {source} to {}, or name it as dispatch.key_file.\n          Without it their lanes do not start\n",
+                file.display()
+            )
+        }
+        _ => format!(
+            "keys      {sealed}, which is not a row.\n          Before you serve: give {source} to every node, and name it as dispatch.key_file.\n          Without it their lanes do not start\n"
+        ),
+    }
+}

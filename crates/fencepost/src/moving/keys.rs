@@ -1,0 +1,39 @@
+//! Which keys the transports of a store or of a backup are sealed with. The keys themselves are moved by people.
+//! Never opens what is sealed, and reads no key. Called by `verify`, and by commands that move or look at a store.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use fencepost_kernel::{fence::Record, key::Kind};
+use fencepost_store::Store;
+
+use super::{Error, rows::PAGE_ROWS_MAX};
+use crate::dispatch::sealing_keys;
+
+/// The keys that transports are sealed with.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct KeysNeeded {
+    /// Transports that are sealed: their events cannot leave without the keys.
+    pub transports: u64,
+    /// The fingerprints of the keys.
+    pub fingerprints: BTreeSet<String>,
+}
+
+impl KeysNeeded {
+    /// Those of a store that nobody writes to.
+    pub async fn of(store: &Arc<dyn Store>) -> Result<Self, Error> {
+        let (mut needed, mut after) = (Self::default(), None);
+        loop {
+            let page = store.scan(Kind::Route, after, PAGE_ROWS_MAX).await?;
+            let Some((last, _)) = page.last() else { return Ok(needed) };
+            after = Some(*last);
+            page.iter().for_each(|(_, row)| needed.add(&row.record));
+        }
+    }
+
+    pub(super) fn add(&mut self, record: &Record) {
+        let Record::Route(route) = record else { return };
+        let keys = sealing_keys(route);
+        self.transports += u64::from(!keys.is_empty());
+        self.fingerprints.extend(keys);
+    }
+}

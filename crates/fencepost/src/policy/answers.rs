@@ -1,0 +1,57 @@
+//! Reads what a rule of the gateway answers to a request that it does not pass on: `on_stale` and `on_conflict`.
+//! Never decides what is stale or a conflict: these are plain values.
+//! Called while a rule is read; used by the gateway where a claim is not granted.
+
+use super::read::{Fields, Reader};
+use super::settings::OnConflict;
+use super::yaml::{Mark, Node};
+
+/// A provider of webhooks takes 200 as received. A client reads 409 or 422 as refused.
+const STATUSES: [(&str, u16); 3] = [("200", 200), ("409", 409), ("422", 422)];
+
+/// What a rule says of the two; what it does not say, the policy or the default does.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Answers {
+    /// The status for a version below the last sealed one of its source, with its place.
+    pub stale: Option<(u16, Mark)>,
+    /// The status for another body under a known key, with its place.
+    pub conflict: Option<(u16, Mark)>,
+    /// Whether the answer to a conflict carries the diff.
+    pub include_diff: Option<bool>,
+}
+
+impl Answers {
+    /// What a stale request is answered with. A provider that is refused sends a stale event again for days, and it stays
+    /// stale: nothing is lost where it is told that it was received.
+    pub fn on_stale(&self, is_verified: bool) -> u16 {
+        let default = if is_verified { 200 } else { 409 };
+        self.stale.as_ref().map_or(default, |(status, _)| *status)
+    }
+
+    /// What a conflict is answered with. On an incoming webhook too it is a refusal unless the rule says otherwise: what
+    /// the delivery says has reached nobody, and the provider's list of failed deliveries keeps it until the key is mended.
+    pub fn on_conflict(&self, policy: OnConflict) -> OnConflict {
+        OnConflict {
+            status: self.conflict.as_ref().map_or(policy.status, |(status, _)| *status),
+            include_diff: self.include_diff.unwrap_or(policy.include_diff),
+        }
+    }
+}
+
+/// Reads the two fields of a rule.
+pub fn read(reader: &mut Reader, fields: &Fields<'_>) -> Answers {
+    let mut answers = Answers::default();
+    if let Some(fields) = fields.get("on_stale").and_then(|node| reader.fields(node, "`on_stale`", &["status"])) {
+        answers.stale = fields.get("status").and_then(|node| status(reader, node));
+    }
+    let conflict = fields.get("on_conflict");
+    if let Some(fields) = conflict.and_then(|node| reader.fields(node, "`on_conflict`", &["status", "include_diff"])) {
+        answers.conflict = fields.get("status").and_then(|node| status(reader, node));
+        answers.include_diff = fields.get("include_diff").and_then(|node| reader.boolean(node, "`include_diff`"));
+    }
+    answers
+}
+
+fn status(reader: &mut Reader, node: &Node) -> Option<(u16, Mark)> {
+    Some((reader.word(node, "`status`", &STATUSES)?, node.mark.clone()))
+}

@@ -1,0 +1,62 @@
+//! `GET /v1/scopes`: the scopes that a caller can use, with how long each remembers a key.
+//! Never shows what is masked, nor a scope that the store at hand cannot carry.
+
+use std::sync::Arc;
+
+use axum::{extract::Request, response::Response};
+use fencepost::{
+    dispatch,
+    policy::{duration, identity::Role},
+};
+use fencepost_kernel::scope::{OnLapse, Scope};
+
+use super::{
+    App,
+    call::Call,
+    query::{Query, array, page, window},
+    reply::{Object, quoted},
+    request::is_own,
+};
+
+/// `GET /v1/scopes`
+pub(super) async fn list(app: Arc<App>, request: Request) -> Response {
+    Call::run(app, request, async |call| {
+        let query = Query::of(call)?;
+        let limit = query.limit()?;
+        let after = query.cursor(|name| Some(name.to_owned()))?;
+        // In the order of their names.
+        let names = call.policy.scopes.keys().filter(|name| is_callers(call, name));
+        let scopes: Vec<&Arc<Scope>> = names.filter_map(|name| call.policy.scope(name).ok()).collect();
+        let (scopes, next) = window(scopes, |scope| &scope.name, after.as_deref(), limit);
+        Ok(page(scopes.into_iter().map(|scope| shown(scope)), next).response())
+    })
+    .await
+}
+
+// Of the scopes that Fencepost seals itself, the one that planners publish under is theirs to know.
+fn is_callers(call: &Call, name: &str) -> bool {
+    !is_own(name) || (name == dispatch::SCOPE && call.caller.has(Role::Planner))
+}
+
+fn shown(scope: &Scope) -> Vec<u8> {
+    let text = |value: Option<&str>| value.map_or_else(|| "null".to_owned(), quoted);
+    let horizon = scope.horizon_ms.map(duration::display);
+    let version = scope.version.as_ref().map(|rule| {
+        let per = array(rule.per.iter().map(|name| quoted(name)));
+        Object::new().text("field", &rule.field).raw("per", &per).end()
+    });
+    let on_lapse = match scope.on_lapse {
+        OnLapse::Recover => "recover",
+        OnLapse::Hold => "hold",
+    };
+    Object::new()
+        .text("scope", &scope.name)
+        .raw("key", &array(scope.key.iter().map(|name| quoted(name))))
+        .text("retain", &duration::display(scope.retain_ms))
+        .raw("horizon", text(horizon.as_deref()).as_bytes())
+        .text("lease", &duration::display(scope.lease_ms))
+        .text("on_lapse", on_lapse)
+        .raw("again", text(scope.again.as_deref()).as_bytes())
+        .raw("version", version.as_deref().unwrap_or(b"null"))
+        .end()
+}
