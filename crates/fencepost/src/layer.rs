@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use fencepost_kernel::{body::Body, command, json};
+use fencepost_kernel::{fence, fence::body::Body, json};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, response::Parts};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use tower_layer::Layer;
@@ -202,14 +202,14 @@ fn command(
     asked: &Bytes,
     method: &str,
     path: &str,
-) -> Result<command::Claim, Error> {
+) -> Result<fence::Claim, Error> {
     let target = fencepost.target("API_WRITE", fields, None)?;
     let body = match json::parse(asked) {
         Ok(node) => Body::json(&node, &target.scope.mask),
         Err(_) => Body::opaque(asked),
     };
     let (body, lease_ms) = (Some(body.asked_of(method, path)), target.scope.lease_ms);
-    Ok(command::Claim { target, body, version: None, source: None, lease_ms, trace: None })
+    Ok(fence::Claim { target, body, version: None, source: None, lease_ms, trace: None })
 }
 
 /// What is known of an answer's body before the fence is settled: its first part, and the rest where that is not all.

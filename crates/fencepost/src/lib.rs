@@ -53,15 +53,15 @@ use std::{
     time::Duration,
 };
 
-use fencepost_kernel::{Tenant, key::Target};
+use fencepost_kernel::{Tenant, fence::Target};
 use fencepost_store::{Address, Store, address::Opener, embedded};
 
 pub use engine::{Engine, Explanation};
-pub use fencepost_kernel::{self as kernel, Scope};
 pub use fencepost_store as store;
 pub use once::{Claim, Claimed, Done, Effect, Error, Failure, Outcome};
 #[cfg(feature = "postgres")]
 pub use transaction::Published;
+pub use {fencepost_kernel as kernel, fencepost_kernel::Scope};
 
 use clock::{Clock, SystemClock};
 use engine::{Limits, Observer};

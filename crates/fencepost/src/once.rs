@@ -6,12 +6,11 @@ use std::{fmt, future::Future, time::Duration};
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, Millis, Reply, Version,
-    body::Body,
-    command::{self, Earlier, Granted, Mismatch, Release, Renew, Seal},
-    diff,
-    fence::{Fence, Source, State, Token},
+    fence::{
+        self, Earlier, Fence, Field, Granted, Mismatch, Release, Renew, Seal, Source, State, Target, Token, body::Body,
+        diff,
+    },
     json,
-    key::{Field, Target},
 };
 use tokio::time::Instant;
 
@@ -235,7 +234,7 @@ impl<'a> Effect<'a> {
     }
 
     /// The same in the kernel's words.
-    pub(crate) fn command(self) -> Result<command::Claim, Error> {
+    pub(crate) fn command(self) -> Result<fence::Claim, Error> {
         let target = self.fencepost.target(&self.scope, self.fields, self.seq)?;
         let lease_ms = match self.lease {
             Some(lease) => (lease.as_millis() as u64).clamp(1, target.scope.lease_ms_max),
@@ -254,7 +253,7 @@ impl<'a> Effect<'a> {
             }
             None => None,
         };
-        Ok(command::Claim { target, body, version: self.version, source: self.source, lease_ms, trace: None })
+        Ok(fence::Claim { target, body, version: self.version, source: self.source, lease_ms, trace: None })
     }
 
     #[cfg(feature = "postgres")]
@@ -319,8 +318,8 @@ fn outcome(fence: &Fence) -> Outcome {
 /// What a seal came to.
 pub(crate) fn sealed(reply: Reply) -> Result<(), Error> {
     match reply {
-        Reply::Sealed { .. } => Ok(()),
-        Reply::SealConflict { .. } => Err(Error::Conflict { diff: None }),
+        Reply::Fence(fence::Reply::Sealed { .. }) => Ok(()),
+        Reply::Fence(fence::Reply::SealConflict { .. }) => Err(Error::Conflict { diff: None }),
         _ => Err(Error::FencedOff),
     }
 }
@@ -331,24 +330,26 @@ fn conflict(mismatch: &Mismatch, target: &Target) -> Error {
 
 impl Fencepost {
     /// A claim in kernel words, answered in the library's.
-    pub(crate) async fn enter(&self, claim: command::Claim, wait: Duration) -> Result<Claimed, Error> {
+    pub(crate) async fn enter(&self, claim: fence::Claim, wait: Duration) -> Result<Claimed, Error> {
         let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
-        let reply = self.engine().claim(Command::Claim(claim), wait).await.map_err(Error::Engine)?;
+        let reply =
+            self.engine().claim(Command::Fence(fence::Command::Claim(claim)), wait).await.map_err(Error::Engine)?;
         self.claimed(target, lease_ms, reply)
     }
 
     /// The answer to a claim in the library's words.
     pub(crate) fn claimed(&self, target: Target, lease_ms: u64, reply: Reply) -> Result<Claimed, Error> {
         match reply {
-            Reply::New(granted) => Ok(Claimed::New(Claim::granted(self.engine(), target, granted, lease_ms))),
-            Reply::Duplicate { fence, .. } => Ok(Claimed::Duplicate(outcome(&fence))),
-            Reply::InFlight { lease_expires, .. } => Err(Error::InFlight { lease_expires }),
-            Reply::Conflict(mismatch) => Err(conflict(&mismatch, &target)),
-            Reply::Stale { sealed_version } | Reply::Incomparable { sealed_version } => {
-                Err(Error::Stale { sealed_version })
+            Reply::Fence(fence::Reply::New(granted)) => {
+                Ok(Claimed::New(Claim::granted(self.engine(), target, granted, lease_ms)))
             }
-            Reply::SequenceGap { last, .. } => Err(Error::SequenceGap { last }),
-            Reply::InDoubt { .. } => Err(Error::InDoubt),
+            Reply::Fence(fence::Reply::Duplicate { fence, .. }) => Ok(Claimed::Duplicate(outcome(&fence))),
+            Reply::Fence(fence::Reply::InFlight { lease_expires, .. }) => Err(Error::InFlight { lease_expires }),
+            Reply::Fence(fence::Reply::Conflict(mismatch)) => Err(conflict(&mismatch, &target)),
+            Reply::Fence(fence::Reply::Stale { sealed_version })
+            | Reply::Fence(fence::Reply::Incomparable { sealed_version }) => Err(Error::Stale { sealed_version }),
+            Reply::Fence(fence::Reply::SequenceGap { last, .. }) => Err(Error::SequenceGap { last }),
+            Reply::Fence(fence::Reply::InDoubt { .. }) => Err(Error::InDoubt),
             _ => Err(Error::FencedOff),
         }
     }
@@ -406,9 +407,9 @@ impl Claim {
     /// Asks for more time, counted from now.
     pub async fn renew(&self) -> Result<Millis, Error> {
         let renew = Renew { target: self.target.clone(), token: self.token(), lease_ms: self.lease_ms };
-        match self.engine.ask(Command::Renew(renew)).await.map_err(Error::Engine)? {
-            Reply::Renewed { lease_expires } => Ok(lease_expires),
-            Reply::InDoubt { .. } => Err(Error::InDoubt),
+        match self.engine.ask(Command::Fence(fence::Command::Renew(renew))).await.map_err(Error::Engine)? {
+            Reply::Fence(fence::Reply::Renewed { lease_expires }) => Ok(lease_expires),
+            Reply::Fence(fence::Reply::InDoubt { .. }) => Err(Error::InDoubt),
             _ => Err(Error::FencedOff),
         }
     }
@@ -438,7 +439,12 @@ impl Claim {
 
     /// The seal in the kernel's words.
     pub fn sealing(&self, effect_id: String, receipt: Bytes) -> Command {
-        Command::Seal(Seal { target: self.target.clone(), token: self.token(), effect_id, receipt })
+        Command::Fence(fence::Command::Seal(Seal {
+            target: self.target.clone(),
+            token: self.token(),
+            effect_id,
+            receipt,
+        }))
     }
 
     #[cfg(feature = "postgres")]
@@ -449,8 +455,8 @@ impl Claim {
     /// Gives the key back: nothing happened.
     pub async fn release(&self) -> Result<(), Error> {
         let release = Release { target: self.target.clone(), token: self.token() };
-        match self.engine.ask(Command::Release(release)).await.map_err(Error::Engine)? {
-            Reply::Released { .. } => Ok(()),
+        match self.engine.ask(Command::Fence(fence::Command::Release(release))).await.map_err(Error::Engine)? {
+            Reply::Fence(fence::Reply::Released { .. }) => Ok(()),
             _ => Err(Error::FencedOff),
         }
     }

@@ -8,7 +8,7 @@ mod message;
 use std::{fmt::Display, time::Duration};
 
 use bytes::Bytes;
-use fencepost_kernel::{Millis, body::Body, command, json};
+use fencepost_kernel::{Millis, fence, fence::body::Body, json};
 
 use crate::{Claim, Claimed, Done, Error, Fencepost, engine};
 
@@ -261,7 +261,7 @@ impl Consumer {
         self.once.enter(self.command(message)?, self.wait).await
     }
 
-    fn command(&self, message: &Message) -> Result<command::Claim, Error> {
+    fn command(&self, message: &Message) -> Result<fence::Claim, Error> {
         let key = [
             ("topic", message.topic.clone()),
             ("partition", message.partition.to_string()),

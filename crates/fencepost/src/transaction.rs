@@ -4,15 +4,16 @@
 
 use bytes::Bytes;
 use fencepost_kernel::{
-    Command, Reply, diff,
-    lane::{Original, published},
+    Command, Reply,
+    dispatch::{self, Original},
+    fence::{self, diff},
 };
 use fencepost_store::postgres::in_tx;
 use tokio_postgres::Transaction;
 
 use crate::{
     Claim, Claimed, Effect, Engine, Error, Fencepost,
-    dispatch::{self, Publication},
+    dispatch::{Publication, SCOPE, members},
     engine,
     once::sealed,
 };
@@ -45,7 +46,11 @@ impl Effect<'_> {
         let fencepost = self.fencepost();
         let claim = self.command()?;
         let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
-        let reply = fencepost.engine().ask_in(tx, &Command::Claim(claim)).await.map_err(Error::Engine)?;
+        let reply = fencepost
+            .engine()
+            .ask_in(tx, &Command::Fence(fence::Command::Claim(claim)))
+            .await
+            .map_err(Error::Engine)?;
         fencepost.claimed(target, lease_ms, reply)
     }
 }
@@ -86,28 +91,37 @@ impl Fencepost {
     /// ```
     pub async fn publish_in(&self, tx: &mut Transaction<'_>, publication: Publication) -> Result<Published, Error> {
         let policy = self.policy();
-        let scope = policy.scope(dispatch::SCOPE).map_err(|_| Error::UnknownScope(dispatch::SCOPE.to_owned()))?;
+        let scope = policy.scope(SCOPE).map_err(|_| Error::UnknownScope(SCOPE.to_owned()))?;
         let nodes = self.engine().alive().await.map_err(Error::Engine)?;
-        let members = dispatch::members(IN_TRANSACTION, nodes, self.engine().now());
+        let members = members(IN_TRANSACTION, nodes, self.engine().now());
         let command = publication.command(scope, members.into(), None).map_err(Error::Engine)?;
         match self.engine().ask_in(tx, &command).await.map_err(Error::Engine)? {
-            Reply::Published { lane, seq, original, .. } => Ok(Published { lane, seq, replay: false, original }),
-            Reply::Duplicate { fence, .. } => {
-                let seq = published(&fence).map_or(0, |(_, seq)| seq);
-                Ok(Published { lane: String::new(), seq, replay: true, original: None })
+            Reply::Dispatch(dispatch::Reply::Published { publication, .. }) => Ok(published(publication, false)),
+            Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match dispatch::Publication::of(&fence) {
+                Some(publication) => Ok(published(publication, true)),
+                None => Err(Error::NotPublished("its fence was not sealed by a publication")),
+            },
+            Reply::Fence(fence::Reply::Conflict(mismatch)) => {
+                Err(Error::Conflict { diff: diff::between(&mismatch, &scope.mask).patch })
             }
-            Reply::Conflict(mismatch) => Err(Error::Conflict { diff: diff::between(&mismatch, &scope.mask).patch }),
-            Reply::NoRoute => Err(Error::NotPublished("the warehouse has no transport")),
-            Reply::UnknownOriginal => Err(Error::NotPublished("what it cancels was never published")),
+            Reply::Dispatch(dispatch::Reply::NoRoute) => Err(Error::NotPublished("the warehouse has no transport")),
+            Reply::Dispatch(dispatch::Reply::UnknownOriginal) => {
+                Err(Error::NotPublished("what it cancels was never published"))
+            }
             _ => Err(Error::NotPublished("somebody holds its id")),
         }
     }
 }
 
+fn published(at: dispatch::Publication, replay: bool) -> Published {
+    let dispatch::Publication { lane, seq, original, lane_id: _ } = at;
+    Published { lane, seq, replay, original }
+}
+
 /// Where a published event is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// The lane; empty for a repetition.
+    /// The lane.
     pub lane: String,
     /// Its position there.
     pub seq: u64,

@@ -1,7 +1,110 @@
-//! The table of row kinds: what every store and everything that moves, sweeps or caches rows must know of each.
+//! Rows: what a store keeps under an address, how a decision changes one, and the table of row kinds.
 //! Never says how a row is decided over: the capability that owns the kind does. Read wherever rows are treated by kind.
 
-use crate::{dispatch, fence, key::Kind, lane};
+use crate::{
+    dispatch, fence,
+    key::{Kind, RowKey},
+    lane,
+    time::Millis,
+};
+
+/// Anything a store holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Record {
+    /// Belongs to fences.
+    Fence(fence::Record),
+    /// Belongs to lanes.
+    Lane(lane::Record),
+    /// Belongs to events for a warehouse.
+    Dispatch(dispatch::Record),
+}
+
+impl Record {
+    /// From when on a store may drop the row by itself. Before that it never may.
+    pub fn expires_at(&self) -> Option<Millis> {
+        match self {
+            Self::Fence(record) => record.expires_at(),
+            Self::Lane(record) => record.expires_at(),
+            Self::Dispatch(_) => None,
+        }
+    }
+
+    /// When somebody should look at the row.
+    pub fn due_at(&self) -> Option<Millis> {
+        match self {
+            Self::Fence(record) => record.due_at(),
+            Self::Lane(_) | Self::Dispatch(_) => None,
+        }
+    }
+
+    /// The latest moment that the row tells of, tokens included: no time or token after it may be lower.
+    /// Leases and expiries are left out: they lie ahead, and time must not jump to them.
+    pub fn latest_at(&self) -> Millis {
+        match self {
+            Self::Fence(record) => record.latest_at(),
+            Self::Lane(record) => record.latest_at(),
+            Self::Dispatch(record) => record.latest_at(),
+        }
+    }
+
+    /// What the row weighs in memory and on the wire, roughly: never less than the texts whose length a client chose.
+    pub fn weight_bytes(&self) -> usize {
+        ROW_BYTES
+            + match self {
+                Self::Fence(record) => record.weight_bytes(),
+                Self::Lane(record) => record.weight_bytes(),
+                Self::Dispatch(_) => 0,
+            }
+    }
+
+    /// The row that waited for the position of an entry, with it.
+    pub fn with_position(&self, seq: u64) -> Self {
+        dispatch::with_position(self, seq)
+    }
+
+    /// The position that the row was given.
+    pub fn position(&self) -> Option<u64> {
+        dispatch::position(self)
+    }
+}
+
+/// A row beside what is counted of it: the record itself, its short texts, and its place in a table.
+pub const ROW_BYTES: usize = 1 << 10;
+
+/// Which write gave a row its present content: chosen by the writer, never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct CommitId(pub u64);
+
+/// A record with the write that made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The content.
+    pub record: Record,
+    /// The write that made it.
+    pub revision: CommitId,
+}
+
+/// What a decision may look at: the rows of its footprint, loaded before.
+pub trait Rows {
+    /// The row under a key, if there is one.
+    fn row(&self, key: &RowKey) -> Option<&Row>;
+}
+
+/// One change, valid only while the row is as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Which row.
+    pub key: RowKey,
+    /// The revision it was read at; none where it was absent.
+    pub expect: Option<CommitId>,
+    /// The new content; none removes the row.
+    pub put: Option<Record>,
+}
+
+/// A change to a row as it was read.
+pub(crate) fn write(rows: &impl Rows, key: RowKey, put: Option<Record>) -> Write {
+    Write { key, expect: rows.row(&key).map(|row| row.revision), put }
+}
 
 /// What is known of one kind of row.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencepost_kernel::fence::{Fence, Phase, Record};
+use fencepost_kernel::{
+    fence::{self, Fence, Phase},
+    row::Record,
+};
 use tokio::time::sleep;
 
 use crate::{
@@ -259,7 +262,7 @@ pub(crate) async fn operator(mut client: Client) {
 }
 
 fn fence_of(record: &Record) -> Option<Arc<Fence>> {
-    if let Record::Fence(fence) = record { Some(fence.clone()) } else { None }
+    if let Record::Fence(fence::Record::Fence(fence)) = record { Some(fence.clone()) } else { None }
 }
 
 /// Looks at some key now and then.

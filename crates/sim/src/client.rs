@@ -11,7 +11,7 @@ use std::{
 };
 
 use fencepost::engine::{Engine, Error};
-use fencepost_kernel::{Command, Reply};
+use fencepost_kernel::{Command, Reply, fence};
 use tokio::{sync::Notify, time::sleep};
 
 use crate::{
@@ -183,9 +183,10 @@ async fn ask(network: &Network, engine: &Engine, asked: &[Asked]) -> Result<Vec<
         }
     }
     match (commands.pop(), asked) {
-        (Some(Command::Claim(claim)), [Asked { ask: Ask::Claim { wait_ms, .. }, .. }]) => {
-            engine.claim(Command::Claim(claim), Duration::from_millis(*wait_ms)).await.map(|reply| vec![reply])
-        }
+        (Some(Command::Fence(fence::Command::Claim(claim))), [Asked { ask: Ask::Claim { wait_ms, .. }, .. }]) => engine
+            .claim(Command::Fence(fence::Command::Claim(claim)), Duration::from_millis(*wait_ms))
+            .await
+            .map(|reply| vec![reply]),
         (Some(command), [_]) => engine.ask(&command).await.map(|reply| vec![reply]),
         (last, _) => {
             commands.extend(last);
@@ -195,7 +196,7 @@ async fn ask(network: &Network, engine: &Engine, asked: &[Asked]) -> Result<Vec<
 }
 
 async fn swap_token(engine: &Engine, command: &mut Command) {
-    if let Command::Seal(seal) = command
+    if let Command::Fence(fence::Command::Seal(seal)) = command
         && let Ok(Some(known)) = engine.explain(seal.target.key).await
     {
         seal.token = known.fence.token;

@@ -12,11 +12,11 @@ use std::{
 
 use fencepost_kernel::{
     Command, Reply, Tenant, Version,
-    body::Body,
-    command::{Claim, Outcome, PutAlias, Release, Renew, Resolve, Seal},
-    fence::{Fence, Phase, Source, State, Token},
-    key::Target,
-    scope::{BodyMismatch, OnLapse, Scope, VersionRule},
+    fence::{
+        self, Claim, Fence, Outcome, Phase, PutAlias, Release, Renew, Resolve, Seal, Source, State, Target, Token,
+        body::Body,
+        scope::{BodyMismatch, OnLapse, Scope, VersionRule},
+    },
 };
 
 use crate::{
@@ -112,7 +112,7 @@ impl Town {
         let target = self.target(&asked.base, asked.seq)?;
         let key = key_name(&asked.base, asked.seq);
         Some(match asked.ask.clone() {
-            Ask::Claim { body, version, lease_ms, .. } => Command::Claim(Claim {
+            Ask::Claim { body, version, lease_ms, .. } => Command::Fence(fence::Command::Claim(Claim {
                 target,
                 body: body.map(|name| content(&key, &name)),
                 // In MOVE the version is a key field too: half of the callers leave it to that.
@@ -123,13 +123,18 @@ impl Town {
                 source: version.map(|(id, _)| Source { kind: "doc".to_owned(), id }),
                 lease_ms,
                 trace: None,
-            }),
-            Ask::Seal { token, effect, receipt } => {
-                Command::Seal(Seal { target, token: Token(token), effect_id: effect, receipt: receipt.into() })
+            })),
+            Ask::Seal { token, effect, receipt } => Command::Fence(fence::Command::Seal(Seal {
+                target,
+                token: Token(token),
+                effect_id: effect,
+                receipt: receipt.into(),
+            })),
+            Ask::Renew { token, lease_ms } => {
+                Command::Fence(fence::Command::Renew(Renew { target, token: Token(token), lease_ms }))
             }
-            Ask::Renew { token, lease_ms } => Command::Renew(Renew { target, token: Token(token), lease_ms }),
-            Ask::Release { token } => Command::Release(Release { target, token: Token(token) }),
-            Ask::Resolve { token, sealed } => Command::Resolve(Resolve {
+            Ask::Release { token } => Command::Fence(fence::Command::Release(Release { target, token: Token(token) })),
+            Ask::Resolve { token, sealed } => Command::Fence(fence::Command::Resolve(Resolve {
                 target,
                 token: token.map(Token),
                 outcome: match sealed {
@@ -138,8 +143,8 @@ impl Town {
                 },
                 by: "operator".to_owned(),
                 why: "looked at the ledger".to_owned(),
-            }),
-            Ask::Alias { name } => Command::PutAlias(PutAlias { name, target }),
+            })),
+            Ask::Alias { name } => Command::Fence(fence::Command::PutAlias(PutAlias { name, target })),
             Ask::Look => return None,
         })
     }
@@ -194,14 +199,14 @@ pub(crate) fn shown(fence: &Fence, phase: Phase) -> Answer {
 pub(crate) fn answer(asked: &Asked, reply: &Reply) -> Answer {
     let key = key_name(&asked.base, asked.seq);
     match reply {
-        Reply::New(granted) => Answer::New {
+        Reply::Fence(fence::Reply::New(granted)) => Answer::New {
             token: granted.token.0,
             attempt: granted.attempt,
             first_seen: granted.first_seen.0,
             lease_expires: granted.lease_expires.0,
             recovering: granted.recovering.as_ref().map(|earlier| (earlier.token.0, earlier.lease_expired.0)),
         },
-        Reply::Duplicate { fence, body_differs } => match &fence.state {
+        Reply::Fence(fence::Reply::Duplicate { fence, body_differs }) => match &fence.state {
             State::Sealed { receipt, at, expires } => Answer::Duplicate {
                 token: fence.token.0,
                 effect: receipt.effect_id.clone(),
@@ -213,26 +218,34 @@ pub(crate) fn answer(asked: &Asked, reply: &Reply) -> Answer {
             },
             state => Answer::Other(format!("a duplicate of {state:?}")),
         },
-        Reply::InFlight { lease_expires, .. } => Answer::InFlight { lease_expires: lease_expires.0 },
-        Reply::Conflict(mismatch) => {
+        Reply::Fence(fence::Reply::InFlight { lease_expires, .. }) => {
+            Answer::InFlight { lease_expires: lease_expires.0 }
+        }
+        Reply::Fence(fence::Reply::Conflict(mismatch)) => {
             Answer::Conflict { first: body_name(&key, &mismatch.first), second: body_name(&key, &mismatch.second) }
         }
-        Reply::Stale { sealed_version } => Answer::Stale { last: number_of(sealed_version) },
-        Reply::Incomparable { sealed_version } => Answer::Incomparable { last: number_of(sealed_version) },
-        Reply::Aliased { alias, .. } => Answer::Aliased {
+        Reply::Fence(fence::Reply::Stale { sealed_version }) => Answer::Stale { last: number_of(sealed_version) },
+        Reply::Fence(fence::Reply::Incomparable { sealed_version }) => {
+            Answer::Incomparable { last: number_of(sealed_version) }
+        }
+        Reply::Fence(fence::Reply::Aliased { alias, .. }) => Answer::Aliased {
             effect: alias.receipt.effect_id.clone(),
             receipt: String::from_utf8_lossy(&alias.receipt.body).into_owned(),
         },
-        Reply::NotSealed => Answer::NotSealed,
-        Reply::InDoubt { since } => Answer::InDoubt { since: since.0 },
-        Reply::SequenceGap { last, sealed } => Answer::Gap { last: *last, sealed: *sealed },
-        Reply::Sealed { replay, at, expires, .. } => Answer::Sealed { replay: *replay, at: at.0, expires: expires.0 },
-        Reply::SealConflict { .. } => Answer::SealConflict,
-        Reply::FencedOff { current } => Answer::FencedOff { current: current.map(|token| token.0) },
-        Reply::Renewed { lease_expires } => Answer::Renewed { lease_expires: lease_expires.0 },
-        Reply::Released { replay } => Answer::Released { replay: *replay },
-        Reply::Resolved { replay } => Answer::Resolved { replay: *replay },
-        Reply::NotInDoubt => Answer::NotInDoubt,
+        Reply::Fence(fence::Reply::NotSealed) => Answer::NotSealed,
+        Reply::Fence(fence::Reply::InDoubt { since }) => Answer::InDoubt { since: since.0 },
+        Reply::Fence(fence::Reply::SequenceGap { last, sealed }) => Answer::Gap { last: *last, sealed: *sealed },
+        Reply::Fence(fence::Reply::Sealed { replay, at, expires, .. }) => {
+            Answer::Sealed { replay: *replay, at: at.0, expires: expires.0 }
+        }
+        Reply::Fence(fence::Reply::SealConflict { .. }) => Answer::SealConflict,
+        Reply::Fence(fence::Reply::FencedOff { current }) => {
+            Answer::FencedOff { current: current.map(|token| token.0) }
+        }
+        Reply::Fence(fence::Reply::Renewed { lease_expires }) => Answer::Renewed { lease_expires: lease_expires.0 },
+        Reply::Fence(fence::Reply::Released { replay }) => Answer::Released { replay: *replay },
+        Reply::Fence(fence::Reply::Resolved { replay }) => Answer::Resolved { replay: *replay },
+        Reply::Fence(fence::Reply::NotInDoubt) => Answer::NotInDoubt,
         other => Answer::Other(other.decision().to_owned()),
     }
 }

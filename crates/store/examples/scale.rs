@@ -10,9 +10,8 @@ use std::{
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
-    command::CommitId,
-    fence::{Fence, Receipt, Record, State, Token},
-    scope::OnLapse,
+    fence::{Fence, Receipt, State, Token, scope::OnLapse},
+    row::{CommitId, Record},
 };
 use fencepost_store::{Embedded, Store, Verdict, WriteSet, embedded::Options};
 use futures::executor::block_on;

@@ -16,11 +16,7 @@
 
 use std::{fmt, sync::Arc};
 
-use fencepost_kernel::{
-    Millis, Row, RowKey, Write,
-    command::{Also, CommitId},
-    key::{Kind, LaneId},
-};
+use fencepost_kernel::{Millis, Row, RowKey, Write, key::Kind, lane::LaneId, law::Also, row::CommitId};
 use futures::future::BoxFuture;
 
 /// A row as loaded; shared, so that a large receipt is never copied.
@@ -183,7 +179,7 @@ pub trait Store: Send + Sync + 'static {
     /// The latest `now` ever committed. Time given to the kernel never falls below it.
     fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>>;
 
-    /// Up to `limit` rows whose [`due_at`](fencepost_kernel::fence::Record::due_at) is at or before `until`, earliest
+    /// Up to `limit` rows whose [`due_at`](fencepost_kernel::row::Record::due_at) is at or before `until`, earliest
     /// first, starting after the row named by `after`.
     fn due<'a>(
         &'a self,

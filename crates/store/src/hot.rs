@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{Millis, Row, RowKey, fence::ROW_BYTES};
+use fencepost_kernel::{Millis, Row, RowKey, row::ROW_BYTES};
 use quick_cache::{Weighter, sync::Cache};
 
 /// Larger rows would push out too many others.
@@ -104,9 +104,8 @@ impl<T: Kept> Hot<T> {
 mod tests {
     use fencepost_kernel::{
         Millis, Tenant,
-        command::CommitId,
-        fence::{Fence, Source, State, Token},
-        key::FenceKey,
+        fence::{Fence, FenceKey, Source, State, Token},
+        row::CommitId,
     };
 
     use super::*;

@@ -9,10 +9,9 @@ use std::{
 
 use fencepost_kernel::{
     Millis, Row, RowKey,
-    command::CommitId,
-    fence::Record,
     key::Kind,
-    lane::{Append, Tail, placed},
+    lane::{self, Append, Tail},
+    row::{CommitId, Record},
 };
 
 use crate::{Error, Verdict, WriteSet};
@@ -79,7 +78,7 @@ impl Slot<'_> {
 
 /// The last position that a record tells, where it is the tail of a lane.
 pub(crate) fn tail(record: &Record) -> u64 {
-    if let Record::Tail(tail) = record { tail.last } else { 0 }
+    if let Record::Lane(lane::Record::Tail(tail)) = record { tail.last } else { 0 }
 }
 
 /// The rows of one commit while it is judged.
@@ -130,14 +129,14 @@ impl<'s, C: FnMut(&RowKey) -> Result<Option<Known>, Error>> Slots<'s, C> {
     fn append(&mut self, set: &'s WriteSet, append: &Append) -> Result<u64, Error> {
         let key = RowKey::tail(append.lane);
         let last = self.at(key)?.tail() + 1;
-        self.put(key, set.id, Cow::Owned(Record::Tail(Tail { last })))?;
+        self.put(key, set.id, Cow::Owned(Record::Lane(lane::Record::Tail(Tail { last }))))?;
         // Nothing was ever at a position past the end: it need not be looked for.
-        let record = Cow::Owned(Record::Entry(append.entry.clone()));
+        let record = Cow::Owned(Record::Lane(lane::Record::Entry(append.entry.clone())));
         let change = Some(Some(After { revision: set.id, record }));
         self.rows.insert(RowKey::entry(append.lane, last), Slot { before: None, change });
         let waiting = set.writes.iter().find(|write| write.key == append.told_in).and_then(|write| write.put.as_ref());
         if let Some(record) = waiting {
-            self.put(append.told_in, set.id, Cow::Owned(placed(record, last)))?;
+            self.put(append.told_in, set.id, Cow::Owned(record.with_position(last)))?;
         }
         Ok(last)
     }

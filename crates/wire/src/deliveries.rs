@@ -10,8 +10,7 @@ use std::{
 use fencepost::dispatch::{Alarm, Counts};
 use fencepost_kernel::{
     LaneId, Millis,
-    command::Failure,
-    lane::{DeadLetter, Pause, Reason, Trouble},
+    lane::{DeadLetter, Failure, Pause, Reason, Trouble},
 };
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},

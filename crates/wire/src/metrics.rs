@@ -12,7 +12,7 @@ use std::{
 };
 
 use fencepost::engine::Observer;
-use fencepost_kernel::{Scope, Tenant, key::Target};
+use fencepost_kernel::{Scope, Tenant, fence::Target};
 use prometheus_client::{
     encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},

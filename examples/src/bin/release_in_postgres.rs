@@ -9,8 +9,8 @@ use fencepost::{
     dispatch::Publication,
     kernel::{
         Command, Millis, Reply, Tenant,
-        command::PutRoute,
-        lane::{AfterDead, Route, Transport},
+        dispatch::{self, PutRoute, Route, Transport},
+        lane::AfterDead,
     },
     policy::Policy,
 };
@@ -46,8 +46,12 @@ async fn route(once: &Fencepost) -> anyhow::Result<()> {
         receiver_retain_ms: 7 * 24 * 3_600_000,
         at: Millis(0),
     };
-    match once.engine().ask(&Command::PutRoute(Box::new(PutRoute { route, seen_to: None, over: None }))).await? {
-        Reply::Routed { .. } => Ok(()),
+    match once
+        .engine()
+        .ask(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(PutRoute { route, seen_to: None, over: None }))))
+        .await?
+    {
+        Reply::Dispatch(dispatch::Reply::Routed { .. }) => Ok(()),
         reply => bail!("the warehouse has no transport: {}", reply.decision()),
     }
 }

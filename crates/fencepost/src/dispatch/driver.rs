@@ -13,12 +13,13 @@ use std::{
 };
 
 use fencepost_kernel::{
-    Command, LaneId, Reply, RowKey,
-    command::{Act, Failure, Members, OnLane},
-    fence::Record,
+    Command, LaneId, Reply, RowKey, dispatch,
     key::Kind,
-    lane::{Answer, Append, DeadLetter, Entry, Lane, Pause, Place, Trouble},
-    retry::Chance,
+    lane::{
+        self, Act, Answer, Append, DeadLetter, Entry, Failure, Lane, Members, OnLane, Pause, Place, Trouble,
+        retry::Chance,
+    },
+    row::Record,
 };
 use futures::FutureExt;
 use tokio::{runtime::Handle, sync::Notify};
@@ -325,7 +326,7 @@ impl Driver {
                 chance: Chance(fastrand::u32(..)),
             },
         };
-        let recorded = self.record(Command::Lane(Box::new(OnLane { lane: id, act }))).await;
+        let recorded = self.record(Command::Lane(lane::Command::Act(Box::new(OnLane { lane: id, act })))).await;
         let kept = if failed { self.table().failed(&flight) } else { None };
         if let Some(kept) = kept {
             let (driver, host) = (Arc::downgrade(self), flight.host.clone());
@@ -338,7 +339,7 @@ impl Driver {
             });
         }
         match recorded {
-            Some(Reply::OnLane { lane, died, .. }) => {
+            Some(Reply::Lane(lane::Reply::OnLane { lane, died, .. })) => {
                 if let Some(letter) = died {
                     let at = letter.entry.redrive_of.unwrap_or((id, flight.seq));
                     self.alarm.died(&flight.name, at, &letter);
@@ -348,7 +349,7 @@ impl Driver {
                 self.land(id, Some(lane))
             }
             // A person was faster.
-            Some(Reply::NotHead { .. }) => {
+            Some(Reply::Lane(lane::Reply::NotHead { .. })) => {
                 self.look_at(id);
                 self.land(id, Some(flight.lane))
             }
@@ -427,17 +428,19 @@ impl Driver {
         for (id, pair) in lanes.iter().zip(rows.chunks_exact(2)) {
             let record = |at: usize| pair[at].as_ref().map(|row| &row.record);
             let lane = match record(0) {
-                Some(Record::Lane(lane)) if self.membership.drives(&lane.owner) => Some(lane.clone()),
+                Some(Record::Lane(lane::Record::Lane(lane))) if self.membership.drives(&lane.owner) => {
+                    Some(lane.clone())
+                }
                 _ => None,
             };
-            let tail = if let Some(Record::Tail(tail)) = record(1) { tail.last } else { 0 };
+            let tail = if let Some(Record::Lane(lane::Record::Tail(tail))) = record(1) { tail.last } else { 0 };
             // A word that came too late for us is passed on: who took the lane over may have looked before it was said.
-            if let (None, Some(Record::Lane(theirs))) = (&lane, record(0))
+            if let (None, Some(Record::Lane(lane::Record::Lane(theirs)))) = (&lane, record(0))
                 && matches!(theirs.place, Place::Warehouse(_))
                 && tail > theirs.settled
             {
                 let tell = OnLane { lane: *id, act: Act::Tell };
-                engine.ask(Command::Lane(Box::new(tell))).await?;
+                engine.ask(Command::Lane(lane::Command::Act(Box::new(tell)))).await?;
             }
             found.push((*id, lane, tail));
         }
@@ -451,7 +454,7 @@ impl Driver {
         for (id, lane, tail) in found {
             let route = match lane.as_deref().and_then(warehouse).and_then(|_| rows.next().flatten()) {
                 Some(row) => match &row.record {
-                    Record::Route(route) => Some(route.clone()),
+                    Record::Dispatch(dispatch::Record::Route(route)) => Some(route.clone()),
                     _ => None,
                 },
                 None => None,

@@ -21,13 +21,12 @@ use std::{
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Scope, Tenant,
-    body::Body,
-    command::{Act, Claim, LetterVerdict, Members, OnLane, OnLetter, Publish, PutRoute},
-    cursor,
-    fence::{Record, Source},
+    dispatch::{self, LetterVerdict, OnLetter, Publish, PutRoute, Route},
+    fence::{self, Claim, Source, Target, body::Body},
     json,
-    key::{Kind, Target},
-    lane::{DeadLetter, Entry, Lane, Place, Route, published},
+    key::Kind,
+    lane::{self, Act, DeadLetter, Entry, Lane, Members, OnLane, Place, cursor},
+    row::Record,
 };
 
 pub use driver::{Alarm, Settings};
@@ -120,7 +119,7 @@ impl Publication {
         // When it is decided, it is dated.
         let published = Millis(0);
         let entry = Entry { correlation_id, kind, warehouse, body, published, redrive_of: None }.into();
-        Ok(Command::Publish(Box::new(Publish { claim, entry, cancels, members, served })))
+        Ok(Command::Dispatch(dispatch::Command::Publish(Box::new(Publish { claim, entry, cancels, members, served }))))
     }
 }
 
@@ -242,8 +241,8 @@ impl Dispatch {
     // How much of the lane of an event pollers may have seen.
     async fn served(&self, original: &Target) -> Result<Option<u64>, Error> {
         let row = self.row(RowKey::fence(original.key)).await?;
-        let Some(Record::Fence(fence)) = row else { return Ok(None) };
-        Ok(published(&fence).and_then(|(lane, _)| self.polls.served(lane)))
+        let Some(Record::Fence(fence::Record::Fence(fence))) = row else { return Ok(None) };
+        Ok(dispatch::Publication::of(&fence).and_then(|at| self.polls.served(at.lane_id)))
     }
 
     fn members(&self) -> Arc<Members> {
@@ -257,8 +256,8 @@ impl Dispatch {
         let (mut seen_to, mut search) = (None, Search::default());
         loop {
             let put = PutRoute { route: route.clone(), seen_to, over: None };
-            let reply = self.engine.ask(Command::PutRoute(Box::new(put))).await?;
-            let Reply::NotDrained { lane, tail, settled } = reply else {
+            let reply = self.engine.ask(Command::Dispatch(dispatch::Command::PutRoute(Box::new(put)))).await?;
+            let Reply::Dispatch(dispatch::Reply::NotDrained { lane, tail, settled }) = reply else {
                 self.driver.look_at(route.lane());
                 return Ok(reply);
             };
@@ -310,7 +309,7 @@ impl Dispatch {
     /// Where the events of a warehouse go.
     pub async fn route(&self, planner: &Tenant, warehouse: &str) -> Result<Option<Arc<Route>>, Error> {
         Ok(match self.row(RowKey::route(planner, warehouse)).await? {
-            Some(Record::Route(route)) => Some(route),
+            Some(Record::Dispatch(dispatch::Record::Route(route))) => Some(route),
             _ => None,
         })
     }
@@ -340,8 +339,8 @@ impl Dispatch {
             .chunks_exact(2)
             .filter_map(|pair| {
                 let record = |at: usize| pair[at].as_ref().map(|row| &row.record);
-                let Some(Record::Lane(lane)) = record(0) else { return None };
-                let tail = if let Some(Record::Tail(tail)) = record(1) { tail.last } else { 0 };
+                let Some(Record::Lane(lane::Record::Lane(lane))) = record(0) else { return None };
+                let tail = if let Some(Record::Lane(lane::Record::Tail(tail))) = record(1) { tail.last } else { 0 };
                 Some(LaneView { lane: lane.clone(), tail, route: None, missing_key: None })
             })
             .collect();
@@ -353,7 +352,7 @@ impl Dispatch {
         let routes = self.engine.load(&keys).await?;
         let pushed = views.iter_mut().filter(|view| matches!(view.lane.place, Place::Warehouse(_)));
         for (view, row) in pushed.zip(routes) {
-            if let Some(Record::Route(route)) = row.as_ref().map(|row| &row.record) {
+            if let Some(Record::Dispatch(dispatch::Record::Route(route))) = row.as_ref().map(|row| &row.record) {
                 view.route = (route.lane() == view.lane.id()).then(|| route.clone());
                 view.missing_key = view.route.as_ref().and_then(|route| self.vault.missing_key(route));
             }
@@ -371,7 +370,7 @@ impl Dispatch {
         let after = after.map(|(lane, seq)| RowKey::dead_letter(lane, seq));
         let found = self.scan(Kind::DeadLetter, planner, after, limit).await?;
         let letter = |(key, record): (RowKey, Record)| match record {
-            Record::DeadLetter(letter) => {
+            Record::Lane(lane::Record::DeadLetter(letter)) => {
                 let (lane, seq) = key.place();
                 Some(Letter { lane, seq, letter })
             }
@@ -383,7 +382,7 @@ impl Dispatch {
     /// One dead letter.
     pub async fn letter(&self, lane: LaneId, seq: u64) -> Result<Option<Arc<DeadLetter>>, Error> {
         Ok(match self.row(RowKey::dead_letter(lane, seq)).await? {
-            Some(Record::DeadLetter(letter)) => Some(letter),
+            Some(Record::Lane(lane::Record::DeadLetter(letter))) => Some(letter),
             _ => None,
         })
     }
@@ -397,8 +396,8 @@ impl Dispatch {
         by: &str,
     ) -> Result<Reply, Error> {
         let on = OnLetter { lane, seq, verdict, by: by.to_owned(), members: self.members() };
-        let reply = self.engine.ask(Command::Letter(Box::new(on))).await?;
-        if let Reply::Letter { letter, .. } = &reply {
+        let reply = self.engine.ask(Command::Dispatch(dispatch::Command::Letter(Box::new(on)))).await?;
+        if let Reply::Dispatch(dispatch::Reply::Letter { letter, .. }) = &reply {
             self.driver.look_at(letter.place.lane(&letter.planner));
         }
         Ok(reply)
@@ -406,7 +405,7 @@ impl Dispatch {
 
     /// Something that a person does to a lane: skip its head, pause it, let it go on.
     pub async fn act(&self, lane: LaneId, act: Act) -> Result<Reply, Error> {
-        let reply = self.engine.ask(Command::Lane(Box::new(OnLane { lane, act }))).await?;
+        let reply = self.engine.ask(Command::Lane(lane::Command::Act(Box::new(OnLane { lane, act })))).await?;
         self.driver.look_at(lane);
         Ok(reply)
     }
@@ -430,7 +429,7 @@ impl Dispatch {
     // The lane is looked at after its entries, and each time: it may be paused while somebody waits.
     async fn handed_out(&self, lane: LaneId, after: u64, limit: usize) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
         let page = self.entries(lane, after, limit).await?;
-        let stopped = |row: Record| matches!(row, Record::Lane(lane) if lane.paused.is_some());
+        let stopped = |row: Record| matches!(row, Record::Lane(lane::Record::Lane(lane)) if lane.paused.is_some());
         if !page.is_empty() && self.row(RowKey::lane(lane)).await?.is_some_and(stopped) {
             return Ok(Vec::new());
         }
@@ -440,13 +439,13 @@ impl Dispatch {
     /// Everything up to a position of a lane was received by who polls it.
     pub async fn ack(&self, lane: LaneId, upto: u64) -> Result<Reply, Error> {
         let act = Act::Ack { upto, epoch: None };
-        let command = Command::Lane(Box::new(OnLane { lane, act }));
+        let command = Command::Lane(lane::Command::Act(Box::new(OnLane { lane, act })));
         let reply = self.engine.ask(&command).await?;
         // What is settled leaves the store a bounded part at a time, while nobody waits.
-        if matches!(&reply, Reply::OnLane { lane, .. } if lane.trimmed < lane.settled) {
+        if matches!(&reply, Reply::Lane(lane::Reply::OnLane { lane, .. }) if lane.trimmed < lane.settled) {
             let engine = self.engine.clone();
             tokio::spawn(async move {
-                while let Ok(Reply::OnLane { lane, .. }) = engine.ask(&command).await
+                while let Ok(Reply::Lane(lane::Reply::OnLane { lane, .. })) = engine.ask(&command).await
                     && lane.trimmed < lane.settled
                 {}
             });

@@ -7,7 +7,12 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use fencepost_kernel::{Command, RowKey, command::PutRoute, fence::Record, key::Kind};
+use fencepost_kernel::{
+    Command, RowKey,
+    dispatch::{self, PutRoute},
+    key::Kind,
+    row::Record,
+};
 
 use super::{Dispatch, sealing_keys};
 use crate::engine::{Engine, Error};
@@ -78,14 +83,14 @@ impl Dispatch {
             let Some((last, _)) = page.last() else { return Ok(done) };
             after = Some(*last);
             for (_, row) in &page {
-                let Record::Route(known) = &row.record else { continue };
+                let Record::Dispatch(dispatch::Record::Route(known)) = &row.record else { continue };
                 match self.vault.reseal(known) {
                     Ok(None) => {}
                     Ok(Some(_)) if anew == SealAnew::No => {}
                     Ok(Some(route)) => {
                         let lane = route.lane();
                         let put = PutRoute { route, seen_to: None, over: Some(Arc::clone(known)) };
-                        self.engine.ask(Command::PutRoute(Box::new(put))).await?;
+                        self.engine.ask(Command::Dispatch(dispatch::Command::PutRoute(Box::new(put)))).await?;
                         // Its driver must not go on with what a retired key has sealed.
                         self.driver.look_at(lane);
                         done.resealed += 1;
@@ -108,7 +113,7 @@ pub async fn has_sealed_rows(engine: &Engine) -> Result<bool, Error> {
         let page = engine.scan(Kind::Route, after, READ_MAX).await?;
         let Some((last, _)) = page.last() else { return Ok(false) };
         after = Some(*last);
-        if page.iter().any(|(_, row)| matches!(&row.record, Record::Route(route) if !sealing_keys(route).is_empty())) {
+        if page.iter().any(|(_, row)| matches!(&row.record, Record::Dispatch(dispatch::Record::Route(route)) if !sealing_keys(route).is_empty())) {
             return Ok(true);
         }
     }

@@ -12,7 +12,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use bytes::Bytes;
 use fencepost_kernel::{
     Tenant,
-    lane::{Route, Transport, Webhook},
+    dispatch::{Route, Transport, Webhook},
 };
 
 use super::vault::{SealedFor, SealedPart, SealedUnder, Vault, hex, sealing_key};
@@ -157,10 +157,7 @@ fn split(url: &str) -> (&str, &str) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use fencepost_kernel::{
-        Millis,
-        lane::{AfterDead, Route},
-    };
+    use fencepost_kernel::{Millis, dispatch::Route, lane::AfterDead};
 
     use super::*;
     use crate::dispatch::key_file::MasterKey;

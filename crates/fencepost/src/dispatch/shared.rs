@@ -12,10 +12,9 @@ use std::{
 
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Tenant,
-    command::{Act, Members, OnLane},
-    fence::Record,
     key::Kind,
-    lane::{Lane, Owner, Place},
+    lane::{self, Act, Lane, Members, OnLane, Owner, Place},
+    row::Record,
 };
 
 use super::driver::Driver;
@@ -191,7 +190,7 @@ async fn hear(driver: &Arc<Driver>, engine: &Engine, pokes: Vec<RowKey>) -> Resu
     let lanes: Vec<RowKey> = pokes.iter().map(|poke| RowKey::lane(spoken_of(poke))).collect();
     let rows = engine.load(&lanes).await?;
     let owner = |at: usize| match rows[at].as_ref().map(|row| &row.record) {
-        Some(Record::Lane(lane)) => lane.owner.node.as_str(),
+        Some(Record::Lane(lane::Record::Lane(lane))) => lane.owner.node.as_str(),
         _ => "",
     };
     if (0..pokes.len()).any(|at| !driver.members().alive.iter().any(|node| node == owner(at))) {
@@ -212,7 +211,7 @@ async fn hear(driver: &Arc<Driver>, engine: &Engine, pokes: Vec<RowKey>) -> Resu
         return Ok(());
     }
     // Where this fails, some of it may be forgotten all the same: it is acted on in any case.
-    let forgotten = engine.ask(Command::Heard(heard.clone())).await;
+    let forgotten = engine.ask(Command::Lane(lane::Command::Heard(heard.clone()))).await;
     take_all(driver, engine, &heard.iter().map(spoken_of).collect::<Vec<_>>()).await;
     forgotten.map(drop)
 }
@@ -234,7 +233,9 @@ async fn look_at_all(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error>
         after = Some(*last);
         let members = driver.members();
         let pushed = page.iter().filter_map(|(key, row)| match &row.record {
-            Record::Lane(lane) if matches!(lane.place, Place::Warehouse(_)) => Some((key.place().0, lane)),
+            Record::Lane(lane::Record::Lane(lane)) if matches!(lane.place, Place::Warehouse(_)) => {
+                Some((key.place().0, lane))
+            }
             _ => None,
         });
         let drives = |id: LaneId, owner: &str| match members.alive.iter().any(|node| node == owner) {
@@ -244,7 +245,7 @@ async fn look_at_all(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error>
         let mine: Vec<(LaneId, &Arc<Lane>)> = pushed.filter(|(id, lane)| drives(*id, &lane.owner.node)).collect();
         let tails: Vec<RowKey> = mine.iter().map(|(id, _)| RowKey::tail(*id)).collect();
         let tails = engine.load(&tails).await?;
-        let owed = |lane: &Lane, tail: &Record| matches!(tail, Record::Tail(tail) if tail.last > lane.settled);
+        let owed = |lane: &Lane, tail: &Record| matches!(tail, Record::Lane(lane::Record::Tail(tail)) if tail.last > lane.settled);
         let (mut own, mut orphans) = (Vec::new(), Vec::new());
         for ((id, lane), tail) in mine.into_iter().zip(tails) {
             match tail {
@@ -279,14 +280,14 @@ fn heir(lane: LaneId, members: &Members) -> Option<&str> {
 // Takes a lane whose owner is gone; whether it did.
 async fn take(driver: &Arc<Driver>, engine: &Engine, lane: LaneId) -> Result<bool, Error> {
     let row = engine.load(&[RowKey::lane(lane)]).await?.pop().flatten();
-    let Some(Record::Lane(known)) = row.map(|row| row.record.clone()) else { return Ok(false) };
+    let Some(Record::Lane(lane::Record::Lane(known))) = row.map(|row| row.record.clone()) else { return Ok(false) };
     let members = driver.members();
     if known.owner.node == members.me || members.alive.contains(&known.owner.node) {
         return Ok(false);
     }
     let act = Act::Take { node: members.me.clone(), after: known.owner.epoch };
-    let reply = engine.ask(Command::Lane(Box::new(OnLane { lane, act }))).await?;
-    let taken = matches!(reply, Reply::OnLane { .. });
+    let reply = engine.ask(Command::Lane(lane::Command::Act(Box::new(OnLane { lane, act })))).await?;
+    let taken = matches!(reply, Reply::Lane(lane::Reply::OnLane { .. }));
     if taken {
         driver.taken(lane);
     }

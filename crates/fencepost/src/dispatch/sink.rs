@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use fencepost_kernel::{
-    command::Failure,
-    lane::{Entry, Route},
+    dispatch::Route,
+    lane::{Entry, Failure},
 };
 use futures::future::BoxFuture;
 

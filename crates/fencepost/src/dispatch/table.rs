@@ -10,7 +10,8 @@ use std::{
 
 use fencepost_kernel::{
     LaneId, Millis,
-    lane::{Driving, Entry, Lane, Pause, Route, Trouble},
+    dispatch::Route,
+    lane::{Driving, Entry, Lane, Pause, Trouble},
 };
 
 use super::hosts::{Hosts, Try};

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencepost_kernel::cursor::CursorKey;
+use fencepost_kernel::lane::cursor::CursorKey;
 use ring::{
     aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     hmac,

@@ -17,12 +17,10 @@ use std::{
 
 use ahash::HashSet;
 use fencepost_kernel::{
-    Command, Decision, FenceKey, Millis, Reply, RowKey,
-    command::CommitId,
-    decide,
-    fence::{Record, State},
-    key::LaneId,
-    lane,
+    Command, Decision, FenceKey, Millis, Reply, RowKey, decide,
+    fence::{self, State},
+    lane::LaneId,
+    row::{CommitId, Record},
 };
 use fencepost_store::{Verdict, WriteSet};
 use futures::{
@@ -191,7 +189,11 @@ fn all_of_fences(jobs: &[Job]) -> bool {
     let of_a_fence = |command: &Command| {
         matches!(
             command,
-            Command::Claim(_) | Command::Seal(_) | Command::Renew(_) | Command::Release(_) | Command::Observe(_)
+            Command::Fence(fence::Command::Claim(_))
+                | Command::Fence(fence::Command::Seal(_))
+                | Command::Fence(fence::Command::Renew(_))
+                | Command::Fence(fence::Command::Release(_))
+                | Command::Fence(fence::Command::Observe(_))
         )
     };
     jobs.iter().flat_map(|job| job.commands.iter()).all(of_a_fence)
@@ -462,7 +464,7 @@ async fn attempt(
         .map(|(at, (one, command))| match one {
             Decided::Written(reply, set) => match verdicts[set] {
                 verdict if verdict.applied() => Some(match (positions[set], &sets[set].also.append) {
-                    (Some(seq), _) => Ok(reply.placed(seq)),
+                    (Some(seq), _) => Ok(reply.with_position(seq)),
                     (None, None) => Ok(reply),
                     // It is durable, but where it is cannot be told now: asked again, it is a duplicate that knows.
                     (None, Some(_)) => Err(Error::Unknown("the position cannot be read".to_owned())),
@@ -504,7 +506,7 @@ async fn positions(shared: &Shared, sets: &[WriteSet], verdicts: &[Verdict]) -> 
     }
     let keys: Vec<RowKey> = untold.iter().map(|(_, key)| *key).collect();
     for ((at, _), row) in untold.iter().zip(shared.store.load(&keys).await.unwrap_or_default()) {
-        positions[*at] = row.and_then(|row| lane::position(&row.record));
+        positions[*at] = row.and_then(|row| row.record.position());
     }
     positions
 }
@@ -531,7 +533,9 @@ async fn persist(shared: &Shared, sets: &[WriteSet], now: Millis) -> Result<Pers
 // Keys that somebody may be waiting for.
 fn freed(sets: &[WriteSet]) -> impl Iterator<Item = FenceKey> {
     sets.iter().flat_map(|set| &set.writes).filter_map(|write| match &write.put {
-        Some(Record::Fence(fence)) if !matches!(fence.state, State::Pending { .. }) => Some(FenceKey(write.key.id)),
+        Some(Record::Fence(fence::Record::Fence(fence))) if !matches!(fence.state, State::Pending { .. }) => {
+            Some(FenceKey(write.key.id))
+        }
         _ => None,
     })
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey,
-    fence::{Fence, Phase, Record, Sighting, State, Token, What},
-    key::Target,
+    fence::{self, Fence, Phase, Sighting, State, Target, Token, What},
+    row::Record,
 };
 
 use super::{Engine, Error};
@@ -84,11 +84,11 @@ impl Engine {
         let now = self.now();
         let mut rows = self.load(&[RowKey::fence(key), RowKey::trace(key)]).await?.into_iter();
         let fence = match rows.next().flatten().map(|row| row.record.clone()) {
-            Some(Record::Fence(fence)) if fence.phase(now) != Phase::Expired => fence,
+            Some(Record::Fence(fence::Record::Fence(fence))) if fence.phase(now) != Phase::Expired => fence,
             _ => return Ok(None),
         };
         let trace = match rows.next().flatten().map(|row| row.record.clone()) {
-            Some(Record::Trace(trace)) if trace.first_seen == fence.first_seen => trace,
+            Some(Record::Fence(fence::Record::Trace(trace))) if trace.first_seen == fence.first_seen => trace,
             _ => Default::default(),
         };
         let unflushed = self.shared.sightings.of(key);
@@ -109,7 +109,9 @@ impl Engine {
     pub async fn repeated(&self, effect: &Target) -> Result<Vec<Repeated>, Error> {
         let now = self.now();
         let row = self.load(&[effect.again_head()]).await?.into_iter().next().flatten();
-        let Some(Record::AgainHead(head)) = row.as_ref().map(|row| &row.record) else { return Ok(Vec::new()) };
+        let Some(Record::Fence(fence::Record::AgainHead(head))) = row.as_ref().map(|row| &row.record) else {
+            return Ok(Vec::new());
+        };
         if head.expires.is_some_and(|expires| expires <= now) {
             return Ok(Vec::new());
         }
@@ -117,8 +119,9 @@ impl Engine {
         let keys: Vec<RowKey> = numbers.iter().map(|seq| RowKey::fence(effect.repetition(*seq))).collect();
         let rows = self.load(&keys).await?;
         let repeated = numbers.into_iter().zip(rows).map(|(seq, row)| {
-            let fence =
-                row.and_then(|row| if let Record::Fence(fence) = &row.record { Some(fence.clone()) } else { None });
+            let fence = row.and_then(|row| {
+                if let Record::Fence(fence::Record::Fence(fence)) = &row.record { Some(fence.clone()) } else { None }
+            });
             let fence = fence.filter(|fence| fence.phase(now) != Phase::Expired);
             Repeated { seq, phase: fence.as_ref().map_or(Phase::Expired, |fence| fence.phase(now)), fence }
         });

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use fencepost_kernel::{
     Command, decide,
-    decide::{follow, footprint},
+    law::{follow, footprint},
 };
 
 use super::{

@@ -3,7 +3,7 @@
 
 use std::sync::PoisonError;
 
-use fencepost_kernel::{Command, Millis, RowKey, key::Kind};
+use fencepost_kernel::{Command, Millis, RowKey, fence, key::Kind};
 
 use super::{Engine, Error};
 
@@ -58,7 +58,7 @@ impl Engine {
     pub async fn flush_sightings(&self) -> Result<(), Error> {
         let seen = self.shared.sightings.drain(FLUSH_MAX);
         if !seen.is_empty() {
-            self.submit_patiently(seen.into_iter().map(Command::Observe).collect()).await?;
+            self.submit_patiently(seen.into_iter().map(|seen| fence::Command::Observe(seen).into()).collect()).await?;
         }
         Ok(())
     }

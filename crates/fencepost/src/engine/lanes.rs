@@ -3,7 +3,12 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{LaneId, Millis, Row, RowKey, fence::Record, key::Kind, lane::Entry};
+use fencepost_kernel::{
+    LaneId, Millis, Row, RowKey,
+    key::Kind,
+    lane::{self, Entry},
+    row::Record,
+};
 
 use super::{Engine, Error, Loaded};
 
@@ -47,7 +52,7 @@ impl Engine {
     ) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
         let found = self.within_patience(self.shared.store.entries(lane, after, limit)).await?;
         let entry = |(key, row): (RowKey, Arc<Row>)| match &row.record {
-            Record::Entry(entry) => Some((key.place().1, entry.clone())),
+            Record::Lane(lane::Record::Entry(entry)) => Some((key.place().1, entry.clone())),
             _ => None,
         };
         Ok(found.into_iter().filter_map(entry).collect())

@@ -24,8 +24,11 @@ use std::{
 };
 
 use fencepost_kernel::{
-    Command, FenceKey, LaneId, Millis, Reply, Row, RowKey, Rows, Tenant, decide, decide::footprint, fence::Alias,
-    fence::Record, fence::Sighting, lane::Append,
+    Command, FenceKey, LaneId, Millis, Reply, Row, RowKey, Rows, Tenant, decide,
+    fence::{self, Alias, Sighting},
+    lane::Append,
+    law::footprint,
+    row::Record,
 };
 use fencepost_store::{Node, Promises, Store, WriteSet, contract::Loaded};
 use futures::future::{BoxFuture, join, poll_immediate};
@@ -315,7 +318,7 @@ impl Engine {
 
     /// An id that no commit ever had.
     #[cfg(feature = "postgres")]
-    pub(crate) fn next_id(&self) -> fencepost_kernel::command::CommitId {
+    pub(crate) fn next_id(&self) -> fencepost_kernel::row::CommitId {
         self.shared.next_id()
     }
 
@@ -387,7 +390,7 @@ impl Engine {
         let command = command.into();
         let mut seen = Seen::Unwritten;
         // Where rows are far away, the read loop looks for many commands at once.
-        if !self.shared.shared && matches!(*command, Command::Claim(_)) {
+        if !self.shared.shared && matches!(*command, Command::Fence(fence::Command::Claim(_))) {
             seen = self.glance(&command).await?;
         }
         if let Seen::Answer(reply) = seen {
@@ -396,7 +399,7 @@ impl Engine {
         let mut replies = self.submit(command.0.clone()).await?;
         let reply = replies.pop().ok_or_else(|| Error::Unknown("no reply".to_owned()))?;
         if let Seen::Nothing = seen {
-            self.shared.luck.note(1, usize::from(!matches!(reply, Reply::New(_))));
+            self.shared.luck.note(1, usize::from(!matches!(reply, Reply::Fence(fence::Reply::New(_)))));
         }
         Ok(reply)
     }
@@ -415,7 +418,7 @@ impl Engine {
     pub async fn alias(&self, tenant: &Tenant, name: &str) -> Result<Option<Arc<Alias>>, Error> {
         let row = self.load(&[RowKey::alias(tenant, name)]).await?.pop().flatten();
         Ok(row.and_then(|row| match &row.record {
-            Record::Alias(alias) => Some(alias.clone()),
+            Record::Fence(fence::Record::Alias(alias)) => Some(alias.clone()),
             _ => None,
         }))
     }
@@ -529,18 +532,18 @@ impl Shared {
 
     fn note(&self, key: FenceKey, reply: &Reply, now: Millis) {
         let sighting = match reply {
-            Reply::Duplicate { body_differs: false, .. } => Sighting::Duplicate,
-            Reply::Duplicate { body_differs: true, .. } => Sighting::OtherBody,
-            Reply::Conflict(_) => Sighting::Conflict,
-            Reply::InFlight { .. } => Sighting::InFlight,
-            Reply::Stale { .. } => Sighting::Stale,
-            Reply::InDoubt { .. } => Sighting::InDoubt,
+            Reply::Fence(fence::Reply::Duplicate { body_differs: false, .. }) => Sighting::Duplicate,
+            Reply::Fence(fence::Reply::Duplicate { body_differs: true, .. }) => Sighting::OtherBody,
+            Reply::Fence(fence::Reply::Conflict(_)) => Sighting::Conflict,
+            Reply::Fence(fence::Reply::InFlight { .. }) => Sighting::InFlight,
+            Reply::Fence(fence::Reply::Stale { .. }) => Sighting::Stale,
+            Reply::Fence(fence::Reply::InDoubt { .. }) => Sighting::InDoubt,
             _ => return,
         };
         self.sightings.note(key, sighting, now);
     }
 
-    fn next_id(&self) -> fencepost_kernel::command::CommitId {
-        fencepost_kernel::command::CommitId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    fn next_id(&self) -> fencepost_kernel::row::CommitId {
+        fencepost_kernel::row::CommitId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 }

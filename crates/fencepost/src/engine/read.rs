@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{Command, command::Decision, decide};
+use fencepost_kernel::{Command, decide, law::Decision};
 use tokio::sync::mpsc;
 
 use super::{

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use ahash::{HashMap, HashSet};
 use fencepost_kernel::{
     Command, Millis, Row, RowKey, Rows, Write,
-    command::CommitId,
-    decide::{follow, footprint},
+    law::{follow, footprint},
+    row::CommitId,
 };
 use fencepost_store::{WriteSet, contract::Loaded};
 

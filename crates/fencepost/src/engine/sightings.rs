@@ -6,8 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use ahash::HashMap;
 use fencepost_kernel::{
     FenceKey, Millis,
-    command::Observe,
-    fence::{SIGHTINGS_MAX, Sighting},
+    fence::{Observe, SIGHTINGS_MAX, Sighting},
 };
 
 const SHARDS: usize = 16;

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost_kernel::{FenceKey, Reply, Tenant};
+use fencepost_kernel::{FenceKey, Reply, Tenant, fence};
 use futures::future::select_all;
 use tokio::sync::{Notify, futures::Notified};
 
@@ -107,7 +107,9 @@ impl Engine {
     ) -> Result<Reply, Error> {
         let command = command.into();
         let mut reply = self.ask(command.clone()).await?;
-        let Some(target) = command.target().filter(|_| !wait.is_zero() && matches!(reply, Reply::InFlight { .. }))
+        let Some(target) = command
+            .target()
+            .filter(|_| !wait.is_zero() && matches!(reply, Reply::Fence(fence::Reply::InFlight { .. })))
         else {
             return Ok(reply);
         };
@@ -120,7 +122,7 @@ impl Engine {
         let deadline = tokio::time::Instant::now() + wait;
         // Another engine's seal rings no bell here: on a shared store a waiter also looks by itself, ever less often.
         let mut look_again = self.shared.shared.then_some(RECHECK_FIRST);
-        while let Reply::InFlight { lease_expires, .. } = reply {
+        while let Reply::Fence(fence::Reply::InFlight { lease_expires, .. }) = reply {
             if self.shared.waiters.closed() {
                 break;
             }
@@ -130,7 +132,7 @@ impl Engine {
                 bell.as_mut().enable();
             }
             reply = self.ask(command.clone()).await?;
-            let Reply::InFlight { .. } = reply else { break };
+            let Reply::Fence(fence::Reply::InFlight { .. }) = reply else { break };
             let lapse = tokio::time::Instant::now() + Duration::from_millis(lease_expires.since(self.now()) + 1);
             let recheck = look_again.map(|wait| tokio::time::Instant::now() + wait);
             look_again = look_again.map(|wait| (wait * 2).min(RECHECK_MAX));

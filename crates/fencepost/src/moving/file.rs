@@ -14,10 +14,10 @@ use std::{io::Read, sync::Arc};
 use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Row, RowKey,
-    fence::{Phase, Record},
+    fence::{self, Phase},
     json::{self, Node, Value, write_string},
     key::Kind,
-    row,
+    row::{self, Record},
 };
 use fencepost_store::{Found, codec};
 use sha2::{Digest, Sha256};
@@ -190,7 +190,7 @@ impl<R: Read> Reader<R> {
         contents.rows.add(key.kind);
         contents.latest = contents.latest.max(record.latest_at());
         contents.keys.add(record);
-        if let Record::Fence(fence) = record {
+        if let Record::Fence(fence::Record::Fence(fence)) = record {
             match fence.phase(contents.header.started_at) {
                 Phase::Pending => contents.pending += 1,
                 Phase::Lapsed => contents.lapsed += 1,

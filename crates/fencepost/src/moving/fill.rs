@@ -2,7 +2,7 @@
 //! Never overwrites: a row that is there already must be the same.
 //! Called by `copy` and `restore`.
 
-use fencepost_kernel::{Millis, Write, command::CommitId};
+use fencepost_kernel::{Millis, Write, row::CommitId};
 use fencepost_store::{Found, Store, Verdict, WriteSet};
 
 use super::{

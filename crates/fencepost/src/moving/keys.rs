@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use fencepost_kernel::{fence::Record, key::Kind};
+use fencepost_kernel::{dispatch, key::Kind, row::Record};
 use fencepost_store::Store;
 
 use super::{Error, rows::PAGE_ROWS_MAX};
@@ -31,7 +31,7 @@ impl KeysNeeded {
     }
 
     pub(super) fn add(&mut self, record: &Record) {
-        let Record::Route(route) = record else { return };
+        let Record::Dispatch(dispatch::Record::Route(route)) = record else { return };
         let keys = sealing_keys(route);
         self.transports += u64::from(!keys.is_empty());
         self.fingerprints.extend(keys);

@@ -9,9 +9,8 @@ use std::{collections::BTreeMap, io::Read, sync::Arc};
 
 use fencepost_kernel::{
     Millis, Row, RowKey,
-    fence::Record,
-    key::LaneId,
-    lane::{DeadLetter, Fate, Lane, Owner, Tail},
+    lane::{self, DeadLetter, Fate, Lane, LaneId, Owner, Tail},
+    row::Record,
 };
 
 use super::{Error, file::Reader};
@@ -55,9 +54,11 @@ impl Lanes {
     fn see(&mut self, key: &RowKey, record: &Record) {
         let (lane, seq) = key.place();
         match record {
-            Record::Lane(known) => self.spans.entry(lane).or_default().settled = Some(known.settled),
-            Record::Tail(tail) => self.spans.entry(lane).or_default().tail = tail.last,
-            Record::Entry(_) => {
+            Record::Lane(lane::Record::Lane(known)) => {
+                self.spans.entry(lane).or_default().settled = Some(known.settled)
+            }
+            Record::Lane(lane::Record::Tail(tail)) => self.spans.entry(lane).or_default().tail = tail.last,
+            Record::Lane(lane::Record::Entry(_)) => {
                 let span = self.spans.entry(lane).or_default();
                 if span.last == 0 || seq != span.last + 1 {
                     span.first = seq;
@@ -75,13 +76,17 @@ impl Lanes {
     /// A row as it is restored by this floor; none where it is settled, or of a lane that is not in the backup.
     pub(super) fn restored(&self, key: &RowKey, row: Arc<Row>, floor: Millis) -> Option<Arc<Row>> {
         let record = match &row.record {
-            Record::Lane(lane) => Record::Lane(restart(lane, self.settled(key)?, floor).into()),
-            Record::Entry(_) => return (key.place().1 > self.settled(key)?).then_some(row),
-            Record::Tail(_) => {
-                let last = self.settled(key)?.max(self.spans.get(&key.place().0)?.last);
-                Record::Tail(Tail { last })
+            Record::Lane(lane::Record::Lane(lane)) => {
+                Record::Lane(lane::Record::Lane(restart(lane, self.settled(key)?, floor).into()))
             }
-            Record::DeadLetter(letter) => Record::DeadLetter(undecided(letter, self.since).into()),
+            Record::Lane(lane::Record::Entry(_)) => return (key.place().1 > self.settled(key)?).then_some(row),
+            Record::Lane(lane::Record::Tail(_)) => {
+                let last = self.settled(key)?.max(self.spans.get(&key.place().0)?.last);
+                Record::Lane(lane::Record::Tail(Tail { last }))
+            }
+            Record::Lane(lane::Record::DeadLetter(letter)) => {
+                Record::Lane(lane::Record::DeadLetter(undecided(letter, self.since).into()))
+            }
             _ => return Some(row),
         };
         Some(Arc::new(Row { record, revision: row.revision }))

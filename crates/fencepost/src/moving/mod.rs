@@ -13,11 +13,7 @@ mod rows;
 
 use std::{fmt, io};
 
-use fencepost_kernel::{
-    RowKey,
-    key::{FenceKey, Kind},
-    row,
-};
+use fencepost_kernel::{RowKey, fence::FenceKey, key::Kind, row};
 
 pub use backup::Backup;
 pub use copy::{Copied, copy};

@@ -9,7 +9,9 @@ use std::{
 
 use fencepost_kernel::{
     Millis, Row,
-    fence::{Fence, Record, State, Token},
+    fence::{self, Fence, State, Token},
+    lane,
+    row::Record,
 };
 use fencepost_store::{Found, Store};
 
@@ -107,16 +109,20 @@ async fn begun<R: Read + Seek>(file: &mut R, to: &dyn Store) -> Result<Option<Mi
             return Ok(None);
         }
         let tell = |record: &Record| match record {
-            Record::Fence(fence) => matches!(fence.state, State::Pending { .. }),
-            record => matches!(record, Record::Lane(_)),
+            Record::Fence(fence::Record::Fence(fence)) => matches!(fence.state, State::Pending { .. }),
+            record => matches!(record, Record::Lane(lane::Record::Lane(_))),
         };
         let page: Found = page.into_iter().filter(|(_, row)| tell(&row.record)).collect();
         let keys: Vec<_> = page.iter().map(|(key, _)| *key).collect();
         for ((_, row), found) in page.iter().zip(to.load(&keys).await?) {
             match (&row.record, found.as_ref().map(|found| &found.record)) {
-                (Record::Fence(_), Some(Record::Fence(fence))) => return Ok(Some(Millis(fence.token.0))),
+                (Record::Fence(fence::Record::Fence(_)), Some(Record::Fence(fence::Record::Fence(fence)))) => {
+                    return Ok(Some(Millis(fence.token.0)));
+                }
                 // One epoch further: its floor was below that, and does not show.
-                (Record::Lane(before), Some(Record::Lane(lane))) if lane.owner.epoch > before.owner.epoch + 1 => {
+                (Record::Lane(lane::Record::Lane(before)), Some(Record::Lane(lane::Record::Lane(lane))))
+                    if lane.owner.epoch > before.owner.epoch + 1 =>
+                {
                     return Ok(Some(Millis(lane.owner.epoch)));
                 }
                 _ => {}
@@ -137,7 +143,7 @@ struct Ended<'l> {
 
 impl Ended<'_> {
     fn end(self, row: Arc<Row>) -> Arc<Row> {
-        let Record::Fence(fence) = &row.record else { return row };
+        let Record::Fence(fence::Record::Fence(fence)) = &row.record else { return row };
         let State::Pending { lease_expires, on_lapse, forget_at, doubted_at, held_by } = &fence.state else {
             return row;
         };

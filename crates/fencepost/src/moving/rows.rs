@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{Millis, RowKey, fence::Record, row};
+use fencepost_kernel::{
+    Millis, RowKey,
+    row::{self, Record},
+};
 use fencepost_store::{Found, Store};
 
 use super::Error;

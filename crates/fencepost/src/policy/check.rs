@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fencepost_kernel::scope::{Durability, PER_SOURCE};
+use fencepost_kernel::fence::scope::{Durability, PER_SOURCE};
 
 use super::duration;
 use super::finding::{Finding, Severity};

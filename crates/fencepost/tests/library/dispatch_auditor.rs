@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost::kernel::{
     Millis,
-    lane::{DeadLetter, Fate, Original, Reason},
+    dispatch::Original,
+    lane::{DeadLetter, Fate, Reason},
 };
 
 use super::{

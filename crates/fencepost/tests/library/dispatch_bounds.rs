@@ -10,8 +10,8 @@ use std::{
 use fencepost::{
     dispatch::{Delivery, Settings, Sink},
     kernel::{
-        command::{Act, Failure},
-        lane::{AfterDead, Answer, Route},
+        dispatch::Route,
+        lane::{Act, AfterDead, Answer, Failure},
     },
     store::memory::Memory,
 };

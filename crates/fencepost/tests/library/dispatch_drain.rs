@@ -9,9 +9,9 @@ use fencepost::{
     dispatch::{Delivery, Settings, Sink},
     kernel::{
         LaneId, Millis, Reply, RowKey,
-        command::Failure,
+        dispatch::{self, Route, Transport},
         key::Kind,
-        lane::{AfterDead, Route, Transport},
+        lane::{AfterDead, Failure},
     },
     store::{
         Error, Promises, Store, Verdict, WriteSet,
@@ -115,7 +115,7 @@ fn a_change_of_transport_reads_each_event_of_a_polled_lane_once_however_long_it_
                 node.dispatch.ack(lane, upto).await.unwrap();
             }
         });
-        assert!(matches!(reply, Ok(Reply::Routed { replay: false })), "{reply:?}");
+        assert!(matches!(reply, Ok(Reply::Dispatch(dispatch::Reply::Routed { replay: false }))), "{reply:?}");
         let reads = store.reads.lock().unwrap();
         assert!(reads.iter().all(|(asked, _)| *asked <= 100), "{reads:?}");
         // A page may be read to its end although one of ours is in it: what is behind that is read again, once.

@@ -3,7 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use fencepost::{
-    kernel::{Millis, RowKey, fence::Record, key::Kind, lane::Lane},
+    kernel::{
+        Millis, RowKey,
+        key::Kind,
+        lane::{self, Lane},
+        row::Record,
+    },
     store::{
         Error, Promises, Store, Verdict, WriteSet,
         contract::{Found, Loaded},
@@ -27,7 +32,7 @@ impl Liar {
             set.writes.retain(|write| write.key.kind != Kind::DeadLetter);
         }
         for write in &mut set.writes {
-            if let Some(Record::Lane(lane)) = &mut write.put {
+            if let Some(Record::Lane(lane::Record::Lane(lane))) = &mut write.put {
                 let tail = tails.get(&RowKey::tail(lane.id())).copied().unwrap_or(0);
                 self.falsify(Arc::make_mut(lane), tail);
             }
@@ -67,7 +72,8 @@ impl Store for Liar {
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
         Box::pin(async move {
             let tails = self.inner.scan(Kind::Tail, None, usize::MAX).await?;
-            let last = |record: &Record| if let Record::Tail(tail) = record { tail.last } else { 0 };
+            let last =
+                |record: &Record| if let Record::Lane(lane::Record::Tail(tail)) = record { tail.last } else { 0 };
             let tails = tails.iter().map(|(key, row)| (*key, last(&row.record))).collect();
             let lies: Vec<WriteSet> = sets.iter().map(|set| self.lie(set, &tails)).collect();
             self.inner.commit(&lies, now).await

@@ -13,8 +13,8 @@ use fencepost::{
     dispatch::{Alarm, Delivery, SealAnew, Settings, Sink, Vault, key_file},
     kernel::{
         LaneId,
-        command::{Act, Failure, LetterVerdict},
-        lane::{AfterDead, DeadLetter, Lane, Pause, Route, Transport, Trouble},
+        dispatch::{LetterVerdict, Route, Transport},
+        lane::{Act, AfterDead, DeadLetter, Failure, Lane, Pause, Trouble},
     },
     store::{Store, memory::Memory},
 };

@@ -9,8 +9,7 @@ use fencepost::{
     dispatch::Alarm,
     kernel::{
         LaneId, Millis,
-        command::Failure,
-        lane::{DeadLetter, Pause, Reason, Trouble},
+        lane::{DeadLetter, Failure, Pause, Reason, Trouble},
     },
 };
 

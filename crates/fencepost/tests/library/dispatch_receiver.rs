@@ -11,8 +11,8 @@ use fencepost::{
     dispatch::{Delivery, Sink},
     kernel::{
         Millis,
-        command::Failure,
-        lane::{Answer, Reason, Route},
+        dispatch::Route,
+        lane::{Answer, Failure, Reason},
     },
 };
 use futures::future::BoxFuture;

@@ -12,9 +12,8 @@ use std::{
 use fencepost::{
     dispatch::Settings,
     kernel::{
-        Millis, Reply,
-        command::Act,
-        lane::{AfterDead, DeadLetter, Fate},
+        Millis, Reply, dispatch,
+        lane::{self, Act, AfterDead, DeadLetter, Fate},
     },
     store::{Store, memory::Memory},
 };
@@ -165,7 +164,7 @@ impl Town {
             Step::Pause { warehouse } => {
                 let pause = Act::Pause { by: "ada".into(), why: "tests".into() };
                 let reply = self.node().dispatch.act(lane_of(WAREHOUSES[warehouse]), pause).await.unwrap();
-                if let Reply::OnLane { .. } = reply {
+                if let Reply::Lane(lane::Reply::OnLane { .. }) = reply {
                     self.pauses.push((warehouse, self.clock.now(), true));
                 }
             }
@@ -188,11 +187,13 @@ impl Town {
             None => format!("e{warehouse}-{}", known.len()),
         };
         let reply = self.node().publish(WAREHOUSES[warehouse], &id, original.as_deref()).await;
-        let Reply::Published { seq, original: told, .. } = reply else { panic!("{id} heard {reply:?}") };
-        if let (Some(original), Some(told)) = (&original, told) {
+        let Reply::Dispatch(dispatch::Reply::Published { publication, .. }) = reply else {
+            panic!("{id} heard {reply:?}")
+        };
+        if let (Some(original), Some(told)) = (&original, publication.original) {
             self.cancelled.push((warehouse, Cancelled { id: original.clone(), told, at: self.clock.now() }));
         }
-        self.published.entry(warehouse).or_default().push((id.clone(), seq));
+        self.published.entry(warehouse).or_default().push((id.clone(), publication.seq));
         // A sender that is not sure asks again.
         if self.rng.bool() {
             let again = self.node().publish(WAREHOUSES[warehouse], &id, original.as_deref()).await;
@@ -221,7 +222,7 @@ impl Town {
             let first = !self.redriven.contains(&(warehouse, letter.seq));
             if first && self.rng.u8(0..3) == 0 {
                 let reply = self.node().redrive(letter.lane, letter.seq).await;
-                if let Reply::Letter { letter: told, .. } = reply {
+                if let Reply::Dispatch(dispatch::Reply::Letter { letter: told, .. }) = reply {
                     self.redriven.insert((warehouse, letter.seq));
                     if let Fate::Redriven { seq, .. } = told.fate
                         && told.blocks

@@ -10,10 +10,10 @@ use fencepost::{
     engine::{Engine, Limits},
     kernel::{
         LaneId, Millis, Reply, Scope, Tenant,
-        body::Body,
-        command::{Act, LetterVerdict},
+        dispatch::{LetterVerdict, Route, Transport, Webhook},
+        fence::body::Body,
         json,
-        lane::{AfterDead, Route, Transport, Webhook},
+        lane::{Act, AfterDead},
     },
     store::Store,
 };

@@ -13,7 +13,7 @@ use std::{
 use fencepost::{
     Claimed, Done, Error, Failure, Fencepost,
     engine::{self, Limits},
-    kernel::{Command, Millis, Row, RowKey, key::Kind},
+    kernel::{Command, Millis, Row, RowKey, key::Kind, lane},
     store::{self, Store, Verdict, WriteSet, contract::Loaded, memory::Memory},
 };
 use futures::{FutureExt, future::BoxFuture};
@@ -232,7 +232,7 @@ async fn what_is_about_lanes_commits_alone_also_on_a_shared_store() {
     store.begins(1);
     let engine = once.engine().clone();
     let word = RowKey { kind: Kind::Poke, id: [7; 32] };
-    let heard = tokio::spawn(async move { engine.ask(&Command::Heard(vec![word])).await });
+    let heard = tokio::spawn(async move { engine.ask(&Command::Lane(lane::Command::Heard(vec![word]))).await });
     all_ask(&once, 2);
     assert_eq!(store.commits.load(Ordering::SeqCst), 1);
     drop(held);

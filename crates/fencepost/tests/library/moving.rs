@@ -16,10 +16,9 @@ use fencepost::{
     engine::Limits,
     kernel::{
         FenceKey, Millis, RowKey, Version, Write,
-        command::CommitId,
-        fence::{Event, Fence, Record, State, Token, VersionHead, What},
+        fence::{self, Event, Fence, State, Token, VersionHead, What, scope::OnLapse},
         key::Kind,
-        scope::OnLapse,
+        row::{CommitId, Record},
     },
     moving::{self, Backup, Copied, Counts, Error, Restored},
     store::{self, Memory, Store, WriteSet},
@@ -53,8 +52,7 @@ fn at(ms: u64) -> Arc<Hand> {
 
 // Everything but the claims that are under way, which a restore ends.
 async fn settled(store: &Arc<dyn Store>) -> Vec<(RowKey, Record)> {
-    let under_way =
-        |record: &Record| matches!(record, Record::Fence(fence) if matches!(fence.state, State::Pending { .. }));
+    let under_way = |record: &Record| matches!(record, Record::Fence(fence::Record::Fence(fence)) if matches!(fence.state, State::Pending { .. }));
     content(&**store).await.into_iter().filter(|(_, record)| !under_way(record)).collect()
 }
 
@@ -135,7 +133,7 @@ async fn a_restore_that_is_interrupted_twice_goes_on_all_the_same() {
         assert!(to.time_floor().await.unwrap() > Millis(NOW + run * 60_000), "also past what was given meanwhile");
     }
     let token = |(_, record)| match record {
-        Record::Fence(fence) => fence.token,
+        Record::Fence(fence::Record::Fence(fence)) => fence.token,
         other => panic!("{other:?}"),
     };
     let mut tokens: Vec<Token> = content(&*to).await.into_iter().map(token).collect();
@@ -163,7 +161,7 @@ async fn a_source_that_changes_meanwhile_is_noticed() {
     copy(&from, &to).await.unwrap();
     let changed = key(Kind::VersionHead, 1);
     let expect = from.load(&[changed]).await.unwrap()[0].as_ref().map(|row| row.revision);
-    let newer = Record::VersionHead(VersionHead { version: Version::Integer(8) });
+    let newer = Record::Fence(fence::Record::VersionHead(VersionHead { version: Version::Integer(8) }));
     let write = Write { key: changed, expect, put: Some(newer) };
     let set = WriteSet::new(CommitId(1), vec![write]);
     from.commit(&[set], Millis(NOW)).await.unwrap();
@@ -324,7 +322,7 @@ async fn progress_is_told_at_most_twice_a_second() {
 async fn a_made_up_token_moves_no_time() {
     // As an earlier release wrote it down.
     let mut fence = match sealed(1, NOW * 2) {
-        Record::Fence(fence) => Fence::clone(&fence),
+        Record::Fence(fence::Record::Fence(fence)) => Fence::clone(&fence),
         _ => panic!(),
     };
     fence.events.push(Event { at: Millis(NOW), token: Token(1 << 53), what: What::SealRefused });
@@ -350,7 +348,7 @@ async fn a_claim_of_the_backup_is_over_after_the_restore() {
     // Interrupted and begun again, it finds what it had written.
     assert!(restore(&file, &restored, &at(NOW + 5_000)).await.unwrap().already > 0);
     let row = restored.scan(Kind::Fence, None, 1).await.unwrap().remove(0).1;
-    let Record::Fence(fence) = &row.record else { panic!() };
+    let Record::Fence(fence::Record::Fence(fence)) = &row.record else { panic!() };
     assert!(fence.token > old.token() && fence.phase(Millis(NOW + 10_000)).name() == "lapsed");
     let again = over(restored, at(NOW + 60_000), Limits::default()).await;
     let Claimed::New(next) = again.scope("JOB").key([("id", "a")]).claim().await.unwrap() else { panic!() };

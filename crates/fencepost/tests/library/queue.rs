@@ -11,7 +11,7 @@ use std::{
 use fencepost::{
     Claim, Claimed, Done, Fencepost,
     engine::Limits,
-    kernel::{Scope, scope::OnLapse},
+    kernel::{Scope, fence::scope::OnLapse},
     queue::{Because, Consumer, Failure, Handled, Message, Reason, SCOPE, Verdict, dedupe_id, field},
     store::memory::Memory,
 };

@@ -9,7 +9,7 @@ use fencepost::{
     Fencepost,
     clock::Clock,
     engine::Limits,
-    kernel::{Scope, scope::OnLapse},
+    kernel::{Scope, fence::scope::OnLapse},
     policy::Policy,
     store::{Store, memory::Memory},
 };

@@ -3,22 +3,21 @@
 
 use std::sync::Arc;
 
-use super::{acts::trim, append, cancelled_by, follow_append, lane_of, letter_of, route_of, tell};
+use super::{LetterVerdict, OnLetter, Reply, append_to_route, follow_append_to_route, route_of};
 use crate::{
-    command::{Decision, LetterVerdict, OnLetter, Reply, Rows},
-    decide::write,
-    fence::Record,
     key::RowKey,
-    lane::{DeadLetter, Entry, Fate, Lane},
+    lane::{self, DeadLetter, Entry, Fate, Lane, cancelled_by, lane_of, letter_of, tell, trim},
+    law::Decision,
+    row::{Record, Rows, write},
     time::Millis,
 };
 
-pub(crate) fn footprint_letter(on: &OnLetter, add: &mut impl FnMut(RowKey)) {
+pub(crate) fn footprint(on: &OnLetter, add: &mut impl FnMut(RowKey)) {
     add(RowKey::dead_letter(on.lane, on.seq));
     add(RowKey::cancelled(on.lane, on.seq));
 }
 
-pub(crate) fn follow_letter(on: &OnLetter, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+pub(crate) fn follow(on: &OnLetter, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     let Some(letter) = letter_of(rows, on.lane, on.seq) else { return };
     let home = letter.place.lane(&letter.planner);
     add(RowKey::lane(home));
@@ -28,7 +27,7 @@ pub(crate) fn follow_letter(on: &OnLetter, rows: &impl Rows, add: &mut impl FnMu
     let key = RowKey::route(&letter.planner, &letter.entry.warehouse);
     add(key);
     if let Some(route) = route_of(rows, key) {
-        follow_append(route, &on.members, rows, add);
+        follow_append_to_route(route, &on.members, rows, add);
     }
 }
 
@@ -59,7 +58,7 @@ fn again(letter: &Arc<DeadLetter>) -> Reply {
 
 fn decided(on: &OnLetter, letter: &DeadLetter, fate: Fate, rows: &impl Rows) -> Decision {
     let letter = Arc::new(DeadLetter { fate, ..letter.clone() });
-    let put = Record::DeadLetter(letter.clone());
+    let put = Record::Lane(lane::Record::DeadLetter(letter.clone()));
     let writes = vec![write(rows, RowKey::dead_letter(on.lane, on.seq), Some(put))];
     Decision::new(writes, Reply::Letter { letter, replay: false })
 }
@@ -89,7 +88,7 @@ fn redrive(on: &OnLetter, letter: &DeadLetter, force: Option<&str>, rows: &impl 
     decision.also.held.push((RowKey::cancelled(on.lane, on.seq), None));
     let entry = Entry { redrive_of: Some((on.lane, on.seq)), ..Entry::clone(&letter.entry) };
     let told_in = RowKey::dead_letter(on.lane, on.seq);
-    append(route, entry.into(), told_in, &on.members, rows, &mut decision);
+    append_to_route(route, entry.into(), told_in, &on.members, rows, &mut decision);
     decision
 }
 
@@ -112,5 +111,5 @@ fn free(letter: &DeadLetter, after: AfterBlock, rows: &impl Rows, decision: &mut
         trim(id, &mut lane, &mut decision.also);
     }
     tell(&lane.owner.node, id, rows, decision);
-    decision.writes.push(write(rows, RowKey::lane(id), Some(Record::Lane(lane.into()))));
+    decision.writes.push(write(rows, RowKey::lane(id), Some(Record::Lane(lane::Record::Lane(lane.into())))));
 }

@@ -2,9 +2,10 @@
 
 use fencepost_kernel::{
     Reply,
-    command::Outcome,
-    key::Target,
-    scope::{OnLapse, Scope},
+    fence::{
+        self, Outcome, Target,
+        scope::{OnLapse, Scope},
+    },
 };
 
 use super::world::{
@@ -26,7 +27,7 @@ fn first(on_lapse: OnLapse) -> Target {
 #[track_caller]
 fn gap(world: &mut World, seq: u64, expected: (u64, bool)) {
     match world.run(&claim(&nth(seq))) {
-        Reply::SequenceGap { last, sealed } => assert_eq!((last, sealed), expected),
+        Reply::Fence(fence::Reply::SequenceGap { last, sealed }) => assert_eq!((last, sealed), expected),
         other => panic!("expected a gap, got {other:?}"),
     }
 }

@@ -2,10 +2,10 @@
 
 use fencepost_kernel::{
     Command, Reply, Scope,
-    command::{Earlier, Outcome},
-    fence::{HolderTrace, Token, What},
-    key::Target,
-    scope::{BodyMismatch, OnLapse},
+    fence::{
+        self, Earlier, HolderTrace, Outcome, Target, Token, What,
+        scope::{BodyMismatch, OnLapse},
+    },
 };
 
 use super::world::{
@@ -100,7 +100,7 @@ fn zombie_of_an_earlier_life_is_fenced_off() {
     world.pass(RETAIN_MS);
     let current = world.granted(&claim(&target)).token;
     for command in [seal(&target, zombie, "1"), renew(&target, zombie), release(&target, zombie)] {
-        assert!(matches!(world.run(&command), Reply::FencedOff { .. }));
+        assert!(matches!(world.run(&command), Reply::Fence(fence::Reply::FencedOff { .. })));
     }
     assert_eq!(world.fence(&target).unwrap().token, current);
     assert_eq!(world.phase(&target), "pending");
@@ -117,7 +117,7 @@ fn claim_in_flight_says_since_when_and_under_which_trace_it_is_held() {
     world.run(&renew(&target, granted.token));
     world.pass(1);
     match world.run(&claim_with(&target, |claim| claim.trace = Some(HolderTrace([8; 16])))) {
-        Reply::InFlight { lease_expires, first_seen, held_by } => {
+        Reply::Fence(fence::Reply::InFlight { lease_expires, first_seen, held_by }) => {
             assert_eq!((lease_expires, first_seen, held_by), (START.plus(1 + LEASE_MS), START, Some(trace)));
         }
         other => panic!("expected in flight, got {other:?}"),
@@ -125,7 +125,10 @@ fn claim_in_flight_says_since_when_and_under_which_trace_it_is_held() {
     // The next holder has its own.
     world.pass(LEASE_MS);
     world.granted(&claim(&target));
-    assert!(matches!(world.run(&claim(&target)), Reply::InFlight { first_seen: START, held_by: None, .. }));
+    assert!(matches!(
+        world.run(&claim(&target)),
+        Reply::Fence(fence::Reply::InFlight { first_seen: START, held_by: None, .. })
+    ));
 }
 
 #[test]
@@ -136,7 +139,7 @@ fn lease_ends_exactly_when_it_says() {
     assert_eq!(granted.lease_expires, START.plus(LEASE_MS));
     world.pass(LEASE_MS - 1);
     assert!(
-        matches!(world.run(&claim(&target)), Reply::InFlight { lease_expires, .. } if lease_expires == granted.lease_expires)
+        matches!(world.run(&claim(&target)), Reply::Fence(fence::Reply::InFlight { lease_expires, .. }) if lease_expires == granted.lease_expires)
     );
     world.pass(1);
     assert_eq!(world.say(&claim(&target)), "new");
@@ -272,7 +275,9 @@ fn body_digest_is_not_dropped_at_the_seal() {
     let target = target();
     let mut world = World::new();
     world.done(&claim_body(&target, "[1]"), "1");
-    let Reply::Conflict(mismatch) = world.run(&claim_body(&target, "[2]")) else { panic!("no conflict") };
+    let Reply::Fence(fence::Reply::Conflict(mismatch)) = world.run(&claim_body(&target, "[2]")) else {
+        panic!("no conflict")
+    };
     assert_eq!(Some(mismatch.first), body("[1]"));
     assert_eq!(Some(mismatch.second), body("[2]"));
     assert_eq!(mismatch.effect_id.as_deref(), Some("effect"), "the one that stands");
@@ -283,7 +288,9 @@ fn conflict_with_a_claim_that_is_under_way_names_no_effect_yet() {
     let target = target();
     let mut world = World::new();
     world.granted(&claim_body(&target, "[1]"));
-    let Reply::Conflict(mismatch) = world.run(&claim_body(&target, "[2]")) else { panic!("no conflict") };
+    let Reply::Fence(fence::Reply::Conflict(mismatch)) = world.run(&claim_body(&target, "[2]")) else {
+        panic!("no conflict")
+    };
     assert_eq!(mismatch.effect_id, None);
 }
 
@@ -365,7 +372,7 @@ fn scope_that_lets_other_bodies_pass_says_so_and_keeps_the_first() {
     world.run(&seal(&target, token, "1"));
     assert_eq!(world.fence(&target).unwrap().body, body("1"));
     let differs = |world: &mut World, command: &Command| match world.run(command) {
-        Reply::Duplicate { body_differs, .. } => body_differs,
+        Reply::Fence(fence::Reply::Duplicate { body_differs, .. }) => body_differs,
         other => panic!("expected a duplicate, got {other:?}"),
     };
     assert!(differs(&mut world, &claim_body(&target, "2")));

@@ -2,7 +2,7 @@
 
 use fencepost_kernel::{
     LaneId, Tenant,
-    cursor::{CursorKey, read, write},
+    lane::cursor::{CursorKey, read, write},
 };
 use proptest::prelude::*;
 

@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use fencepost_kernel::{
-    body::{Body, KEPT_BYTES_MAX},
-    command::Mismatch,
-    diff::{Diff, OPERATIONS_MAX, PATCH_BYTES_MAX, between},
+    fence::{
+        Mismatch,
+        body::{Body, KEPT_BYTES_MAX},
+        diff::{Diff, OPERATIONS_MAX, PATCH_BYTES_MAX, between},
+    },
     json,
 };
 use proptest::prelude::*;

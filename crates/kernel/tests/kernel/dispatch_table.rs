@@ -3,9 +3,10 @@
 
 use fencepost_kernel::{
     Reply, RowKey,
-    command::{Act, Failure},
-    fence::Record,
-    lane::{AfterDead, Answer, Transport},
+    dispatch::{self, Transport},
+    fence,
+    lane::{self, Act, AfterDead, Answer, Failure},
+    row::Record,
 };
 
 use super::lane_world::{DAY_MS, FENCED_MS, FIRST, Floor, HOME, discard, later, redrive, route, said, webhook};
@@ -17,8 +18,8 @@ fn events_get_positions_without_a_gap_and_a_repetition_gets_the_first_one() {
         assert_eq!(said(&floor.publish(&format!("e{n}"))), format!("published {n}"));
     }
     let again = floor.publish("e2");
-    let Reply::Duplicate { fence, .. } = &again else { panic!("{again:?}") };
-    assert_eq!(fencepost_kernel::lane::published(fence), Some((floor.at, 2)));
+    let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = &again else { panic!("{again:?}") };
+    assert_eq!(dispatch::Publication::of(fence).map(|at| (at.lane_id, at.seq)), Some((floor.at, 2)));
     assert_eq!(floor.stand(), "0/3", "a repetition appends nothing");
     assert_eq!(floor.entry(2).unwrap().body, r#"{"n":1}"#);
     assert_eq!(floor.entry(2).unwrap().published, floor.world.now);
@@ -28,7 +29,7 @@ fn events_get_positions_without_a_gap_and_a_repetition_gets_the_first_one() {
 fn the_receipt_of_a_publication_is_what_its_repetition_hears() {
     let mut floor = Floor::new();
     floor.publish("e1");
-    let Reply::Duplicate { fence, .. } = floor.publish("e1") else { panic!("a repetition") };
+    let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = floor.publish("e1") else { panic!("a repetition") };
     let fencepost_kernel::fence::State::Sealed { receipt, .. } = &fence.state else { panic!("sealed") };
     let expected =
         format!(r#"{{"accepted":true,"replay":true,"lane":"acme:{HOME}","lane_id":"{}","seq":1}}"#, floor.at);
@@ -170,7 +171,7 @@ fn a_second_cancellation_hears_the_truth_of_its_own_time_and_the_first_mark_stay
     assert_eq!(floor.cancel_as("second", "e1"), "delivered");
     assert_eq!(floor.cancel_as("first", "e1"), "duplicate");
     match floor.world.record(RowKey::cancelled(floor.at, 1)) {
-        Some(Record::Cancelled(mark)) => assert_eq!(mark.by, "first"),
+        Some(Record::Lane(lane::Record::Cancelled(mark))) => assert_eq!(mark.by, "first"),
         other => panic!("{other:?}"),
     }
 }
@@ -234,7 +235,7 @@ fn a_poller_moves_only_forward_and_never_past_the_end() {
     assert_eq!(said(&floor.poll_ack(1)), "lane again");
     assert_eq!(said(&floor.poll_ack(0)), "lane again");
     assert_eq!(floor.stand(), "3/5");
-    assert!(matches!(floor.poll_ack(6), Reply::Ahead { tail: 5 }));
+    assert!(matches!(floor.poll_ack(6), Reply::Lane(lane::Reply::Ahead { tail: 5 })));
     assert_eq!(floor.stand(), "3/5");
     assert_eq!(said(&floor.poll_ack(5)), "lane");
     assert_eq!(floor.stand(), "5/5");

@@ -3,8 +3,7 @@
 
 use fencepost_kernel::{
     Reply,
-    command::{Act, Failure},
-    lane::{AfterDead, Answer, Fate, Reason},
+    lane::{self, Act, AfterDead, Answer, Failure, Fate, Reason},
 };
 
 use super::lane_world::{DAY_MS, FIRST, Floor, HOUR_MS, SECOND_MS, later, said};
@@ -21,8 +20,8 @@ fn the_head_is_tried_on_schedule_and_dies_at_24_hours_with_what_is_known_of_it()
     let letter = loop {
         times.push(floor.world.now.since(first) / SECOND_MS);
         match floor.fail(later()) {
-            Reply::OnLane { died: Some(letter), .. } => break letter,
-            Reply::OnLane { lane, .. } => {
+            Reply::Lane(lane::Reply::OnLane { died: Some(letter), .. }) => break letter,
+            Reply::Lane(lane::Reply::OnLane { lane, .. }) => {
                 let trouble = lane.trouble.clone().unwrap();
                 assert_eq!((trouble.attempts as usize, trouble.first_at), (times.len(), first));
                 assert_eq!(trouble.last_at, floor.world.now);
@@ -69,7 +68,7 @@ fn a_failure_counts_for_the_head_under_the_right_epoch_only() {
         began: super::world::START,
         failure: later(),
         after_dead: AfterDead::Continue,
-        chance: fencepost_kernel::retry::Chance(0),
+        chance: fencepost_kernel::lane::retry::Chance(0),
     };
     assert_eq!(said(&floor.act(fail(2, 0))), "not_head");
     floor.ack();

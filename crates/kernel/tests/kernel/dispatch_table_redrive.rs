@@ -2,8 +2,8 @@
 
 use fencepost_kernel::{
     Reply,
-    command::{LetterVerdict, Members},
-    lane::{AfterDead, Fate, Transport},
+    dispatch::{self, LetterVerdict, Transport},
+    lane::{AfterDead, Fate, Members},
 };
 
 use super::lane_world::{DAY_MS, Floor, HOME, RECEIVER_RETAIN_MS, discard, later, redrive, route, said, webhook};
@@ -85,7 +85,10 @@ fn a_redrive_is_refused_once_cancelled_before_or_after_death() {
         let forced = LetterVerdict::Redrive { force: Some("I insist".into()) };
         for verdict in [redrive(), forced] {
             let reply = floor.decide_letter(1, verdict);
-            assert!(matches!(&reply, Reply::LetterCancelled { by } if by == "cancel-e1"), "{reply:?}");
+            assert!(
+                matches!(&reply, Reply::Dispatch(dispatch::Reply::LetterCancelled { by }) if by == "cancel-e1"),
+                "{reply:?}"
+            );
         }
         assert_eq!(said(&floor.decide_letter(1, discard())), "discarded");
     }
@@ -100,7 +103,10 @@ fn a_redrive_past_the_receivers_memory_must_be_forced() {
     assert_eq!(said(&floor.clone().decide_letter(1, redrive())), "redriven");
     floor.world.pass(1);
     let refused = floor.decide_letter(1, redrive());
-    assert!(matches!(refused, Reply::PastRetention { receiver_retain_ms: RECEIVER_RETAIN_MS }), "{refused:?}");
+    assert!(
+        matches!(refused, Reply::Dispatch(dispatch::Reply::PastRetention { receiver_retain_ms: RECEIVER_RETAIN_MS })),
+        "{refused:?}"
+    );
     let force = LetterVerdict::Redrive { force: Some("asked them".into()) };
     assert_eq!(said(&floor.decide_letter(1, force)), "redriven");
     assert!(matches!(floor.letter(1).unwrap().fate, Fate::Redriven { why: Some(why), .. } if why == "asked them"));

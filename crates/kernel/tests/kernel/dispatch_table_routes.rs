@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use fencepost_kernel::{
     Command, Reply, RowKey,
-    command::{Act, Members, PutRoute},
-    fence::Record,
-    lane::{AfterDead, Append, Owner, Place, Route, Transport},
+    dispatch::{self, PutRoute, Route, Transport},
+    lane::{self, Act, AfterDead, Append, Members, Owner, Place},
+    row::Record,
 };
 
 use super::lane_world::{FIRST, Floor, HOME, home, later, planner, redrive, route, said, webhook};
@@ -29,7 +29,7 @@ fn a_route_sealed_anew_is_written_over_the_one_it_was_made_of_and_keeps_its_time
     let reseal = |floor: &mut Floor, over: &Arc<Route>| {
         let route = route(HOME, webhook("https://one.example/#sealed"));
         let put = PutRoute { route, seen_to: None, over: Some(over.clone()) };
-        said(&floor.world.run(&Command::PutRoute(Box::new(put))))
+        said(&floor.world.run(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(put)))))
     };
     floor.world.pass(1_000);
     assert_eq!(reseal(&mut floor, &one), "routed");
@@ -62,7 +62,10 @@ fn another_transport_needs_a_drained_lane() {
         let mut floor = Floor::holding(2);
         floor.ack();
         let refused = floor.put(route(HOME, other.clone()));
-        assert!(matches!(refused, Reply::NotDrained { lane, tail: 2, settled: 1 } if lane == home()), "{refused:?}");
+        assert!(
+            matches!(refused, Reply::Dispatch(dispatch::Reply::NotDrained { lane, tail: 2, settled: 1 }) if lane == home()),
+            "{refused:?}"
+        );
         floor.ack();
         assert_eq!(said(&floor.put(route(HOME, other))), "routed");
     }
@@ -83,7 +86,7 @@ fn an_event_that_is_published_meanwhile_undoes_a_change_of_transport() {
     let mut floor = Floor::holding(1);
     floor.ack();
     let put = PutRoute { route: route(HOME, kafka()), seen_to: None, over: None };
-    let decision = floor.world.decide(&Command::PutRoute(Box::new(put)));
+    let decision = floor.world.decide(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(put))));
     floor.publish("late");
     assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);
 }
@@ -188,7 +191,7 @@ fn a_new_transport_is_told_to_the_nodes_that_drive_the_lane_that_is_left_and_the
     let mut told = |transport| {
         assert_eq!(said(&floor.put(route(HOME, transport))), "routed");
         let told = floor.world.record(poke).is_some();
-        floor.world.run(&Command::Heard(vec![poke]));
+        floor.world.run(&Command::Lane(lane::Command::Heard(vec![poke])));
         told
     };
     assert!(told(Transport::Poll), "b's lane is left");
@@ -204,10 +207,10 @@ fn a_word_that_may_be_heard_at_this_moment_is_said_again() {
     let decision = floor.world.decide(&floor.publication(HOME, "e3", "{}", None));
     let poke = RowKey::poke("b", home());
     assert!(decision.writes.iter().all(|write| write.key != poke), "it is said already");
-    floor.world.run(&Command::Heard(vec![poke]));
+    floor.world.run(&Command::Lane(lane::Command::Heard(vec![poke])));
     assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);
     floor.publish("e3");
-    assert_eq!(floor.world.record(poke), Some(&Record::Poke));
+    assert_eq!(floor.world.record(poke), Some(&Record::Lane(lane::Record::Poke)));
 }
 
 #[test]
@@ -224,7 +227,7 @@ fn a_redrive_tells_the_driver_too() {
     floor.members = members("a", &["a", "b"]);
     floor.act(Act::Take { node: "b".into(), after: FIRST });
     floor.decide_letter(1, redrive());
-    assert_eq!(floor.world.record(RowKey::poke("b", home())), Some(&Record::Poke));
+    assert_eq!(floor.world.record(RowKey::poke("b", home())), Some(&Record::Lane(lane::Record::Poke)));
 }
 
 #[test]
@@ -249,7 +252,7 @@ fn what_a_person_does_to_a_lane_is_told_to_the_node_that_drives_it() {
     let heard = |floor: &mut Floor| {
         let poke = RowKey::poke("b", home());
         let said = floor.world.record(poke).is_some();
-        floor.world.run(&Command::Heard(vec![poke]));
+        floor.world.run(&Command::Lane(lane::Command::Heard(vec![poke])));
         said
     };
     for act in acts {

@@ -2,10 +2,10 @@
 
 use fencepost_kernel::{
     Millis, Reply,
-    command::Outcome,
-    fence::{State, Token},
-    key::Target,
-    scope::{OnLapse, Scope},
+    fence::{
+        self, Outcome, State, Target, Token,
+        scope::{OnLapse, Scope},
+    },
 };
 
 use super::world::{
@@ -38,7 +38,11 @@ fn first_in_doubt_marks_the_row_and_later_ones_write_nothing() {
         let (mut world, token) = lapsed(&target);
         world.pass(5);
         let told = world.decide(&first);
-        assert!(matches!(told.reply, Reply::InDoubt { since } if since.plus(5) == world.now), "{:?}", told.reply);
+        assert!(
+            matches!(told.reply, Reply::Fence(fence::Reply::InDoubt { since }) if since.plus(5) == world.now),
+            "{:?}",
+            told.reply
+        );
         assert_eq!(told.writes.len(), 1);
         assert!(world.commit(&told.writes));
         let first_told = world.now;
@@ -46,7 +50,10 @@ fn first_in_doubt_marks_the_row_and_later_ones_write_nothing() {
         world.pass(RETAIN_MS);
         for again in [claim(&target), renew(&target, token)] {
             let told = world.decide(&again);
-            assert!(matches!(told.reply, Reply::InDoubt { .. }) && told.writes.is_empty(), "{told:?}");
+            assert!(
+                matches!(told.reply, Reply::Fence(fence::Reply::InDoubt { .. })) && told.writes.is_empty(),
+                "{told:?}"
+            );
         }
         assert_eq!(marked_at(&world, &target), Some(first_told));
     }
@@ -60,7 +67,7 @@ fn told_doubt_is_not_ended_by_a_renewal_that_was_decided_before_it() {
     let token = world.granted(&claim(&target)).token;
     world.pass(LEASE_MS - 1);
     let late = world.decide(&renew(&target, token));
-    assert!(matches!(late.reply, Reply::Renewed { .. }));
+    assert!(matches!(late.reply, Reply::Fence(fence::Reply::Renewed { .. })));
     world.pass(1);
     assert_eq!(world.say(&claim(&target)), "in_doubt");
     assert!(!world.commit(&late.writes), "the mark has moved the row");
@@ -76,7 +83,7 @@ fn marked_fence_is_in_doubt_for_a_node_whose_time_is_behind() {
     assert_eq!(world.phase(&target), "in_doubt");
     for command in [claim(&target), renew(&target, token)] {
         let told = world.decide(&command);
-        assert!(matches!(told.reply, Reply::InDoubt { .. }) && told.writes.is_empty(), "{told:?}");
+        assert!(matches!(told.reply, Reply::Fence(fence::Reply::InDoubt { .. })) && told.writes.is_empty(), "{told:?}");
     }
     assert_eq!(world.say(&resolve(&target, Outcome::Released)), "resolved");
 }
@@ -180,7 +187,7 @@ fn claim_that_was_refused_for_good_is_over_for_a_node_whose_time_is_behind() {
     assert_eq!(world.phase(&target), "expired");
     for command in [renew(&target, token), release(&target, token), seal(&target, token, "1")] {
         let refused = world.decide(&command);
-        assert!(matches!(refused.reply, Reply::FencedOff { current: None }), "{refused:?}");
+        assert!(matches!(refused.reply, Reply::Fence(fence::Reply::FencedOff { current: None })), "{refused:?}");
     }
     let next = world.granted(&claim(&target));
     assert!(next.token > token && (next.attempt, next.first_seen) == (1, world.now), "{next:?}");

@@ -3,10 +3,8 @@
 
 use fencepost_kernel::{
     Command, Reply, RowKey,
-    command::{Granted, Observe, Outcome},
-    fence::{Record, Sighting, Token},
-    key::Target,
-    scope::OnLapse,
+    fence::{self, Granted, Observe, Outcome, Sighting, Target, Token, scope::OnLapse},
+    row::Record,
 };
 
 use super::world::{
@@ -38,8 +36,10 @@ fn stand(state: At) -> (World, Target, Token) {
         return (world, target, Token(START.0));
     }
     let first = claim_with(&target, |claim| {
-        let Command::Claim(versioned) = claim_version(&target, 5, Some("A")) else { unreachable!() };
-        let Command::Claim(bodied) = claim_body(&target, r#"{"n":1}"#) else { unreachable!() };
+        let Command::Fence(fence::Command::Claim(versioned)) = claim_version(&target, 5, Some("A")) else {
+            unreachable!()
+        };
+        let Command::Fence(fence::Command::Claim(bodied)) = claim_body(&target, r#"{"n":1}"#) else { unreachable!() };
         (claim.version, claim.source, claim.body) = (versioned.version, versioned.source, bodied.body);
     });
     let token = world.granted(&first).token;
@@ -67,13 +67,16 @@ fn check(command: impl Fn(&Target, Token) -> Command, expected: [impl AsRef<str>
         let decision = world.decide(&command);
         let recorded = if decision.writes.is_empty() { "" } else { ", recorded" };
         let said = match &decision.reply {
-            Reply::New(Granted { attempt, recovering, .. }) => {
+            Reply::Fence(fence::Reply::New(Granted { attempt, recovering, .. })) => {
                 format!("new {attempt}{}", if recovering.is_some() { " recovering" } else { "" })
             }
-            Reply::Sealed { replay: true, .. } | Reply::Released { replay: true } => {
+            Reply::Fence(fence::Reply::Sealed { replay: true, .. })
+            | Reply::Fence(fence::Reply::Released { replay: true }) => {
                 format!("{} again", decision.reply.decision())
             }
-            Reply::FencedOff { .. } | Reply::SealConflict { .. } => format!("{}{recorded}", decision.reply.decision()),
+            Reply::Fence(fence::Reply::FencedOff { .. }) | Reply::Fence(fence::Reply::SealConflict { .. }) => {
+                format!("{}{recorded}", decision.reply.decision())
+            }
             other => other.decision().to_owned(),
         };
         assert!(world.commit(&decision.writes));
@@ -260,7 +263,13 @@ fn sweep_takes_only_what_is_expired() {
 
 fn sighting(target: &Target) -> Command {
     let recent = vec![(START, Sighting::Duplicate)];
-    Command::Observe(Observe { key: target.key, replays: 2, conflicts: 1, body_mismatches: 1, recent })
+    Command::Fence(fence::Command::Observe(Observe {
+        key: target.key,
+        replays: 2,
+        conflicts: 1,
+        body_mismatches: 1,
+        recent,
+    }))
 }
 
 #[test]
@@ -277,7 +286,7 @@ fn observe_counts_only_for_a_living_fence_and_the_count_goes_in_time() {
         match (state, world.record(RowKey::trace(target.key))) {
             (At::Absent | At::Expired, None) => {}
             (At::Absent | At::Expired, Some(_)) => panic!("{state:?} is nothing to count for"),
-            (_, Some(Record::Trace(trace))) => {
+            (_, Some(Record::Fence(fence::Record::Trace(trace)))) => {
                 assert_eq!((trace.replays, trace.conflicts, trace.body_mismatches, trace.recent.len()), (4, 2, 2, 2));
                 assert!(trace.expires.is_some(), "{state:?}: a count that stays for ever");
             }

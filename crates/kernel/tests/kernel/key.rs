@@ -4,8 +4,9 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use fencepost_kernel::{
     FenceKey, RowKey, Scope, Tenant,
+    fence::{Target, WrongFields},
     json::{self, Value},
-    key::{Kind, Target, WrongFields},
+    key::Kind,
 };
 use proptest::prelude::*;
 

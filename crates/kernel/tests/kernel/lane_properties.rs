@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use fencepost_kernel::{
     Reply,
-    command::{Act, Failure},
-    lane::{AfterDead, Answer, Fate, Reason, Transport},
+    dispatch::{self, Transport},
+    lane::{self, Act, AfterDead, Answer, Failure, Fate, Reason},
 };
 use proptest::prelude::*;
 
@@ -113,7 +113,7 @@ fn run(floor: &mut Floor, step: &Step) -> Option<Reply> {
         }
         Step::LateFail(back, epoch) => {
             let (seq, began, failure) = (lane?.settled.saturating_sub(*back), floor.world.now, later());
-            let (after_dead, chance) = (floor.after_dead, fencepost_kernel::retry::Chance(0));
+            let (after_dead, chance) = (floor.after_dead, fencepost_kernel::lane::retry::Chance(0));
             floor.act(Act::Fail { seq, epoch: FIRST + epoch, began, failure, after_dead, chance })
         }
         Step::PollAck(upto) => floor.poll_ack(*upto),
@@ -131,8 +131,10 @@ fn judge(floor: &Floor, seen: &mut Seen, reply: Option<&Reply>) -> Result<(), Te
     prop_assert!(lane.owner.epoch >= seen.epoch);
     // INVARIANT lane-order, INVARIANT one-end
     let died = match reply {
-        Some(Reply::OnLane { died: Some(_), lane, .. }) if !lane.blocked => true,
-        Some(Reply::Letter { replay: false, letter }) => matches!(letter.fate, Fate::Discarded { .. }) && letter.blocks,
+        Some(Reply::Lane(lane::Reply::OnLane { died: Some(_), lane, .. })) if !lane.blocked => true,
+        Some(Reply::Dispatch(dispatch::Reply::Letter { replay: false, letter })) => {
+            matches!(letter.fate, Fate::Discarded { .. }) && letter.blocks
+        }
         _ => false,
     };
     for seq in seen.settled + 1..=lane.settled {

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Scope, Tenant,
-    command::{Act, Claim, Failure, LetterVerdict, Members, OnLane, OnLetter, Publish, PutRoute},
-    fence::Record,
-    key::Target,
-    lane::{AfterDead, Answer, DeadLetter, Entry, Lane, Original, Route, Transport, Webhook},
-    retry::Chance,
+    dispatch::{self, LetterVerdict, OnLetter, Original, Publish, PutRoute, Route, Transport, Webhook},
+    fence::{Claim, Target},
+    lane::{self, Act, AfterDead, Answer, DeadLetter, Entry, Failure, Lane, Members, OnLane, retry::Chance},
+    row::Record,
 };
 
 use super::world::{START, World, body};
@@ -117,7 +116,11 @@ impl Floor {
     }
 
     pub fn put_seen(&mut self, route: Route, seen_to: Option<u64>) -> Reply {
-        self.world.run(&Command::PutRoute(Box::new(PutRoute { route, seen_to, over: None })))
+        self.world.run(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(PutRoute {
+            route,
+            seen_to,
+            over: None,
+        }))))
     }
 
     pub fn publication(&self, warehouse: &str, id: &str, text: &str, cancels: Option<&str>) -> Command {
@@ -133,7 +136,13 @@ impl Floor {
             redrive_of: None,
         };
         let (cancels, members) = (cancels.map(target), self.members.clone());
-        Command::Publish(Box::new(Publish { claim, entry: entry.into(), cancels, members, served: self.served }))
+        Command::Dispatch(dispatch::Command::Publish(Box::new(Publish {
+            claim,
+            entry: entry.into(),
+            cancels,
+            members,
+            served: self.served,
+        })))
     }
 
     pub fn publish_to(&mut self, warehouse: &str, id: &str) -> Reply {
@@ -147,7 +156,10 @@ impl Floor {
     /// Publishes a cancellation under an id of its own, and says what it hears.
     pub fn cancel_as(&mut self, id: &str, original: &str) -> &'static str {
         match self.world.run(&self.publication(HOME, id, r#"{"n":1}"#, Some(original))) {
-            Reply::Published { original: told, .. } => told.map_or("nothing", Original::name),
+            Reply::Dispatch(dispatch::Reply::Published {
+                publication: dispatch::Publication { original: told, .. },
+                ..
+            }) => told.map_or("nothing", Original::name),
             other => other.decision(),
         }
     }
@@ -157,7 +169,7 @@ impl Floor {
     }
 
     pub fn act(&mut self, act: Act) -> Reply {
-        self.world.run(&Command::Lane(Box::new(OnLane { lane: self.at, act })))
+        self.world.run(&Command::Lane(lane::Command::Act(Box::new(OnLane { lane: self.at, act }))))
     }
 
     /// The driver says that the head was received.
@@ -192,8 +204,8 @@ impl Floor {
     pub fn die(&mut self) -> Arc<DeadLetter> {
         loop {
             match self.fail(later()) {
-                Reply::OnLane { died: Some(letter), .. } => return letter,
-                Reply::OnLane { lane, .. } => self.world.now = lane.trouble.clone().unwrap().next_at,
+                Reply::Lane(lane::Reply::OnLane { died: Some(letter), .. }) => return letter,
+                Reply::Lane(lane::Reply::OnLane { lane, .. }) => self.world.now = lane.trouble.clone().unwrap().next_at,
                 other => panic!("a failure of the head was answered with {other:?}"),
             }
         }
@@ -209,12 +221,12 @@ impl Floor {
 
     pub fn decide_letter(&mut self, seq: u64, verdict: LetterVerdict) -> Reply {
         let on = OnLetter { lane: self.at, seq, verdict, by: "ada".into(), members: self.members.clone() };
-        self.world.run(&Command::Letter(Box::new(on)))
+        self.world.run(&Command::Dispatch(dispatch::Command::Letter(Box::new(on))))
     }
 
     pub fn lane(&self) -> Lane {
         match self.world.record(RowKey::lane(self.at)) {
-            Some(Record::Lane(lane)) => Lane::clone(lane),
+            Some(Record::Lane(lane::Record::Lane(lane))) => Lane::clone(lane),
             other => panic!("a lane's row holds {other:?}"),
         }
     }
@@ -222,28 +234,28 @@ impl Floor {
     /// The route of `HOME`.
     pub fn route(&self) -> Arc<Route> {
         match self.world.record(RowKey::route(&planner(), HOME)) {
-            Some(Record::Route(route)) => route.clone(),
+            Some(Record::Dispatch(dispatch::Record::Route(route))) => route.clone(),
             other => panic!("a route's row holds {other:?}"),
         }
     }
 
     pub fn tail(&self) -> u64 {
         match self.world.record(RowKey::tail(self.at)) {
-            Some(Record::Tail(tail)) => tail.last,
+            Some(Record::Lane(lane::Record::Tail(tail))) => tail.last,
             _ => 0,
         }
     }
 
     pub fn entry(&self, seq: u64) -> Option<Entry> {
         match self.world.record(RowKey::entry(self.at, seq))? {
-            Record::Entry(entry) => Some(Entry::clone(entry)),
+            Record::Lane(lane::Record::Entry(entry)) => Some(Entry::clone(entry)),
             other => panic!("an entry's row holds {other:?}"),
         }
     }
 
     pub fn letter(&self, seq: u64) -> Option<DeadLetter> {
         match self.world.record(RowKey::dead_letter(self.at, seq))? {
-            Record::DeadLetter(letter) => Some(DeadLetter::clone(letter)),
+            Record::Lane(lane::Record::DeadLetter(letter)) => Some(DeadLetter::clone(letter)),
             other => panic!("a letter's row holds {other:?}"),
         }
     }
@@ -271,12 +283,16 @@ impl Floor {
 /// A reply in a few words.
 pub fn said(reply: &Reply) -> String {
     match reply {
-        Reply::OnLane { replay, died, .. } => {
+        Reply::Lane(lane::Reply::OnLane { replay, died, .. }) => {
             format!("lane{}{}", if *replay { " again" } else { "" }, if died.is_some() { " died" } else { "" })
         }
-        Reply::Letter { letter, replay } => format!("{}{}", letter.fate.name(), if *replay { " again" } else { "" }),
-        Reply::Routed { replay } => format!("routed{}", if *replay { " again" } else { "" }),
-        Reply::Published { seq, .. } => format!("published {seq}"),
+        Reply::Dispatch(dispatch::Reply::Letter { letter, replay }) => {
+            format!("{}{}", letter.fate.name(), if *replay { " again" } else { "" })
+        }
+        Reply::Dispatch(dispatch::Reply::Routed { replay }) => format!("routed{}", if *replay { " again" } else { "" }),
+        Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::Publication { seq, .. }, .. }) => {
+            format!("published {seq}")
+        }
         other => other.decision().to_owned(),
     }
 }

@@ -1,8 +1,7 @@
 //! Masked values: never stored, never shown, and still compared.
 
 use fencepost_kernel::{
-    body::Body,
-    diff::between,
+    fence::{body::Body, diff::between},
     json::{canonical_masked, parse},
 };
 use proptest::prelude::*;

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use fencepost_kernel::{Reply, fence::State};
+use fencepost_kernel::{
+    Reply,
+    fence::{self, State},
+};
 
 /// What is asked of a fence.
 #[derive(Clone, Debug)]
@@ -160,14 +163,16 @@ impl Model {
 fn said(reply: &Reply) -> String {
     let again = |replay: &bool| format!("{}{}", reply.decision(), if *replay { " again" } else { "" });
     match reply {
-        Reply::New(granted) => {
+        Reply::Fence(fence::Reply::New(granted)) => {
             format!("new {}{}", granted.attempt, if granted.recovering.is_some() { " recovering" } else { "" })
         }
-        Reply::Duplicate { fence, .. } => match &fence.state {
+        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match &fence.state {
             State::Sealed { receipt, .. } => format!("duplicate {}", String::from_utf8_lossy(&receipt.body)),
             other => format!("duplicate of {other:?}"),
         },
-        Reply::Sealed { replay, .. } | Reply::Released { replay } | Reply::Resolved { replay } => again(replay),
+        Reply::Fence(fence::Reply::Sealed { replay, .. })
+        | Reply::Fence(fence::Reply::Released { replay })
+        | Reply::Fence(fence::Reply::Resolved { replay }) => again(replay),
         other => other.decision().into(),
     }
 }
@@ -188,7 +193,7 @@ impl Auditor {
             self.sealed = None;
         }
         match (ask, reply) {
-            (Ask::Claim { lease_ms }, Reply::New(granted)) => {
+            (Ask::Claim { lease_ms }, Reply::Fence(fence::Reply::New(granted))) => {
                 let token = granted.token.0;
                 if token <= self.highest || token >= 1 << 53 {
                     return Err(format!("token {token} after {}", self.highest));
@@ -203,22 +208,24 @@ impl Auditor {
                 self.highest = token;
                 self.live = BTreeMap::from([(token, now + lease_ms)]);
             }
-            (Ask::Claim { .. }, Reply::Duplicate { .. }) => match &self.sealed {
+            (Ask::Claim { .. }, Reply::Fence(fence::Reply::Duplicate { .. })) => match &self.sealed {
                 Some((receipt, _)) if said(reply) == format!("duplicate {receipt}") => {}
                 other => return Err(format!("{} but sealed is {other:?}", said(reply))),
             },
-            (Ask::Seal { token, receipt }, Reply::Sealed { replay: false, expires, .. }) => {
+            (Ask::Seal { token, receipt }, Reply::Fence(fence::Reply::Sealed { replay: false, expires, .. })) => {
                 if self.live.remove(token).is_none() || *token != self.highest || self.sealed.is_some() {
                     return Err(format!("{token} sealed, but the right to act is {:?}", self.live));
                 }
                 self.sealed = Some((receipt.clone(), expires.0));
             }
-            (Ask::Renew { token, lease_ms }, Reply::Renewed { .. }) => {
+            (Ask::Renew { token, lease_ms }, Reply::Fence(fence::Reply::Renewed { .. })) => {
                 self.live.insert(*token, now + lease_ms);
             }
-            (Ask::Release { token }, Reply::Released { replay: false }) => drop(self.live.remove(token)),
-            (Ask::ResolveReleased, Reply::Resolved { replay: false }) => self.live.clear(),
-            (Ask::ResolveSealed { receipt }, Reply::Resolved { replay: false }) => {
+            (Ask::Release { token }, Reply::Fence(fence::Reply::Released { replay: false })) => {
+                self.live.remove(token);
+            }
+            (Ask::ResolveReleased, Reply::Fence(fence::Reply::Resolved { replay: false })) => self.live.clear(),
+            (Ask::ResolveSealed { receipt }, Reply::Fence(fence::Reply::Resolved { replay: false })) => {
                 self.live.clear();
                 self.sealed = Some((receipt.clone(), now + retain_ms));
             }

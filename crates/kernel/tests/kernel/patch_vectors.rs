@@ -2,7 +2,7 @@
 //! then its judgement counts: our diff between any two of their documents must lead it from one to the other.
 //! Two cases have no row: A.13 and its like name a member twice, which JSON that we read may not do (`json.rs` has that).
 
-use fencepost_kernel::diff::between;
+use fencepost_kernel::fence::diff::between;
 use json_patch::Patch;
 use serde_json::Value as Oracle;
 

@@ -1,7 +1,10 @@
 //! Any interleaving of any number of claimants, over scopes that recover and scopes that hold: at most one live token,
 //! one seal, one receipt. The model in `model` says what every reply should be.
 
-use fencepost_kernel::{Command, Reply, Scope, command::Claim, fence::Token, key::Target, scope::OnLapse};
+use fencepost_kernel::{
+    Command, Reply, Scope,
+    fence::{self, Claim, Target, Token, scope::OnLapse},
+};
 use proptest::prelude::*;
 
 use super::{
@@ -101,23 +104,27 @@ impl Play {
         match ask {
             Ask::Claim { lease_ms } => {
                 let target = target.clone();
-                Command::Claim(Claim {
+                Command::Fence(fence::Command::Claim(Claim {
                     target,
                     body: None,
                     version: None,
                     source: None,
                     lease_ms: *lease_ms,
                     trace: None,
-                })
+                }))
             }
             Ask::Seal { token, receipt } => seal(target, Token(*token), receipt),
             Ask::Renew { token, lease_ms } => {
                 let (target, token) = (target.clone(), Token(*token));
-                Command::Renew(fencepost_kernel::command::Renew { target, token, lease_ms: *lease_ms })
+                Command::Fence(fence::Command::Renew(fencepost_kernel::fence::Renew {
+                    target,
+                    token,
+                    lease_ms: *lease_ms,
+                }))
             }
             Ask::Release { token } => release(target, Token(*token)),
             Ask::ResolveSealed { receipt } => resolve_sealed(target, receipt),
-            Ask::ResolveReleased => resolve(target, fencepost_kernel::command::Outcome::Released),
+            Ask::ResolveReleased => resolve(target, fencepost_kernel::fence::Outcome::Released),
         }
     }
 
@@ -151,7 +158,7 @@ impl Play {
 
     fn heard(&mut self, who: usize, ask: &Ask, reply: &Reply) -> Result<(), TestCaseError> {
         self.model.judge(ask, reply, self.world.now.0).map_err(TestCaseError::fail)?;
-        if let Reply::New(granted) = reply {
+        if let Reply::Fence(fence::Reply::New(granted)) = reply {
             self.model.given(granted.token.0);
             self.held[who] = Some(granted.token.0);
             self.given.push(granted.token.0);
@@ -188,11 +195,11 @@ proptest! {
             world.pass(pass_ms);
             let token = held.get(&seq).copied();
             match (what, token) {
-                (0 | 1, _) => if let Reply::New(granted) = world.run(&claim(&nth(seq))) {
+                (0 | 1, _) => if let Reply::Fence(fence::Reply::New(granted)) = world.run(&claim(&nth(seq))) {
                     prop_assert_eq!(seq, sealed + 1, "only the number after the last sealed one may run");
                     held.insert(seq, granted.token);
                 },
-                (2, Some(token)) => if let Reply::Sealed { replay: false, .. } = world.run(&seal(&nth(seq), token, "1")) {
+                (2, Some(token)) => if let Reply::Fence(fence::Reply::Sealed { replay: false, .. }) = world.run(&seal(&nth(seq), token, "1")) {
                     prop_assert_eq!(seq, sealed + 1);
                     sealed = seq;
                 },

@@ -3,8 +3,10 @@
 
 use fencepost_kernel::{
     Millis,
-    lane::{Answer, Trouble},
-    retry::{Chance, HORIZON_MS, next, resumed},
+    lane::{
+        Answer, Trouble,
+        retry::{Chance, HORIZON_MS, next, resumed},
+    },
 };
 use proptest::prelude::*;
 

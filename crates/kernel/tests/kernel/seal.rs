@@ -2,10 +2,8 @@
 
 use fencepost_kernel::{
     Command, Reply, RowKey,
-    command::Outcome,
-    fence::{REFUSALS_MAX, Record, Token, What},
-    key::Target,
-    scope::OnLapse,
+    fence::{self, Outcome, REFUSALS_MAX, Target, Token, What, scope::OnLapse},
+    row::Record,
 };
 
 use super::world::{
@@ -28,8 +26,10 @@ fn doubt() -> (World, Target, Token) {
 
 fn replay(reply: Reply) -> bool {
     match reply {
-        Reply::Sealed { replay, .. } | Reply::Released { replay } | Reply::Resolved { replay } => replay,
-        Reply::Aliased { replay, .. } => replay,
+        Reply::Fence(fence::Reply::Sealed { replay, .. })
+        | Reply::Fence(fence::Reply::Released { replay })
+        | Reply::Fence(fence::Reply::Resolved { replay }) => replay,
+        Reply::Fence(fence::Reply::Aliased { replay, .. }) => replay,
         other => panic!("{other:?} is no outcome"),
     }
 }
@@ -43,7 +43,7 @@ fn late_seal_after_reclaim_is_refused_and_recorded_once() {
     let current = world.granted(&claim(&target)).token;
     for _ in 0..3 {
         let reply = world.run(&seal(&target, old, "old"));
-        assert!(matches!(reply, Reply::FencedOff { current: Some(told) } if told == current));
+        assert!(matches!(reply, Reply::Fence(fence::Reply::FencedOff { current: Some(told) }) if told == current));
     }
     assert_eq!(whats(&world, &target), [What::Recovered, What::SealRefused]);
     assert_eq!(world.fence(&target).unwrap().events[1].token, old);
@@ -92,7 +92,7 @@ fn retention_counts_from_the_seal() {
     let mut world = World::new();
     let token = world.granted(&claim(&target)).token;
     world.pass(20_000);
-    let Reply::Sealed { at, expires, first_seen: START, replay: false, source: None } =
+    let Reply::Fence(fence::Reply::Sealed { at, expires, first_seen: START, replay: false, source: None }) =
         world.run(&seal(&target, token, "1"))
     else {
         panic!()
@@ -101,7 +101,9 @@ fn retention_counts_from_the_seal() {
     world.pass(RETAIN_MS - 1);
     // A repeated seal tells the first one's times and prolongs nothing.
     let again = world.run(&seal(&target, token, "1"));
-    assert!(matches!(again, Reply::Sealed { at: a, expires: e, replay: true, .. } if (a, e) == (at, expires)));
+    assert!(
+        matches!(again, Reply::Fence(fence::Reply::Sealed { at: a, expires: e, replay: true, .. }) if (a, e) == (at, expires))
+    );
     assert_eq!(world.say(&claim(&target)), "duplicate");
     world.pass(1);
     assert_eq!(world.say(&claim(&target)), "new");
@@ -113,10 +115,12 @@ fn another_effect_id_is_other_content() {
     let mut world = World::new();
     let token = world.done(&claim(&target), "1");
     let mut command = seal(&target, token, "1");
-    if let fencepost_kernel::Command::Seal(seal) = &mut command {
+    if let Command::Fence(fence::Command::Seal(seal)) = &mut command {
         seal.effect_id = "another".into();
     }
-    assert!(matches!(world.run(&command), Reply::SealConflict { effect_id } if effect_id == "effect"));
+    assert!(
+        matches!(world.run(&command), Reply::Fence(fence::Reply::SealConflict { effect_id }) if effect_id == "effect")
+    );
 }
 
 #[test]
@@ -126,7 +130,7 @@ fn renewing_moves_the_lease_from_now_and_a_lapsed_one_comes_back() {
     let token = world.granted(&claim(&target)).token;
     world.pass(LEASE_MS - 1);
     assert!(
-        matches!(world.run(&renew(&target, token)), Reply::Renewed { lease_expires } if lease_expires == world.now.plus(LEASE_MS))
+        matches!(world.run(&renew(&target, token)), Reply::Fence(fence::Reply::Renewed { lease_expires }) if lease_expires == world.now.plus(LEASE_MS))
     );
     world.pass(LEASE_MS);
     assert_eq!(world.phase(&target), "lapsed");
@@ -143,14 +147,19 @@ fn a_token_that_was_never_given_is_refused_and_leaves_no_trace() {
     world.run(&seal(&target, token, "1"));
     for made_up in [token.0 + 1, 1 << 53, u64::MAX] {
         let decision = world.decide(&seal(&target, Token(made_up), "x"));
-        assert!(decision.writes.is_empty() && matches!(decision.reply, Reply::FencedOff { .. }), "{made_up}");
+        assert!(
+            decision.writes.is_empty() && matches!(decision.reply, Reply::Fence(fence::Reply::FencedOff { .. })),
+            "{made_up}"
+        );
     }
 }
 
 #[test]
 fn doubt_is_not_ended_by_more_time() {
     let (mut world, target, token) = doubt();
-    assert!(matches!(world.run(&renew(&target, token)), Reply::InDoubt { since } if since == START.plus(LEASE_MS)));
+    assert!(
+        matches!(world.run(&renew(&target, token)), Reply::Fence(fence::Reply::InDoubt { since }) if since == START.plus(LEASE_MS))
+    );
     assert_eq!(world.phase(&target), "in_doubt");
 }
 
@@ -159,7 +168,7 @@ fn seal_after_the_key_was_given_back_is_refused_and_recorded() {
     let (mut world, target, token) = doubt();
     world.run(&resolve(&target, Outcome::Released));
     // The person was wrong, or the holder is: either way somebody should be able to see it.
-    assert!(matches!(world.run(&seal(&target, token, "1")), Reply::FencedOff { current: None }));
+    assert!(matches!(world.run(&seal(&target, token, "1")), Reply::Fence(fence::Reply::FencedOff { current: None })));
     assert_eq!(whats(&world, &target).last(), Some(&What::SealRefused));
     assert_eq!(world.phase(&target), "released");
     assert!(world.decide(&seal(&target, token, "1")).writes.is_empty());
@@ -195,9 +204,9 @@ fn doubt_that_comes_back_is_a_new_doubt() {
     world.granted(&claim(&target));
     world.pass(LEASE_MS);
     assert_eq!(world.say(&claim(&target)), "in_doubt");
-    let Command::Resolve(mut word) = resolve(&target, Outcome::Released) else { unreachable!() };
+    let Command::Fence(fence::Command::Resolve(mut word)) = resolve(&target, Outcome::Released) else { unreachable!() };
     word.why = "asked the bank again".into();
-    assert!(!replay(world.run(&Command::Resolve(word))));
+    assert!(!replay(world.run(&Command::Fence(fence::Command::Resolve(word)))));
     assert_eq!(world.granted(&claim(&target)).attempt, 3);
 }
 
@@ -227,7 +236,9 @@ fn alias_outlives_its_fence_and_moves_only_to_another_receipt() {
     world.sweep();
     assert_eq!(world.phase(&second), "absent");
     let standing = |world: &World| match world.record(RowKey::alias(&first.tenant, "latest")) {
-        Some(Record::Alias(alias)) => (alias.target, String::from_utf8_lossy(&alias.receipt.body).into_owned()),
+        Some(Record::Fence(fence::Record::Alias(alias))) => {
+            (alias.target, String::from_utf8_lossy(&alias.receipt.body).into_owned())
+        }
         other => panic!("no alias but {other:?}"),
     };
     assert_eq!(standing(&world), (second.key, "2".to_owned()));
@@ -247,9 +258,9 @@ fn a_late_repeat_of_a_resolution_does_not_end_a_later_doubt() {
     assert_eq!(world.phase(&target), "in_doubt");
     assert!(replay(world.run(&word)));
     assert_eq!(world.phase(&target), "in_doubt", "nobody has looked at this one");
-    let Command::Resolve(mut named) = word else { unreachable!() };
+    let Command::Fence(fence::Command::Resolve(mut named)) = word else { unreachable!() };
     named.token = Some(second);
-    assert!(!replay(world.run(&Command::Resolve(named))));
+    assert!(!replay(world.run(&Command::Fence(fence::Command::Resolve(named)))));
     assert_eq!(world.phase(&target), "released");
 }
 
@@ -266,14 +277,17 @@ fn final_refusal_moves_the_row_once_and_forgets_it_no_later() {
         world.pass(1);
         let stranger = world.decide(&late(&target, Token(token.0 - 1)));
         assert!(stranger.only_answers(), "only the holder's own claim can be revived");
-        assert!(matches!(world.run(&late(&target, token)), Reply::FencedOff { current: None }));
+        assert!(matches!(world.run(&late(&target, token)), Reply::Fence(fence::Reply::FencedOff { current: None })));
         assert!(!world.commit(&in_flight.writes), "refused, and then done all the same");
         assert_eq!(world.fence(&target).unwrap().expires_at(), Some(world.now));
         assert!(world.decide(&late(&target, token)).only_answers(), "a second refusal costs no commit");
         // A node whose clock is a little behind says the same.
         world.now.0 -= 1;
-        assert!(matches!(world.run(&seal(&target, token, "1")), Reply::FencedOff { current: None }));
-        assert!(matches!(world.run(&renew(&target, token)), Reply::FencedOff { current: None }));
+        assert!(matches!(
+            world.run(&seal(&target, token, "1")),
+            Reply::Fence(fence::Reply::FencedOff { current: None })
+        ));
+        assert!(matches!(world.run(&renew(&target, token)), Reply::Fence(fence::Reply::FencedOff { current: None })));
         world.pass(1);
         assert_eq!(world.granted(&claim(&target)).attempt, 1, "a new life");
     }

@@ -2,9 +2,8 @@
 
 use fencepost_kernel::{
     Command, RowKey,
-    command::Observe,
-    fence::{Record, SIGHTINGS_MAX, Sighting, Trace},
-    key::Target,
+    fence::{self, Observe, SIGHTINGS_MAX, Sighting, Target, Trace},
+    row::Record,
 };
 
 use super::world::{RETAIN_MS, World, claim, target};
@@ -12,12 +11,18 @@ use super::world::{RETAIN_MS, World, claim, target};
 fn seen(world: &mut World, target: &Target, count: u64) {
     let at = world.now;
     let recent = (0..count).map(|n| (at.plus(n), Sighting::Duplicate)).collect();
-    world.run(&Command::Observe(Observe { key: target.key, replays: count, conflicts: 0, body_mismatches: 0, recent }));
+    world.run(&Command::Fence(fence::Command::Observe(Observe {
+        key: target.key,
+        replays: count,
+        conflicts: 0,
+        body_mismatches: 0,
+        recent,
+    })));
 }
 
 fn trace<'w>(world: &'w World, target: &Target) -> &'w Trace {
     match world.record(RowKey::trace(target.key)) {
-        Some(Record::Trace(trace)) => trace,
+        Some(Record::Fence(fence::Record::Trace(trace))) => trace,
         other => panic!("no trace but {other:?}"),
     }
 }

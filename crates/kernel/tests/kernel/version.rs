@@ -2,9 +2,10 @@
 
 use fencepost_kernel::{
     Reply, Scope, Version,
-    fence::Source,
-    key::Target,
-    scope::{OnLapse, VersionRule},
+    fence::{
+        self, Source, Target,
+        scope::{OnLapse, VersionRule},
+    },
 };
 
 use super::world::{
@@ -26,7 +27,7 @@ fn document(doc: &str, part: &str, revision: &str, per: &[&str]) -> Target {
 #[track_caller]
 fn stale(reply: Reply, expected: i128) {
     match reply {
-        Reply::Stale { sealed_version } => assert_eq!(sealed_version, Version::Integer(expected)),
+        Reply::Fence(fence::Reply::Stale { sealed_version }) => assert_eq!(sealed_version, Version::Integer(expected)),
         other => panic!("expected stale, got {other:?}"),
     }
 }
@@ -130,7 +131,7 @@ fn integer_and_text_are_not_guessed_into_an_order() {
         (claim.version, claim.source) = (Some(Version::Text("2026-01-01".into())), Some(source));
     });
     match world.run(&text) {
-        Reply::Incomparable { sealed_version } => assert_eq!(sealed_version, Version::Integer(3)),
+        Reply::Fence(fence::Reply::Incomparable { sealed_version }) => assert_eq!(sealed_version, Version::Integer(3)),
         other => panic!("expected incomparable, got {other:?}"),
     }
     assert_eq!(Version::Integer(9).order(&Version::Text("9".into())), None);

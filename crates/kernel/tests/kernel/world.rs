@@ -8,16 +8,15 @@ use std::{
 
 use bytes::Bytes;
 use fencepost_kernel::{
-    Command, Decision, Millis, Reply, Row, RowKey, Rows, Scope, Tenant, Version, Write,
-    body::Body,
-    command::{Also, Claim, CommitId, Granted, Outcome, PutAlias, Release, Renew, Resolve, Seal},
-    decide,
-    decide::{follow, footprint},
-    fence::{AgainHead, Fence, Phase, Record, Source, Token, VersionHead},
+    Command, Decision, Millis, Reply, Row, RowKey, Rows, Scope, Tenant, Version, Write, decide,
+    fence::{
+        self, AgainHead, Claim, Fence, Granted, Outcome, Phase, PutAlias, Release, Renew, Resolve, Seal, Source,
+        Target, Token, VersionHead, body::Body, scope::OnLapse,
+    },
     json,
-    key::Target,
-    lane::{Tail, placed},
-    scope::OnLapse,
+    lane::{self, Tail},
+    law::{Also, follow, footprint},
+    row::{CommitId, Record},
 };
 
 pub const START: Millis = Millis(1_700_000_000_000);
@@ -99,13 +98,13 @@ impl World {
         also.drops.iter().for_each(|key| drop(self.rows.remove(key)));
         let Some(append) = &also.append else { return Some(0) };
         let seq = 1 + match self.record(RowKey::tail(append.lane)) {
-            Some(Record::Tail(tail)) => tail.last,
+            Some(Record::Lane(lane::Record::Tail(tail))) => tail.last,
             _ => 0,
         };
-        self.put(RowKey::tail(append.lane), Record::Tail(Tail { last: seq }));
-        self.put(RowKey::entry(append.lane, seq), Record::Entry(append.entry.clone()));
+        self.put(RowKey::tail(append.lane), Record::Lane(lane::Record::Tail(Tail { last: seq })));
+        self.put(RowKey::entry(append.lane, seq), Record::Lane(lane::Record::Entry(append.entry.clone())));
         let waiting = writes.iter().find(|write| write.key == append.told_in).and_then(|write| write.put.as_ref());
-        self.put(append.told_in, placed(waiting.expect("somebody is told the position"), seq));
+        self.put(append.told_in, waiting.expect("somebody is told the position").with_position(seq));
         Some(seq)
     }
 
@@ -118,7 +117,7 @@ impl World {
         let decision = self.decide(command);
         let seq = self.commit_also(&decision.writes, &decision.also);
         let seq = seq.expect("a decision over the present rows cannot be moved");
-        if decision.also.append.is_some() { decision.reply.placed(seq) } else { decision.reply }
+        if decision.also.append.is_some() { decision.reply.with_position(seq) } else { decision.reply }
     }
 
     /// The word for the decision, after its commit.
@@ -129,7 +128,7 @@ impl World {
     /// Claims and must be let in.
     pub fn granted(&mut self, command: &Command) -> Granted {
         match self.run(command) {
-            Reply::New(granted) => granted,
+            Reply::Fence(fence::Reply::New(granted)) => granted,
             other => panic!("expected a new claim, got {other:?}"),
         }
     }
@@ -154,21 +153,21 @@ impl World {
 
     pub fn fence(&self, target: &Target) -> Option<&Fence> {
         match self.record(RowKey::fence(target.key))? {
-            Record::Fence(fence) => Some(fence),
+            Record::Fence(fence::Record::Fence(fence)) => Some(fence),
             other => panic!("a fence's row holds {other:?}"),
         }
     }
 
     pub fn again_head(&self, target: &Target) -> Option<&AgainHead> {
         match self.record(target.again_head())? {
-            Record::AgainHead(head) => Some(head),
+            Record::Fence(fence::Record::AgainHead(head)) => Some(head),
             other => panic!("an again head's row holds {other:?}"),
         }
     }
 
     pub fn version_heads(&self) -> Vec<&VersionHead> {
         let heads = self.rows.values().filter_map(|row| match &row.record {
-            Record::VersionHead(head) => Some(head),
+            Record::Fence(fence::Record::VersionHead(head)) => Some(head),
             _ => None,
         });
         heads.collect()
@@ -182,7 +181,7 @@ impl World {
     /// The receipt of a sealed fence, as duplicates get it.
     pub fn receipt(&self, target: &Target) -> Option<String> {
         let reply = self.decide(&claim(target)).reply;
-        let Reply::Duplicate { fence, .. } = reply else { return None };
+        let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = reply else { return None };
         assert_eq!(fence.phase(self.now), Phase::Sealed);
         match &fence.state {
             fencepost_kernel::fence::State::Sealed { receipt, .. } => {
@@ -231,7 +230,7 @@ pub fn claim_with(target: &Target, add: impl FnOnce(&mut Claim)) -> Command {
         trace: None,
     };
     add(&mut claim);
-    Command::Claim(claim)
+    Command::Fence(fence::Command::Claim(claim))
 }
 
 pub fn claim_body(target: &Target, text: &str) -> Command {
@@ -247,25 +246,25 @@ pub fn claim_version(target: &Target, version: i128, source: Option<&str>) -> Co
 
 pub fn seal(target: &Target, token: Token, receipt: &str) -> Command {
     let receipt = Bytes::copy_from_slice(receipt.as_bytes());
-    Command::Seal(Seal { target: target.clone(), token, effect_id: "effect".into(), receipt })
+    Command::Fence(fence::Command::Seal(Seal { target: target.clone(), token, effect_id: "effect".into(), receipt }))
 }
 
 pub fn renew(target: &Target, token: Token) -> Command {
-    Command::Renew(Renew { target: target.clone(), token, lease_ms: LEASE_MS })
+    Command::Fence(fence::Command::Renew(Renew { target: target.clone(), token, lease_ms: LEASE_MS }))
 }
 
 pub fn release(target: &Target, token: Token) -> Command {
-    Command::Release(Release { target: target.clone(), token })
+    Command::Fence(fence::Command::Release(Release { target: target.clone(), token }))
 }
 
 pub fn resolve(target: &Target, outcome: Outcome) -> Command {
-    Command::Resolve(Resolve {
+    Command::Fence(fence::Command::Resolve(Resolve {
         target: target.clone(),
         token: None,
         outcome,
         by: "ada".into(),
         why: "asked the bank".into(),
-    })
+    }))
 }
 
 pub fn resolve_sealed(target: &Target, receipt: &str) -> Command {
@@ -274,7 +273,7 @@ pub fn resolve_sealed(target: &Target, receipt: &str) -> Command {
 }
 
 pub fn alias(target: &Target, name: &str) -> Command {
-    Command::PutAlias(PutAlias { name: name.into(), target: target.clone() })
+    Command::Fence(fence::Command::PutAlias(PutAlias { name: name.into(), target: target.clone() }))
 }
 
 /// So many cases, and no file of failures beside the sources: a failing case that matters becomes a named test.

@@ -8,9 +8,9 @@ use std::{
 
 use fencepost_kernel::{
     Millis, RowKey, Write,
-    command::CommitId,
-    fence::{Record, State},
+    fence::{self, State},
     key::Kind,
+    row::{CommitId, Record},
 };
 use fencepost_store::{Error, Memory, Store, Verdict, WriteSet, codec};
 use tokio::time::sleep;
@@ -310,7 +310,9 @@ async fn overwriting(
 // A planted bug: a set that only marks a doubt writes nothing.
 fn unmarked(set: &WriteSet) -> WriteSet {
     let marks = |write: &&Write| match &write.put {
-        Some(Record::Fence(fence)) => matches!(fence.state, State::Pending { doubted_at: Some(_), .. }),
+        Some(Record::Fence(fence::Record::Fence(fence))) => {
+            matches!(fence.state, State::Pending { doubted_at: Some(_), .. })
+        }
         _ => false,
     };
     let writes = set.writes.iter().filter(|write| !marks(write)).cloned().collect();
@@ -320,9 +322,8 @@ fn unmarked(set: &WriteSet) -> WriteSet {
 #[cfg(test)]
 mod tests {
     use fencepost_kernel::{
-        command::Also,
-        key::LaneId,
-        lane::{Append, Entry},
+        lane::{Append, Entry, LaneId},
+        law::Also,
     };
 
     use super::*;
@@ -347,7 +348,7 @@ mod tests {
             redrive_of: None,
         };
         let append = Some(Append { lane: LANE, entry: entry.into(), told_in, driven: None });
-        let writes = vec![Write { key: told_in, expect: None, put: Some(Record::Poke) }];
+        let writes = vec![Write { key: told_in, expect: None, put: Some(fencepost_kernel::lane::Record::Poke.into()) }];
         WriteSet { id: CommitId(id), writes, also: Also { append, drops, ..Also::default() } }
     }
 

@@ -6,10 +6,10 @@ use std::sync::{Arc, atomic::Ordering};
 use fencepost::engine::Error;
 use fencepost_kernel::{
     Command, Reply, Tenant, Version,
-    command::{Claim, Release, Seal},
-    fence::{Source, Token},
-    key::Target,
-    scope::{Scope, VersionRule},
+    fence::{
+        self, Claim, Release, Seal, Source, Target, Token,
+        scope::{Scope, VersionRule},
+    },
 };
 
 use super::pair::{Pair, claimed_by_second};
@@ -23,12 +23,19 @@ fn target(version: &str) -> Target {
 }
 
 fn claim(version: &str, lease_ms: u64) -> Command {
-    Command::Claim(Claim { target: target(version), body: None, version: None, source: None, lease_ms, trace: None })
+    Command::Fence(fence::Command::Claim(Claim {
+        target: target(version),
+        body: None,
+        version: None,
+        source: None,
+        lease_ms,
+        trace: None,
+    }))
 }
 
 fn seal(version: &str, token: Token) -> Command {
     let effect_id = format!("effect of {version}");
-    Command::Seal(Seal { target: target(version), token, effect_id, receipt: "done".into() })
+    Command::Fence(fence::Command::Seal(Seal { target: target(version), token, effect_id, receipt: "done".into() }))
 }
 
 #[tokio::test]
@@ -43,10 +50,10 @@ async fn a_seal_beside_one_that_fell_still_raises_the_version() {
     claimed_by_second(&pair, &claim("4", 100)).await;
     drop(stopped);
     let replies = seals.await.expect("the node lives").expect("replies");
-    assert!(matches!(replies[0], Reply::FencedOff { .. }), "{:?}", replies[0]);
-    assert!(matches!(replies[1], Reply::Sealed { replay: false, .. }), "{:?}", replies[1]);
+    assert!(matches!(replies[0], Reply::Fence(fence::Reply::FencedOff { .. })), "{:?}", replies[0]);
+    assert!(matches!(replies[1], Reply::Fence(fence::Reply::Sealed { replay: false, .. })), "{:?}", replies[1]);
     match pair.second.ask(&claim("2", 100)).await.expect("an answer") {
-        Reply::Stale { sealed_version } => assert_eq!(sealed_version, Version::Integer(3)),
+        Reply::Fence(fence::Reply::Stale { sealed_version }) => assert_eq!(sealed_version, Version::Integer(3)),
         other => panic!("{other:?}"),
     }
 }
@@ -57,7 +64,8 @@ async fn a_release_that_went_through_unheard_is_not_told_of_as_refused() {
     let token = claimed_by_second(&pair, &claim("1", 60_000)).await;
     pair.way.loses_answer.store(true, Ordering::Relaxed);
     let unnoticed = pair.way.answers.lock().await;
-    let release = pair.ask_first(vec![Command::Release(Release { target: target("1"), token })]).await;
+    let release =
+        pair.ask_first(vec![Command::Fence(fence::Command::Release(Release { target: target("1"), token }))]).await;
     // It is free, and somebody else takes it before the first node asks once more.
     claimed_by_second(&pair, &claim("1", 60_000)).await;
     drop(unnoticed);
@@ -76,16 +84,21 @@ async fn refusal_stands_where_a_write_behind_it_in_the_commit_fell() {
     pair.set_clock_ms(9_000);
     let stopped = pair.way.commits.lock().await;
     let busy = pair.ask_first(vec![claim("9", 100)]).await;
-    let both = vec![Command::Release(Release { target: target("1"), token: first }), claim("1", 100)];
+    let both =
+        vec![Command::Fence(fence::Command::Release(Release { target: target("1"), token: first })), claim("1", 100)];
     let both = pair.ask_first(both).await;
     let held = pair.ask_first(vec![seal("1", second)]).await;
     pair.way.holds_last.store(true, Ordering::Relaxed);
     drop(stopped);
     let replies = both.await.expect("the node lives").expect("replies");
-    assert!(matches!(replies[0], Reply::FencedOff { current: Some(token) } if token == second), "{:?}", replies[0]);
-    assert!(matches!(replies[1], Reply::New(_)), "{:?}", replies[1]);
+    assert!(
+        matches!(replies[0], Reply::Fence(fence::Reply::FencedOff { current: Some(token) }) if token == second),
+        "{:?}",
+        replies[0]
+    );
+    assert!(matches!(replies[1], Reply::Fence(fence::Reply::New(_))), "{:?}", replies[1]);
     assert!(matches!(held.await.expect("the node lives"), Err(Error::Unavailable(_))));
-    assert!(matches!(busy.await.expect("the node lives").expect("replies")[0], Reply::New(_)));
+    assert!(matches!(busy.await.expect("the node lives").expect("replies")[0], Reply::Fence(fence::Reply::New(_))));
 }
 
 // A task of a document whose version only the claim carries.
@@ -98,7 +111,14 @@ fn task(number: &str) -> Target {
 fn claim_task(number: &str, version: Option<i128>) -> Command {
     let source = version.map(|_| Source { kind: "doc".to_owned(), id: "d".to_owned() });
     let version = version.map(Version::Integer);
-    Command::Claim(Claim { target: task(number), body: None, version, source, lease_ms: 100, trace: None })
+    Command::Fence(fence::Command::Claim(Claim {
+        target: task(number),
+        body: None,
+        version,
+        source,
+        lease_ms: 100,
+        trace: None,
+    }))
 }
 
 // Seed 300291184 of its time: a refusal rested on another caller's seal, which fell, while the claim behind it on the same key was
@@ -110,7 +130,7 @@ async fn refusal_that_rests_on_a_fallen_write_is_unknown_once_the_claim_behind_i
     let stopped = pair.way.commits.lock().await;
     let busy = pair.ask_first(vec![claim("9", 100)]).await;
     let seal = Seal { target: task("4"), token: fourth, effect_id: "four".to_owned(), receipt: "done".into() };
-    let seal = pair.ask_first(vec![Command::Seal(seal)]).await;
+    let seal = pair.ask_first(vec![Command::Fence(fence::Command::Seal(seal))]).await;
     let both = pair.ask_first(vec![claim_task("2", Some(2)), claim_task("2", None)]).await;
     pair.set_clock_ms(5_000);
     claimed_by_second(&pair, &claim_task("4", Some(4))).await;
@@ -118,6 +138,6 @@ async fn refusal_that_rests_on_a_fallen_write_is_unknown_once_the_claim_behind_i
     let outcome = both.await.expect("the node lives");
     assert!(matches!(outcome, Err(Error::Unknown(_))), "{outcome:?}");
     let sealed = seal.await.expect("the node lives").expect("a reply");
-    assert!(matches!(sealed[0], Reply::FencedOff { .. }), "{:?}", sealed[0]);
-    assert!(matches!(busy.await.expect("the node lives").expect("replies")[0], Reply::New(_)));
+    assert!(matches!(sealed[0], Reply::Fence(fence::Reply::FencedOff { .. })), "{:?}", sealed[0]);
+    assert!(matches!(busy.await.expect("the node lives").expect("replies")[0], Reply::Fence(fence::Reply::New(_))));
 }

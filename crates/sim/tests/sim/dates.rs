@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use fencepost_kernel::{
     Command, Millis, Reply, Tenant,
-    command::{Claim, Outcome, Release, Renew, Resolve, Seal},
-    fence::Token,
-    key::Target,
-    scope::{OnLapse, Scope},
+    fence::{
+        self, Claim, Outcome, Release, Renew, Resolve, Seal, Target, Token,
+        scope::{OnLapse, Scope},
+    },
 };
 
 use super::pair::{Pair, claimed_by_second, settle};
@@ -21,7 +21,14 @@ fn target(key: &str) -> Target {
 }
 
 fn claim(key: &str, lease_ms: u64) -> Command {
-    Command::Claim(Claim { target: target(key), body: None, version: None, source: None, lease_ms, trace: None })
+    Command::Fence(fence::Command::Claim(Claim {
+        target: target(key),
+        body: None,
+        version: None,
+        source: None,
+        lease_ms,
+        trace: None,
+    }))
 }
 
 #[tokio::test]
@@ -32,15 +39,15 @@ async fn a_claim_renewed_at_another_node_is_never_told_of_as_a_doubt() {
     let busy = pair.ask_first(vec![claim("any", 100)]).await;
     // Its rows are read while the claim is pending; its commit waits behind the one before.
     let both = pair.ask_first(vec![claim("held", 100), claim("free", 100)]).await;
-    let renew = Command::Renew(Renew { target: target("held"), token, lease_ms: 60_000 });
-    assert!(matches!(pair.second.ask(&renew).await, Ok(Reply::Renewed { .. })));
+    let renew = Command::Fence(fence::Command::Renew(Renew { target: target("held"), token, lease_ms: 60_000 }));
+    assert!(matches!(pair.second.ask(&renew).await, Ok(Reply::Fence(fence::Reply::Renewed { .. }))));
     // Past the lease as it was read.
     pair.set_clock_ms(5_000);
     drop(stopped);
     let replies = both.await.expect("the node lives").expect("replies");
-    assert!(matches!(replies[0], Reply::InFlight { .. }), "{:?}", replies[0]);
-    assert!(matches!(replies[1], Reply::New(_)), "{:?}", replies[1]);
-    assert!(matches!(busy.await.expect("the node lives").expect("replies")[0], Reply::New(_)));
+    assert!(matches!(replies[0], Reply::Fence(fence::Reply::InFlight { .. })), "{:?}", replies[0]);
+    assert!(matches!(replies[1], Reply::Fence(fence::Reply::New(_))), "{:?}", replies[1]);
+    assert!(matches!(busy.await.expect("the node lives").expect("replies")[0], Reply::Fence(fence::Reply::New(_))));
 }
 
 #[tokio::test]
@@ -54,11 +61,11 @@ async fn a_claim_is_dated_after_the_release_that_it_stands_on() {
     drop(stopped);
     settle().await;
     pair.set_clock_ms(9_000);
-    let release = Command::Release(Release { target: target("k"), token });
-    assert!(matches!(pair.second.ask(&release).await, Ok(Reply::Released { .. })));
+    let release = Command::Fence(fence::Command::Release(Release { target: target("k"), token }));
+    assert!(matches!(pair.second.ask(&release).await, Ok(Reply::Fence(fence::Reply::Released { .. }))));
     drop(slow);
     match &late.await.expect("the node lives").expect("replies")[0] {
-        Reply::New(granted) => assert_eq!(granted.lease_expires, Millis(9_500)),
+        Reply::Fence(fence::Reply::New(granted)) => assert_eq!(granted.lease_expires, Millis(9_500)),
         other => panic!("{other:?}"),
     }
 }
@@ -69,16 +76,16 @@ async fn a_claim_is_dated_after_the_release_that_it_stands_on() {
 async fn a_renewal_is_never_dated_before_the_rows_that_it_is_written_over() {
     let pair = Pair::start().await;
     let token = claimed_by_second(&pair, &claim("k", 500)).await;
-    let renew = |lease_ms| Command::Renew(Renew { target: target("k"), token, lease_ms });
+    let renew = |lease_ms| Command::Fence(fence::Command::Renew(Renew { target: target("k"), token, lease_ms }));
     let slow = pair.way.loads.lock().await;
     let late = pair.ask_first(vec![renew(60_000), claim("free", 100)]).await;
     pair.set_clock_ms(1_400);
-    assert!(matches!(pair.second.ask(&renew(500)).await, Ok(Reply::Renewed { .. })));
+    assert!(matches!(pair.second.ask(&renew(500)).await, Ok(Reply::Fence(fence::Reply::Renewed { .. }))));
     pair.set_clock_ms(5_000);
     drop(slow);
     let replies = late.await.expect("the node lives").expect("replies");
-    assert!(matches!(replies[0], Reply::InDoubt { since: Millis(1_900) }), "{:?}", replies[0]);
-    assert!(matches!(replies[1], Reply::New(_)), "{:?}", replies[1]);
+    assert!(matches!(replies[0], Reply::Fence(fence::Reply::InDoubt { since: Millis(1_900) })), "{:?}", replies[0]);
+    assert!(matches!(replies[1], Reply::Fence(fence::Reply::New(_))), "{:?}", replies[1]);
 }
 
 // Seed 305123: a renewal hung in the store while its fence expired; the holder asked another node and was told that its
@@ -90,24 +97,31 @@ async fn final_refusal_holds_for_what_was_decided_before_the_expiry_and_lands_af
     let (scope, retain_ms) = (Arc::make_mut(&mut recover.scope), 1_000);
     (scope.on_lapse, scope.retain_ms) = (OnLapse::Recover, retain_ms);
     let asks: [fn(Target, Token) -> Command; 3] = [
-        |target, token| Command::Renew(Renew { target, token, lease_ms: 60_000 }),
-        |target, token| Command::Seal(Seal { target, token, effect_id: "e".to_owned(), receipt: "done".into() }),
-        |target, token| Command::Release(Release { target, token }),
+        |target, token| Command::Fence(fence::Command::Renew(Renew { target, token, lease_ms: 60_000 })),
+        |target, token| {
+            Command::Fence(fence::Command::Seal(Seal {
+                target,
+                token,
+                effect_id: "e".to_owned(),
+                receipt: "done".into(),
+            }))
+        },
+        |target, token| Command::Fence(fence::Command::Release(Release { target, token })),
     ];
     for (late, told) in asks.iter().flat_map(|late| asks.iter().map(move |told| (late, told))) {
         let pair = Pair::start().await;
         let claim =
             Claim { target: recover.clone(), body: None, version: None, source: None, lease_ms: 500, trace: None };
-        let token = claimed_by_second(&pair, &Command::Claim(claim)).await;
+        let token = claimed_by_second(&pair, &Command::Fence(fence::Command::Claim(claim))).await;
         let stopped = pair.way.commits.lock().await;
         let late = pair.ask_first(vec![late(recover.clone(), token)]).await;
         // One retention after the lease, as it is written.
         pair.set_clock_ms(1_500 + retain_ms);
         let refused = pair.second.ask(&told(recover.clone(), token)).await.expect("an answer");
-        assert!(matches!(refused, Reply::FencedOff { current: None }), "{refused:?}");
+        assert!(matches!(refused, Reply::Fence(fence::Reply::FencedOff { current: None })), "{refused:?}");
         drop(stopped);
         let replies = late.await.expect("the node lives").expect("replies");
-        assert!(matches!(replies[0], Reply::FencedOff { current: None }), "{:?}", replies[0]);
+        assert!(matches!(replies[0], Reply::Fence(fence::Reply::FencedOff { current: None })), "{:?}", replies[0]);
     }
 }
 
@@ -116,7 +130,7 @@ async fn final_refusal_holds_for_what_was_decided_before_the_expiry_and_lands_af
 // INVARIANT told-doubt
 #[tokio::test]
 async fn told_doubt_is_final_for_a_renewal_that_lands_after_it() {
-    let renew = |token, lease_ms| Command::Renew(Renew { target: target("k"), token, lease_ms });
+    let renew = |token, lease_ms| Command::Fence(fence::Command::Renew(Renew { target: target("k"), token, lease_ms }));
     for told_to_the_holder in [false, true] {
         let pair = Pair::start().await;
         let token = claimed_by_second(&pair, &claim("k", 500)).await;
@@ -127,17 +141,21 @@ async fn told_doubt_is_final_for_a_renewal_that_lands_after_it() {
         let told = if told_to_the_holder { renew(token, 60_000) } else { claim("k", 100) };
         for _ in 0..2 {
             let told = pair.second.ask(&told).await.expect("an answer");
-            assert!(matches!(told, Reply::InDoubt { since: Millis(1_500) }), "{told:?}");
+            assert!(matches!(told, Reply::Fence(fence::Reply::InDoubt { since: Millis(1_500) })), "{told:?}");
         }
         drop(stopped);
         let replies = late.await.expect("the node lives").expect("replies");
-        assert!(matches!(replies[0], Reply::InDoubt { since: Millis(1_500) }), "{:?}", replies[0]);
+        assert!(matches!(replies[0], Reply::Fence(fence::Reply::InDoubt { since: Millis(1_500) })), "{:?}", replies[0]);
         let told = pair.second.ask(&claim("k", 100)).await.expect("an answer");
-        assert!(matches!(told, Reply::InDoubt { .. }), "{told:?}");
-        let seal =
-            Command::Seal(Seal { target: target("k"), token, effect_id: "e".to_owned(), receipt: "done".into() });
+        assert!(matches!(told, Reply::Fence(fence::Reply::InDoubt { .. })), "{told:?}");
+        let seal = Command::Fence(fence::Command::Seal(Seal {
+            target: target("k"),
+            token,
+            effect_id: "e".to_owned(),
+            receipt: "done".into(),
+        }));
         let sealed = pair.second.ask(&seal).await.expect("an answer");
-        assert!(matches!(sealed, Reply::Sealed { replay: false, .. }), "{sealed:?}");
+        assert!(matches!(sealed, Reply::Fence(fence::Reply::Sealed { replay: false, .. })), "{sealed:?}");
     }
 }
 
@@ -150,33 +168,33 @@ async fn told_doubt_of_the_effect_itself_is_final_for_who_asked_for_its_first_re
         Target::new(target.tenant, target.scope, target.fields.to_vec(), seq).expect("a target")
     };
     let claim = |seq| {
-        Command::Claim(Claim {
+        Command::Fence(fence::Command::Claim(Claim {
             target: numbered(seq),
             body: None,
             version: None,
             source: None,
             lease_ms: 500,
             trace: None,
-        })
+        }))
     };
     let pair = Pair::start().await;
     let token = claimed_by_second(&pair, &claim(None)).await;
     let stopped = pair.way.commits.lock().await;
-    let renew = Command::Renew(Renew { target: numbered(None), token, lease_ms: 60_000 });
+    let renew = Command::Fence(fence::Command::Renew(Renew { target: numbered(None), token, lease_ms: 60_000 }));
     let late = pair.ask_first(vec![renew]).await;
     pair.set_clock_ms(1_500);
     let told = pair.second.ask(&claim(Some(1))).await.expect("an answer");
-    assert!(matches!(told, Reply::InDoubt { since: Millis(1_500) }), "{told:?}");
-    let resolve = Command::Resolve(Resolve {
+    assert!(matches!(told, Reply::Fence(fence::Reply::InDoubt { since: Millis(1_500) })), "{told:?}");
+    let resolve = Command::Fence(fence::Command::Resolve(Resolve {
         target: numbered(None),
         token: Some(token),
         outcome: Outcome::Released,
         by: "ann".to_owned(),
         why: "asked the bank".to_owned(),
-    });
+    }));
     let resolved = pair.second.ask(&resolve).await.expect("an answer");
-    assert!(matches!(resolved, Reply::Resolved { replay: false }), "{resolved:?}");
+    assert!(matches!(resolved, Reply::Fence(fence::Reply::Resolved { replay: false })), "{resolved:?}");
     drop(stopped);
     let replies = late.await.expect("the node lives").expect("replies");
-    assert!(matches!(replies[0], Reply::FencedOff { .. }), "{:?}", replies[0]);
+    assert!(matches!(replies[0], Reply::Fence(fence::Reply::FencedOff { .. })), "{:?}", replies[0]);
 }

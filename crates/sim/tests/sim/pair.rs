@@ -10,7 +10,11 @@ use fencepost::{
     clock::SystemClock,
     engine::{self, Engine, Limits},
 };
-use fencepost_kernel::{Command, Millis, Reply, RowKey, fence::Token, key::Kind};
+use fencepost_kernel::{
+    Command, Millis, Reply, RowKey,
+    fence::{self, Token},
+    key::Kind,
+};
 use fencepost_store::{
     Error, Memory, Promises, Store, Verdict, WriteSet,
     contract::{Found, Loaded},
@@ -146,7 +150,7 @@ pub async fn settle() {
 /// What the second node granted.
 pub async fn claimed_by_second(pair: &Pair, claim: &Command) -> Token {
     match pair.second.ask(claim).await.expect("an answer") {
-        Reply::New(granted) => granted.token,
+        Reply::Fence(fence::Reply::New(granted)) => granted.token,
         other => panic!("{other:?}"),
     }
 }

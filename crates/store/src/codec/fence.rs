@@ -8,10 +8,8 @@
 use bytes::Bytes;
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Version,
-    body::Body,
-    fence::{Event, Fence, HolderTrace, Receipt, Source, State, Token, What},
+    fence::{Event, Fence, HolderTrace, Receipt, Source, State, Token, What, body::Body, scope::OnLapse},
     key::Kind,
-    scope::OnLapse,
 };
 
 use super::{

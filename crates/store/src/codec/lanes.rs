@@ -5,10 +5,10 @@
 use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Tenant,
-    key::LaneId,
+    dispatch::{Route, Transport, Webhook},
     lane::{
-        AfterDead, Answer, Cancelled, DECIDED_RETAIN_MS, DeadLetter, Entry, Fate, Lane, Owner, Pause, Place, Reason,
-        Route, Tail, Transport, Trouble, Webhook,
+        AfterDead, Answer, Cancelled, DECIDED_RETAIN_MS, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, Place,
+        Reason, Tail, Trouble,
     },
 };
 

@@ -19,7 +19,12 @@ mod wire;
 mod tests;
 
 use bytes::Bytes;
-use fencepost_kernel::{Millis, Row, RowKey, command::CommitId, fence::Record, key::Kind, row::Ids};
+use fencepost_kernel::{
+    Millis, Row, RowKey, dispatch,
+    key::Kind,
+    lane,
+    row::{CommitId, Ids, Record},
+};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use wire::Damage;
@@ -71,18 +76,18 @@ pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: C
     out.push(format);
     out.extend_from_slice(&revision.0.to_le_bytes());
     match record {
-        Record::Fence(fence) => fence::put(out, fence, format),
-        Record::VersionHead(head) => heads::put_version_head(out, head),
-        Record::AgainHead(head) => heads::put_again_head(out, head),
-        Record::Alias(alias) => heads::put_alias(out, alias, format),
-        Record::Trace(trace) => heads::put_trace(out, trace, format),
-        Record::Route(route) => lanes::put_route(out, route),
-        Record::Lane(lane) => lanes::put_lane(out, lane),
-        Record::Tail(tail) => lanes::put_tail(out, tail),
-        Record::Entry(entry) => lanes::put_entry(out, entry),
-        Record::DeadLetter(letter) => lanes::put_dead_letter(out, letter),
-        Record::Cancelled(cancelled) => lanes::put_cancelled(out, cancelled),
-        Record::Poke => {}
+        Record::Fence(fencepost_kernel::fence::Record::Fence(fence)) => fence::put(out, fence, format),
+        Record::Fence(fencepost_kernel::fence::Record::VersionHead(head)) => heads::put_version_head(out, head),
+        Record::Fence(fencepost_kernel::fence::Record::AgainHead(head)) => heads::put_again_head(out, head),
+        Record::Fence(fencepost_kernel::fence::Record::Alias(alias)) => heads::put_alias(out, alias, format),
+        Record::Fence(fencepost_kernel::fence::Record::Trace(trace)) => heads::put_trace(out, trace, format),
+        Record::Dispatch(dispatch::Record::Route(route)) => lanes::put_route(out, route),
+        Record::Lane(lane::Record::Lane(lane)) => lanes::put_lane(out, lane),
+        Record::Lane(lane::Record::Tail(tail)) => lanes::put_tail(out, tail),
+        Record::Lane(lane::Record::Entry(entry)) => lanes::put_entry(out, entry),
+        Record::Lane(lane::Record::DeadLetter(letter)) => lanes::put_dead_letter(out, letter),
+        Record::Lane(lane::Record::Cancelled(cancelled)) => lanes::put_cancelled(out, cancelled),
+        Record::Lane(lane::Record::Poke) => {}
     }
     let sum = checksum(key, &out[begin..]);
     out.extend_from_slice(&sum);
@@ -98,17 +103,25 @@ pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, 
     let Opened { mut reader, format, revision } = open(key, bytes, format_max)?;
     let record = match key.kind {
         Kind::Fence => Record::from(fence::take(&mut reader, bytes, format)?),
-        Kind::VersionHead => Record::VersionHead(heads::take_version_head(&mut reader)?),
-        Kind::AgainHead => Record::AgainHead(heads::take_again_head(&mut reader)?),
-        Kind::Alias => Record::Alias(heads::take_alias(&mut reader, bytes, format)?.into()),
-        Kind::Trace => Record::Trace(heads::take_trace(&mut reader, format)?.into()),
-        Kind::Route => Record::Route(lanes::take_route(&mut reader, bytes)?.into()),
-        Kind::Lane => Record::Lane(lanes::take_lane(&mut reader)?.into()),
-        Kind::Tail => Record::Tail(lanes::take_tail(&mut reader)?),
-        Kind::Entry => Record::Entry(lanes::take_entry(&mut reader, bytes)?.into()),
-        Kind::DeadLetter => Record::DeadLetter(lanes::take_dead_letter(&mut reader, bytes)?.into()),
-        Kind::Cancelled => Record::Cancelled(lanes::take_cancelled(&mut reader)?),
-        Kind::Poke => Record::Poke,
+        Kind::VersionHead => {
+            Record::Fence(fencepost_kernel::fence::Record::VersionHead(heads::take_version_head(&mut reader)?))
+        }
+        Kind::AgainHead => {
+            Record::Fence(fencepost_kernel::fence::Record::AgainHead(heads::take_again_head(&mut reader)?))
+        }
+        Kind::Alias => {
+            Record::Fence(fencepost_kernel::fence::Record::Alias(heads::take_alias(&mut reader, bytes, format)?.into()))
+        }
+        Kind::Trace => {
+            Record::Fence(fencepost_kernel::fence::Record::Trace(heads::take_trace(&mut reader, format)?.into()))
+        }
+        Kind::Route => Record::Dispatch(dispatch::Record::Route(lanes::take_route(&mut reader, bytes)?.into())),
+        Kind::Lane => Record::Lane(lane::Record::Lane(lanes::take_lane(&mut reader)?.into())),
+        Kind::Tail => Record::Lane(lane::Record::Tail(lanes::take_tail(&mut reader)?)),
+        Kind::Entry => Record::Lane(lane::Record::Entry(lanes::take_entry(&mut reader, bytes)?.into())),
+        Kind::DeadLetter => Record::Lane(lane::Record::DeadLetter(lanes::take_dead_letter(&mut reader, bytes)?.into())),
+        Kind::Cancelled => Record::Lane(lane::Record::Cancelled(lanes::take_cancelled(&mut reader)?)),
+        Kind::Poke => Record::Lane(lane::Record::Poke),
     };
     reader.end()?;
     Ok(Row { record, revision })

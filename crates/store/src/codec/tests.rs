@@ -8,10 +8,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant,
-    command::CommitId,
-    fence::{AgainHead, Alias, Fence, Receipt, Record, Sighting, State, Token},
+    fence::{self, AgainHead, Alias, Fence, Receipt, Sighting, State, Token},
     key::Kind,
-    lane::Entry,
+    lane::{self, Entry},
+    row::{CommitId, Record},
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -33,13 +33,13 @@ fn format() -> impl Strategy<Value = u8> {
 /// says that a duplicate had another body, or names the trace of a holder.
 fn kept(row: &Row, format: u8) -> Row {
     let mut row = row.clone();
-    if let Record::Fence(fence) = &mut row.record
+    if let Record::Fence(fence::Record::Fence(fence)) = &mut row.record
         && let State::Pending { doubted_at, held_by, .. } = &mut Arc::make_mut(fence).state
     {
         *doubted_at = doubted_at.filter(|_| format >= MARKS_DOUBTS);
         *held_by = held_by.filter(|_| format >= KEEPS_TRACES);
     }
-    if let Record::Trace(trace) = &mut row.record
+    if let Record::Fence(fence::Record::Trace(trace)) = &mut row.record
         && format < COUNTS_OTHER_BODIES
     {
         let trace = Arc::make_mut(trace);
@@ -69,7 +69,7 @@ proptest! {
         prop_assert_eq!(head.revision, row.revision);
         prop_assert_eq!(head.expires, row.record.expires_at());
         prop_assert_eq!(head.due, row.record.due_at());
-        let last = if let Record::Tail(tail) = &row.record { tail.last } else { 0 };
+        let last = if let Record::Lane(lane::Record::Tail(tail)) = &row.record { tail.last } else { 0 };
         prop_assert_eq!(head.tail, last);
     }
 
@@ -156,7 +156,7 @@ proptest! {
 #[test]
 fn a_newer_row_is_told_from_a_damaged_one() {
     let key = RowKey { kind: Kind::AgainHead, id: [1; 32] };
-    let record = Record::AgainHead(AgainHead { last: 1, sealed: true, expires: None });
+    let record = Record::Fence(fence::Record::AgainHead(AgainHead { last: 1, sealed: true, expires: None }));
     let mut bytes = encode(&key, &record, CommitId(1), VERSION);
     bytes[0] = VERSION + 1;
     let refused = decode(&key, &bytes.into()).unwrap_err();
@@ -170,14 +170,16 @@ fn long_receipt() -> Receipt {
 fn alias_of(receipt: Receipt) -> (RowKey, Record) {
     let (tenant, name, scope) = (Tenant::new("acme"), "name".to_owned(), "SCOPE".to_owned());
     let alias = Alias { tenant, name, scope, target: FenceKey([2; 32]), receipt, at: Millis(5) };
-    (RowKey { kind: Kind::Alias, id: [1; 32] }, Record::Alias(alias.into()))
+    (RowKey { kind: Kind::Alias, id: [1; 32] }, Record::Fence(fence::Record::Alias(alias.into())))
 }
 
 #[test]
 fn a_receipt_that_is_not_packed_is_a_share_of_the_row_and_not_a_copy() {
     let (key, record) = alias_of(long_receipt());
     let bytes = Bytes::from(encode(&key, &record, CommitId(1), 1));
-    let Record::Alias(alias) = decode(&key, &bytes).unwrap().record else { panic!("an alias was stored") };
+    let Record::Fence(fence::Record::Alias(alias)) = decode(&key, &bytes).unwrap().record else {
+        panic!("an alias was stored")
+    };
     assert!(bytes.as_ptr_range().contains(&alias.receipt.body.as_ptr()));
 }
 
@@ -192,8 +194,10 @@ fn the_body_of_an_entry_is_a_share_of_the_row_and_not_a_copy() {
         published: Millis(5),
         redrive_of: None,
     };
-    let bytes = Bytes::from(encode(&key, &Record::Entry(entry.into()), CommitId(1), VERSION));
-    let Record::Entry(entry) = decode(&key, &bytes).unwrap().record else { panic!("an entry was stored") };
+    let bytes = Bytes::from(encode(&key, &Record::Lane(lane::Record::Entry(entry.into())), CommitId(1), VERSION));
+    let Record::Lane(lane::Record::Entry(entry)) = decode(&key, &bytes).unwrap().record else {
+        panic!("an entry was stored")
+    };
     assert!(bytes.as_ptr_range().contains(&entry.body.as_ptr()));
 }
 

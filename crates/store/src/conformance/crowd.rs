@@ -10,10 +10,7 @@ use std::{
     task::Poll,
 };
 
-use fencepost_kernel::{
-    RowKey,
-    key::{Kind, LaneId},
-};
+use fencepost_kernel::{RowKey, key::Kind, lane::LaneId};
 use futures::future::BoxFuture;
 
 use super::{

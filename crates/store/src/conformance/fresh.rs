@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use fencepost_kernel::{Millis, fence::Record, key::Kind};
+use fencepost_kernel::{Millis, key::Kind, row::Record};
 
 use super::{
     Harness, Violation, holds,

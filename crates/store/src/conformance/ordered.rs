@@ -4,10 +4,11 @@
 
 use fencepost_kernel::{
     RowKey, Write,
-    command::{Also, CommitId},
-    fence::{Receipt, Record, State},
-    key::{Kind, LaneId},
-    lane::{Append, Fate, Tail, placed},
+    fence::{Receipt, State},
+    key::Kind,
+    lane::{self, Append, Fate, LaneId, Tail},
+    law::Also,
+    row::{CommitId, Record},
 };
 
 use super::{
@@ -75,7 +76,7 @@ async fn positions(store: &dyn Store, lane: LaneId) -> Result<Vec<(u64, u64)>, V
 async fn lane_holds(store: &dyn Store, lane: LaneId, sets: &[u64]) -> Result<(), Violation> {
     let wanted: Vec<(u64, u64)> = (1..).zip(sets.iter().copied()).collect();
     same("the positions of a lane and who took them", positions(store, lane).await?, wanted)?;
-    let tail = sets.last().map(|id| (*id, Record::Tail(Tail { last: sets.len() as u64 })));
+    let tail = sets.last().map(|id| (*id, Record::Lane(lane::Record::Tail(Tail { last: sets.len() as u64 }))));
     same("the tail of the lane", read(store, RowKey::tail(lane)).await?, tail)
 }
 
@@ -96,12 +97,12 @@ async fn positions_have_no_gap(store: &dyn Store) -> Result<(), Violation> {
     lane_holds(store, LANE, &[1, 2, 3, 5, 8]).await?;
     lane_holds(store, OTHER, &[4, 7]).await?;
     let last = read(store, RowKey::entry(LANE, 5)).await?;
-    same("the entry at its position", last, Some((8, Record::Entry(entry(8).into()))))?;
-    same("the row that is told", read(store, fence_key(8)).await?, Some((8, placed(&waiting(8), 5))))?;
+    same("the entry at its position", last, Some((8, Record::Lane(lane::Record::Entry(entry(8).into())))))?;
+    same("the row that is told", read(store, fence_key(8)).await?, Some((8, waiting(8).with_position(5))))?;
 
     let told_in = RowKey::dead_letter(OTHER, 1);
     let fate = |seq| Fate::Redriven { at: NOW, by: "ann".to_owned(), why: None, seq };
-    let redriven = |seq| Record::DeadLetter(letter(9, fate(seq)).into());
+    let redriven = |seq| Record::Lane(lane::Record::DeadLetter(letter(9, fate(seq)).into()));
     let mut again = publish(9, LANE, 9);
     again.writes = vec![put(told_in, None, redriven(0))];
     again.also.append.iter_mut().for_each(|append| append.told_in = told_in);
@@ -133,7 +134,7 @@ async fn a_repetition_appends_nothing(store: &dyn Store) -> Result<(), Violation
     let verdicts = store.commit(&[first, second.clone(), second, publish(3, LANE, 3)], NOW).await?;
     same("the verdicts beside repetitions", verdicts, vec![Applied, Appended(2), Applied, Appended(3)])?;
     lane_holds(store, LANE, &[1, 2, 3]).await?;
-    same("what the first was told", read(store, fence_key(1)).await?, Some((1, placed(&waiting(1), 1))))
+    same("what the first was told", read(store, fence_key(1)).await?, Some((1, waiting(1).with_position(1))))
 }
 
 async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), Violation> {
@@ -154,7 +155,7 @@ async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), Violation> {
     }
     let sets = [
         holding(publish(5, LANE, 5), [(held, Some(1))]),
-        set(6, [put(held, Some(1), route(6)), put(absent, None, Record::Poke)]),
+        set(6, [put(held, Some(1), route(6)), put(absent, None, Record::Lane(lane::Record::Poke))]),
         holding(publish(7, LANE, 7), [(held, Some(1))]),
         holding(publish(8, LANE, 8), [(held, Some(6)), (absent, Some(6))]),
         holding(publish(9, LANE, 9), [(absent, None)]),
@@ -189,7 +190,7 @@ async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), Violation> {
     let sets: Vec<_> = (1..=4).map(|number| publish(number, LANE, number)).collect();
     store.commit(&sets, NOW).await?;
     let poke = key(Kind::Poke, 1);
-    commit(store, set(5, [put(poke, None, Record::Poke)])).await?;
+    commit(store, set(5, [put(poke, None, Record::Lane(lane::Record::Poke))])).await?;
     let lane = |value| put(RowKey::lane(LANE), None, record(Kind::Lane, value));
     let entries = [1, 2, 77].map(|seq| RowKey::entry(LANE, seq));
     let settled = dropping(set(6, [lane(6)]), entries);
@@ -204,13 +205,13 @@ async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), Violation> {
     let nothing: [Write; 0] = [];
     let sets = [
         dropping(set(8, nothing.clone()), [poke, key(Kind::Poke, 2)]),
-        set(9, [put(poke, None, Record::Poke)]),
+        set(9, [put(poke, None, Record::Lane(lane::Record::Poke))]),
         dropping(set(10, nothing), [RowKey::entry(LANE, 3)]),
         publish(11, LANE, 11),
     ];
     let verdicts = store.commit(&sets, NOW).await?;
     same("the verdicts on drops alone", verdicts, vec![Applied, Applied, Applied, Appended(5)])?;
-    same("a row that went and came back", read(store, poke).await?, Some((9, Record::Poke)))?;
+    same("a row that went and came back", read(store, poke).await?, Some((9, Record::Lane(lane::Record::Poke))))?;
     same("the lane goes on", positions(store, LANE).await?, vec![(4, 4), (5, 11)])
 }
 
@@ -224,7 +225,7 @@ async fn a_crash_leaves_no_gap(harness: &mut dyn Harness) -> Result<(), Violatio
         holds("the set is applied, once", commit(&*found, cut.clone()).await?.applied())?;
         same("the one after it", commit(&*found, publish(3, LANE, 3)).await?, Appended(3))?;
         lane_holds(&*found, LANE, &[1, 2, 3]).await?;
-        same("what it was told", read(&*found, fence_key(2)).await?, Some((2, placed(&waiting(2), 2))))?;
+        same("what it was told", read(&*found, fence_key(2)).await?, Some((2, waiting(2).with_position(2))))?;
     }
     Ok(())
 }

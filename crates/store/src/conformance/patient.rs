@@ -2,7 +2,7 @@
 //! Never demands that it vanishes: when is the store's own business.
 
 use fencepost_kernel::fence::State;
-use fencepost_kernel::{Millis, key::Kind, scope::OnLapse};
+use fencepost_kernel::{Millis, fence::scope::OnLapse, key::Kind};
 
 use super::{
     Harness, Violation,

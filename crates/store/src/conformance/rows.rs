@@ -3,11 +3,11 @@
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
-    command::CommitId,
-    fence::{Alias, Fence, Receipt, Record, State, Token, Trace, VersionHead},
+    dispatch::{self, Route, Transport},
+    fence::{self, Alias, Fence, Receipt, State, Token, Trace, VersionHead, scope::OnLapse},
     key::Kind,
-    lane::{AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, Place, Reason, Route, Tail, Transport},
-    scope::OnLapse,
+    lane::{self, AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, Place, Reason, Tail},
+    row::{CommitId, Record},
 };
 
 use super::Violation;
@@ -51,13 +51,15 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
                 held_by: None,
             },
         ),
-        Kind::VersionHead => {
-            Record::VersionHead(VersionHead { version: fencepost_kernel::Version::Integer(value.into()) })
-        }
-        Kind::AgainHead => {
-            Record::AgainHead(fencepost_kernel::fence::AgainHead { last: value, sealed: false, expires: None })
-        }
-        Kind::Alias => Record::Alias(
+        Kind::VersionHead => Record::Fence(fence::Record::VersionHead(VersionHead {
+            version: fencepost_kernel::Version::Integer(value.into()),
+        })),
+        Kind::AgainHead => Record::Fence(fence::Record::AgainHead(fencepost_kernel::fence::AgainHead {
+            last: value,
+            sealed: false,
+            expires: None,
+        })),
+        Kind::Alias => Record::Fence(fence::Record::Alias(
             Alias {
                 tenant: Tenant::new("acme"),
                 name: value.to_string(),
@@ -67,17 +69,19 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
                 at: NOW,
             }
             .into(),
-        ),
-        Kind::Trace => Record::Trace(Trace { replays: value, ..Trace::default() }.into()),
-        Kind::Tail => Record::Tail(Tail { last: value }),
-        Kind::Entry => Record::Entry(entry(value).into()),
-        Kind::Cancelled => Record::Cancelled(Cancelled { by: value.to_string(), expires: Millis(u64::MAX) }),
-        Kind::Poke => Record::Poke,
+        )),
+        Kind::Trace => Record::Fence(fence::Record::Trace(Trace { replays: value, ..Trace::default() }.into())),
+        Kind::Tail => Record::Lane(lane::Record::Tail(Tail { last: value })),
+        Kind::Entry => Record::Lane(lane::Record::Entry(entry(value).into())),
+        Kind::Cancelled => {
+            Record::Lane(lane::Record::Cancelled(Cancelled { by: value.to_string(), expires: Millis(u64::MAX) }))
+        }
+        Kind::Poke => Record::Lane(lane::Record::Poke),
         Kind::Lane => {
             let place = Place::Warehouse(value.to_string());
-            Record::Lane(Lane::new(Tenant::new("acme"), place).into())
+            Record::Lane(lane::Record::Lane(Lane::new(Tenant::new("acme"), place).into()))
         }
-        Kind::Route => Record::Route(
+        Kind::Route => Record::Dispatch(dispatch::Record::Route(
             Route {
                 planner: Tenant::new("acme"),
                 warehouse: value.to_string(),
@@ -88,8 +92,8 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
                 at: NOW,
             }
             .into(),
-        ),
-        Kind::DeadLetter => Record::DeadLetter(letter(value, Fate::Waiting).into()),
+        )),
+        Kind::DeadLetter => Record::Lane(lane::Record::DeadLetter(letter(value, Fate::Waiting).into())),
     }
 }
 

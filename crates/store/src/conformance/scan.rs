@@ -1,10 +1,7 @@
 //! A scan walks one kind in key order, page by page, and misses nothing; and so does a walk of one lane's entries.
 //! Never mixes kinds: neighbours in the address space belong to others.
 
-use fencepost_kernel::{
-    RowKey,
-    key::{Kind, LaneId},
-};
+use fencepost_kernel::{RowKey, key::Kind, lane::LaneId};
 
 use super::{
     Harness, Violation,

@@ -28,8 +28,10 @@ use std::{
 use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Row, RowKey,
-    fence::{Record, State},
-    key::{Kind, LaneId},
+    fence::{self, State},
+    key::Kind,
+    lane::LaneId,
+    row::Record,
 };
 use fjall::{Database, Keyspace, PersistMode, Readable, Snapshot};
 use futures::future::BoxFuture;
@@ -388,7 +390,7 @@ impl Store for Embedded {
 }
 
 fn claimed(record: &Record) -> bool {
-    matches!(record, Record::Fence(fence) if matches!(fence.state, State::Pending { .. }))
+    matches!(record, Record::Fence(fence::Record::Fence(fence)) if matches!(fence.state, State::Pending { .. }))
 }
 
 fn row_address(key: &RowKey) -> [u8; 33] {

@@ -5,29 +5,33 @@ use std::borrow::Cow;
 
 use fencepost_kernel::{
     RowKey, Version,
-    fence::Record,
-    lane::{AfterDead, Transport},
+    dispatch::{self, Transport},
+    fence,
+    lane::{self, AfterDead},
+    row::Record,
 };
 use serde_json::{Value, json};
 
 /// The readable side of a record.
 pub(super) fn about(key: &RowKey, record: &Record) -> Value {
     match record {
-        Record::Fence(_) => Value::Null,
-        Record::VersionHead(head) => match &head.version {
+        Record::Fence(fence::Record::Fence(_)) => Value::Null,
+        Record::Fence(fence::Record::VersionHead(head)) => match &head.version {
             Version::Integer(number) => json!({ "what": "version", "version": number.to_string() }),
             Version::Text(text) => json!({ "what": "version", "version": readable(text) }),
         },
-        Record::AgainHead(head) => json!({ "what": "again", "last": head.last, "sealed": head.sealed }),
-        Record::Alias(alias) => json!({
+        Record::Fence(fence::Record::AgainHead(head)) => {
+            json!({ "what": "again", "last": head.last, "sealed": head.sealed })
+        }
+        Record::Fence(fence::Record::Alias(alias)) => json!({
             "what": "alias", "tenant": readable(alias.tenant.as_str()), "name": readable(&alias.name),
             "scope": readable(&alias.scope), "target": &*alias.target.hex(),
             "effect_id": readable(&alias.receipt.effect_id),
         }),
-        Record::Trace(trace) => {
+        Record::Fence(fence::Record::Trace(trace)) => {
             json!({ "what": "trace", "replays": trace.replays, "conflicts": trace.conflicts, "body_mismatches": trace.body_mismatches })
         }
-        Record::Route(route) => json!({
+        Record::Dispatch(dispatch::Record::Route(route)) => json!({
             "what": "route", "planner": readable(route.planner.as_str()), "warehouse": readable(&route.warehouse),
             "executor": readable(&route.executor), "transport": route.transport.name(),
             "topic": match &route.transport {
@@ -36,28 +40,28 @@ pub(super) fn about(key: &RowKey, record: &Record) -> Value {
             },
             "blocks_after_dead": route.after_dead == AfterDead::Block,
         }),
-        Record::Lane(lane) => json!({
+        Record::Lane(lane::Record::Lane(lane)) => json!({
             "what": "lane", "name": readable(&lane.name()), "owner": readable(&lane.owner.node),
             "epoch": lane.owner.epoch, "settled": lane.settled, "trimmed": lane.trimmed,
             "attempts": lane.trouble.as_ref().map_or(0, |trouble| trouble.attempts),
             "paused": lane.paused.is_some(), "blocked": lane.blocked,
         }),
-        Record::Tail(tail) => json!({ "what": "tail", "lane_id": lane_id(key), "last": tail.last }),
-        Record::Entry(entry) => json!({
+        Record::Lane(lane::Record::Tail(tail)) => json!({ "what": "tail", "lane_id": lane_id(key), "last": tail.last }),
+        Record::Lane(lane::Record::Entry(entry)) => json!({
             "what": "entry", "lane_id": lane_id(key), "seq": key.place().1,
             "correlation_id": readable(&entry.correlation_id), "kind": readable(&entry.kind),
             "warehouse": readable(&entry.warehouse), "bytes": entry.body.len(),
         }),
-        Record::DeadLetter(letter) => json!({
+        Record::Lane(lane::Record::DeadLetter(letter)) => json!({
             "what": "dead_letter", "lane": readable(&letter.place.name(&letter.planner)), "seq": key.place().1,
             "correlation_id": readable(&letter.entry.correlation_id), "kind": readable(&letter.entry.kind),
             "warehouse": readable(&letter.entry.warehouse), "reason": letter.reason.name(),
             "attempts": letter.attempts, "status": letter.answer.status, "fate": letter.fate.name(),
         }),
-        Record::Cancelled(cancelled) => json!({
+        Record::Lane(lane::Record::Cancelled(cancelled)) => json!({
             "what": "cancelled", "lane_id": lane_id(key), "seq": key.place().1, "by": readable(&cancelled.by),
         }),
-        Record::Poke => json!({ "what": "poke" }),
+        Record::Lane(lane::Record::Poke) => json!({ "what": "poke" }),
     }
 }
 

@@ -6,10 +6,9 @@ use std::borrow::Cow;
 
 use fencepost_kernel::{
     RowKey,
-    command::CommitId,
-    fence::{Fence, Record, State},
+    fence::{self, Fence, State, scope::OnLapse},
     key::Kind,
-    scope::OnLapse,
+    row::{CommitId, Record},
 };
 use serde_json::Value;
 use tokio_postgres::types::ToSql;
@@ -110,7 +109,7 @@ impl<'a> Columns<'a> {
         for put in puts {
             let bytes = codec::encode(&put.key, put.record, put.revision, format);
             match put.record {
-                Record::Fence(fence) => own.fences.add(&put, fence, bytes),
+                Record::Fence(fence::Record::Fence(fence)) => own.fences.add(&put, fence, bytes),
                 other => own.rows.add(&put, about(&put.key, other), bytes),
             }
         }

@@ -10,9 +10,9 @@ use std::{
 
 use fencepost_kernel::{
     Millis, RowKey, Write,
-    command::CommitId,
-    fence::{ROW_BYTES, Record},
     key::Kind,
+    row::ROW_BYTES,
+    row::{CommitId, Record},
 };
 use futures::future::join;
 

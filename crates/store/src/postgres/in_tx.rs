@@ -8,11 +8,10 @@ use std::{
 };
 
 use fencepost_kernel::{
-    Command, Reply, Row, RowKey, Rows,
-    command::CommitId,
-    decide,
-    decide::{follow, footprint},
+    Command, Reply, Row, RowKey, Rows, decide, dispatch, fence,
     key::Kind,
+    law::{follow, footprint},
+    row::CommitId,
 };
 use tokio_postgres::Transaction;
 
@@ -154,7 +153,7 @@ async fn round(
         return Ok(None);
     }
     Ok(Some(match judged.verdicts.as_slice() {
-        [Verdict::Appended(seq)] => decision.reply.placed(*seq),
+        [Verdict::Appended(seq)] => decision.reply.with_position(*seq),
         _ => decision.reply,
     }))
 }
@@ -192,10 +191,14 @@ fn accepted(isolation: Option<&str>) -> Result<(), Error> {
 // its lane stands still.
 fn held(command: &Command, key: &RowKey) -> Held {
     match command {
-        Command::Claim(_) if key.kind == Kind::Fence => Held::Read,
-        Command::Claim(_) if key.kind == Kind::VersionHead => Held::Written,
-        Command::Claim(_) => Held::Never,
-        Command::Publish(publish) if publish.cancels.is_none() && key.kind == Kind::Lane => Held::Never,
+        Command::Fence(fence::Command::Claim(_)) if key.kind == Kind::Fence => Held::Read,
+        Command::Fence(fence::Command::Claim(_)) if key.kind == Kind::VersionHead => Held::Written,
+        Command::Fence(fence::Command::Claim(_)) => Held::Never,
+        Command::Dispatch(dispatch::Command::Publish(publish))
+            if publish.cancels.is_none() && key.kind == Kind::Lane =>
+        {
+            Held::Never
+        }
         _ => Held::Read,
     }
 }

@@ -28,11 +28,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost_kernel::{
-    Millis, RowKey,
-    key::{Kind, LaneId},
-    row::Ids,
-};
+use fencepost_kernel::{Millis, RowKey, key::Kind, lane::LaneId, row::Ids};
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio_postgres::Row;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use fencepost_kernel::{
     Row, RowKey,
-    fence::Record,
-    lane::{Append, Tail, placed},
+    lane::{self, Append, Tail},
+    row::Record,
 };
 
 use crate::{Verdict, WriteSet, hot::Hot};
@@ -23,8 +23,8 @@ pub(super) fn remember(hot: &Hot<Arc<Row>>, sets: &[WriteSet], verdicts: &[Verdi
         let write = set.writes.iter().find(|write| write.key == *told_in);
         match (verdict, write.and_then(|write| write.put.as_ref())) {
             (Verdict::Appended(seq), Some(record)) => {
-                hot.put(*told_in, Some(row(placed(record, *seq))));
-                hot.put(RowKey::tail(*lane), Some(row(Record::Tail(Tail { last: *seq }))));
+                hot.put(*told_in, Some(row(record.with_position(*seq))));
+                hot.put(RowKey::tail(*lane), Some(row(Record::Lane(lane::Record::Tail(Tail { last: *seq })))));
             }
             // An earlier try of it has the position.
             _ => hot.put(*told_in, None),

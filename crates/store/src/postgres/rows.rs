@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use fencepost_kernel::{Row, RowKey, command::CommitId, key::Kind};
+use fencepost_kernel::{Row, RowKey, key::Kind, row::CommitId};
 
 use futures::future::join;
 use tokio_postgres::error::Error as ServerError;

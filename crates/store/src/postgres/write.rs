@@ -3,9 +3,10 @@
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant,
-    command::CommitId,
-    fence::{Fence, Record, State, Token},
+    fence::{Fence, State, Token},
     key::Kind,
+    lane,
+    row::{CommitId, Record},
 };
 
 use super::{
@@ -95,7 +96,7 @@ fn changes(judged: &Judged<'_>, key: &RowKey) -> bool {
 
 fn nothing(kind: Kind) -> Record {
     if kind != Kind::Fence {
-        return Record::Poke;
+        return Record::Lane(lane::Record::Poke);
     }
     Record::from(Fence {
         tenant: Tenant::new(""),

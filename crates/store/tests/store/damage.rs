@@ -4,7 +4,8 @@ use std::{fs, path::Path};
 
 use fencepost_kernel::{
     Millis,
-    fence::{Fence, Receipt, Record, State},
+    fence::{self, Fence, Receipt, State},
+    row::Record,
 };
 use fencepost_store::{Error, Store};
 use futures::executor::block_on;
@@ -96,7 +97,7 @@ fn what_a_client_made_to_look_like_a_commit_does_not_keep_a_torn_store_shut() {
         [&[1, 1, 0, 0, 0][..], &[0x7f; 8], &cleared, &[3], &sum, b"FJL\x03"].concat()
     };
     let store = open(dir.path()).unwrap();
-    let Record::Fence(fence) = sealed(50, u64::MAX) else { panic!("no fence") };
+    let Record::Fence(fence::Record::Fence(fence)) = sealed(50, u64::MAX) else { panic!("no fence") };
     let receipt = Receipt { effect_id: "e".to_owned(), body: planted.clone().into() };
     let state = State::Sealed { receipt, at: Millis(NOW), expires: Millis(u64::MAX) };
     let sets = [put(50, Fence { state, ..Fence::clone(&fence) }.into()), put(51, sealed(51, u64::MAX))];

@@ -10,12 +10,14 @@ use std::{
 
 use fencepost_kernel::{
     Millis, Row, RowKey, Tenant, Write,
-    body::{Body, KEPT_BYTES_MAX},
-    command::CommitId,
-    fence::{Fence, Receipt, Record, State, Token},
+    fence::{
+        self, Fence, Receipt, State, Token,
+        body::{Body, KEPT_BYTES_MAX},
+        scope::OnLapse,
+    },
     json,
     key::Kind,
-    scope::OnLapse,
+    row::{CommitId, Record},
 };
 use fencepost_store::{Embedded, Error, Store, Verdict, WriteSet, embedded::Options};
 use futures::executor::block_on;
@@ -129,7 +131,7 @@ fn a_large_receipt_comes_back_to_the_byte() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).unwrap();
     let body: Vec<u8> = (0..3_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let Record::Fence(fence) = sealed(1, u64::MAX) else { unreachable!() };
+    let Record::Fence(fence::Record::Fence(fence)) = sealed(1, u64::MAX) else { unreachable!() };
     let mut fence = Fence::clone(&fence);
     fence.state = State::Sealed {
         receipt: Receipt { effect_id: "large".to_owned(), body: body.into() },
@@ -229,7 +231,7 @@ fn a_claim_with_a_large_body_is_recalled_as_a_small_one_is() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).unwrap();
     for (number, size) in [(1, 10), (2, 8 << 10), (3, KEPT_BYTES_MAX - 2)] {
-        let Record::Fence(fence) = sealed(number, NOW) else { unreachable!() };
+        let Record::Fence(fence::Record::Fence(fence)) = sealed(number, NOW) else { unreachable!() };
         let text = format!("\"{}\"", "x".repeat(size));
         let body = Some(Body::json(&json::parse(text.as_bytes()).unwrap(), &[]));
         let state = State::Pending {

@@ -3,18 +3,17 @@
 use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant, Version,
-    body::Body,
-    command::CommitId,
+    dispatch::{self, Route, Transport, Webhook},
     fence::{
-        AgainHead, Alias, Event, Fence, HolderTrace, Receipt, Record, Sighting, Source, State, Token, Trace,
-        VersionHead, What,
+        self, AgainHead, Alias, Event, Fence, HolderTrace, Receipt, Sighting, Source, State, Token, Trace, VersionHead,
+        What, body::Body, scope::OnLapse,
     },
-    key::{Kind, LaneId},
+    key::Kind,
     lane::{
-        AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, Owner, Pause, Place, Reason, Route, Tail,
-        Transport, Trouble, Webhook,
+        self, AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, Place, Reason, Tail,
+        Trouble,
     },
-    scope::OnLapse,
+    row::{CommitId, Record},
 };
 use fencepost_store::codec;
 
@@ -131,11 +130,11 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
             events,
             ..fence
         }),
-        Record::VersionHead(VersionHead { version: Version::Integer(17) }),
-        Record::VersionHead(VersionHead { version: Version::Text("1.2.3".to_owned()) }),
-        Record::AgainHead(AgainHead { last: 2, sealed: false, expires: None }),
-        Record::AgainHead(AgainHead { last: 3, sealed: true, expires: Some(at(5)) }),
-        Record::Alias(
+        Record::Fence(fence::Record::VersionHead(VersionHead { version: Version::Integer(17) })),
+        Record::Fence(fence::Record::VersionHead(VersionHead { version: Version::Text("1.2.3".to_owned()) })),
+        Record::Fence(fence::Record::AgainHead(AgainHead { last: 2, sealed: false, expires: None })),
+        Record::Fence(fence::Record::AgainHead(AgainHead { last: 3, sealed: true, expires: Some(at(5)) })),
+        Record::Fence(fence::Record::Alias(
             Alias {
                 tenant: Tenant::new("nexa"),
                 name: "latest".to_owned(),
@@ -145,9 +144,9 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
                 at: at(10),
             }
             .into(),
-        ),
-        Record::Trace(Trace::default().into()),
-        Record::Trace(
+        )),
+        Record::Fence(fence::Record::Trace(Trace::default().into())),
+        Record::Fence(fence::Record::Trace(
             Trace {
                 first_seen: at(0),
                 replays: 300,
@@ -163,7 +162,7 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
                 expires: Some(at(604_800_000)),
             }
             .into(),
-        ),
+        )),
     ];
     addressed(records)
 }
@@ -199,9 +198,9 @@ fn rows_v2() -> Vec<(RowKey, Row)> {
     };
     let alias = |receipt: &Receipt| {
         let (tenant, name, scope) = (Tenant::new("nexa"), "latest".to_owned(), "REPORT".to_owned());
-        Record::Alias(
+        Record::Fence(fence::Record::Alias(
             Alias { tenant, name, scope, target: FenceKey([6; 32]), receipt: receipt.clone(), at: at(10) }.into(),
-        )
+        ))
     };
     addressed(receipts.iter().map(fence).chain(receipts.iter().map(alias)).collect())
 }
@@ -283,8 +282,8 @@ fn rows_v4() -> Vec<(RowKey, Row)> {
         })
     };
     addressed(vec![
-        Record::Trace(Trace::default().into()),
-        Record::Trace(counted.into()),
+        Record::Fence(fence::Record::Trace(Trace::default().into())),
+        Record::Fence(fence::Record::Trace(counted.into())),
         pending(None, None),
         pending(None, Some(trace)),
         pending(Some(at(40_000)), Some(trace)),
@@ -304,10 +303,10 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
     let route = |transport, after_dead| {
         let (warehouse, executor) = ("frn:wh:1".to_owned(), "dock".to_owned());
         let planner = planner.clone();
-        Record::Route(
+        Record::Dispatch(dispatch::Record::Route(
             Route { planner, warehouse, executor, transport, after_dead, receiver_retain_ms: 604_800_000, at: at(1) }
                 .into(),
-        )
+        ))
     };
     let trouble = Trouble { attempts: 3, first_at: at(2), last_at: at(3), next_at: at(4), answer: answer.clone() };
     let lane = Lane::new(planner.clone(), Place::Executor("dock".to_owned()));
@@ -357,34 +356,34 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
         route(Transport::Webhook(webhook), AfterDead::Block),
         route(Transport::Kafka { topic: "orders".to_owned() }, AfterDead::Continue),
         route(Transport::Poll, AfterDead::Continue),
-        Record::Lane(lane.into()),
-        Record::Lane(troubled.into()),
-        Record::Tail(Tail { last: 0 }),
-        Record::Tail(Tail { last: u64::MAX }),
-        Record::Entry(entry.into()),
-        Record::Entry(again.into()),
+        Record::Lane(lane::Record::Lane(lane.into())),
+        Record::Lane(lane::Record::Lane(troubled.into())),
+        Record::Lane(lane::Record::Tail(Tail { last: 0 })),
+        Record::Lane(lane::Record::Tail(Tail { last: u64::MAX })),
+        Record::Lane(lane::Record::Entry(entry.into())),
+        Record::Lane(lane::Record::Entry(again.into())),
     ];
-    records.extend(letters.map(|letter| Record::DeadLetter(letter.into())));
-    records.push(Record::Cancelled(Cancelled { by: "C-2".to_owned(), expires: at(11) }));
-    records.push(Record::Poke);
+    records.extend(letters.map(|letter| Record::Lane(lane::Record::DeadLetter(letter.into()))));
+    records.push(Record::Lane(lane::Record::Cancelled(Cancelled { by: "C-2".to_owned(), expires: at(11) })));
+    records.push(Record::Lane(lane::Record::Poke));
     addressed(records)
 }
 
 fn addressed(records: Vec<Record>) -> Vec<(RowKey, Row)> {
     let addressed = |(number, record): (u64, Record)| {
         let kind = match &record {
-            Record::Fence(_) => Kind::Fence,
-            Record::VersionHead(_) => Kind::VersionHead,
-            Record::AgainHead(_) => Kind::AgainHead,
-            Record::Alias(_) => Kind::Alias,
-            Record::Trace(_) => Kind::Trace,
-            Record::Route(_) => Kind::Route,
-            Record::Lane(_) => Kind::Lane,
-            Record::Tail(_) => Kind::Tail,
-            Record::Entry(_) => Kind::Entry,
-            Record::DeadLetter(_) => Kind::DeadLetter,
-            Record::Cancelled(_) => Kind::Cancelled,
-            Record::Poke => Kind::Poke,
+            Record::Fence(fence::Record::Fence(_)) => Kind::Fence,
+            Record::Fence(fence::Record::VersionHead(_)) => Kind::VersionHead,
+            Record::Fence(fence::Record::AgainHead(_)) => Kind::AgainHead,
+            Record::Fence(fence::Record::Alias(_)) => Kind::Alias,
+            Record::Fence(fence::Record::Trace(_)) => Kind::Trace,
+            Record::Dispatch(dispatch::Record::Route(_)) => Kind::Route,
+            Record::Lane(lane::Record::Lane(_)) => Kind::Lane,
+            Record::Lane(lane::Record::Tail(_)) => Kind::Tail,
+            Record::Lane(lane::Record::Entry(_)) => Kind::Entry,
+            Record::Lane(lane::Record::DeadLetter(_)) => Kind::DeadLetter,
+            Record::Lane(lane::Record::Cancelled(_)) => Kind::Cancelled,
+            Record::Lane(lane::Record::Poke) => Kind::Poke,
         };
         (RowKey { kind, id: [number as u8; 32] }, Row { record, revision: CommitId(0x0102_0304_0506_0700 + number) })
     };

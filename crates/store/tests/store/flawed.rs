@@ -5,11 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use fencepost_kernel::{
-    Millis, RowKey, Write,
-    command::{Also, CommitId},
-    key::{Kind, LaneId},
-};
+use fencepost_kernel::{Millis, RowKey, Write, key::Kind, lane::LaneId, law::Also, row::CommitId};
 use fencepost_store::{Error, Found, Loaded, Memory, Promises, Store, Verdict, WriteSet, conformance::Harness};
 use futures::{FutureExt, future::BoxFuture};
 

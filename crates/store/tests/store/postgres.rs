@@ -9,9 +9,9 @@ use std::{
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Version, Write,
-    fence::{Fence, Record, VersionHead},
+    fence::{self, Fence, VersionHead, scope::OnLapse},
     key::Kind,
-    scope::OnLapse,
+    row::Record,
 };
 use fencepost_store::{
     Durability, Error, Store,
@@ -102,7 +102,8 @@ fn crossing_batches_of_two_nodes_wait_for_one_another_and_never_deadlock() {
                         sets.extend((base..base + keys).map(|n| set(id(n, 0), [put(n, None, sealed(n, u64::MAX))])));
                         // Every second batch hangs together, and takes the other way through the store.
                         if round % 2 == 1 {
-                            let head = Record::VersionHead(VersionHead { version: Version::Integer(1) });
+                            let head =
+                                Record::Fence(fence::Record::VersionHead(VersionHead { version: Version::Integer(1) }));
                             let head_key = RowKey { kind: Kind::VersionHead, id: key(base).id };
                             let write = Write { key: head_key, expect: None, put: Some(head) };
                             sets.last_mut().unwrap().writes.push(write);
@@ -241,7 +242,7 @@ fn people_can_ask_in_sql() {
     let rig = Rig::new();
     let (store, url) = rig.fresh("one");
     let far = NOW + 100 * 365 * DAY_MS;
-    let Record::Fence(odd) = sealed(6, far) else { unreachable!() };
+    let Record::Fence(fence::Record::Fence(odd)) = sealed(6, far) else { unreachable!() };
     // PostgreSQL knows no NUL in texts; a fence may well have one.
     let odd = Fence {
         tenant: Tenant::new("nul\0tenant"),
@@ -286,7 +287,7 @@ fn a_commit_too_large_for_one_transaction_is_several_and_all_of_it() {
     let rig = Rig::new();
     let (store, _) = rig.fresh("one");
     let large = |number: u64| {
-        let Record::Fence(fence) = sealed(number, u64::MAX) else { unreachable!() };
+        let Record::Fence(fence::Record::Fence(fence)) = sealed(number, u64::MAX) else { unreachable!() };
         let mut fence = Fence::clone(&fence);
         let fencepost_kernel::fence::State::Sealed { receipt, .. } = &mut fence.state else { unreachable!() };
         receipt.body =

@@ -3,7 +3,11 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{Command, Reply, Tenant, command::CommitId, key::Target, scope::Scope};
+use fencepost_kernel::{
+    Command, Reply, Tenant, dispatch,
+    fence::{self, Target, scope::Scope},
+    row::CommitId,
+};
 use fencepost_store::{Error, postgres::in_tx};
 use tokio_postgres::{
     Client,
@@ -68,9 +72,9 @@ fn a_version_that_was_sealed_after_the_snapshot_is_never_overtaken() {
                     run(&mut other, version_of(number, version)).await;
                 }
                 let tx = begin(&mut one, level).await;
-                assert!(matches!(run(&mut other, version_of(number, 5)).await, Reply::New(_)));
+                assert!(matches!(run(&mut other, version_of(number, 5)).await, Reply::Fence(fence::Reply::New(_))));
                 let outcome = ask(&tx, &claim(version_of(number, 3))).await;
-                assert_sees_or_fails(level, outcome, |reply| matches!(reply, Reply::Stale { .. }));
+                assert_sees_or_fails(level, outcome, |reply| matches!(reply, Reply::Fence(fence::Reply::Stale { .. })));
             }
         }
     });
@@ -85,7 +89,8 @@ fn a_version_head_that_was_not_there_is_held_until_the_transaction_ends() {
     rig.runtime.block_on(async {
         for (number, level) in (0..).zip(LEVELS) {
             let tx = begin(&mut one, level).await;
-            let Reply::New(granted) = ask(&tx, &claim(version_of(number, 3))).await.unwrap() else {
+            let Reply::Fence(fence::Reply::New(granted)) = ask(&tx, &claim(version_of(number, 3))).await.unwrap()
+            else {
                 panic!("it is free")
             };
             let ended = async {
@@ -94,7 +99,7 @@ fn a_version_head_that_was_not_there_is_held_until_the_transaction_ends() {
                 tx.commit().await.unwrap();
             };
             let (reply, ()) = futures::future::join(run(&mut other, version_of(number, 2)), ended).await;
-            assert!(matches!(reply, Reply::Stale { .. }), "{reply:?}");
+            assert!(matches!(reply, Reply::Fence(fence::Reply::Stale { .. })), "{reply:?}");
         }
     });
 }
@@ -108,27 +113,27 @@ fn a_first_repetition_never_passes_a_claim_of_its_base() {
     rig.runtime.block_on(async {
         for (number, level) in (0..).zip(LEVELS) {
             let tx = begin(&mut one, level).await;
-            assert!(matches!(commit(&mut other, &claim(file(number, None))).await, Reply::New(_)));
+            assert!(matches!(commit(&mut other, &claim(file(number, None))).await, Reply::Fence(fence::Reply::New(_))));
             let outcome = ask(&tx, &claim(file(number, Some(1)))).await;
-            assert_sees_or_fails(level, outcome, |reply| matches!(reply, Reply::InFlight { .. }));
+            assert_sees_or_fails(level, outcome, |reply| matches!(reply, Reply::Fence(fence::Reply::InFlight { .. })));
             tx.rollback().await.unwrap();
 
             // The other way round: the base that was not there is held.
             let number = number + 100;
             let tx = begin(&mut one, level).await;
-            assert!(matches!(ask(&tx, &claim(file(number, Some(1)))).await, Ok(Reply::New(_))));
+            assert!(matches!(ask(&tx, &claim(file(number, Some(1)))).await, Ok(Reply::Fence(fence::Reply::New(_)))));
             let ended = async {
                 somebody_waits(&watch).await;
                 tx.commit().await.unwrap();
             };
             let (reply, ()) = futures::future::join(run(&mut other, file(number, None)), ended).await;
-            assert!(matches!(reply, Reply::New(_)), "{reply:?}");
+            assert!(matches!(reply, Reply::Fence(fence::Reply::New(_))), "{reply:?}");
 
             // And one that was there.
             let number = number + 100;
             run(&mut other, file(number, None)).await;
             let tx = begin(&mut one, level).await;
-            assert!(matches!(ask(&tx, &claim(file(number, Some(1)))).await, Ok(Reply::New(_))));
+            assert!(matches!(ask(&tx, &claim(file(number, Some(1)))).await, Ok(Reply::Fence(fence::Reply::New(_)))));
             let base = file(number, None).key.0.to_vec();
             let free =
                 "SELECT count(*) FROM (SELECT 1 FROM fencepost_fences WHERE key = $1 FOR UPDATE SKIP LOCKED) free";
@@ -148,14 +153,31 @@ fn a_publication_never_passes_one_that_made_its_lane_or_its_fence() {
             commit(&mut other, &put_route()).await;
             let tx = begin(&mut one, level).await;
             let published = commit(&mut other, &publication(1)).await;
-            assert!(matches!(published, Reply::Published { seq: 1, .. }), "{published:?}");
+            assert!(
+                matches!(
+                    published,
+                    Reply::Dispatch(dispatch::Reply::Published {
+                        publication: dispatch::Publication { seq: 1, .. },
+                        ..
+                    })
+                ),
+                "{published:?}"
+            );
             let outcome = ask(&tx, &publication(2)).await;
-            assert_sees_or_fails(level, outcome, |reply| matches!(reply, Reply::Published { seq: 2, .. }));
+            assert_sees_or_fails(level, outcome, |reply| {
+                matches!(
+                    reply,
+                    Reply::Dispatch(dispatch::Reply::Published {
+                        publication: dispatch::Publication { seq: 2, .. },
+                        ..
+                    })
+                )
+            });
             tx.rollback().await.unwrap();
             let tx = begin(&mut one, level).await;
             commit(&mut other, &publication(3)).await;
             let outcome = ask(&tx, &publication(3)).await;
-            assert_sees_or_fails(level, outcome, |reply| matches!(reply, Reply::Duplicate { .. }));
+            assert_sees_or_fails(level, outcome, |reply| matches!(reply, Reply::Fence(fence::Reply::Duplicate { .. })));
         });
         let positions =
             "SELECT string_agg(about ->> 'seq', ' ' ORDER BY about ->> 'seq') FROM fencepost_rows WHERE kind = 9";

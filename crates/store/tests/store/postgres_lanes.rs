@@ -7,11 +7,12 @@ use std::{
 
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant, Write,
-    command::{Also, Claim, CommitId, Members, Publish, PutRoute},
-    fence::Record,
-    key::{Kind, LaneId, Target},
-    lane::{AfterDead, Append, Entry, Lane, Place, Route, Transport, Webhook},
-    scope::Scope,
+    dispatch::{self, Publish, PutRoute, Route, Transport, Webhook},
+    fence::{self, Claim, Target, scope::Scope},
+    key::Kind,
+    lane::{self, AfterDead, Append, Entry, Lane, LaneId, Members, Place},
+    law::Also,
+    row::{CommitId, Record},
 };
 use fencepost_store::{Error, Loaded, Store, Verdict, WriteSet, postgres::in_tx};
 use futures::executor::block_on;
@@ -66,7 +67,7 @@ fn nodes_that_cross_on_many_lanes_never_deadlock_and_leave_no_gap() {
             let held = said.iter().filter(|_| node == 0).map(|row| (poke(at), Some(row.revision)));
             sets.push(publish(id(at), lane(at), number(at), held.collect()));
             if said.is_none() && node == 0 {
-                let write = Write { key: poke(at), expect: None, put: Some(Record::Poke) };
+                let write = Write { key: poke(at), expect: None, put: Some(Record::Lane(lane::Record::Poke)) };
                 sets.push(set(id(100 + at), [write]));
             }
         }
@@ -132,7 +133,7 @@ pub fn put_route() -> Command {
         receiver_retain_ms: 1,
         at: Millis(0),
     };
-    Command::PutRoute(PutRoute { route, seen_to: None, over: None }.into())
+    Command::Dispatch(dispatch::Command::PutRoute(PutRoute { route, seen_to: None, over: None }.into()))
 }
 
 pub fn publication(number: u64) -> Command {
@@ -142,7 +143,7 @@ pub fn publication(number: u64) -> Command {
     let claim = Claim { target, body: None, version: None, source: None, lease_ms: 30_000, trace: None };
     let members = Members { me: "user".to_owned(), alive: vec!["node-1".to_owned()] };
     let (entry, members) = (entry(number).into(), members.into());
-    Command::Publish(Publish { claim, entry, cancels: None, members, served: None }.into())
+    Command::Dispatch(dispatch::Command::Publish(Publish { claim, entry, cancels: None, members, served: None }.into()))
 }
 
 async fn ask(tx: &Transaction<'_>, command: &Command) -> Result<Reply, Error> {
@@ -151,7 +152,7 @@ async fn ask(tx: &Transaction<'_>, command: &Command) -> Result<Reply, Error> {
 
 async fn position(tx: &Transaction<'_>, number: u64) -> u64 {
     match ask(tx, &publication(number)).await.unwrap() {
-        Reply::Published { seq, .. } => seq,
+        Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::Publication { seq, .. }, .. }) => seq,
         reply => panic!("{reply:?}"),
     }
 }
@@ -164,8 +165,8 @@ fn an_event_published_in_the_users_transaction_is_there_with_it_and_leaves_no_ga
     let lane = Place::Warehouse("W1".to_owned()).lane(&planner());
     rig.runtime.block_on(async {
         let tx = client.transaction().await.unwrap();
-        assert!(matches!(ask(&tx, &publication(0)).await, Ok(Reply::NoRoute)));
-        assert!(matches!(ask(&tx, &put_route()).await, Ok(Reply::Routed { replay: false })));
+        assert!(matches!(ask(&tx, &publication(0)).await, Ok(Reply::Dispatch(dispatch::Reply::NoRoute))));
+        assert!(matches!(ask(&tx, &put_route()).await, Ok(Reply::Dispatch(dispatch::Reply::Routed { replay: false }))));
         assert_eq!([position(&tx, 1).await, position(&tx, 2).await], [1, 2]);
         tx.commit().await.unwrap();
         let tx = client.transaction().await.unwrap();
@@ -174,12 +175,12 @@ fn an_event_published_in_the_users_transaction_is_there_with_it_and_leaves_no_ga
         let tx = client.transaction().await.unwrap();
         assert_eq!(position(&tx, 4).await, 3);
         let again = ask(&tx, &publication(1)).await.unwrap();
-        assert!(matches!(again, Reply::Duplicate { .. }), "{again:?}");
+        assert!(matches!(again, Reply::Fence(fence::Reply::Duplicate { .. })), "{again:?}");
         tx.commit().await.unwrap();
         let page = store.scan(Kind::Entry, None, 10).await.unwrap();
         let found: Vec<_> = page.iter().map(|(key, row)| (key.place(), row.record.clone())).collect();
         let bodies = found.iter().map(|(place, record)| match record {
-            Record::Entry(entry) => (*place, entry.correlation_id.as_str()),
+            Record::Lane(lane::Record::Entry(entry)) => (*place, entry.correlation_id.as_str()),
             record => panic!("{record:?}"),
         });
         let bodies: Vec<_> = bodies.collect();
@@ -230,7 +231,7 @@ fn users_who_publish_one_event_at_once_publish_it_once_and_none_is_turned_away()
                 let tx = client.transaction().await.unwrap();
                 let reply = ask(&tx, &publication(number)).await.unwrap();
                 tx.commit().await.unwrap();
-                matches!(reply, Reply::Published { seq, .. } if seq == number)
+                matches!(reply, Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::Publication { seq, .. }, .. }) if seq == number)
             });
             let published = futures::future::join_all(publish).await;
             assert_eq!(published.iter().filter(|new| **new).count(), 1);
@@ -285,12 +286,22 @@ fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancel
         assert_eq!(position(&tx, 2).await, 2);
         assert_eq!(acknowledge(u64::MAX).await, [Verdict::Applied]);
         assert_eq!(position(&tx, 3).await, 3);
-        let (Command::Publish(mut cancel), Command::Publish(original)) = (publication(4), publication(1)) else {
+        let (
+            Command::Dispatch(dispatch::Command::Publish(mut cancel)),
+            Command::Dispatch(dispatch::Command::Publish(original)),
+        ) = (publication(4), publication(1))
+        else {
             panic!("not publications")
         };
         cancel.cancels = Some(original.claim.target);
-        let told = ask(&tx, &Command::Publish(cancel)).await.unwrap();
-        assert!(matches!(told, Reply::Published { seq: 4, .. }), "{told:?}");
+        let told = ask(&tx, &Command::Dispatch(dispatch::Command::Publish(cancel))).await.unwrap();
+        assert!(
+            matches!(
+                told,
+                Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::Publication { seq: 4, .. }, .. })
+            ),
+            "{told:?}"
+        );
         assert_eq!(acknowledge(u64::MAX - 1).await, [Verdict::Held]);
         tx.commit().await.unwrap();
         assert_eq!(acknowledge(u64::MAX - 2).await, [Verdict::Applied]);

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencepost_kernel::{Millis, scope::OnLapse};
+use fencepost_kernel::{Millis, fence::scope::OnLapse};
 use fencepost_store::{Error, Store, Verdict::Applied, WriteSet, address::Opener, codec};
 use futures::executor::block_on;
 

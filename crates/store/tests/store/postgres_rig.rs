@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
-    command::CommitId,
-    fence::{Fence, Receipt, Record, State, Token},
+    fence::{Fence, Receipt, State, Token, scope::OnLapse},
     key::Kind,
-    scope::OnLapse,
+    row::{CommitId, Record},
 };
 use fencepost_rig::{Postgres as Server, Proxy};
 use fencepost_store::{Error, Store, WriteSet, address::Opener, conformance::Harness, postgres::Postgres};

@@ -8,10 +8,11 @@ use std::{
 
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant,
-    command::{Claim, CommitId, Seal},
-    fence::Token,
-    key::Target,
-    scope::{Scope, VersionRule},
+    fence::{
+        self, Claim, Seal, Target, Token,
+        scope::{Scope, VersionRule},
+    },
+    row::CommitId,
 };
 use fencepost_store::{
     Error, Store,
@@ -44,12 +45,19 @@ pub fn version_of(number: u64, version: u64) -> Target {
 }
 
 pub fn claim(target: Target) -> Command {
-    Command::Claim(Claim { target, body: None, version: None, source: None, lease_ms: 30_000, trace: None })
+    Command::Fence(fence::Command::Claim(Claim {
+        target,
+        body: None,
+        version: None,
+        source: None,
+        lease_ms: 30_000,
+        trace: None,
+    }))
 }
 
 pub fn seal(target: Target, token: Token) -> Command {
     let effect_id = format!("E{}", target.fields[0].1);
-    Command::Seal(Seal { target, token, effect_id, receipt: "receipt".into() })
+    Command::Fence(fence::Command::Seal(Seal { target, token, effect_id, receipt: "receipt".into() }))
 }
 
 async fn ask(tx: &Transaction<'_>, command: &Command) -> Reply {
@@ -67,11 +75,11 @@ pub async fn somebody_waits(watch: &Client) {
 pub async fn run(client: &mut Client, target: Target) -> Reply {
     let tx = client.transaction().await.unwrap();
     let reply = ask(&tx, &claim(target.clone())).await;
-    if let Reply::New(granted) = &reply {
+    if let Reply::Fence(fence::Reply::New(granted)) = &reply {
         let effect = i64::from_be_bytes(target.key.0[..8].try_into().unwrap());
         tx.execute("INSERT INTO effects VALUES ($1)", &[&effect]).await.unwrap();
         let sealed = ask(&tx, &seal(target, granted.token)).await;
-        assert!(matches!(sealed, Reply::Sealed { replay: false, .. }), "{sealed:?}");
+        assert!(matches!(sealed, Reply::Fence(fence::Reply::Sealed { replay: false, .. })), "{sealed:?}");
     }
     tx.commit().await.unwrap();
     reply
@@ -85,13 +93,17 @@ fn a_claim_an_effect_and_a_seal_stand_or_fall_with_the_users_transaction() {
     rig.runtime.block_on(async {
         client.batch_execute("CREATE TABLE effects (id bigint)").await.unwrap();
         let tx = client.transaction().await.unwrap();
-        let Reply::New(granted) = ask(&tx, &claim(target(1))).await else { panic!("nobody claimed it") };
+        let Reply::Fence(fence::Reply::New(granted)) = ask(&tx, &claim(target(1))).await else {
+            panic!("nobody claimed it")
+        };
         ask(&tx, &seal(target(1), granted.token)).await;
         tx.rollback().await.unwrap();
         assert_eq!(store.load(&[RowKey::fence(target(1).key)]).await.unwrap(), [None]);
 
-        assert!(matches!(run(&mut client, target(1)).await, Reply::New(_)));
-        let Reply::Duplicate { fence, .. } = run(&mut client, target(1)).await else { panic!("it is sealed") };
+        assert!(matches!(run(&mut client, target(1)).await, Reply::Fence(fence::Reply::New(_))));
+        let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = run(&mut client, target(1)).await else {
+            panic!("it is sealed")
+        };
         assert_eq!(fence.attempt, 1);
     });
     assert_eq!(rig.server.sql(&url, "SELECT count(*) FROM effects"), "1");
@@ -125,8 +137,9 @@ fn of_many_transactions_that_claim_one_key_at_once_one_acts_and_all_others_get_i
         let replies = rig.runtime.block_on(async {
             futures::future::join_all(clients.iter_mut().map(|client| run(client, target.clone()))).await
         });
-        let new = replies.iter().filter(|reply| matches!(reply, Reply::New(_))).count();
-        let duplicate = replies.iter().filter(|reply| matches!(reply, Reply::Duplicate { .. })).count();
+        let new = replies.iter().filter(|reply| matches!(reply, Reply::Fence(fence::Reply::New(_)))).count();
+        let duplicate =
+            replies.iter().filter(|reply| matches!(reply, Reply::Fence(fence::Reply::Duplicate { .. }))).count();
         assert_eq!((new, duplicate), (1, 5), "{replies:?}");
     }
     assert_eq!(rig.server.sql(&url, "SELECT count(*), count(DISTINCT id) FROM effects"), "30|30");
@@ -140,17 +153,22 @@ fn who_waits_for_a_claim_does_not_hold_what_its_seal_needs() {
     rig.server.sql(&url, "CREATE TABLE effects (id bigint)");
     let [mut one, mut other, mut third, watch] = [(); 4].map(|()| client(&rig, &url));
     rig.runtime.block_on(async {
-        assert!(matches!(run(&mut other, version_of(1, 1)).await, Reply::New(_)), "nobody is in its way");
+        assert!(
+            matches!(run(&mut other, version_of(1, 1)).await, Reply::Fence(fence::Reply::New(_))),
+            "nobody is in its way"
+        );
         let first = one.transaction().await.unwrap();
-        let Reply::New(granted) = ask(&first, &claim(version_of(1, 2))).await else { panic!("it is free") };
+        let Reply::Fence(fence::Reply::New(granted)) = ask(&first, &claim(version_of(1, 2))).await else {
+            panic!("it is free")
+        };
         let sealed = async {
             somebody_waits(&watch).await;
             let sealed = ask(&first, &seal(version_of(1, 2), granted.token)).await;
-            assert!(matches!(sealed, Reply::Sealed { replay: false, .. }), "{sealed:?}");
+            assert!(matches!(sealed, Reply::Fence(fence::Reply::Sealed { replay: false, .. })), "{sealed:?}");
             first.commit().await.unwrap();
         };
         let (reply, ()) = futures::future::join(run(&mut third, version_of(1, 2)), sealed).await;
-        assert!(matches!(reply, Reply::Duplicate { .. }), "{reply:?}");
+        assert!(matches!(reply, Reply::Fence(fence::Reply::Duplicate { .. })), "{reply:?}");
     });
 }
 
@@ -164,14 +182,16 @@ fn once_there_is_a_version_the_transactions_of_its_source_go_one_after_the_other
         run(&mut one, version_of(1, 1)).await;
         let first = one.transaction().await.unwrap();
         let second = other.transaction().await.unwrap();
-        let Reply::New(granted) = ask(&first, &claim(version_of(1, 3))).await else { panic!("it is in order") };
+        let Reply::Fence(fence::Reply::New(granted)) = ask(&first, &claim(version_of(1, 3))).await else {
+            panic!("it is in order")
+        };
         let sealed = async {
             somebody_waits(&watch).await;
             ask(&first, &seal(version_of(1, 3), granted.token)).await;
             first.commit().await.unwrap();
         };
         let (reply, ()) = futures::future::join(ask(&second, &claim(version_of(1, 2))), sealed).await;
-        assert!(matches!(reply, Reply::Stale { .. }), "{reply:?}");
+        assert!(matches!(reply, Reply::Fence(fence::Reply::Stale { .. })), "{reply:?}");
         second.commit().await.unwrap();
     });
     assert_eq!(rig.server.sql(&url, "SELECT count(*) FROM fencepost_fences"), "2", "who is stale leaves nothing");
@@ -186,14 +206,16 @@ fn two_transactions_that_find_no_version_go_one_after_the_other_and_the_higher_v
     let (mut one, mut other, watch) = (client(&rig, &url), client(&rig, &url), client(&rig, &url));
     rig.runtime.block_on(async {
         let first = one.transaction().await.unwrap();
-        let Reply::New(lower) = ask(&first, &claim(version_of(1, 1))).await else { panic!("it is free") };
+        let Reply::Fence(fence::Reply::New(lower)) = ask(&first, &claim(version_of(1, 1))).await else {
+            panic!("it is free")
+        };
         let committed = async {
             somebody_waits(&watch).await;
             ask(&first, &seal(version_of(1, 1), lower.token)).await;
             first.commit().await.unwrap();
         };
         let (reply, ()) = futures::future::join(run(&mut other, version_of(1, 2)), committed).await;
-        assert!(matches!(reply, Reply::New(_)), "{reply:?}");
+        assert!(matches!(reply, Reply::Fence(fence::Reply::New(_))), "{reply:?}");
     });
     assert_eq!(rig.server.sql(&url, "SELECT count(*) FROM fencepost_fences WHERE state = 'sealed'"), "2");
     assert_eq!(rig.server.sql(&url, "SELECT about ->> 'version' FROM fencepost_rows"), "2");

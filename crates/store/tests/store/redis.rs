@@ -7,10 +7,9 @@ use std::{
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
-    command::CommitId,
-    fence::{AgainHead, Fence, Receipt, Record, State, Token, Trace},
+    fence::{self, AgainHead, Fence, Receipt, State, Token, Trace, scope::OnLapse},
     key::Kind,
-    scope::OnLapse,
+    row::{CommitId, Record},
 };
 use fencepost_rig::{Proxy, Redis as Server};
 use fencepost_store::{
@@ -162,8 +161,8 @@ fn only_a_sealed_fence_has_a_time_to_live() {
             }),
         ),
         (Kind::Fence, fence(State::Released { at: NOW, expires: NOW.plus(1) })),
-        (Kind::AgainHead, Record::AgainHead(AgainHead { last: 1, sealed: true, expires })),
-        (Kind::Trace, Record::Trace(Trace { expires, ..Trace::default() }.into())),
+        (Kind::AgainHead, Record::Fence(fence::Record::AgainHead(AgainHead { last: 1, sealed: true, expires }))),
+        (Kind::Trace, Record::Fence(fence::Record::Trace(Trace { expires, ..Trace::default() }.into()))),
     ];
     for (kind, record) in lasting {
         server.cli(&["FLUSHALL"]);

@@ -10,8 +10,9 @@ use fencepost::{
 };
 use fencepost_kernel::{
     FenceKey, Millis, RowKey, Tenant,
-    fence::{Fence, Record, State as FenceState},
-    key::{Kind, Target},
+    fence::{self, Fence, State as FenceState, Target},
+    key::Kind,
+    row::Record,
 };
 
 use super::{
@@ -192,7 +193,9 @@ pub(super) async fn in_doubt(app: Arc<App>, request: Request) -> Response {
         let next = rows.last().filter(|_| more);
         let next = next.and_then(|(key, row)| Some(format!("{:x}-{}", row.record.due_at()?.0, FenceKey(key.id))));
         let items = rows.iter().filter_map(|(key, row)| match &row.record {
-            Record::Fence(fence) if tenant.is_none_or(|tenant| tenant == fence.tenant.as_str()) => {
+            Record::Fence(fence::Record::Fence(fence))
+                if tenant.is_none_or(|tenant| tenant == fence.tenant.as_str()) =>
+            {
                 Some(doubt(key, fence))
             }
             _ => None,

@@ -9,10 +9,8 @@ use axum::{extract::Request, response::Response};
 use fencepost::engine::One;
 use fencepost_kernel::{
     Command, Reply,
-    command::PutAlias,
-    fence::State as FenceState,
+    fence::{self, PutAlias, State as FenceState, Target},
     json::{Node, Value},
-    key::Target,
 };
 
 use super::{
@@ -74,9 +72,11 @@ pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Probl
 
 // What the holder of a doubt is told that seals once a person has ended it: who did, when and how. Any other refusal stands.
 async fn resolved(call: &Call, command: &Command, reply: &Reply) -> Result<Option<Problem>, Problem> {
-    let Command::Seal(seal) = command else { return Ok(None) };
-    let code = if matches!(reply, Reply::SealConflict { .. }) { Code::Conflict } else { Code::FencedOff };
-    if !matches!(reply, Reply::SealConflict { .. } | Reply::FencedOff { .. }) {
+    let Command::Fence(fence::Command::Seal(seal)) = command else { return Ok(None) };
+    let code =
+        if matches!(reply, Reply::Fence(fence::Reply::SealConflict { .. })) { Code::Conflict } else { Code::FencedOff };
+    if !matches!(reply, Reply::Fence(fence::Reply::SealConflict { .. }) | Reply::Fence(fence::Reply::FencedOff { .. }))
+    {
         return Ok(None);
     }
     let known = call.app.fencepost.engine().explain(seal.target.key).await?;
@@ -145,7 +145,7 @@ pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
 fn afford(reply: &Reply, spent: usize, charge: &mut Charge) -> Result<(), Problem> {
     let left = BATCH_BYTES_MAX.saturating_sub(spent);
     match reply {
-        Reply::Duplicate { fence, .. } => match &fence.state {
+        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match &fence.state {
             FenceState::Sealed { receipt, .. } if spent == BATCH_HEAD.len() => {
                 charge.add(receipt.body.len());
                 Ok(())
@@ -160,7 +160,7 @@ fn afford(reply: &Reply, spent: usize, charge: &mut Charge) -> Result<(), Proble
             }),
             _ => Ok(()),
         },
-        Reply::Conflict(_) if left == 0 => {
+        Reply::Fence(fence::Reply::Conflict(_)) if left == 0 => {
             let detail = "this key was first used with another body; claim fewer at once to be told the difference";
             Err(Problem::new(Code::Conflict, detail))
         }
@@ -188,7 +188,7 @@ pub(super) async fn put_alias(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         let name = alias_name(call)?;
         let target = request::target(call, request::object(&call.json()?)?, Repetition::Optional)?;
-        ask(call, Command::PutAlias(PutAlias { name, target })).await
+        ask(call, Command::Fence(fence::Command::PutAlias(PutAlias { name, target }))).await
     })
     .await
 }
@@ -236,21 +236,23 @@ pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<
 fn told<'c>(call: &Call, command: &'c Command, reply: &Reply) -> Result<&'c Target, Problem> {
     let Some(target) = command.target() else { return Err(Problem::new(Code::Internal, "no target")) };
     let (op, effect_id, source) = match (command, reply) {
-        (Command::Claim(claim), Reply::Duplicate { fence, .. }) => {
+        (Command::Fence(fence::Command::Claim(claim)), Reply::Fence(fence::Reply::Duplicate { fence, .. })) => {
             ("claim", None, claim.source.as_ref().or(fence.source.as_ref()))
         }
-        (Command::Seal(seal), Reply::Sealed { source, .. }) => ("seal", Some(seal.effect_id.as_str()), source.as_ref()),
-        (Command::Claim(claim), _) => ("claim", None, claim.source.as_ref()),
-        (Command::Seal(seal), _) => ("seal", Some(seal.effect_id.as_str()), None),
-        (Command::Renew(_), _) => ("renew", None, None),
-        (Command::Release(_), _) => ("release", None, None),
-        (Command::Resolve(_), _) => ("resolve", None, None),
-        (Command::PutAlias(_), _) => ("alias", None, None),
+        (Command::Fence(fence::Command::Seal(seal)), Reply::Fence(fence::Reply::Sealed { source, .. })) => {
+            ("seal", Some(seal.effect_id.as_str()), source.as_ref())
+        }
+        (Command::Fence(fence::Command::Claim(claim)), _) => ("claim", None, claim.source.as_ref()),
+        (Command::Fence(fence::Command::Seal(seal)), _) => ("seal", Some(seal.effect_id.as_str()), None),
+        (Command::Fence(fence::Command::Renew(_)), _) => ("renew", None, None),
+        (Command::Fence(fence::Command::Release(_)), _) => ("release", None, None),
+        (Command::Fence(fence::Command::Resolve(_)), _) => ("resolve", None, None),
+        (Command::Fence(fence::Command::PutAlias(_)), _) => ("alias", None, None),
         _ => ("housekeeping", None, None),
     };
     let source = source.map(|source| (source.kind.as_str(), source.id.as_str()));
     record(call, target, reply, &Told { op, effect_id, source });
-    if matches!(reply, Reply::Duplicate { .. }) {
+    if matches!(reply, Reply::Fence(fence::Reply::Duplicate { .. })) {
         call.app.metrics.dropped(endpoint(call.parts.uri.path()), &target.tenant);
     }
     Ok(target)
@@ -268,11 +270,11 @@ pub(super) struct Told<'t> {
 
 // The effect that stands, where somebody came second: one id leads from every line to the one operation.
 fn first_effect(reply: &Reply) -> Option<&str> {
-    if let Reply::Duplicate { fence, .. } = reply {
+    if let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = reply {
         fence.effect_id()
-    } else if let Reply::Conflict(mismatch) = reply {
+    } else if let Reply::Fence(fence::Reply::Conflict(mismatch)) = reply {
         mismatch.effect_id.as_deref()
-    } else if let Reply::SealConflict { effect_id } = reply {
+    } else if let Reply::Fence(fence::Reply::SealConflict { effect_id }) = reply {
         Some(effect_id)
     } else {
         None
@@ -285,10 +287,10 @@ pub(super) fn record(call: &Call, target: &Target, reply: &Reply, told: &Told<'_
     let effect_id = first_effect(reply).or(effect_id);
     let (scope, tenant, decision) = (target.scope.name.as_ref(), target.tenant.as_str(), reply.decision());
     app.metrics.decision(op, target, decision);
-    if let Reply::Sealed { replay: false, at, first_seen, .. } = reply {
+    if let Reply::Fence(fence::Reply::Sealed { replay: false, at, first_seen, .. }) = reply {
         app.metrics.sealed(&target.scope, at.since(*first_seen));
     }
-    let loud = matches!(reply, Reply::Duplicate { body_differs: true, .. });
+    let loud = matches!(reply, Reply::Fence(fence::Reply::Duplicate { body_differs: true, .. }));
     if loud {
         app.metrics.body_mismatch(&target.scope);
     }
@@ -309,7 +311,7 @@ pub(super) fn record(call: &Call, target: &Target, reply: &Reply, told: &Told<'_
                 line = line.text(field, value);
             }
         }
-        if let Reply::New(granted) = reply {
+        if let Reply::Fence(fence::Reply::New(granted)) = reply {
             if wanted("attempt") {
                 line = line.number("attempt", granted.attempt.into());
             }

@@ -8,11 +8,8 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Reply, Version,
-    command::{Granted, Mismatch},
-    diff,
-    fence::{Alias, Fence, State},
+    fence::{self, Alias, Fence, Granted, Mismatch, State, Target, diff},
     json::{write_name, write_string},
-    key::Target,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
@@ -204,14 +201,14 @@ pub(super) fn explained(problem: Problem, key: &FenceKey) -> Problem {
 
 fn decided(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Problem> {
     match reply {
-        Reply::New(granted) => Ok(new(target, granted)),
-        Reply::Duplicate { fence, .. } => {
+        Reply::Fence(fence::Reply::New(granted)) => Ok(new(target, granted)),
+        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => {
             if let State::Sealed { receipt, .. } = &fence.state {
                 call.room_for(receipt.body.len())?;
             }
             Ok(duplicate(target, fence))
         }
-        Reply::InFlight { lease_expires, first_seen, held_by } => {
+        Reply::Fence(fence::Reply::InFlight { lease_expires, first_seen, held_by }) => {
             let now = call.app.fencepost.engine().now();
             let seconds = lease_expires.since(now).div_ceil(1_000).clamp(1, RETRY_AFTER_S_MAX);
             let problem = Problem::new(
@@ -228,50 +225,54 @@ fn decided(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Proble
                 None => problem,
             })
         }
-        Reply::Conflict(mismatch) => Err(conflict(call, target, mismatch, Show::Diff)),
-        Reply::SealConflict { .. } => {
+        Reply::Fence(fence::Reply::Conflict(mismatch)) => Err(conflict(call, target, mismatch, Show::Diff)),
+        Reply::Fence(fence::Reply::SealConflict { .. }) => {
             Err(Problem::new(Code::Conflict, "this token already sealed another outcome; the first one stands"))
         }
-        Reply::Stale { sealed_version } => {
+        Reply::Fence(fence::Reply::Stale { sealed_version }) => {
             Err(Problem::new(Code::Stale, "a newer version of the same source is already sealed")
                 .with("sealed_version", &version(sealed_version)))
         }
-        Reply::Incomparable { sealed_version } => {
+        Reply::Fence(fence::Reply::Incomparable { sealed_version }) => {
             Err(Problem::new(Code::Incomparable, "an integer and a string version do not compare")
                 .with("sealed_version", &version(sealed_version)))
         }
-        Reply::InDoubt { since } => {
+        Reply::Fence(fence::Reply::InDoubt { since }) => {
             Err(Problem::new(Code::InDoubt, "the last holder's lease ran out; a person must resolve this key first")
                 .with("since", &quoted(&rfc3339(since.0))))
         }
-        Reply::SequenceGap { last, sealed } => {
+        Reply::Fence(fence::Reply::SequenceGap { last, sealed }) => {
             let why = if *sealed { "the next one is last + 1" } else { "the last one is not sealed yet" };
             Err(Problem::new(Code::SequenceGap, why)
                 .with("last", &last.to_string())
                 .with("last_sealed", &sealed.to_string()))
         }
-        Reply::Sealed { replay, at, expires, .. } => {
+        Reply::Fence(fence::Reply::Sealed { replay, at, expires, .. }) => {
             let body =
                 keyed(target, "sealed").value("replay", replay).time("sealed_at", *at).time("expires_at", *expires);
             Ok(Answer { expires: Some(*expires), replayed: *replay, ..Answer::ok(body.end()) })
         }
-        Reply::Renewed { lease_expires } => {
+        Reply::Fence(fence::Reply::Renewed { lease_expires }) => {
             let body = keyed(target, "renewed").time("lease_expires_at", *lease_expires);
             Ok(Answer { expires: Some(*lease_expires), ..Answer::ok(body.end()) })
         }
-        Reply::Released { replay } => {
+        Reply::Fence(fence::Reply::Released { replay }) => {
             Ok(Answer { replayed: *replay, ..Answer::ok(keyed(target, "released").value("replay", replay).end()) })
         }
-        Reply::Resolved { replay } => {
+        Reply::Fence(fence::Reply::Resolved { replay }) => {
             Ok(Answer { replayed: *replay, ..Answer::ok(keyed(target, "resolved").value("replay", replay).end()) })
         }
-        Reply::FencedOff { .. } => Err(Problem::new(
+        Reply::Fence(fence::Reply::FencedOff { .. }) => Err(Problem::new(
             Code::FencedOff,
             "this token does not hold the claim: it was released, sealed, reclaimed or never given",
         )),
-        Reply::NotInDoubt => Err(Problem::new(Code::NotInDoubt, "only a fence that is in doubt can be resolved")),
-        Reply::NotSealed => Err(Problem::new(Code::NotSealed, "an alias can stand for a sealed effect only")),
-        Reply::Aliased { replay, alias } => {
+        Reply::Fence(fence::Reply::NotInDoubt) => {
+            Err(Problem::new(Code::NotInDoubt, "only a fence that is in doubt can be resolved"))
+        }
+        Reply::Fence(fence::Reply::NotSealed) => {
+            Err(Problem::new(Code::NotSealed, "an alias can stand for a sealed effect only"))
+        }
+        Reply::Fence(fence::Reply::Aliased { replay, alias }) => {
             Ok(Answer { replayed: *replay, ..Answer::ok(self::alias(alias, Some(*replay))) })
         }
         // What is about lanes has answers of its own.
@@ -367,7 +368,7 @@ pub(super) fn conflict(call: &Call, target: &Target, mismatch: &Mismatch, show: 
         Some(patch) if diff.truncated => problem.with("diff", &patch).with("diff_truncated", "true"),
         Some(patch) => problem.with("diff", &patch),
         None => {
-            let side = |body: &fencepost_kernel::body::Body| {
+            let side = |body: &fencepost_kernel::fence::body::Body| {
                 let digest = fencepost_kernel::FenceKey(body.digest);
                 String::from_utf8(Object::new().text("sha256", &digest.hex()).value("size", body.size).end())
                     .unwrap_or_default()

@@ -7,11 +7,8 @@ use bytes::Bytes;
 use fencepost::{dispatch, policy::NoScope};
 use fencepost_kernel::{
     Command, Scope, Version,
-    body::Body,
-    command::{self, Outcome, Release, Renew, Resolve, Seal},
-    fence::{Source, Token},
+    fence::{self, Outcome, Release, Renew, Resolve, Seal, Source, Target, Token, WrongFields, body::Body},
     json::{Node, Value},
-    key::{Target, WrongFields},
 };
 
 use super::call::Call;
@@ -167,7 +164,14 @@ pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Res
     };
     let body = node.get("body").map(|body| Body::json(body, &target.scope.mask));
     Ok((
-        Command::Claim(command::Claim { target, body, version, source, lease_ms, trace: Some(call.trace.held()) }),
+        Command::Fence(fence::Command::Claim(fence::Claim {
+            target,
+            body,
+            version,
+            source,
+            lease_ms,
+            trace: Some(call.trace.held()),
+        })),
         wait_ms,
     ))
 }
@@ -198,18 +202,18 @@ pub(super) fn seal(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
     let token = token(node)?;
     let effect_id = text(node, "effect_id")?.to_owned();
     let receipt = exact(member(node, "receipt")?);
-    Ok(Command::Seal(Seal { target, token, effect_id, receipt }))
+    Ok(Command::Fence(fence::Command::Seal(Seal { target, token, effect_id, receipt })))
 }
 
 pub(super) fn renew(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
     let target = target(call, object(node)?, Repetition::Optional)?;
     let lease_ms = lease(node, &target)?;
-    Ok(Command::Renew(Renew { token: token(node)?, target, lease_ms }))
+    Ok(Command::Fence(fence::Command::Renew(Renew { token: token(node)?, target, lease_ms })))
 }
 
 pub(super) fn release(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
     let target = target(call, object(node)?, Repetition::Optional)?;
-    Ok(Command::Release(Release { token: token(node)?, target }))
+    Ok(Command::Fence(fence::Command::Release(Release { token: token(node)?, target })))
 }
 
 pub(super) fn resolve(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
@@ -224,7 +228,7 @@ pub(super) fn resolve(call: &Call, node: &Node<'_>) -> Result<Command, Problem> 
     };
     let why = text(node, "why")?.to_owned();
     let token = node.get("token").map(|_| token(node)).transpose()?;
-    Ok(Command::Resolve(Resolve { target, token, outcome, by: call.caller.id.clone(), why }))
+    Ok(Command::Fence(fence::Command::Resolve(Resolve { target, token, outcome, by: call.caller.id.clone(), why })))
 }
 
 /// One command of a batch.

@@ -8,7 +8,7 @@ use fencepost::{
     dispatch,
     policy::{duration, identity::Role},
 };
-use fencepost_kernel::scope::{OnLapse, Scope};
+use fencepost_kernel::fence::scope::{OnLapse, Scope};
 
 use super::{
     App,

@@ -9,8 +9,8 @@ use std::{
 
 use fencepost::dispatch::Delivery;
 use fencepost_kernel::{
-    command::Failure,
-    lane::{Answer, Reason, Route, Transport},
+    dispatch::{Route, Transport},
+    lane::{Answer, Failure, Reason},
 };
 use rdkafka::{
     ClientConfig,

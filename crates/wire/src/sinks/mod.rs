@@ -6,8 +6,8 @@ pub mod webhook;
 
 use fencepost::dispatch::{Delivery, Sink};
 use fencepost_kernel::{
-    command::Failure,
-    lane::{Answer, Route, Transport},
+    dispatch::{Route, Transport},
+    lane::{Answer, Failure},
 };
 use futures::future::BoxFuture;
 

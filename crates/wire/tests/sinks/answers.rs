@@ -1,6 +1,6 @@
 //! What each answer means, and what is kept of it.
 
-use fencepost_kernel::command::Failure;
+use fencepost_kernel::lane::Failure;
 use fencepost_kernel::lane::NOTE_BYTES_MAX;
 use fencepost_wire::sinks::webhook::Settings;
 

@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use fencepost::clock::Clock;
 use fencepost::dispatch::{Delivery, Sink, Vault};
-use fencepost_kernel::command::Failure;
-use fencepost_kernel::lane::{AfterDead, Entry, Route, Transport};
+use fencepost_kernel::lane::Failure;
 use fencepost_kernel::{Millis, Tenant};
+use fencepost_kernel::{
+    dispatch::{Route, Transport},
+    lane::{AfterDead, Entry},
+};
 use fencepost_wire::sinks::webhook::{Egress, Settings, WebhookSink};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use fencepost::dispatch::{Delivery, Sink, Vault};
-use fencepost_kernel::command::Failure;
-use fencepost_kernel::lane::{Route, Transport};
+use fencepost_kernel::dispatch::{Route, Transport};
+use fencepost_kernel::lane::Failure;
 use fencepost_kernel::{LaneId, Tenant};
 use fencepost_wire::sinks::webhook::signature::{
     Marks, Refused, Secret, Window, lane_text, standard, verify_fencepost, verify_fgai, verify_standard,

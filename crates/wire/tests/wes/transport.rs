@@ -8,7 +8,7 @@ use fencepost::{
 };
 use fencepost_kernel::{
     Tenant,
-    lane::{Route, Transport},
+    dispatch::{Route, Transport},
 };
 use serde_json::{Value, json};
 

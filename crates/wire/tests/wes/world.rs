@@ -25,8 +25,8 @@ use fencepost::{
 };
 use fencepost_kernel::{
     Millis,
-    command::Failure,
-    lane::{Answer as Said, Route},
+    dispatch::Route,
+    lane::{Answer as Said, Failure},
 };
 use fencepost_wire::{
     http::{App, Listener, Routes, policy::Origin},

@@ -2,7 +2,7 @@
 //! Never looks at identities: credentials come and go without the policy.
 //! Called by `check`.
 
-use fencepost_kernel::scope::{BodyMismatch, Scope};
+use fencepost_kernel::fence::scope::{BodyMismatch, Scope};
 
 use super::{Lints, Understood};
 use crate::policy::callers::Principal;

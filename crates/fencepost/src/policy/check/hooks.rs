@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use fencepost_kernel::scope::{Durability, OnLapse, Scope};
+use fencepost_kernel::fence::scope::{Durability, OnLapse, Scope};
 
 use super::{Lints, Understood};
 use crate::policy::finding::Severity;

@@ -1,6 +1,6 @@
 //! What is built in: the defaults and the contracts pass their own check and say what they should.
 
-use fencepost_kernel::scope::{BodyMismatch, Durability, OnLapse, VersionRule};
+use fencepost_kernel::fence::scope::{BodyMismatch, Durability, OnLapse, VersionRule};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Layers: defaults, contracts, the file and the environment, laid over each other.
 
-use fencepost_kernel::scope::{BodyMismatch, Durability};
+use fencepost_kernel::fence::scope::{BodyMismatch, Durability};
 
 use super::settings::FenceStore;
 use super::*;

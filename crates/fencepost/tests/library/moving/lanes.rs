@@ -5,13 +5,14 @@ use std::sync::Arc;
 use fencepost::{
     kernel::{
         Millis, RowKey, Tenant, Write,
-        command::{Also, CommitId},
-        fence::Record,
-        key::{Kind, LaneId},
+        dispatch::{self, Route, Transport, Webhook},
+        key::Kind,
         lane::{
-            AfterDead, Answer, Append, Cancelled, DeadLetter, Entry, Fate, Lane, Owner, Place, Reason, Route, Tail,
-            Transport, Trouble, Webhook,
+            self, AfterDead, Answer, Append, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Place, Reason,
+            Tail, Trouble,
         },
+        law::Also,
+        row::{CommitId, Record},
     },
     moving,
     store::{Memory, Store, Verdict, WriteSet},
@@ -46,7 +47,7 @@ fn entry(seq: u64) -> (RowKey, Record) {
         published: Millis(NOW),
         redrive_of: None,
     };
-    (RowKey::entry(lane_id(), seq), Record::Entry(entry.into()))
+    (RowKey::entry(lane_id(), seq), Record::Lane(lane::Record::Entry(entry.into())))
 }
 
 fn lane(settled: u64, trimmed: u64) -> Lane {
@@ -58,15 +59,15 @@ fn lane(settled: u64, trimmed: u64) -> Lane {
 }
 
 fn lane_row(lane: Lane) -> (RowKey, Record) {
-    (RowKey::lane(lane_id()), Record::Lane(lane.into()))
+    (RowKey::lane(lane_id()), Record::Lane(lane::Record::Lane(lane.into())))
 }
 
 fn tail(last: u64) -> (RowKey, Record) {
-    (RowKey::tail(lane_id()), Record::Tail(Tail { last }))
+    (RowKey::tail(lane_id()), Record::Lane(lane::Record::Tail(Tail { last })))
 }
 
 fn letter(seq: u64, fate: Fate) -> (RowKey, Record) {
-    let (_, Record::Entry(entry)) = entry(seq) else { panic!() };
+    let (_, Record::Lane(lane::Record::Entry(entry))) = entry(seq) else { panic!() };
     let letter = DeadLetter {
         planner: planner(),
         place: place(),
@@ -80,7 +81,7 @@ fn letter(seq: u64, fate: Fate) -> (RowKey, Record) {
         fate,
         blocks: false,
     };
-    (RowKey::dead_letter(lane_id(), seq), Record::DeadLetter(letter.into()))
+    (RowKey::dead_letter(lane_id(), seq), Record::Lane(lane::Record::DeadLetter(letter.into())))
 }
 
 fn route() -> (RowKey, Record) {
@@ -94,12 +95,12 @@ fn route() -> (RowKey, Record) {
         receiver_retain_ms: 7,
         at: Millis(NOW),
     };
-    (RowKey::route(&planner(), "W1"), Record::Route(route.into()))
+    (RowKey::route(&planner(), "W1"), Record::Dispatch(dispatch::Record::Route(route.into())))
 }
 
 fn cancelled() -> (RowKey, Record) {
     let cancelled = Cancelled { by: "C-9".to_owned(), expires: Millis(NOW * 2) };
-    (RowKey::cancelled(lane_id(), 2), Record::Cancelled(cancelled))
+    (RowKey::cancelled(lane_id(), 2), Record::Lane(lane::Record::Cancelled(cancelled)))
 }
 
 fn redriven(at: u64, seq: u64) -> Fate {
@@ -149,9 +150,9 @@ async fn restored(rows: Vec<(RowKey, Record)>) -> (Arc<dyn Store>, Millis) {
 
 async fn append(store: &dyn Store) -> Verdict {
     let told_in = RowKey::poke("node-2", lane_id());
-    let (_, Record::Entry(entry)) = entry(99) else { panic!() };
+    let (_, Record::Lane(lane::Record::Entry(entry))) = entry(99) else { panic!() };
     let append = Some(Append { lane: lane_id(), entry, told_in, driven: None });
-    let writes = vec![Write { key: told_in, expect: None, put: Some(Record::Poke) }];
+    let writes = vec![Write { key: told_in, expect: None, put: Some(Record::Lane(lane::Record::Poke)) }];
     let set = WriteSet { id: CommitId(1), writes, also: Also { append, ..Also::default() } };
     store.commit(&[set], Millis(NOW)).await.unwrap().remove(0)
 }
@@ -161,7 +162,7 @@ async fn a_copied_lane_is_the_same_lane() {
     let memory: Arc<dyn Store> = Arc::new(Memory::default());
     put(&*memory, whole()).await;
     // What nodes say to one another is about now, and stays behind.
-    put(&*memory, [(RowKey::poke("node-1", lane_id()), Record::Poke)]).await;
+    put(&*memory, [(RowKey::poke("node-1", lane_id()), Record::Lane(lane::Record::Poke))]).await;
     let (_dir, disk) = embedded();
     let copied = copy(&memory, &disk).await.unwrap();
     assert_eq!(copied.rows.to_string(), "1 transport, 1 lane, 4 events, 1 lane end, 2 dead letters, 1 cancellation");
@@ -191,7 +192,7 @@ async fn two_restores_of_one_backup_give_a_lane_different_epochs() {
         let to: Arc<dyn Store> = Arc::new(Memory::default());
         restore(&file, &to, &at(NOW + restores * 60_000)).await.unwrap();
         let own = to.load(&[RowKey::lane(lane_id())]).await.unwrap().remove(0).unwrap();
-        let Record::Lane(own) = &own.record else { panic!("{own:?}") };
+        let Record::Lane(lane::Record::Lane(own)) = &own.record else { panic!("{own:?}") };
         epochs.push(own.owner.epoch);
     }
     assert!(epochs.is_sorted_by(|a, b| a < b), "{epochs:?}");
@@ -220,8 +221,11 @@ async fn a_lane_that_was_drained_while_it_was_backed_up_goes_on_behind_its_end()
     let (to, _) = restored(vec![lane_row(lane(5, 5)), tail(9)]).await;
     let found = to.load(&[RowKey::lane(lane_id()), RowKey::tail(lane_id())]).await.unwrap();
     let [Some(own), Some(end)] = found.as_slice() else { panic!("{found:?}") };
-    assert!(matches!(&own.record, Record::Lane(lane) if lane.settled == 9 && lane.trimmed == 9), "{own:?}");
-    assert_eq!(end.record, Record::Tail(Tail { last: 9 }));
+    assert!(
+        matches!(&own.record, Record::Lane(lane::Record::Lane(lane)) if lane.settled == 9 && lane.trimmed == 9),
+        "{own:?}"
+    );
+    assert_eq!(end.record, Record::Lane(lane::Record::Tail(Tail { last: 9 })));
 }
 
 #[tokio::test]

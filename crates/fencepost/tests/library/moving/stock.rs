@@ -9,10 +9,9 @@ use bytes::Bytes;
 use fencepost::{
     kernel::{
         FenceKey, Millis, Row, RowKey, Tenant, Version, Write,
-        command::CommitId,
-        fence::{AgainHead, Alias, Fence, Receipt, Record, Sighting, State, Token, Trace, VersionHead},
+        fence::{self, AgainHead, Alias, Fence, Receipt, Sighting, State, Token, Trace, VersionHead, scope::OnLapse},
         key::Kind,
-        scope::OnLapse,
+        row::{CommitId, Record},
     },
     store::{self, Embedded, Found, Loaded, Memory, Promises, Store, Verdict, WriteSet, embedded},
 };
@@ -79,10 +78,19 @@ pub fn rows() -> Vec<(RowKey, Record)> {
         (key(Kind::Fence, 5_000), pending(5_000, OnLapse::Recover)),
         (key(Kind::Fence, 5_001), pending(5_001, OnLapse::Hold)),
         (key(Kind::Fence, 5_002), sealed(5_002, NOW - 1)),
-        (key(Kind::VersionHead, 1), Record::VersionHead(VersionHead { version: Version::Integer(7) })),
-        (key(Kind::AgainHead, 1), Record::AgainHead(AgainHead { last: 2, sealed: true, expires: None })),
-        (key(Kind::Alias, 1), Record::Alias(alias.into())),
-        (key(Kind::Trace, 1), Record::Trace(Trace { replays: 3, recent, ..Trace::default() }.into())),
+        (
+            key(Kind::VersionHead, 1),
+            Record::Fence(fence::Record::VersionHead(VersionHead { version: Version::Integer(7) })),
+        ),
+        (
+            key(Kind::AgainHead, 1),
+            Record::Fence(fence::Record::AgainHead(AgainHead { last: 2, sealed: true, expires: None })),
+        ),
+        (key(Kind::Alias, 1), Record::Fence(fence::Record::Alias(alias.into()))),
+        (
+            key(Kind::Trace, 1),
+            Record::Fence(fence::Record::Trace(Trace { replays: 3, recent, ..Trace::default() }.into())),
+        ),
     ]);
     rows
 }

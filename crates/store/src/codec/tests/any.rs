@@ -5,15 +5,14 @@ mod lanes;
 
 use bytes::Bytes;
 use fencepost_kernel::{
-    FenceKey, Millis, Row, RowKey, Tenant, Version,
-    body::Body,
-    command::CommitId,
+    FenceKey, Millis, Row, RowKey, Tenant, Version, dispatch,
     fence::{
-        AgainHead, Alias, Event, Fence, HolderTrace, Receipt, Record, Sighting, Source, State, Token, Trace,
-        VersionHead, What,
+        self, AgainHead, Alias, Event, Fence, HolderTrace, Receipt, Sighting, Source, State, Token, Trace, VersionHead,
+        What, body::Body, scope::OnLapse,
     },
     key::Kind,
-    scope::OnLapse,
+    lane,
+    row::{CommitId, Record},
 };
 use proptest::{collection::vec, option, prelude::*};
 
@@ -122,7 +121,9 @@ fn trace() -> impl Strategy<Value = Record> {
     ]);
     (time(), any::<[u64; 3]>(), vec((time(), sighting), 0..16), option::of(time())).prop_map(
         |(first_seen, [replays, conflicts, body_mismatches], recent, expires)| {
-            Record::Trace(Trace { first_seen, replays, conflicts, body_mismatches, recent, expires }.into())
+            Record::Fence(fence::Record::Trace(
+                Trace { first_seen, replays, conflicts, body_mismatches, recent, expires }.into(),
+            ))
         },
     )
 }
@@ -131,7 +132,7 @@ fn alias() -> impl Strategy<Value = Record> {
     (text(), text(), text(), any::<[u8; 32]>(), receipt(), time()).prop_map(
         |(tenant, name, scope, target, receipt, at)| {
             let (tenant, target) = (Tenant::new(tenant), FenceKey(target));
-            Record::Alias(Alias { tenant, name, scope, target, receipt, at }.into())
+            Record::Fence(fence::Record::Alias(Alias { tenant, name, scope, target, receipt, at }.into()))
         },
     )
 }
@@ -139,9 +140,9 @@ fn alias() -> impl Strategy<Value = Record> {
 pub(super) fn row() -> impl Strategy<Value = (RowKey, Row)> {
     let record = prop_oneof![
         4 => fence(),
-        1 => version().prop_map(|version| Record::VersionHead(VersionHead { version })),
+        1 => version().prop_map(|version| Record::Fence(fence::Record::VersionHead(VersionHead { version }))),
         1 => (any::<u64>(), any::<bool>(), option::of(time()))
-            .prop_map(|(last, sealed, expires)| Record::AgainHead(AgainHead { last, sealed, expires })),
+            .prop_map(|(last, sealed, expires)| Record::Fence(fence::Record::AgainHead(AgainHead { last, sealed, expires }))),
         1 => alias(),
         1 => trace(),
         7 => lanes::record(),
@@ -153,17 +154,17 @@ pub(super) fn row() -> impl Strategy<Value = (RowKey, Row)> {
 
 fn kind_of(record: &Record) -> Kind {
     match record {
-        Record::Fence(_) => Kind::Fence,
-        Record::VersionHead(_) => Kind::VersionHead,
-        Record::AgainHead(_) => Kind::AgainHead,
-        Record::Alias(_) => Kind::Alias,
-        Record::Trace(_) => Kind::Trace,
-        Record::Route(_) => Kind::Route,
-        Record::Lane(_) => Kind::Lane,
-        Record::Tail(_) => Kind::Tail,
-        Record::Entry(_) => Kind::Entry,
-        Record::DeadLetter(_) => Kind::DeadLetter,
-        Record::Cancelled(_) => Kind::Cancelled,
-        Record::Poke => Kind::Poke,
+        Record::Fence(fence::Record::Fence(_)) => Kind::Fence,
+        Record::Fence(fence::Record::VersionHead(_)) => Kind::VersionHead,
+        Record::Fence(fence::Record::AgainHead(_)) => Kind::AgainHead,
+        Record::Fence(fence::Record::Alias(_)) => Kind::Alias,
+        Record::Fence(fence::Record::Trace(_)) => Kind::Trace,
+        Record::Dispatch(dispatch::Record::Route(_)) => Kind::Route,
+        Record::Lane(lane::Record::Lane(_)) => Kind::Lane,
+        Record::Lane(lane::Record::Tail(_)) => Kind::Tail,
+        Record::Lane(lane::Record::Entry(_)) => Kind::Entry,
+        Record::Lane(lane::Record::DeadLetter(_)) => Kind::DeadLetter,
+        Record::Lane(lane::Record::Cancelled(_)) => Kind::Cancelled,
+        Record::Lane(lane::Record::Poke) => Kind::Poke,
     }
 }

@@ -3,7 +3,10 @@
 //! Called by the gateway where a claim is not granted.
 
 use axum::{body::Body, response::Response};
-use fencepost_kernel::{Reply, command::Mismatch, key::Target};
+use fencepost_kernel::{
+    Reply,
+    fence::{self, Mismatch, Target},
+};
 use http::{HeaderValue, StatusCode, header};
 
 use super::Entry;
@@ -22,7 +25,7 @@ const IN_FLIGHT_STATUS: u16 = 503;
 /// What the sender of a request hears whose claim was not granted.
 pub(super) fn refused(call: &Call, entry: &Entry, target: &Target, reply: &Reply) -> Result<Response, Problem> {
     let answers = &entry.route.answers;
-    let problem = if let Reply::Conflict(mismatch) = reply {
+    let problem = if let Reply::Fence(fence::Reply::Conflict(mismatch)) = reply {
         let told = answers.on_conflict(call.policy.on_conflict);
         if is_received(told.status) {
             acknowledge_conflict(call, entry, target, mismatch);

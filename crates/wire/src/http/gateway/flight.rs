@@ -13,11 +13,8 @@ use fencepost::{
 };
 use fencepost_kernel::{
     Command, Millis, Reply,
-    command::{Release, Seal},
-    fence::Source,
+    fence::{self, Release, Seal, Source, Target, scope::OnLapse},
     json,
-    key::Target,
-    scope::OnLapse,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header, response::Parts};
 use http_body_util::BodyExt;
@@ -245,7 +242,8 @@ impl Flight {
         let release = Release { target, token: self.aloft.token() };
         // A store that does not answer now lets the lease run out: the key is free later, and never twice.
         let bytes = self.signed.as_ref().map(Bound::release);
-        if let Ok(reply) = signed::settle(self.engine(), Command::Release(release), bytes).await {
+        if let Ok(reply) = signed::settle(self.engine(), Command::Fence(fence::Command::Release(release)), bytes).await
+        {
             let told = Told { op: "release", effect_id: None, source: self.source() };
             record(&self.call, self.claim.target(), &reply, &told);
         }
@@ -269,7 +267,7 @@ impl Flight {
         let target = self.claim.target();
         record(&self.call, target, &reply, &Told { op: "seal", effect_id: Some(&effect_id), source: self.source() });
         match reply {
-            Reply::Sealed { expires, .. } => Ok(expires),
+            Reply::Fence(fence::Reply::Sealed { expires, .. }) => Ok(expires),
             refused => Err(reply::refusal(&self.call, target, &refused)),
         }
     }
@@ -333,10 +331,10 @@ impl Outcome {
         loop {
             let (target, token) = (self.target.clone(), self.aloft.token());
             let (effect_id, receipt) = (self.effect_id.clone(), self.receipt.clone());
-            let seal = Command::Seal(Seal { target, token, effect_id, receipt });
+            let seal = Command::Fence(fence::Command::Seal(Seal { target, token, effect_id, receipt }));
             let reply = signed::settle(engine, seal, self.signed.as_ref().map(Bound::seal)).await?;
             // Refused for somebody who was let in here meanwhile, and left it to us.
-            if self.aloft.token() == token || !matches!(reply, Reply::FencedOff { .. }) {
+            if self.aloft.token() == token || !matches!(reply, Reply::Fence(fence::Reply::FencedOff { .. })) {
                 return Ok(reply);
             }
         }
@@ -354,7 +352,7 @@ impl Outcome {
             }
         };
         let (level, msg) = match reply {
-            Ok(Reply::Sealed { .. }) => (Level::Info, "an outcome was recorded late"),
+            Ok(Reply::Fence(fence::Reply::Sealed { .. })) => (Level::Info, "an outcome was recorded late"),
             _ => (Level::Error, "an outcome could not be recorded: the effect may happen again"),
         };
         let decision = reply.as_ref().map_or("stopped", Reply::decision);

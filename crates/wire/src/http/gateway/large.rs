@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use bytes::Bytes;
 use fencepost::Engine;
-use fencepost_kernel::{Command, Reply, Scope, command, fence::Token, key::Target};
+use fencepost_kernel::{
+    Command, Reply, Scope,
+    fence::{self, Target, Token},
+};
 use http_body_util::{BodyExt, channel::Channel};
 use sha2::{Digest, Sha256};
 
@@ -78,15 +81,17 @@ impl Large<'_> {
 async fn keep(engine: &Engine, target: Option<Target>, digest: &[u8; 32], size: u64) {
     let Some(target) = target else { return };
     let lease_ms = target.scope.lease_ms;
-    let claim =
-        command::Claim { target: target.clone(), body: None, version: None, source: None, lease_ms, trace: None };
-    let Ok(Reply::New(granted)) = engine.ask(Command::Claim(claim)).await else { return };
+    let claim = fence::Claim { target: target.clone(), body: None, version: None, source: None, lease_ms, trace: None };
+    let Ok(Reply::Fence(fence::Reply::New(granted))) = engine.ask(Command::Fence(fence::Command::Claim(claim))).await
+    else {
+        return;
+    };
     let hex = fencepost_kernel::FenceKey(*digest).hex();
     let receipt = Object::new().text("sha256", &hex).value("bytes", size).end();
     let effect_id = format!("sha256:{}", &*hex);
-    let seal = command::Seal { target, token: granted.token, effect_id, receipt: receipt.into() };
+    let seal = fence::Seal { target, token: granted.token, effect_id, receipt: receipt.into() };
     // Without it a replay has no digest; the answer's own seal stands.
-    let _ = engine.ask(Command::Seal(seal)).await;
+    let _ = engine.ask(Command::Fence(fence::Command::Seal(seal))).await;
 }
 
 /// The SHA-256 of an answer's body, where it was read to its end.

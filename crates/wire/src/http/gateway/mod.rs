@@ -33,10 +33,7 @@ use fencepost::{
 };
 use fencepost_kernel::{
     Command, Reply,
-    body::Body as Compared,
-    command,
-    fence::{Source, State},
-    key::Target,
+    fence::{self, Source, State, Target, body::Body as Compared},
 };
 use http::{HeaderMap, Uri, header, request::Parts};
 use http_body::Body as _;
@@ -251,7 +248,7 @@ async fn write(mut call: Call, entry: &Arc<Entry>, bound: &[(&str, &str)]) -> Re
 async fn act(
     call: Call,
     entry: Arc<Entry>,
-    claim: command::Claim,
+    claim: fence::Claim,
     turn: Option<Turn>,
     is_waiting: Arc<AtomicBool>,
 ) -> Result<Response, Problem> {
@@ -263,11 +260,11 @@ async fn act(
     if call.app.gateway.sky.known(&target.key) == Some(Known::Done) {
         return Err(flight::unconfirmed());
     }
-    let reply = engine.claim_flagged(Command::Claim(claim), wait, &is_waiting).await?;
+    let reply = engine.claim_flagged(Command::Fence(fence::Command::Claim(claim)), wait, &is_waiting).await?;
     let source = told.as_ref().map(|source| (source.kind.as_str(), source.id.as_str()));
     record(&call, &target, &reply, &Told { op: "claim", effect_id: None, source });
     match reply {
-        Reply::New(granted) => match call.app.gateway.sky.lift(target.key, granted.token) {
+        Reply::Fence(fence::Reply::New(granted)) => match call.app.gateway.sky.lift(target.key, granted.token) {
             Ok(aloft) => {
                 let (claim, aloft) = (Claim::granted(engine, target, granted, lease_ms), Arc::new(aloft));
                 let client = Client::Tenant(claim.target().tenant.clone());
@@ -280,11 +277,11 @@ async fn act(
             Err(Known::UnderWay) => {
                 // The trace of what is under way here was overwritten by this claim, and so is not known any more.
                 let (lease_expires, first_seen) = (granted.lease_expires, granted.first_seen);
-                let held = Reply::InFlight { lease_expires, first_seen, held_by: None };
+                let held = Reply::Fence(fence::Reply::InFlight { lease_expires, first_seen, held_by: None });
                 decided::refused(&call, &entry, &target, &held)
             }
         },
-        Reply::Duplicate { fence, .. } => {
+        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => {
             call.app.metrics.dropped(&entry.endpoint, &target.tenant);
             if let State::Sealed { receipt, .. } = &fence.state {
                 call.room_for(receipt.body.len())?;
@@ -321,7 +318,7 @@ fn required(names: &[String], headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// The claim that a request stands for, and its turn where its source is ordered.
-async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(command::Claim, Option<Turn>), Problem> {
+async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::Claim, Option<Turn>), Problem> {
     // Nothing of the parsed body is left when it waits: a document takes many times the memory of its bytes.
     let (claim, rank) = read_claim(call, entry, bound)?;
     if let Some(signed) = Signed::of(call, entry, &claim.target) {
@@ -335,7 +332,7 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(co
 }
 
 /// The claim, and what it is ordered by.
-fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(command::Claim, Option<String>), Problem> {
+fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::Claim, Option<String>), Problem> {
     let route = &entry.route;
     let scope = call.policy.scope(&route.scope).map_err(|none| match none {
         NoScope::Unknown => Problem::new(Code::UnknownScope, format!("there is no scope {:?}", route.scope)),
@@ -371,11 +368,11 @@ fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(com
     }
     let lease_ms = scope.lease_ms;
     let trace = Some(call.trace.held());
-    let claim = command::Claim { target, body: Some(compared), version: None, source, lease_ms, trace };
+    let claim = fence::Claim { target, body: Some(compared), version: None, source, lease_ms, trace };
     Ok((claim, rank))
 }
 
-async fn turn(call: &Call, entry: &Entry, claim: &command::Claim, rank: Rank) -> Result<Turn, Problem> {
+async fn turn(call: &Call, entry: &Entry, claim: &fence::Claim, rank: Rank) -> Result<Turn, Problem> {
     let source = claim.source.as_ref().map(|source| source.id.as_str()).unwrap_or_default();
     let lane = (entry.endpoint.clone(), claim.target.tenant.clone(), source.to_owned());
     let turn = call.app.gateway.queues.turn(lane, rank, call.policy.server.limits.wait_max).await;

@@ -5,10 +5,7 @@ use axum::{body::Body, response::Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use fencepost::answer::Answer;
-use fencepost_kernel::{
-    fence::{Fence, State},
-    key::Target,
-};
+use fencepost_kernel::fence::{Fence, State, Target};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::{Entry, large};

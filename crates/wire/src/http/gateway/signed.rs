@@ -6,10 +6,7 @@
 use fencepost::Engine;
 use fencepost_kernel::{
     Command, FenceKey, Reply, Scope,
-    body::Body,
-    command::{self, Release, Seal},
-    fence::{Phase, Token},
-    key::Target,
+    fence::{self, Phase, Release, Seal, Target, Token, body::Body},
 };
 use sha2::{Digest, Sha256};
 
@@ -73,10 +70,12 @@ impl Signed {
     /// Lets the bytes in under their effect's key, once that is claimed. None where they are already.
     pub(super) async fn bind(self, call: &Call, entry: &Entry) -> Result<Option<Bound>, Problem> {
         let (target, body) = (self.target.clone(), Some(self.body()));
-        let claim = command::Claim { target, body, version: None, source: None, lease_ms: LEASE_MS, trace: None };
-        match call.app.fencepost.engine().ask(Command::Claim(claim)).await? {
-            Reply::New(granted) => Ok(Some(Bound { target: self.target, token: granted.token, effect: self.effect })),
-            Reply::Duplicate { .. } | Reply::InFlight { .. } => Ok(None),
+        let claim = fence::Claim { target, body, version: None, source: None, lease_ms: LEASE_MS, trace: None };
+        match call.app.fencepost.engine().ask(Command::Fence(fence::Command::Claim(claim))).await? {
+            Reply::Fence(fence::Reply::New(granted)) => {
+                Ok(Some(Bound { target: self.target, token: granted.token, effect: self.effect }))
+            }
+            Reply::Fence(fence::Reply::Duplicate { .. }) | Reply::Fence(fence::Reply::InFlight { .. }) => Ok(None),
             _ => Err(self.refused(call, entry)),
         }
     }
@@ -102,12 +101,17 @@ impl Bound {
     pub(super) fn seal(&self) -> Command {
         let effect_id = self.effect.to_string();
         let receipt = Object::new().text("idempotency_key", &effect_id).end().into();
-        Command::Seal(Seal { target: self.target.clone(), token: self.token, effect_id, receipt })
+        Command::Fence(fence::Command::Seal(Seal {
+            target: self.target.clone(),
+            token: self.token,
+            effect_id,
+            receipt,
+        }))
     }
 
     /// With the release of the effect: nothing happened, and the bytes may come under any key.
     pub(super) fn release(&self) -> Command {
-        Command::Release(Release { target: self.target.clone(), token: self.token })
+        Command::Fence(fence::Command::Release(Release { target: self.target.clone(), token: self.token }))
     }
 }
 

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use axum::{extract::Request, response::Response};
 use fencepost::policy::identity::Warehouses;
-use fencepost_kernel::{LaneId, Reply, command::Act, lane::Place};
+use fencepost_kernel::{
+    LaneId, Reply,
+    lane::{self, Act, Place},
+};
 
 use super::{ACTORS, Query, Reach, audit, dispatch, lanes, malformed};
 use crate::{
@@ -70,7 +73,7 @@ async fn act(call: &Call, op: &str, read: impl FnOnce(&Call) -> Result<Act, Prob
 
 fn answered(id: LaneId, name: &str, reply: &Reply) -> Result<Response, Problem> {
     match reply {
-        Reply::OnLane { lane, replay, died } => {
+        Reply::Lane(lane::Reply::OnLane { lane, replay, died }) => {
             let mut body = Object::new()
                 .text("lane", name)
                 .text("lane_id", &id.to_string())
@@ -85,7 +88,7 @@ fn answered(id: LaneId, name: &str, reply: &Reply) -> Result<Response, Problem> 
             let body = body.value("replay", replay).end();
             Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
         }
-        Reply::NotHead { settled } => {
+        Reply::Lane(lane::Reply::NotHead { settled }) => {
             let detail = format!("only the head can be skipped; everything up to {settled} is settled");
             Err(Problem::new(Code::NotHead, detail).with("settled", &settled.to_string()))
         }

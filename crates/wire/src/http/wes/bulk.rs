@@ -10,7 +10,7 @@ use std::{
 use axum::{extract::Request, response::Response};
 use fencepost_kernel::{
     LaneId, Tenant,
-    command::LetterVerdict,
+    dispatch::LetterVerdict,
     json::{Node, Value},
     lane::DeadLetter,
 };

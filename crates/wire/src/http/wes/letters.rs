@@ -7,7 +7,7 @@ use axum::{extract::Request, response::Response};
 use fencepost::dispatch::{Dispatch, Letter};
 use fencepost_kernel::{
     LaneId, Reply,
-    command::LetterVerdict,
+    dispatch::LetterVerdict,
     json::Node,
     lane::{DeadLetter, Fate, Place, Reason},
 };
@@ -185,11 +185,13 @@ async fn decide(call: &Call, op: &str, verdict: LetterVerdict) -> Result<Respons
 /// The letter as it was decided about, and whether it already was so; or why not.
 pub(super) fn decided<'r>(id: &str, reply: &'r Reply) -> Result<(&'r DeadLetter, bool), Problem> {
     match reply {
-        Reply::Letter { letter, replay } => Ok((letter, *replay)),
-        Reply::LetterCancelled { by } => Err(cancelled(by)),
-        Reply::PastRetention { receiver_retain_ms } => Err(past_retention(*receiver_retain_ms)),
-        Reply::LetterDecided(letter) => Err(already(letter)),
-        Reply::NoRoute => Err(no_transport()),
+        Reply::Dispatch(fencepost_kernel::dispatch::Reply::Letter { letter, replay }) => Ok((letter, *replay)),
+        Reply::Dispatch(fencepost_kernel::dispatch::Reply::LetterCancelled { by }) => Err(cancelled(by)),
+        Reply::Dispatch(fencepost_kernel::dispatch::Reply::PastRetention { receiver_retain_ms }) => {
+            Err(past_retention(*receiver_retain_ms))
+        }
+        Reply::Dispatch(fencepost_kernel::dispatch::Reply::LetterDecided(letter)) => Err(already(letter)),
+        Reply::Dispatch(fencepost_kernel::dispatch::Reply::NoRoute) => Err(no_transport()),
         _ => Err(unknown(id)),
     }
 }

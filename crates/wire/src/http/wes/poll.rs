@@ -8,7 +8,10 @@ use fencepost::{
     dispatch::{Dispatch, LaneView},
     policy::identity::{Planners, Role},
 };
-use fencepost_kernel::{LaneId, Reply, Tenant, lane::Place};
+use fencepost_kernel::{
+    LaneId, Reply, Tenant,
+    lane::{self, Place},
+};
 use tokio::time::Instant;
 
 use super::{Query, audit, dispatch, keyed, malformed};
@@ -127,7 +130,7 @@ pub(in crate::http) async fn ack(app: Arc<App>, request: Request) -> Response {
         let (lane, seq) = own(call, cursor, None).await?;
         let reply = dispatch.ack(lane, seq).await?;
         match &reply {
-            Reply::OnLane { lane: now, replay, .. } => {
+            Reply::Lane(lane::Reply::OnLane { lane: now, replay, .. }) => {
                 if call.policy.server.log.decisions {
                     let about = [("lane", now.name()), ("acked", now.settled.to_string())];
                     audit(
@@ -141,7 +144,7 @@ pub(in crate::http) async fn ack(app: Arc<App>, request: Request) -> Response {
                 let body = Object::new().text("acked", &dispatch.cursor(lane, now.owner.epoch, now.settled)).end();
                 Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
             }
-            Reply::Ahead { tail } => Err(ahead(*tail)),
+            Reply::Lane(lane::Reply::Ahead { tail }) => Err(ahead(*tail)),
             _ => Err(unknown()),
         }
     })

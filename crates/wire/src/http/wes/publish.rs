@@ -7,12 +7,9 @@ use axum::{extract::Request, response::Response};
 use bytes::Bytes;
 use fencepost::dispatch::{Publication, SCOPE};
 use fencepost_kernel::{
-    LaneId, Reply, Scope, Tenant,
-    body::Body,
-    fence::State as FenceState,
+    Reply, Scope, Tenant, dispatch as kernel,
+    fence::{self, State as FenceState, Target, body::Body},
     json::{Node, Value},
-    key::Target,
-    lane::Place,
 };
 use http::StatusCode;
 
@@ -164,28 +161,22 @@ fn answered(
     let told = Told { op: "publish", effect_id: Some(envelope.correlation_id), source: envelope.document };
     fences::record(call, &target, reply, &told);
     match reply {
-        Reply::Published { lane, seq, original, expires } => {
-            let mut body = Object::new().value("accepted", true).value("replay", false).text("lane", lane);
-            if let Some(id) = lane_id(planner, envelope.warehouse, lane) {
-                body = body.text("lane_id", &id.to_string());
-            }
-            if let Some(original) = original {
-                body = body.text("original", original.name());
-            }
-            let body = body.value("seq", seq).end();
+        Reply::Dispatch(kernel::Reply::Published { publication, expires }) => {
+            let body = published(publication, Repeated::No);
             Ok(Answer { status: StatusCode::ACCEPTED, expires: Some(*expires), ..Answer::ok(body) })
         }
-        Reply::Duplicate { fence, .. } => match &fence.state {
-            FenceState::Sealed { receipt, expires, .. } => {
-                Ok(Answer { replayed: true, expires: Some(*expires), ..Answer::ok(receipt.body.to_vec()) })
+        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match (kernel::Publication::of(fence), &fence.state) {
+            (Some(publication), FenceState::Sealed { expires, .. }) => {
+                let body = published(&publication, Repeated::Yes);
+                Ok(Answer { replayed: true, expires: Some(*expires), ..Answer::ok(body) })
             }
             _ => Err(Problem::new(Code::Internal, "no receipt")),
         },
-        Reply::NoRoute => {
+        Reply::Dispatch(kernel::Reply::NoRoute) => {
             let detail = format!("warehouse {:?} has no transport: PUT one first", envelope.warehouse);
             Err(Problem::new(Code::NoTransport, detail))
         }
-        Reply::UnknownOriginal => Err(Problem::new(
+        Reply::Dispatch(kernel::Reply::UnknownOriginal) => Err(Problem::new(
             Code::UnknownOriginal,
             format!("no event {:?} was ever published", envelope.cancels.unwrap_or_default()),
         )),
@@ -193,15 +184,17 @@ fn answered(
     }
 }
 
-// The lane of this name. None where a warehouse is called like an executor's place: then the name could be of either.
-fn lane_id(planner: &Tenant, warehouse: &str, name: &str) -> Option<LaneId> {
-    let pushed = Place::Warehouse(warehouse.to_owned());
-    if warehouse.starts_with("poll:") {
-        return None;
-    }
-    if pushed.name(planner) == name {
-        return Some(pushed.lane(planner));
-    }
-    let executor = name.strip_prefix(planner.as_str())?.strip_prefix(":poll:")?;
-    Some(LaneId::executor(planner, executor))
+/// Whether the answer is about an event that was published before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeated {
+    Yes,
+    No,
+}
+
+fn published(publication: &kernel::Publication, repeated: Repeated) -> Vec<u8> {
+    let kernel::Publication { lane_id, lane, seq, original } = publication;
+    let body = Object::new().value("accepted", true).value("replay", repeated == Repeated::Yes).text("lane", lane);
+    let body = body.text("lane_id", &lane_id.to_string());
+    let body = original.iter().fold(body, |body, original| body.text("original", original.name()));
+    body.value("seq", seq).end()
 }

@@ -10,8 +10,9 @@ use fencepost::{
 };
 use fencepost_kernel::{
     Millis, Reply, Tenant,
+    dispatch::{Route, Transport, Webhook},
     json::{Node, Value},
-    lane::{AfterDead, Route, Transport, Webhook},
+    lane::AfterDead,
 };
 
 use super::{LOOKERS, Query, Reach, allowed, audit, dispatch, envelope, keyed, malformed, only, planner};
@@ -51,11 +52,11 @@ pub(in crate::http) async fn put(app: Arc<App>, request: Request) -> Response {
         let reply = dispatch.put_route(route.clone(), drain).await?;
         audit(call, "transport", reply.decision(), &planner, &[("warehouse_id", &warehouse)]);
         match reply {
-            Reply::Routed { replay } => {
+            Reply::Dispatch(fencepost_kernel::dispatch::Reply::Routed { replay }) => {
                 let body = named(&route).value("replay", replay).end();
                 Ok(Answer { replayed: replay, ..Answer::ok(body) }.response())
             }
-            Reply::NotDrained { lane, tail, settled } => {
+            Reply::Dispatch(fencepost_kernel::dispatch::Reply::NotDrained { lane, tail, settled }) => {
                 let detail = "this warehouse still has events on its present transport; ask again, or with `drain`";
                 let name = known.map_or_else(|| lane.to_string(), |known| known.place().name(&planner));
                 Err(Problem::new(Code::LaneNotDrained, detail)

@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencepost::dispatch::{MASK, origin};
-use fencepost_kernel::{command::Failure, lane::Answer};
+use fencepost_kernel::lane::{Answer, Failure};
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;

@@ -18,8 +18,8 @@ use fencepost::{
     dispatch::{Delivery, Sink, Vault, origin},
 };
 use fencepost_kernel::{
-    command::Failure,
-    lane::{Answer, Route, Transport},
+    dispatch::{Route, Transport},
+    lane::{Answer, Failure},
 };
 use futures::future::BoxFuture;
 use http_body_util::Full;

@@ -2,12 +2,12 @@
 
 use fencepost_kernel::{
     Tenant,
-    fence::Record,
-    key::LaneId,
+    dispatch::{self, Route, Transport, Webhook},
     lane::{
-        AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, Owner, Pause, Place, Reason, Route, Tail,
-        Transport, Trouble, Webhook,
+        self, AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, Place, Reason, Tail,
+        Trouble,
     },
+    row::Record,
 };
 use proptest::{collection::vec, option, prelude::*};
 
@@ -37,7 +37,7 @@ fn route() -> impl Strategy<Value = Record> {
     (tenant(), text(), text(), transport, after_dead, any::<u64>(), time()).prop_map(
         |(planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at)| {
             let route = Route { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at };
-            Record::Route(route.into())
+            Record::Dispatch(dispatch::Record::Route(route.into()))
         },
     )
 }
@@ -52,7 +52,9 @@ fn lane() -> impl Strategy<Value = Record> {
     let rest = (option::of(trouble), option::of(paused), any::<bool>());
     (tenant(), place(), owner, any::<u64>(), any::<u64>(), rest).prop_map(
         |(planner, place, owner, settled, trimmed, (trouble, paused, blocked))| {
-            Record::Lane(Lane { planner, place, owner, settled, trimmed, trouble, paused, blocked }.into())
+            Record::Lane(lane::Record::Lane(
+                Lane { planner, place, owner, settled, trimmed, trouble, paused, blocked }.into(),
+            ))
         },
     )
 }
@@ -101,7 +103,7 @@ fn letter() -> impl Strategy<Value = Record> {
                 fate,
                 blocks,
             };
-            Record::DeadLetter(letter.into())
+            Record::Lane(lane::Record::DeadLetter(letter.into()))
         },
     )
 }
@@ -110,10 +112,10 @@ pub(super) fn record() -> impl Strategy<Value = Record> {
     prop_oneof![
         route(),
         lane(),
-        any::<u64>().prop_map(|last| Record::Tail(Tail { last })),
-        entry().prop_map(|entry| Record::Entry(entry.into())),
+        any::<u64>().prop_map(|last| Record::Lane(lane::Record::Tail(Tail { last }))),
+        entry().prop_map(|entry| Record::Lane(lane::Record::Entry(entry.into()))),
         letter(),
-        (text(), time()).prop_map(|(by, expires)| Record::Cancelled(Cancelled { by, expires })),
-        Just(Record::Poke),
+        (text(), time()).prop_map(|(by, expires)| Record::Lane(lane::Record::Cancelled(Cancelled { by, expires }))),
+        Just(Record::Lane(lane::Record::Poke)),
     ]
 }

@@ -1,18 +1,39 @@
 //! The rows a fence is made of, and what can be read off them at a given time.
 //! Never decides: `claim`, `seal` and `again` do.
 
+mod again;
+pub mod body;
+mod claim;
+mod command;
+mod decide;
+pub mod diff;
+mod key;
+mod reply;
+pub mod scope;
+mod seal;
+mod version;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{
+use self::scope::OnLapse;
+pub use self::{
     body::Body,
-    key::{FenceKey, Field, Kind, RowKey, Tenant},
-    lane::{Cancelled, DeadLetter, Entry, Fate, Lane, Route, Tail},
-    row::{Ids, KindSpec, Needs},
-    scope::OnLapse,
-    time::Millis,
+    command::{Claim, Command, Observe, Outcome, PutAlias, Release, Renew, Resolve, Seal},
+    key::{FenceKey, Field, Hex, Target, WrongFields},
+    reply::{Earlier, Granted, Mismatch, Reply},
+    scope::Scope,
     version::Version,
+};
+pub(crate) use self::{
+    claim::claim,
+    decide::{decide, fence_of, follow, footprint},
+};
+use crate::{
+    key::{Kind, RowKey, Tenant},
+    row::{self, Ids, KindSpec, Needs},
+    time::Millis,
 };
 
 /// What the table of kinds says of the rows of fences. Fences come first in a backup: a version head that was read later is
@@ -368,7 +389,7 @@ pub enum Sighting {
 /// How many sightings a trace keeps.
 pub const SIGHTINGS_MAX: usize = 16;
 
-/// Anything a store holds.
+/// A row that belongs to fences.
 // Nearly every record is a fence: a box would cost an allocation on each read and save nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
@@ -382,105 +403,52 @@ pub enum Record {
     Alias(Arc<Alias>),
     /// See [`Trace`].
     Trace(Arc<Trace>),
-    /// See [`Route`]. Shared, as all that belongs to lanes: it is handed around far more often than it changes.
-    Route(Arc<Route>),
-    /// See [`Lane`].
-    Lane(Arc<Lane>),
-    /// See [`Tail`].
-    Tail(Tail),
-    /// See [`Entry`].
-    Entry(Arc<Entry>),
-    /// See [`DeadLetter`].
-    DeadLetter(Arc<DeadLetter>),
-    /// See [`Cancelled`].
-    Cancelled(Cancelled),
-    /// A lane has something new.
-    Poke,
 }
 
-impl From<Fence> for Record {
+impl From<Record> for row::Record {
+    fn from(record: Record) -> Self {
+        Self::Fence(record)
+    }
+}
+
+impl From<Fence> for row::Record {
     fn from(fence: Fence) -> Self {
-        Self::Fence(Arc::new(fence))
+        Record::Fence(Arc::new(fence)).into()
     }
 }
 
 impl Record {
-    /// From when on a store may drop the row by itself. Before that it never may.
-    pub fn expires_at(&self) -> Option<Millis> {
+    pub(crate) fn expires_at(&self) -> Option<Millis> {
         match self {
             Self::Fence(fence) => fence.expires_at(),
             Self::AgainHead(head) => head.expires,
             Self::Trace(trace) => trace.expires,
-            Self::DeadLetter(letter) => letter.expires_at(),
-            Self::Cancelled(cancelled) => Some(cancelled.expires),
-            Self::VersionHead(_)
-            | Self::Alias(_)
-            | Self::Route(_)
-            | Self::Lane(_)
-            | Self::Tail(_)
-            | Self::Entry(_)
-            | Self::Poke => None,
+            Self::VersionHead(_) | Self::Alias(_) => None,
         }
     }
 
-    /// When somebody should look at the row.
-    pub fn due_at(&self) -> Option<Millis> {
+    pub(crate) fn due_at(&self) -> Option<Millis> {
         match self {
             Self::Fence(fence) => fence.due_at(),
-            Self::VersionHead(_)
-            | Self::AgainHead(_)
-            | Self::Alias(_)
-            | Self::Trace(_)
-            | Self::Route(_)
-            | Self::Lane(_)
-            | Self::Tail(_)
-            | Self::Entry(_)
-            | Self::DeadLetter(_)
-            | Self::Cancelled(_)
-            | Self::Poke => None,
+            Self::VersionHead(_) | Self::AgainHead(_) | Self::Alias(_) | Self::Trace(_) => None,
         }
     }
 
-    /// The latest moment that the row tells of, tokens included: no time or token after it may be lower.
-    /// Leases and expiries are left out: they lie ahead, and time must not jump to them.
-    pub fn latest_at(&self) -> Millis {
+    pub(crate) fn latest_at(&self) -> Millis {
         match self {
             Self::Fence(fence) => fence.latest_at(),
             Self::Alias(alias) => alias.at,
             Self::Trace(trace) => trace.recent.iter().map(|(at, _)| *at).max().unwrap_or(trace.first_seen),
-            Self::Route(route) => route.at,
-            Self::Entry(entry) => entry.published,
-            Self::Lane(lane) => {
-                let tried = lane.trouble.as_ref().map_or(Millis(0), |trouble| trouble.last_at);
-                tried.max(lane.paused.as_ref().map_or(Millis(0), |pause| pause.at))
-            }
-            Self::DeadLetter(letter) => match &letter.fate {
-                Fate::Waiting => letter.at,
-                Fate::Redriven { at, .. } | Fate::Discarded { at, .. } => *at,
-            },
-            Self::VersionHead(_) | Self::AgainHead(_) | Self::Tail(_) | Self::Cancelled(_) | Self::Poke => Millis(0),
+            Self::VersionHead(_) | Self::AgainHead(_) => Millis(0),
         }
     }
 
-    /// What the row weighs in memory and on the wire, roughly: never less than the texts whose length a client chose.
-    pub fn weight_bytes(&self) -> usize {
-        let counted = match self {
+    pub(crate) fn weight_bytes(&self) -> usize {
+        match self {
             Self::Fence(fence) => fence.weight_bytes(),
             Self::VersionHead(head) => head.version.weight_bytes(),
             Self::Alias(alias) => alias.receipt.body.len(),
-            Self::Entry(entry) => entry.body.len(),
-            Self::DeadLetter(letter) => letter.entry.body.len(),
-            Self::AgainHead(_)
-            | Self::Trace(_)
-            | Self::Route(_)
-            | Self::Lane(_)
-            | Self::Tail(_)
-            | Self::Cancelled(_)
-            | Self::Poke => 0,
-        };
-        ROW_BYTES + counted
+            Self::AgainHead(_) | Self::Trace(_) => 0,
+        }
     }
 }
-
-/// A row beside what is counted of it: the record itself, its short texts, and its place in a table.
-pub const ROW_BYTES: usize = 1 << 10;

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    command::Mismatch,
+    fence::Mismatch,
     json::{self, Node, Value},
 };
 

@@ -4,7 +4,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::key::LaneId;
+use crate::lane::LaneId;
 
 const MAC_LEN: usize = 16;
 const LEN: usize = 24 + 8 + MAC_LEN;

@@ -1,15 +1,31 @@
 //! The rows that lanes are made of, and what can be read off them at a given time.
-//! Never decides: `dispatch` does. The order of a lane is its positions: 1, 2, 3, without a gap.
+//! Never decides: `acts` and `append` do. The order of a lane is its positions: 1, 2, 3, without a gap.
+
+mod acts;
+mod append;
+mod command;
+pub mod cursor;
+mod id;
+mod reply;
+pub mod retry;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub(crate) use self::{
+    acts::{decide, follow, footprint, trim},
+    append::{End, append, follow_append, tell},
+};
+pub use self::{
+    append::{Append, Driving},
+    command::{Act, Command, Failure, Members, OnLane},
+    id::LaneId,
+    reply::Reply,
+};
 use crate::{
-    fence::{Fence, Receipt, Record, State},
-    json,
-    key::{Kind, LaneId, RowKey, Tenant},
-    row::{Ids, KindSpec, Needs},
+    key::{Kind, RowKey, Tenant},
+    row::{self, Ids, KindSpec, Needs, Rows},
     time::Millis,
 };
 
@@ -24,6 +40,11 @@ pub(crate) const KINDS: &[KindSpec] = &[
         backup_place: Some(9),
         swept: true,
         ..spec(Kind::DeadLetter, ("dead letter", "dead letters"), Ids::FewRanges)
+    },
+    KindSpec {
+        backup_place: Some(10),
+        swept: true,
+        ..spec(Kind::Cancelled, ("cancellation", "cancellations"), Ids::Ranges)
     },
     spec(Kind::Poke, ("word between nodes", "words between nodes"), Ids::FewRanges),
 ];
@@ -45,6 +66,14 @@ pub enum Place {
 }
 
 impl Place {
+    /// Whether its receiver comes for the events, so that nobody drives its lane.
+    pub fn is_polled(&self) -> bool {
+        match self {
+            Self::Warehouse(_) => false,
+            Self::Executor(_) => true,
+        }
+    }
+
     /// The lane that is for it.
     pub fn lane(&self, planner: &Tenant) -> LaneId {
         match self {
@@ -62,42 +91,6 @@ impl Place {
     }
 }
 
-/// How events reach an executor.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Transport {
-    /// Each event is posted.
-    Webhook(Webhook),
-    /// Each event is produced to a topic.
-    Kafka {
-        /// Its name.
-        topic: String,
-    },
-    /// The executor comes for them.
-    Poll,
-}
-
-impl Transport {
-    /// The word for it on the wire.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Webhook(_) => "webhook",
-            Self::Kafka { .. } => "kafka",
-            Self::Poll => "poll",
-        }
-    }
-}
-
-/// Where events are posted.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Webhook {
-    /// The address.
-    pub url: String,
-    /// What signs, the newest first; sealed, so that the store holds no secret.
-    pub secrets: Vec<Bytes>,
-    /// Whether the headers of Standard Webhooks are sent, too.
-    pub standard: bool,
-}
-
 /// What follows a dead letter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
@@ -107,40 +100,6 @@ pub enum AfterDead {
     Continue = 1,
     /// Nothing, until a person has decided.
     Block = 2,
-}
-
-/// Where the events of a warehouse go.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Route {
-    /// Whose warehouse.
-    pub planner: Tenant,
-    /// Which.
-    pub warehouse: String,
-    /// Who works there.
-    pub executor: String,
-    /// How it is reached.
-    pub transport: Transport,
-    /// What follows a dead letter.
-    pub after_dead: AfterDead,
-    /// How long the receiver remembers what it has seen: a redrive later than that could run twice.
-    pub receiver_retain_ms: u64,
-    /// When it was last changed.
-    pub at: Millis,
-}
-
-impl Route {
-    /// What its lane is for.
-    pub fn place(&self) -> Place {
-        match self.transport {
-            Transport::Poll => Place::Executor(self.executor.clone()),
-            _ => Place::Warehouse(self.warehouse.clone()),
-        }
-    }
-
-    /// Its lane.
-    pub fn lane(&self) -> LaneId {
-        self.place().lane(&self.planner)
-    }
 }
 
 /// Who drives a lane. On a store of one process it never changes.
@@ -346,6 +305,9 @@ impl Fate {
     }
 }
 
+/// How long a letter is kept after a person has decided about it.
+pub const DECIDED_RETAIN_MS: u64 = 30 * 24 * 3_600_000;
+
 /// An event that left its lane undelivered. One that dies again after a redrive is the same letter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetter {
@@ -373,10 +335,16 @@ pub struct DeadLetter {
     pub blocks: bool,
 }
 
-/// How long a letter is kept after a person has decided about it.
-pub const DECIDED_RETAIN_MS: u64 = 30 * 24 * 3_600_000;
-
 impl DeadLetter {
+    /// The same letter, sent again at this position.
+    pub(crate) fn with_position(&self, seq: u64) -> Self {
+        let mut letter = self.clone();
+        if let Fate::Redriven { seq: place, .. } = &mut letter.fate {
+            *place = seq;
+        }
+        letter
+    }
+
     /// Whether a receiver that remembers so long may have had it and forgotten it: it may have seen the first attempt.
     pub fn forgotten(&self, receiver_retain_ms: u64, now: Millis) -> bool {
         self.attempts > 0 && now.since(self.first_at) > receiver_retain_ms
@@ -400,109 +368,115 @@ pub struct Cancelled {
     pub expires: Millis,
 }
 
-/// What became of an event that is cancelled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Original {
-    /// Nobody has seen it.
-    Undelivered,
-    /// It was sent, or may have been, and is not acknowledged.
-    InFlight,
-    /// It was acknowledged.
-    Delivered,
-    /// It is a dead letter.
-    Dead,
-    /// It is too long ago to tell.
-    Unknown,
+/// A row that belongs to lanes. Shared, what is large: it is handed around far more often than it changes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Record {
+    /// See [`Lane`].
+    Lane(Arc<Lane>),
+    /// See [`Tail`].
+    Tail(Tail),
+    /// See [`Entry`].
+    Entry(Arc<Entry>),
+    /// See [`DeadLetter`].
+    DeadLetter(Arc<DeadLetter>),
+    /// A lane has something new.
+    Poke,
+    /// See [`Cancelled`].
+    Cancelled(Cancelled),
 }
 
-impl Original {
-    /// The word for it on the wire.
-    pub fn name(self) -> &'static str {
+impl From<Record> for row::Record {
+    fn from(record: Record) -> Self {
+        Self::Lane(record)
+    }
+}
+
+impl From<DeadLetter> for row::Record {
+    fn from(letter: DeadLetter) -> Self {
+        Record::DeadLetter(letter.into()).into()
+    }
+}
+
+impl From<Lane> for row::Record {
+    fn from(lane: Lane) -> Self {
+        Record::Lane(lane.into()).into()
+    }
+}
+
+impl Record {
+    pub(crate) fn expires_at(&self) -> Option<Millis> {
         match self {
-            Self::Undelivered => "undelivered",
-            Self::InFlight => "in_flight",
-            Self::Delivered => "delivered",
-            Self::Dead => "dead",
-            Self::Unknown => "unknown",
+            Self::DeadLetter(letter) => letter.expires_at(),
+            Self::Cancelled(cancelled) => Some(cancelled.expires),
+            Self::Lane(_) | Self::Tail(_) | Self::Entry(_) | Self::Poke => None,
         }
     }
-}
 
-/// An entry for the end of a lane. The store gives it its position when it commits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Append {
-    /// Which lane.
-    pub lane: LaneId,
-    /// What.
-    pub entry: Arc<Entry>,
-    /// The row of the same write set that tells the position once it is known.
-    pub told_in: RowKey,
-    /// How this process drives the lane; none where another does, or nobody.
-    pub driven: Option<Driving>,
-}
-
-/// How a process drives a lane, as of an entry that it has appended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Driving {
-    /// Under which epoch.
-    pub epoch: u64,
-    /// Over which route. Another node may have changed it a moment ago.
-    pub route: Arc<Route>,
-}
-
-/// What a repeated publication hears: all of it but the position, which [`placed`] adds.
-pub(crate) fn unplaced(lane: LaneId, name: &str, original: Option<Original>) -> Bytes {
-    let mut out = br#"{"accepted":true,"replay":true,"lane":"#.to_vec();
-    json::write_string(&mut out, name);
-    out.extend_from_slice(format!(r#","lane_id":"{lane}""#).as_bytes());
-    if let Some(original) = original {
-        out.extend_from_slice(format!(r#","original":"{}""#, original.name()).as_bytes());
-    }
-    out.extend_from_slice(br#","seq":"#);
-    out.into()
-}
-
-/// The row that waited for its position, with it.
-pub fn placed(record: &Record, seq: u64) -> Record {
-    match record {
-        Record::Fence(fence) => {
-            let mut fence = Fence::clone(fence);
-            if let State::Sealed { receipt: Receipt { body, .. }, .. } = &mut fence.state {
-                let mut text = body.to_vec();
-                text.extend_from_slice(format!("{seq}}}").as_bytes());
-                *body = text.into();
+    pub(crate) fn latest_at(&self) -> Millis {
+        match self {
+            Self::Entry(entry) => entry.published,
+            Self::Lane(lane) => {
+                let tried = lane.trouble.as_ref().map_or(Millis(0), |trouble| trouble.last_at);
+                tried.max(lane.paused.as_ref().map_or(Millis(0), |pause| pause.at))
             }
-            fence.into()
+            Self::DeadLetter(letter) => match &letter.fate {
+                Fate::Waiting => letter.at,
+                Fate::Redriven { at, .. } | Fate::Discarded { at, .. } => *at,
+            },
+            Self::Tail(_) | Self::Cancelled(_) | Self::Poke => Millis(0),
         }
-        Record::DeadLetter(letter) => {
-            let mut letter = DeadLetter::clone(letter);
-            if let Fate::Redriven { seq: place, .. } = &mut letter.fate {
-                *place = seq;
-            }
-            Record::DeadLetter(letter.into())
+    }
+
+    pub(crate) fn weight_bytes(&self) -> usize {
+        match self {
+            Self::Entry(entry) => entry.body.len(),
+            Self::DeadLetter(letter) => letter.entry.body.len(),
+            Self::Lane(_) | Self::Tail(_) | Self::Cancelled(_) | Self::Poke => 0,
         }
-        other => other.clone(),
     }
 }
 
-/// Where a publication went: what its sealed fence says.
-pub fn published(fence: &Fence) -> Option<(LaneId, u64)> {
-    let State::Sealed { receipt, .. } = &fence.state else { return None };
-    let node = json::parse(&receipt.body).ok()?;
-    let lane = LaneId::from_hex(node.get("lane_id")?.as_str()?)?;
-    // Nobody's word counts about the lanes of another.
-    let own = lane.0.starts_with(&LaneId::prefix(&fence.tenant));
-    Some((lane, node.get("seq")?.as_u64()?)).filter(|_| own)
-}
-
-/// The position that a row was told.
-pub fn position(record: &Record) -> Option<u64> {
-    match record {
-        Record::Fence(fence) => published(fence).map(|(_, seq)| seq),
-        Record::DeadLetter(letter) => match letter.fate {
-            Fate::Redriven { seq, .. } => Some(seq),
-            _ => None,
-        },
+pub(crate) fn lane_of(rows: &impl Rows, lane: LaneId) -> Option<&Arc<Lane>> {
+    match &rows.row(&RowKey::lane(lane))?.record {
+        row::Record::Lane(Record::Lane(lane)) => Some(lane),
         _ => None,
     }
+}
+
+pub(crate) fn letter_of(rows: &impl Rows, lane: LaneId, seq: u64) -> Option<&Arc<DeadLetter>> {
+    match &rows.row(&RowKey::dead_letter(lane, seq))?.record {
+        row::Record::Lane(Record::DeadLetter(letter)) => Some(letter),
+        _ => None,
+    }
+}
+
+pub(crate) fn entry_of(rows: &impl Rows, lane: LaneId, seq: u64) -> Option<&Arc<Entry>> {
+    match &rows.row(&RowKey::entry(lane, seq))?.record {
+        row::Record::Lane(Record::Entry(entry)) => Some(entry),
+        _ => None,
+    }
+}
+
+pub(crate) fn tail_of(rows: &impl Rows, lane: LaneId) -> u64 {
+    match rows.row(&RowKey::tail(lane)).map(|row| &row.record) {
+        Some(row::Record::Lane(Record::Tail(tail))) => tail.last,
+        _ => 0,
+    }
+}
+
+pub(crate) fn cancelled_by(rows: &impl Rows, lane: LaneId, seq: u64) -> Option<&str> {
+    let marked = match rows.row(&RowKey::cancelled(lane, seq)).map(|row| &row.record) {
+        Some(row::Record::Lane(Record::Cancelled(cancelled))) => Some(cancelled.by.as_str()),
+        _ => None,
+    };
+    marked.or_else(|| letter_of(rows, lane, seq)?.cancelled_by.as_deref())
+}
+
+/// How long it may take until another node has heard of a pause.
+const PAUSE_HEARD_MS: u64 = 1_000;
+
+// What was published into a lane that stood still was never tried. What was there before may be on its way.
+pub(crate) fn came_after_pause(lane: &Lane, published: Millis) -> bool {
+    let heard_ms = if lane.owner.node.is_empty() { 0 } else { PAUSE_HEARD_MS };
+    lane.paused.as_ref().is_some_and(|pause| published > pause.at.plus(heard_ms))
 }

@@ -4,15 +4,18 @@
 
 use std::cmp::Ordering;
 
+use super::{
+    Claim, Earlier, Event, Fence, Granted, HolderTrace, Mismatch, Phase, Record, Reply, Scope, State, Token, Version,
+    What, again,
+    decide::shared_fence_of,
+    fence_of, forgotten_at,
+    scope::{BodyMismatch, OnLapse},
+};
 use crate::{
-    again,
-    command::{Claim, Decision, Earlier, Granted, Mismatch, Reply, Rows},
-    decide::{fence_of, shared_fence_of, write},
-    fence::{Event, Fence, HolderTrace, Phase, Record, State, Token, What, forgotten_at},
     key::RowKey,
-    scope::{BodyMismatch, OnLapse, Scope},
+    law::Decision,
+    row::{self, Rows, write},
     time::Millis,
-    version::Version,
 };
 
 /// The version a claim carries and the head it is judged by; none where it carries none.
@@ -126,7 +129,9 @@ pub(crate) fn doubt(rows: &impl Rows, key: RowKey, now: Millis) -> Decision {
 // version: a retry that names one only now must still get the receipt.
 fn out_of_order(live: Option<&Fence>, version: Option<&(Version, RowKey)>, rows: &impl Rows) -> Option<Reply> {
     let (version, head) = version?;
-    let Some(Record::VersionHead(head)) = rows.row(head).map(|row| &row.record) else { return None };
+    let Some(row::Record::Fence(Record::VersionHead(head))) = rows.row(head).map(|row| &row.record) else {
+        return None;
+    };
     let sealed = live.filter(|fence| matches!(fence.state, State::Sealed { .. }));
     if sealed.is_some_and(|fence| fence.version.as_ref().is_none_or(|(own, _)| own == version)) {
         return None;

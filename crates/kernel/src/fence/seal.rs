@@ -5,14 +5,15 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 
+use super::{
+    Fence, Outcome, Phase, REFUSALS_MAX, Receipt, Record, Release, Renew, Reply, Resolve, Seal, State, Target, Token,
+    Version, VersionHead, What, again, claim, fence_of, forgotten_at,
+};
 use crate::{
-    again, claim,
-    command::{Decision, Outcome, Release, Renew, Reply, Resolve, Rows, Seal, Write},
-    decide::{fence_of, write},
-    fence::{Fence, Phase, REFUSALS_MAX, Receipt, Record, State, Token, VersionHead, What, forgotten_at},
-    key::{RowKey, Target},
+    key::RowKey,
+    law::Decision,
+    row::{self, Rows, Write, write},
     time::Millis,
-    version::Version,
 };
 
 /// See [`crate::Command::Seal`].
@@ -106,7 +107,7 @@ pub(crate) fn resolve(resolve: &Resolve, rows: &impl Rows, now: Millis) -> Decis
     match &resolve.outcome {
         Outcome::Sealed { effect_id, receipt } => {
             let sealed = settle(&resolve.target, fence, effect_id, receipt.clone(), rows, now);
-            Decision { reply, ..sealed }
+            Decision { reply: reply.into(), ..sealed }
         }
         Outcome::Released => Decision::new(vec![free(&resolve.target, fence, rows, now)], reply),
     }
@@ -181,10 +182,16 @@ fn settle(target: &Target, mut fence: Fence, effect_id: &str, body: Bytes, rows:
 fn raise_head(decision: &mut Decision, version: Version, key: RowKey, rows: &impl Rows) {
     let known = rows.row(&key);
     match known.map(|row| (&row.record, row.revision)) {
-        Some((Record::VersionHead(head), revision)) if version.order(&head.version) != Some(Ordering::Greater) => {
+        Some((row::Record::Fence(Record::VersionHead(head)), revision))
+            if version.order(&head.version) != Some(Ordering::Greater) =>
+        {
             decision.also.held.push((key, Some(revision)));
         }
-        _ => decision.writes.push(write(rows, key, Some(Record::VersionHead(VersionHead { version })))),
+        _ => decision.writes.push(write(
+            rows,
+            key,
+            Some(row::Record::Fence(Record::VersionHead(VersionHead { version }))),
+        )),
     }
 }
 

@@ -1,12 +1,11 @@
 //! Deliberate repetitions: resend, rebook. Each has the next number of its effect's sequence, so that a
 //! double-clicked resend sends once. Called only from `claim` and `seal`.
 
+use super::{AgainHead, Fence, Phase, Record, Reply, Target, claim, fence_of};
 use crate::{
-    claim,
-    command::{Decision, Reply, Rows, Write},
-    decide::{fence_of, write},
-    fence::{AgainHead, Fence, Phase, Record},
-    key::{RowKey, Target},
+    key::RowKey,
+    law::Decision,
+    row::{self, Rows, Write, write},
     time::Millis,
 };
 
@@ -54,14 +53,14 @@ pub(crate) fn admit(
             }
             // It runs since nobody remembers the effect any more: nobody may be reminded of it after that.
             Phase::Expired => {
-                let over = base.over().map(Record::from);
+                let over = base.over().map(row::Record::from);
                 writes.extend(over.map(|over| write(rows, RowKey::fence(target.base()), Some(over))));
             }
             _ => {}
         }
     }
     let head = AgainHead { last: seq, sealed: false, expires: None };
-    writes.push(write(rows, target.again_head(), Some(Record::AgainHead(head))));
+    writes.push(write(rows, target.again_head(), Some(row::Record::Fence(Record::AgainHead(head)))));
     Ok(writes)
 }
 
@@ -70,12 +69,12 @@ pub(crate) fn sealed(target: &Target, rows: &impl Rows, expires: Millis, now: Mi
     let seq = target.seq?;
     let head = head(target, rows, now).filter(|head| head.last == seq)?;
     let head = AgainHead { last: head.last, sealed: true, expires: Some(expires) };
-    Some(write(rows, target.again_head(), Some(Record::AgainHead(head))))
+    Some(write(rows, target.again_head(), Some(row::Record::Fence(Record::AgainHead(head)))))
 }
 
 fn head<'r>(target: &Target, rows: &'r impl Rows, now: Millis) -> Option<&'r AgainHead> {
     match &rows.row(&target.again_head())?.record {
-        Record::AgainHead(head) if head.expires.is_none_or(|expires| expires > now) => Some(head),
+        row::Record::Fence(Record::AgainHead(head)) if head.expires.is_none_or(|expires| expires > now) => Some(head),
         _ => None,
     }
 }

@@ -3,21 +3,23 @@
 
 use std::sync::Arc;
 
-use super::{came_after_pause, cancelled_by, entry_of, lane_of, letter_of, tail_of, tell};
+use super::{
+    Act, AfterDead, Answer, Command, DeadLetter, Failure, Fate, Lane, LaneId, OnLane, Owner, Pause, Place, Reason,
+    Record, Reply, Trouble, came_after_pause, cancelled_by, entry_of, lane_of, letter_of, retry, tail_of, tell,
+};
 use crate::{
-    command::{Act, Also, Decision, Failure, OnLane, Reply, Rows},
-    decide::write,
-    fence::Record,
-    key::{LaneId, RowKey},
-    lane::{AfterDead, Answer, DeadLetter, Fate, Lane, Owner, Pause, Place, Reason, Trouble},
-    retry,
+    key::RowKey,
+    law::{self, Also, Decision},
+    row::{self, Rows, write},
     time::Millis,
 };
 
 /// How many entries one acknowledgement removes at most; the rest goes with later ones.
 const TRIM_MAX: u64 = 1_000;
 
-pub(crate) fn footprint_lane(on: &OnLane, add: &mut impl FnMut(RowKey)) {
+/// The rows a command looks at before anything is known.
+pub(crate) fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
+    let Command::Act(on) = command else { return };
     add(RowKey::lane(on.lane));
     match &on.act {
         Act::Ack { epoch: None, .. } => add(RowKey::tail(on.lane)),
@@ -26,7 +28,7 @@ pub(crate) fn footprint_lane(on: &OnLane, add: &mut impl FnMut(RowKey)) {
             add(RowKey::dead_letter(on.lane, *seq));
             add(RowKey::cancelled(on.lane, *seq));
         }
-        _ => {}
+        Act::Ack { .. } | Act::Pause { .. } | Act::Resume | Act::Tell | Act::Take { .. } => {}
     }
 }
 
@@ -35,7 +37,9 @@ fn by_person(act: &Act) -> bool {
     matches!(act, Act::Skip { .. } | Act::Pause { .. } | Act::Resume | Act::Tell)
 }
 
-pub(crate) fn follow_lane(on: &OnLane, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+/// The rows that only loaded ones can name.
+pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+    let Command::Act(on) = command else { return };
     if let Some(lane) = lane_of(rows, on.lane).filter(|_| by_person(&on.act)) {
         add(RowKey::poke(&lane.owner.node, on.lane));
     }
@@ -47,8 +51,18 @@ pub(crate) fn follow_lane(on: &OnLane, rows: &impl Rows, add: &mut impl FnMut(Ro
     }
 }
 
-/// See [`crate::Command::Lane`].
-pub(crate) fn on_lane(on: &OnLane, rows: &impl Rows, now: Millis) -> Decision {
+/// What follows from a command at `now`.
+pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
+    match command {
+        Command::Act(on) => on_lane(on, rows, now),
+        Command::Heard(pokes) => {
+            let also = Also { drops: pokes.clone(), ..Also::default() };
+            Decision { writes: Vec::new(), also, reply: law::Reply::Done }
+        }
+    }
+}
+
+fn on_lane(on: &OnLane, rows: &impl Rows, now: Millis) -> Decision {
     let Some(known) = lane_of(rows, on.lane) else { return Decision::reply(Reply::NoLane) };
     let mut lane = Lane::clone(known);
     let mut change = Change { id: on.lane, rows, now, also: Also::default(), died: None };
@@ -83,21 +97,22 @@ pub(crate) fn on_lane(on: &OnLane, rows: &impl Rows, now: Millis) -> Decision {
     let Change { also, died, .. } = change;
     let replay = **known == lane && died.is_none();
     let lane = Arc::new(lane);
-    let died = died.map(|(key, letter)| (write(rows, key, Some(Record::DeadLetter(letter.clone()))), letter));
+    let died = died
+        .map(|(key, letter)| (write(rows, key, Some(row::Record::Lane(Record::DeadLetter(letter.clone())))), letter));
     let (dead, died) = died.unzip();
     let reply = Reply::OnLane { lane: lane.clone(), replay, died };
-    let mut decision = Decision { writes: dead.into_iter().collect(), also, reply };
+    let mut decision = Decision { writes: dead.into_iter().collect(), also, reply: reply.into() };
     if by_person(&on.act) && (!replay || matches!(on.act, Act::Tell)) {
         tell(&lane.owner.node, on.lane, rows, &mut decision);
     }
     if !replay {
-        decision.writes.push(write(rows, RowKey::lane(on.lane), Some(Record::Lane(lane))));
+        decision.writes.push(write(rows, RowKey::lane(on.lane), Some(row::Record::Lane(Record::Lane(lane)))));
     }
     decision
 }
 
 /// Entries that are settled leave the store, so many at a time.
-pub(super) fn trim(id: LaneId, lane: &mut Lane, also: &mut Also) {
+pub(crate) fn trim(id: LaneId, lane: &mut Lane, also: &mut Also) {
     let end = lane.settled.min(lane.trimmed + TRIM_MAX);
     also.drops.extend((lane.trimmed + 1..=end).map(|seq| RowKey::entry(id, seq)));
     lane.trimmed = end;

@@ -1,0 +1,137 @@
+//! Decides what is published, and what becomes of an event that is cancelled.
+//! Never computes a position: the store gives one when it appends. Called only from `dispatch`.
+
+use std::sync::Arc;
+
+use super::{Original, Publication, Publish, Reply, append_to_route, follow_append_to_route, route_of};
+use crate::{
+    fence::{self, Fence, FenceKey, Phase, Receipt, State, fence_of, forgotten_at},
+    key::RowKey,
+    lane::{self, Cancelled, DeadLetter, Entry, Fate, Place, came_after_pause, lane_of, letter_of},
+    law::{self, Decision},
+    row::{Record, Rows, write},
+    time::Millis,
+};
+
+pub(crate) fn footprint(publish: &Publish, add: &mut impl FnMut(RowKey)) {
+    let target = &publish.claim.target;
+    add(RowKey::fence(target.key));
+    add(RowKey::route(&target.tenant, &publish.entry.warehouse));
+    if let Some(original) = &publish.cancels {
+        add(RowKey::fence(original.key));
+    }
+}
+
+pub(crate) fn follow(publish: &Publish, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+    let target = &publish.claim.target;
+    if let Some(route) = route_of(rows, RowKey::route(&target.tenant, &publish.entry.warehouse)) {
+        follow_append_to_route(route, &publish.members, rows, add);
+    }
+    let original = publish.cancels.as_ref().and_then(|original| fence_of(rows, RowKey::fence(original.key)));
+    if let Some(Publication { lane_id: lane, seq, .. }) = original.and_then(Publication::of) {
+        add(RowKey::lane(lane));
+        add(RowKey::dead_letter(lane, seq));
+        add(RowKey::cancelled(lane, seq));
+        if let Some(letter) = letter_of(rows, lane, seq) {
+            add(RowKey::lane(letter.place.lane(&letter.planner)));
+        }
+    }
+}
+
+/// See [`crate::Command::Publish`].
+pub(crate) fn publish(publish: &Publish, rows: &impl Rows, now: Millis) -> Decision {
+    let target = &publish.claim.target;
+    let mut decision = fence::claim(&publish.claim, rows, now);
+    let law::Reply::Fence(fence::Reply::New(_)) = decision.reply else { return decision };
+    let key = RowKey::route(&target.tenant, &publish.entry.warehouse);
+    let Some(route) = route_of(rows, key) else { return Decision::reply(Reply::NoRoute) };
+    let original = match &publish.cancels {
+        None => None,
+        Some(original) => match cancel(publish, original.key, rows, now, &mut decision) {
+            None => return Decision::reply(Reply::UnknownOriginal),
+            told => told,
+        },
+    };
+    let (lane_id, lane) = (route.lane(), route.place().name(&target.tenant));
+    let entry = Entry { published: now, ..Entry::clone(&publish.entry) };
+    append_to_route(route, entry.into(), RowKey::fence(target.key), &publish.members, rows, &mut decision);
+    // The claim is sealed in the commit that makes it: the effect is in our own store.
+    let mut expires = now;
+    for put in decision.writes.iter_mut().filter_map(|write| write.put.as_mut()) {
+        if let Record::Fence(fence::Record::Fence(fence)) = put {
+            let fence = Arc::make_mut(fence);
+            expires = forgotten_at(fence.token, now, target.scope.retain_ms);
+            let effect_id = publish.entry.correlation_id.clone();
+            let body = Publication::text_before_position(lane_id, &lane, original);
+            let receipt = Receipt { effect_id, body };
+            fence.state = State::Sealed { receipt, at: now, expires };
+        }
+    }
+    let publication = Publication { lane_id, lane, seq: 0, original };
+    decision.reply = Reply::Published { publication, expires }.into();
+    decision
+}
+
+// What became of an event that is cancelled; none where it was never published. Marks it, so that nobody sends it again.
+fn cancel(
+    publish: &Publish,
+    original: FenceKey,
+    rows: &impl Rows,
+    now: Millis,
+    decision: &mut Decision,
+) -> Option<Original> {
+    let fence = fence_of(rows, RowKey::fence(original))?;
+    if fence.phase(now) == Phase::Expired {
+        return Some(Original::Unknown);
+    }
+    let Publication { lane_id: lane, seq, .. } = Publication::of(fence)?;
+    // Another warehouse's executor would never hear of it.
+    if fence.source.as_ref().is_some_and(|source| source.id != publish.entry.warehouse) {
+        return None;
+    }
+    let by = &publish.entry.correlation_id;
+    let mark = RowKey::cancelled(lane, seq);
+    if rows.row(&mark).is_none() {
+        let expires = now.plus(publish.claim.target.scope.retain_ms);
+        decision.writes.push(write(
+            rows,
+            mark,
+            Some(Record::Lane(lane::Record::Cancelled(Cancelled { by: by.clone(), expires }))),
+        ));
+    }
+    let letter = letter_of(rows, lane, seq);
+    if let Some(letter) = letter.filter(|letter| letter.cancelled_by.is_none()) {
+        let letter = DeadLetter { cancelled_by: Some(by.clone()), ..DeadLetter::clone(letter) };
+        let put = Record::Lane(lane::Record::DeadLetter(letter.into()));
+        decision.writes.push(write(rows, RowKey::dead_letter(lane, seq), Some(put)));
+    }
+    let Some(own) = lane_of(rows, lane) else { return Some(Original::Undelivered) };
+    let settled = |place: &Place| lane_of(rows, place.lane(&own.planner)).map_or(0, |lane| lane.settled);
+    let told = match letter.map(|letter| (&letter.fate, &letter.place)) {
+        Some((Fate::Waiting | Fate::Discarded { .. }, _)) => Original::Dead,
+        // Its warehouse may have moved to another lane meanwhile.
+        Some((Fate::Redriven { seq, .. }, place)) if *seq > settled(place) => Original::InFlight,
+        Some((Fate::Redriven { .. }, _)) => Original::Delivered,
+        None if seq <= own.settled => Original::Delivered,
+        None => match own.place {
+            Place::Executor(_) if publish.served.is_some_and(|served| served < seq) => Original::Undelivered,
+            Place::Executor(_) => Original::InFlight,
+            // Whether an attempt at the head is under way at this moment is nowhere written down: it may be.
+            Place::Warehouse(_) if seq > own.settled + 1 => Original::Undelivered,
+            Place::Warehouse(_) if sealed_at(fence).is_some_and(|at| came_after_pause(own, at)) => {
+                Original::Undelivered
+            }
+            Place::Warehouse(_) => Original::InFlight,
+        },
+    };
+    // That nobody has seen it is true only while its lane stands as it was read.
+    if told == Original::Undelivered {
+        let key = RowKey::lane(lane);
+        decision.also.held.push((key, rows.row(&key).map(|row| row.revision)));
+    }
+    Some(told)
+}
+
+fn sealed_at(fence: &Fence) -> Option<Millis> {
+    if let State::Sealed { at, .. } = fence.state { Some(at) } else { None }
+}

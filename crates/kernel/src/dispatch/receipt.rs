@@ -1,0 +1,86 @@
+//! What is kept of a publication under its fence: where its event went. Text, as every release since the first writes it; no
+//! client is sent these bytes, the wire writes its own.
+//! Never decides. The store adds the position when it appends, by `Record::with_position`.
+
+use bytes::Bytes;
+
+use super::Original;
+use crate::{
+    fence::{self, Fence, Receipt, State},
+    json,
+    lane::{self, Fate, LaneId},
+    row::Record,
+};
+
+/// Where the event of a publication went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// The lane.
+    pub lane_id: LaneId,
+    /// Its name for people.
+    pub lane: String,
+    /// The position in it.
+    pub seq: u64,
+    /// What became of the event that this one cancels.
+    pub original: Option<Original>,
+}
+
+impl Publication {
+    /// What the sealed fence of a publication says.
+    pub fn of(fence: &Fence) -> Option<Self> {
+        let State::Sealed { receipt, .. } = &fence.state else { return None };
+        let node = json::parse(&receipt.body).ok()?;
+        let lane_id = LaneId::from_hex(node.get("lane_id")?.as_str()?)?;
+        // Nobody's word counts about the lanes of another.
+        if !lane_id.is_of(&fence.tenant) {
+            return None;
+        }
+        Some(Self {
+            lane_id,
+            lane: node.get("lane")?.as_str()?.to_owned(),
+            seq: node.get("seq")?.as_u64()?,
+            original: node.get("original").and_then(|name| Original::from_name(name.as_str()?)),
+        })
+    }
+
+    /// The text that is kept, but for the position at its end.
+    pub(crate) fn text_before_position(lane_id: LaneId, lane: &str, original: Option<Original>) -> Bytes {
+        let mut out = br#"{"accepted":true,"replay":true,"lane":"#.to_vec();
+        json::write_string(&mut out, lane);
+        out.extend_from_slice(format!(r#","lane_id":"{lane_id}""#).as_bytes());
+        if let Some(original) = original {
+            out.extend_from_slice(format!(r#","original":"{}""#, original.name()).as_bytes());
+        }
+        out.extend_from_slice(br#","seq":"#);
+        out.into()
+    }
+}
+
+/// The row that waited for the position of its entry, with it.
+pub(crate) fn with_position(record: &Record, seq: u64) -> Record {
+    match record {
+        Record::Fence(fence::Record::Fence(fence)) => {
+            let mut fence = Fence::clone(fence);
+            if let State::Sealed { receipt: Receipt { body, .. }, .. } = &mut fence.state {
+                let mut text = body.to_vec();
+                text.extend_from_slice(format!("{seq}}}").as_bytes());
+                *body = text.into();
+            }
+            fence.into()
+        }
+        Record::Lane(lane::Record::DeadLetter(letter)) => letter.with_position(seq).into(),
+        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) => record.clone(),
+    }
+}
+
+/// The position that a row was given.
+pub(crate) fn position(record: &Record) -> Option<u64> {
+    match record {
+        Record::Fence(fence::Record::Fence(fence)) => Publication::of(fence).map(|publication| publication.seq),
+        Record::Lane(lane::Record::DeadLetter(letter)) => match letter.fate {
+            Fate::Redriven { seq, .. } => Some(seq),
+            Fate::Waiting | Fate::Discarded { .. } => None,
+        },
+        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) => None,
+    }
+}

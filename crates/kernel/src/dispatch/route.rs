@@ -1,0 +1,87 @@
+//! Where the events of a warehouse go: the row that a planner puts.
+//! Never decides: `transport` does.
+
+use bytes::Bytes;
+
+use crate::{
+    key::{Kind, RowKey, Tenant},
+    lane::{AfterDead, LaneId, Place},
+    time::Millis,
+};
+
+/// How events reach an executor.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// Each event is posted.
+    Webhook(Webhook),
+    /// Each event is produced to a topic.
+    Kafka {
+        /// Its name.
+        topic: String,
+    },
+    /// The executor comes for them.
+    Poll,
+}
+
+impl Transport {
+    /// The word for it on the wire.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Webhook(_) => "webhook",
+            Self::Kafka { .. } => "kafka",
+            Self::Poll => "poll",
+        }
+    }
+}
+
+/// Where events are posted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Webhook {
+    /// The address.
+    pub url: String,
+    /// What signs, the newest first; sealed, so that the store holds no secret.
+    pub secrets: Vec<Bytes>,
+    /// Whether the headers of Standard Webhooks are sent, too.
+    pub standard: bool,
+}
+
+/// Where the events of a warehouse go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// Whose warehouse.
+    pub planner: Tenant,
+    /// Which.
+    pub warehouse: String,
+    /// Who works there.
+    pub executor: String,
+    /// How it is reached.
+    pub transport: Transport,
+    /// What follows a dead letter.
+    pub after_dead: AfterDead,
+    /// How long the receiver remembers what it has seen: a redrive later than that could run twice.
+    pub receiver_retain_ms: u64,
+    /// When it was last changed.
+    pub at: Millis,
+}
+
+impl Route {
+    /// What its lane is for.
+    pub fn place(&self) -> Place {
+        match self.transport {
+            Transport::Poll => Place::Executor(self.executor.clone()),
+            _ => Place::Warehouse(self.warehouse.clone()),
+        }
+    }
+
+    /// Its lane.
+    pub fn lane(&self) -> LaneId {
+        self.place().lane(&self.planner)
+    }
+}
+
+impl RowKey {
+    /// Where the events of a planner's warehouse go.
+    pub fn route(planner: &Tenant, warehouse: &str) -> Self {
+        Self { kind: Kind::Route, id: LaneId::of(planner, &["route", warehouse]).at(0) }
+    }
+}

@@ -1,0 +1,144 @@
+//! What may be asked about a fence.
+//! Decided by `fence::decide`.
+
+use bytes::Bytes;
+
+use super::{Body, FenceKey, HolderTrace, Sighting, Source, Target, Token, Version};
+use crate::time::Millis;
+
+/// One request about a fence.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Asks for the right to act.
+    Claim(Claim),
+    /// Records the outcome.
+    Seal(Seal),
+    /// Asks for more time.
+    Renew(Renew),
+    /// Gives the right back: nothing happened.
+    Release(Release),
+    /// A person's word on a doubt.
+    Resolve(Resolve),
+    /// Points a name at a sealed effect.
+    PutAlias(PutAlias),
+    /// Adds lazily kept counts to a fence.
+    Observe(Observe),
+}
+
+impl Command {
+    /// The fence that the command is about; none where it only counts.
+    pub fn target(&self) -> Option<&Target> {
+        match self {
+            Self::Claim(Claim { target, .. })
+            | Self::Seal(Seal { target, .. })
+            | Self::Renew(Renew { target, .. })
+            | Self::Release(Release { target, .. })
+            | Self::Resolve(Resolve { target, .. })
+            | Self::PutAlias(PutAlias { target, .. }) => Some(target),
+            Self::Observe(_) => None,
+        }
+    }
+}
+
+/// See [`Command::Claim`].
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The fence.
+    pub target: Target,
+    /// What the effect is asked with, for comparing.
+    pub body: Option<Body>,
+    /// The version of the source, where given.
+    pub version: Option<Version>,
+    /// What the effect comes from.
+    pub source: Option<Source>,
+    /// The lease asked for, already within the scope's bounds.
+    pub lease_ms: u64,
+    /// The trace of the request, where it has one.
+    pub trace: Option<HolderTrace>,
+}
+
+/// See [`Command::Seal`].
+#[derive(Clone, Debug)]
+pub struct Seal {
+    /// The fence.
+    pub target: Target,
+    /// The right to act.
+    pub token: Token,
+    /// The id of the effect.
+    pub effect_id: String,
+    /// The bytes that duplicates get.
+    pub receipt: Bytes,
+}
+
+/// See [`Command::Renew`].
+#[derive(Clone, Debug)]
+pub struct Renew {
+    /// The fence.
+    pub target: Target,
+    /// The right to act.
+    pub token: Token,
+    /// The new lease, counted from now.
+    pub lease_ms: u64,
+}
+
+/// See [`Command::Release`].
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// The fence.
+    pub target: Target,
+    /// The right to act.
+    pub token: Token,
+}
+
+/// See [`Command::Resolve`].
+#[derive(Clone, Debug)]
+pub struct Resolve {
+    /// The fence.
+    pub target: Target,
+    /// Which attempt the doubt is about, where the person says so: a late repeat then never meets a later doubt.
+    pub token: Option<Token>,
+    /// What the person found.
+    pub outcome: Outcome,
+    /// Who says so.
+    pub by: String,
+    /// Their reason.
+    pub why: String,
+}
+
+/// What a person found out about a doubt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The effect happened.
+    Sealed {
+        /// Its id.
+        effect_id: String,
+        /// What duplicates get.
+        receipt: Bytes,
+    },
+    /// It did not; the next claimant may run.
+    Released,
+}
+
+/// See [`Command::PutAlias`].
+#[derive(Clone, Debug)]
+pub struct PutAlias {
+    /// The name.
+    pub name: String,
+    /// The fence it shall stand for.
+    pub target: Target,
+}
+
+/// See [`Command::Observe`].
+#[derive(Clone, Debug)]
+pub struct Observe {
+    /// The fence.
+    pub key: FenceKey,
+    /// Duplicates since the last flush.
+    pub replays: u64,
+    /// Conflicts since the last flush.
+    pub conflicts: u64,
+    /// How many of the duplicates had another body than the first, since the last flush.
+    pub body_mismatches: u64,
+    /// The latest of all these, oldest first.
+    pub recent: Vec<(Millis, Sighting)>,
+}

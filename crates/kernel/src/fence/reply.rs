@@ -1,0 +1,164 @@
+//! What a caller is told about a fence.
+//! Made by `fence::decide`; the wire turns it into bytes.
+
+use std::sync::Arc;
+
+use super::{Alias, Body, Fence, HolderTrace, Source, Token, Version};
+use crate::time::Millis;
+
+/// What a caller is told. A refusal is a reply, not an error.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// The right to act.
+    New(Granted),
+    /// The first one's answer.
+    Duplicate {
+        /// The sealed fence.
+        fence: Arc<Fence>,
+        /// Whether the body differs and the scope lets that pass.
+        body_differs: bool,
+    },
+    /// Somebody else is acting.
+    InFlight {
+        /// When their lease runs out.
+        lease_expires: Millis,
+        /// When the key was first claimed.
+        first_seen: Millis,
+        /// The trace of their request, where it is known.
+        held_by: Option<HolderTrace>,
+    },
+    /// Same key, other body.
+    Conflict(Box<Mismatch>),
+    /// A newer version of the source is already sealed.
+    Stale {
+        /// That version.
+        sealed_version: Version,
+    },
+    /// The version does not compare with the sealed one.
+    Incomparable {
+        /// That version.
+        sealed_version: Version,
+    },
+    /// A person must decide first.
+    InDoubt {
+        /// When the doubt began.
+        since: Millis,
+    },
+    /// Not the next repetition.
+    SequenceGap {
+        /// The last one claimed.
+        last: u64,
+        /// Whether it is sealed.
+        sealed: bool,
+    },
+    /// The outcome is recorded.
+    Sealed {
+        /// Whether it already was.
+        replay: bool,
+        /// When.
+        at: Millis,
+        /// Until when duplicates get it.
+        expires: Millis,
+        /// When the key was first claimed.
+        first_seen: Millis,
+        /// What the effect comes from, as its claim named it.
+        source: Option<Source>,
+    },
+    /// The same holder sealed something else before.
+    SealConflict {
+        /// The effect that it sealed.
+        effect_id: String,
+    },
+    /// The token is not the one that may act.
+    FencedOff {
+        /// The token that may, if any.
+        current: Option<Token>,
+    },
+    /// More time.
+    Renewed {
+        /// Until when.
+        lease_expires: Millis,
+    },
+    /// The key is free.
+    Released {
+        /// Whether it already was.
+        replay: bool,
+    },
+    /// The doubt is gone.
+    Resolved {
+        /// Whether it already was.
+        replay: bool,
+    },
+    /// There is no doubt to resolve.
+    NotInDoubt,
+    /// The name stands for the effect.
+    Aliased {
+        /// Whether it already did.
+        replay: bool,
+        /// The name and its receipt.
+        alias: Arc<Alias>,
+    },
+    /// A name may stand for a sealed effect only.
+    NotSealed,
+}
+
+impl Reply {
+    /// The word for the decision, in logs, metrics and answers.
+    pub fn decision(&self) -> &'static str {
+        match self {
+            Self::New(_) => "new",
+            Self::Duplicate { .. } => "duplicate",
+            Self::InFlight { .. } => "in_flight",
+            Self::Conflict(_) | Self::SealConflict { .. } => "conflict",
+            Self::Stale { .. } => "stale",
+            Self::Incomparable { .. } => "incomparable",
+            Self::InDoubt { .. } => "in_doubt",
+            Self::SequenceGap { .. } => "sequence_gap",
+            Self::Sealed { .. } => "sealed",
+            Self::FencedOff { .. } => "fenced_off",
+            Self::Renewed { .. } => "renewed",
+            Self::Released { .. } => "released",
+            Self::Resolved { .. } => "resolved",
+            Self::NotInDoubt => "not_in_doubt",
+            Self::Aliased { .. } => "aliased",
+            Self::NotSealed => "not_sealed",
+        }
+    }
+}
+
+/// See [`Reply::New`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Must be shown at seal, renew and release.
+    pub token: Token,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// What is known of an earlier attempt whose outcome nobody knows.
+    pub recovering: Option<Earlier>,
+    /// When the right runs out.
+    pub lease_expires: Millis,
+    /// When the key was first claimed.
+    pub first_seen: Millis,
+}
+
+/// The latest attempt that lapsed. Still told after others gave up in between: they said nothing of its outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Earlier {
+    /// Its token.
+    pub token: Token,
+    /// Which attempt it was, as far back as the fence's events reach.
+    pub attempt: u32,
+    /// When its lease ran out; where others gave up in between, when that was first noticed.
+    pub lease_expired: Millis,
+}
+
+/// Both sides of a conflict; `diff::between` explains them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// What the key was first used with.
+    pub first: Body,
+    /// What it was used with now.
+    pub second: Body,
+    /// The effect that the first request was sealed with, once it is.
+    pub effect_id: Option<String>,
+}

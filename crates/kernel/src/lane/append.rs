@@ -1,0 +1,125 @@
+//! Puts an entry at the end of a lane, and tells the node that drives the lane.
+//! Never computes a position: the store gives one when it commits. Called by the capabilities whose lanes they are.
+
+use std::sync::Arc;
+
+use super::{Entry, Lane, LaneId, Members, Owner, Place, Record, lane_of};
+use crate::{
+    dispatch::Route,
+    key::{RowKey, Tenant},
+    law::Decision,
+    row::{self, Rows, write},
+};
+
+/// An entry for the end of a lane. The store gives it its position when it commits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Append {
+    /// Which lane.
+    pub lane: LaneId,
+    /// What.
+    pub entry: Arc<Entry>,
+    /// The row of the same write set that tells the position once it is known.
+    pub told_in: RowKey,
+    /// How this process drives the lane; none where another does, or nobody.
+    pub driven: Option<Driving>,
+}
+
+/// How a process drives a lane, as of an entry that it has appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Driving {
+    /// Under which epoch.
+    pub epoch: u64,
+    /// Over which route. Another node may have changed it a moment ago.
+    pub route: Arc<Route>,
+}
+
+/// The end of a lane, for an entry that is to go there.
+pub(crate) struct End<'a> {
+    pub(crate) tenant: &'a Tenant,
+    pub(crate) place: Place,
+    /// The nodes that share the store.
+    pub(crate) members: &'a Members,
+    /// How its receiver is reached: for the driver, which is told of the entry.
+    pub(crate) route: &'a Arc<Route>,
+}
+
+impl End<'_> {
+    fn lane(&self) -> LaneId {
+        self.place.lane(self.tenant)
+    }
+}
+
+pub(crate) fn follow_append(end: &End<'_>, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+    let lane = end.lane();
+    add(RowKey::lane(lane));
+    let mut owner = lane_of(rows, lane).map_or_else(Owner::default, |lane| lane.owner.clone());
+    if let Driver::Other(node) = driver(&end.place, &mut owner, end.members) {
+        add(RowKey::poke(&node, lane));
+    }
+}
+
+/// Adds an entry to a decision. `told_in` is the row of the decision that tells its position once there is one.
+pub(crate) fn append(end: &End<'_>, entry: Arc<Entry>, told_in: RowKey, rows: &impl Rows, decision: &mut Decision) {
+    let lane = end.lane();
+    let known = lane_of(rows, lane);
+    // A lane that comes into being after a restore may have been before, and its pollers still hold positions: no two lives of it
+    // share an epoch.
+    let begin = || Lane::begun(end.tenant.clone(), end.place.clone(), entry.published);
+    let mut own = known.map_or_else(begin, |lane| Lane::clone(lane));
+    let driven = match driver(&end.place, &mut own.owner, end.members) {
+        Driver::Me => Some(Driving { epoch: own.owner.epoch, route: end.route.clone() }),
+        Driver::Other(node) => {
+            poke(&node, lane, rows, decision);
+            None
+        }
+        Driver::Nobody => None,
+    };
+    if known.is_none_or(|known| **known != own) {
+        decision.writes.push(write(rows, RowKey::lane(lane), Some(own.into())));
+    }
+    decision.also.append = Some(Append { lane, entry, told_in, driven });
+}
+
+// Whoever drives a lane must look at it: this process once it is durable, another node when it hears the word.
+pub(crate) fn tell(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
+    decision.also.news.push(lane);
+    poke(node, lane, rows, decision);
+}
+
+// A word to a node about a lane that it drives. One node alone needs none.
+fn poke(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
+    let poke = RowKey::poke(node, lane);
+    match rows.row(&poke) {
+        _ if node.is_empty() => {}
+        // It may be heard and forgotten at this moment: then it must be said again.
+        Some(said) => decision.also.held.push((poke, Some(said.revision))),
+        None => decision.writes.push(write(rows, poke, Some(row::Record::Lane(Record::Poke)))),
+    }
+}
+
+enum Driver {
+    Me,
+    Other(String),
+    Nobody,
+}
+
+// Who drives a lane that has something new. A new lane is driven by who is there first. One whose owner is gone is not
+// taken here: who publishes may not have heard of a node that has just come; the word is overheard by who takes it over.
+fn driver(place: &Place, owner: &mut Owner, members: &Members) -> Driver {
+    if place.is_polled() {
+        return Driver::Nobody;
+    }
+    // One process alone drives everything, also what came from a store that was shared.
+    if members.me.is_empty() || owner.node == members.me {
+        return Driver::Me;
+    }
+    if !owner.node.is_empty() {
+        return Driver::Other(owner.node.clone());
+    }
+    if members.alive.contains(&members.me) {
+        *owner = Owner { node: members.me.clone(), epoch: owner.epoch + 1 };
+        return Driver::Me;
+    }
+    // Who publishes from within a transaction drives nothing. Where nobody is seen alive, the word waits for who is first.
+    Driver::Other(members.alive.first().unwrap_or(&members.me).clone())
+}

@@ -1,0 +1,194 @@
+//! The one entrance: which rows a command needs, and what follows from them.
+//! Forwards to the capability that a command belongs to, and knows none of them from inside.
+//! Called from the commit loop, and over a synced snapshot for answers that write nothing.
+
+use crate::{
+    dispatch, fence,
+    key::{RowKey, Tenant},
+    lane,
+    row::{CommitId, Rows, Write, write},
+    time::Millis,
+};
+
+/// One request for a decision.
+// Nearly every command is about a fence: a box would cost an allocation on each and save nothing.
+#[allow(clippy::large_enum_variant)]
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// About a fence.
+    Fence(fence::Command),
+    /// About a lane.
+    Lane(lane::Command),
+    /// About events for a warehouse.
+    Dispatch(dispatch::Command),
+    /// Drops a row whose time is over.
+    Sweep(RowKey),
+}
+
+/// What a caller is told. A refusal is a reply, not an error.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// About a fence.
+    Fence(fence::Reply),
+    /// About a lane.
+    Lane(lane::Reply),
+    /// About events for a warehouse.
+    Dispatch(dispatch::Reply),
+    /// Housekeeping; nobody listens.
+    Done,
+}
+
+/// What stands or falls with a set of writes, beside them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Also {
+    /// Rows that must still be as they were read, and are left alone.
+    pub held: Vec<(RowKey, Option<CommitId>)>,
+    /// An entry for the end of a lane.
+    pub append: Option<lane::Append>,
+    /// Rows that go, whatever they hold.
+    pub drops: Vec<RowKey>,
+    /// Lanes whose driver must look at them once this is durable, also where the caller is gone by then. Not for the store.
+    pub news: Vec<lane::LaneId>,
+}
+
+impl Also {
+    /// Whether there is nothing for the store.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.append.is_none() && self.drops.is_empty()
+    }
+}
+
+/// What follows from a command: first the writes, and only then the reply.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// All or nothing.
+    pub writes: Vec<Write>,
+    /// And this with them.
+    pub also: Also,
+    /// For the caller, once the writes are durable.
+    pub reply: Reply,
+}
+
+impl Decision {
+    pub(crate) fn reply(reply: impl Into<Reply>) -> Self {
+        Self::new(Vec::new(), reply)
+    }
+
+    pub(crate) fn new(writes: Vec<Write>, reply: impl Into<Reply>) -> Self {
+        Self { writes, also: Also::default(), reply: reply.into() }
+    }
+
+    /// Whether it changes nothing: then it needs no commit.
+    pub fn only_answers(&self) -> bool {
+        self.writes.is_empty() && self.also.drops.is_empty()
+    }
+}
+
+/// The rows a command looks at before anything is known.
+pub fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
+    match command {
+        Command::Fence(command) => fence::footprint(command, add),
+        Command::Lane(command) => lane::footprint(command, add),
+        Command::Dispatch(command) => dispatch::footprint(command, add),
+        Command::Sweep(key) => add(*key),
+    }
+}
+
+/// The rows that only loaded ones can name, such as the version head that a seal moves. Ask again with what was found: those
+/// may name more.
+pub fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+    match command {
+        Command::Fence(command) => fence::follow(command, rows, add),
+        Command::Lane(command) => lane::follow(command, rows, add),
+        Command::Dispatch(command) => dispatch::follow(command, rows, add),
+        Command::Sweep(_) => {}
+    }
+}
+
+/// What follows from a command at `now`, over the rows of its footprint.
+pub fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
+    match command {
+        Command::Fence(command) => fence::decide(command, rows, now),
+        Command::Lane(command) => lane::decide(command, rows, now),
+        Command::Dispatch(command) => dispatch::decide(command, rows, now),
+        Command::Sweep(key) => sweep(*key, rows, now),
+    }
+}
+
+fn sweep(key: RowKey, rows: &impl Rows, now: Millis) -> Decision {
+    let over = rows.row(&key).is_some_and(|row| row.record.expires_at().is_some_and(|expires| expires <= now));
+    let writes = if over { vec![write(rows, key, None)] } else { Vec::new() };
+    Decision::new(writes, Reply::Done)
+}
+
+impl Command {
+    /// Whose fence the command is about; none for housekeeping.
+    pub fn tenant(&self) -> Option<&Tenant> {
+        self.target().map(|target| &target.tenant)
+    }
+
+    /// The fence that the command is about; none for housekeeping.
+    pub fn target(&self) -> Option<&fence::Target> {
+        match self {
+            Self::Fence(command) => command.target(),
+            Self::Dispatch(command) => command.target(),
+            Self::Lane(_) | Self::Sweep(_) => None,
+        }
+    }
+}
+
+impl Reply {
+    /// The word for the decision, in logs, metrics and answers.
+    pub fn decision(&self) -> &'static str {
+        match self {
+            Self::Fence(reply) => reply.decision(),
+            Self::Lane(reply) => reply.decision(),
+            Self::Dispatch(reply) => reply.decision(),
+            Self::Done => "done",
+        }
+    }
+
+    /// The same reply with the position that the store has given.
+    pub fn with_position(self, seq: u64) -> Self {
+        match self {
+            Self::Dispatch(reply) => Self::Dispatch(reply.with_position(seq)),
+            Self::Fence(_) | Self::Lane(_) | Self::Done => self,
+        }
+    }
+}
+
+impl From<fence::Command> for Command {
+    fn from(command: fence::Command) -> Self {
+        Self::Fence(command)
+    }
+}
+
+impl From<lane::Command> for Command {
+    fn from(command: lane::Command) -> Self {
+        Self::Lane(command)
+    }
+}
+
+impl From<dispatch::Command> for Command {
+    fn from(command: dispatch::Command) -> Self {
+        Self::Dispatch(command)
+    }
+}
+
+impl From<fence::Reply> for Reply {
+    fn from(reply: fence::Reply) -> Self {
+        Self::Fence(reply)
+    }
+}
+
+impl From<lane::Reply> for Reply {
+    fn from(reply: lane::Reply) -> Self {
+        Self::Lane(reply)
+    }
+}
+
+impl From<dispatch::Reply> for Reply {
+    fn from(reply: dispatch::Reply) -> Self {
+        Self::Dispatch(reply)
+    }
+}
