@@ -320,7 +320,7 @@ pub(crate) fn sealed(reply: Reply) -> Result<(), Error> {
     match reply {
         Reply::Fence(fence::Reply::Sealed { .. }) => Ok(()),
         Reply::Fence(fence::Reply::SealConflict { .. }) => Err(Error::Conflict { diff: None }),
-        _ => Err(Error::FencedOff),
+        Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Error::FencedOff),
     }
 }
 
@@ -350,7 +350,7 @@ impl Fencepost {
             | Reply::Fence(fence::Reply::Incomparable { sealed_version }) => Err(Error::Stale { sealed_version }),
             Reply::Fence(fence::Reply::SequenceGap { last, .. }) => Err(Error::SequenceGap { last }),
             Reply::Fence(fence::Reply::InDoubt { .. }) => Err(Error::InDoubt),
-            _ => Err(Error::FencedOff),
+            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Error::FencedOff),
         }
     }
 }
@@ -410,7 +410,7 @@ impl Claim {
         match self.engine.ask(Command::Fence(fence::Command::Renew(renew))).await.map_err(Error::Engine)? {
             Reply::Fence(fence::Reply::Renewed { lease_expires }) => Ok(lease_expires),
             Reply::Fence(fence::Reply::InDoubt { .. }) => Err(Error::InDoubt),
-            _ => Err(Error::FencedOff),
+            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Error::FencedOff),
         }
     }
 
@@ -457,7 +457,7 @@ impl Claim {
         let release = Release { target: self.target.clone(), token: self.token() };
         match self.engine.ask(Command::Fence(fence::Command::Release(release))).await.map_err(Error::Engine)? {
             Reply::Fence(fence::Reply::Released { .. }) => Ok(()),
-            _ => Err(Error::FencedOff),
+            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Error::FencedOff),
         }
     }
 

@@ -108,7 +108,9 @@ impl Fencepost {
             Reply::Dispatch(dispatch::Reply::UnknownOriginal) => {
                 Err(Error::NotPublished("what it cancels was never published"))
             }
-            _ => Err(Error::NotPublished("somebody holds its id")),
+            Reply::Fence(_) | Reply::Dispatch(_) | Reply::Lane(_) | Reply::Done => {
+                Err(Error::NotPublished("somebody holds its id"))
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ mod house {
     mod decisions;
     mod documents;
     mod errors;
+    mod exhaustive;
     mod layers;
     mod repo;
     mod security;

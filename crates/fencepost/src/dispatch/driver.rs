@@ -13,7 +13,7 @@ use std::{
 };
 
 use fencepost_kernel::{
-    Command, LaneId, Reply, RowKey, dispatch,
+    Command, LaneId, Reply, RowKey,
     key::Kind,
     lane::{
         self, Act, Answer, Append, DeadLetter, Entry, Failure, Lane, Members, OnLane, Pause, Place, Trouble,
@@ -427,13 +427,8 @@ impl Driver {
         let mut found = Vec::with_capacity(lanes.len());
         for (id, pair) in lanes.iter().zip(rows.chunks_exact(2)) {
             let record = |at: usize| pair[at].as_ref().map(|row| &row.record);
-            let lane = match record(0) {
-                Some(Record::Lane(lane::Record::Lane(lane))) if self.membership.drives(&lane.owner) => {
-                    Some(lane.clone())
-                }
-                _ => None,
-            };
-            let tail = if let Some(Record::Lane(lane::Record::Tail(tail))) = record(1) { tail.last } else { 0 };
+            let lane = record(0).and_then(Record::as_lane).filter(|lane| self.membership.drives(&lane.owner)).cloned();
+            let tail = record(1).and_then(Record::as_tail).map_or(0, |tail| tail.last);
             // A word that came too late for us is passed on: who took the lane over may have looked before it was said.
             if let (None, Some(Record::Lane(lane::Record::Lane(theirs)))) = (&lane, record(0))
                 && matches!(theirs.place, Place::Warehouse(_))
@@ -452,13 +447,8 @@ impl Driver {
         let mut rows = engine.load(&routes).await?.into_iter();
         let now = engine.now();
         for (id, lane, tail) in found {
-            let route = match lane.as_deref().and_then(warehouse).and_then(|_| rows.next().flatten()) {
-                Some(row) => match &row.record {
-                    Record::Dispatch(dispatch::Record::Route(route)) => Some(route.clone()),
-                    _ => None,
-                },
-                None => None,
-            };
+            let row = lane.as_deref().and_then(warehouse).and_then(|_| rows.next().flatten());
+            let route = row.and_then(|row| row.record.as_route().cloned());
             let driven = lane.zip(route).map(|(lane, route)| {
                 let host = self.sink.host(&route).into();
                 (lane, tail, route, host)

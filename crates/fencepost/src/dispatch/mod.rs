@@ -3,6 +3,7 @@
 //! Called by the wire and by users of the library.
 
 mod driver;
+pub mod envelope;
 mod hosts;
 pub mod key_file;
 mod polls;
@@ -67,30 +68,23 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// The event in an envelope, as it shall be delivered: a JSON object of up to 256 KiB with `kind`, `correlation_id`,
-    /// `planner_id`, `warehouse_id` and, where it cancels another, `cancels_correlation_id`. Everything else is the
-    /// receiver's business.
+    /// The event in an envelope, as it shall be delivered: a JSON object of up to 256 KiB, checked by the same rules as over
+    /// HTTP.
     pub fn envelope(planner: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Result<Self, String> {
         let (planner, body) = (Tenant::new(planner), body.into());
+        // Not parsed where it is too large anyway.
         if body.len() > ENVELOPE_BYTES_MAX {
             return Err(format!("an envelope may have up to {ENVELOPE_BYTES_MAX} bytes, not {}", body.len()));
         }
         let node = json::parse(&body).map_err(|bad| bad.to_string())?;
-        let text = |name: &str| {
-            let value = node.get(name).map(|value| value.as_str().filter(|value| !value.is_empty()));
-            value.map(|value| value.map(str::to_owned).ok_or_else(|| format!("`{name}` must be a text"))).transpose()
-        };
-        let required = |name: &str| text(name)?.ok_or_else(|| format!("`{name}` is missing"));
-        if required("planner_id")? != planner.as_str() {
-            return Err(format!("`planner_id` is not {planner}"));
-        }
+        let envelope = envelope::read(planner.as_str(), &node, body.len()).map_err(|refusal| refusal.to_string())?;
         Ok(Self {
-            planner,
-            correlation_id: required("correlation_id")?,
-            kind: required("kind")?,
-            warehouse: required("warehouse_id")?,
-            cancels: text("cancels_correlation_id")?,
+            correlation_id: envelope.correlation_id.to_owned(),
+            kind: envelope.kind.to_owned(),
+            warehouse: envelope.warehouse.to_owned(),
+            cancels: envelope.cancels.map(str::to_owned),
             compared: Body::json(&node, &[]),
+            planner,
             body: body.clone(),
         })
     }
@@ -308,10 +302,7 @@ impl Dispatch {
 
     /// Where the events of a warehouse go.
     pub async fn route(&self, planner: &Tenant, warehouse: &str) -> Result<Option<Arc<Route>>, Error> {
-        Ok(match self.row(RowKey::route(planner, warehouse)).await? {
-            Some(Record::Dispatch(dispatch::Record::Route(route))) => Some(route),
-            _ => None,
-        })
+        Ok(self.row(RowKey::route(planner, warehouse)).await?.and_then(|record| record.as_route().cloned()))
     }
 
     /// A lane, where there is one.
@@ -369,22 +360,16 @@ impl Dispatch {
     ) -> Result<Vec<Letter>, Error> {
         let after = after.map(|(lane, seq)| RowKey::dead_letter(lane, seq));
         let found = self.scan(Kind::DeadLetter, planner, after, limit).await?;
-        let letter = |(key, record): (RowKey, Record)| match record {
-            Record::Lane(lane::Record::DeadLetter(letter)) => {
-                let (lane, seq) = key.place();
-                Some(Letter { lane, seq, letter })
-            }
-            _ => None,
+        let letter = |(key, record): (RowKey, Record)| {
+            let (lane, seq) = key.place();
+            Some(Letter { lane, seq, letter: record.as_dead_letter()?.clone() })
         };
         Ok(found.into_iter().filter_map(letter).collect())
     }
 
     /// One dead letter.
     pub async fn letter(&self, lane: LaneId, seq: u64) -> Result<Option<Arc<DeadLetter>>, Error> {
-        Ok(match self.row(RowKey::dead_letter(lane, seq)).await? {
-            Some(Record::Lane(lane::Record::DeadLetter(letter))) => Some(letter),
-            _ => None,
-        })
+        Ok(self.row(RowKey::dead_letter(lane, seq)).await?.and_then(|record| record.as_dead_letter().cloned()))
     }
 
     /// A person's word on a dead letter.
@@ -501,16 +486,34 @@ impl Dispatch {
 mod tests {
     use super::*;
 
+    fn cancellation(members: &str) -> String {
+        format!(r#"{{"kind":"CANCELLED","correlation_id":"c","cancels_correlation_id":"o",{members}}}"#)
+    }
+
     #[test]
-    fn an_envelope_is_bounded_as_it_is_delivered_and_names_its_planner() {
+    fn envelope_is_bounded_as_it_is_delivered_and_names_its_planner() {
         let envelope = |planner: &str, bytes: usize| {
-            let text =
-                format!(r#"{{"kind":"CANCELLED","correlation_id":"c","warehouse_id":"W","planner_id":"{planner}"}}"#);
+            let text = cancellation(&format!(r#""warehouse_id":"W","planner_id":"{planner}""#));
             Publication::envelope("wms", format!("{text}{}", " ".repeat(bytes - text.len())))
         };
         assert!(envelope("wms", ENVELOPE_BYTES_MAX).is_ok_and(|event| event.body.len() == ENVELOPE_BYTES_MAX));
         assert!(envelope("wms", ENVELOPE_BYTES_MAX + 1).is_err_and(|why| why.contains("262144 bytes")));
-        assert!(envelope("other", 1_000).is_err_and(|why| why.contains("`planner_id`")));
-        assert!(Publication::envelope("wms", r#"{"kind":"K"}"#).is_err_and(|why| why == "`planner_id` is missing"));
+        assert!(envelope("other", 1_000).is_err_and(|why| why.contains("`/planner_id`")));
+    }
+
+    #[test]
+    fn library_refuses_what_http_refuses() {
+        let refused = |body: String| Publication::envelope("wms", body).unwrap_err();
+        let polled = cancellation(r#""warehouse_id":"poll:x","planner_id":"wms""#);
+        assert_eq!(
+            refused(polled),
+            "`/warehouse_id` must not begin with `poll:`",
+            "its lane would have the name of another"
+        );
+        assert_eq!(refused(cancellation(r#""warehouse_id":"W""#)), "`/planner_id` is missing");
+        let release = r#"{"kind":"SHIPPER_RELEASED","correlation_id":"c","warehouse_id":"W","planner_id":"wms"}"#;
+        assert_eq!(refused(release.to_owned()), "`/document_ref` is missing");
+        assert!(refused(release.replace("SHIPPER_RELEASED", "SHIPPED")).starts_with("`/kind` must be one of "));
+        assert!(refused("{".to_owned()).contains("JSON"));
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Tenant,
     key::Kind,
-    lane::{self, Act, Lane, Members, OnLane, Owner, Place},
+    lane::{self, Act, Lane, Members, OnLane, Owner},
     row::Record,
 };
 
@@ -189,10 +189,8 @@ async fn hear(driver: &Arc<Driver>, engine: &Engine, pokes: Vec<RowKey>) -> Resu
     }
     let lanes: Vec<RowKey> = pokes.iter().map(|poke| RowKey::lane(spoken_of(poke))).collect();
     let rows = engine.load(&lanes).await?;
-    let owner = |at: usize| match rows[at].as_ref().map(|row| &row.record) {
-        Some(Record::Lane(lane::Record::Lane(lane))) => lane.owner.node.as_str(),
-        _ => "",
-    };
+    let owner =
+        |at: usize| rows[at].as_ref().and_then(|row| row.record.as_lane()).map_or("", |lane| lane.owner.node.as_str());
     if (0..pokes.len()).any(|at| !driver.members().alive.iter().any(|node| node == owner(at))) {
         // Nobody is taken for dead on old news.
         refresh(driver, engine).await?;
@@ -232,11 +230,9 @@ async fn look_at_all(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error>
         let Some((last, _)) = page.last() else { return Ok(()) };
         after = Some(*last);
         let members = driver.members();
-        let pushed = page.iter().filter_map(|(key, row)| match &row.record {
-            Record::Lane(lane::Record::Lane(lane)) if matches!(lane.place, Place::Warehouse(_)) => {
-                Some((key.place().0, lane))
-            }
-            _ => None,
+        let pushed = page.iter().filter_map(|(key, row)| {
+            let lane = row.record.as_lane().filter(|lane| !lane.place.is_polled())?;
+            Some((key.place().0, lane))
         });
         let drives = |id: LaneId, owner: &str| match members.alive.iter().any(|node| node == owner) {
             true => owner == members.me,
@@ -245,7 +241,7 @@ async fn look_at_all(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error>
         let mine: Vec<(LaneId, &Arc<Lane>)> = pushed.filter(|(id, lane)| drives(*id, &lane.owner.node)).collect();
         let tails: Vec<RowKey> = mine.iter().map(|(id, _)| RowKey::tail(*id)).collect();
         let tails = engine.load(&tails).await?;
-        let owed = |lane: &Lane, tail: &Record| matches!(tail, Record::Lane(lane::Record::Tail(tail)) if tail.last > lane.settled);
+        let owed = |lane: &Lane, tail: &Record| tail.as_tail().is_some_and(|tail| tail.last > lane.settled);
         let (mut own, mut orphans) = (Vec::new(), Vec::new());
         for ((id, lane), tail) in mine.into_iter().zip(tails) {
             match tail {

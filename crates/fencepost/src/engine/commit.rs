@@ -20,7 +20,7 @@ use fencepost_kernel::{
     Command, Decision, FenceKey, Millis, Reply, RowKey, decide,
     fence::{self, State},
     lane::LaneId,
-    row::{CommitId, Record},
+    row::CommitId,
 };
 use fencepost_store::{Verdict, WriteSet};
 use futures::{
@@ -532,10 +532,8 @@ async fn persist(shared: &Shared, sets: &[WriteSet], now: Millis) -> Result<Pers
 
 // Keys that somebody may be waiting for.
 fn freed(sets: &[WriteSet]) -> impl Iterator<Item = FenceKey> {
-    sets.iter().flat_map(|set| &set.writes).filter_map(|write| match &write.put {
-        Some(Record::Fence(fence::Record::Fence(fence))) if !matches!(fence.state, State::Pending { .. }) => {
-            Some(FenceKey(write.key.id))
-        }
-        _ => None,
+    sets.iter().flat_map(|set| &set.writes).filter_map(|write| {
+        let fence = write.put.as_ref()?.as_fence()?;
+        (!matches!(fence.state, State::Pending { .. })).then_some(FenceKey(write.key.id))
     })
 }

@@ -83,14 +83,10 @@ impl Engine {
     pub async fn explain(&self, key: FenceKey) -> Result<Option<Explanation>, Error> {
         let now = self.now();
         let mut rows = self.load(&[RowKey::fence(key), RowKey::trace(key)]).await?.into_iter();
-        let fence = match rows.next().flatten().map(|row| row.record.clone()) {
-            Some(Record::Fence(fence::Record::Fence(fence))) if fence.phase(now) != Phase::Expired => fence,
-            _ => return Ok(None),
-        };
-        let trace = match rows.next().flatten().map(|row| row.record.clone()) {
-            Some(Record::Fence(fence::Record::Trace(trace))) if trace.first_seen == fence.first_seen => trace,
-            _ => Default::default(),
-        };
+        let fence = rows.next().flatten().and_then(|row| row.record.as_fence().cloned());
+        let Some(fence) = fence.filter(|fence| fence.phase(now) != Phase::Expired) else { return Ok(None) };
+        let trace = rows.next().flatten().and_then(|row| row.record.as_trace().cloned());
+        let trace = trace.filter(|trace| trace.first_seen == fence.first_seen).unwrap_or_default();
         let unflushed = self.shared.sightings.of(key);
         let (replays, conflicts, body_mismatches) =
             unflushed.as_ref().map_or((0, 0, 0), |seen| (seen.replays, seen.conflicts, seen.body_mismatches));

@@ -3,12 +3,7 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{
-    LaneId, Millis, Row, RowKey,
-    key::Kind,
-    lane::{self, Entry},
-    row::Record,
-};
+use fencepost_kernel::{LaneId, Millis, Row, RowKey, key::Kind, lane::Entry};
 
 use super::{Engine, Error, Loaded};
 
@@ -51,10 +46,7 @@ impl Engine {
         limit: usize,
     ) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
         let found = self.within_patience(self.shared.store.entries(lane, after, limit)).await?;
-        let entry = |(key, row): (RowKey, Arc<Row>)| match &row.record {
-            Record::Lane(lane::Record::Entry(entry)) => Some((key.place().1, entry.clone())),
-            _ => None,
-        };
+        let entry = |(key, row): (RowKey, Arc<Row>)| Some((key.place().1, row.record.as_entry()?.clone()));
         Ok(found.into_iter().filter_map(entry).collect())
     }
 }

@@ -25,10 +25,9 @@ use std::{
 
 use fencepost_kernel::{
     Command, FenceKey, LaneId, Millis, Reply, Row, RowKey, Rows, Tenant, decide,
-    fence::{self, Alias, Sighting},
+    fence::{self, Alias},
     lane::Append,
     law::footprint,
-    row::Record,
 };
 use fencepost_store::{Node, Promises, Store, WriteSet, contract::Loaded};
 use futures::future::{BoxFuture, join, poll_immediate};
@@ -417,10 +416,7 @@ impl Engine {
     /// What a name stands for, if it is known.
     pub async fn alias(&self, tenant: &Tenant, name: &str) -> Result<Option<Arc<Alias>>, Error> {
         let row = self.load(&[RowKey::alias(tenant, name)]).await?.pop().flatten();
-        Ok(row.and_then(|row| match &row.record {
-            Record::Fence(fence::Record::Alias(alias)) => Some(alias.clone()),
-            _ => None,
-        }))
+        Ok(row.and_then(|row| row.record.as_alias().cloned()))
     }
 
     // A decision over synced rows that writes nothing is final and needs no commit. Most claims are of new keys: as long
@@ -531,16 +527,10 @@ impl Shared {
     }
 
     fn note(&self, key: FenceKey, reply: &Reply, now: Millis) {
-        let sighting = match reply {
-            Reply::Fence(fence::Reply::Duplicate { body_differs: false, .. }) => Sighting::Duplicate,
-            Reply::Fence(fence::Reply::Duplicate { body_differs: true, .. }) => Sighting::OtherBody,
-            Reply::Fence(fence::Reply::Conflict(_)) => Sighting::Conflict,
-            Reply::Fence(fence::Reply::InFlight { .. }) => Sighting::InFlight,
-            Reply::Fence(fence::Reply::Stale { .. }) => Sighting::Stale,
-            Reply::Fence(fence::Reply::InDoubt { .. }) => Sighting::InDoubt,
-            _ => return,
-        };
-        self.sightings.note(key, sighting, now);
+        let Reply::Fence(reply) = reply else { return };
+        if let Some(sighting) = reply.sighting() {
+            self.sightings.note(key, sighting, now);
+        }
     }
 
     fn next_id(&self) -> fencepost_kernel::row::CommitId {

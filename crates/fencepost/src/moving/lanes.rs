@@ -52,20 +52,19 @@ impl Lanes {
     }
 
     fn see(&mut self, key: &RowKey, record: &Record) {
+        let Record::Lane(record) = record else { return };
         let (lane, seq) = key.place();
         match record {
-            Record::Lane(lane::Record::Lane(known)) => {
-                self.spans.entry(lane).or_default().settled = Some(known.settled)
-            }
-            Record::Lane(lane::Record::Tail(tail)) => self.spans.entry(lane).or_default().tail = tail.last,
-            Record::Lane(lane::Record::Entry(_)) => {
+            lane::Record::Lane(known) => self.spans.entry(lane).or_default().settled = Some(known.settled),
+            lane::Record::Tail(tail) => self.spans.entry(lane).or_default().tail = tail.last,
+            lane::Record::Entry(_) => {
                 let span = self.spans.entry(lane).or_default();
                 if span.last == 0 || seq != span.last + 1 {
                     span.first = seq;
                 }
                 span.last = seq;
             }
-            _ => {}
+            lane::Record::DeadLetter(_) | lane::Record::Poke | lane::Record::Cancelled(_) => {}
         }
     }
 
@@ -75,19 +74,16 @@ impl Lanes {
 
     /// A row as it is restored by this floor; none where it is settled, or of a lane that is not in the backup.
     pub(super) fn restored(&self, key: &RowKey, row: Arc<Row>, floor: Millis) -> Option<Arc<Row>> {
-        let record = match &row.record {
-            Record::Lane(lane::Record::Lane(lane)) => {
-                Record::Lane(lane::Record::Lane(restart(lane, self.settled(key)?, floor).into()))
-            }
-            Record::Lane(lane::Record::Entry(_)) => return (key.place().1 > self.settled(key)?).then_some(row),
-            Record::Lane(lane::Record::Tail(_)) => {
+        let Record::Lane(record) = &row.record else { return Some(row) };
+        let record = match record {
+            lane::Record::Lane(lane) => restart(lane, self.settled(key)?, floor).into(),
+            lane::Record::Entry(_) => return (key.place().1 > self.settled(key)?).then_some(row),
+            lane::Record::Tail(_) => {
                 let last = self.settled(key)?.max(self.spans.get(&key.place().0)?.last);
-                Record::Lane(lane::Record::Tail(Tail { last }))
+                lane::Record::Tail(Tail { last }).into()
             }
-            Record::Lane(lane::Record::DeadLetter(letter)) => {
-                Record::Lane(lane::Record::DeadLetter(undecided(letter, self.since).into()))
-            }
-            _ => return Some(row),
+            lane::Record::DeadLetter(letter) => undecided(letter, self.since).into(),
+            lane::Record::Poke | lane::Record::Cancelled(_) => return Some(row),
         };
         Some(Arc::new(Row { record, revision: row.revision }))
     }

@@ -10,7 +10,6 @@ use std::{
 use fencepost_kernel::{
     Millis, Row,
     fence::{self, Fence, State, Token},
-    lane,
     row::Record,
 };
 use fencepost_store::{Found, Store};
@@ -108,24 +107,21 @@ async fn begun<R: Read + Seek>(file: &mut R, to: &dyn Store) -> Result<Option<Mi
         if page.is_empty() {
             return Ok(None);
         }
-        let tell = |record: &Record| match record {
-            Record::Fence(fence::Record::Fence(fence)) => matches!(fence.state, State::Pending { .. }),
-            record => matches!(record, Record::Lane(lane::Record::Lane(_))),
-        };
+        let is_pending =
+            |record: &Record| record.as_fence().is_some_and(|fence| matches!(fence.state, State::Pending { .. }));
+        let tell = |record: &Record| is_pending(record) || record.as_lane().is_some();
         let page: Found = page.into_iter().filter(|(_, row)| tell(&row.record)).collect();
         let keys: Vec<_> = page.iter().map(|(key, _)| *key).collect();
         for ((_, row), found) in page.iter().zip(to.load(&keys).await?) {
-            match (&row.record, found.as_ref().map(|found| &found.record)) {
-                (Record::Fence(fence::Record::Fence(_)), Some(Record::Fence(fence::Record::Fence(fence)))) => {
-                    return Ok(Some(Millis(fence.token.0)));
-                }
-                // One epoch further: its floor was below that, and does not show.
-                (Record::Lane(lane::Record::Lane(before)), Some(Record::Lane(lane::Record::Lane(lane))))
-                    if lane.owner.epoch > before.owner.epoch + 1 =>
-                {
-                    return Ok(Some(Millis(lane.owner.epoch)));
-                }
-                _ => {}
+            let Some(found) = found else { continue };
+            if let Some(fence) = found.record.as_fence() {
+                return Ok(Some(Millis(fence.token.0)));
+            }
+            // One epoch further: its floor was below that, and does not show.
+            if let (Some(before), Some(lane)) = (row.record.as_lane(), found.record.as_lane())
+                && lane.owner.epoch > before.owner.epoch + 1
+            {
+                return Ok(Some(Millis(lane.owner.epoch)));
             }
         }
     }

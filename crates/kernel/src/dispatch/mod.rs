@@ -146,3 +146,13 @@ fn append_to_route(
     decision.also.held.push((key, rows.row(&key).map(|row| row.revision)));
     lane::append(&end(route, members), entry, told_in, rows, decision);
 }
+
+impl row::Record {
+    /// The transport of a warehouse, where it is one.
+    pub fn as_route(&self) -> Option<&Arc<Route>> {
+        match self {
+            Self::Dispatch(Record::Route(found)) => Some(found),
+            Self::Fence(_) | Self::Lane(_) => None,
+        }
+    }
+}

@@ -73,8 +73,6 @@ pub(crate) fn sealed(target: &Target, rows: &impl Rows, expires: Millis, now: Mi
 }
 
 fn head<'r>(target: &Target, rows: &'r impl Rows, now: Millis) -> Option<&'r AgainHead> {
-    match &rows.row(&target.again_head())?.record {
-        row::Record::Fence(Record::AgainHead(head)) if head.expires.is_none_or(|expires| expires > now) => Some(head),
-        _ => None,
-    }
+    let head = rows.row(&target.again_head())?.record.as_again_head()?;
+    head.expires.is_none_or(|expires| expires > now).then_some(head)
 }

@@ -76,10 +76,7 @@ pub(crate) fn fence_of(rows: &impl Rows, key: RowKey) -> Option<&Fence> {
 
 /// The same, for a reply that outlives the rows.
 pub(crate) fn shared_fence_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<Fence>> {
-    match &rows.row(&key)?.record {
-        row::Record::Fence(Record::Fence(fence)) => Some(fence),
-        _ => None,
-    }
+    rows.row(&key)?.record.as_fence()
 }
 
 fn put_alias(put: &PutAlias, rows: &impl Rows, now: Millis) -> Decision {
@@ -88,7 +85,7 @@ fn put_alias(put: &PutAlias, rows: &impl Rows, now: Millis) -> Decision {
         return Decision::reply(Reply::NotSealed);
     };
     let key = RowKey::alias(&put.target.tenant, &put.name);
-    if let Some(row::Record::Fence(Record::Alias(known))) = rows.row(&key).map(|row| &row.record)
+    if let Some(known) = rows.row(&key).and_then(|row| row.record.as_alias())
         && known.target == put.target.key
         && known.receipt == *receipt
     {
@@ -110,11 +107,11 @@ fn observe(observe: &Observe, rows: &impl Rows, now: Millis) -> Decision {
     let fence = fence_of(rows, RowKey::fence(observe.key)).filter(|fence| fence.phase(now) != Phase::Expired);
     let Some(fence) = fence else { return Decision::reply(law::Reply::Done) };
     let key = RowKey::trace(observe.key);
-    let mut trace = match rows.row(&key).map(|row| &row.record) {
-        // A trace of an earlier life of the key says nothing about this one.
-        Some(row::Record::Fence(Record::Trace(trace))) if trace.first_seen == fence.first_seen => Trace::clone(trace),
-        _ => Trace { first_seen: fence.first_seen, ..Trace::default() },
-    };
+    // A trace of an earlier life of the key says nothing about this one.
+    let known = rows.row(&key).and_then(|row| row.record.as_trace());
+    let known = known.filter(|trace| trace.first_seen == fence.first_seen);
+    let mut trace =
+        known.map_or_else(|| Trace { first_seen: fence.first_seen, ..Trace::default() }, |trace| Trace::clone(trace));
     trace.replays += observe.replays;
     trace.conflicts += observe.conflicts;
     trace.body_mismatches += observe.body_mismatches;

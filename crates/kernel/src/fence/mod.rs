@@ -452,3 +452,30 @@ impl Record {
         }
     }
 }
+
+impl row::Record {
+    /// The fence, where it is one.
+    pub fn as_fence(&self) -> Option<&Arc<Fence>> {
+        if let Self::Fence(Record::Fence(found)) = self { Some(found) } else { None }
+    }
+
+    /// The version head, where it is one.
+    pub fn as_version_head(&self) -> Option<&VersionHead> {
+        if let Self::Fence(Record::VersionHead(found)) = self { Some(found) } else { None }
+    }
+
+    /// The repetition head, where it is one.
+    pub fn as_again_head(&self) -> Option<&AgainHead> {
+        if let Self::Fence(Record::AgainHead(found)) = self { Some(found) } else { None }
+    }
+
+    /// The alias, where it is one.
+    pub fn as_alias(&self) -> Option<&Arc<Alias>> {
+        if let Self::Fence(Record::Alias(found)) = self { Some(found) } else { None }
+    }
+
+    /// The trace, where it is one.
+    pub fn as_trace(&self) -> Option<&Arc<Trace>> {
+        if let Self::Fence(Record::Trace(found)) = self { Some(found) } else { None }
+    }
+}

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Alias, Body, Fence, HolderTrace, Source, Token, Version};
+use super::{Alias, Body, Fence, HolderTrace, Sighting, Source, Token, Version};
 use crate::time::Millis;
 
 /// What a caller is told. A refusal is a reply, not an error.
@@ -122,6 +122,32 @@ impl Reply {
             Self::NotInDoubt => "not_in_doubt",
             Self::Aliased { .. } => "aliased",
             Self::NotSealed => "not_sealed",
+        }
+    }
+}
+
+impl Reply {
+    /// What an explanation counts where the reply wrote nothing; none where the fence itself tells of it.
+    pub fn sighting(&self) -> Option<Sighting> {
+        match self {
+            Self::Duplicate { body_differs: false, .. } => Some(Sighting::Duplicate),
+            Self::Duplicate { body_differs: true, .. } => Some(Sighting::OtherBody),
+            Self::Conflict(_) => Some(Sighting::Conflict),
+            Self::InFlight { .. } => Some(Sighting::InFlight),
+            Self::Stale { .. } => Some(Sighting::Stale),
+            Self::InDoubt { .. } => Some(Sighting::InDoubt),
+            Self::New(_)
+            | Self::Incomparable { .. }
+            | Self::SequenceGap { .. }
+            | Self::Sealed { .. }
+            | Self::SealConflict { .. }
+            | Self::FencedOff { .. }
+            | Self::Renewed { .. }
+            | Self::Released { .. }
+            | Self::Resolved { .. }
+            | Self::NotInDoubt
+            | Self::Aliased { .. }
+            | Self::NotSealed => None,
         }
     }
 }

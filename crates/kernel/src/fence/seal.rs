@@ -12,7 +12,7 @@ use super::{
 use crate::{
     key::RowKey,
     law::Decision,
-    row::{self, Rows, Write, write},
+    row::{Rows, Write, write},
     time::Millis,
 };
 
@@ -180,18 +180,10 @@ fn settle(target: &Target, mut fence: Fence, effect_id: &str, body: Bytes, rows:
 // A head that is as high already is left alone, and held: a store that lost it in a failover must not take this seal for one
 // whose version is kept.
 fn raise_head(decision: &mut Decision, version: Version, key: RowKey, rows: &impl Rows) {
-    let known = rows.row(&key);
-    match known.map(|row| (&row.record, row.revision)) {
-        Some((row::Record::Fence(Record::VersionHead(head)), revision))
-            if version.order(&head.version) != Some(Ordering::Greater) =>
-        {
-            decision.also.held.push((key, Some(revision)));
-        }
-        _ => decision.writes.push(write(
-            rows,
-            key,
-            Some(row::Record::Fence(Record::VersionHead(VersionHead { version }))),
-        )),
+    let known = rows.row(&key).and_then(|row| Some((row.record.as_version_head()?, row.revision)));
+    match known.filter(|(head, _)| version.order(&head.version) != Some(Ordering::Greater)) {
+        Some((_, revision)) => decision.also.held.push((key, Some(revision))),
+        None => decision.writes.push(write(rows, key, Some(Record::VersionHead(VersionHead { version }).into()))),
     }
 }
 

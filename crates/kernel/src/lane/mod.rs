@@ -437,39 +437,24 @@ impl Record {
 }
 
 pub(crate) fn lane_of(rows: &impl Rows, lane: LaneId) -> Option<&Arc<Lane>> {
-    match &rows.row(&RowKey::lane(lane))?.record {
-        row::Record::Lane(Record::Lane(lane)) => Some(lane),
-        _ => None,
-    }
+    rows.row(&RowKey::lane(lane))?.record.as_lane()
 }
 
 pub(crate) fn letter_of(rows: &impl Rows, lane: LaneId, seq: u64) -> Option<&Arc<DeadLetter>> {
-    match &rows.row(&RowKey::dead_letter(lane, seq))?.record {
-        row::Record::Lane(Record::DeadLetter(letter)) => Some(letter),
-        _ => None,
-    }
+    rows.row(&RowKey::dead_letter(lane, seq))?.record.as_dead_letter()
 }
 
 pub(crate) fn entry_of(rows: &impl Rows, lane: LaneId, seq: u64) -> Option<&Arc<Entry>> {
-    match &rows.row(&RowKey::entry(lane, seq))?.record {
-        row::Record::Lane(Record::Entry(entry)) => Some(entry),
-        _ => None,
-    }
+    rows.row(&RowKey::entry(lane, seq))?.record.as_entry()
 }
 
 pub(crate) fn tail_of(rows: &impl Rows, lane: LaneId) -> u64 {
-    match rows.row(&RowKey::tail(lane)).map(|row| &row.record) {
-        Some(row::Record::Lane(Record::Tail(tail))) => tail.last,
-        _ => 0,
-    }
+    rows.row(&RowKey::tail(lane)).and_then(|row| row.record.as_tail()).map_or(0, |tail| tail.last)
 }
 
 pub(crate) fn cancelled_by(rows: &impl Rows, lane: LaneId, seq: u64) -> Option<&str> {
-    let marked = match rows.row(&RowKey::cancelled(lane, seq)).map(|row| &row.record) {
-        Some(row::Record::Lane(Record::Cancelled(cancelled))) => Some(cancelled.by.as_str()),
-        _ => None,
-    };
-    marked.or_else(|| letter_of(rows, lane, seq)?.cancelled_by.as_deref())
+    let marked = rows.row(&RowKey::cancelled(lane, seq)).and_then(|row| row.record.as_cancelled());
+    marked.map(|cancelled| cancelled.by.as_str()).or_else(|| letter_of(rows, lane, seq)?.cancelled_by.as_deref())
 }
 
 /// How long it may take until another node has heard of a pause.
@@ -479,4 +464,31 @@ const PAUSE_HEARD_MS: u64 = 1_000;
 pub(crate) fn came_after_pause(lane: &Lane, published: Millis) -> bool {
     let heard_ms = if lane.owner.node.is_empty() { 0 } else { PAUSE_HEARD_MS };
     lane.paused.as_ref().is_some_and(|pause| published > pause.at.plus(heard_ms))
+}
+
+impl row::Record {
+    /// The lane, where it is one.
+    pub fn as_lane(&self) -> Option<&Arc<Lane>> {
+        if let Self::Lane(Record::Lane(found)) = self { Some(found) } else { None }
+    }
+
+    /// The end of a lane, where it is one.
+    pub fn as_tail(&self) -> Option<&Tail> {
+        if let Self::Lane(Record::Tail(found)) = self { Some(found) } else { None }
+    }
+
+    /// The event, where it is one.
+    pub fn as_entry(&self) -> Option<&Arc<Entry>> {
+        if let Self::Lane(Record::Entry(found)) = self { Some(found) } else { None }
+    }
+
+    /// The dead letter, where it is one.
+    pub fn as_dead_letter(&self) -> Option<&Arc<DeadLetter>> {
+        if let Self::Lane(Record::DeadLetter(found)) = self { Some(found) } else { None }
+    }
+
+    /// The cancellation, where it is one.
+    pub fn as_cancelled(&self) -> Option<&Cancelled> {
+        if let Self::Lane(Record::Cancelled(found)) = self { Some(found) } else { None }
+    }
 }

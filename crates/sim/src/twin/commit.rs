@@ -8,7 +8,7 @@ use std::{
 
 use fencepost_kernel::{
     Millis, RowKey, Write,
-    fence::{self, State},
+    fence::State,
     key::Kind,
     row::{CommitId, Record},
 };
@@ -309,11 +309,9 @@ async fn overwriting(
 
 // A planted bug: a set that only marks a doubt writes nothing.
 fn unmarked(set: &WriteSet) -> WriteSet {
-    let marks = |write: &&Write| match &write.put {
-        Some(Record::Fence(fence::Record::Fence(fence))) => {
-            matches!(fence.state, State::Pending { doubted_at: Some(_), .. })
-        }
-        _ => false,
+    let marks = |write: &&Write| {
+        let fence = write.put.as_ref().and_then(Record::as_fence);
+        fence.is_some_and(|fence| matches!(fence.state, State::Pending { doubted_at: Some(_), .. }))
     };
     let writes = set.writes.iter().filter(|write| !marks(write)).cloned().collect();
     WriteSet { writes, ..set.clone() }

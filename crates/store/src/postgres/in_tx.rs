@@ -199,7 +199,7 @@ fn held(command: &Command, key: &RowKey) -> Held {
         {
             Held::Never
         }
-        _ => Held::Read,
+        Command::Fence(_) | Command::Dispatch(_) | Command::Lane(_) | Command::Sweep(_) => Held::Read,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use ::redis::{Cmd, Script, Value, cmd};
 use fencepost_kernel::{
     Millis, RowKey,
-    fence::{self, Fence, State},
+    fence::State,
     row::{CommitId, Record},
 };
 
@@ -98,13 +98,10 @@ fn expected(revision: Option<CommitId>) -> Vec<u8> {
 
 // Only what is sealed ever vanishes by Redis's own clock; all else is swept by an engine that looks at it.
 fn lives_ms(record: &Record, now: Millis) -> Option<u64> {
-    match record {
-        Record::Fence(fence::Record::Fence(fence)) => match &**fence {
-            // Counted from now: the store's time and this server's clock need not agree.
-            Fence { state: State::Sealed { expires, .. }, .. } => Some(expires.0.saturating_sub(now.0) + SLACK_MS),
-            _ => None,
-        },
-        _ => None,
+    match record.as_fence()?.state {
+        // Counted from now: the store's time and this server's clock need not agree.
+        State::Sealed { expires, .. } => Some(expires.0.saturating_sub(now.0) + SLACK_MS),
+        State::Pending { .. } | State::Released { .. } => None,
     }
 }
 

@@ -10,9 +10,8 @@ use fencepost::{
 };
 use fencepost_kernel::{
     FenceKey, Millis, RowKey, Tenant,
-    fence::{self, Fence, State as FenceState, Target},
+    fence::{Fence, State as FenceState, Target},
     key::Kind,
-    row::Record,
 };
 
 use super::{
@@ -192,13 +191,9 @@ pub(super) async fn in_doubt(app: Arc<App>, request: Request) -> Response {
         rows.truncate(limit);
         let next = rows.last().filter(|_| more);
         let next = next.and_then(|(key, row)| Some(format!("{:x}-{}", row.record.due_at()?.0, FenceKey(key.id))));
-        let items = rows.iter().filter_map(|(key, row)| match &row.record {
-            Record::Fence(fence::Record::Fence(fence))
-                if tenant.is_none_or(|tenant| tenant == fence.tenant.as_str()) =>
-            {
-                Some(doubt(key, fence))
-            }
-            _ => None,
+        let items = rows.iter().filter_map(|(key, row)| {
+            let fence = row.record.as_fence()?;
+            tenant.is_none_or(|tenant| tenant == fence.tenant.as_str()).then(|| doubt(key, fence))
         });
         Ok(query::page(items, next).response())
     })

@@ -164,7 +164,7 @@ fn afford(reply: &Reply, spent: usize, charge: &mut Charge) -> Result<(), Proble
             let detail = "this key was first used with another body; claim fewer at once to be told the difference";
             Err(Problem::new(Code::Conflict, detail))
         }
-        _ => Ok(()),
+        Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Ok(()),
     }
 }
 
@@ -248,7 +248,10 @@ fn told<'c>(call: &Call, command: &'c Command, reply: &Reply) -> Result<&'c Targ
         (Command::Fence(fence::Command::Release(_)), _) => ("release", None, None),
         (Command::Fence(fence::Command::Resolve(_)), _) => ("resolve", None, None),
         (Command::Fence(fence::Command::PutAlias(_)), _) => ("alias", None, None),
-        _ => ("housekeeping", None, None),
+        (
+            Command::Fence(fence::Command::Observe(_)) | Command::Lane(_) | Command::Dispatch(_) | Command::Sweep(_),
+            _,
+        ) => ("housekeeping", None, None),
     };
     let source = source.map(|source| (source.kind.as_str(), source.id.as_str()));
     record(call, target, reply, &Told { op, effect_id, source });

@@ -276,7 +276,7 @@ fn decided(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Proble
             Ok(Answer { replayed: *replay, ..Answer::ok(self::alias(alias, Some(*replay))) })
         }
         // What is about lanes has answers of its own.
-        _ => Err(Problem::new(Code::Internal, "no reply")),
+        Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Problem::new(Code::Internal, "no reply")),
     }
 }
 

@@ -351,9 +351,11 @@ impl Outcome {
                 outcome => break outcome,
             }
         };
-        let (level, msg) = match reply {
-            Ok(Reply::Fence(fence::Reply::Sealed { .. })) => (Level::Info, "an outcome was recorded late"),
-            _ => (Level::Error, "an outcome could not be recorded: the effect may happen again"),
+        let is_sealed = matches!(reply, Ok(Reply::Fence(fence::Reply::Sealed { .. })));
+        let (level, msg) = if is_sealed {
+            (Level::Info, "an outcome was recorded late")
+        } else {
+            (Level::Error, "an outcome could not be recorded: the effect may happen again")
         };
         let decision = reply.as_ref().map_or("stopped", Reply::decision);
         let line = app.log.line(level, engine.now().0, msg).text("decision", decision);

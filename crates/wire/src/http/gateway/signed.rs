@@ -76,7 +76,7 @@ impl Signed {
                 Ok(Some(Bound { target: self.target, token: granted.token, effect: self.effect }))
             }
             Reply::Fence(fence::Reply::Duplicate { .. }) | Reply::Fence(fence::Reply::InFlight { .. }) => Ok(None),
-            _ => Err(self.refused(call, entry)),
+            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(self.refused(call, entry)),
         }
     }
 

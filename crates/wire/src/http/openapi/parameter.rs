@@ -1,5 +1,6 @@
 //! Parameters of the OpenAPI document, with the bounds that the routes enforce.
 
+use fencepost::dispatch::envelope;
 use fencepost_kernel::lane::Reason;
 use serde_json::{Value, json};
 
@@ -94,7 +95,8 @@ pub(super) const LETTER_STATE: Parameter =
 pub(super) const LETTER_WAREHOUSE: Parameter = new("warehouse_id", "query", "only of this warehouse", Schema::Any);
 pub(super) const LETTER_REASON: Parameter =
     new("reason", "query", "only those that died of this", Schema::Words(reasons));
-pub(super) const LETTER_KIND: Parameter = new("kind", "query", "only events of this kind", Schema::Words(wes::kinds));
+pub(super) const LETTER_KIND: Parameter =
+    new("kind", "query", "only events of this kind", Schema::Words(envelope::kinds));
 pub(super) const LETTER_EVENT: Parameter = new("correlation_id", "query", "only this event", Schema::Any);
 pub(super) const CURSOR: Parameter =
     new("since", "query", "a next_cursor; absent or before the acknowledged position means that position", Schema::Any);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::{extract::Request, response::Response};
-use fencepost::dispatch::{Dispatch, Letter};
+use fencepost::dispatch::{Dispatch, Letter, envelope::is_kind};
 use fencepost_kernel::{
     LaneId, Reply,
     dispatch::LetterVerdict,
@@ -12,7 +12,7 @@ use fencepost_kernel::{
     lane::{DeadLetter, Fate, Place, Reason},
 };
 
-use super::{ACTORS, LOOKERS, Query, Reach, SCAN_MAX, allowed, audit, dispatch, envelope::is_kind, malformed};
+use super::{ACTORS, LOOKERS, Query, Reach, SCAN_MAX, allowed, audit, dispatch, malformed};
 use crate::{
     deliveries::letter_id,
     http::{
@@ -192,7 +192,7 @@ pub(super) fn decided<'r>(id: &str, reply: &'r Reply) -> Result<(&'r DeadLetter,
         }
         Reply::Dispatch(fencepost_kernel::dispatch::Reply::LetterDecided(letter)) => Err(already(letter)),
         Reply::Dispatch(fencepost_kernel::dispatch::Reply::NoRoute) => Err(no_transport()),
-        _ => Err(unknown(id)),
+        Reply::Dispatch(_) | Reply::Fence(_) | Reply::Lane(_) | Reply::Done => Err(unknown(id)),
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod acts;
 mod bulk;
-mod envelope;
 pub(super) mod lanes;
 pub(super) mod letters;
 pub(super) mod poll;
@@ -11,18 +10,21 @@ pub(super) mod publish;
 pub(super) mod transport;
 
 use fencepost::{
-    dispatch::Dispatch,
+    dispatch::{
+        Dispatch,
+        envelope::{Refusal, Rule},
+    },
     policy::identity::{Role, Warehouses},
 };
 use fencepost_kernel::{Tenant, json::Node, lane::Place};
 
 pub(super) use acts::{pause, resume, skip};
 pub(super) use bulk::redrive_many;
-pub(super) use envelope::kinds;
 
 use super::{
     call::Call,
     query::{LIMIT_DEFAULT, LIMIT_MAX, Query, array},
+    reply::quoted,
 };
 use crate::{
     log::Level,
@@ -66,6 +68,17 @@ fn allowed(warehouses: &Warehouses, warehouse: &str) -> Result<(), Problem> {
         return Ok(());
     }
     Err(Problem::new(Code::Forbidden, "the credential is not for that warehouse"))
+}
+
+/// What is wrong with an envelope, for a client.
+fn wrong(refusal: &Refusal) -> Problem {
+    let code = match refusal.rule {
+        Rule::Shape => Code::Malformed,
+        Rule::Size => Code::TooLarge,
+        Rule::Planner => Code::Forbidden,
+        Rule::Sense => Code::Invalid,
+    };
+    Problem::new(code, refusal.to_string()).with("pointer", &quoted(&refusal.pointer))
 }
 
 /// Whose lanes and letters a caller may see, or act on.

@@ -145,7 +145,7 @@ pub(in crate::http) async fn ack(app: Arc<App>, request: Request) -> Response {
                 Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
             }
             Reply::Lane(lane::Reply::Ahead { tail }) => Err(ahead(*tail)),
-            _ => Err(unknown()),
+            Reply::Lane(_) | Reply::Fence(_) | Reply::Dispatch(_) | Reply::Done => Err(unknown()),
         }
     })
     .await

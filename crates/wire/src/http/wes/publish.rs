@@ -5,7 +5,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use axum::{extract::Request, response::Response};
 use bytes::Bytes;
-use fencepost::dispatch::{Publication, SCOPE};
+use fencepost::dispatch::{
+    Publication, SCOPE,
+    envelope::{self, Envelope, Refusal, Rule},
+};
 use fencepost_kernel::{
     Reply, Scope, Tenant, dispatch as kernel,
     fence::{self, State as FenceState, Target, body::Body},
@@ -13,11 +16,7 @@ use fencepost_kernel::{
 };
 use http::StatusCode;
 
-use super::{
-    array, dispatch,
-    envelope::{self, Envelope},
-    malformed, planner,
-};
+use super::{allowed, array, dispatch, malformed, planner, wrong};
 use crate::{
     http::{
         App,
@@ -48,7 +47,7 @@ pub(in crate::http) async fn events(app: Arc<App>, request: Request) -> Response
 }
 
 async fn one(call: &Call, planner: &Tenant, scope: &Arc<Scope>, node: &Node<'_>) -> Result<Response, Problem> {
-    let envelope = envelope::read(&call.caller, node, call.body.len())?;
+    let envelope = read(call, node, call.body.len())?;
     // Nothing is trimmed: what surrounds the document is part of what is signed and delivered.
     let publication = publication(planner, scope, &envelope, node, &call.body);
     let reply = dispatch(call)?.publish(vec![publication]).await?.pop();
@@ -113,13 +112,18 @@ fn envelopes<'n>(call: &Call, events: &'n [Node<'_>]) -> Result<Vec<Envelope<'n>
         }
     }
     for (index, node) in events.iter().enumerate() {
-        let read = envelope::read(&call.caller, node, node.raw.len());
-        match read.and_then(|envelope| apart(&first_with, index, envelope)) {
+        match read(call, node, node.raw.len()).and_then(|envelope| apart(&first_with, index, envelope)) {
             Ok(envelope) => good.push(envelope),
             Err(problem) => bad.push((index, problem)),
         }
     }
     if bad.is_empty() { Ok(good) } else { Err(none_published(&bad, events.len())) }
+}
+
+fn read<'n>(call: &Call, node: &'n Node<'_>, bytes: usize) -> Result<Envelope<'n>, Problem> {
+    let envelope = envelope::read(&call.caller.id, node, bytes).map_err(|refusal| wrong(&refusal))?;
+    allowed(&call.caller.warehouses, envelope.warehouse)?;
+    Ok(envelope)
 }
 
 // Events of one request are decided together: none of them may depend on another.
@@ -131,7 +135,7 @@ fn apart<'n>(first_with: &HashMap<&str, usize>, index: usize, event: Envelope<'n
         _ => return Ok(event),
     };
     let detail = format!("{verb} event {other} of this request: publish it in a request of its own");
-    Err(envelope::wrong(Code::Malformed, pointer, &detail))
+    Err(wrong(&Refusal { rule: Rule::Shape, pointer: pointer.to_owned(), detail }))
 }
 
 fn publication(planner: &Tenant, scope: &Scope, envelope: &Envelope<'_>, node: &Node<'_>, exact: &[u8]) -> Publication {

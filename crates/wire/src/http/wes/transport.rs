@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{extract::Request, response::Response};
 use fencepost::{
-    dispatch::{MASK, shown_url},
+    dispatch::{MASK, envelope, shown_url},
     policy::duration,
 };
 use fencepost_kernel::{
@@ -15,7 +15,7 @@ use fencepost_kernel::{
     lane::AfterDead,
 };
 
-use super::{LOOKERS, Query, Reach, allowed, audit, dispatch, envelope, keyed, malformed, only, planner};
+use super::{LOOKERS, Query, Reach, allowed, audit, dispatch, keyed, malformed, only, planner, wrong};
 use crate::{
     http::{
         App,
@@ -65,7 +65,9 @@ pub(in crate::http) async fn put(app: Arc<App>, request: Request) -> Response {
                     .with("first_seq", &(settled + 1).to_string())
                     .with("last_seq", &tail.to_string()))
             }
-            _ => Err(Problem::new(Code::Internal, "no reply")),
+            Reply::Dispatch(_) | Reply::Fence(_) | Reply::Lane(_) | Reply::Done => {
+                Err(Problem::new(Code::Internal, "no reply"))
+            }
         }
     })
     .await
@@ -89,7 +91,7 @@ pub(in crate::http) async fn get(app: Arc<App>, request: Request) -> Response {
 
 fn warehouse(call: &Call) -> Result<String, Problem> {
     let name = call.segment(1)?;
-    envelope::warehouse(&name, "warehouse_id").map(str::to_owned)
+    envelope::warehouse(&name, "warehouse_id").map(str::to_owned).map_err(|refusal| wrong(&refusal))
 }
 
 // What the request asks for, and how long it waits for a lane to be drained.
@@ -151,7 +153,8 @@ fn executor(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<String, Pr
             _ => Err(malformed("`executor_id` is missing")),
         };
     }
-    let id = envelope::readable(request::text(node, "executor_id")?, "/executor_id")?;
+    let id =
+        envelope::readable(request::text(node, "executor_id")?, "/executor_id").map_err(|refusal| wrong(&refusal))?;
     if !directory.serves(id, planner.as_str()) {
         // One answer for all: whether somebody else's executor, a partner or nobody has this id is not the planner's to know.
         let detail = format!(

@@ -47,7 +47,7 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         ],
     );
     let routing = object(&[], &[("ops", &list(&op)), ("expected_duration_seconds", &amount)]);
-    let kinds = one_of(&wes::kinds());
+    let kinds = one_of(&fencepost::dispatch::envelope::kinds());
     let document = object(&["type", "id"], &[("type", &word), ("id", &word)]);
     let meta = object(&[], &[("released_at", &time)]);
     let mut event = object(

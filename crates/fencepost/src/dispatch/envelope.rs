@@ -1,17 +1,15 @@
-//! Bytes to events: what an envelope must hold, kind by kind. Refuses with the JSON pointer of what is wrong.
+//! What an envelope must hold, kind by kind: one set of rules for HTTP, the library and a user's transaction. Refuses with the
+//! JSON pointer of what is wrong.
 //! Never changes an envelope, and lets pass whatever it does not know: the executor gets the bytes as they came.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
-use fencepost::{dispatch::ENVELOPE_BYTES_MAX, policy::identity::Identity};
-use fencepost_kernel::json::{Node, Value};
-
-use super::allowed;
-use crate::{
-    http::reply::quoted,
-    problem::{Code, Problem},
+use fencepost_kernel::{
+    json::{Node, Value},
     time::is_rfc3339,
 };
+
+use super::ENVELOPE_BYTES_MAX;
 
 /// The longest id, in characters.
 const ID_CHARS_MAX: usize = 128;
@@ -39,47 +37,83 @@ const KINDS: [(&str, Recipe); 8] = [
 ];
 
 /// Every kind there is.
-pub(in crate::http) fn kinds() -> Vec<&'static str> {
+pub fn kinds() -> Vec<&'static str> {
     KINDS.map(|(kind, _)| kind).to_vec()
 }
 
 /// Whether there is such a kind.
-pub(super) fn is_kind(kind: &str) -> bool {
+pub fn is_kind(kind: &str) -> bool {
     KINDS.iter().any(|(known, _)| *known == kind)
 }
 
-/// What of an envelope the way out depends on.
-pub(super) struct Envelope<'n> {
-    pub(super) kind: &'n str,
-    pub(super) correlation_id: &'n str,
-    pub(super) warehouse: &'n str,
-    /// Type and id of the document.
-    pub(super) document: Option<(&'n str, &'n str)>,
-    /// The id of the event that this one cancels.
-    pub(super) cancels: Option<&'n str>,
+/// Which kind of rule an envelope breaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// Its shape.
+    Shape,
+    /// Its size.
+    Size,
+    /// It names another planner than the one who publishes.
+    Planner,
+    /// Its shape is right, and what it says cannot be.
+    Sense,
 }
 
-/// Reads an envelope of this caller's that is delivered as so many bytes.
-pub(super) fn read<'n>(caller: &Identity, node: &'n Node<'_>, bytes: usize) -> Result<Envelope<'n>, Problem> {
+/// Why an envelope is not published.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Which kind of rule it breaks.
+    pub rule: Rule,
+    /// Where: a JSON pointer, empty for the whole.
+    pub pointer: String,
+    /// What is wrong there.
+    pub detail: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pointer.as_str() {
+            "" => write!(f, "the event {}", self.detail),
+            pointer => write!(f, "`{pointer}` {}", self.detail),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// What of an envelope the way out depends on.
+pub struct Envelope<'n> {
+    /// Its kind.
+    pub kind: &'n str,
+    /// The publisher's id of it.
+    pub correlation_id: &'n str,
+    /// Where it goes.
+    pub warehouse: &'n str,
+    /// Type and id of the document.
+    pub document: Option<(&'n str, &'n str)>,
+    /// The id of the event that this one cancels.
+    pub cancels: Option<&'n str>,
+}
+
+/// Reads an envelope of this planner that is delivered as so many bytes.
+pub fn read<'n>(planner: &str, node: &'n Node<'_>, bytes: usize) -> Result<Envelope<'n>, Refusal> {
     if !matches!(node.value, Value::Object(_)) {
-        return Err(wrong(Code::Malformed, "", "must be a JSON object"));
+        return Err(wrong(Rule::Shape, "", "must be a JSON object"));
     }
     if bytes > ENVELOPE_BYTES_MAX {
-        return Err(wrong(Code::TooLarge, "", &format!("may have up to {ENVELOPE_BYTES_MAX} bytes")));
+        return Err(wrong(Rule::Size, "", &format!("may have up to {ENVELOPE_BYTES_MAX} bytes")));
     }
     let kind = text(node, "", "kind", ID_CHARS_MAX)?;
     let Some((_, recipe)) = KINDS.iter().find(|(known, _)| *known == kind) else {
         let known = KINDS.map(|(kind, _)| kind).join(", ");
-        return Err(wrong(Code::Malformed, "/kind", &format!("must be one of {known}")));
+        return Err(wrong(Rule::Shape, "/kind", &format!("must be one of {known}")));
     };
     let correlation_id = id(node, "correlation_id")?;
     let warehouse = warehouse(text(node, "", "warehouse_id", ID_CHARS_MAX)?, "/warehouse_id")?;
-    let planner = known(node, "planner_id").ok_or_else(|| missing("/planner_id"))?;
-    if planner.as_str() != Some(caller.id.as_str()) {
-        let must = format!("must be {}, this credential's planner", caller.id);
-        return Err(wrong(Code::Forbidden, "/planner_id", &must));
+    let named = known(node, "planner_id").ok_or_else(|| missing("/planner_id"))?;
+    if named.as_str() != Some(planner) {
+        return Err(wrong(Rule::Planner, "/planner_id", &format!("must be {planner}, this credential's planner")));
     }
-    allowed(&caller.warehouses, warehouse)?;
     let cancels = if kind == CANCELLED { Some(id(node, "cancels_correlation_id")?) } else { None };
     let document = document(node, kind)?;
     meta(node)?;
@@ -91,28 +125,28 @@ pub(super) fn read<'n>(caller: &Identity, node: &'n Node<'_>, bytes: usize) -> R
         self::routing(routing, *recipe)?;
     }
     if cancels == Some(correlation_id) {
-        return Err(wrong(Code::Invalid, "/cancels_correlation_id", "names the event itself"));
+        return Err(wrong(Rule::Sense, "/cancels_correlation_id", "names the event itself"));
     }
     Ok(Envelope { kind, correlation_id, warehouse, document, cancels })
 }
 
 /// The name of a warehouse.
-pub(super) fn warehouse<'n>(name: &'n str, at: &str) -> Result<&'n str, Problem> {
+pub fn warehouse<'n>(name: &'n str, at: &str) -> Result<&'n str, Refusal> {
     // Its lane would have the name of one that is polled.
     if name.starts_with("poll:") {
-        return Err(wrong(Code::Malformed, at, "must not begin with `poll:`"));
+        return Err(wrong(Rule::Shape, at, "must not begin with `poll:`"));
     }
     readable(name, at)
 }
 
 /// A name that a person reads.
-pub(super) fn readable<'n>(name: &'n str, at: &str) -> Result<&'n str, Problem> {
+pub fn readable<'n>(name: &'n str, at: &str) -> Result<&'n str, Refusal> {
     let fits = (1..=ID_CHARS_MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control);
     let detail = format!("must have 1 to {ID_CHARS_MAX} characters, none of them a control character");
-    if fits { Ok(name) } else { Err(wrong(Code::Malformed, at, &detail)) }
+    if fits { Ok(name) } else { Err(wrong(Rule::Shape, at, &detail)) }
 }
 
-fn document<'n>(node: &'n Node<'_>, kind: &str) -> Result<Option<(&'n str, &'n str)>, Problem> {
+fn document<'n>(node: &'n Node<'_>, kind: &str) -> Result<Option<(&'n str, &'n str)>, Refusal> {
     match known(node, "document_ref") {
         // What it cancels says which document is meant.
         None if kind == CANCELLED => Ok(None),
@@ -125,39 +159,39 @@ fn document<'n>(node: &'n Node<'_>, kind: &str) -> Result<Option<(&'n str, &'n s
     }
 }
 
-fn meta(node: &Node<'_>) -> Result<(), Problem> {
+fn meta(node: &Node<'_>) -> Result<(), Refusal> {
     let Some(meta) = known(node, "meta") else { return Ok(()) };
     object(meta, "/meta")?;
     match known(meta, "released_at") {
         Some(at) if !at.as_str().is_some_and(is_rfc3339) => {
-            Err(wrong(Code::Malformed, "/meta/released_at", "must be a time as in RFC 3339"))
+            Err(wrong(Rule::Shape, "/meta/released_at", "must be a time as in RFC 3339"))
         }
         _ => Ok(()),
     }
 }
 
-fn routing(routing: &Node<'_>, recipe: Recipe) -> Result<(), Problem> {
+fn routing(routing: &Node<'_>, recipe: Recipe) -> Result<(), Refusal> {
     object(routing, "/routing")?;
     amount(routing, "/routing", "expected_duration_seconds")?;
     let Some(ops) = list(routing, "/routing", "ops")? else {
         return if recipe == Recipe::Required { Err(missing("/routing/ops")) } else { Ok(()) };
     };
     if ops.is_empty() && recipe == Recipe::Required {
-        return Err(wrong(Code::Invalid, "/routing/ops", "is empty: there is nothing to release"));
+        return Err(wrong(Rule::Sense, "/routing/ops", "is empty: there is nothing to release"));
     }
     let mut seen = BTreeSet::new();
     for (index, op) in ops.iter().enumerate() {
         let at = format!("/routing/ops/{index}");
         let op_id = operation(op, &at)?;
         if !seen.insert(op_id) {
-            return Err(wrong(Code::Invalid, &format!("{at}/op_id"), &format!("repeats {op_id:?}")));
+            return Err(wrong(Rule::Sense, &format!("{at}/op_id"), &format!("repeats {op_id:?}")));
         }
     }
     Ok(())
 }
 
 // One step of the recipe; its id.
-fn operation<'n>(op: &'n Node<'_>, at: &str) -> Result<&'n str, Problem> {
+fn operation<'n>(op: &'n Node<'_>, at: &str) -> Result<&'n str, Refusal> {
     object(op, at)?;
     let op_id = text(op, at, "op_id", ID_CHARS_MAX)?;
     text(op, at, "kind", ID_CHARS_MAX)?;
@@ -167,7 +201,7 @@ fn operation<'n>(op: &'n Node<'_>, at: &str) -> Result<&'n str, Problem> {
     for name in ["skills", "resources"] {
         for (index, item) in list(op, at, name)?.unwrap_or_default().iter().enumerate() {
             if item.as_str().is_none() {
-                return Err(wrong(Code::Malformed, &format!("{at}/{name}/{index}"), "must be a string"));
+                return Err(wrong(Rule::Shape, &format!("{at}/{name}/{index}"), "must be a string"));
             }
         }
     }
@@ -188,60 +222,59 @@ fn known<'n, 'a>(node: &'n Node<'a>, name: &str) -> Option<&'n Node<'a>> {
     node.get(name).filter(|node| node.value != Value::Null)
 }
 
-fn object(node: &Node<'_>, at: &str) -> Result<(), Problem> {
-    if matches!(node.value, Value::Object(_)) { Ok(()) } else { Err(wrong(Code::Malformed, at, "must be an object")) }
+fn object(node: &Node<'_>, at: &str) -> Result<(), Refusal> {
+    if matches!(node.value, Value::Object(_)) { Ok(()) } else { Err(wrong(Rule::Shape, at, "must be an object")) }
 }
 
-fn text<'n>(node: &'n Node<'_>, at: &str, name: &str, chars_max: usize) -> Result<&'n str, Problem> {
+fn text<'n>(node: &'n Node<'_>, at: &str, name: &str, chars_max: usize) -> Result<&'n str, Refusal> {
     let at = || format!("{at}/{name}");
     let member = known(node, name).ok_or_else(|| missing(&at()))?;
-    let text = member.as_str().ok_or_else(|| wrong(Code::Malformed, &at(), "must be a string"))?;
+    let text = member.as_str().ok_or_else(|| wrong(Rule::Shape, &at(), "must be a string"))?;
     if text.is_empty() || text.chars().count() > chars_max {
-        return Err(wrong(Code::Malformed, &at(), &format!("must have 1 to {chars_max} characters")));
+        return Err(wrong(Rule::Shape, &at(), &format!("must have 1 to {chars_max} characters")));
     }
     Ok(text)
 }
 
 // An opaque id, compared exactly.
-fn id<'n>(node: &'n Node<'_>, name: &str) -> Result<&'n str, Problem> {
+fn id<'n>(node: &'n Node<'_>, name: &str) -> Result<&'n str, Refusal> {
     let id = text(node, "", name, ID_CHARS_MAX)?;
     if id.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Ok(id);
     }
-    Err(wrong(Code::Malformed, &format!("/{name}"), "must have visible ASCII characters only"))
+    Err(wrong(Rule::Shape, &format!("/{name}"), "must have visible ASCII characters only"))
 }
 
-fn list<'n, 'a>(node: &'n Node<'a>, at: &str, name: &str) -> Result<Option<&'n [Node<'a>]>, Problem> {
+fn list<'n, 'a>(node: &'n Node<'a>, at: &str, name: &str) -> Result<Option<&'n [Node<'a>]>, Refusal> {
     match known(node, name).map(|list| &list.value) {
         None => Ok(None),
         Some(Value::Array(items)) => Ok(Some(items)),
-        Some(_) => Err(wrong(Code::Malformed, &format!("{at}/{name}"), "must be an array")),
+        Some(_) => Err(wrong(Rule::Shape, &format!("{at}/{name}"), "must be an array")),
     }
 }
 
-fn number<'n>(node: &'n Node<'_>, at: &str, name: &str) -> Result<Option<&'n str>, Problem> {
+fn number<'n>(node: &'n Node<'_>, at: &str, name: &str) -> Result<Option<&'n str>, Refusal> {
     match known(node, name) {
         None => Ok(None),
         Some(number) if number.value == Value::Number => Ok(Some(number.raw)),
-        Some(_) => Err(wrong(Code::Malformed, &format!("{at}/{name}"), "must be a number")),
+        Some(_) => Err(wrong(Rule::Shape, &format!("{at}/{name}"), "must be a number")),
     }
 }
 
 // A number that counts or measures something.
-fn amount(node: &Node<'_>, at: &str, name: &str) -> Result<(), Problem> {
+fn amount(node: &Node<'_>, at: &str, name: &str) -> Result<(), Refusal> {
     match number(node, at, name)? {
         Some(raw) if raw.starts_with('-') && raw.bytes().any(|byte| matches!(byte, b'1'..=b'9')) => {
-            Err(wrong(Code::Invalid, &format!("{at}/{name}"), "must not be negative"))
+            Err(wrong(Rule::Sense, &format!("{at}/{name}"), "must not be negative"))
         }
         _ => Ok(()),
     }
 }
 
-fn missing(at: &str) -> Problem {
-    wrong(Code::Malformed, at, "is missing")
+fn missing(at: &str) -> Refusal {
+    wrong(Rule::Shape, at, "is missing")
 }
 
-pub(super) fn wrong(code: Code, at: &str, detail: &str) -> Problem {
-    let subject = if at.is_empty() { "the event".to_owned() } else { format!("`{at}`") };
-    Problem::new(code, format!("{subject} {detail}")).with("pointer", &quoted(at))
+fn wrong(rule: Rule, pointer: &str, detail: &str) -> Refusal {
+    Refusal { rule, pointer: pointer.to_owned(), detail: detail.to_owned() }
 }
