@@ -503,7 +503,7 @@ mod tests {
 
     #[test]
     fn library_refuses_what_http_refuses() {
-        let refused = |body: String| Publication::envelope("wms", body).unwrap_err();
+        let refused = |body: String| Publication::envelope("wms", body).expect_err("it breaks a rule");
         let polled = cancellation(r#""warehouse_id":"poll:x","planner_id":"wms""#);
         assert_eq!(
             refused(polled),
