@@ -257,7 +257,7 @@ async fn serve(
         log: log.clone(),
         node,
         store: store.to_string(),
-        aside: (!threads.is_empty()).then(Handle::current),
+        slow_runtime: (!threads.is_empty()).then(Handle::current),
         budget: budget.clone(),
         dev,
     });
@@ -275,6 +275,7 @@ async fn serve(
         proxies: settings.trusted_proxies.clone(),
         head_bytes_max: settings.limits.header_bytes_max,
         body_bytes_max: settings.limits.request_bytes_max as u64,
+        body_bytes_max_for: Routes::body_bytes_max,
         head_ms_max: settings.limits.header_timeout.as_millis() as u64,
         body_wait_ms_max: settings.limits.body_timeout.as_millis() as u64,
         idle_ms_max: settings.limits.idle_timeout.as_millis() as u64,

@@ -147,11 +147,29 @@ fn four_mebibytes_are_read_and_one_byte_more_is_refused() {
 }
 
 fn raw(server: &super::server::Dev, headers: &str, body: &str) -> Answer {
+    raw_to(server, "/v1/fences/claim", headers, body)
+}
+
+fn raw_to(server: &super::server::Dev, path: &str, headers: &str, body: &str) -> Answer {
     use std::io::{BufReader, Write};
     let mut stream = std::net::TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(super::server::PATIENCE)).unwrap();
-    write!(stream, "POST /v1/fences/claim HTTP/1.1\r\nhost: a\r\n{headers}\r\n{body}").unwrap();
+    write!(stream, "POST {path} HTTP/1.1\r\nhost: a\r\n{headers}\r\n{body}").unwrap();
     Answer::read(&mut BufReader::new(stream)).unwrap()
+}
+
+#[test]
+fn a_caller_without_the_role_is_refused_by_the_head_before_its_body_arrives() {
+    let server = dev();
+    for path in ["/wes/v1/dispatch/events", "/wes/v1/dispatch/dlq/x/redrive", "/admin/idempotency/resolve"] {
+        let headers = format!("{ACME}{JSON}content-length: 1000\r\n");
+        raw_to(&server, path, &headers, "").problem(403, "forbidden");
+        // A refused body that arrives whole does not end its connection.
+        let mut acme = server.acme();
+        send(&mut acme, "POST", path, &format!("{ACME}{JSON}"), &"x".repeat(20_000)).problem(403, "forbidden");
+        send(&mut acme, "POST", path, &format!("{ACME}content-encoding: gzip\r\n"), "x").problem(403, "forbidden");
+        acme.get("/v1/scopes").ok(200);
+    }
 }
 
 #[test]

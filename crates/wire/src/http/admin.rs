@@ -1,8 +1,8 @@
 //! `/admin/idempotency`: why something did not happen again, and a person's word on what is in doubt.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
-use axum::{extract::Request, response::Response};
+use axum::response::Response;
 use fencepost::{
     Explanation,
     engine::Repeated,
@@ -13,63 +13,107 @@ use fencepost_kernel::{
     fence::{Fence, State as FenceState, Target},
     key::Kind,
 };
+use http::Method;
 
 use super::{
-    App,
     call::Call,
     fences,
+    openapi::parameter,
     query::{self, Query},
     reply::{Answer, Object, quoted},
     request,
+    route::{Access, BodyLimit, Class, Content, RequestBody, Route, buffered},
 };
 use crate::problem::{Code, Problem};
 
+pub(super) const ROUTES: &[Route] = &[
+    Route {
+        method: Method::GET,
+        path: "/admin/idempotency/lookup",
+        handler: buffered!(lookup),
+        access: Access::AnyCredential,
+        class: Class::Normal,
+        body_limit: BodyLimit::Policy,
+        operation_id: "lookup",
+        summary: "Explain a key: give the scope and every key field as query parameters",
+        parameters: &[&parameter::SCOPE, &parameter::KEY, &parameter::SEQ, &parameter::LOOKUP_TENANT],
+        request: RequestBody::None,
+        answers: &[(200, Content::Json("Lookup"), "What happened under the key, or exists: false")],
+        errors: &[Code::UnknownScope, Code::WrongKey, Code::StoreUnsupported],
+    },
+    Route {
+        method: Method::GET,
+        path: "/admin/idempotency/in-doubt",
+        handler: buffered!(in_doubt),
+        access: Access::Roles(&[Role::Admin, Role::Viewer]),
+        class: Class::Normal,
+        body_limit: BodyLimit::Policy,
+        operation_id: "listInDoubt",
+        summary: "Fences that wait for a person, longest first",
+        parameters: &[&parameter::DOUBT_TENANT, &parameter::LIMIT, &parameter::AFTER, &parameter::SINCE],
+        request: RequestBody::None,
+        answers: &[(200, Content::Json("Doubts"), "A page")],
+        errors: &[Code::UnknownCursor],
+    },
+    Route {
+        method: Method::POST,
+        path: "/admin/idempotency/resolve",
+        handler: buffered!(resolve),
+        access: Access::Roles(&[Role::Admin]),
+        class: Class::Normal,
+        body_limit: BodyLimit::Policy,
+        operation_id: "resolve",
+        summary: "A person's word on a fence in doubt",
+        parameters: &[],
+        request: RequestBody::Json("Resolve"),
+        answers: &[(200, Content::Json("Resolved"), "Recorded with who, when and why")],
+        errors: &[Code::WrongKey, Code::UnknownScope, Code::NotInDoubt],
+    },
+];
+
 /// `GET /admin/idempotency/lookup`
-pub(super) async fn lookup(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let query = Query::of(call)?;
-        let one = |name: &str| query.given(name);
-        let name = one("scope")?.ok_or_else(|| Problem::new(Code::Malformed, "`scope` is missing"))?;
-        let scope = request::scope(call, name)?;
-        let mut fields = Vec::new();
-        for field in &scope.key {
-            fields.extend(one(field)?.map(|value| (field.clone(), value.to_owned())));
+async fn lookup(call: &Call) -> Result<Response, Problem> {
+    let query = Query::of(call)?;
+    let one = |name: &str| query.given(name);
+    let name = one("scope")?.ok_or_else(|| Problem::new(Code::Malformed, "`scope` is missing"))?;
+    let scope = request::scope(call, name)?;
+    let mut fields = Vec::new();
+    for field in &scope.key {
+        fields.extend(one(field)?.map(|value| (field.clone(), value.to_owned())));
+    }
+    // A repetition goes by its sequence's own name, or by `seq` as in the bodies.
+    let number = match &scope.again {
+        Some(again) => one(again)?.or(one("seq")?),
+        None => None,
+    };
+    let seq = number.map(|number| number.parse().ok().filter(|seq: &u64| *seq > 0).ok_or(number)).transpose();
+    let seq =
+        seq.map_err(|wrong| Problem::new(Code::Malformed, format!("{wrong:?} is no repetition: they count from 1")))?;
+    let engine = call.app.fencepost.engine();
+    let explain = async |tenant: &str| {
+        let target = Target::new(Tenant::new(tenant), scope.clone(), fields.clone(), seq);
+        let target = target.map_err(|wrong| request::wrong_key(scope, &wrong))?;
+        let repeats = scope.again.is_some() && seq.is_none();
+        let repeated = if repeats { Some(engine.repeated(&target).await?) } else { None };
+        let explanation = engine.explain(target.key).await?;
+        Ok::<_, Problem>(Known { target, explanation, repeated })
+    };
+    let searched = match reader(call, query.one("tenant")?)? {
+        Some(tenant) => BTreeSet::from([tenant.as_str().to_owned()]),
+        None => known_tenants(call, name),
+    };
+    let mut found = Vec::new();
+    for tenant in &searched {
+        let known = explain(tenant).await?;
+        if known.explanation.is_some() || known.repeated.as_ref().is_some_and(|repeated| !repeated.is_empty()) {
+            found.push(known);
         }
-        // A repetition goes by its sequence's own name, or by `seq` as in the bodies.
-        let number = match &scope.again {
-            Some(again) => one(again)?.or(one("seq")?),
-            None => None,
-        };
-        let seq = number.map(|number| number.parse().ok().filter(|seq: &u64| *seq > 0).ok_or(number)).transpose();
-        let seq = seq
-            .map_err(|wrong| Problem::new(Code::Malformed, format!("{wrong:?} is no repetition: they count from 1")))?;
-        let engine = call.app.fencepost.engine();
-        let explain = async |tenant: &str| {
-            let target = Target::new(Tenant::new(tenant), scope.clone(), fields.clone(), seq);
-            let target = target.map_err(|wrong| request::wrong_key(scope, &wrong))?;
-            let repeats = scope.again.is_some() && seq.is_none();
-            let repeated = if repeats { Some(engine.repeated(&target).await?) } else { None };
-            let explanation = engine.explain(target.key).await?;
-            Ok::<_, Problem>(Known { target, explanation, repeated })
-        };
-        let searched = match reader(call, query.one("tenant")?)? {
-            Some(tenant) => BTreeSet::from([tenant.as_str().to_owned()]),
-            None => known_tenants(call, name),
-        };
-        let mut found = Vec::new();
-        for tenant in &searched {
-            let known = explain(tenant).await?;
-            if known.explanation.is_some() || known.repeated.as_ref().is_some_and(|repeated| !repeated.is_empty()) {
-                found.push(known);
-            }
-        }
-        let [known] = found.as_slice() else {
-            return several(&found)
-                .map_or_else(|| Ok(Answer::ok(Object::new().value("exists", false).end()).response()), Err);
-        };
-        Ok(Answer::ok(told(known)).response())
-    })
-    .await
+    }
+    let [known] = found.as_slice() else {
+        return several(&found)
+            .map_or_else(|| Ok(Answer::ok(Object::new().value("exists", false).end()).response()), Err);
+    };
+    Ok(Answer::ok(told(known)).response())
 }
 
 // Those under whom a key can be without anybody's saying so. A queue's group, and who has no credential any more, are
@@ -180,24 +224,20 @@ fn explained(body: Object, explanation: &Explanation) -> Vec<u8> {
 }
 
 /// `GET /admin/idempotency/in-doubt`
-pub(super) async fn in_doubt(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        call.require(&[Role::Admin, Role::Viewer])?;
-        let query = Query::of(call)?;
-        let (after, limit, tenant) = (query.cursor(position)?, query.limit()?, query.one("tenant")?);
-        // One more than wanted tells whether there are more.
-        let mut rows = call.app.fencepost.engine().in_doubt(after, limit + 1).await?;
-        let more = rows.len() > limit;
-        rows.truncate(limit);
-        let next = rows.last().filter(|_| more);
-        let next = next.and_then(|(key, row)| Some(format!("{:x}-{}", row.record.due_at()?.0, FenceKey(key.id))));
-        let items = rows.iter().filter_map(|(key, row)| {
-            let fence = row.record.as_fence()?;
-            tenant.is_none_or(|tenant| tenant == fence.tenant.as_str()).then(|| doubt(key, fence))
-        });
-        Ok(query::page(items, next).response())
-    })
-    .await
+async fn in_doubt(call: &Call) -> Result<Response, Problem> {
+    let query = Query::of(call)?;
+    let (after, limit, tenant) = (query.cursor(position)?, query.limit()?, query.one("tenant")?);
+    // One more than wanted tells whether there are more.
+    let mut rows = call.app.fencepost.engine().in_doubt(after, limit + 1).await?;
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| more);
+    let next = next.and_then(|(key, row)| Some(format!("{:x}-{}", row.record.due_at()?.0, FenceKey(key.id))));
+    let items = rows.iter().filter_map(|(key, row)| {
+        let fence = row.record.as_fence()?;
+        tenant.is_none_or(|tenant| tenant == fence.tenant.as_str()).then(|| doubt(key, fence))
+    });
+    Ok(query::page(items, next).response())
 }
 
 fn position(cursor: &str) -> Option<(Millis, RowKey)> {
@@ -237,10 +277,6 @@ fn doubt(key: &RowKey, fence: &Fence) -> Vec<u8> {
 }
 
 /// `POST /admin/idempotency/resolve`
-pub(super) async fn resolve(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        call.require(&[Role::Admin])?;
-        fences::ask(call, request::resolve(call, &call.json()?)?).await
-    })
-    .await
+async fn resolve(call: &Call) -> Result<Response, Problem> {
+    fences::ask(call, request::resolve(call, &call.json()?)?).await
 }

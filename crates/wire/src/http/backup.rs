@@ -3,40 +3,54 @@
 
 use std::{
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
 };
 
-use axum::{body::Body, extract::Request, response::Response};
+use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use fencepost::{
     moving::{Backup, Error},
     policy::identity::Role,
 };
-use http::{HeaderValue, header};
+use http::{HeaderValue, Method, header};
 use http_body::Frame;
 use tokio::{runtime::Handle, sync::mpsc};
 
-use super::{App, call::Call};
-use crate::log::Level;
+use super::{
+    App,
+    call::Call,
+    route::{Access, BodyLimit, Class, Content, RequestBody, Route, buffered},
+};
+use crate::{log::Level, problem::Problem};
 
 /// Pieces that may wait for the client.
 const PIECES_MAX: usize = 2;
 
+pub(super) const ROUTES: &[Route] = &[Route {
+    method: Method::GET,
+    path: "/admin/backup",
+    handler: buffered!(backup),
+    access: Access::Roles(&[Role::Admin]),
+    class: Class::Normal,
+    body_limit: BodyLimit::Policy,
+    operation_id: "backup",
+    summary: "The whole store as a backup file, read out while it is being served",
+    parameters: &[],
+    request: RequestBody::None,
+    answers: &[(200, Content::File, "The file; it is whole only where its trailer and its sum are right")],
+    errors: &[],
+}];
+
 /// `GET /admin/backup`
-pub(super) async fn backup(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        call.require(&[Role::Admin])?;
-        let backup = call.app.fencepost.backup().await?;
-        let (pieces, out) = mpsc::channel(PIECES_MAX);
-        let (app, by, handle) = (call.app.clone(), call.caller.id.clone(), Handle::current());
-        // Reading pages from a disk blocks, which must not hold up those who wait for a decision.
-        tokio::task::spawn_blocking(move || handle.block_on(read_out(&app, &by, backup, pieces)));
-        let mut response = Response::new(Body::new(Pieces(out)));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-        Ok(response)
-    })
-    .await
+async fn backup(call: &Call) -> Result<Response, Problem> {
+    let backup = call.app.fencepost.backup().await?;
+    let (pieces, out) = mpsc::channel(PIECES_MAX);
+    let (app, by, handle) = (call.app.clone(), call.caller.id.clone(), Handle::current());
+    // Reading pages from a disk blocks, which must not hold up those who wait for a decision.
+    tokio::task::spawn_blocking(move || handle.block_on(read_out(&app, &by, backup, pieces)));
+    let mut response = Response::new(Body::new(Pieces(out)));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    Ok(response)
 }
 
 async fn read_out(app: &App, by: &str, mut backup: Backup, out: mpsc::Sender<Result<Bytes, Error>>) {

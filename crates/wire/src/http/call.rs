@@ -1,5 +1,5 @@
-//! One request on its way in: its trace, its caller, its body; and the ways an answer goes out.
-//! Checks the credential before it reads a body. Called by every route.
+//! One request on its way in: its trace, its caller, its path parameters, its body; and the ways an answer goes out.
+//! Never reads a body before its caller is known and admitted. Called by every route.
 
 use std::sync::Arc;
 
@@ -13,7 +13,11 @@ use fencepost_kernel::{Tenant, json};
 use http::{HeaderMap, HeaderValue, Method, header, request::Parts};
 use http_body_util::BodyExt;
 
-use super::{App, routes::OnAdminListener};
+use super::{
+    App,
+    route::{Admitted, Entry},
+    routes::OnAdminListener,
+};
 use crate::{
     problem::{Code, Problem},
     server::{Charge, NO_ROOM, NoRoom, PeerThumbprint, Standing},
@@ -26,43 +30,70 @@ const SMALL_ANSWER_BYTES: usize = 64 * 1024;
 /// A request whose caller is known.
 pub(super) struct Call {
     pub(super) app: Arc<App>,
+    /// The route that the request came by; none where a rule of the gateway matched it.
+    pub(super) entry: Option<&'static Entry>,
     /// The policy that the request began under, and ends under.
     pub(super) policy: Arc<Policy>,
     pub(super) caller: Arc<Identity>,
     pub(super) trace: TraceId,
     pub(super) parts: Parts,
+    /// Empty where the handler takes the body in chunks.
     pub(super) body: Bytes,
     /// For the body, until the request is answered.
     pub(super) charge: Charge,
 }
 
 impl Call {
-    /// Lets a route answer, and turns its refusal into a problem document.
+    /// Reads the body of an admitted request, lets the handler of its route answer, and turns a refusal into a problem
+    /// document.
     pub(super) async fn run(
-        app: Arc<App>,
-        request: Request,
-        route: impl AsyncFnOnce(&Call) -> Result<Response, Problem>,
+        admitted: Admitted,
+        handler: impl AsyncFnOnce(&Call) -> Result<Response, Problem>,
     ) -> Response {
-        let (parts, body) = request.into_parts();
-        let trace = TraceId::of(parts.headers.get("traceparent"));
-        let told =
-            |problem: Problem, parts: &Parts, trace: &TraceId| problem.response(parts.uri.path(), trace).map(Body::new);
-        let caller = match caller(&app, &parts) {
-            Ok(caller) => caller,
-            Err(problem) => return told(problem, &parts, &trace),
+        let (mut call, body) = match Self::begin(admitted) {
+            Ok(begun) => begun,
+            Err(refusal) => return *refusal,
         };
-        let budget = parts.extensions.get::<OnAdminListener>().map_or(&app.budget, |admin| &admin.0);
-        let (policy, mut charge) = (app.policy(), budget.charge(Standing::Authenticated));
-        let body = match refuse_coded(&parts.headers) {
-            Ok(()) => read(&policy, &parts, body, &mut charge).await,
+        let answer = match read(call.body_bytes_max(), &call.parts, body, &mut call.charge).await {
+            Ok(body) => {
+                call.body = body;
+                handler(&call).await
+            }
             Err(problem) => Err(problem),
         };
-        let body = match body {
-            Ok(body) => body,
-            Err(problem) => return told(problem, &parts, &trace),
+        answer.unwrap_or_else(|problem| told(&problem, &call.parts, &call.trace))
+    }
+
+    /// The same for a handler that takes the body in chunks.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no capability has a streaming route yet"))]
+    pub(super) async fn run_streaming(
+        admitted: Admitted,
+        handler: impl AsyncFnOnce(&Call, &mut BodyStream) -> Result<Response, Problem>,
+    ) -> Response {
+        let (call, body) = match Self::begin(admitted) {
+            Ok(begun) => begun,
+            Err(refusal) => return *refusal,
         };
-        let call = Call { app, policy, caller, trace, parts, body, charge };
-        route(&call).await.unwrap_or_else(|problem| told(problem, &call.parts, &call.trace))
+        let answer = match BodyStream::new(call.body_bytes_max(), &call.parts, body) {
+            Ok(mut stream) => handler(&call, &mut stream).await,
+            Err(problem) => Err(problem),
+        };
+        answer.unwrap_or_else(|problem| told(&problem, &call.parts, &call.trace))
+    }
+
+    fn begin(admitted: Admitted) -> Result<(Self, Body), Box<Response>> {
+        let Admitted { app, entry, caller, trace, parts, body } = admitted;
+        // A test of the tables holds that a route without a caller reads no body.
+        let Some(caller) = caller else { return Err(Box::new(told(&unauthorized(), &parts, &trace))) };
+        let budget = parts.extensions.get::<OnAdminListener>().map_or(&app.budget, |admin| &admin.0);
+        let (policy, charge) = (app.policy(), budget.charge(Standing::Authenticated));
+        Ok((Self { app, entry: Some(entry), policy, caller, trace, parts, body: Bytes::new(), charge }, body))
+    }
+
+    // Those of the gateway's rules have no limit of their own.
+    fn body_bytes_max(&self) -> usize {
+        let of_policy = self.policy.server.limits.request_bytes_max;
+        self.entry.map_or(of_policy, |entry| entry.route.body_limit.bytes(of_policy as u64) as usize)
     }
 
     /// Whether the request says that its body is JSON.
@@ -112,15 +143,6 @@ impl Call {
         Ok(named.filter(|tenant| !tenant.is_empty()))
     }
 
-    /// Refuses callers without one of these roles.
-    pub(super) fn require(&self, roles: &[Role]) -> Result<(), Problem> {
-        if roles.iter().any(|role| self.caller.has(*role)) {
-            return Ok(());
-        }
-        let names: Vec<_> = roles.iter().map(|role| role.name()).collect();
-        Err(Problem::new(Code::Forbidden, format!("this needs the role {}", names.join(" or "))))
-    }
-
     /// The values of the query string, decoded, in order.
     pub(super) fn query(&self) -> Result<Vec<(String, String)>, Problem> {
         let raw = self.parts.uri.query().unwrap_or_default();
@@ -133,10 +155,28 @@ impl Call {
             .collect()
     }
 
-    /// A segment of the path, decoded, counted from the last, which is 0.
-    pub(super) fn segment(&self, from_last: usize) -> Result<String, Problem> {
-        decode(self.parts.uri.path().rsplit('/').nth(from_last).unwrap_or_default(), Plus::Plus)
+    /// The value of a parameter of the route's path, decoded.
+    pub(super) fn path_value(&self, name: &str) -> Result<String, Problem> {
+        let segment = self.entry.and_then(|entry| entry.route.segment(self.parts.uri.path(), name));
+        decode(segment.expect("the route's pattern has the parameters that its handler reads"), Plus::Plus)
     }
+}
+
+/// Lets the handler of a route answer that needs nothing but the head.
+pub(super) async fn answer_head(
+    admitted: Admitted,
+    handler: impl AsyncFnOnce(&App, &Parts) -> Result<Response, Problem>,
+) -> Response {
+    let Admitted { app, trace, parts, .. } = admitted;
+    handler(&app, &parts).await.unwrap_or_else(|problem| told(&problem, &parts, &trace))
+}
+
+fn told(problem: &Problem, parts: &Parts, trace: &TraceId) -> Response {
+    problem.response(parts.uri.path(), trace).map(Body::new)
+}
+
+fn unauthorized() -> Problem {
+    Problem::new(Code::Unauthorized, "send `Authorization: Bearer TOKEN` with a valid token")
 }
 
 /// Who calls, by token or certificate.
@@ -157,7 +197,7 @@ pub(super) fn caller(app: &App, parts: &Parts) -> Result<Arc<Identity>, Problem>
         }
         _ => None,
     };
-    known.ok_or_else(|| Problem::new(Code::Unauthorized, "send `Authorization: Bearer TOKEN` with a valid token"))
+    known.ok_or_else(unauthorized)
 }
 
 /// Refuses a compressed body: it cannot be compared, and a few bytes may stand for gigabytes.
@@ -169,27 +209,12 @@ pub(super) fn refuse_coded(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// The body, within its bound and charged to the budget of all buffered bytes.
-pub(super) async fn read(
-    policy: &Policy,
-    parts: &Parts,
-    mut body: Body,
-    charge: &mut Charge,
-) -> Result<Bytes, Problem> {
-    let max = policy.server.limits.request_bytes_max;
-    let too_large = || Problem::new(Code::TooLarge, format!("a request may have up to {max} bytes"));
-    let announced =
-        parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > max as u64) {
-        return Err(too_large());
-    }
+pub(super) async fn read(bytes_max: usize, parts: &Parts, body: Body, charge: &mut Charge) -> Result<Bytes, Problem> {
+    let announced = announced(&parts.headers);
+    let mut stream = BodyStream::new(bytes_max, parts, body)?;
     let mut whole = Vec::new();
     let mut first: Option<Bytes> = None;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Problem::new(Code::Malformed, "the request body could not be read"))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if whole.len() + first.as_ref().map_or(0, Bytes::len) + data.len() > max {
-            return Err(too_large());
-        }
+    while let Some(data) = stream.chunk().await? {
         charge.try_add(data.len()).map_err(|NoRoom| no_room())?;
         match first.take() {
             // The usual body arrives in one piece and is never copied.
@@ -203,6 +228,47 @@ pub(super) async fn read(
         }
     }
     Ok(first.unwrap_or_else(|| whole.into()))
+}
+
+/// A body that is read in chunks while it arrives, within its bound. What its reader keeps of it is the reader's to charge.
+pub(super) struct BodyStream {
+    body: Body,
+    bytes_max: usize,
+    bytes_read: usize,
+}
+
+impl BodyStream {
+    /// Refuses a body that announces more than it may have.
+    fn new(bytes_max: usize, parts: &Parts, body: Body) -> Result<Self, Problem> {
+        let stream = Self { body, bytes_max, bytes_read: 0 };
+        match announced(&parts.headers) {
+            Some(length) if length > bytes_max as u64 => Err(stream.too_large()),
+            _ => Ok(stream),
+        }
+    }
+
+    /// The next bytes; none at the end.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Problem> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|_| Problem::new(Code::Malformed, "the request body could not be read"))?;
+            let Ok(data) = frame.into_data() else { continue };
+            self.bytes_read += data.len();
+            if self.bytes_read > self.bytes_max {
+                return Err(self.too_large());
+            }
+            return Ok(Some(data));
+        }
+        Ok(None)
+    }
+
+    fn too_large(&self) -> Problem {
+        Problem::new(Code::TooLarge, format!("a request may have up to {} bytes", self.bytes_max))
+    }
+}
+
+// The length that the head tells of.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
 }
 
 fn no_room() -> Problem {

@@ -1,11 +1,10 @@
 //! `/v1/fences` and `/v1/aliases`: for workers in any language. Translates, asks the engine, logs the decision.
 
-use std::{
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+mod routes;
 
-use axum::{extract::Request, response::Response};
+use std::{sync::Arc, time::Duration};
+
+use axum::response::Response;
 use fencepost::engine::One;
 use fencepost_kernel::{
     Command, Reply,
@@ -14,7 +13,6 @@ use fencepost_kernel::{
 };
 
 use super::{
-    App,
     call::Call,
     reply::{self, Answer, Object, quoted},
     request::{self, Repetition},
@@ -26,14 +24,16 @@ use crate::{
     time::rfc3339,
 };
 
+pub(super) use routes::ROUTES;
+
 /// `POST /v1/fences/claim`
-pub(super) async fn claim(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| claimed(call, Repetition::Optional).await).await
+async fn claim(call: &Call) -> Result<Response, Problem> {
+    claimed(call, Repetition::Optional).await
 }
 
 /// `POST /v1/fences/again`
-pub(super) async fn again(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| claimed(call, Repetition::Required).await).await
+async fn again(call: &Call) -> Result<Response, Problem> {
+    claimed(call, Repetition::Required).await
 }
 
 async fn claimed(call: &Call, repetition: Repetition) -> Result<Response, Problem> {
@@ -46,18 +46,18 @@ async fn claimed(call: &Call, repetition: Repetition) -> Result<Response, Proble
 }
 
 /// `POST /v1/fences/seal`
-pub(super) async fn seal(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| ask(call, request::seal(call, &call.json()?)?).await).await
+async fn seal(call: &Call) -> Result<Response, Problem> {
+    ask(call, request::seal(call, &call.json()?)?).await
 }
 
 /// `POST /v1/fences/renew`
-pub(super) async fn renew(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| ask(call, request::renew(call, &call.json()?)?).await).await
+async fn renew(call: &Call) -> Result<Response, Problem> {
+    ask(call, request::renew(call, &call.json()?)?).await
 }
 
 /// `POST /v1/fences/release`
-pub(super) async fn release(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| ask(call, request::release(call, &call.json()?)?).await).await
+async fn release(call: &Call) -> Result<Response, Problem> {
+    ask(call, request::release(call, &call.json()?)?).await
 }
 
 /// Asks one command and answers it.
@@ -97,47 +97,44 @@ const BATCH_BYTES_MAX: usize = 16 << 20;
 const BATCH_HEAD: &[u8] = b"{\"results\":[";
 
 /// `POST /v1/fences/batch`: decided in order, durable in one commit.
-pub(super) async fn batch(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let node = call.json()?;
-        let parsed = commands(call, &node)?;
-        let mut good = Vec::with_capacity(parsed.len());
-        let parsed: Vec<Result<(), Problem>> =
-            parsed.into_iter().map(|parsed| parsed.map(|command| good.push(command))).collect();
-        let good: Arc<[Command]> = good.into();
-        // A parsed document takes many times the memory of its bytes.
-        drop(node);
-        let replies = call.app.fencepost.engine().ask_all(good.clone()).await?;
-        let mut replies = good.iter().zip(&replies);
-        let mut body = BATCH_HEAD.to_vec();
-        let mut charge = call.app.budget.charge(Standing::Authenticated);
-        for (index, parsed) in parsed.into_iter().enumerate() {
-            if index > 0 {
-                body.push(b',');
-            }
-            let asked = if parsed.is_ok() { replies.next() } else { None };
-            let answer = parsed.and_then(|()| match asked {
-                Some((command, reply)) => {
-                    let target = told(call, command, reply)?;
-                    afford(reply, body.len(), &mut charge).map_err(|problem| reply::explained(problem, &target.key))?;
-                    reply::answer(call, target, reply)
-                }
-                None => Err(Problem::new(Code::Internal, "no reply")),
-            });
-            let answer = match (answer, asked) {
-                (Err(problem), Some((command, reply))) => Err(resolved(call, command, reply).await?.unwrap_or(problem)),
-                (answer, _) => answer,
-            };
-            let (status, content) = match answer {
-                Ok(answer) => (answer.status.as_u16(), answer.body),
-                Err(problem) => (problem.status(), problem.body(call.parts.uri.path(), &call.trace)),
-            };
-            body.extend_from_slice(&Object::new().value("status", status).raw("body", &content).end());
+async fn batch(call: &Call) -> Result<Response, Problem> {
+    let node = call.json()?;
+    let parsed = commands(call, &node)?;
+    let mut good = Vec::with_capacity(parsed.len());
+    let parsed: Vec<Result<(), Problem>> =
+        parsed.into_iter().map(|parsed| parsed.map(|command| good.push(command))).collect();
+    let good: Arc<[Command]> = good.into();
+    // A parsed document takes many times the memory of its bytes.
+    drop(node);
+    let replies = call.app.fencepost.engine().ask_all(good.clone()).await?;
+    let mut replies = good.iter().zip(&replies);
+    let mut body = BATCH_HEAD.to_vec();
+    let mut charge = call.app.budget.charge(Standing::Authenticated);
+    for (index, parsed) in parsed.into_iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
         }
-        body.extend_from_slice(b"]}");
-        Ok(Answer::ok(body).response())
-    })
-    .await
+        let asked = if parsed.is_ok() { replies.next() } else { None };
+        let answer = parsed.and_then(|()| match asked {
+            Some((command, reply)) => {
+                let target = told(call, command, reply)?;
+                afford(reply, body.len(), &mut charge).map_err(|problem| reply::explained(problem, &target.key))?;
+                reply::answer(call, target, reply)
+            }
+            None => Err(Problem::new(Code::Internal, "no reply")),
+        });
+        let answer = match (answer, asked) {
+            (Err(problem), Some((command, reply))) => Err(resolved(call, command, reply).await?.unwrap_or(problem)),
+            (answer, _) => answer,
+        };
+        let (status, content) = match answer {
+            Ok(answer) => (answer.status.as_u16(), answer.body),
+            Err(problem) => (problem.status(), problem.body(call.parts.uri.path(), &call.trace)),
+        };
+        body.extend_from_slice(&Object::new().value("status", status).raw("body", &content).end());
+    }
+    body.extend_from_slice(b"]}");
+    Ok(Answer::ok(body).response())
 }
 
 // Only what came of nothing may be kept back, since the same again asks for it: a duplicate's receipt, and what is
@@ -184,47 +181,28 @@ fn commands(call: &Call, node: &Node<'_>) -> Result<Vec<Result<Command, Problem>
 }
 
 /// `PUT /v1/aliases/{name}`
-pub(super) async fn put_alias(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let name = alias_name(call)?;
-        let target = request::target(call, request::object(&call.json()?)?, Repetition::Optional)?;
-        ask(call, Command::Fence(fence::Command::PutAlias(PutAlias { name, target }))).await
-    })
-    .await
+async fn put_alias(call: &Call) -> Result<Response, Problem> {
+    let name = alias_name(call)?;
+    let target = request::target(call, request::object(&call.json()?)?, Repetition::Optional)?;
+    ask(call, Command::Fence(fence::Command::PutAlias(PutAlias { name, target }))).await
 }
 
 /// `GET /v1/aliases/{name}`
-pub(super) async fn get_alias(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let name = alias_name(call)?;
-        let tenant = call.tenant(call.query_tenant()?.as_deref())?;
-        match call.app.fencepost.engine().alias(&tenant, &name).await? {
-            Some(alias) => Ok(Answer::ok(reply::alias(&alias, None)).response()),
-            None => Err(Problem::new(Code::UnknownAlias, format!("there is no alias {name:?}"))),
-        }
-    })
-    .await
+async fn get_alias(call: &Call) -> Result<Response, Problem> {
+    let name = alias_name(call)?;
+    let tenant = call.tenant(call.query_tenant()?.as_deref())?;
+    match call.app.fencepost.engine().alias(&tenant, &name).await? {
+        Some(alias) => Ok(Answer::ok(reply::alias(&alias, None)).response()),
+        None => Err(Problem::new(Code::UnknownAlias, format!("there is no alias {name:?}"))),
+    }
 }
 
 fn alias_name(call: &Call) -> Result<String, Problem> {
-    let name = call.segment(0)?;
+    let name = call.path_value("name")?;
     if name.is_empty() || name.len() > 255 {
         return Err(Problem::new(Code::Malformed, "an alias has 1 to 255 bytes"));
     }
     Ok(name)
-}
-
-/// The paths that claims come in by, as their duplicates are counted. Made once: a duplicate costs no allocation.
-static ENDPOINTS: LazyLock<[Arc<str>; 3]> =
-    LazyLock::new(|| ["POST /v1/fences/claim", "POST /v1/fences/again", "POST /v1/fences/batch"].map(Arc::from));
-
-fn endpoint(path: &str) -> &'static Arc<str> {
-    let [claim, again, batch] = &*ENDPOINTS;
-    match path {
-        "/v1/fences/again" => again,
-        "/v1/fences/batch" => batch,
-        _ => claim,
-    }
 }
 
 /// Logs and counts a decision, and writes it down for the client.
@@ -255,8 +233,10 @@ fn told<'c>(call: &Call, command: &'c Command, reply: &Reply) -> Result<&'c Targ
     };
     let source = source.map(|source| (source.kind.as_str(), source.id.as_str()));
     record(call, target, reply, &Told { op, effect_id, source });
-    if matches!(reply, Reply::Fence(fence::Reply::Duplicate { .. })) {
-        call.app.metrics.dropped(endpoint(call.parts.uri.path()), &target.tenant);
+    if matches!(reply, Reply::Fence(fence::Reply::Duplicate { .. }))
+        && let Some(entry) = call.entry
+    {
+        call.app.metrics.dropped(&entry.label, &target.tenant);
     }
     Ok(target)
 }

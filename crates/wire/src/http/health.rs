@@ -1,51 +1,89 @@
 //! `/healthz` and `/readyz`: no credential needed, nothing internal told. `/metrics`: names of tenants and scopes, so it needs a
 //! credential, but under `--dev` and on the listener for operators.
 
-use std::sync::Arc;
-
-use axum::{body::Body, extract::Request, response::Response};
+use axum::{body::Body, response::Response};
 use fencepost::policy::identity::Role;
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, Method, header, request::Parts};
 
-use super::{App, call::Call, routes::OnAdminListener};
+use super::{
+    App,
+    route::{Access, BodyLimit, Class, Content, RequestBody, Route, head_only},
+};
 use crate::{
     exposition,
     metrics::Readings,
     problem::{Code, Problem},
-    trace::TraceId,
 };
 
+pub(super) const ROUTES: &[Route] = &[
+    Route {
+        method: Method::GET,
+        path: "/healthz",
+        handler: head_only!(healthz),
+        access: Access::Public,
+        class: Class::Normal,
+        body_limit: BodyLimit::Policy,
+        operation_id: "healthz",
+        summary: "The process serves requests",
+        parameters: &[],
+        request: RequestBody::None,
+        answers: &[(200, Content::Json("Health"), "The process serves requests")],
+        errors: &[],
+    },
+    Route {
+        method: Method::GET,
+        path: "/readyz",
+        handler: head_only!(readyz),
+        access: Access::Public,
+        class: Class::Normal,
+        body_limit: BodyLimit::Policy,
+        operation_id: "readyz",
+        summary: "The store acknowledges",
+        parameters: &[],
+        request: RequestBody::None,
+        answers: &[(200, Content::Json("Health"), "The store acknowledges")],
+        errors: &[Code::StoreUnavailable],
+    },
+    Route {
+        method: Method::GET,
+        path: "/metrics",
+        handler: head_only!(metrics),
+        access: Access::RolesUnlessTrusted(&[Role::Viewer, Role::Admin]),
+        class: Class::Normal,
+        body_limit: BodyLimit::Policy,
+        operation_id: "metrics",
+        summary: "Figures for Prometheus: OpenMetrics, or its older text format for those who accept no other",
+        parameters: &[],
+        request: RequestBody::None,
+        answers: &[(
+            200,
+            Content::Text(&[exposition::OPENMETRICS, exposition::PLAIN]),
+            "Figures for Prometheus: OpenMetrics, or its older text format for those who accept no other",
+        )],
+        errors: &[],
+    },
+];
+
 /// `GET /healthz`: the process serves requests.
-pub(super) async fn healthz(_: Arc<App>, _: Request) -> Response {
-    json(r#"{"status":"ok"}"#)
+async fn healthz(_: &App, _: &Parts) -> Result<Response, Problem> {
+    Ok(json(r#"{"status":"ok"}"#))
 }
 
 /// `GET /readyz`: the store acknowledges.
-pub(super) async fn readyz(app: Arc<App>, request: Request) -> Response {
+async fn readyz(app: &App, _: &Parts) -> Result<Response, Problem> {
     match app.fencepost.engine().ready().await {
         // Fences are served all the same: no reason to take the node out of service.
         Ok(()) if app.dispatch.as_ref().is_ok_and(|dispatch| !dispatch.missing_keys().is_empty()) => {
-            json(r#"{"status":"ready","dispatch":"key-missing"}"#)
+            Ok(json(r#"{"status":"ready","dispatch":"key-missing"}"#))
         }
-        Ok(()) => json(r#"{"status":"ready"}"#),
-        Err(_) => Problem::new(Code::StoreUnavailable, "the store does not acknowledge")
-            .retry_after(1)
-            .response(request.uri().path(), &TraceId::of(request.headers().get("traceparent")))
-            .map(Body::new),
+        Ok(()) => Ok(json(r#"{"status":"ready"}"#)),
+        Err(_) => Err(Problem::new(Code::StoreUnavailable, "the store does not acknowledge").retry_after(1)),
     }
 }
 
 /// `GET /metrics`
-pub(super) async fn metrics(app: Arc<App>, request: Request) -> Response {
-    let is_open = app.dev || request.extensions().get::<OnAdminListener>().is_some();
-    if is_open {
-        return figures(&app, request.headers());
-    }
-    Call::run(app, request, async |call| {
-        call.require(&[Role::Viewer, Role::Admin])?;
-        Ok(figures(&call.app, &call.parts.headers))
-    })
-    .await
+async fn metrics(app: &App, parts: &Parts) -> Result<Response, Problem> {
+    Ok(figures(app, &parts.headers))
 }
 
 fn figures(app: &App, headers: &HeaderMap) -> Response {

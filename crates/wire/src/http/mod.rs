@@ -14,6 +14,7 @@ pub mod policy;
 mod query;
 mod reply;
 mod request;
+mod route;
 mod routes;
 mod scopes;
 mod wes;
@@ -55,8 +56,8 @@ pub struct App {
     pub gateway: gateway::Gateway,
     /// Where events may be sent.
     pub egress: Egress,
-    /// The runtime that long requests are answered on, where it is not that of their connections.
-    pub aside: Option<Handle>,
+    /// The runtime that requests are answered on that may take long, where it is not that of their connections.
+    pub slow_runtime: Option<Handle>,
     /// The bytes of bodies and answers that are in memory.
     pub budget: Arc<Budget>,
     /// Whether the public development tokens are valid, and figures need no credential.

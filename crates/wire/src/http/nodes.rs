@@ -1,55 +1,67 @@
 //! `/admin/nodes`: who shares the store, who is alive, and how many claims each holds.
 
-use std::sync::Arc;
-
-use axum::{extract::Request, response::Response};
+use axum::response::Response;
 use fencepost::{
     dispatch::Dispatch,
     policy::identity::Role,
     store::{Durability, Node},
 };
+use http::Method;
 
 use super::{
-    App,
     call::Call,
+    openapi::parameter,
     query::{Query, paged, window},
     reply::{Answer, Object},
+    route::{Access, BodyLimit, Class, Content, RequestBody, Route, buffered},
 };
+use crate::problem::Problem;
+
+pub(super) const ROUTES: &[Route] = &[Route {
+    method: Method::GET,
+    path: "/admin/nodes",
+    handler: buffered!(list),
+    access: Access::Roles(&[Role::Admin, Role::Viewer]),
+    class: Class::Normal,
+    body_limit: BodyLimit::Policy,
+    operation_id: "listNodes",
+    summary: "Who shares the store, who is alive, and how many claims each holds",
+    parameters: &[&parameter::LIMIT, &parameter::AFTER, &parameter::SINCE],
+    request: RequestBody::None,
+    answers: &[(200, Content::Json("Nodes"), "The store and its nodes, by their ids")],
+    errors: &[],
+}];
 
 /// `GET /admin/nodes`
-pub(super) async fn list(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        call.require(&[Role::Admin, Role::Viewer])?;
-        let query = Query::of(call)?;
-        let limit = query.limit()?;
-        let engine = call.app.fencepost.engine();
-        let (own, promises) = (&call.app.node, engine.promises());
-        let mut nodes = engine.nodes().await?;
-        // A store that is not shared knows nobody: this process is alone with it.
-        if nodes.is_empty() {
-            nodes.push(Node { seen: engine.now(), ..own.clone() });
-        }
-        nodes.sort_by(|a, b| a.id.cmp(&b.id));
-        let (nodes, next) = window(nodes, |node| &node.id, query.cursor(|id| Some(id.to_owned()))?.as_deref(), limit);
-        let durability = match promises.durability {
-            Durability::None => "none",
-            Durability::Delayed => "delayed",
-            Durability::Synced => "synced",
-        };
-        let body = Object::new()
-            .text("store", &call.app.store)
-            .text("durability", durability)
-            .text("because", &promises.because)
-            .value("shared", promises.shared)
-            .time("store_time", engine.now());
-        let body = paged(body, nodes.iter().map(|node| shown(node, node.id == own.id)), next);
-        let body = match &call.app.dispatch {
-            Ok(dispatch) => body.raw("keys", &keys(dispatch)),
-            Err(_) => body,
-        };
-        Ok(Answer::ok(body.end()).response())
-    })
-    .await
+async fn list(call: &Call) -> Result<Response, Problem> {
+    let query = Query::of(call)?;
+    let limit = query.limit()?;
+    let engine = call.app.fencepost.engine();
+    let (own, promises) = (&call.app.node, engine.promises());
+    let mut nodes = engine.nodes().await?;
+    // A store that is not shared knows nobody: this process is alone with it.
+    if nodes.is_empty() {
+        nodes.push(Node { seen: engine.now(), ..own.clone() });
+    }
+    nodes.sort_by(|a, b| a.id.cmp(&b.id));
+    let (nodes, next) = window(nodes, |node| &node.id, query.cursor(|id| Some(id.to_owned()))?.as_deref(), limit);
+    let durability = match promises.durability {
+        Durability::None => "none",
+        Durability::Delayed => "delayed",
+        Durability::Synced => "synced",
+    };
+    let body = Object::new()
+        .text("store", &call.app.store)
+        .text("durability", durability)
+        .text("because", &promises.because)
+        .value("shared", promises.shared)
+        .time("store_time", engine.now());
+    let body = paged(body, nodes.iter().map(|node| shown(node, node.id == own.id)), next);
+    let body = match &call.app.dispatch {
+        Ok(dispatch) => body.raw("keys", &keys(dispatch)),
+        Err(_) => body,
+    };
+    Ok(Answer::ok(body.end()).response())
 }
 
 // How stored transports are sealed, as this node knows it: fingerprints, never keys.

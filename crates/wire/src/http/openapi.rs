@@ -1,49 +1,56 @@
-//! `/openapi.json`: the contract in OpenAPI 3.1, made from the same tables that the code uses: the error codes come
-//! from `problem`, and a test holds the paths against the routes. A snapshot is committed.
+//! `/openapi.json`: the contract in OpenAPI 3.1, made from the same tables that the code uses: the paths come from the
+//! route tables, the error codes from `problem`. A snapshot is committed.
 
-mod parameter;
+pub(super) mod parameter;
 mod problem;
 mod schemas;
 mod wes;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
-use axum::{body::Body, extract::Request, response::Response};
+use axum::{body::Body, response::Response};
 use bytes::Bytes;
-use http::{HeaderValue, header};
+use http::{HeaderValue, Method, header, request::Parts};
 use serde_json::{Map, Value, json};
 
-use super::App;
-use crate::{exposition, problem::Code, server::Unbuffered};
+use super::{
+    App,
+    route::{Access, BodyLimit, Class, Content, RequestBody, Route, Table, head_only},
+    routes::TABLES,
+};
+use crate::{
+    problem::{Code, Problem},
+    server::Unbuffered,
+};
 
-use parameter::Parameter;
+pub(super) const ROUTES: &[Route] = &[Route {
+    method: Method::GET,
+    path: "/openapi.json",
+    handler: head_only!(serve),
+    access: Access::Public,
+    class: Class::Normal,
+    body_limit: BodyLimit::Policy,
+    operation_id: "openapi",
+    summary: "This document",
+    parameters: &[],
+    request: RequestBody::None,
+    answers: &[(200, Content::Json("Document"), "This document")],
+    errors: &[],
+}];
 
 /// `GET /openapi.json`
-pub(super) async fn serve(_: Arc<App>, _: Request) -> Response {
+async fn serve(_: &App, _: &Parts) -> Result<Response, Problem> {
     // Made once and shared by every request.
     static TEXT: LazyLock<Bytes> = LazyLock::new(|| text().into());
     let mut response = Response::new(Body::from(TEXT.clone()));
     response.extensions_mut().insert(Unbuffered);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    Ok(response)
 }
 
 /// The document as it is served and as the snapshot holds it.
 pub fn text() -> String {
-    format!("{:#}\n", document())
-}
-
-/// One operation, as said in the document.
-struct Operation {
-    /// Its name in generated clients.
-    id: &'static str,
-    method: &'static str,
-    path: &'static str,
-    summary: &'static str,
-    request: Option<&'static str>,
-    answers: &'static [(u16, &'static str, &'static str)],
-    refusals: &'static [Code],
-    parameters: &'static [&'static Parameter],
+    format!("{:#}\n", document(TABLES))
 }
 
 /// What any request may hear, before a route sees it: it is malformed, too large or too slow, it came to the listener that does
@@ -58,259 +65,30 @@ const ANY: &[Code] = &[
     Code::TooManyConnections,
     Code::BuffersFull,
 ];
-const GUARDED: &[Code] = &[Code::Unauthorized, Code::Forbidden, Code::CodedBody, Code::StoreUnavailable];
+/// What a request that needs a credential may hear beside that.
+const GUARDED: &[Code] = &[Code::Unauthorized, Code::Forbidden, Code::CodedBody];
+/// What a request that carries JSON may hear beside that.
 const WRITE: &[Code] = &[Code::StoreUnsupported, Code::NotJson];
-/// What a request that names a fence may hear beside that.
-const KEYED: &[Code] = &[Code::WrongKey, Code::UnknownScope];
 
-/// Requests whose body may be left out.
-const OPTIONAL: &[&str] = &["Redrive"];
-
-/// In place of a schema: the answer is bytes.
-const FILE: &str = "";
-
-const OPERATIONS: &[Operation] = &[
-    Operation {
-        id: "claim",
-        method: "post",
-        path: "/v1/fences/claim",
-        summary: "Ask for the right to act under a key",
-        request: Some("Claim"),
-        answers: &[
-            (201, "New", "The caller may act, and must seal, renew or release with the token"),
-            (200, "Duplicate", "The effect was had before; here is its receipt"),
-        ],
-        refusals: &[Code::Conflict, Code::InFlight, Code::InDoubt, Code::Stale, Code::Incomparable],
-        parameters: &[],
-    },
-    Operation {
-        id: "claimAgain",
-        method: "post",
-        path: "/v1/fences/again",
-        summary: "Ask for the right to a deliberate repetition: resend, rebook",
-        request: Some("Again"),
-        answers: &[
-            (201, "New", "The caller may repeat the effect"),
-            (200, "Duplicate", "This repetition was had before"),
-        ],
-        refusals: &[Code::Conflict, Code::InFlight, Code::InDoubt, Code::Stale, Code::SequenceGap],
-        parameters: &[],
-    },
-    Operation {
-        id: "seal",
-        method: "post",
-        path: "/v1/fences/seal",
-        summary: "Record the outcome",
-        request: Some("Seal"),
-        answers: &[(200, "Sealed", "Durable; every later claim gets this receipt")],
-        refusals: &[Code::FencedOff, Code::Conflict],
-        parameters: &[],
-    },
-    Operation {
-        id: "renew",
-        method: "post",
-        path: "/v1/fences/renew",
-        summary: "Ask for more time",
-        request: Some("Renew"),
-        answers: &[(200, "Renewed", "The lease runs from now")],
-        refusals: &[Code::FencedOff, Code::InDoubt],
-        parameters: &[],
-    },
-    Operation {
-        id: "release",
-        method: "post",
-        path: "/v1/fences/release",
-        summary: "Give the key back: nothing happened",
-        request: Some("Release"),
-        answers: &[(200, "Released", "The next claimant may act")],
-        refusals: &[Code::FencedOff],
-        parameters: &[],
-    },
-    Operation {
-        id: "batch",
-        method: "post",
-        path: "/v1/fences/batch",
-        summary: "Up to 1,000 commands, decided in order, durable in one commit",
-        request: Some("Batch"),
-        answers: &[(200, "BatchResults", "One result per command, in order")],
-        refusals: &[],
-        parameters: &[],
-    },
-    Operation {
-        id: "listScopes",
-        method: "get",
-        path: "/v1/scopes",
-        summary: "The scopes that the caller can use, by their names, and how long each remembers a key",
-        request: None,
-        answers: &[(200, "Scopes", "A page")],
-        refusals: &[],
-        parameters: &[&parameter::LIMIT, &parameter::AFTER, &parameter::SINCE],
-    },
-    Operation {
-        id: "putAlias",
-        method: "put",
-        path: "/v1/aliases/{name}",
-        summary: "Let a name stand for a sealed effect",
-        request: Some("Target"),
-        answers: &[(200, "Alias", "The name stands for the effect")],
-        refusals: &[Code::NotSealed],
-        parameters: &[&parameter::ALIAS],
-    },
-    Operation {
-        id: "getAlias",
-        method: "get",
-        path: "/v1/aliases/{name}",
-        summary: "Read the sealed receipt that a name stands for",
-        request: None,
-        answers: &[(200, "Alias", "The name and its receipt")],
-        refusals: &[Code::UnknownAlias],
-        parameters: &[&parameter::ALIAS, &parameter::ALIAS_TENANT],
-    },
-    Operation {
-        id: "lookup",
-        method: "get",
-        path: "/admin/idempotency/lookup",
-        summary: "Explain a key: give the scope and every key field as query parameters",
-        request: None,
-        answers: &[(200, "Lookup", "What happened under the key, or exists: false")],
-        refusals: &[Code::UnknownScope, Code::WrongKey, Code::StoreUnsupported],
-        parameters: &[&parameter::SCOPE, &parameter::KEY, &parameter::SEQ, &parameter::LOOKUP_TENANT],
-    },
-    Operation {
-        id: "listInDoubt",
-        method: "get",
-        path: "/admin/idempotency/in-doubt",
-        summary: "Fences that wait for a person, longest first",
-        request: None,
-        answers: &[(200, "Doubts", "A page")],
-        refusals: &[Code::UnknownCursor],
-        parameters: &[&parameter::DOUBT_TENANT, &parameter::LIMIT, &parameter::AFTER, &parameter::SINCE],
-    },
-    Operation {
-        id: "resolve",
-        method: "post",
-        path: "/admin/idempotency/resolve",
-        summary: "A person's word on a fence in doubt",
-        request: Some("Resolve"),
-        answers: &[(200, "Resolved", "Recorded with who, when and why")],
-        refusals: &[Code::NotInDoubt],
-        parameters: &[],
-    },
-    Operation {
-        id: "getPolicy",
-        method: "get",
-        path: "/admin/policy",
-        summary: "Which policy is in force, and what its check found",
-        request: None,
-        answers: &[(200, "Policy", "The file, its hash, its scopes, its routes and its findings")],
-        refusals: &[],
-        parameters: &[],
-    },
-    Operation {
-        id: "reloadPolicy",
-        method: "post",
-        path: "/admin/policy",
-        summary: "Read the policy file again and put it into force, all or nothing",
-        request: None,
-        answers: &[(200, "PolicyChanges", "What is different now; `changed` is false where nothing is")],
-        refusals: &[Code::NoPolicyFile, Code::PolicyRefused],
-        parameters: &[&parameter::DRY_RUN],
-    },
-    Operation {
-        id: "listNodes",
-        method: "get",
-        path: "/admin/nodes",
-        summary: "Who shares the store, who is alive, and how many claims each holds",
-        request: None,
-        answers: &[(200, "Nodes", "The store and its nodes, by their ids")],
-        refusals: &[],
-        parameters: &[&parameter::LIMIT, &parameter::AFTER, &parameter::SINCE],
-    },
-    Operation {
-        id: "backup",
-        method: "get",
-        path: "/admin/backup",
-        summary: "The whole store as a backup file, read out while it is being served",
-        request: None,
-        answers: &[(200, FILE, "The file; it is whole only where its trailer and its sum are right")],
-        refusals: &[],
-        parameters: &[],
-    },
-];
-
-/// A path that any client may ask for.
-struct Open {
-    id: &'static str,
-    path: &'static str,
-    summary: &'static str,
-    /// What an answer is, by its media type.
-    content: &'static [(&'static str, &'static str)],
-    refusals: &'static [Code],
+/// The refusals of an operation: those that follow from its columns, then its own.
+fn refusals(route: &Route) -> impl Iterator<Item = Code> {
+    let by_access: &[&[Code]] = match route.access {
+        Access::Public => &[],
+        // What is read from memory does not need the store.
+        Access::RolesUnlessTrusted(_) => &[GUARDED],
+        Access::AnyCredential | Access::Roles(_) => &[GUARDED, &[Code::StoreUnavailable]],
+    };
+    let by_body = if route.request == RequestBody::None { &[] } else { WRITE };
+    ANY.iter().chain(by_access.iter().copied().flatten()).chain(by_body).chain(route.errors).copied()
 }
 
-const TEXT: &str = "";
-
-/// Paths that need no credential. One that refuses unknown clients does so where operators have no listener of their own.
-const OPEN: &[Open] = &[
-    Open {
-        id: "healthz",
-        path: "/healthz",
-        summary: "The process serves requests",
-        content: &[("application/json", "Health")],
-        refusals: &[],
-    },
-    Open {
-        id: "readyz",
-        path: "/readyz",
-        summary: "The store acknowledges",
-        content: &[("application/json", "Health")],
-        refusals: &[Code::StoreUnavailable],
-    },
-    Open {
-        id: "metrics",
-        path: "/metrics",
-        summary: "Figures for Prometheus: OpenMetrics, or its older text format for those who accept no other",
-        content: &[(exposition::OPENMETRICS, TEXT), (exposition::PLAIN, TEXT)],
-        refusals: &[Code::Unauthorized, Code::Forbidden, Code::CodedBody],
-    },
-    Open {
-        id: "openapi",
-        path: "/openapi.json",
-        summary: "This document",
-        content: &[("application/json", "Document")],
-        refusals: &[],
-    },
-];
-
-fn operations() -> impl Iterator<Item = &'static Operation> {
-    OPERATIONS.iter().chain(wes::OPERATIONS)
-}
-
-/// The paths that the document names, with their methods.
-pub fn paths() -> Vec<(&'static str, &'static str)> {
-    let guarded = operations().map(|operation| (operation.method, operation.path));
-    guarded.chain(OPEN.iter().map(|open| ("get", open.path))).collect()
-}
-
-fn document() -> Value {
+fn document(tables: &[Table]) -> Value {
     let mut paths: Map<String, Value> = Map::new();
-    for operation in operations() {
-        let entry = paths.entry(operation.path).or_insert_with(|| json!({}));
-        entry[operation.method] = said(operation);
-    }
-    for open in OPEN {
-        let content = open.content.iter().map(|(kind, schema)| match *schema {
-            TEXT => (media_type(kind).to_owned(), json!({"schema": {"type": "string"}})),
-            schema => ((*kind).to_owned(), json!({"schema": reference(schema)})),
-        });
-        let content: Map<String, Value> = content.collect();
-        let mut responses =
-            Map::from_iter([("200".to_owned(), json!({"description": open.summary, "content": content}))]);
-        refused(&mut responses, ANY.iter().chain(open.refusals));
-        let is_guarded = open.refusals.contains(&Code::Unauthorized);
-        let security = if is_guarded { json!([{"bearer": []}, {}]) } else { json!([]) };
-        let said = json!({"operationId": open.id, "tags": ["server"], "summary": open.summary, "security": security, "responses": responses});
-        paths.insert(open.path.to_owned(), json!({"get": said}));
+    for table in tables {
+        for route in table.routes {
+            let entry = paths.entry(route.path).or_insert_with(|| json!({}));
+            entry[route.method.as_str().to_ascii_lowercase()] = operation(table.tag, route);
+        }
     }
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.parts().1).collect();
     json!({
@@ -325,37 +103,46 @@ fn document() -> Value {
     })
 }
 
-fn said(operation: &Operation) -> Value {
+fn operation(tag: &str, route: &Route) -> Value {
     let mut responses = Map::new();
-    for (status, schema, description) in operation.answers {
-        let content = match *schema {
-            FILE => json!({"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}),
-            schema => json!({"application/json": {"schema": reference(schema)}}),
+    for (status, content, description) in route.answers {
+        let content = match *content {
+            Content::Json(schema) => json_body(schema),
+            Content::File => json!({"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}),
+            Content::Text(kinds) => {
+                let kinds =
+                    kinds.iter().map(|kind| (media_type(kind).to_owned(), json!({"schema": {"type": "string"}})));
+                Value::Object(kinds.collect())
+            }
         };
         responses.insert(status.to_string(), json!({"description": description, "content": content}));
     }
-    let none: &[Code] = &[];
-    let (keyed, write) = match operation.request {
-        None => (none, none),
-        Some(_) if wes::OPERATIONS.iter().any(|other| other.path == operation.path) => (none, WRITE),
-        Some(_) => (KEYED, WRITE),
-    };
-    refused(&mut responses, ANY.iter().chain(GUARDED).chain(keyed).chain(write).chain(operation.refusals));
-    let parameters: Vec<Value> = operation.parameters.iter().map(|parameter| parameter.said()).collect();
-    let tag = match operation.path.split('/').nth(1) {
-        Some("v1") => "fences",
-        Some("wes") => "dispatch",
-        _ => "admin",
-    };
-    let mut said =
-        json!({"operationId": operation.id, "tags": [tag], "summary": operation.summary, "responses": responses});
-    if !parameters.is_empty() {
-        said["parameters"] = json!(parameters);
+    refused(&mut responses, refusals(route));
+    let mut operation =
+        json!({"operationId": route.operation_id, "tags": [tag], "summary": route.summary, "responses": responses});
+    // Where nothing is said, the document's own line holds: a credential.
+    match route.access {
+        Access::Public => operation["security"] = json!([]),
+        Access::RolesUnlessTrusted(_) => operation["security"] = json!([{"bearer": []}, {}]),
+        Access::AnyCredential | Access::Roles(_) => {}
     }
-    if let Some(request) = operation.request {
-        said["requestBody"] = json!({"required": !OPTIONAL.contains(&request), "content": {"application/json": {"schema": reference(request)}}});
+    if !route.parameters.is_empty() {
+        operation["parameters"] = route.parameters.iter().map(|parameter| parameter.said()).collect();
     }
-    said
+    match route.request {
+        RequestBody::None => {}
+        RequestBody::Json(schema) => {
+            operation["requestBody"] = json!({"required": true, "content": json_body(schema)});
+        }
+        RequestBody::OptionalJson(schema) => {
+            operation["requestBody"] = json!({"required": false, "content": json_body(schema)});
+        }
+    }
+    operation
+}
+
+fn json_body(schema: &str) -> Value {
+    json!({"application/json": {"schema": reference(schema)}})
 }
 
 fn reference(schema: &str) -> Value {
@@ -367,7 +154,7 @@ fn media_type(kind: &'static str) -> &'static str {
     kind.split(';').next().unwrap_or(kind)
 }
 
-fn refused<'c>(responses: &mut Map<String, Value>, codes: impl Iterator<Item = &'c Code>) {
+fn refused(responses: &mut Map<String, Value>, codes: impl Iterator<Item = Code>) {
     for code in codes {
         let (status, name, title) = code.parts();
         let entry = responses.entry(status.to_string()).or_insert_with(

@@ -2,9 +2,9 @@
 //! Never puts a part of a policy into force: all of it, or none. What is under way ends under the one it began with.
 //! Called as a route, and by `serve` on SIGHUP.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use axum::{extract::Request, response::Response};
+use axum::response::Response;
 use fencepost::policy::{
     Finding, Policy, Severity,
     changes::Changes,
@@ -13,9 +13,16 @@ use fencepost::policy::{
     identity::{Role, Sha},
 };
 use fencepost_kernel::Millis;
+use http::Method;
 use serde_json::{Value, json};
 
-use super::{App, call::Call, reply::Answer};
+use super::{
+    App,
+    call::Call,
+    openapi::parameter,
+    reply::Answer,
+    route::{Access, BodyLimit, Class, Content, RequestBody, Route, buffered},
+};
 use crate::{
     log::Level,
     problem::{Code, Problem},
@@ -122,44 +129,68 @@ fn attempt(app: &App, file: &str, how: Reload) -> Result<(Changes, Known), Vec<F
     Ok((changes, known))
 }
 
+pub(super) const ROUTES: &[Route] = &[
+    Route {
+        method: Method::GET,
+        path: "/admin/policy",
+        handler: buffered!(show),
+        access: Access::Roles(&[Role::Admin, Role::Viewer]),
+        class: Class::Normal,
+        body_limit: BodyLimit::Policy,
+        operation_id: "getPolicy",
+        summary: "Which policy is in force, and what its check found",
+        parameters: &[],
+        request: RequestBody::None,
+        answers: &[(200, Content::Json("Policy"), "The file, its hash, its scopes, its routes and its findings")],
+        errors: &[],
+    },
+    Route {
+        method: Method::POST,
+        path: "/admin/policy",
+        handler: buffered!(post),
+        access: Access::Roles(&[Role::Admin]),
+        class: Class::Normal,
+        body_limit: BodyLimit::Policy,
+        operation_id: "reloadPolicy",
+        summary: "Read the policy file again and put it into force, all or nothing",
+        parameters: &[&parameter::DRY_RUN],
+        request: RequestBody::None,
+        answers: &[(200, Content::Json("PolicyChanges"), "What is different now; `changed` is false where nothing is")],
+        errors: &[Code::NoPolicyFile, Code::PolicyRefused],
+    },
+];
+
 /// `GET /admin/policy`
-pub(super) async fn show(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        call.require(&[Role::Admin, Role::Viewer])?;
-        let since = *call.app.origin.since.lock().unwrap_or_else(PoisonError::into_inner);
-        let policy = &call.policy;
-        let routes = policy.routes.iter().map(
-            |route| json!({ "match": route.pattern.to_string(), "scope": route.scope, "upstream": route.upstream }),
-        );
-        let said = json!({
-            "file": call.app.origin.file(),
-            "sha256": policy.sha256.map(|sha| sha.hex()),
-            "loaded_at": &*rfc3339(since.0),
-            "scopes": policy.scopes.keys().collect::<Vec<_>>(),
-            "routes": routes.collect::<Vec<_>>(),
-            "findings": finding::rows(&policy.findings),
-        });
-        Ok(Answer::ok(said.to_string().into_bytes()).response())
-    })
-    .await
+async fn show(call: &Call) -> Result<Response, Problem> {
+    let since = *call.app.origin.since.lock().unwrap_or_else(PoisonError::into_inner);
+    let policy = &call.policy;
+    let routes = policy
+        .routes
+        .iter()
+        .map(|route| json!({ "match": route.pattern.to_string(), "scope": route.scope, "upstream": route.upstream }));
+    let said = json!({
+        "file": call.app.origin.file(),
+        "sha256": policy.sha256.map(|sha| sha.hex()),
+        "loaded_at": &*rfc3339(since.0),
+        "scopes": policy.scopes.keys().collect::<Vec<_>>(),
+        "routes": routes.collect::<Vec<_>>(),
+        "findings": finding::rows(&policy.findings),
+    });
+    Ok(Answer::ok(said.to_string().into_bytes()).response())
 }
 
 /// `POST /admin/policy`
-pub(super) async fn post(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        call.require(&[Role::Admin])?;
-        if !call.body.is_empty() {
-            let detail = "send no body: the server reads the file that it was started with";
-            return Err(Problem::new(Code::Malformed, detail));
-        }
-        let how = how(&call.query()?)?;
-        let (app, by) = (call.app.clone(), call.caller.id.clone());
-        // Files are read: not where others wait for decisions.
-        let said = tokio::task::spawn_blocking(move || reload(&app, &by, how)).await;
-        let said = said.map_err(|_| Problem::new(Code::Internal, "the reload did not end"))??;
-        Ok(Answer::ok(said.to_string().into_bytes()).response())
-    })
-    .await
+async fn post(call: &Call) -> Result<Response, Problem> {
+    if !call.body.is_empty() {
+        let detail = "send no body: the server reads the file that it was started with";
+        return Err(Problem::new(Code::Malformed, detail));
+    }
+    let how = how(&call.query()?)?;
+    let (app, by) = (call.app.clone(), call.caller.id.clone());
+    // Files are read: not where others wait for decisions.
+    let said = tokio::task::spawn_blocking(move || reload(&app, &by, how)).await;
+    let said = said.map_err(|_| Problem::new(Code::Internal, "the reload did not end"))??;
+    Ok(Answer::ok(said.to_string().into_bytes()).response())
 }
 
 // A misspelt `dry_run` must not change anything, so an unknown name is refused here.

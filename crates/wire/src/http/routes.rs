@@ -1,5 +1,5 @@
-//! Every route: a path, the methods that it takes, and what answers them. What is nobody's is the gateway's.
-//! Allocates once for a short request: for the future of its answer.
+//! Assembles the route tables of all capabilities into one router, and answers each request by its route. A path in no
+//! table is the gateway's. Allocates once for a short request: for the future of its answer.
 //! Called by the front.
 
 use std::{
@@ -7,117 +7,111 @@ use std::{
     error::Error,
     future::{pending, ready},
     panic::resume_unwind,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     task::{Context, Poll},
 };
 
 use axum::{body::Body, extract::Request, response::Response};
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use http::{HeaderValue, Method, header};
+use http::{HeaderValue, Method, Uri, header};
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service;
 
 use crate::{server::Budget, trace::TraceId};
 
-use super::{App, admin, backup, call, fences, gateway, health, nodes, openapi, policy, scopes, wes};
+use super::{
+    App, admin, backup, call, fences, gateway, health, nodes, openapi, policy,
+    route::{Admitted, Answer, Audience, BodyLimit, Class, Entry, Route, Table},
+    scopes, wes,
+};
 
-/// Whether the server lives, and how it does.
-const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+/// One line per capability.
+pub(super) const TABLES: &[Table] = &[
+    Table { tag: "fences", audience: Audience::Clients, routes: fences::ROUTES },
+    Table { tag: "fences", audience: Audience::Clients, routes: scopes::ROUTES },
+    Table { tag: "dispatch", audience: Audience::Clients, routes: wes::ROUTES },
+    Table { tag: "admin", audience: Audience::Operators, routes: admin::ROUTES },
+    Table { tag: "admin", audience: Audience::Operators, routes: policy::ROUTES },
+    Table { tag: "admin", audience: Audience::Operators, routes: nodes::ROUTES },
+    Table { tag: "admin", audience: Audience::Operators, routes: backup::ROUTES },
+    Table { tag: "server", audience: Audience::Monitoring, routes: health::ROUTES },
+    Table { tag: "server", audience: Audience::Everyone, routes: openapi::ROUTES },
+];
+
+/// The operators' paths, with all that is below them, whether or not a route is there.
+const OPERATORS_PATHS: [&str; 2] = ["/admin", "/console"];
 
 /// A body that takes long to judge: some tens of commands.
 const LONG_BYTES_MIN: u64 = 8 * 1024;
 
-type Answer = BoxFuture<'static, Result<Response, Infallible>>;
-type Handler = fn(Arc<App>, Request) -> Answer;
+static ROUTER: LazyLock<Router> = LazyLock::new(|| Router::new(TABLES));
 
-macro_rules! handler {
-    ($route:path) => {
-        |app, request| Box::pin(async move { Ok($route(app, request).await) })
-    };
+/// The tables, as requests look them up.
+struct Router {
+    paths: matchit::Router<Endpoint>,
+    /// What the front asks about a request before it is read whole: lists, because they are shorter than a look-up.
+    fast: Vec<&'static Route>,
+    probes: Vec<&'static Route>,
+    limited: Vec<&'static Route>,
 }
 
-/// What answers the methods of a path.
-#[derive(Clone, Copy, Default)]
-struct Methods {
-    get: Option<Handler>,
-    post: Option<Handler>,
-    put: Option<Handler>,
+/// All methods of one path.
+struct Endpoint {
+    audience: Audience,
+    entries: Vec<Entry>,
+    /// In the order of the table.
+    allow: HeaderValue,
 }
 
-fn get(handler: Handler) -> Methods {
-    Methods { get: Some(handler), ..Methods::default() }
-}
-
-fn post(handler: Handler) -> Methods {
-    Methods { post: Some(handler), ..Methods::default() }
-}
-
-fn put(handler: Handler) -> Methods {
-    Methods { put: Some(handler), ..Methods::default() }
-}
-
-fn methods(path: &str) -> Option<Methods> {
-    let between = |before: &str, after: &str| {
-        let name = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
-        name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
-    };
-    Some(match path {
-        "/v1/fences/claim" => post(handler!(fences::claim)),
-        "/v1/fences/again" => post(handler!(fences::again)),
-        "/v1/fences/seal" => post(handler!(fences::seal)),
-        "/v1/fences/renew" => post(handler!(fences::renew)),
-        "/v1/fences/release" => post(handler!(fences::release)),
-        "/v1/fences/batch" => post(handler!(fences::batch)),
-        "/v1/scopes" => get(handler!(scopes::list)),
-        "/wes/v1/dispatch/events" => post(handler!(wes::publish::events)),
-        "/wes/v1/dispatch/lanes" => get(handler!(wes::lanes::list)),
-        "/wes/v1/dispatch/dlq" => get(handler!(wes::letters::list)),
-        "/wes/v1/dispatch/dlq/redrive" => post(handler!(wes::redrive_many)),
-        "/wes/v1/dispatch/pending" => get(handler!(wes::poll::pending)),
-        "/wes/v1/dispatch/ack" => post(handler!(wes::poll::ack)),
-        "/admin/idempotency/lookup" => get(handler!(admin::lookup)),
-        "/admin/idempotency/in-doubt" => get(handler!(admin::in_doubt)),
-        "/admin/idempotency/resolve" => post(handler!(admin::resolve)),
-        "/admin/policy" => Methods { post: Some(handler!(policy::post)), ..get(handler!(policy::show)) },
-        "/admin/nodes" => get(handler!(nodes::list)),
-        "/admin/backup" => get(handler!(backup::backup)),
-        "/healthz" => get(handler!(health::healthz)),
-        "/readyz" => get(handler!(health::readyz)),
-        "/metrics" => get(handler!(health::metrics)),
-        "/openapi.json" => get(handler!(openapi::serve)),
-        _ if between("/v1/aliases/", "") => {
-            Methods { get: Some(handler!(fences::get_alias)), ..put(handler!(fences::put_alias)) }
+impl Router {
+    /// Panics where a table contradicts itself or another one. A test builds the product's.
+    fn new(tables: &[Table]) -> Self {
+        let mut by_path: Vec<(&'static str, Audience, Vec<Entry>)> = Vec::new();
+        let (mut fast, mut probes, mut limited) = (Vec::new(), Vec::new(), Vec::new());
+        for table in tables {
+            for route in table.routes {
+                let entry = Entry { route, label: format!("{} {}", route.method, route.path).into() };
+                match by_path.iter_mut().find(|(path, ..)| *path == route.path) {
+                    Some((.., entries)) => entries.push(entry),
+                    None => by_path.push((route.path, table.audience, vec![entry])),
+                }
+                fast.extend((route.class == Class::Fast).then_some(route));
+                probes.extend((table.audience == Audience::Monitoring).then_some(route));
+                limited.extend((route.body_limit != BodyLimit::Policy).then_some(route));
+            }
         }
-        _ if between("/wes/v1/warehouses/", "/transport") => {
-            Methods { get: Some(handler!(wes::transport::get)), ..put(handler!(wes::transport::put)) }
+        let mut paths = matchit::Router::new();
+        for (path, audience, entries) in by_path {
+            let endpoint = Endpoint { audience, allow: allow(&entries), entries };
+            paths.insert(path, endpoint).expect("the patterns of the tables do not overlap");
         }
-        _ if between("/wes/v1/dispatch/lanes/", "") => get(handler!(wes::lanes::one)),
-        _ if between("/wes/v1/dispatch/lanes/", "/skip") => post(handler!(wes::skip)),
-        _ if between("/wes/v1/dispatch/lanes/", "/pause") => post(handler!(wes::pause)),
-        _ if between("/wes/v1/dispatch/lanes/", "/resume") => post(handler!(wes::resume)),
-        _ if between("/wes/v1/dispatch/dlq/", "") => get(handler!(wes::letters::one)),
-        _ if between("/wes/v1/dispatch/dlq/", "/redrive") => post(handler!(wes::letters::redrive)),
-        _ if between("/wes/v1/dispatch/dlq/", "/discard") => post(handler!(wes::letters::discard)),
-        _ => return None,
-    })
-}
-
-impl Methods {
-    fn handler(&self, method: &Method) -> Option<Handler> {
-        match *method {
-            Method::GET | Method::HEAD => self.get,
-            Method::POST => self.post,
-            Method::PUT => self.put,
-            _ => None,
-        }
+        Self { paths, fast, probes, limited }
     }
 
-    fn names(&self) -> HeaderValue {
-        let named = [("PUT", self.put), ("GET,HEAD", self.get), ("POST", self.post)];
-        let names: Vec<_> = named.into_iter().filter_map(|(name, handler)| handler.map(|_| name)).collect();
-        HeaderValue::from_str(&names.join(",")).unwrap_or(HeaderValue::from_static(""))
+    fn endpoint(&self, path: &str) -> Option<&Endpoint> {
+        self.paths.at(path).ok().map(|found| found.value)
+    }
+}
+
+// A route for GET answers HEAD too.
+fn allow(entries: &[Entry]) -> HeaderValue {
+    let names = entries.iter().map(|Entry { route, .. }| match route.method {
+        Method::GET => "GET,HEAD",
+        ref other => other.as_str(),
+    });
+    let names: Vec<&str> = names.collect();
+    HeaderValue::from_str(&names.join(",")).expect("a method is a token")
+}
+
+impl Endpoint {
+    fn entry(&self, method: &Method) -> Option<&Entry> {
+        let wanted = if *method == Method::HEAD { &Method::GET } else { method };
+        self.entries.iter().find(|entry| entry.route.method == *wanted)
     }
 }
 
@@ -125,6 +119,7 @@ impl Methods {
 #[derive(Clone)]
 pub struct Routes {
     app: Arc<App>,
+    router: &'static Router,
     listener: Listener,
     /// Of the operators' listener.
     budget: Option<Arc<Budget>>,
@@ -148,39 +143,57 @@ pub(super) struct OnAdminListener(pub(super) Arc<Budget>);
 impl Routes {
     /// Serves those paths of `app` that belong to a listener.
     pub fn new(app: Arc<App>, listener: Listener) -> Self {
-        Self { app, listener, budget: None }
+        Self { app, router: &ROUTER, listener, budget: None }
     }
 
     /// Serves operators on a listener of their own, with memory of their own.
     pub fn admin(app: Arc<App>, budget: Arc<Budget>) -> Self {
-        Self { app, listener: Listener::Admin, budget: Some(budget) }
+        Self { app, router: &ROUTER, listener: Listener::Admin, budget: Some(budget) }
     }
 
     /// Whether a request asks if the server lives, or how it does.
     pub fn is_probe(method: &Method, path: &str) -> bool {
-        matches!(*method, Method::GET | Method::HEAD) && PROBES.contains(&path)
-    }
-
-    // The document of all routes is anybody's.
-    fn is_elsewhere(&self, path: &str) -> bool {
-        let is_admin = PROBES.contains(&path)
-            || matches!(path, "/admin" | "/console")
-            || path.starts_with("/admin/")
-            || path.starts_with("/console/");
-        match self.listener {
-            Listener::Only => false,
-            Listener::Public => is_admin,
-            Listener::Admin => !is_admin && path != "/openapi.json",
-        }
+        matches!(*method, Method::GET | Method::HEAD) && ROUTER.probes.iter().any(|route| route.path == path)
     }
 
     /// Whether a request is one of those that come by the thousand, whose answers are whole and never the gateway's.
     pub fn is_plain(method: &Method, path: &str) -> bool {
-        let fences = || {
-            matches!(path.strip_prefix("/v1/fences/"), Some("claim" | "seal" | "renew" | "release" | "again" | "batch"))
-        };
-        *method == Method::POST && (fences() || path == "/wes/v1/dispatch/events")
+        ROUTER.fast.iter().any(|route| route.path == path && route.method == *method)
     }
+
+    /// How many bytes the body of a request may have, given the limit of all that have none of their own.
+    pub fn body_bytes_max(method: &Method, uri: &Uri, default: u64) -> u64 {
+        ROUTER.body_bytes_max(method, uri.path(), default)
+    }
+
+    // What is in no table is the operators' where its path is, and the clients' elsewhere.
+    fn is_elsewhere(&self, path: &str, found: Option<&Endpoint>) -> bool {
+        let audience = found.map_or_else(
+            || if is_operators_path(path) { Audience::Operators } else { Audience::Clients },
+            |found| found.audience,
+        );
+        match self.listener {
+            Listener::Only => false,
+            Listener::Public => matches!(audience, Audience::Operators | Audience::Monitoring),
+            Listener::Admin => audience == Audience::Clients,
+        }
+    }
+}
+
+impl Router {
+    fn body_bytes_max(&self, method: &Method, path: &str, default: u64) -> u64 {
+        // No look-up where no route has a limit of its own.
+        if self.limited.is_empty() {
+            return default;
+        }
+        let entry = self.endpoint(path).and_then(|endpoint| endpoint.entry(method));
+        entry.map_or(default, |entry| entry.route.body_limit.bytes(default))
+    }
+}
+
+fn is_operators_path(path: &str) -> bool {
+    let below = |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    OPERATORS_PATHS.iter().any(|root| below(root))
 }
 
 impl<B> Service<http::Request<B>> for Routes
@@ -199,42 +212,52 @@ where
     fn call(&mut self, request: http::Request<B>) -> Answer {
         let (app, mut request) = (self.app.clone(), request.map(Body::new));
         gateway::spell(request.uri_mut());
-        if self.is_elsewhere(request.uri().path()) {
+        let found = self.router.endpoint(request.uri().path());
+        if self.is_elsewhere(request.uri().path(), found) {
             return Box::pin(ready(Ok(call::served_elsewhere(&request))));
         }
         if let Some(budget) = &self.budget {
             request.extensions_mut().insert(OnAdminListener(budget.clone()));
         }
-        let Some(methods) = methods(request.uri().path()) else {
-            // Operators' own listener leads to no upstream.
+        let Some(found) = found else {
+            // The operators' own listener leads to no upstream.
             if self.listener == Listener::Admin {
                 return Box::pin(ready(Ok(call::no_such_path(&request))));
             }
             return Box::pin(async move { Ok(gateway::serve(app, request).await) });
         };
-        match methods.handler(request.method()) {
-            Some(handler) if request.method() == Method::HEAD => Box::pin(headed(aside(handler, app, request))),
-            Some(handler) => aside(handler, app, request),
+        match found.entry(request.method()) {
+            Some(entry) if request.method() == Method::HEAD => Box::pin(headed(answer(app, entry, request))),
+            Some(entry) => answer(app, entry, request),
             None => {
                 let trace = TraceId::of(request.headers().get("traceparent"));
                 let (method, path) = (request.method(), request.uri().path());
-                Box::pin(ready(Ok(call::method_not_allowed(method, path, &trace, methods.names()))))
+                Box::pin(ready(Ok(call::method_not_allowed(method, path, &trace, found.allow.clone()))))
             }
         }
     }
 }
 
-// What may take long must not hold up those whose connections share a thread with the caller's.
-fn aside(handler: Handler, app: Arc<App>, request: Request) -> Answer {
-    let is_short = |request: &Request| {
-        let len = http_body::Body::size_hint(request.body()).exact();
-        len.is_some_and(|len| len < LONG_BYTES_MIN) && Routes::is_plain(request.method(), request.uri().path())
-    };
-    let Some(aside) = app.aside.as_ref().filter(|_| !is_short(&request)).cloned() else {
-        return handler(app, request);
+// Refused by its head before anything of the body is asked for.
+fn answer(app: Arc<App>, entry: &'static Entry, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let trace = TraceId::of(parts.headers.get("traceparent"));
+    match entry.route.access.admit(&app, &parts) {
+        Ok(caller) => offload_if_slow(Admitted { app, entry, caller, trace, parts, body }),
+        Err(problem) => Box::pin(ready(Ok(problem.response(parts.uri.path(), &trace).map(Body::new)))),
+    }
+}
+
+// A request that may take long must not hold up others whose connections share a thread with its own.
+fn offload_if_slow(admitted: Admitted) -> Answer {
+    let Admitted { ref app, entry: &Entry { route, .. }, ref body, .. } = admitted;
+    let len = http_body::Body::size_hint(body).exact();
+    let is_short = route.class == Class::Fast && len.is_some_and(|len| len < LONG_BYTES_MIN);
+    let Some(runtime) = app.slow_runtime.as_ref().filter(|_| !is_short).cloned() else {
+        return route.handler.answer(admitted);
     };
     Box::pin(async move {
-        let answering = AbortOnDropHandle::new(aside.spawn(handler(app, request)));
+        let answering = AbortOnDropHandle::new(runtime.spawn(route.handler.answer(admitted)));
         match answering.await.map_err(JoinError::try_into_panic) {
             Ok(answer) => answer,
             Err(Ok(panic)) => resume_unwind(panic),

@@ -3,34 +3,49 @@
 
 use std::sync::Arc;
 
-use axum::{extract::Request, response::Response};
+use axum::response::Response;
 use fencepost::{
     dispatch,
     policy::{duration, identity::Role},
 };
 use fencepost_kernel::fence::scope::{OnLapse, Scope};
+use http::Method;
 
 use super::{
-    App,
     call::Call,
+    openapi::parameter,
     query::{Query, array, page, window},
     reply::{Object, quoted},
     request::is_own,
+    route::{Access, BodyLimit, Class, Content, RequestBody, Route, buffered},
 };
+use crate::problem::Problem;
+
+pub(super) const ROUTES: &[Route] = &[Route {
+    method: Method::GET,
+    path: "/v1/scopes",
+    handler: buffered!(list),
+    access: Access::AnyCredential,
+    class: Class::Normal,
+    body_limit: BodyLimit::Policy,
+    operation_id: "listScopes",
+    summary: "The scopes that the caller can use, by their names, and how long each remembers a key",
+    parameters: &[&parameter::LIMIT, &parameter::AFTER, &parameter::SINCE],
+    request: RequestBody::None,
+    answers: &[(200, Content::Json("Scopes"), "A page")],
+    errors: &[],
+}];
 
 /// `GET /v1/scopes`
-pub(super) async fn list(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let query = Query::of(call)?;
-        let limit = query.limit()?;
-        let after = query.cursor(|name| Some(name.to_owned()))?;
-        // In the order of their names.
-        let names = call.policy.scopes.keys().filter(|name| is_callers(call, name));
-        let scopes: Vec<&Arc<Scope>> = names.filter_map(|name| call.policy.scope(name).ok()).collect();
-        let (scopes, next) = window(scopes, |scope| &scope.name, after.as_deref(), limit);
-        Ok(page(scopes.into_iter().map(|scope| shown(scope)), next).response())
-    })
-    .await
+async fn list(call: &Call) -> Result<Response, Problem> {
+    let query = Query::of(call)?;
+    let limit = query.limit()?;
+    let after = query.cursor(|name| Some(name.to_owned()))?;
+    // In the order of their names.
+    let names = call.policy.scopes.keys().filter(|name| is_callers(call, name));
+    let scopes: Vec<&Arc<Scope>> = names.filter_map(|name| call.policy.scope(name).ok()).collect();
+    let (scopes, next) = window(scopes, |scope| &scope.name, after.as_deref(), limit);
+    Ok(page(scopes.into_iter().map(|scope| shown(scope)), next).response())
 }
 
 // Of the scopes that Fencepost seals itself, the one that planners publish under is theirs to know.

@@ -186,7 +186,7 @@ impl World {
             log: Log::new(Level::Error, io::sink()),
             node,
             store: String::new(),
-            aside: None,
+            slow_runtime: None,
             budget: fencepost_wire::server::Budget::new(256 << 20),
             dev: true,
         };

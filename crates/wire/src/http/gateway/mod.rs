@@ -166,8 +166,8 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
                 // A signature is checked over the whole body: until then its sender is unknown.
                 let standing = entry.signer.as_ref().map_or(Standing::Authenticated, |_| Standing::Unauthenticated);
                 let mut charge = app.budget.charge(standing);
-                let body = call::read(&policy, &parts, body, &mut charge).await?;
-                let call = Call { app, policy, caller, trace, parts, body, charge };
+                let body = call::read(policy.server.limits.request_bytes_max, &parts, body, &mut charge).await?;
+                let call = Call { app, entry: None, policy, caller, trace, parts, body, charge };
                 write(call, entry, &bound).await
             }
         }

@@ -11,9 +11,10 @@ use crate::http::{
 };
 
 /// One parameter of an operation.
-pub(super) struct Parameter {
-    name: &'static str,
-    place: &'static str,
+pub(in crate::http) struct Parameter {
+    pub(in crate::http) name: &'static str,
+    /// `path` or `query`.
+    pub(in crate::http) place: &'static str,
     description: &'static str,
     schema: Schema,
 }
@@ -40,69 +41,71 @@ enum Schema {
 }
 
 /// What a warehouse may be called: its lane must not look like one that is polled.
-pub(super) const WAREHOUSE_PATTERN: &str = "^(?!poll:)[^\\x00-\\x1f\\x7f-\\x9f]{1,128}$";
+pub(in crate::http) const WAREHOUSE_PATTERN: &str = "^(?!poll:)[^\\x00-\\x1f\\x7f-\\x9f]{1,128}$";
 /// What an executor may be called.
-pub(super) const NAME_PATTERN: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]{1,128}$";
+pub(in crate::http) const NAME_PATTERN: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]{1,128}$";
 
 const fn new(name: &'static str, place: &'static str, description: &'static str, schema: Schema) -> Parameter {
     Parameter { name, place, description, schema }
 }
 
-pub(super) const ALIAS: Parameter = new("name", "path", "1 to 255 bytes", Schema::Text(255));
-pub(super) const ALIAS_TENANT: Parameter = new("tenant", "query", "whose name it is; for admins", Schema::Any);
-pub(super) const SCOPE: Parameter = new("scope", "query", "the scope's name", Schema::Text(64));
-pub(super) const KEY: Parameter =
+pub(in crate::http) const ALIAS: Parameter = new("name", "path", "1 to 255 bytes", Schema::Text(255));
+pub(in crate::http) const ALIAS_TENANT: Parameter = new("tenant", "query", "whose name it is; for admins", Schema::Any);
+pub(in crate::http) const SCOPE: Parameter = new("scope", "query", "the scope's name", Schema::Text(64));
+pub(in crate::http) const KEY: Parameter =
     new("key", "query", "each field of the scope's key as a parameter of its own name", Schema::Members);
-pub(super) const SEQ: Parameter = new(
+pub(in crate::http) const SEQ: Parameter = new(
     "seq",
     "query",
     "which repetition, from 1; the name of the scope's sequence says the same",
     Schema::Whole { min: 1, max: u64::MAX },
 );
-pub(super) const LOOKUP_TENANT: Parameter = new(
+pub(in crate::http) const LOOKUP_TENANT: Parameter = new(
     "tenant",
     "query",
     "whose key it is; for admins and viewers. Without it, those with an identity and those of webhooks are searched",
     Schema::Any,
 );
-pub(super) const DOUBT_TENANT: Parameter =
+pub(in crate::http) const DOUBT_TENANT: Parameter =
     new("tenant", "query", "only this tenant's; a page may then be short", Schema::Any);
-pub(super) const DRY_RUN: Parameter = new("dry_run", "query", "true: only say what would change", Schema::Truth);
+pub(in crate::http) const DRY_RUN: Parameter =
+    new("dry_run", "query", "true: only say what would change", Schema::Truth);
 
-pub(super) const LIMIT: Parameter = new("limit", "query", "how many at most", Schema::Limit);
-pub(super) const AFTER: Parameter = new(
+pub(in crate::http) const LIMIT: Parameter = new("limit", "query", "how many at most", Schema::Limit);
+pub(in crate::http) const AFTER: Parameter = new(
     "after",
     "query",
     "the next_cursor of the page before; it is opaque, and the last page's is empty",
     Schema::Any,
 );
-pub(super) const SINCE: Parameter = new("since", "query", "another name of `after`", Schema::Any);
+pub(in crate::http) const SINCE: Parameter = new("since", "query", "another name of `after`", Schema::Any);
 
-pub(super) const PLANNER: Parameter =
+pub(in crate::http) const PLANNER: Parameter =
     new("planner_id", "query", "whose; for admins and viewers. `tenant` says the same", Schema::Any);
-pub(super) const WAREHOUSE: Parameter =
+pub(in crate::http) const WAREHOUSE: Parameter =
     new("warehouse_id", "path", "1 to 128 characters", Schema::Pattern(WAREHOUSE_PATTERN));
-pub(super) const LANE: Parameter = new("lane", "path", "its name, or its lane_id", Schema::Some);
-pub(super) const LETTER: Parameter = new("id", "path", "the id of the dead letter", Schema::Some);
-pub(super) const LANE_STATE: Parameter = new(
+pub(in crate::http) const LANE: Parameter = new("lane", "path", "its name, or its lane_id", Schema::Some);
+pub(in crate::http) const LETTER: Parameter = new("id", "path", "the id of the dead letter", Schema::Some);
+pub(in crate::http) const LANE_STATE: Parameter = new(
     "state",
     "query",
     "only lanes in this state; a page may then be short",
     Schema::Words(|| wes::lanes::STATES.to_vec()),
 );
-pub(super) const LETTER_STATE: Parameter =
+pub(in crate::http) const LETTER_STATE: Parameter =
     new("state", "query", "waiting where absent", Schema::Words(|| wes::letters::STATES.to_vec()));
-pub(super) const LETTER_WAREHOUSE: Parameter = new("warehouse_id", "query", "only of this warehouse", Schema::Any);
-pub(super) const LETTER_REASON: Parameter =
+pub(in crate::http) const LETTER_WAREHOUSE: Parameter =
+    new("warehouse_id", "query", "only of this warehouse", Schema::Any);
+pub(in crate::http) const LETTER_REASON: Parameter =
     new("reason", "query", "only those that died of this", Schema::Words(reasons));
-pub(super) const LETTER_KIND: Parameter =
+pub(in crate::http) const LETTER_KIND: Parameter =
     new("kind", "query", "only events of this kind", Schema::Words(envelope::kinds));
-pub(super) const LETTER_EVENT: Parameter = new("correlation_id", "query", "only this event", Schema::Any);
-pub(super) const CURSOR: Parameter =
+pub(in crate::http) const LETTER_EVENT: Parameter = new("correlation_id", "query", "only this event", Schema::Any);
+pub(in crate::http) const CURSOR: Parameter =
     new("since", "query", "a next_cursor; absent or before the acknowledged position means that position", Schema::Any);
-pub(super) const WAIT: Parameter =
+pub(in crate::http) const WAIT: Parameter =
     new("wait", "query", "seconds to wait for something new", Schema::Whole { min: 0, max: 30 });
-pub(super) const POLLED_PLANNER: Parameter =
+pub(in crate::http) const POLLED_PLANNER: Parameter =
     new("planner_id", "query", "which planner's events, where the executor serves several", Schema::Any);
 
 /// Why events die.
@@ -111,6 +114,12 @@ pub(super) fn reasons() -> Vec<&'static str> {
 }
 
 impl Parameter {
+    /// A parameter of a test's path.
+    #[cfg(test)]
+    pub(in crate::http) const fn in_path(name: &'static str, description: &'static str) -> Self {
+        new(name, "path", description, Schema::Some)
+    }
+
     pub(super) fn said(&self) -> Value {
         let schema = match self.schema {
             Schema::Any => json!({"type": "string"}),

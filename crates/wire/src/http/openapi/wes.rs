@@ -1,186 +1,250 @@
-//! The part of the document about `/wes/v1`. Says what the routes do; a test holds its paths against the routes.
+//! The schemas of what `/wes/v1` takes and answers.
 
-mod schemas;
+use serde_json::{Map, Value, json};
 
-pub(super) use schemas::schemas;
-
-use super::{
-    Operation,
-    parameter::{
-        AFTER, CURSOR, LANE, LANE_STATE, LETTER, LETTER_EVENT, LETTER_KIND, LETTER_REASON, LETTER_STATE,
-        LETTER_WAREHOUSE, LIMIT, PLANNER, POLLED_PLANNER, SINCE, WAIT, WAREHOUSE,
-    },
+use crate::http::{
+    openapi::parameter::{NAME_PATTERN, WAREHOUSE_PATTERN, reasons},
+    query::LIMIT_MAX,
+    request::TEXT_BYTES_MAX,
+    wes,
 };
-use crate::problem::Code;
 
-pub(super) const OPERATIONS: &[Operation] = &[
-    Operation {
-        id: "publishEvents",
-        method: "post",
-        path: "/wes/v1/dispatch/events",
-        summary: "Publish one event, or {\"events\":[…]} of up to 1,000 in one commit, each once",
-        request: Some("Events"),
-        answers: &[
-            (202, "Published", "In its lane; a batch is answered with results, and so if any of it is new"),
-            (200, "Published", "Published before, at this position"),
+/// The schemas that these operations name.
+pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Value)]) -> Value) -> Map<String, Value> {
+    let text = json!({"type": "string"});
+    let time = json!({"type": "string", "format": "date-time"});
+    let count = json!({"type": "integer", "minimum": 0});
+    let yes = json!({"type": "boolean"});
+    let any = json!({"type": "object"});
+    let list = |items: &Value| json!({"type": "array", "items": items});
+    let word = json!({"type": "string", "minLength": 1, "maxLength": TEXT_BYTES_MAX});
+    let named = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
+    let one_schema = |names: &[&str]| json!({"oneOf": names.iter().map(|name| named(name)).collect::<Vec<_>>()});
+    let one_of = |words: &[&str]| json!({"type": "string", "enum": words});
+    // Configuration: a member that is not known is refused.
+    let only = |required: &[&str], parts: &[(&str, &Value)]| {
+        let mut schema = object(required, parts);
+        schema["additionalProperties"] = json!(false);
+        schema
+    };
+    let id = json!({"type": "string", "minLength": 1, "maxLength": 128});
+    let warehouse = json!({"type": "string", "pattern": WAREHOUSE_PATTERN});
+    let correlation_id = json!({"type": "string", "pattern": "^[!-~]{1,128}$"});
+    let number = json!({"type": "number"});
+    let delta = object(&["sku", "qty"], &[("sku", &word), ("qty", &number)]);
+    let amount = json!({"type": "number", "minimum": 0});
+    let op = object(
+        &["op_id", "kind"],
+        &[
+            ("op_id", &id),
+            ("kind", &id),
+            ("qty", &amount),
+            ("expected_seconds", &amount),
+            ("expected_cost", &amount),
+            ("bom_deltas", &list(&delta)),
+            ("skills", &list(&text)),
+            ("resources", &list(&text)),
         ],
-        refusals: &[Code::Conflict, Code::Invalid, Code::UnknownOriginal, Code::NoTransport],
-        parameters: &[],
-    },
-    Operation {
-        id: "putTransport",
-        method: "put",
-        path: "/wes/v1/warehouses/{warehouse_id}/transport",
-        summary: "Say how the events of a warehouse reach its executor",
-        request: Some("Transport"),
-        answers: &[(200, "TransportSet", "In force from now on")],
-        refusals: &[Code::LaneNotDrained, Code::AddressRefused, Code::UnknownExecutor, Code::TransportUnsupported],
-        parameters: &[&WAREHOUSE],
-    },
-    Operation {
-        id: "getTransport",
-        method: "get",
-        path: "/wes/v1/warehouses/{warehouse_id}/transport",
-        summary: "How the events of a warehouse reach its executor, without the secrets",
-        request: None,
-        answers: &[(200, "TransportShown", "The transport in force")],
-        refusals: &[Code::UnknownWarehouse, Code::StoreUnsupported],
-        parameters: &[&WAREHOUSE, &PLANNER],
-    },
-    Operation {
-        id: "listLanes",
-        method: "get",
-        path: "/wes/v1/dispatch/lanes",
-        summary: "Where every lane stands",
-        request: None,
-        answers: &[(200, "Lanes", "A page")],
-        refusals: &[Code::UnknownCursor, Code::StoreUnsupported],
-        parameters: &[&PLANNER, &LANE_STATE, &LIMIT, &AFTER, &SINCE],
-    },
-    Operation {
-        id: "getLane",
-        method: "get",
-        path: "/wes/v1/dispatch/lanes/{lane}",
-        summary: "Where one lane stands",
-        request: None,
-        answers: &[(200, "Lane", "The lane")],
-        refusals: &[Code::UnknownLane, Code::StoreUnsupported],
-        parameters: &[&LANE, &PLANNER],
-    },
-    Operation {
-        id: "skipHead",
-        method: "post",
-        path: "/wes/v1/dispatch/lanes/{lane}/skip",
-        summary: "Send the head of a lane to the dead letters now",
-        request: Some("Skip"),
-        answers: &[(200, "LaneActed", "The lane goes on behind it")],
-        refusals: &[Code::UnknownLane, Code::NotHead],
-        parameters: &[&LANE, &PLANNER],
-    },
-    Operation {
-        id: "pauseLane",
-        method: "post",
-        path: "/wes/v1/dispatch/lanes/{lane}/pause",
-        summary: "Send nothing of a lane any more; nothing is lost, and no horizon passes",
-        request: Some("Why"),
-        answers: &[(200, "LaneActed", "The lane stands")],
-        refusals: &[Code::UnknownLane],
-        parameters: &[&LANE, &PLANNER],
-    },
-    Operation {
-        id: "resumeLane",
-        method: "post",
-        path: "/wes/v1/dispatch/lanes/{lane}/resume",
-        summary: "Let a paused lane go on",
-        request: None,
-        answers: &[(200, "LaneActed", "The lane goes on")],
-        refusals: &[Code::UnknownLane, Code::StoreUnsupported],
-        parameters: &[&LANE, &PLANNER],
-    },
-    Operation {
-        id: "listDeadLetters",
-        method: "get",
-        path: "/wes/v1/dispatch/dlq",
-        summary: "Dead letters: events that left their lane undelivered",
-        request: None,
-        answers: &[(200, "DeadLetters", "A page")],
-        refusals: &[Code::UnknownCursor, Code::StoreUnsupported],
-        parameters: &[
-            &PLANNER,
-            &LETTER_STATE,
-            &LETTER_WAREHOUSE,
-            &LETTER_REASON,
-            &LETTER_KIND,
-            &LETTER_EVENT,
-            &LIMIT,
-            &AFTER,
-            &SINCE,
+    );
+    let routing = object(&[], &[("ops", &list(&op)), ("expected_duration_seconds", &amount)]);
+    let kinds = one_of(&fencepost::dispatch::envelope::kinds());
+    let document = object(&["type", "id"], &[("type", &word), ("id", &word)]);
+    let meta = object(&[], &[("released_at", &time)]);
+    let mut event = object(
+        &["kind", "correlation_id", "planner_id", "warehouse_id"],
+        &[
+            ("kind", &kinds),
+            ("correlation_id", &correlation_id),
+            ("planner_id", &word),
+            ("warehouse_id", &warehouse),
+            ("document_ref", &document),
+            ("routing", &routing),
+            ("meta", &meta),
+            ("cancels_correlation_id", &correlation_id),
         ],
-    },
-    Operation {
-        id: "getDeadLetter",
-        method: "get",
-        path: "/wes/v1/dispatch/dlq/{id}",
-        summary: "One dead letter with its event",
-        request: None,
-        answers: &[(200, "DeadLetter", "The letter; `event` holds the bytes that were published")],
-        refusals: &[Code::UnknownLetter, Code::StoreUnsupported],
-        parameters: &[&LETTER, &PLANNER],
-    },
-    Operation {
-        id: "redriveDeadLetter",
-        method: "post",
-        path: "/wes/v1/dispatch/dlq/{id}/redrive",
-        summary: "Send a dead letter again, marked as out of order",
-        request: Some("Redrive"),
-        answers: &[(200, "DeadLetter", "Back in a lane; decided.seq is its new position")],
-        refusals: &[
-            Code::UnknownLetter,
-            Code::LetterCancelled,
-            Code::PastRetention,
-            Code::AlreadyDecided,
-            Code::NoTransport,
+    );
+    event["description"] = json!(
+        "document_ref is needed by all but CANCELLED, routing.ops by the five kinds that end in RELEASED, cancels_correlation_id by CANCELLED. Further members are kept and delivered."
+    );
+    let event_ref = json!({"$ref": "#/components/schemas/Event"});
+    let published = [
+        ("accepted", &yes),
+        ("replay", &yes),
+        ("lane", &text),
+        ("lane_id", &text),
+        ("seq", &count),
+        ("original", &one_of(&["undelivered", "in_flight", "delivered", "dead", "unknown"])),
+        ("results", &list(&any)),
+    ];
+    let secret = json!({"type": "string", "minLength": 16, "maxLength": 1024, "writeOnly": true, "description": "at least 16 bytes; a shorter one only where it is live already"});
+    let secrets =
+        json!({"type": "array", "minItems": 1, "maxItems": 2, "items": secret, "description": "the newest first"});
+    let url = json!({"type": "string", "minLength": 1, "maxLength": TEXT_BYTES_MAX, "pattern": "^https?://[^#]+$"});
+    let hook = |name: &str, schema: &Value| {
+        only(&["url", name], &[("url", &url), (name, schema), ("standard_webhooks", &yes)])
+    };
+    let kafka = only(&[], &[("topic", &json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,249}$"}))]);
+    let after_dead = one_of(&["continue", "block"]);
+    let span = json!({"type": ["string", "integer"], "pattern": "^[0-9]+(ms|s|m|h|d)$", "minimum": 0, "description": "such as 7d, or seconds"});
+    let drain = json!({"type": ["boolean", "integer"], "minimum": 0, "maximum": 300, "description": "waits up to 30 seconds, or as many as given, until the lane is drained"});
+    let transport = |name: &str, schema: &Value| {
+        let parts = [
+            ("planner_id", &word),
+            (
+                "executor_id",
+                &json!({"type": "string", "pattern": NAME_PATTERN, "description": "may be left out where one executor alone serves the planner"}),
+            ),
+            (name, schema),
+            ("after_dead_letter", &after_dead),
+            ("receiver_retention", &span),
+            ("drain", &drain),
+        ];
+        only(&[name], &parts)
+    };
+    let set = [
+        ("warehouse_id", &text),
+        ("executor_id", &text),
+        ("transport", &one_of(&["webhook", "kafka", "poll"])),
+        ("lane", &text),
+        ("lane_id", &text),
+        ("replay", &yes),
+    ];
+    let head = object(
+        &["seq", "attempts"],
+        &[
+            ("seq", &count),
+            ("attempts", &count),
+            ("first_attempt_at", &time),
+            ("next_attempt_at", &time),
+            ("last_status", &count),
+            ("last_answer", &text),
         ],
-        parameters: &[&LETTER, &PLANNER],
-    },
-    Operation {
-        id: "discardDeadLetter",
-        method: "post",
-        path: "/wes/v1/dispatch/dlq/{id}/discard",
-        summary: "Give a dead letter up",
-        request: Some("Why"),
-        answers: &[(200, "DeadLetter", "Recorded with who, when and why")],
-        refusals: &[Code::UnknownLetter, Code::AlreadyDecided],
-        parameters: &[&LETTER, &PLANNER],
-    },
-    Operation {
-        id: "redriveDeadLetters",
-        method: "post",
-        path: "/wes/v1/dispatch/dlq/redrive",
-        summary: "Send many dead letters again, at a bounded rate; or say what would happen",
-        request: Some("RedriveMany"),
-        answers: &[(200, "Redriven", "What became of each; `after` takes `next_cursor` until it is empty")],
-        refusals: &[Code::UnknownCursor],
-        parameters: &[&PLANNER],
-    },
-    Operation {
-        id: "pollEvents",
-        method: "get",
-        path: "/wes/v1/dispatch/pending",
-        summary: "The next events for an executor that polls; changes nothing",
-        request: None,
-        answers: &[(200, "Pending", "Events in order, as published; next_cursor is empty where there are none")],
-        refusals: &[Code::UnknownCursor, Code::CursorAhead, Code::StoreUnsupported, Code::TransportUnsupported],
-        parameters: &[&CURSOR, &LIMIT, &WAIT, &POLLED_PLANNER],
-    },
-    Operation {
-        id: "acknowledgeEvents",
-        method: "post",
-        path: "/wes/v1/dispatch/ack",
-        summary: "Acknowledge everything up to a cursor; never moves back",
-        request: Some("Ack"),
-        answers: &[(200, "Acked", "The acknowledged position")],
-        refusals: &[Code::UnknownCursor, Code::CursorAhead, Code::TransportUnsupported],
-        parameters: &[],
-    },
-];
+    );
+    let lane = object(
+        &["lane", "lane_id", "planner_id", "state", "tail", "settled", "backlog"],
+        &[
+            ("lane", &text),
+            ("lane_id", &text),
+            ("planner_id", &text),
+            ("warehouse_id", &text),
+            ("executor_id", &text),
+            ("transport", &text),
+            ("state", &one_of(&wes::lanes::STATES)),
+            ("tail", &count),
+            ("settled", &count),
+            ("backlog", &count),
+            ("head", &head),
+            ("paused", &object(&["at", "by", "why"], &[("at", &time), ("by", &text), ("why", &text)])),
+            ("owner", &text),
+        ],
+    );
+    let letter = object(
+        &[
+            "id",
+            "lane",
+            "lane_id",
+            "seq",
+            "correlation_id",
+            "kind",
+            "warehouse_id",
+            "reason",
+            "attempts",
+            "died_at",
+            "state",
+        ],
+        &[
+            ("id", &text),
+            ("lane", &text),
+            ("lane_id", &text),
+            ("seq", &count),
+            ("planner_id", &text),
+            ("warehouse_id", &text),
+            ("correlation_id", &text),
+            ("kind", &text),
+            ("reason", &one_of(&reasons())),
+            ("attempts", &count),
+            ("first_attempt_at", &time),
+            ("published_at", &time),
+            ("died_at", &time),
+            ("last_status", &count),
+            ("last_answer", &text),
+            ("cancelled_by", &text),
+            ("blocks", &yes),
+            ("state", &one_of(&["waiting", "redriven", "discarded"])),
+            (
+                "decided",
+                &object(
+                    &["at", "by"],
+                    &[("at", &time), ("by", &text), ("why", &text), ("lane", &text), ("seq", &count)],
+                ),
+            ),
+            ("event", &event_ref),
+            ("replay", &yes),
+        ],
+    );
+    let why = object(&["why"], &[("why", &word)]);
+    let filter = only(
+        &[],
+        &[("warehouse_id", &word), ("reason", &one_of(&reasons())), ("kind", &kinds), ("correlation_id", &word)],
+    );
+    let ids = json!({"type": "array", "maxItems": LIMIT_MAX, "items": text});
+    let up_to_a_thousand = json!({"type": "integer", "minimum": 1, "maximum": 1000});
+    let many = |name: &str, schema: &Value| {
+        let parts = [
+            (name, schema),
+            ("preview", &yes),
+            ("limit", &up_to_a_thousand),
+            ("rate_per_second", &up_to_a_thousand),
+            ("after", &json!({"type": "string", "maxLength": TEXT_BYTES_MAX})),
+            ("force", &why),
+        ];
+        only(&[name], &parts)
+    };
+    let page = |items: &str| {
+        let items = list(&named(items));
+        object(
+            &["items", "next_cursor"],
+            &[
+                ("items", &items),
+                (
+                    "next_cursor",
+                    &json!({"type": "string", "description": "Where the next page begins; empty at the end"}),
+                ),
+            ],
+        )
+    };
+    let schemas = json!({
+        "Event": event,
+        "Events": {"anyOf": [event_ref, object(&["events"], &[("events", &json!({"type": "array", "minItems": 1, "maxItems": 1000, "items": event_ref}))])]},
+        "Published": object(&[], &published),
+        "WebhookWithSecret": hook("secret", &secret),
+        "WebhookWithSecrets": hook("secrets", &secrets),
+        "KafkaTopic": kafka,
+        "Polling": only(&[], &[]),
+        "ByWebhook": transport("webhook", &one_schema(&["WebhookWithSecret", "WebhookWithSecrets"])),
+        "ByKafka": transport("kafka", &named("KafkaTopic")),
+        "ByPolling": transport("poll", &named("Polling")),
+        "Transport": one_schema(&["ByWebhook", "ByKafka", "ByPolling"]),
+        "TransportSet": object(&["warehouse_id", "executor_id", "transport", "lane", "replay"], &set),
+        "TransportShown": object(&["warehouse_id", "executor_id", "transport", "lane"], &[&set[..5], &[("planner_id", &text), ("webhook", &any), ("kafka", &any), ("poll", &any), ("after_dead_letter", &after_dead), ("receiver_retention", &text), ("changed_at", &time)]].concat()),
+        "Lane": lane,
+        "Lanes": page("Lane"),
+        "LaneActed": object(&["lane", "lane_id", "settled", "paused", "blocked", "replay"], &[("lane", &text), ("lane_id", &text), ("settled", &count), ("paused", &yes), ("blocked", &yes), ("dead_letter", &text), ("replay", &yes)]),
+        "Skip": object(&["seq"], &[("seq", &json!({"type": "integer", "minimum": 1, "maximum": u64::MAX}))]),
+        "Why": why,
+        "DeadLetter": letter,
+        "DeadLetters": page("DeadLetter"),
+        "Redrive": object(&[], &[("force", &why)]),
+        "RedriveByFilter": many("filter", &filter),
+        "RedriveByIds": many("ids", &ids),
+        "RedriveMany": one_schema(&["RedriveByFilter", "RedriveByIds"]),
+        "Redriven": object(&["preview", "refused", "next_cursor"], &[("preview", &yes), ("would_redrive", &count), ("redriven", &count), ("replayed", &count), ("refused", &list(&object(&["id", "code", "detail"], &[("id", &text), ("code", &text), ("detail", &text)]))), ("next_cursor", &text)]),
+        "Pending": object(&["events", "next_cursor"], &[("events", &list(&event_ref)), ("next_cursor", &text)]),
+        "Ack": object(&["cursor"], &[("cursor", &text)]),
+        "Acked": object(&["acked"], &[("acked", &text)]),
+    });
+    match schemas {
+        Value::Object(schemas) => schemas,
+        _ => Map::new(),
+    }
+}

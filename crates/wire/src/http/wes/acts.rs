@@ -1,8 +1,6 @@
 //! What people do to a lane: skip its head, pause it, let it go on. Each may be repeated: the second time nothing happens.
 
-use std::sync::Arc;
-
-use axum::{extract::Request, response::Response};
+use axum::response::Response;
 use fencepost::policy::identity::Warehouses;
 use fencepost_kernel::{
     LaneId, Reply,
@@ -13,7 +11,6 @@ use super::{ACTORS, Query, Reach, audit, dispatch, lanes, malformed};
 use crate::{
     deliveries::letter_id,
     http::{
-        App,
         call::Call,
         reply::{Answer, Object},
         request,
@@ -22,36 +19,30 @@ use crate::{
 };
 
 /// `POST /wes/v1/dispatch/lanes/{lane}/skip`
-pub(in crate::http) async fn skip(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let by = call.caller.id.clone();
-        act(call, "skip", |call| {
-            let node = call.json()?;
-            let seq = request::object(&node)?.get("seq").and_then(|seq| seq.as_u64()).filter(|seq| *seq > 0);
-            let seq = seq.ok_or_else(|| malformed("`seq` must be the position of the lane's head"))?;
-            Ok(Act::Skip { seq, by })
-        })
-        .await
+pub(super) async fn skip(call: &Call) -> Result<Response, Problem> {
+    let by = call.caller.id.clone();
+    act(call, "skip", |call| {
+        let node = call.json()?;
+        let seq = request::object(&node)?.get("seq").and_then(|seq| seq.as_u64()).filter(|seq| *seq > 0);
+        let seq = seq.ok_or_else(|| malformed("`seq` must be the position of the lane's head"))?;
+        Ok(Act::Skip { seq, by })
     })
     .await
 }
 
 /// `POST /wes/v1/dispatch/lanes/{lane}/pause`
-pub(in crate::http) async fn pause(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let by = call.caller.id.clone();
-        act(call, "pause", |call| {
-            let node = call.json()?;
-            Ok(Act::Pause { by, why: request::text(request::object(&node)?, "why")?.to_owned() })
-        })
-        .await
+pub(super) async fn pause(call: &Call) -> Result<Response, Problem> {
+    let by = call.caller.id.clone();
+    act(call, "pause", |call| {
+        let node = call.json()?;
+        Ok(Act::Pause { by, why: request::text(request::object(&node)?, "why")?.to_owned() })
     })
     .await
 }
 
 /// `POST /wes/v1/dispatch/lanes/{lane}/resume`
-pub(in crate::http) async fn resume(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| act(call, "resume", |_| Ok(Act::Resume)).await).await
+pub(super) async fn resume(call: &Call) -> Result<Response, Problem> {
+    act(call, "resume", |_| Ok(Act::Resume)).await
 }
 
 async fn act(call: &Call, op: &str, read: impl FnOnce(&Call) -> Result<Act, Problem>) -> Result<Response, Problem> {
@@ -60,7 +51,7 @@ async fn act(call: &Call, op: &str, read: impl FnOnce(&Call) -> Result<Act, Prob
     let reach = Reach::of(call, query.planner()?.or(said), ACTORS)?;
     let dispatch = dispatch(call)?;
     let act = read(call)?;
-    let view = lanes::find(call, &reach, &call.segment(1)?).await?;
+    let view = lanes::find(call, &reach, &call.path_value("lane")?).await?;
     // It has events of any warehouse, and what is done to it is done to all of them.
     if matches!(view.lane.place, Place::Executor(_)) && *reach.warehouses != Warehouses::All {
         return Err(Problem::new(Code::Forbidden, "the credential is not for every warehouse of this lane"));

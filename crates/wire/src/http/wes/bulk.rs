@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{extract::Request, response::Response};
+use axum::response::Response;
 use fencepost_kernel::{
     LaneId, Tenant,
     dispatch::LetterVerdict,
@@ -24,7 +24,6 @@ use super::{
 use crate::{
     deliveries::letter_id,
     http::{
-        App,
         call::Call,
         query::unknown_cursor,
         reply::{Answer, Object},
@@ -69,30 +68,27 @@ struct Tally {
 }
 
 /// `POST /wes/v1/dispatch/dlq/redrive`
-pub(in crate::http) async fn redrive_many(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let query = Query::of(call)?;
-        let reach = Reach::of(call, query.planner()?, ACTORS)?;
-        dispatch(call)?;
-        let ask = ask(&call.json()?)?;
-        let mut tally = Tally::default();
-        let (meant, mut next) = gather(call, &reach, &ask, &mut tally).await?;
-        if ask.preview {
-            preview(call, &meant, &ask, &mut tally).await?;
-        } else if let Some(stopped) = redrive(call, &meant, &ask, &mut tally).await? {
-            next = Some(stopped);
-        }
-        let refused = tally.refused.iter().map(|(id, problem)| Object::new().text("id", id).problem(problem).end());
-        let body = Object::new().value("preview", ask.preview);
-        let body = if ask.preview {
-            body.value("would_redrive", tally.sent)
-        } else {
-            body.value("redriven", tally.sent).value("replayed", tally.replayed)
-        };
-        let body = body.raw("refused", &array(refused)).text("next_cursor", &next.unwrap_or_default());
-        Ok(Answer::ok(body.end()).response())
-    })
-    .await
+pub(super) async fn redrive_many(call: &Call) -> Result<Response, Problem> {
+    let query = Query::of(call)?;
+    let reach = Reach::of(call, query.planner()?, ACTORS)?;
+    dispatch(call)?;
+    let ask = ask(&call.json()?)?;
+    let mut tally = Tally::default();
+    let (meant, mut next) = gather(call, &reach, &ask, &mut tally).await?;
+    if ask.preview {
+        preview(call, &meant, &ask, &mut tally).await?;
+    } else if let Some(stopped) = redrive(call, &meant, &ask, &mut tally).await? {
+        next = Some(stopped);
+    }
+    let refused = tally.refused.iter().map(|(id, problem)| Object::new().text("id", id).problem(problem).end());
+    let body = Object::new().value("preview", ask.preview);
+    let body = if ask.preview {
+        body.value("would_redrive", tally.sent)
+    } else {
+        body.value("redriven", tally.sent).value("replayed", tally.replayed)
+    };
+    let body = body.raw("refused", &array(refused)).text("next_cursor", &next.unwrap_or_default());
+    Ok(Answer::ok(body.end()).response())
 }
 
 fn ask(node: &Node<'_>) -> Result<Ask, Problem> {

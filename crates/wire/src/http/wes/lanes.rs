@@ -1,15 +1,12 @@
 //! `GET /wes/v1/dispatch/lanes`: where every lane stands, and why. Reads only; what people do to a lane is in `acts`.
 
-use std::sync::Arc;
-
-use axum::{extract::Request, response::Response};
+use axum::response::Response;
 use fencepost::dispatch::{Dispatch, LaneView};
 use fencepost_kernel::{LaneId, lane::Place};
 
 use super::{LOOKERS, Query, Reach, SCAN_MAX, dispatch, malformed};
 use crate::{
     http::{
-        App,
         call::Call,
         query,
         reply::{Answer, Object},
@@ -24,21 +21,18 @@ const READ_MAX: usize = 1_000;
 pub(in crate::http) const STATES: [&str; 6] = ["idle", "waiting", "delivering", "retrying", "paused", "blocked"];
 
 /// `GET /wes/v1/dispatch/lanes`
-pub(in crate::http) async fn list(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let query = Query::of(call)?;
-        let reach = Reach::of(call, query.planner()?, LOOKERS)?;
-        let dispatch = dispatch(call)?;
-        let limit = query.limit()?;
-        let wanted = query.one("state")?;
-        if wanted.is_some_and(|wanted| !STATES.contains(&wanted)) {
-            return Err(malformed(format!("`state` must be one of {}", STATES.join(", "))));
-        }
-        let after = query.cursor(LaneId::from_hex)?;
-        let (lanes, next) = page(dispatch, &reach, wanted, after, limit).await?;
-        Ok(query::page(lanes.iter().map(shown), next.map(|lane| lane.to_string())).response())
-    })
-    .await
+pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
+    let query = Query::of(call)?;
+    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
+    let dispatch = dispatch(call)?;
+    let limit = query.limit()?;
+    let wanted = query.one("state")?;
+    if wanted.is_some_and(|wanted| !STATES.contains(&wanted)) {
+        return Err(malformed(format!("`state` must be one of {}", STATES.join(", "))));
+    }
+    let after = query.cursor(LaneId::from_hex)?;
+    let (lanes, next) = page(dispatch, &reach, wanted, after, limit).await?;
+    Ok(query::page(lanes.iter().map(shown), next.map(|lane| lane.to_string())).response())
 }
 
 // Lanes in order, and where to go on.
@@ -74,14 +68,11 @@ async fn page(
 }
 
 /// `GET /wes/v1/dispatch/lanes/{lane}`
-pub(in crate::http) async fn one(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let query = Query::of(call)?;
-        let reach = Reach::of(call, query.planner()?, LOOKERS)?;
-        let view = find(call, &reach, &call.segment(0)?).await?;
-        Ok(Answer::ok(shown(&view)).response())
-    })
-    .await
+pub(super) async fn one(call: &Call) -> Result<Response, Problem> {
+    let query = Query::of(call)?;
+    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
+    let view = find(call, &reach, &call.path_value("lane")?).await?;
+    Ok(Answer::ok(shown(&view)).response())
 }
 
 /// The lane behind its name or its address, where the caller may see it.

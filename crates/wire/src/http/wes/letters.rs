@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use axum::{extract::Request, response::Response};
+use axum::response::Response;
 use fencepost::dispatch::{Dispatch, Letter, envelope::is_kind};
 use fencepost_kernel::{
     LaneId, Reply,
@@ -16,7 +16,6 @@ use super::{ACTORS, LOOKERS, Query, Reach, SCAN_MAX, allowed, audit, dispatch, m
 use crate::{
     deliveries::letter_id,
     http::{
-        App,
         call::Call,
         query,
         reply::{Answer, Object, quoted},
@@ -122,46 +121,34 @@ pub(super) async fn page(
 }
 
 /// `GET /wes/v1/dispatch/dlq`
-pub(in crate::http) async fn list(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let query = Query::of(call)?;
-        let reach = Reach::of(call, query.planner()?, LOOKERS)?;
-        let filter = Filter::read(|name| query.one(name))?;
-        let after = query.cursor(place)?;
-        let (letters, next) = page(dispatch(call)?, &reach, &filter, after, query.limit()?).await?;
-        let items = letters.iter().map(|letter| shown(letter.lane, letter.seq, &letter.letter).end());
-        Ok(query::page(items, next.map(|(lane, seq)| letter_id(lane, seq))).response())
-    })
-    .await
+pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
+    let query = Query::of(call)?;
+    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
+    let filter = Filter::read(|name| query.one(name))?;
+    let after = query.cursor(place)?;
+    let (letters, next) = page(dispatch(call)?, &reach, &filter, after, query.limit()?).await?;
+    let items = letters.iter().map(|letter| shown(letter.lane, letter.seq, &letter.letter).end());
+    Ok(query::page(items, next.map(|(lane, seq)| letter_id(lane, seq))).response())
 }
 
 /// `GET /wes/v1/dispatch/dlq/{id}`
-pub(in crate::http) async fn one(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let query = Query::of(call)?;
-        let reach = Reach::of(call, query.planner()?, LOOKERS)?;
-        let (lane, seq, letter) = find(call, &reach, &call.segment(0)?).await?;
-        Ok(Answer::ok(shown(lane, seq, &letter).raw("event", &letter.entry.body).end()).response())
-    })
-    .await
+pub(super) async fn one(call: &Call) -> Result<Response, Problem> {
+    let query = Query::of(call)?;
+    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
+    let (lane, seq, letter) = find(call, &reach, &call.path_value("id")?).await?;
+    Ok(Answer::ok(shown(lane, seq, &letter).raw("event", &letter.entry.body).end()).response())
 }
 
 /// `POST /wes/v1/dispatch/dlq/{id}/redrive`
-pub(in crate::http) async fn redrive(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let force = if call.body.is_empty() { None } else { force(request::object(&call.json()?)?)? };
-        decide(call, "redrive", LetterVerdict::Redrive { force }).await
-    })
-    .await
+pub(super) async fn redrive(call: &Call) -> Result<Response, Problem> {
+    let force = if call.body.is_empty() { None } else { force(request::object(&call.json()?)?)? };
+    decide(call, "redrive", LetterVerdict::Redrive { force }).await
 }
 
 /// `POST /wes/v1/dispatch/dlq/{id}/discard`
-pub(in crate::http) async fn discard(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let why = request::text(request::object(&call.json()?)?, "why")?.to_owned();
-        decide(call, "discard", LetterVerdict::Discard { why }).await
-    })
-    .await
+pub(super) async fn discard(call: &Call) -> Result<Response, Problem> {
+    let why = request::text(request::object(&call.json()?)?, "why")?.to_owned();
+    decide(call, "discard", LetterVerdict::Discard { why }).await
 }
 
 /// The reason for sending again what the receiver may have forgotten.
@@ -173,7 +160,7 @@ pub(super) fn force(node: &Node<'_>) -> Result<Option<String>, Problem> {
 async fn decide(call: &Call, op: &str, verdict: LetterVerdict) -> Result<Response, Problem> {
     let query = Query::of(call)?;
     let reach = Reach::of(call, query.planner()?, ACTORS)?;
-    let id = call.segment(1)?;
+    let id = call.path_value("id")?;
     let (lane, seq, letter) = find(call, &reach, &id).await?;
     let reply = dispatch(call)?.decide_letter(lane, seq, verdict, &call.caller.id).await?;
     audit(call, op, reply.decision(), &letter.planner, &[("dead_letter", &id)]);

@@ -5,9 +5,10 @@ mod acts;
 mod bulk;
 pub(super) mod lanes;
 pub(super) mod letters;
-pub(super) mod poll;
-pub(super) mod publish;
-pub(super) mod transport;
+mod poll;
+mod publish;
+mod routes;
+mod transport;
 
 use fencepost::{
     dispatch::{
@@ -18,8 +19,7 @@ use fencepost::{
 };
 use fencepost_kernel::{Tenant, json::Node, lane::Place};
 
-pub(super) use acts::{pause, resume, skip};
-pub(super) use bulk::redrive_many;
+pub(super) use routes::ROUTES;
 
 use super::{
     call::Call,
@@ -57,10 +57,9 @@ fn keyed(call: &Call) -> Result<&Dispatch, Problem> {
     Err(Problem::new(Code::TransportUnsupported, detail))
 }
 
-// The planner that calls.
-fn planner(call: &Call) -> Result<Tenant, Problem> {
-    call.require(&[Role::Planner])?;
-    Ok(Tenant::new(call.caller.id.as_str()))
+// The planner that calls: the route admits no other caller.
+fn planner(call: &Call) -> Tenant {
+    Tenant::new(call.caller.id.as_str())
 }
 
 fn allowed(warehouses: &Warehouses, warehouse: &str) -> Result<(), Problem> {
@@ -89,13 +88,11 @@ struct Reach<'c> {
 }
 
 impl<'c> Reach<'c> {
-    /// `everywhere` are the roles that reach every planner; a planner reaches what is its own.
+    /// `everywhere` are the roles that reach every planner; a planner reaches what is its own, and the route admits no other.
     fn of(call: &'c Call, named: Option<&str>, everywhere: &[Role]) -> Result<Self, Problem> {
         if everywhere.iter().any(|role| call.caller.has(*role)) {
             return Ok(Self { planner: named.map(Tenant::new), warehouses: &call.caller.warehouses });
         }
-        let roles: Vec<Role> = everywhere.iter().copied().chain([Role::Planner]).collect();
-        call.require(&roles)?;
         if named.is_some_and(|named| named != call.caller.id) {
             return Err(Problem::new(Code::Forbidden, "the credential is not that planner's"));
         }

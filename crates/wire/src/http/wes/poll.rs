@@ -1,9 +1,9 @@
 //! `/wes/v1/dispatch/pending` and `/ack`: for executors that come for their events.
 //! Only an acknowledgement moves a position; reading changes nothing. Events leave as the bytes that were published.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use axum::{extract::Request, response::Response};
+use axum::response::Response;
 use fencepost::{
     dispatch::{Dispatch, LaneView},
     policy::identity::{Planners, Role},
@@ -17,7 +17,6 @@ use tokio::time::Instant;
 use super::{Query, audit, dispatch, keyed, malformed};
 use crate::{
     http::{
-        App,
         call::Call,
         reply::{Answer, Object},
         request,
@@ -35,40 +34,36 @@ const READ_MAX: usize = 100;
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// `GET /wes/v1/dispatch/pending`
-pub(in crate::http) async fn pending(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        call.require(&[Role::Executor])?;
-        let dispatch = keyed(call)?;
-        let query = Query::of(call)?;
-        let limit = query.limit()?;
-        let until = Instant::now() + Duration::from_secs(query.number("wait", 0, WAIT_S_MAX, 0)? as u64);
-        let since = match query.one("since")? {
-            None => None,
-            Some(text) => Some(own(call, text, query.one("planner_id")?).await?),
-        };
-        loop {
-            if let Some((lane, view)) = lane(call, query.one("planner_id")?).await? {
-                let (tail, settled) = view.as_ref().map_or((0, 0), |view| (view.tail, view.lane.settled));
-                let since = match since {
-                    Some((named, _)) if named != lane => return Err(unknown()),
-                    Some((_, seq)) if seq > tail => return Err(ahead(tail)),
-                    Some((_, seq)) => seq.max(settled),
-                    None => settled,
-                };
-                // Nothing is handed out while a person has stopped the lane.
-                if view.is_none_or(|view| view.lane.paused.is_none()) {
-                    let left = until.saturating_duration_since(Instant::now());
-                    let mut charge = call.app.budget.charge(Standing::Authenticated);
-                    return Ok(Answer::ok(page(dispatch, lane, since, limit, left, &mut charge).await?).response());
-                }
+pub(super) async fn pending(call: &Call) -> Result<Response, Problem> {
+    let dispatch = keyed(call)?;
+    let query = Query::of(call)?;
+    let limit = query.limit()?;
+    let until = Instant::now() + Duration::from_secs(query.number("wait", 0, WAIT_S_MAX, 0)? as u64);
+    let since = match query.one("since")? {
+        None => None,
+        Some(text) => Some(own(call, text, query.one("planner_id")?).await?),
+    };
+    loop {
+        if let Some((lane, view)) = lane(call, query.one("planner_id")?).await? {
+            let (tail, settled) = view.as_ref().map_or((0, 0), |view| (view.tail, view.lane.settled));
+            let since = match since {
+                Some((named, _)) if named != lane => return Err(unknown()),
+                Some((_, seq)) if seq > tail => return Err(ahead(tail)),
+                Some((_, seq)) => seq.max(settled),
+                None => settled,
+            };
+            // Nothing is handed out while a person has stopped the lane.
+            if view.is_none_or(|view| view.lane.paused.is_none()) {
+                let left = until.saturating_duration_since(Instant::now());
+                let mut charge = call.app.budget.charge(Standing::Authenticated);
+                return Ok(Answer::ok(page(dispatch, lane, since, limit, left, &mut charge).await?).response());
             }
-            if Instant::now() >= until {
-                return Ok(Answer::ok(br#"{"events":[],"next_cursor":""}"#.to_vec()).response());
-            }
-            tokio::time::sleep_until(until.min(Instant::now() + LOOK)).await;
         }
-    })
-    .await
+        if Instant::now() >= until {
+            return Ok(Answer::ok(br#"{"events":[],"next_cursor":""}"#.to_vec()).response());
+        }
+        tokio::time::sleep_until(until.min(Instant::now() + LOOK)).await;
+    }
 }
 
 async fn page(
@@ -112,43 +107,33 @@ async fn page(
 }
 
 /// `POST /wes/v1/dispatch/ack`
-pub(in crate::http) async fn ack(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        call.require(&[Role::Executor])?;
-        let dispatch = keyed(call)?;
-        let node = call.json()?;
-        if request::object(&node)?.get("executor_id").is_some_and(|id| id.as_str() != Some(call.caller.id.as_str())) {
-            let detail = format!("`executor_id` must be {}, this credential's executor", call.caller.id);
-            return Err(Problem::new(Code::Forbidden, detail));
-        }
-        let cursor = node.get("cursor").and_then(|cursor| cursor.as_str());
-        let cursor = cursor.ok_or_else(|| malformed("`cursor` must be the next_cursor of a page"))?;
-        // What an empty page said: there is nothing to acknowledge.
-        if cursor.is_empty() {
-            return Ok(Answer::ok(Object::new().text("acked", "").end()).response());
-        }
-        let (lane, seq) = own(call, cursor, None).await?;
-        let reply = dispatch.ack(lane, seq).await?;
-        match &reply {
-            Reply::Lane(lane::Reply::OnLane { lane: now, replay, .. }) => {
-                if call.policy.server.log.decisions {
-                    let about = [("lane", now.name()), ("acked", now.settled.to_string())];
-                    audit(
-                        call,
-                        "ack",
-                        reply.decision(),
-                        &now.planner,
-                        &about.each_ref().map(|(n, v)| (*n, v.as_str())),
-                    );
-                }
-                let body = Object::new().text("acked", &dispatch.cursor(lane, now.owner.epoch, now.settled)).end();
-                Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
+pub(super) async fn ack(call: &Call) -> Result<Response, Problem> {
+    let dispatch = keyed(call)?;
+    let node = call.json()?;
+    if request::object(&node)?.get("executor_id").is_some_and(|id| id.as_str() != Some(call.caller.id.as_str())) {
+        let detail = format!("`executor_id` must be {}, this credential's executor", call.caller.id);
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+    let cursor = node.get("cursor").and_then(|cursor| cursor.as_str());
+    let cursor = cursor.ok_or_else(|| malformed("`cursor` must be the next_cursor of a page"))?;
+    // What an empty page said: there is nothing to acknowledge.
+    if cursor.is_empty() {
+        return Ok(Answer::ok(Object::new().text("acked", "").end()).response());
+    }
+    let (lane, seq) = own(call, cursor, None).await?;
+    let reply = dispatch.ack(lane, seq).await?;
+    match &reply {
+        Reply::Lane(lane::Reply::OnLane { lane: now, replay, .. }) => {
+            if call.policy.server.log.decisions {
+                let about = [("lane", now.name()), ("acked", now.settled.to_string())];
+                audit(call, "ack", reply.decision(), &now.planner, &about.each_ref().map(|(n, v)| (*n, v.as_str())));
             }
-            Reply::Lane(lane::Reply::Ahead { tail }) => Err(ahead(*tail)),
-            Reply::Lane(_) | Reply::Fence(_) | Reply::Dispatch(_) | Reply::Done => Err(unknown()),
+            let body = Object::new().text("acked", &dispatch.cursor(lane, now.owner.epoch, now.settled)).end();
+            Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
         }
-    })
-    .await
+        Reply::Lane(lane::Reply::Ahead { tail }) => Err(ahead(*tail)),
+        Reply::Lane(_) | Reply::Fence(_) | Reply::Dispatch(_) | Reply::Done => Err(unknown()),
+    }
 }
 
 // The position behind a cursor that was served to this caller.

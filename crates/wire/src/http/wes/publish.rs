@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use axum::{extract::Request, response::Response};
+use axum::response::Response;
 use bytes::Bytes;
 use fencepost::dispatch::{
     Publication, SCOPE,
@@ -19,7 +19,6 @@ use http::StatusCode;
 use super::{allowed, array, dispatch, malformed, planner, wrong};
 use crate::{
     http::{
-        App,
         call::Call,
         fences::{self, Told},
         reply::{self, Answer, Object},
@@ -32,18 +31,15 @@ use crate::{
 const EVENTS_MAX: usize = 1_000;
 
 /// `POST /wes/v1/dispatch/events`
-pub(in crate::http) async fn events(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let planner = planner(call)?;
-        dispatch(call)?;
-        let scope = request::scope(call, SCOPE)?;
-        let node = call.json()?;
-        match node.get("events").filter(|_| node.get("kind").is_none()) {
-            None => one(call, &planner, scope, &node).await,
-            Some(events) => many(call, &planner, scope, events).await,
-        }
-    })
-    .await
+pub(super) async fn events(call: &Call) -> Result<Response, Problem> {
+    let planner = planner(call);
+    dispatch(call)?;
+    let scope = request::scope(call, SCOPE)?;
+    let node = call.json()?;
+    match node.get("events").filter(|_| node.get("kind").is_none()) {
+        None => one(call, &planner, scope, &node).await,
+        Some(events) => many(call, &planner, scope, events).await,
+    }
 }
 
 async fn one(call: &Call, planner: &Tenant, scope: &Arc<Scope>, node: &Node<'_>) -> Result<Response, Problem> {

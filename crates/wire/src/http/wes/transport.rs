@@ -1,9 +1,9 @@
 //! `/wes/v1/warehouses/{warehouse_id}/transport`: how the events of a warehouse reach its executor.
 //! Never shows a secret, and never hands one on that is not sealed.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use axum::{extract::Request, response::Response};
+use axum::response::Response;
 use fencepost::{
     dispatch::{MASK, envelope, shown_url},
     policy::duration,
@@ -18,7 +18,6 @@ use fencepost_kernel::{
 use super::{LOOKERS, Query, Reach, allowed, audit, dispatch, keyed, malformed, only, planner, wrong};
 use crate::{
     http::{
-        App,
         call::Call,
         reply::{Answer, Object, quoted},
         request,
@@ -41,56 +40,50 @@ const SECRET_BYTES_MAX: usize = 1_024;
 const TOPIC_BYTES_MAX: usize = 249;
 
 /// `PUT /wes/v1/warehouses/{warehouse_id}/transport`
-pub(in crate::http) async fn put(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let planner = planner(call)?;
-        let dispatch = dispatch(call)?;
-        let warehouse = warehouse(call)?;
-        allowed(&call.caller.warehouses, &warehouse)?;
-        let known = dispatch.route(&planner, &warehouse).await?;
-        let (route, drain) = route(call, &planner, &warehouse, known.as_deref()).await?;
-        let reply = dispatch.put_route(route.clone(), drain).await?;
-        audit(call, "transport", reply.decision(), &planner, &[("warehouse_id", &warehouse)]);
-        match reply {
-            Reply::Dispatch(fencepost_kernel::dispatch::Reply::Routed { replay }) => {
-                let body = named(&route).value("replay", replay).end();
-                Ok(Answer { replayed: replay, ..Answer::ok(body) }.response())
-            }
-            Reply::Dispatch(fencepost_kernel::dispatch::Reply::NotDrained { lane, tail, settled }) => {
-                let detail = "this warehouse still has events on its present transport; ask again, or with `drain`";
-                let name = known.map_or_else(|| lane.to_string(), |known| known.place().name(&planner));
-                Err(Problem::new(Code::LaneNotDrained, detail)
-                    .with("lane", &quoted(&name))
-                    .with("lane_id", &format!("\"{lane}\""))
-                    .with("first_seq", &(settled + 1).to_string())
-                    .with("last_seq", &tail.to_string()))
-            }
-            Reply::Dispatch(_) | Reply::Fence(_) | Reply::Lane(_) | Reply::Done => {
-                Err(Problem::new(Code::Internal, "no reply"))
-            }
+pub(super) async fn put(call: &Call) -> Result<Response, Problem> {
+    let planner = planner(call);
+    let dispatch = dispatch(call)?;
+    let warehouse = warehouse(call)?;
+    allowed(&call.caller.warehouses, &warehouse)?;
+    let known = dispatch.route(&planner, &warehouse).await?;
+    let (route, drain) = route(call, &planner, &warehouse, known.as_deref()).await?;
+    let reply = dispatch.put_route(route.clone(), drain).await?;
+    audit(call, "transport", reply.decision(), &planner, &[("warehouse_id", &warehouse)]);
+    match reply {
+        Reply::Dispatch(fencepost_kernel::dispatch::Reply::Routed { replay }) => {
+            let body = named(&route).value("replay", replay).end();
+            Ok(Answer { replayed: replay, ..Answer::ok(body) }.response())
         }
-    })
-    .await
+        Reply::Dispatch(fencepost_kernel::dispatch::Reply::NotDrained { lane, tail, settled }) => {
+            let detail = "this warehouse still has events on its present transport; ask again, or with `drain`";
+            let name = known.map_or_else(|| lane.to_string(), |known| known.place().name(&planner));
+            Err(Problem::new(Code::LaneNotDrained, detail)
+                .with("lane", &quoted(&name))
+                .with("lane_id", &format!("\"{lane}\""))
+                .with("first_seq", &(settled + 1).to_string())
+                .with("last_seq", &tail.to_string()))
+        }
+        Reply::Dispatch(_) | Reply::Fence(_) | Reply::Lane(_) | Reply::Done => {
+            Err(Problem::new(Code::Internal, "no reply"))
+        }
+    }
 }
 
 /// `GET /wes/v1/warehouses/{warehouse_id}/transport`
-pub(in crate::http) async fn get(app: Arc<App>, request: Request) -> Response {
-    Call::run(app, request, async |call| {
-        let query = Query::of(call)?;
-        let reach = Reach::of(call, query.planner()?, LOOKERS)?;
-        let warehouse = warehouse(call)?;
-        allowed(reach.warehouses, &warehouse)?;
-        let planner = reach.planner.ok_or_else(|| malformed("name the planner with `planner_id=`"))?;
-        match dispatch(call)?.route(&planner, &warehouse).await? {
-            Some(route) => Ok(Answer::ok(shown(&route)).response()),
-            None => Err(Problem::new(Code::UnknownWarehouse, format!("warehouse {warehouse:?} has no transport"))),
-        }
-    })
-    .await
+pub(super) async fn get(call: &Call) -> Result<Response, Problem> {
+    let query = Query::of(call)?;
+    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
+    let warehouse = warehouse(call)?;
+    allowed(reach.warehouses, &warehouse)?;
+    let planner = reach.planner.ok_or_else(|| malformed("name the planner with `planner_id=`"))?;
+    match dispatch(call)?.route(&planner, &warehouse).await? {
+        Some(route) => Ok(Answer::ok(shown(&route)).response()),
+        None => Err(Problem::new(Code::UnknownWarehouse, format!("warehouse {warehouse:?} has no transport"))),
+    }
 }
 
 fn warehouse(call: &Call) -> Result<String, Problem> {
-    let name = call.segment(1)?;
+    let name = call.path_value("warehouse_id")?;
     envelope::warehouse(&name, "warehouse_id").map(str::to_owned).map_err(|refusal| wrong(&refusal))
 }
 
