@@ -301,14 +301,17 @@ pub fn dev_with(policy: &str) -> Dev {
     Dev { server, dir }
 }
 
-/// Asks again until the answer is there. Each question is a round trip to the server, and there is a deadline.
+/// Asks again until the answer is there, less and less often, so that who asks does not take the processor from who is to
+/// answer. There is a deadline.
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
+    let mut pause = Duration::from_micros(200);
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
         assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        thread::yield_now();
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
     }
 }

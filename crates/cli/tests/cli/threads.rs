@@ -34,7 +34,7 @@ fn works(server: &Server) {
 }
 
 #[test]
-fn every_processor_has_a_thread_that_never_leaves_it() {
+fn threads_are_bound_one_to_a_processor_unless_a_cpu_limit_is_set() {
     let dir = tempfile::tempdir().unwrap();
     let server = Serve::dev(dir.path()).start();
     works(&server);
