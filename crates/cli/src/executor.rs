@@ -11,10 +11,11 @@ use fencepost::{
     signature::Secret,
     store::embedded::IN_USE,
 };
+use fencepost_front::Limits;
 use fencepost_wire::{
     http::executor::{Front, Handler, router},
     log::Log,
-    server::{self, Limits},
+    problem,
 };
 
 /// Receive dispatch by webhook for a service that executes it.
@@ -79,9 +80,9 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let engine = once.engine().downgrade();
     let now_ms = move || engine.upgrade().map_or(0, |engine| engine.now().0);
     let receiver = Receiver::new(once.clone(), secrets);
-    let limits = Limits { is_probe: |_, path| path == "/healthz", ..Limits::default() };
+    let limits = Limits { refuse: problem::refuse, is_probe: |_, path| path == "/healthz", ..Limits::default() };
     let front = Front::new(receiver, handler, log.clone(), now_ms, limits.budget.clone());
-    server::serve(listener, router(front.clone()), limits, None, Vec::new(), shutdown).await;
+    fencepost_front::serve(listener, router(front.clone()), limits, None, Vec::new(), shutdown).await;
     front.rest().await;
     once.close().await;
     log.flush();

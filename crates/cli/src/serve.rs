@@ -31,6 +31,7 @@ use fencepost::{
         private::{self, Tightened},
     },
 };
+use fencepost_front::{Budget, ClientAuth, Drained, Limits, Proxies, Tls};
 use fencepost_wire::{
     http::{
         App, Listener, Routes,
@@ -39,7 +40,7 @@ use fencepost_wire::{
     },
     log::{Level, Log},
     metrics::Metrics,
-    server::{self, Budget, ClientAuth, Drained, Limits, Tls},
+    problem,
 };
 use tokio::{
     net::TcpListener,
@@ -269,10 +270,12 @@ async fn serve(
     welcome(dev, scheme, address, admin_address);
     let watch = tokio::spawn(watch::run(app.clone()));
     let reloads = tokio::spawn(reloads(app.clone(), hangups));
+    let trusted = settings.trusted_proxies.clone();
     let limits = Limits {
         connections_max: settings.limits.connections_max,
         connections_per_client_max: settings.limits.connections_per_client_max,
-        proxies: settings.trusted_proxies.clone(),
+        proxies: Proxies::new(move |address| trusted.iter().any(|proxy| proxy.contains(address))),
+        refuse: problem::refuse,
         head_bytes_max: settings.limits.header_bytes_max,
         body_bytes_max: settings.limits.request_bytes_max as u64,
         body_bytes_max_for: Routes::body_bytes_max,
@@ -310,12 +313,13 @@ async fn serve(
         let routes = Routes::admin(app.clone(), budget.clone());
         let limits =
             Limits { connections_max: ADMIN_CONNECTIONS_MAX, grace_ms_max: ADMIN_GRACE_MS, budget, ..limits.clone() };
-        tokio::spawn(server::serve(listener, routes, limits, tls.clone(), Vec::new(), async {
+        tokio::spawn(fencepost_front::serve(listener, routes, limits, tls.clone(), Vec::new(), async {
             let _ = admin_ends.await;
         }))
     });
     let listened = if serving_admin.is_some() { Listener::Public } else { Listener::Only };
-    let drained = server::serve(listener, Routes::new(app.clone(), listened), limits, tls, threads, shutdown).await;
+    let drained =
+        fencepost_front::serve(listener, Routes::new(app.clone(), listened), limits, tls, threads, shutdown).await;
     drop(end_admin);
     if let Some(serving) = serving_admin {
         let _ = serving.await;

@@ -7,7 +7,6 @@ pub mod http;
 pub mod log;
 pub mod metrics;
 pub mod problem;
-pub mod server;
 pub mod sinks;
 pub mod sources;
 pub mod time;

@@ -19,7 +19,8 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::{deliveries::Figures, server::Budget};
+use crate::deliveries::Figures;
+use fencepost_front::Budget;
 
 /// Tenants with series of their own.
 const TENANTS_MAX: usize = 200;

@@ -3,9 +3,12 @@
 
 use bytes::Bytes;
 use fencepost::engine;
+use fencepost_front::{Cause, Refusal};
 use fencepost_kernel::json::write_string;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
+
+use crate::trace::TraceId;
 
 /// Says to a webhook's provider what was decided.
 pub(crate) const DECISION: HeaderName = HeaderName::from_static("fencepost-decision");
@@ -250,6 +253,30 @@ impl Problem {
     }
 }
 
+impl From<Cause> for Code {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::Malformed => Self::Malformed,
+            Cause::NotImplemented => Self::NotImplemented,
+            Cause::Timeout => Self::Timeout,
+            Cause::BodyTooLarge => Self::TooLarge,
+            Cause::LineTooLong => Self::LineTooLong,
+            Cause::HeadersTooLarge => Self::HeadersTooLarge,
+            Cause::TooManyConnections => Self::TooManyConnections,
+            Cause::BuffersFull => Self::BuffersFull,
+            Cause::Version => Self::HttpVersion,
+        }
+    }
+}
+
+/// What the front refuses by itself, as a problem document like all others. Repeats of what a client sent only the path of a
+/// readable request and the trace id of a well-formed `traceparent`.
+pub fn refuse(refusal: &Refusal, path: &str, traceparent: Option<&HeaderValue>) -> Response<Full<Bytes>> {
+    let problem = Problem::new(refusal.cause.into(), refusal.detail);
+    let problem = if problem.status() == 503 { problem.retry_after(1) } else { problem };
+    problem.response(path, &TraceId::of(traceparent))
+}
+
 impl From<engine::Error> for Problem {
     fn from(error: engine::Error) -> Self {
         let detail = match error {
@@ -258,5 +285,17 @@ impl From<engine::Error> for Problem {
             engine::Error::Stopped(_) => "the store has stopped; an operator must look at the server's log",
         };
         Self::new(Code::StoreUnavailable, detail).retry_after(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn front_and_problem_documents_agree_on_the_status_of_each_cause() {
+        for cause in Cause::ALL {
+            assert_eq!(Code::from(cause).parts().0, cause.status(), "{cause:?}");
+        }
     }
 }

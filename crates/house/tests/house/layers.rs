@@ -7,8 +7,9 @@ use serde_json::Value;
 use super::repo::{files, read, root};
 
 /// A crate depends only on those before it.
-const ORDER: [&str; 11] = [
+const ORDER: [&str; 12] = [
     "fencepost-client",
+    "fencepost-front",
     "fencepost-rig",
     "fencepost-kernel",
     "fencepost-store",

@@ -20,9 +20,9 @@ use super::{
 };
 use crate::{
     problem::{Code, Problem},
-    server::{Charge, NO_ROOM, NoRoom, PeerThumbprint, Standing},
     trace::TraceId,
 };
+use fencepost_front::{Charge, NO_ROOM, NoRoom, PeerThumbprint, Standing};
 
 /// An answer below this is made without asking for room: there are as many as requests under way.
 const SMALL_ANSWER_BYTES: usize = 64 * 1024;

@@ -29,9 +29,9 @@ use tokio_util::task::TaskTracker;
 use crate::{
     log::{Level, Line, Log},
     problem::{Code, Problem},
-    server::{Budget, Charge, NO_ROOM, Standing},
     trace::TraceId,
 };
+use fencepost_front::{Budget, Charge, NO_ROOM, Standing};
 
 /// The largest envelope, and the largest answer of a handler.
 const BODY_BYTES_MAX: usize = ENVELOPE_BYTES_MAX;

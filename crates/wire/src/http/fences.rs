@@ -20,9 +20,9 @@ use super::{
 use crate::{
     log::Level,
     problem::{Code, Problem},
-    server::{Charge, NoRoom, Standing},
     time::rfc3339,
 };
+use fencepost_front::{Charge, NoRoom, Standing};
 
 pub(super) use routes::ROUTES;
 

@@ -32,7 +32,8 @@ use tokio::runtime::Handle;
 
 pub use routes::{Listener, Routes};
 
-use crate::{log::Log, metrics::Metrics, server::Budget, sinks::webhook::Egress};
+use crate::{log::Log, metrics::Metrics, sinks::webhook::Egress};
+use fencepost_front::Budget;
 
 /// What the routes share.
 pub struct App {

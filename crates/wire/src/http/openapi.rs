@@ -18,10 +18,8 @@ use super::{
     route::{Access, BodyLimit, Class, Content, RequestBody, Route, Table, head_only},
     routes::TABLES,
 };
-use crate::{
-    problem::{Code, Problem},
-    server::Unbuffered,
-};
+use crate::problem::{Code, Problem};
+use fencepost_front::Unbuffered;
 
 pub(super) const ROUTES: &[Route] = &[Route {
     method: Method::GET,

@@ -18,7 +18,8 @@ use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service;
 
-use crate::{server::Budget, trace::TraceId};
+use crate::trace::TraceId;
+use fencepost_front::Budget;
 
 use super::{
     App, admin, backup, call, fences, gateway, health, nodes, openapi, policy,

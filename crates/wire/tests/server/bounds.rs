@@ -1,6 +1,6 @@
 //! Too much: bodies past their size, connections past their number.
 
-use fencepost_wire::server::Limits;
+use fencepost_front::Limits;
 use http::Method;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpSocket;

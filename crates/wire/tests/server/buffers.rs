@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use fencepost_wire::server::{Budget, Limits};
+use fencepost_front::{Budget, Limits};
 use http::Response;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;

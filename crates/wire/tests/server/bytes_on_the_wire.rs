@@ -16,7 +16,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use fencepost_wire::server::{Drained, Limits, PeerAddr, PeerThumbprint, Tls, serve};
+use fencepost_front::{Drained, Limits, PeerAddr, PeerThumbprint, Tls, serve};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -90,7 +90,7 @@ impl Front {
             .route("/large", get(|| async { vec![b'x'; LARGE] }))
             .fallback(any(echo))
             .with_state(seen.clone());
-        let limits = Limits { is_plain: super::IS_PLAIN, ..limits };
+        let limits = Limits { is_plain: super::IS_PLAIN, refuse: fencepost_wire::problem::refuse, ..limits };
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(serve(listener, app, limits, tls, threads, async {
             let _ = stopped.await;

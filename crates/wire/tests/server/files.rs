@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fencepost_wire::server::Limits;
+use fencepost_front::Limits;
 
 use super::bytes_on_the_wire::{Client, Front, GET, status};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_wire::server::Limits;
+use fencepost_front::Limits;
 use tokio::io::AsyncReadExt;
 
 use super::bytes_on_the_wire::{Client, Front, soon};

@@ -1,6 +1,6 @@
 //! Hundreds of malformed requests, from a file that the gateway's test reads, too.
 
-use fencepost_wire::server::Limits;
+use fencepost_front::Limits;
 
 use super::bytes_on_the_wire::Front;
 use super::corpus::{self, Against};

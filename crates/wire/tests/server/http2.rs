@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use fencepost_wire::server::{Drained, Limits};
+use fencepost_front::{Drained, Limits};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Channel};
 use hyper::body::Incoming;

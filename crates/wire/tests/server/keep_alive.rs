@@ -1,6 +1,6 @@
 //! Ordinary clients: what a strict front must still serve.
 
-use fencepost_wire::server::Limits;
+use fencepost_front::Limits;
 use tokio::io::AsyncWriteExt;
 
 use super::bytes_on_the_wire::{Front, GET, status};

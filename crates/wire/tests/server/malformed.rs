@@ -1,6 +1,6 @@
 //! Requests that must not be served, byte by byte as an attacker sends them.
 
-use fencepost_wire::server::Limits;
+use fencepost_front::Limits;
 
 use super::bytes_on_the_wire::{Front, GET, assert_problem, status};
 

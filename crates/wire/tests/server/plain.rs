@@ -19,7 +19,7 @@ mod slow;
 mod tls;
 
 use bytes_on_the_wire::{Client, Front, GET, soon};
-use fencepost_wire::server::Limits;
+use fencepost_front::Limits;
 
 use super::{bytes_on_the_wire as through_hyper, corpus, http2};
 
@@ -115,9 +115,15 @@ async fn a_request_that_is_longer_than_one_read_is_plain_if_it_is_there() {
     let front = Front::start(Limits::default()).await;
     let body = "x".repeat(40_000);
     let request = format!("POST /address HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    // The system may bring a write in pieces, and then it is not all there; it seldom does.
+    let mut short = 0;
+    for _ in 0..20 {
+        let mut client = front.connect().await;
+        client.send(request.clone()).await;
+        short += usize::from(client.answer().await.ends_with("\r\n\r\nuntold"));
+    }
+    assert!(short > 0, "none of 20 went the short way");
     let mut client = front.connect().await;
-    client.send(request).await;
-    assert!(client.answer().await.ends_with("\r\n\r\ntold"));
     // Longer than any plain one.
     let body = "x".repeat(400_000);
     let request = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len());

@@ -1,6 +1,6 @@
 //! The end: what is in flight is finished, what is new is refused, and it takes no longer than allowed.
 
-use fencepost_wire::server::{Drained, Limits};
+use fencepost_front::{Drained, Limits};
 use tokio::net::TcpStream;
 
 use super::bytes_on_the_wire::{Front, GET, LARGE, soon};

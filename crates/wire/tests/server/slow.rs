@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_wire::server::Limits;
+use fencepost_front::Limits;
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout};
 

@@ -1,6 +1,6 @@
 //! Answers of any length: they pass in bounded memory, and their trailers with them.
 
-use fencepost_wire::server::Limits;
+use fencepost_front::Limits;
 use http_body_util::BodyExt;
 use tokio::io::AsyncReadExt;
 

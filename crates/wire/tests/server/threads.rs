@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
-use fencepost_wire::server::{Drained, Limits};
+use fencepost_front::{Drained, Limits};
 use futures::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fencepost_wire::server::{ClientAuth, Limits, Tls, TlsError};
+use fencepost_front::{ClientAuth, Limits, Tls, TlsError};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;

@@ -20,10 +20,10 @@ use fencepost::{
     signature::{Secret, fgai, standard},
     store::memory::Memory,
 };
+use fencepost_front::{Budget, Standing};
 use fencepost_wire::{
     http::executor::{Front, Handler, router},
     log::{Level, Log},
-    server::{Budget, Standing},
 };
 use http::Request;
 use tokio::{

@@ -187,7 +187,7 @@ impl World {
             node,
             store: String::new(),
             slow_runtime: None,
-            budget: fencepost_wire::server::Budget::new(256 << 20),
+            budget: fencepost_front::Budget::new(256 << 20),
             dev: true,
         };
         let app = Arc::new(app);

@@ -42,8 +42,8 @@ use crate::{
     },
     log::Level,
     problem::{Code, Problem},
-    server::{Charge, Standing},
 };
+use fencepost_front::{Charge, Standing};
 
 /// The longest id of an effect that is taken from an answer.
 const EFFECT_ID_BYTES_MAX: usize = 1_024;

@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{
     problem::{Code, Problem},
-    server::{PeerAddr, Secured},
     trace::TraceId,
 };
+use fencepost_front::{PeerAddr, Secured};
 
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(super) const OUTCOME: HeaderName = HeaderName::from_static("fencepost-outcome");

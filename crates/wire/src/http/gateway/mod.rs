@@ -62,9 +62,9 @@ use super::{
 };
 use crate::{
     problem::{Code, Problem},
-    server::{Standing, Unbuffered},
     trace::TraceId,
 };
+use fencepost_front::{Standing, Unbuffered};
 
 /// How long an effect that is let go of may take to end.
 const LET_GO: Duration = Duration::from_secs(1);

@@ -15,10 +15,8 @@ use fencepost::policy::{identity::Identity, server::Server};
 use fencepost_kernel::Tenant;
 use http::request::Parts;
 
-use crate::{
-    problem::{Code, Problem},
-    server::{PeerAddr, client_network},
-};
+use crate::problem::{Code, Problem};
+use fencepost_front::{PeerAddr, client_network};
 
 /// Who is counted as one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -22,8 +22,8 @@ use crate::{
         request,
     },
     problem::{Code, Problem},
-    server::{Charge, Standing},
 };
+use fencepost_front::{Charge, Standing};
 
 /// The longest a poller may wait for something new.
 const WAIT_S_MAX: usize = 30;

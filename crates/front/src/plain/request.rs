@@ -8,9 +8,9 @@ use std::mem::MaybeUninit;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
 
-use crate::server::body::Body;
-use crate::server::head::{self, Framing, HEADERS_MAX, Seek};
-use crate::server::limits::Limits;
+use crate::body::Body;
+use crate::head::{self, Framing, HEADERS_MAX, Seek};
+use crate::limits::Limits;
 
 /// Why a request is not served the short way.
 #[derive(Debug)]

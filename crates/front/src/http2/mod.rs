@@ -86,7 +86,14 @@ where
                     Step::Refuse { refusal }
                 }
             };
-            let answer = Answer { step, flight: Some(flight), after, budget: limits.budget.clone(), head: Some(head) };
+            let answer = Answer {
+                step,
+                flight: Some(flight),
+                after,
+                budget: limits.budget.clone(),
+                refuse: limits.refuse,
+                head: Some(head),
+            };
             async move {
                 let Ok(response) = answer.await;
                 Ok::<_, Infallible>(Paced::response(response, link, is_head))

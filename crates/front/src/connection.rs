@@ -156,7 +156,7 @@ where
         Some(refusal) => Step::Refuse { refusal },
         None => begin(request, link, service, peer, limits, &mut after),
     };
-    Answer { step, flight: Some(flight), after, budget: limits.budget.clone(), head: None }
+    Answer { step, flight: Some(flight), after, budget: limits.budget.clone(), refuse: limits.refuse, head: None }
 }
 
 /// Hands one request over, unless it is one too many or its body is already known to be too large.

@@ -10,11 +10,13 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri, header};
+use http_body_util::Full;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::Body;
 use super::budget::{Budget, Charge};
+use super::limits::Refuse;
 use super::link::Flight;
 use super::refusal::Refusal;
 use super::reply::Reply;
@@ -27,6 +29,7 @@ pin_project! {
         pub(super) flight: Option<Flight>,
         pub(super) after: After,
         pub(super) budget: Arc<Budget>,
+        pub(super) refuse: Refuse,
         // For the head of a request of HTTP/2, of which a connection may have many.
         pub(super) head: Option<Charge>,
     }
@@ -67,7 +70,7 @@ where
                 StepNow::Call { future } => {
                     let Ok(response) = ready!(future.poll(cx));
                     let flight = me.flight.take().expect("a future is not polled after its end");
-                    return Poll::Ready(Ok(me.after.finish(response, me.budget, flight)));
+                    return Poll::Ready(Ok(me.after.finish(response, me.budget, *me.refuse, flight)));
                 }
                 StepNow::Wait { waiting } => {
                     let (service, _) = &mut **waiting.as_mut().expect("it waits until it calls");
@@ -77,7 +80,7 @@ where
                 }
                 StepNow::Refuse { refusal } => {
                     let flight = me.flight.take().expect("a future is not polled after its end");
-                    let response = refusal.response(me.after.path(), me.after.traceparent.as_ref());
+                    let response = me.after.refused(*me.refuse, refusal);
                     return Poll::Ready(Ok(response.map(|body| Reply::front(body, flight))));
                 }
             };
@@ -92,10 +95,18 @@ impl After {
         self.uri.as_ref().map_or("", Uri::path)
     }
 
+    // A response that ends the connection.
+    fn refused(&self, refuse: Refuse, refusal: &Refusal) -> Response<Full<Bytes>> {
+        let mut response = refuse(refusal, self.path(), self.traceparent.as_ref());
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response
+    }
+
     fn finish<B: http_body::Body>(
         &self,
         mut response: Response<B>,
         budget: &Arc<Budget>,
+        refuse: Refuse,
         flight: Flight,
     ) -> Response<Reply<B>> {
         // A service that could not read the body cannot know why as well as we do.
@@ -103,7 +114,7 @@ impl After {
             && (response.status().is_client_error() || response.status().is_server_error())
             && let Some(fault) = flight.link().fault()
         {
-            let response = fault.refusal().response(self.path(), self.traceparent.as_ref());
+            let response = self.refused(refuse, &fault.refusal());
             return response.map(|body| Reply::front(body, flight));
         }
         if self.is_last {

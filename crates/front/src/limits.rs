@@ -4,10 +4,13 @@
 
 use std::sync::Arc;
 
-use fencepost::policy::network::Network;
-use http::{Method, Uri};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Response, StatusCode, Uri};
+use http_body_util::Full;
 
 use super::budget::Budget;
+use super::refusal::Refusal;
+use super::seats::Proxies;
 
 /// Input read and dropped after a refusal, at most.
 pub(super) const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -20,7 +23,7 @@ pub struct Limits {
     /// Of these, how many one client address may hold (one /64 of IPv6).
     pub connections_per_client_max: usize,
     /// Proxies, whose connections are those of many clients: only `connections_max` bounds them.
-    pub proxies: Vec<Network>,
+    pub proxies: Proxies,
     /// Connections past those bounds that are answered at once, 503 or a probe; one more ends the oldest.
     pub reserve_max: usize,
     /// How long a connection past those bounds may take for its request, and for reading the answer.
@@ -40,6 +43,8 @@ pub struct Limits {
     pub is_plain: fn(&Method, &str) -> bool,
     /// Which requests ask whether the server lives and how it does: answered when everything else is refused for want of room.
     pub is_probe: fn(&Method, &str) -> bool,
+    /// Writes the answer to a request that the front refuses by itself.
+    pub refuse: Refuse,
     /// The bytes of bodies and answers in memory, all connections together; past it 503.
     pub budget: Arc<Budget>,
     /// From accepting a connection to a finished TLS handshake.
@@ -71,7 +76,7 @@ impl Default for Limits {
         Limits {
             connections_max: 4_096,
             connections_per_client_max: 4_096,
-            proxies: Vec::new(),
+            proxies: Proxies::none(),
             reserve_max: 64,
             reserve_ms_max: 1_000,
             streams_max: 128,
@@ -81,6 +86,7 @@ impl Default for Limits {
             body_bytes_max_for: |_, _, max| max,
             is_plain: |_, _| false,
             is_probe: |_, _| false,
+            refuse: refuse_plainly,
             budget: Budget::new(256 * 1024 * 1024),
             handshake_ms_max: 10_000,
             head_ms_max: 10_000,
@@ -95,4 +101,13 @@ impl Default for Limits {
             grace_ms_max: 25_000,
         }
     }
+}
+
+/// Writes the answer to a request that is refused: why, the request's path where it could be read, and its `traceparent`.
+pub type Refuse = fn(&Refusal, &str, Option<&HeaderValue>) -> Response<Full<Bytes>>;
+
+fn refuse_plainly(refusal: &Refusal, _: &str, _: Option<&HeaderValue>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(refusal.detail.as_bytes())));
+    *response.status_mut() = StatusCode::from_u16(refusal.cause.status()).unwrap_or(StatusCode::BAD_REQUEST);
+    response
 }

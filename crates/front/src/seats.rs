@@ -3,14 +3,36 @@
 //! Never waits, and never keeps an address that has no connection. Used by the accept loop.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fencepost::policy::network::Network;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
 use super::peer::client_network;
+
+/// Which addresses are proxies, each of which stands for many clients.
+#[derive(Clone)]
+pub struct Proxies(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+
+impl Proxies {
+    /// Those of which this is true.
+    pub fn new(is_proxy: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_proxy))
+    }
+
+    /// No address.
+    pub fn none() -> Self {
+        Self::new(|_| false)
+    }
+}
+
+impl fmt::Debug for Proxies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Proxies(..)")
+    }
+}
 
 /// Every connection that is served in full.
 pub(super) struct Seats {
@@ -18,7 +40,7 @@ pub(super) struct Seats {
     total: u32,
     per_client_max: usize,
     /// Addresses that many clients share, which count together only.
-    proxies: Vec<Network>,
+    proxies: Proxies,
     taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
@@ -30,7 +52,7 @@ pub(super) struct Seat {
 }
 
 impl Seats {
-    pub(super) fn new(total: usize, per_client_max: usize, proxies: Vec<Network>) -> Self {
+    pub(super) fn new(total: usize, per_client_max: usize, proxies: Proxies) -> Self {
         let total = u32::try_from(total).unwrap_or(u32::MAX);
         Self { free: Arc::new(Semaphore::new(total as usize)), total, per_client_max, proxies, taken: Arc::default() }
     }
@@ -41,7 +63,7 @@ impl Seats {
         let permit = self.free.clone().try_acquire_owned().ok()?;
         let mut taken = lock(&self.taken);
         let count = taken.entry(client).or_default();
-        if *count >= self.per_client_max && !self.proxies.iter().any(|proxies| proxies.contains(addr.to_canonical())) {
+        if *count >= self.per_client_max && !(self.proxies.0)(addr.to_canonical()) {
             return None;
         }
         *count += 1;
@@ -104,7 +126,7 @@ mod tests {
 
     #[test]
     fn one_client_gets_its_share_and_a_freed_seat_can_be_taken_again() {
-        let seats = Seats::new(4, 2, Vec::new());
+        let seats = Seats::new(4, 2, Proxies::none());
         let [a, b] = ["10.0.0.1", "::ffff:10.0.0.2"].map(|addr| addr.parse().unwrap());
         let (first, _second) = (seats.take(a).unwrap(), seats.take(a).unwrap());
         assert!(seats.take(a).is_none());
@@ -120,7 +142,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_ipv6_network_are_one_client() {
-        let seats = Seats::new(4, 1, Vec::new());
+        let seats = Seats::new(4, 1, Proxies::none());
         let _first = seats.take("2001:db8:1:2:3::1".parse().unwrap()).unwrap();
         assert!(seats.take("2001:db8:1:2:ffff::9".parse().unwrap()).is_none());
         assert!(seats.take("2001:db8:1:3::1".parse().unwrap()).is_some());
@@ -128,7 +150,7 @@ mod tests {
 
     #[test]
     fn connections_of_a_proxy_count_only_among_all() {
-        let seats = Seats::new(4, 1, vec![Network::parse("10.0.0.0/8").unwrap()]);
+        let seats = Seats::new(4, 1, Proxies::new(|addr| addr.to_string().starts_with("10.")));
         let held: Vec<_> = (0..4).map_while(|_| seats.take("10.1.2.3".parse().unwrap())).collect();
         assert_eq!(held.len(), 4);
         assert!(seats.take("10.1.2.3".parse().unwrap()).is_none());

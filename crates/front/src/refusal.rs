@@ -1,0 +1,102 @@
+//! What the front refuses by itself, and why. The service's crate writes the answer, so that all refusals look alike.
+//! Made by the guard, the body and the accept loop; written by the connection.
+
+/// Why the front does not serve a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The bytes are not a request that everybody would read the same way.
+    Malformed,
+    /// A mechanism of HTTP that is deliberately absent here.
+    NotImplemented,
+    /// The request did not arrive in time.
+    Timeout,
+    /// The body is larger than its path accepts.
+    BodyTooLarge,
+    /// The request line is too long.
+    LineTooLong,
+    /// The headers are too many or too large.
+    HeadersTooLarge,
+    /// There are as many connections as there may be.
+    TooManyConnections,
+    /// The bodies and answers in memory leave no room.
+    BuffersFull,
+    /// Another version of HTTP.
+    Version,
+}
+
+impl Cause {
+    /// Every cause.
+    pub const ALL: [Self; 9] = [
+        Self::Malformed,
+        Self::NotImplemented,
+        Self::Timeout,
+        Self::BodyTooLarge,
+        Self::LineTooLong,
+        Self::HeadersTooLarge,
+        Self::TooManyConnections,
+        Self::BuffersFull,
+        Self::Version,
+    ];
+
+    /// The status that says so.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Malformed | Self::NotImplemented | Self::Version => 400,
+            Self::Timeout => 408,
+            Self::BodyTooLarge => 413,
+            Self::LineTooLong => 414,
+            Self::HeadersTooLarge => 431,
+            Self::TooManyConnections | Self::BuffersFull => 503,
+        }
+    }
+}
+
+/// One reason not to serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its kind.
+    pub cause: Cause,
+    /// A sentence for the person who reads the answer.
+    pub detail: &'static str,
+}
+
+/// The bytes on the wire are not a request that we would read the same way as everybody else.
+pub(super) const fn malformed(detail: &'static str) -> Refusal {
+    Refusal { cause: Cause::Malformed, detail }
+}
+
+/// A mechanism of HTTP that is deliberately absent here.
+pub(super) const fn not_implemented(detail: &'static str) -> Refusal {
+    Refusal { cause: Cause::NotImplemented, detail }
+}
+
+pub(super) const HEAD_TOO_SLOW: Refusal =
+    Refusal { cause: Cause::Timeout, detail: "the request line and headers did not arrive in time" };
+
+pub(super) const BODY_TOO_SLOW: Refusal =
+    Refusal { detail: "the request body did not arrive in time", ..HEAD_TOO_SLOW };
+
+pub(super) const BODY_TOO_LARGE: Refusal =
+    Refusal { cause: Cause::BodyTooLarge, detail: "the request body is larger than this path accepts" };
+
+pub(super) const LINE_TOO_LONG: Refusal =
+    Refusal { cause: Cause::LineTooLong, detail: "the request line is longer than this server accepts" };
+
+pub(super) const HEAD_TOO_LARGE: Refusal = Refusal {
+    cause: Cause::HeadersTooLarge,
+    detail: "the request has more or larger headers than this server accepts",
+};
+
+pub(super) const FULL: Refusal = Refusal {
+    cause: Cause::TooManyConnections,
+    detail: "this server, or your address, has as many connections as it may have; reuse them, or try again shortly",
+};
+
+/// What a client is told where the buffers are full.
+pub const NO_ROOM_DETAIL: &str =
+    "the bodies and answers in memory leave no room for this request; nothing was done, try again shortly";
+
+pub(super) const NO_ROOM: Refusal = Refusal { cause: Cause::BuffersFull, detail: NO_ROOM_DETAIL };
+
+pub(super) const VERSION: Refusal =
+    Refusal { cause: Cause::Version, detail: "this server speaks HTTP/1.1, and HTTP/2 from a connection's first byte" };
