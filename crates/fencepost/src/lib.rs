@@ -2,7 +2,7 @@
 //!
 //! Distributed systems retry: feeds replay, operators double-click, queues redeliver, workers crash between the
 //! effect and the acknowledgement. Under a fence the first caller has the effect, and everyone else gets the
-//! first one's receipt:
+//! first one's receipt; a caller that comes while the effect runs waits for it ([`Effect::wait`]):
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

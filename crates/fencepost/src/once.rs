@@ -20,6 +20,8 @@ use crate::{Engine, Fencepost, engine};
 pub(crate) const SEAL_FOR: Duration = Duration::from_secs(60);
 /// The pause between two tries of that.
 const SEAL_AGAIN: Duration = Duration::from_millis(100);
+/// Far beyond any use, and no time that a clock cannot tell.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What a holder did: the id of the effect, and the bytes that every duplicate gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +72,7 @@ pub enum Error<E = std::convert::Infallible> {
     WrongKey(String),
     /// The body is not strict JSON.
     WrongBody(String),
-    /// Somebody else is acting, and still was when the wait was over.
+    /// Somebody else is acting, and still was when the wait ([`Effect::wait`]) was over.
     InFlight {
         /// When their lease runs out.
         lease_expires: Millis,
@@ -167,7 +169,7 @@ pub struct Effect<'a> {
     version: Option<Version>,
     source: Option<Source>,
     lease: Option<Duration>,
-    wait: Duration,
+    wait: Option<Duration>,
 }
 
 impl<'a> Effect<'a> {
@@ -181,7 +183,7 @@ impl<'a> Effect<'a> {
             version: None,
             source: None,
             lease: None,
-            wait: Duration::ZERO,
+            wait: None,
         }
     }
 
@@ -221,15 +223,16 @@ impl<'a> Effect<'a> {
         self
     }
 
-    /// How long to wait for somebody else's outcome before giving up.
+    /// How long to wait for somebody else's outcome before giving up. Unless said, `run` waits for as long as the lease, and
+    /// `claim` does not wait.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+        self.wait = Some(wait.min(WAIT_MAX));
         self
     }
 
     /// Asks for the right to act.
     pub async fn claim(self) -> Result<Claimed, Error> {
-        let (fencepost, wait) = (self.fencepost, self.wait);
+        let (fencepost, wait) = (self.fencepost, self.wait.unwrap_or_default());
         fencepost.enter(self.command()?, wait).await
     }
 
@@ -261,9 +264,10 @@ impl<'a> Effect<'a> {
         self.fencepost
     }
 
-    /// Has the effect once: the first caller runs it, everyone else gets the receipt. Renews the lease while the
-    /// effect runs, and tells a store that does not answer of its outcome for a minute. If this future is dropped half-way,
-    /// the claim stays until its lease runs out.
+    /// Has the effect once: the first caller runs it, everyone else gets the receipt. Callers wait for the one who runs it
+    /// for as long as the lease, unless [`Effect::wait`] says otherwise; then they get [`Error::InFlight`]. Renews the lease
+    /// while the effect runs, and tells a store that does not answer of its outcome for a minute. If this future is dropped
+    /// half-way, the claim stays until its lease runs out.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -287,7 +291,10 @@ impl<'a> Effect<'a> {
         F: FnOnce(Claim) -> Fut,
         Fut: Future<Output = Result<Done, Failure<E>>>,
     {
-        let claim = match self.claim().await.map_err(Error::widen)? {
+        let (fencepost, wait) = (self.fencepost, self.wait);
+        let command = self.command().map_err(Error::widen)?;
+        let wait = wait.unwrap_or(Duration::from_millis(command.lease_ms));
+        let claim = match fencepost.enter(command, wait).await.map_err(Error::widen)? {
             Claimed::Duplicate(outcome) => return Ok(outcome),
             Claimed::New(claim) => claim,
         };

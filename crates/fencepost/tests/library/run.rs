@@ -46,6 +46,42 @@ async fn of_many_callers_one_has_the_effect_and_all_get_its_receipt() {
     assert_eq!((effects.load(Ordering::SeqCst), replayed), (1, 63));
 }
 
+/// While the effect runs the other four have nothing to get yet: without a wait they were told `InFlight` at once.
+#[tokio::test]
+async fn concurrent_runs_wait_by_default_and_all_get_the_one_receipt() {
+    let (once, _) = world().await;
+    let effects = AtomicUsize::new(0);
+    let job = once.scope("JOB").key([("id", "five")]);
+    let others_wait = || async {
+        while once.engine().waiting() < 4 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let caller = || async {
+        let outcome = job.clone().run(|_| async {
+            others_wait().await;
+            effects.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, Refused>(Done::new("effect", "receipt"))
+        });
+        outcome.await.map(|outcome| (outcome.effect_id, outcome.receipt, outcome.replayed))
+    };
+    let all = async { tokio::join!(caller(), caller(), caller(), caller(), caller()) };
+    let (a, b, c, d, e) = tokio::time::timeout(Duration::from_secs(20), all).await.expect("the others do not wait");
+    let results: Vec<_> = [a, b, c, d, e].into_iter().map(Result::unwrap).collect();
+    assert_eq!(effects.load(Ordering::SeqCst), 1);
+    assert_eq!(results.iter().filter(|(_, _, replayed)| !replayed).count(), 1);
+    assert!(results.iter().all(|(id, receipt, _)| id == "effect" && receipt == "receipt"));
+}
+
+#[tokio::test]
+async fn run_told_not_to_wait_is_told_in_flight_at_once() {
+    let (once, _) = world().await;
+    let job = once.scope("JOB").key([("id", "held")]);
+    let Claimed::New(_holder) = job.clone().claim().await.unwrap() else { panic!() };
+    let refused = job.wait(Duration::ZERO).run(|_| async { Ok::<_, Refused>(Done::new("never", "")) }).await;
+    assert!(matches!(refused, Err(Error::InFlight { .. })));
+}
+
 #[tokio::test]
 async fn a_dropped_future_is_not_a_release() {
     let (once, hand) = world().await;
