@@ -101,6 +101,21 @@ pub struct Read {
     pub unread: Unread,
 }
 
+/// Under which the gateway remembers which key signed bytes were let in under.
+pub const SIGNED_DELIVERY: &str = "SIGNED_DELIVERY";
+/// Under which the gateway remembers the digest of an answer that is too large to keep.
+pub const ANSWER_DIGEST: &str = "ANSWER_DIGEST";
+
+/// Whether Fencepost alone seals a scope. What its receipts say is believed, so no caller and no rule may write them.
+pub fn is_own(scope: &str) -> bool {
+    scope == crate::dispatch::SCOPE || is_internal(scope)
+}
+
+/// Whether a scope is Fencepost's own and made by the program itself: a policy can say nothing about it.
+fn is_internal(scope: &str) -> bool {
+    [SIGNED_DELIVERY, ANSWER_DIGEST].contains(&scope)
+}
+
 /// Every scope of the merged tree.
 pub fn read(reader: &mut Reader, node: &Node, settings: &Settings) -> Option<Vec<Read>> {
     let entries = reader.entries(node, "`scopes`")?;
@@ -110,6 +125,9 @@ pub fn read(reader: &mut Reader, node: &Node, settings: &Settings) -> Option<Vec
             if !name_fits(&entry.key) {
                 let message = format!("`{}` cannot name a scope", entry.key);
                 reader.error(&entry.mark, "scope-name", message, "use up to 64 letters, digits, `_`, `-` and `.`");
+            } else if is_internal(&entry.key) {
+                let message = format!("`{}` cannot name a scope: Fencepost keeps records of its own under it", entry.key);
+                reader.error(&entry.mark, "scope-name", message, "give it another name");
             }
             scope(reader, &entry.key, &entry.mark, &entry.value, settings)
         })

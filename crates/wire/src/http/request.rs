@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fencepost::{dispatch, policy::NoScope};
+use fencepost::policy::{NoScope, is_own};
 use fencepost_kernel::{
     Command, Scope, Version,
     fence::{self, Outcome, Release, Renew, Resolve, Seal, Source, Target, Token, WrongFields, body::Body},
@@ -55,11 +55,6 @@ pub(super) fn text<'n>(node: &'n Node<'_>, name: &str) -> Result<&'n str, Proble
         return Err(malformed(format!("`{name}` must have 1 to {TEXT_BYTES_MAX} bytes")));
     }
     Ok(text)
-}
-
-/// Whether Fencepost alone seals a scope. What its receipts say is believed, so no caller may write them.
-pub(super) fn is_own(scope: &str) -> bool {
-    [dispatch::SCOPE, super::gateway::SIGNED_SCOPE, super::gateway::DIGEST_SCOPE].contains(&scope)
 }
 
 /// The rules behind a scope's name.

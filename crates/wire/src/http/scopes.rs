@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::{extract::Request, response::Response};
 use fencepost::{
     dispatch,
-    policy::{duration, identity::Role},
+    policy::{duration, identity::Role, is_own},
 };
 use fencepost_kernel::fence::scope::{OnLapse, Scope};
 
@@ -15,7 +15,6 @@ use super::{
     call::Call,
     query::{Query, array, page, window},
     reply::{Object, quoted},
-    request::is_own,
 };
 
 /// `GET /v1/scopes`

@@ -53,7 +53,6 @@ use self::{
     table::{Entry, Fit, Table},
     upstream::Upstreams,
 };
-pub(super) use self::{large::SCOPE as DIGEST_SCOPE, signed::SCOPE as SIGNED_SCOPE};
 use super::{
     App,
     call::{self, Call},
