@@ -58,7 +58,7 @@ use fencepost_store::{Address, Store, address::Opener, embedded};
 
 pub use engine::{Engine, Explanation};
 pub use fencepost_store as store;
-pub use once::{Claim, Claimed, Done, Effect, Error, Failure, Outcome};
+pub use once::{Claim, Claimed, Done, Effect, Error, Failure, Outcome, Resolved};
 #[cfg(feature = "postgres")]
 pub use transaction::Published;
 pub use {fencepost_kernel as kernel, fencepost_kernel::Scope};

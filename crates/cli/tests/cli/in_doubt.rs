@@ -86,6 +86,12 @@ fn late_seal_after_a_person_resolved_says_who_did_and_when_and_so_does_why() {
         let said = format!("dev-admin resolved this key as {word} at {at}: asked the bank");
         assert!(detail.starts_with(&said), "{detail}");
         assert_eq!((late["resolved_by"].as_str(), late["resolved_at"].as_str()), (Some("dev-admin"), Some(at)));
+        for late in [
+            server.acme().renew(SCOPE, &key(name), token, 1_000).problem(409, "fenced-off"),
+            server.acme().release(SCOPE, &key(name), token).problem(409, "fenced-off"),
+        ] {
+            assert_eq!((&late["resolved_by"], late["explain"].is_string()), (&json!("dev-admin"), true), "{late}");
+        }
         let seal =
             json!({"op": "seal", "scope": SCOPE, "key": key(name), "token": token, "effect_id": "P", "receipt": 0});
         let batch = server.acme().post("/v1/fences/batch", json!({"commands": [seal]}).to_string()).ok(200);

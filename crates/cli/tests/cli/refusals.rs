@@ -216,6 +216,7 @@ fn scopes_that_fencepost_seals_itself_are_not_claimed_by_hand() {
         }
         let batch = server.acme().batch(&commands).ok(200);
         assert!(batch["results"].as_array().unwrap().iter().all(|result| result["status"] == 403), "{batch}");
+        server.acme().put("/v1/aliases/mine", by_hand(json!({})).to_string()).problem(403, "forbidden");
         let resolve = by_hand(json!({"tenant": "acme", "outcome": "released", "why": "by hand"}));
         server.admin().post("/admin/idempotency/resolve", resolve.to_string()).problem(403, "forbidden");
     }

@@ -108,12 +108,7 @@ pub const ANSWER_DIGEST: &str = "ANSWER_DIGEST";
 
 /// Whether Fencepost alone seals a scope. What its receipts say is believed, so no caller and no rule may write them.
 pub fn is_own(scope: &str) -> bool {
-    scope == crate::dispatch::SCOPE || is_internal(scope)
-}
-
-/// Whether a scope is Fencepost's own and made by the program itself: a policy can say nothing about it.
-fn is_internal(scope: &str) -> bool {
-    [SIGNED_DELIVERY, ANSWER_DIGEST].contains(&scope)
+    [crate::dispatch::SCOPE, SIGNED_DELIVERY, ANSWER_DIGEST].contains(&scope)
 }
 
 /// Every scope of the merged tree.
@@ -125,9 +120,6 @@ pub fn read(reader: &mut Reader, node: &Node, settings: &Settings) -> Option<Vec
             if !name_fits(&entry.key) {
                 let message = format!("`{}` cannot name a scope", entry.key);
                 reader.error(&entry.mark, "scope-name", message, "use up to 64 letters, digits, `_`, `-` and `.`");
-            } else if is_internal(&entry.key) {
-                let message = format!("`{}` cannot name a scope: Fencepost keeps records of its own under it", entry.key);
-                reader.error(&entry.mark, "scope-name", message, "give it another name");
             }
             scope(reader, &entry.key, &entry.mark, &entry.value, settings)
         })

@@ -9,7 +9,13 @@ use std::{
 };
 
 use fencepost::{
-    Claimed, Done, Error, Failure, Fencepost, clock::SystemClock, engine::Limits, kernel::fence::State,
+    Claimed, Done, Error, Failure, Fencepost,
+    clock::SystemClock,
+    engine::Limits,
+    kernel::{
+        Command,
+        fence::{self, Outcome, Resolve, State},
+    },
     store::memory::Memory,
 };
 
@@ -155,11 +161,34 @@ async fn a_late_seal_after_reclaim_is_refused_and_recorded() {
     hand.pass(10);
     let Claimed::New(heir) = job.clone().claim().await.unwrap() else { panic!() };
     assert!(heir.token() > zombie.token());
-    assert!(matches!(zombie.seal("late", "x").await, Err(Error::FencedOff)));
+    assert!(matches!(zombie.seal("late", "x").await, Err(Error::FencedOff { resolved: None })));
     heir.seal("good", "y").await.unwrap();
     let told = once.lookup("JOB", [("id", "zombie")]).await.unwrap().unwrap();
     let decisions: Vec<_> = told.history.iter().map(|moment| moment.decision).collect();
     assert_eq!(decisions, ["new", "recovered", "fenced_off", "sealed"]);
+}
+
+/// The late holder was told that somebody else was let in, where nobody was: a person had decided.
+#[tokio::test]
+async fn late_holder_is_told_that_a_person_resolved_the_key() {
+    let (once, hand) = world().await;
+    for (id, outcome) in [
+        ("done", Outcome::Sealed { effect_id: "paid by hand".into(), receipt: "{}".into() }),
+        ("not done", Outcome::Released),
+    ] {
+        let job = once.scope("HELD").key([("id", id)]).lease(Duration::from_millis(10));
+        let Claimed::New(lost) = job.claim().await.unwrap() else { panic!() };
+        hand.pass(10);
+        let (target, token) = (lost.target().clone(), Some(lost.token()));
+        let resolve = Resolve { target, token, outcome, by: "ops".into(), why: "asked the bank".into() };
+        once.engine().ask(Command::Fence(fence::Command::Resolve(resolve))).await.unwrap();
+        for late in [lost.seal("paid", "{}").await, lost.renew().await.map(drop), lost.release().await] {
+            let Err(Error::FencedOff { resolved: Some(told) }) = &late else { panic!("{late:?}") };
+            assert_eq!((told.by.as_str(), told.done, told.at), ("ops", id == "done", once.engine().now()));
+            let said = late.unwrap_err().to_string();
+            assert_eq!(said, format!("fenced off: ops resolved this key as {id}: asked the bank"));
+        }
+    }
 }
 
 #[tokio::test]

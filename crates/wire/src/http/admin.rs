@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use axum::{extract::Request, response::Response};
 use fencepost::{
     Explanation,
-    engine::Repeated,
+    engine::Repetitions,
     policy::{identity::Role, routes::webhooks},
 };
 use fencepost_kernel::{
@@ -60,7 +60,7 @@ pub(super) async fn lookup(app: Arc<App>, request: Request) -> Response {
         let mut found = Vec::new();
         for tenant in &searched {
             let known = explain(tenant).await?;
-            if known.explanation.is_some() || known.repeated.as_ref().is_some_and(|repeated| !repeated.is_empty()) {
+            if known.explanation.is_some() || known.repeated.as_ref().is_some_and(|repeated| repeated.total > 0) {
                 found.push(known);
             }
         }
@@ -95,7 +95,7 @@ struct Known {
     /// None where the effect itself is unknown; its repetitions may still be known.
     explanation: Option<Explanation>,
     /// None where its scope has no repetitions, or one of them was asked for.
-    repeated: Option<Vec<Repeated>>,
+    repeated: Option<Repetitions>,
 }
 
 /// How many tenants a refusal names.
@@ -116,7 +116,7 @@ fn told(Known { target, explanation, repeated }: &Known) -> Vec<u8> {
         .text("tenant", target.tenant.as_str())
         .text("idempotencyKey", &target.key.hex());
     if let Some(repeated) = repeated {
-        body = body.raw("repetitions", &repetitions(repeated));
+        body = body.value("repetitionsTotal", repeated.total).raw("repetitions", &repetitions(repeated));
     }
     match explanation {
         Some(explanation) => explained(body, explanation),
@@ -124,9 +124,9 @@ fn told(Known { target, explanation, repeated }: &Known) -> Vec<u8> {
     }
 }
 
-fn repetitions(repeated: &[Repeated]) -> Vec<u8> {
+fn repetitions(repeated: &Repetitions) -> Vec<u8> {
     let mut list = b"[".to_vec();
-    for (index, one) in repeated.iter().enumerate() {
+    for (index, one) in repeated.latest.iter().enumerate() {
         if index > 0 {
             list.push(b',');
         }

@@ -247,13 +247,6 @@ fn a_route_under_a_scope_that_fencepost_seals_itself_is_an_error() {
 }
 
 #[test]
-fn a_scope_that_the_program_makes_itself_cannot_be_defined() {
-    for name in ["SIGNED_DELIVERY", "ANSWER_DIGEST"] {
-        rule("error scope-name", &format!("scopes: {{{name}: {{key: [id]}}}}"), "scopes: {SIGNED: {key: [id]}}");
-    }
-}
-
-#[test]
 fn what_a_route_puts_into_a_key_is_judged_by_its_name_too() {
     let put = |from: &str| routes(&[("POST /a", &format!("scope: S, key: {{id: \"{from}\", kind: \"const:x\"}}"))]);
     rule("error random-in-key", &put("header:X-Request-Id"), &put("header:X-Order-Key"));

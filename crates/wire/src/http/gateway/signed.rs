@@ -88,8 +88,10 @@ impl Signed {
             .text("trace_id", &call.trace);
         let detail = "these signed bytes came before under another key: the path, a header or the query differs, which is \
                       not signed";
-        // Never acknowledged: a provider's own redelivery has the key that it had before.
-        let problem = Problem::new(Code::Conflict, detail).answered_with(call.policy.on_conflict.status);
+        // Never acknowledged, whatever the rule says of other conflicts: a provider's own redelivery has the key that it had before.
+        let own = entry.route.answers.on_conflict(call.policy.on_conflict).status;
+        let status = if (400..500).contains(&own) { own } else { call.policy.on_conflict.status };
+        let problem = Problem::new(Code::Conflict, detail).answered_with(status);
         // What the bytes were let in under is told there.
         marked(entry, reply::explained(problem, &self.target.key), "conflict")
     }
