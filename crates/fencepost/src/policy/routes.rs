@@ -267,9 +267,8 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Read> {
     });
     let callers = reader.noting("callers", un, |reader| callers::read(reader, &fields));
     let pass_body = reader.field(&fields, "pass_body", un, |reader, node| reader.boolean(node, "`pass_body`"));
-    let reads_bodies = reader.field(&fields, "upstream_reads_bodies", un, |reader, node| {
-        reader.boolean(node, "`upstream_reads_bodies`")
-    });
+    let reads_bodies = reader
+        .field(&fields, "upstream_reads_bodies", un, |reader, node| reader.boolean(node, "`upstream_reads_bodies`"));
     let route = Route {
         pattern: pattern.unwrap_or(Pattern { method: None, segments: Vec::new() }),
         upstream: upstream.unwrap_or_default(),

@@ -185,7 +185,8 @@ pub(super) async fn in_doubt(app: Arc<App>, request: Request) -> Response {
     Call::run(app, request, async |call| {
         call.require(&[Role::Admin, Role::Viewer])?;
         let query = Query::of(call)?;
-        let (after, limit, tenant) = (query.cursor(position)?, query.limit()?, query.one("tenant")?);
+        let (after, limit) = (query.cursor(position)?, query.limit()?);
+        let (tenant, scope) = (query.one("tenant")?, query.one("scope")?);
         // One more than wanted tells whether there are more.
         let mut rows = call.app.fencepost.engine().in_doubt(after, limit + 1).await?;
         let more = rows.len() > limit;
@@ -194,7 +195,8 @@ pub(super) async fn in_doubt(app: Arc<App>, request: Request) -> Response {
         let next = next.and_then(|(key, row)| Some(format!("{:x}-{}", row.record.due_at()?.0, FenceKey(key.id))));
         let items = rows.iter().filter_map(|(key, row)| match &row.record {
             Record::Fence(fence::Record::Fence(fence))
-                if tenant.is_none_or(|tenant| tenant == fence.tenant.as_str()) =>
+                if tenant.is_none_or(|tenant| tenant == fence.tenant.as_str())
+                    && scope.is_none_or(|scope| scope == &*fence.scope) =>
             {
                 Some(doubt(key, fence))
             }

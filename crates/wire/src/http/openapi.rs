@@ -184,7 +184,13 @@ const OPERATIONS: &[Operation] = &[
         request: None,
         answers: &[(200, "Doubts", "A page")],
         refusals: &[Code::UnknownCursor],
-        parameters: &[&parameter::DOUBT_TENANT, &parameter::LIMIT, &parameter::AFTER, &parameter::SINCE],
+        parameters: &[
+            &parameter::DOUBT_TENANT,
+            &parameter::DOUBT_SCOPE,
+            &parameter::LIMIT,
+            &parameter::AFTER,
+            &parameter::SINCE,
+        ],
     },
     Operation {
         id: "resolve",

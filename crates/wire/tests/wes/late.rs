@@ -41,6 +41,9 @@ async fn answer_of_the_upstream_that_comes_after_a_person_resolved_says_who_did(
         let refused = answer.refused(409, code).json;
         assert_eq!(refused["resolved_by"], "dev-admin", "{refused}");
         assert!(refused["resolved_at"].is_string() && refused["explain"].is_string(), "{refused}");
-        assert!(refused["detail"].as_str().unwrap().contains("asked the bank; the upstream's answer came later"), "{refused}");
+        assert!(
+            refused["detail"].as_str().unwrap().contains("asked the bank; the upstream's answer came later"),
+            "{refused}"
+        );
     }
 }

@@ -58,7 +58,12 @@ fn a_recorded_delivery_does_not_run_again_under_another_path_header_or_query() {
 
 #[test]
 fn signed_bytes_under_another_key_are_refused_with_the_status_of_their_rule_and_never_acknowledged() {
-    let rule = |more: &str| POLICY.replace("tenant: t, key: { id: \"path:shop\" }", &format!("tenant: t, {more}, key: {{ id: \"path:shop\" }}"));
+    let rule = |more: &str| {
+        POLICY.replace(
+            "tenant: t, key: { id: \"path:shop\" }",
+            &format!("tenant: t, {more}, key: {{ id: \"path:shop\" }}"),
+        )
+    };
     for (more, general, status) in [
         ("on_conflict: { status: 422 }", 409, 422),
         ("on_conflict: { status: 409 }", 422, 409),

@@ -55,7 +55,8 @@ pub fn loops(routes: &[Route], listen: SocketAddr) -> Vec<Finding> {
 fn route_scope(lints: &mut Lints<'_>, route: &Route, understood: &Understood<'_>) {
     let scopes: &[Read] = understood.scopes;
     if is_own(&route.scope) {
-        let message = format!("{} is sealed by Fencepost itself: an answer sealed there would be read as its own", route.scope);
+        let message =
+            format!("{} is sealed by Fencepost itself: an answer sealed there would be read as its own", route.scope);
         return lints.error(&route.scope_mark, "own-scope", message, "name a scope of your own");
     }
     let Some(read) = scopes.iter().find(|read| *read.scope.name == *route.scope) else {

@@ -7,8 +7,8 @@ pub(super) use schemas::schemas;
 use super::{
     Operation,
     parameter::{
-        AFTER, CURSOR, LANE, LANE_STATE, LETTER, LETTER_EVENT, LETTER_KIND, LETTER_REASON, LETTER_STATE,
-        LETTER_WAREHOUSE, LIMIT, PLANNER, POLLED_PLANNER, SINCE, WAIT, WAREHOUSE,
+        AFTER, CURSOR, LANE, LANE_EXECUTOR, LANE_STATE, LANE_WAREHOUSE, LETTER, LETTER_EVENT, LETTER_KIND,
+        LETTER_REASON, LETTER_STATE, LETTER_WAREHOUSE, LIMIT, PLANNER, POLLED_PLANNER, SINCE, WAIT, WAREHOUSE,
     },
 };
 use crate::problem::Code;
@@ -55,7 +55,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         request: None,
         answers: &[(200, "Lanes", "A page")],
         refusals: &[Code::UnknownCursor, Code::StoreUnsupported],
-        parameters: &[&PLANNER, &LANE_STATE, &LIMIT, &AFTER, &SINCE],
+        parameters: &[&PLANNER, &LANE_STATE, &LANE_WAREHOUSE, &LANE_EXECUTOR, &LIMIT, &AFTER, &SINCE],
     },
     Operation {
         id: "getLane",
