@@ -174,7 +174,8 @@ pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Res
 fn lease(node: &Node<'_>, target: &Target) -> Result<u64, Problem> {
     let lease_ms = optional_u64(node, "lease_ms")?.unwrap_or(target.scope.lease_ms);
     if !(1..=target.scope.lease_ms_max).contains(&lease_ms) {
-        return Err(malformed(format!("`lease_ms` must be from 1 to {}", target.scope.lease_ms_max)));
+        let most = target.scope.lease_ms_max;
+        return Err(malformed(format!("`lease_ms` must be from 1 to {most}")).with("lease_ms_max", &most.to_string()));
     }
     Ok(lease_ms)
 }

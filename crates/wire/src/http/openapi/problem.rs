@@ -37,6 +37,7 @@ fn added(object: &impl Fn(&[&str], &[(&str, &Value)]) -> Value) -> Vec<(&'static
         ("pointer", &about("RFC 6901, to what is wrong", &text)),
         ("resolved_by", &about("Who resolved the key, where that is why the token is refused", &text)),
         ("resolved_at", &about("When they did", &time)),
+        ("lease_ms_max", &about("The longest lease of the scope, where more was asked", &count)),
         ("tenants", &about("Those who have the key that was looked up", &names)),
         ("lane", &text),
         ("lane_id", &text),
