@@ -435,24 +435,6 @@ fn example(url: &str, nonce: u32) -> String {
     )
 }
 
-#[cfg(test)]
-mod tests {
-    use super::example;
-
-    #[test]
-    fn example_of_the_banner_claims_and_then_seals_one_key() {
-        let said = example("http://127.0.0.1:7411", 7);
-        let bodies: Vec<&str> =
-            said.split("-d '").skip(1).filter_map(|rest| rest.split_once('\'')).map(|(body, _)| body).collect();
-        assert_eq!(bodies[0], r#"{"scope":"INDEX_BUILD","key":{"index_hash":"00000007"}}"#);
-        let seal = bodies[1].replace("TOKEN", "1");
-        for body in [bodies[0], &seal] {
-            assert!(fencepost_kernel::json::parse(body.as_bytes()).is_ok(), "{body}");
-        }
-        assert!(seal.contains(r#""index_hash":"00000007""#) && said.contains("/v1/fences/seal -H"), "{said}");
-    }
-}
-
 // Reads the configuration again with every SIGHUP.
 async fn reloads(app: Arc<App>, mut hangups: Signal) {
     while hangups.recv().await.is_some() {
@@ -480,5 +462,23 @@ pub fn stop(log: Log, now_ms: u64) -> impl Future<Output = ()> {
                 std::future::pending::<()>().await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::example;
+
+    #[test]
+    fn example_of_the_banner_claims_and_then_seals_one_key() {
+        let said = example("http://127.0.0.1:7411", 7);
+        let bodies: Vec<&str> =
+            said.split("-d '").skip(1).filter_map(|rest| rest.split_once('\'')).map(|(body, _)| body).collect();
+        assert_eq!(bodies[0], r#"{"scope":"INDEX_BUILD","key":{"index_hash":"00000007"}}"#);
+        let seal = bodies[1].replace("TOKEN", "1");
+        for body in [bodies[0], &seal] {
+            assert!(fencepost_kernel::json::parse(body.as_bytes()).is_ok(), "{body}");
+        }
+        assert!(seal.contains(r#""index_hash":"00000007""#) && said.contains("/v1/fences/seal -H"), "{said}");
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn of_directory(report: &mut Report, data: &Path, key_file: Option<Pa
     if !is_store(data) {
         return;
     }
-    let Ok(store) = data.metadata() else { return };
+    let Ok(store) = data.join("db").metadata() else { return };
     if store.uid() != rustix::process::geteuid().as_raw() {
         report.say(Health::Warn, "keys", format!("not checked: the store in {} is another user's", data.display()));
         return;

@@ -175,7 +175,7 @@ fn every_operation_answers_what_the_document_says_and_nothing_more() {
     for path in ["/metrics", "/admin/backup"] {
         asker.ask(admin, "GET", path, &Value::Null, 200);
     }
-    fs::write(&file, format!("{POLICY}# changed\nreject_on_body_mismatch: false\n")).unwrap();
+    fs::write(&file, POLICY.replace("HELD:", "NEW: { key: [id] }, HELD:")).unwrap();
     for path in ["/admin/policy?dry_run=true", "/admin/policy"] {
         asker.ask(admin, "POST", path, &Value::Null, 200);
     }

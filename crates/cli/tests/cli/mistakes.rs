@@ -84,7 +84,7 @@ const ROWS: [Row; 30] = [
     (
         "consume --brokers 127.0.0.1:1 --group g --topic t --to http://127.0.0.1:1/ --data DATA",
         1,
-        "fencepost: DATA is in use by another Fencepost; ",
+        "fencepost: DATA is in use by another Fencepost; stop it, use --data, or share a --store postgres://…",
     ),
     ("credential rotate acme --data DIR/none", 1, "fencepost: directory DIR/none does not exist"),
     ("credential revoke acme --data DIR", 1, "fencepost: DIR is not a Fencepost data directory"),

@@ -270,7 +270,9 @@ impl Flight {
             Reply::Fence(fence::Reply::Sealed { expires, .. }) => Ok(expires),
             refused => {
                 let late = "the upstream's answer";
-                let ended = ended_by_person(&self.call, target, self.aloft.token(), &refused, late).await?;
+                let ended = ended_by_person(&self.call, target, self.aloft.token(), &refused, late).await;
+                // Where that cannot be read, the refusal itself is still true.
+                let ended = ended.unwrap_or_default();
                 Err(ended.unwrap_or_else(|| reply::refusal(&self.call, target, &refused)))
             }
         }

@@ -35,6 +35,8 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
     let names = json!({"type": "array", "items": text});
     let named =
         object(&["added", "removed", "changed"], &[("added", &names), ("removed", &names), ("changed", &names)]);
+    let mut rules = named.clone();
+    rules["properties"]["reordered"] = json!({"type": "boolean"});
     let findings = json!({"type": "array", "items": object(&["severity", "rule", "file", "line", "col", "message"], &[("severity", &one_of(&["error", "warning", "note"])), ("rule", &text), ("file", &text), ("line", &count), ("col", &count), ("message", &text), ("fix", &json!({"type": ["string", "null"]}))])});
     let any = json!({"description": "Any JSON; kept and returned byte for byte"});
     let source = object(&["type", "id"], &[("type", &word), ("id", &word)]);
@@ -122,7 +124,7 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
         "Health": object(&["status"], &[("status", &one_of(&["ok", "ready"])), ("dispatch", &one_of(&["key-missing"]))]),
         "Document": json!({"type": "object"}),
         "Policy": object(&["file", "sha256", "loaded_at", "scopes", "routes", "findings"], &[("file", &json!({"type": ["string", "null"]})), ("sha256", &json!({"type": ["string", "null"]})), ("loaded_at", &time), ("scopes", &names), ("routes", &json!({"type": "array", "items": object(&["match", "scope", "upstream"], &[("match", &text), ("scope", &text), ("upstream", &text)])})), ("findings", &findings)]),
-        "PolicyChanges": object(&["changed", "dry_run", "sha256", "scopes", "routes", "identities", "settings", "warnings", "findings"], &[("changed", &yes), ("dry_run", &yes), ("sha256", &text), ("scopes", &named), ("routes", &named), ("identities", &named), ("settings", &names), ("warnings", &names), ("findings", &findings)]),
+        "PolicyChanges": object(&["changed", "dry_run", "sha256", "scopes", "routes", "identities", "settings", "warnings", "findings"], &[("changed", &yes), ("dry_run", &yes), ("sha256", &text), ("scopes", &named), ("routes", &rules), ("identities", &named), ("settings", &names), ("warnings", &names), ("findings", &findings)]),
         "Nodes": object(&["store", "durability", "shared", "items", "next_cursor"], &[("store", &text), ("durability", &one_of(&["none", "delayed", "synced"])), ("because", &text), ("shared", &yes), ("store_time", &time), ("keys", &object(&["first", "others", "resealed"], &[("first", &text), ("others", &count), ("resealed", &yes), ("unreadable", &count), ("missing", &json!({"type": "array", "items": text}))])), ("items", &json!({"type": "array", "items": object(&["id", "started_at", "seen_at"], &[("id", &text), ("address", &text), ("release", &text), ("row_format", &count), ("started_at", &time), ("seen_at", &time), ("answering", &yes), ("holds", &count)])})), ("next_cursor", &text)]),
         "Problem": problem::schema(&object, codes, &findings),
         "RefusedPart": problem::part(&object),
