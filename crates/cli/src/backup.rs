@@ -53,8 +53,8 @@ The key file that seals the secrets of webhooks is not in it: back it up apart.
 
 Examples:
   fencepost backup --out today.fpb
-  fencepost backup --url https://fences.internal --token fp_… \\
-      --out /backup/$(date +%F).fpb
+  FENCEPOST_TOKEN=$(cat token) fencepost backup \\
+      --url https://fences.internal --out /backup/$(date +%F).fpb
   fencepost backup --from ./fencepost-data --out today.fpb   no server runs
   fencepost backup --from postgres://fp@db/fences --out today.fpb
   fencepost backup --verify today.fpb";

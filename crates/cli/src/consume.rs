@@ -147,10 +147,11 @@ fn store(args: &Args, policy: &Policy) -> String {
 async fn consume(args: Args, policy: Policy) -> anyhow::Result<()> {
     let handler = Handler::new(&args.to, Duration::from_secs(args.timeout)).map_err(anyhow::Error::msg)?;
     let (address, level) = (store(&args, &policy), policy.server.log.level);
-    let once = Fencepost::connect(&address, policy).await.map_err(|error| {
-        let taken = error.to_string().contains(IN_USE);
-        let hint = if taken { "; several processes can share --store postgres://…" } else { "" };
-        anyhow!("{error}{hint}")
+    let once = Fencepost::connect(&address, policy).await.map_err(|error| match error.to_string() {
+        taken if taken.contains(IN_USE) => {
+            anyhow!("{address} {IN_USE}; stop it, use --data, or share a --store postgres://…")
+        }
+        why => anyhow!(why),
     })?;
     let tenant = args.tenant.clone().unwrap_or_else(|| format!("queue:{}", args.group));
     let consumer = Consumer::new(once.tenant(&tenant))?.attempts_max(args.attempts_max);

@@ -11,10 +11,17 @@ use crate::outbound::{KEY_FILE, dev_vault};
 pub fn missing(needed: &KeysNeeded, file: &Path) -> Vec<String> {
     let keys = key_file::read(file).unwrap_or_default();
     let known: Vec<String> = keys.iter().map(key_file::MasterKey::fingerprint).collect();
-    let of_dev = dev_vault().fingerprints();
-    let is_missing = |key: &&String| !known.contains(*key) && !of_dev.contains(*key);
-    needed.fingerprints.iter().filter(is_missing).cloned().collect()
+    needed.fingerprints.iter().filter(|key| !known.contains(*key)).cloned().collect()
 }
+
+/// Whether these are the public key of `--dev` and no other: a server that is started so has it, and no other server does.
+pub fn are_of_dev(keys: &[String]) -> bool {
+    let of_dev = dev_vault().fingerprints();
+    !keys.is_empty() && keys.iter().all(|key| of_dev.contains(key))
+}
+
+/// What becomes of transports that are sealed with the key of `--dev`.
+pub const OF_DEV: &str = "the public key of --dev: `serve --dev` has it; under any other server their lanes do not start, PUT them again there";
 
 /// What is sealed, and with what.
 pub fn sealed_with(needed: &KeysNeeded) -> String {
@@ -29,8 +36,12 @@ pub fn sealed_with(needed: &KeysNeeded) -> String {
 
 /// What to do with the keys of a backup; nothing where it needs none.
 pub fn told_of_backup(needed: &KeysNeeded) -> String {
-    if needed.fingerprints.is_empty() {
+    let all: Vec<String> = needed.fingerprints.iter().cloned().collect();
+    if all.is_empty() {
         return String::new();
+    }
+    if are_of_dev(&all) {
+        return format!("keys      {}, {OF_DEV}\n", sealed_with(needed));
     }
     format!(
         "keys      {}, which no backup holds.\n          Keep a copy of the server's key file (secret.key in its data directory, or dispatch.key_file) apart\n          from the backup: without it a restored store sends nothing to them\n",
@@ -41,10 +52,18 @@ pub fn told_of_backup(needed: &KeysNeeded) -> String {
 /// What to do with the keys before a store that was filled is served; `from` is the store that its rows came from, where that
 /// is known.
 pub fn told_of_target(needed: &KeysNeeded, from: Option<&Address>, to: &Address) -> String {
-    if needed.fingerprints.is_empty() {
+    let all: Vec<String> = needed.fingerprints.iter().cloned().collect();
+    if all.is_empty() {
         return String::new();
     }
     let sealed = sealed_with(needed);
+    let left = match to {
+        Address::Directory(dir) => missing(needed, &dir.join(KEY_FILE)),
+        _ => all,
+    };
+    if are_of_dev(&left) {
+        return format!("keys      {sealed}; {} is {OF_DEV}\n", left.join(", "));
+    }
     let source = match from {
         Some(Address::Directory(dir)) => dir.join(KEY_FILE).display().to_string(),
         _ => "the key file of its server".to_owned(),
@@ -52,7 +71,7 @@ pub fn told_of_target(needed: &KeysNeeded, from: Option<&Address>, to: &Address)
     match to {
         Address::Directory(dir) => {
             let file = dir.join(KEY_FILE);
-            if missing(needed, &file).is_empty() {
+            if left.is_empty() {
                 return format!("keys      {sealed}: nothing to do, the server has it\n");
             }
             format!(

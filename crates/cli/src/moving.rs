@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use fencepost::{
     moving::Progress,
-    store::{Address, Store, address::Opener},
+    store::{Address, Store, address::Opener, embedded::is_store},
 };
 use fencepost_wire::time::rfc3339;
 
@@ -38,7 +38,7 @@ impl Use {
     fn while_served(self) -> &'static str {
         match self {
             Self::BackUp => {
-                "back it up through its server:\n  fencepost backup --url http://… --token … --out FILE\nor stop the \
+                "back it up through its server:\n  FENCEPOST_TOKEN=… fencepost backup --url http://… --out FILE\nor stop the \
                  server first"
             }
             Self::Examine => "ask its server",
@@ -60,7 +60,7 @@ pub fn address(text: &str) -> anyhow::Result<Address> {
 pub async fn open(address: &Address, purpose: Use) -> anyhow::Result<Arc<dyn Store>> {
     if let Address::Directory(path) = address
         && purpose != Use::Fill
-        && !path.join("db").is_dir()
+        && !is_store(path)
     {
         bail!("there is no store in {address}");
     }

@@ -10,7 +10,10 @@ use std::{
 use anyhow::{anyhow, bail};
 use fencepost::{
     policy::credentials::FILE_NAME,
-    store::{Address, Error, embedded::IN_USE},
+    store::{
+        Address, Error,
+        embedded::{IN_USE, is_store},
+    },
 };
 use tokio::net::TcpListener;
 
@@ -35,7 +38,7 @@ pub async fn listen(address: SocketAddr, instead: &str) -> anyhow::Result<TcpLis
 
 /// Whether a directory holds anything of Fencepost's: a store, credentials or keys.
 pub fn is_data_dir(dir: &Path) -> bool {
-    dir.join("db").is_dir() || dir.join(FILE_NAME).is_file() || dir.join(KEY_FILE).is_file()
+    is_store(dir) || dir.join(FILE_NAME).is_file() || dir.join(KEY_FILE).is_file()
 }
 
 /// What is wrong with a directory that should be the data directory and is not.

@@ -419,13 +419,25 @@ fn welcome(dev: bool, scheme: &str, address: SocketAddr, admin: Option<SocketAdd
         eprintln!("fencepost: health, metrics and admin on {scheme}://{admin}");
     }
     if dev && std::io::stderr().is_terminal() {
-        eprintln!(
-            "\nTry this twice; the second answer is the first one's (after a seal):\n  \
-             curl -s {scheme}://{address}/v1/fences/claim -H 'Authorization: Bearer dev-partner' \\\n       \
-             -H 'Content-Type: application/json' \\\n       \
-             -d '{{\"scope\":\"INDEX_BUILD\",\"key\":{{\"index_hash\":\"9f2c\"}}}}'\n"
-        );
+        eprintln!("\n{}", example(&format!("{scheme}://{address}"), getrandom::u32().unwrap_or_default()));
     }
+}
+
+// True when it is followed to the letter: the key is one that nobody has claimed before.
+fn example(url: &str, nonce: u32) -> String {
+    let key = format!("\"scope\":\"INDEX_BUILD\",\"key\":{{\"index_hash\":\"{nonce:08x}\"}}");
+    let curl = |path: &str, more: &str| {
+        format!(
+            "  curl -s {url}/v1/fences/{path} -H 'Authorization: Bearer dev-partner' \\\n       \
+             -H 'Content-Type: application/json' \\\n       -d '{{{key}{more}}}'\n"
+        )
+    };
+    format!(
+        "Claim a key. The answer has a token:\n{}Seal it with that token. Every later claim of the key is answered with this \
+         receipt:\n{}",
+        curl("claim", ""),
+        curl("seal", ",\"token\":TOKEN,\"effect_id\":\"build-1\",\"receipt\":{\"docs\":12}")
+    )
 }
 
 // Reads the configuration again with every SIGHUP.
@@ -455,5 +467,23 @@ pub fn stop(log: Log, now_ms: u64) -> impl Future<Output = ()> {
                 std::future::pending::<()>().await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::example;
+
+    #[test]
+    fn example_of_the_banner_claims_and_then_seals_one_key() {
+        let said = example("http://127.0.0.1:7411", 7);
+        let bodies: Vec<&str> =
+            said.split("-d '").skip(1).filter_map(|rest| rest.split_once('\'')).map(|(body, _)| body).collect();
+        assert_eq!(bodies[0], r#"{"scope":"INDEX_BUILD","key":{"index_hash":"00000007"}}"#);
+        let seal = bodies[1].replace("TOKEN", "1");
+        for body in [bodies[0], &seal] {
+            assert!(fencepost_kernel::json::parse(body.as_bytes()).is_ok(), "{body}");
+        }
+        assert!(seal.contains(r#""index_hash":"00000007""#) && said.contains("/v1/fences/seal -H"), "{said}");
     }
 }

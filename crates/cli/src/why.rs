@@ -105,6 +105,13 @@ fn repetitions(answer: &Node<'_>) -> String {
         };
         out.push('\n');
     }
+    let total = answer.get("repetitionsTotal").and_then(Node::as_u64).unwrap_or(0);
+    if let earlier @ 1.. = total.saturating_sub(repeated.len() as u64) {
+        out.insert_str(
+            0,
+            &format!("  {earlier} earlier of {total} repetitions are not shown; name one with its number\n"),
+        );
+    }
     if !out.is_empty() {
         out.push('\n');
     }

@@ -12,6 +12,7 @@ mod cli {
     mod clock;
     mod commands;
     mod consume;
+    mod contract;
     mod crash;
     mod credentials;
     mod disk;

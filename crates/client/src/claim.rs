@@ -19,6 +19,9 @@ use crate::{
     retry::{Retry, Tries},
 };
 
+/// The server's own bound.
+const EFFECT_ID_BYTES_MAX: usize = 1_024;
+
 /// The right to act under a fence, until its lease runs out.
 #[derive(Clone)]
 pub struct Claim {
@@ -156,6 +159,11 @@ impl Claim {
     }
 
     fn sealed(&self, done: &Done) -> Result<Writer, Error> {
+        let bytes = done.effect_id.len();
+        if !(1..=EFFECT_ID_BYTES_MAX).contains(&bytes) {
+            let why = format!("the effect id must have 1 to {EFFECT_ID_BYTES_MAX} bytes, and has {bytes}");
+            return Err(Error::Invalid(why));
+        }
         let unsealable = |bad| Error::Invalid(format!("the receipt {} is not JSON: {bad}", json::shown(&done.receipt)));
         let receipt = json::value(&done.receipt).map_err(unsealable)?;
         Ok(self.told().text("effect_id", &done.effect_id).raw("receipt", &receipt))

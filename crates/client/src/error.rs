@@ -35,6 +35,9 @@ const PAGES: &str = "https://fencepost.dev/errors/";
 const UNDER_WAY: &str =
     "an earlier request with this key is under way; ask again with the same key, or set a longer `deadline`";
 
+/// An id of an effect that is longer is not shown.
+const SHOWN_BYTES_MAX: usize = 200;
+
 impl Problem {
     pub(crate) fn read(status: u16, headers: &HeaderMap, body: &Bytes) -> Self {
         let members = Object::parse(body).unwrap_or_default();
@@ -64,8 +67,10 @@ impl Problem {
     }
 
     pub(crate) fn into_error(self) -> Error {
-        let problem = match self.code.as_str() {
-            "in-flight" => self.said(UNDER_WAY.to_owned()),
+        let lease_max = self.members.number("lease_ms_max").map(Duration::from_millis);
+        let problem = match (self.code.as_str(), lease_max) {
+            ("in-flight", _) => self.said(UNDER_WAY.to_owned()),
+            (_, Some(most)) => self.said(format!("the scope takes leases of at most {most:?}; set `lease`")),
             _ => Box::new(self),
         };
         match problem.code.as_str() {
@@ -178,7 +183,10 @@ impl<E: fmt::Display> fmt::Display for RunError<E> {
         match self {
             Self::Claim(error) => error.fmt(f),
             Self::Effect(error) => write!(f, "the effect failed: {error}"),
-            Self::Unsealed { done, cause } => write!(f, "{} was done and is not recorded: {cause}", done.effect_id),
+            Self::Unsealed { done, cause } => match done.effect_id.len() {
+                1..=SHOWN_BYTES_MAX => write!(f, "{} was done and is not recorded: {cause}", done.effect_id),
+                _ => write!(f, "the effect ran, and what it did is not recorded: {cause}"),
+            },
         }
     }
 }

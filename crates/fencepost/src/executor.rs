@@ -11,6 +11,7 @@ use http::{HeaderMap, StatusCode};
 use crate::{
     Claim, Done, Error, Failure, Fencepost,
     signature::{Marks, Refused, Secret, Window, verify_fencepost, verify_fgai, verify_standard},
+    verify::either,
 };
 
 /// The scope that received events are fenced under; it remembers them for seven days.
@@ -199,7 +200,10 @@ impl Receiver {
             Err(Error::InDoubt) => {
                 Received::refused("in_doubt", Refusal::InFlight, "the outcome of an earlier attempt is unknown")
             }
-            Err(Error::FencedOff) => {
+            Err(Error::FencedOff { resolved: Some(resolved) }) => {
+                Received::refused("fenced_off", Refusal::InFlight, &format!("the lease ran out, and {resolved}"))
+            }
+            Err(Error::FencedOff { resolved: None }) => {
                 Received::refused("fenced_off", Refusal::InFlight, "the lease ran out, and another copy was let in")
             }
             Err(Error::Effect(error)) => Received::refused("new", Refusal::NotDone, &error.to_string()),
@@ -216,23 +220,21 @@ impl Receiver {
         self.once.target(SCOPE, fields.into(), None).map(|target| target.key.to_string()).unwrap_or_default()
     }
 
-    // The planner's own signature, or that of Standard Webhooks; and where the lane is signed, that must be right, too.
+    // The planner's own signature, or that of Standard Webhooks, under its names or Svix's; and where the lane is signed, that must be right, too.
     fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<Place>, Refused> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let window = Window { now_s: self.once.engine().wall().0 / 1_000, tolerance_s: TOLERANCE_S };
-        match (text("x-fgai-signature"), text("webhook-signature")) {
-            (Some(signature), _) => {
+        match text("x-fgai-signature") {
+            Some(signature) => {
                 let earlier = text("x-fgai-signature-previous");
                 let tried = verify_fgai(&self.secrets, signature, body);
                 tried.or_else(|refused| earlier.map_or(Err(refused), |text| verify_fgai(&self.secrets, text, body)))?;
             }
-            (None, Some(signature)) => {
-                let (Some(id), Some(at)) = (text("webhook-id"), text("webhook-timestamp")) else {
-                    return Err(Refused::Malformed);
-                };
+            None => {
+                let signature = either(headers, "webhook-signature")?;
+                let (id, at) = (either(headers, "webhook-id")?, either(headers, "webhook-timestamp")?);
                 verify_standard(&self.secrets, id, at, signature, body, window)?;
             }
-            (None, None) => return Err(Refused::Malformed),
         }
         let Some(signature) = text("fencepost-signature") else { return Ok(None) };
         let number = |name: &str| text(name).and_then(|value| value.parse::<u64>().ok()).ok_or(Refused::Malformed);

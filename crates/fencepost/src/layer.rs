@@ -323,21 +323,29 @@ fn refused(refusal: Error) -> Response<Passed> {
             response
         }
         Error::InDoubt => problem(409, "in-doubt", "the outcome of an earlier attempt must be resolved by a person"),
-        Error::FencedOff => problem(409, "fenced-off", "the lease ran out and another attempt was let in"),
+        Error::FencedOff { resolved: Some(resolved) } => {
+            problem(409, "fenced-off", &format!("{resolved}; this answer came later and was not recorded"))
+        }
+        Error::FencedOff { resolved: None } => {
+            problem(409, "fenced-off", "the lease ran out and another attempt was let in")
+        }
         Error::WrongKey(_) | Error::WrongBody(_) => problem(400, "malformed-request", "the request cannot be fenced"),
         Error::Unsealed { .. } => problem(
             503,
             "store-unavailable",
-            "it was done, and the fence store does not confirm it; repeat the request",
+            "it was done, and the fence store does not confirm it; repeat the request: once the lease has run out it may be \
+             done again",
         ),
         _ => problem(503, "store-unavailable", "the fence store does not answer; nothing was done"),
     }
 }
 
 fn problem(status: u16, code: &str, detail: &str) -> Response<Passed> {
-    let text = format!(
-        r#"{{"type":"https://fencepost.dev/errors/{code}","title":"{code}","status":{status},"detail":"{detail}","code":"{code}"}}"#
-    );
+    let mut text =
+        format!(r#"{{"type":"https://fencepost.dev/errors/{code}","title":"{code}","status":{status},"detail":"#)
+            .into_bytes();
+    json::write_string(&mut text, detail);
+    text.extend_from_slice(format!(r#","code":"{code}"}}"#).as_bytes());
     let mut response = Response::new(full(text.into()));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -2,7 +2,7 @@
 //!
 //! Distributed systems retry: feeds replay, operators double-click, queues redeliver, workers crash between the
 //! effect and the acknowledgement. Under a fence the first caller has the effect, and everyone else gets the
-//! first one's receipt:
+//! first one's receipt; a caller that comes while the effect runs waits for it ([`Effect::wait`]):
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -58,7 +58,7 @@ use fencepost_store::{Address, Store, address::Opener, embedded};
 
 pub use engine::{Engine, Explanation};
 pub use fencepost_store as store;
-pub use once::{Claim, Claimed, Done, Effect, Error, Failure, Outcome};
+pub use once::{Claim, Claimed, Done, Effect, Error, Failure, Outcome, Resolved};
 #[cfg(feature = "postgres")]
 pub use transaction::Published;
 pub use {fencepost_kernel as kernel, fencepost_kernel::Scope};

@@ -20,6 +20,8 @@ use crate::{Engine, Fencepost, engine};
 pub(crate) const SEAL_FOR: Duration = Duration::from_secs(60);
 /// The pause between two tries of that.
 const SEAL_AGAIN: Duration = Duration::from_millis(100);
+/// Far beyond any use, and no time that a clock cannot tell.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What a holder did: the id of the effect, and the bytes that every duplicate gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +59,33 @@ pub struct Outcome {
     pub replayed: bool,
 }
 
+/// A person's decision about a claim whose lease ran out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// Who decided.
+    pub by: String,
+    /// When.
+    pub at: Millis,
+    /// Whether the effect was declared done; where not, the next caller may run it.
+    pub done: bool,
+    /// Their reason.
+    pub why: String,
+}
+
+impl Resolved {
+    fn of(resolution: engine::Resolution<'_>) -> Self {
+        let engine::Resolution { at, by, why, sealed } = resolution;
+        Self { by: by.to_owned(), at, done: sealed, why: why.to_owned() }
+    }
+}
+
+impl fmt::Display for Resolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outcome = if self.done { "done" } else { "not done" };
+        write!(f, "{} resolved this key as {outcome}: {}", self.by, self.why)
+    }
+}
+
 /// Why there is no outcome.
 #[derive(Debug)]
 pub enum Error<E = std::convert::Infallible> {
@@ -70,7 +99,7 @@ pub enum Error<E = std::convert::Infallible> {
     WrongKey(String),
     /// The body is not strict JSON.
     WrongBody(String),
-    /// Somebody else is acting, and still was when the wait was over.
+    /// Somebody else is acting, and still was when the wait ([`Effect::wait`]) was over.
     InFlight {
         /// When their lease runs out.
         lease_expires: Millis,
@@ -79,6 +108,8 @@ pub enum Error<E = std::convert::Infallible> {
     Conflict {
         /// From the first body to this one, where both are JSON.
         diff: Option<String>,
+        /// The effect of the first one, once it is sealed.
+        effect_id: Option<String>,
     },
     /// A newer version of the source is already sealed.
     Stale {
@@ -92,8 +123,11 @@ pub enum Error<E = std::convert::Infallible> {
         /// The last one.
         last: u64,
     },
-    /// The lease ran out and somebody else was let in; this holder's outcome was refused.
-    FencedOff,
+    /// The lease ran out and somebody else was let in, or a person resolved the key; this holder's outcome was refused.
+    FencedOff {
+        /// The person's decision, where there was one.
+        resolved: Option<Resolved>,
+    },
     /// The effect happened, and the store did not take its outcome for a minute. Nobody else is let in before the lease is
     /// over; then the effect may happen again.
     Unsealed {
@@ -124,7 +158,10 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::NotPublished(why) => write!(f, "not published: {why}"),
             Self::InDoubt => write!(f, "in doubt: a person must resolve this key"),
             Self::SequenceGap { last } => write!(f, "not the next repetition: the last was {last}"),
-            Self::FencedOff => write!(f, "fenced off: the lease ran out and somebody else was let in"),
+            Self::FencedOff { resolved: Some(resolved) } => write!(f, "fenced off: {resolved}"),
+            Self::FencedOff { resolved: None } => {
+                write!(f, "fenced off: the lease ran out and somebody else was let in")
+            }
             Self::Unsealed { cause, .. } => write!(f, "it was done, and the store does not confirm it: {cause}"),
             Self::Effect(error) => write!(f, "the effect failed: {error}"),
             Self::Engine(error) => error.fmt(f),
@@ -143,12 +180,12 @@ impl Error {
             Self::WrongKey(why) => Error::WrongKey(why),
             Self::WrongBody(why) => Error::WrongBody(why),
             Self::InFlight { lease_expires } => Error::InFlight { lease_expires },
-            Self::Conflict { diff } => Error::Conflict { diff },
+            Self::Conflict { diff, effect_id } => Error::Conflict { diff, effect_id },
             Self::Stale { sealed_version } => Error::Stale { sealed_version },
             Self::NotPublished(why) => Error::NotPublished(why),
             Self::InDoubt => Error::InDoubt,
             Self::SequenceGap { last } => Error::SequenceGap { last },
-            Self::FencedOff => Error::FencedOff,
+            Self::FencedOff { resolved } => Error::FencedOff { resolved },
             Self::Unsealed { done, cause } => Error::Unsealed { done, cause },
             Self::Effect(never) => match never {},
             Self::Engine(error) => Error::Engine(error),
@@ -167,7 +204,7 @@ pub struct Effect<'a> {
     version: Option<Version>,
     source: Option<Source>,
     lease: Option<Duration>,
-    wait: Duration,
+    wait: Option<Duration>,
 }
 
 impl<'a> Effect<'a> {
@@ -181,7 +218,7 @@ impl<'a> Effect<'a> {
             version: None,
             source: None,
             lease: None,
-            wait: Duration::ZERO,
+            wait: None,
         }
     }
 
@@ -221,15 +258,16 @@ impl<'a> Effect<'a> {
         self
     }
 
-    /// How long to wait for somebody else's outcome before giving up.
+    /// How long to wait for somebody else's outcome before giving up. Unless said, `run` waits for as long as the lease, and
+    /// `claim` does not wait.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+        self.wait = Some(wait.min(WAIT_MAX));
         self
     }
 
     /// Asks for the right to act.
     pub async fn claim(self) -> Result<Claimed, Error> {
-        let (fencepost, wait) = (self.fencepost, self.wait);
+        let (fencepost, wait) = (self.fencepost, self.wait.unwrap_or_default());
         fencepost.enter(self.command()?, wait).await
     }
 
@@ -261,9 +299,10 @@ impl<'a> Effect<'a> {
         self.fencepost
     }
 
-    /// Has the effect once: the first caller runs it, everyone else gets the receipt. Renews the lease while the
-    /// effect runs, and tells a store that does not answer of its outcome for a minute. If this future is dropped half-way,
-    /// the claim stays until its lease runs out.
+    /// Has the effect once: the first caller runs it, everyone else gets the receipt. Callers wait for the one who runs it
+    /// for as long as the lease, unless [`Effect::wait`] says otherwise; then they get [`Error::InFlight`]. Renews the lease
+    /// while the effect runs, and tells a store that does not answer of its outcome for a minute. If this future is dropped
+    /// half-way, the claim stays until its lease runs out.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -287,7 +326,10 @@ impl<'a> Effect<'a> {
         F: FnOnce(Claim) -> Fut,
         Fut: Future<Output = Result<Done, Failure<E>>>,
     {
-        let claim = match self.claim().await.map_err(Error::widen)? {
+        let (fencepost, wait) = (self.fencepost, self.wait);
+        let command = self.command().map_err(Error::widen)?;
+        let wait = wait.unwrap_or(Duration::from_millis(command.lease_ms));
+        let claim = match fencepost.enter(command, wait).await.map_err(Error::widen)? {
             Claimed::Duplicate(outcome) => return Ok(outcome),
             Claimed::New(claim) => claim,
         };
@@ -319,13 +361,16 @@ fn outcome(fence: &Fence) -> Outcome {
 pub(crate) fn sealed(reply: Reply) -> Result<(), Error> {
     match reply {
         Reply::Fence(fence::Reply::Sealed { .. }) => Ok(()),
-        Reply::Fence(fence::Reply::SealConflict { .. }) => Err(Error::Conflict { diff: None }),
-        Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Error::FencedOff),
+        Reply::Fence(fence::Reply::SealConflict { effect_id }) => {
+            Err(Error::Conflict { diff: None, effect_id: Some(effect_id) })
+        }
+        Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Error::FencedOff { resolved: None }),
     }
 }
 
 fn conflict(mismatch: &Mismatch, target: &Target) -> Error {
-    Error::Conflict { diff: diff::between(mismatch, &target.scope.mask).patch }
+    let diff = diff::between(mismatch, &target.scope.mask).patch;
+    Error::Conflict { diff, effect_id: mismatch.effect_id.clone() }
 }
 
 impl Fencepost {
@@ -350,7 +395,9 @@ impl Fencepost {
             | Reply::Fence(fence::Reply::Incomparable { sealed_version }) => Err(Error::Stale { sealed_version }),
             Reply::Fence(fence::Reply::SequenceGap { last, .. }) => Err(Error::SequenceGap { last }),
             Reply::Fence(fence::Reply::InDoubt { .. }) => Err(Error::InDoubt),
-            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Error::FencedOff),
+            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => {
+                Err(Error::FencedOff { resolved: None })
+            }
         }
     }
 }
@@ -406,18 +453,37 @@ impl Claim {
 
     /// Asks for more time, counted from now.
     pub async fn renew(&self) -> Result<Millis, Error> {
-        let renew = Renew { target: self.target.clone(), token: self.token(), lease_ms: self.lease_ms };
-        match self.engine.ask(Command::Fence(fence::Command::Renew(renew))).await.map_err(Error::Engine)? {
+        match self.extend().await.map_err(Error::Engine)? {
             Reply::Fence(fence::Reply::Renewed { lease_expires }) => Ok(lease_expires),
             Reply::Fence(fence::Reply::InDoubt { .. }) => Err(Error::InDoubt),
-            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Error::FencedOff),
+            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(self.fenced_off().await),
         }
+    }
+
+    async fn extend(&self) -> Result<Reply, engine::Error> {
+        let renew = Renew { target: self.target.clone(), token: self.token(), lease_ms: self.lease_ms };
+        self.engine.ask(Command::Fence(fence::Command::Renew(renew))).await
+    }
+
+    // Somebody else was let in, or a person decided without this holder: the two call for different steps.
+    async fn fenced_off(&self) -> Error {
+        let known = self.engine.explain(self.target.key).await.ok().flatten();
+        let resolution = known.as_ref().and_then(|known| known.resolution(self.token()));
+        Error::FencedOff { resolved: resolution.map(Resolved::of) }
     }
 
     /// Records the outcome. Safe to repeat.
     pub async fn seal(&self, effect_id: impl Into<String>, receipt: impl Into<Bytes>) -> Result<(), Error> {
         let seal = self.sealing(effect_id.into(), receipt.into());
-        sealed(self.engine.ask(seal).await.map_err(Error::Engine)?)
+        match sealed(self.engine.ask(seal).await.map_err(Error::Engine)?) {
+            Err(Error::FencedOff { .. }) => Err(self.fenced_off().await),
+            // The first outcome of this token may be a person's word.
+            Err(conflict @ Error::Conflict { .. }) => match self.fenced_off().await {
+                resolved @ Error::FencedOff { resolved: Some(_) } => Err(resolved),
+                _ => Err(conflict),
+            },
+            other => other,
+        }
     }
 
     /// Records what has happened: a store that does not answer for a moment must not make it happen again. Also past the
@@ -457,7 +523,7 @@ impl Claim {
         let release = Release { target: self.target.clone(), token: self.token() };
         match self.engine.ask(Command::Fence(fence::Command::Release(release))).await.map_err(Error::Engine)? {
             Reply::Fence(fence::Reply::Released { .. }) => Ok(()),
-            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Error::FencedOff),
+            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(self.fenced_off().await),
         }
     }
 
@@ -470,7 +536,7 @@ impl Claim {
                 biased;
                 done = &mut work => return done,
                 // A refused renewal is not an error yet: the seal will say what became of the claim.
-                _ = async { tokio::time::sleep(beat).await; self.renew().await } => {}
+                _ = async { tokio::time::sleep(beat).await; self.extend().await } => {}
             }
         }
     }

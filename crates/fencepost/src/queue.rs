@@ -76,6 +76,8 @@ pub enum Because {
     InDoubt,
     /// The lease ran out while it was worked on, and somebody else was let in.
     FencedOff,
+    /// The lease ran out while it was worked on, and a person has resolved the key.
+    Resolved(String),
     /// The handler failed for now.
     Temporary(String),
     /// The handler is away.
@@ -96,6 +98,9 @@ pub struct Handled {
     pub idempotency_key: String,
     /// What the fence said: `new`, `duplicate`, `in_flight`, `conflict`, `in_doubt`, or `unavailable`.
     pub decision: &'static str,
+    /// The effect that stands under the key, where it is sealed: of this message, of an earlier copy, or in a conflict of
+    /// the message that came first.
+    pub effect_id: Option<String>,
     /// Which attempt it was; 0 where none was made.
     pub attempt: u32,
     /// What to do with the message.
@@ -187,7 +192,13 @@ impl Consumer {
             Err(error) => return refused(String::new(), later(Because::Store(error.to_string()))),
         };
         let idempotency_key = command.target.key.to_string();
-        let done = |decision, attempt, verdict| Handled { idempotency_key, decision, attempt, verdict };
+        let done = |decision, attempt, verdict| {
+            let effect_id = match &verdict {
+                Verdict::Acknowledge { effect_id, .. } => Some(effect_id.clone()),
+                Verdict::Redeliver { .. } | Verdict::Dead(_) => None,
+            };
+            Handled { idempotency_key, decision, effect_id, attempt, verdict }
+        };
         let claim = match self.once.enter(command, self.wait).await {
             Ok(Claimed::New(claim)) => claim,
             Ok(Claimed::Duplicate(outcome)) => {
@@ -201,7 +212,9 @@ impl Consumer {
                 let verdict = Verdict::Redeliver { after: PAUSE_MAX, because: Because::InDoubt };
                 return done("in_doubt", 0, verdict);
             }
-            Err(Error::Conflict { .. }) => return done("conflict", 0, self.conflicting(message)),
+            Err(Error::Conflict { effect_id, .. }) => {
+                return Handled { effect_id, ..done("conflict", 0, self.conflicting(message)) };
+            }
             Err(error) => return done("unavailable", 0, store(error)),
         };
         let attempt = claim.attempt();
@@ -296,7 +309,8 @@ fn store(error: Error) -> Verdict {
         Error::Engine(engine::Error::Stopped(why)) | Error::Unsealed { cause: engine::Error::Stopped(why), .. } => {
             Because::Stopped(why)
         }
-        Error::FencedOff | Error::Conflict { .. } => Because::FencedOff,
+        Error::FencedOff { resolved: Some(resolved) } => Because::Resolved(resolved.to_string()),
+        Error::FencedOff { resolved: None } | Error::Conflict { .. } => Because::FencedOff,
         other => Because::Store(other.to_string()),
     })
 }
@@ -306,7 +320,7 @@ fn later(because: Because) -> Verdict {
 }
 
 fn refused(idempotency_key: String, verdict: Verdict) -> Handled {
-    Handled { idempotency_key, decision: "unavailable", attempt: 0, verdict }
+    Handled { idempotency_key, decision: "unavailable", effect_id: None, attempt: 0, verdict }
 }
 
 // Twice as long each time, and never for all at the same moment.

@@ -102,7 +102,8 @@ impl Fencepost {
                 None => Err(Error::NotPublished("its fence was not sealed by a publication")),
             },
             Reply::Fence(fence::Reply::Conflict(mismatch)) => {
-                Err(Error::Conflict { diff: diff::between(&mismatch, &scope.mask).patch })
+                let diff = diff::between(&mismatch, &scope.mask).patch;
+                Err(Error::Conflict { diff, effect_id: mismatch.effect_id })
             }
             Reply::Dispatch(dispatch::Reply::NoRoute) => Err(Error::NotPublished("the warehouse has no transport")),
             Reply::Dispatch(dispatch::Reply::UnknownOriginal) => {

@@ -64,7 +64,7 @@ pub fn standard_twin(name: &str) -> Option<&'static str> {
 
 // A header of Standard Webhooks under either name. Under both, it must be the same: the application may read the one that
 // was not verified.
-fn either<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h str, Refused> {
+pub(crate) fn either<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h str, Refused> {
     let svix = standard_twin(name).map_or(Err(Refused::Missing(name)), |svix| one(headers, svix));
     match (one(headers, name), svix) {
         (Ok(value), Ok(other)) if value != other => Err(Refused::Malformed),

@@ -5,6 +5,7 @@
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 mod cluster;
+pub mod contract;
 mod kafka;
 mod nginx;
 pub mod openapi;

@@ -14,6 +14,8 @@ from ._errors import Error
 from ._json import dumps
 
 _SHOWN_CHARACTERS_MAX = 200
+# The server's own bound.
+_EFFECT_ID_BYTES_MAX = 1024
 
 
 class NotApplied(Exception):
@@ -38,6 +40,11 @@ class Done:
             self.effect_id = str(effect_id)
         elif not isinstance(effect_id, str):
             self._mistake = "the effect id must be text, an integer or a UUID, and is %s" % shown(effect_id)
+        if self._mistake is None:
+            count = len(self.effect_id.encode("utf-8", "surrogatepass"))
+            if not 1 <= count <= _EFFECT_ID_BYTES_MAX:
+                said = "the effect id must have 1 to %d bytes, and has %d"
+                self._mistake = said % (_EFFECT_ID_BYTES_MAX, count)
         try:
             if receipt_json is None:
                 self.receipt_json = dumps(receipt)
@@ -56,6 +63,7 @@ class Unsealed(Error):
 
     def __init__(self, done: Any, cause: Exception) -> None:
         known = isinstance(done, Done) and isinstance(done.effect_id, str)
+        known = known and 0 < len(done.effect_id) <= _SHOWN_CHARACTERS_MAX
         what = "%s was done and is" % done.effect_id if known else "the effect ran, and what it did is"
         super().__init__("%s not recorded: %s" % (what, cause), getattr(cause, "problem", None))
         self.done = done

@@ -48,6 +48,10 @@ class Problem:
         if self.code == "in-flight":
             said = "an earlier request with this key is under way; ask again with the same key, or set a longer `deadline_s`"
             return InFlight(self, perhaps_own, said)
+        most = self.members.get("lease_ms_max")
+        if isinstance(most, int):
+            said = "the scope takes leases of at most %g s; set `lease_s`" % (most / 1000)
+            return Refused(self.told(said), self)
         return _BY_CODE.get(self.code, Refused)(str(self), self)
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ import uuid
 from dataclasses import replace
 from typing import Any, List
 
-from fencepost import Claim, Done, Fencepost, InFlight, NotApplied, Outcome, Unavailable, Unsealed
+from fencepost import Claim, Done, Fencepost, InFlight, NotApplied, Outcome, Refused, Unavailable, Unsealed
 
 from .stage import HASTY, StageTest, need, stage
 
@@ -120,6 +120,25 @@ class Mistakes(StageTest):
                 effect.claim()
         with self.assertRaisesRegex(TypeError, "Done"):
             self.booking(self.direct).claim().seal("RSV-1")  # type: ignore[arg-type]
+
+    def test_an_effect_id_that_is_empty_or_too_long_is_refused_in_the_clients_own_words(self) -> None:
+        for effect_id in ("", "x" * 1025, "\u20ac" * 342, 10**1024):
+            done = Done(effect_id)
+            with self.assertRaises(Unsealed) as unsealed:
+                self.booking(self.direct).run(lambda claim: done)
+            count = len(str(effect_id).encode())
+            why = "the effect id must have 1 to 1024 bytes, and has %d" % count
+            self.assertEqual(str(unsealed.exception), "the effect ran, and what it did is not recorded: " + why)
+            self.assertIs(unsealed.exception.done, done)
+        # The longest that there may be.
+        self.booking(self.direct).run(lambda claim: Done("x" * 1024))
+
+    def test_a_lease_over_the_maximum_of_its_scope_is_refused_in_the_clients_own_words(self) -> None:
+        brief = self.direct.scope("BRIEF").key(id=str(uuid.uuid4()))
+        with self.assertRaisesRegex(Refused, "the scope takes leases of at most 2 s; set `lease_s`") as refused:
+            brief.options(lease_s=3).claim()
+        self.assertNotIn("lease_ms", str(refused.exception))
+        self.assertEqual(brief.options(lease_s=2).claim().attempt, 1)
 
     def test_an_effect_that_seals_its_claim_itself_has_that_outcome(self) -> None:
         for returns in (lambda done: done, lambda done: None):

@@ -1,6 +1,8 @@
 // What an effect returned, checked before it is sealed. The effect has been had by then: `Unsealed` keeps what is refused here.
 
 const SHOWN_LETTERS_MAX = 200;
+// The server's own bound.
+const EFFECT_ID_BYTES_MAX = 1024;
 
 /**
  * What an effect returned, as it is sealed: the id as text, the receipt as JSON text.
@@ -15,7 +17,12 @@ export function sealable(returned) {
   if (typeof effectId !== 'string' && typeof effectId !== 'bigint' && !Number.isSafeInteger(effectId)) {
     throw new TypeError(`the effect id must be text, a safe integer or a BigInt, and is ${shown(effectId)}: ${asked}`);
   }
-  return { effectId: String(effectId), receiptJson: receiptText(returned) };
+  const text = String(effectId);
+  const bytes = new TextEncoder().encode(text).length;
+  if (bytes < 1 || bytes > EFFECT_ID_BYTES_MAX) {
+    throw new TypeError(`the effect id must have 1 to ${EFFECT_ID_BYTES_MAX} bytes, and has ${bytes}`);
+  }
+  return { effectId: text, receiptJson: receiptText(returned) };
 }
 
 /** @param {{ receipt?: unknown, receiptJson?: unknown }} done @returns {string} */

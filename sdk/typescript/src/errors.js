@@ -2,6 +2,8 @@
 
 /** @typedef {import('../index.js').Problem} Problem */
 
+/** An id of an effect that is longer is not shown. */
+const SHOWN_LETTERS_MAX = 200;
 const PAGES = 'https://fencepost.dev/errors/';
 
 /** Anything that this package says no with. */
@@ -55,7 +57,8 @@ export class Unsealed extends FencepostError {
   /** @param {any} done @param {any} cause */
   constructor(done, cause) {
     const known = ['string', 'number', 'bigint'].includes(typeof done?.effectId);
-    const what = known ? `${done.effectId} was done and is` : 'the effect ran, and what it did is';
+    const length = known ? String(done.effectId).length : 0;
+    const what = length > 0 && length <= SHOWN_LETTERS_MAX ? `${done.effectId} was done and is` : 'the effect ran, and what it did is';
     super(`${what} not recorded: ${cause?.message ?? cause}`, cause?.problem, cause);
     /** What the effect returned: a `Done`, unless that was the mistake. */
     this.done = done;
@@ -108,6 +111,10 @@ export function errorOf(problem, perhapsOwn = false) {
   if (problem.code === 'in-flight') {
     const detail = 'an earlier request with this key is under way; ask again with the same key, or set a longer `deadlineMs`';
     return new InFlight(problem, perhapsOwn, detail);
+  }
+  const most = problem.members.lease_ms_max;
+  if (typeof most === 'number') {
+    return new Refused(said(problem, `the scope takes leases of at most ${most} ms; set \`leaseMs\``), problem);
   }
   return new (BY_CODE[problem.code] ?? Refused)(said(problem), problem);
 }

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 
-import { Fencepost, InFlight, NotApplied, Unavailable, Unsealed } from '../src/index.js';
+import { Fencepost, InFlight, NotApplied, Refused, Unavailable, Unsealed } from '../src/index.js';
 import { HASTY, booking, count, direct, need, never, refused, road, stage } from './stage.js';
 
 async function waiters() {
@@ -109,6 +109,28 @@ test('what cannot be sealed is shown and kept for the caller', async () => {
   }
   const { claim } = await booking(direct()).claim();
   await refused(claim.seal('RSV-1'), TypeError);
+});
+
+test('an effect id that is empty or too long is refused in the clients own words', async () => {
+  for (const effectId of ['', 'x'.repeat(1025), '\u20ac'.repeat(342), 10n ** 1024n]) {
+    const done = { effectId };
+    const unsealed = await refused(booking(direct()).run(() => done), Unsealed);
+    const bytes = new TextEncoder().encode(String(effectId)).length;
+    const why = `the effect id must have 1 to 1024 bytes, and has ${bytes}`;
+    assert.match(unsealed.message, new RegExp(`not recorded: ${why}$`));
+    assert.ok(unsealed.message.length < 600, unsealed.message);
+    assert.equal(unsealed.done, done);
+  }
+  // The longest that there may be.
+  await booking(direct()).run(() => ({ effectId: 'x'.repeat(1024) }));
+});
+
+test('a lease over the maximum of its scope is refused in the clients own words', async () => {
+  const brief = direct().scope('BRIEF').key({ id: randomUUID() });
+  const long = await refused(brief.options({ leaseMs: 3_000 }).claim(), Refused);
+  assert.match(long.message, /the scope takes leases of at most 2000 ms; set `leaseMs`/);
+  assert.doesNotMatch(long.message, /lease_ms/);
+  assert.ok((await brief.options({ leaseMs: 2_000 }).claim()).claim);
 });
 
 test('an effect that seals its claim itself has that outcome', async () => {

@@ -8,7 +8,11 @@ use std::{
 
 use fencepost::{
     moving::KeysNeeded,
-    store::{Address, embedded::IN_USE},
+    policy::credentials::FILE_NAME,
+    store::{
+        Address,
+        embedded::{IN_USE, is_store},
+    },
 };
 
 use super::{Health, Report};
@@ -19,6 +23,9 @@ use crate::{
 };
 
 pub(super) fn of_directory(report: &mut Report, data: &Path, key_file: Option<PathBuf>) {
+    if !is_store(data) {
+        return;
+    }
     let Ok(store) = data.join("db").metadata() else { return };
     if store.uid() != rustix::process::geteuid().as_raw() {
         report.say(Health::Warn, "keys", format!("not checked: the store in {} is another user's", data.display()));
@@ -42,6 +49,12 @@ pub(super) fn of_directory(report: &mut Report, data: &Path, key_file: Option<Pa
         report.say(Health::Good, "keys", "no stored transport needs one");
     } else if missing.is_empty() {
         report.say(Health::Good, "keys", format!("{}: there", keys::sealed_with(&needed)));
+    } else if keys::are_of_dev(&missing) {
+        // Who has credentials or keys here serves without --dev.
+        let is_served_plainly = file.is_file() || data.join(FILE_NAME).is_file();
+        let health = if is_served_plainly { Health::Bad } else { Health::Warn };
+        let found = format!("{}; {} is {}", keys::sealed_with(&needed), missing.join(", "), keys::OF_DEV);
+        report.say(health, "keys", found);
     } else {
         let found = format!(
             "{}, and {} is not in {}: their lanes do not start. Put the key file of the store that the rows came from \

@@ -60,6 +60,23 @@ fn each_number_runs_once_and_none_is_skipped() {
 }
 
 #[test]
+fn lookup_and_why_say_that_there_are_more_repetitions_than_they_show() {
+    let server = dev();
+    let mut acme = server.acme();
+    acme.done(SCOPE, &key(), "MSG-0", json!(0));
+    for seq in 1..=34 {
+        let token = again(&mut acme, seq).token();
+        seal(&mut acme, seq, token);
+    }
+    let told = acme.lookup(SCOPE, &key(), "").ok(200);
+    let shown = told["repetitions"].as_array().unwrap();
+    assert_eq!((&told["repetitionsTotal"], shown.len(), &shown[0]["seq"]), (&json!(34), 32, &json!(3)), "{told}");
+    let fields = ["groupId=G-42", "type=VOUCHER", "channel=EMAIL", "reservationUrn=R-1"];
+    let said = text(&fencepost([&["why", SCOPE], &fields[..], &["--url", &server.url()]].concat()).stdout);
+    assert!(said.contains("  2 earlier of 34 repetitions are not shown"), "{said}");
+}
+
+#[test]
 fn a_released_repetition_can_be_tried_again() {
     let server = dev();
     let mut acme = server.acme();

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use fencepost_rig::contract::{self, Answered};
 use serde_json::{Value, json};
 
 use super::server::PATIENCE;
@@ -15,6 +16,10 @@ pub struct Client {
     token: String,
     patience: Duration,
     stream: Option<BufReader<TcpStream>>,
+    /// Method and path of the last request.
+    asked: (String, String),
+    /// Whether answers are held against the OpenAPI document.
+    judges: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -26,12 +31,25 @@ pub struct Answer {
 
 impl Client {
     pub fn new(address: SocketAddr, token: &str) -> Self {
-        Self { address, token: token.to_owned(), patience: PATIENCE, stream: None }
+        Self {
+            address,
+            token: token.to_owned(),
+            patience: PATIENCE,
+            stream: None,
+            asked: Default::default(),
+            judges: true,
+        }
     }
 
     /// A client that waits no longer than this for an answer.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
+        self
+    }
+
+    /// For what may answer other than the server would.
+    pub fn unjudging(mut self) -> Self {
+        self.judges = false;
         self
     }
 
@@ -58,15 +76,24 @@ impl Client {
             format!("{method} {path} HTTP/1.1\r\nhost: fencepost\r\n{headers}content-length: {length}\r\n\r\n")
                 .into_bytes();
         bytes.extend_from_slice(body);
+        self.asked = (method.to_owned(), path.to_owned());
         self.stream()?.get_mut().write_all(&bytes)
     }
 
-    /// The answer to what was begun. A connection that failed is not used again.
+    /// The answer to what was begun, held against the OpenAPI document. A connection that failed is not used again.
     pub fn finish(&mut self) -> io::Result<Answer> {
         let answer = Answer::read(self.stream()?);
         let over = answer.as_ref().map_or(true, |answer| answer.header("connection") == Some("close"));
         if over {
             self.stream = None;
+        }
+        if let Ok(Answer { status, body, .. }) = &answer
+            && self.judges
+        {
+            let (method, path) = (self.asked.0.as_str(), self.asked.1.as_str());
+            let content_type = answer.as_ref().ok().and_then(|answer| answer.header("content-type"));
+            let breaches = contract::breaches(Answered { method, path, status: *status, content_type, body });
+            assert!(breaches.is_empty(), "{breaches:#?}\n{}", String::from_utf8_lossy(body));
         }
         answer
     }

@@ -86,6 +86,16 @@ fn late_seal_after_a_person_resolved_says_who_did_and_when_and_so_does_why() {
         let said = format!("dev-admin resolved this key as {word} at {at}: asked the bank");
         assert!(detail.starts_with(&said), "{detail}");
         assert_eq!((late["resolved_by"].as_str(), late["resolved_at"].as_str()), (Some("dev-admin"), Some(at)));
+        let mut late = vec![server.acme().renew(SCOPE, &key(name), token, 1_000)];
+        match word {
+            "done" => late.push(server.acme().release(SCOPE, &key(name), token)),
+            // It says what the person said.
+            _ => assert_eq!(server.acme().release(SCOPE, &key(name), token).ok(200)["replay"], true),
+        }
+        for late in late {
+            let late = late.problem(409, "fenced-off");
+            assert_eq!((&late["resolved_by"], late["explain"].is_string()), (&json!("dev-admin"), true), "{late}");
+        }
         let seal =
             json!({"op": "seal", "scope": SCOPE, "key": key(name), "token": token, "effect_id": "P", "receipt": 0});
         let batch = server.acme().post("/v1/fences/batch", json!({"commands": [seal]}).to_string()).ok(200);
@@ -149,9 +159,15 @@ fn the_list_of_doubts_can_be_narrowed_and_the_tenant_may_stand_in_the_query() {
     let server = dev();
     let mut admin = server.admin();
     doubted(&server, "R-1");
-    for (tenant, count) in [("acme", 1), ("globex", 0)] {
-        let page = admin.get(&format!("/admin/idempotency/in-doubt?tenant={tenant}")).ok(200);
-        assert_eq!(page["items"].as_array().unwrap().len(), count, "{tenant}");
+    for (filter, count) in [
+        ("tenant=acme", 1),
+        ("tenant=globex", 0),
+        ("scope=PAYMENT_TOKENIZATION", 1),
+        ("scope=BOOKING", 0),
+        ("scope=PAYMENT_TOKENIZATION&tenant=globex", 0),
+    ] {
+        let page = admin.get(&format!("/admin/idempotency/in-doubt?{filter}")).ok(200);
+        assert_eq!(page["items"].as_array().unwrap().len(), count, "{filter}");
     }
     let word = json!({"scope": SCOPE, "key": key("R-1"), "outcome": "released", "why": "w"}).to_string();
     assert_eq!(admin.post("/admin/idempotency/resolve?tenant=acme", word).ok(200)["replay"], false);

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{
     client::Client,
-    server::{Serve, Server, fencepost, text},
+    server::{BINARY, Serve, Server, command, fencepost, text},
 };
 
 fn token(data: &Path, id: &str, role: &str) -> String {
@@ -41,6 +41,22 @@ scopes: { ANY: { key: [id] } }
 routes:
   - { match: "* /{*all}", upstream: "http://127.0.0.1:9", scope: ANY, key: { id: "header:Idempotency-Key" } }
 "#;
+
+#[test]
+fn localhost_is_where_to_listen_on_the_command_line_and_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, file) = (dir.path().join("data"), dir.path().join("fencepost.yml"));
+    std::fs::write(&file, "server: { listen: \"localhost:0\" }\n").unwrap();
+    for serve in [
+        Serve::on("localhost:0", command(BINARY), &data),
+        Serve::on("LOCALHOST:0", command(BINARY), &data),
+        Serve::bare(command(BINARY), &data).arg("--config").arg(&file),
+    ] {
+        let server = serve.arg("--dev").start();
+        assert!(server.address.ip().is_loopback() && server.address.is_ipv4(), "{}", server.address);
+        assert_eq!(server.client("").get("/healthz").status, 200);
+    }
+}
 
 fn two_listeners(dir: &Path, serve: Serve) -> (Server, Client) {
     let config = dir.join("fencepost.yml");

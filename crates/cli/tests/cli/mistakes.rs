@@ -15,7 +15,7 @@ use super::server::{BINARY, Serve, command, dev, fencepost, text};
 /// Words of a command line in which DATA, DIR, URL, PORT and OTHER stand for the places of the test.
 type Row = (&'static str, i32, &'static str);
 
-const ROWS: [Row; 27] = [
+const ROWS: [Row; 30] = [
     (
         "serve --dev --data DATA --listen 127.0.0.1:0",
         1,
@@ -78,6 +78,14 @@ const ROWS: [Row; 27] = [
         1,
         "fencepost: DIR is not a Fencepost data directory: it holds no store and no credentials; did you mean --data DATA?",
     ),
+    // A Rails project has a `db`, too.
+    ("credential list --data DIR/rails", 1, "fencepost: DIR/rails is not a Fencepost data directory"),
+    ("copy DIR/rails DIR/copied --yes", 1, "fencepost: there is no store in DIR/rails"),
+    (
+        "consume --brokers 127.0.0.1:1 --group g --topic t --to http://127.0.0.1:1/ --data DATA",
+        1,
+        "fencepost: DATA is in use by another Fencepost; stop it, use --data, or share a --store postgres://…",
+    ),
     ("credential rotate acme --data DIR/none", 1, "fencepost: directory DIR/none does not exist"),
     ("credential revoke acme --data DIR", 1, "fencepost: DIR is not a Fencepost data directory"),
     ("credential rotate-key --data DIR", 1, "fencepost: DIR is not a Fencepost data directory"),
@@ -133,6 +141,7 @@ fn plain_mistakes_get_the_sentence_that_helps() {
     let (dir, url, other) = (server.dir.path().to_str().unwrap(), server.url(), other_server());
     let port = url.rsplit_once(':').unwrap().1;
     fs::write(server.dir.path().join("secret"), "0123456789abcdef0123456789abcdef").unwrap();
+    fs::create_dir_all(server.dir.path().join("rails/db/migrate")).unwrap();
     assert!(fencepost(["backup", "--url", &url, "--out", &format!("{dir}/whole.fpb")]).status.success());
     let placed = |words: &str| {
         let places =
@@ -172,6 +181,22 @@ fn database_that_does_not_exist_is_told_from_one_that_cannot_be_reached() {
     let (server, _) = postgres.url().rsplit_once('/').map(|(server, name)| (server.to_owned(), name.len())).unwrap();
     let (status, said) = Serve::dev_anywhere().env("FENCEPOST_STORE", &format!("{server}/nodb")).refused();
     assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("connected, but database \"nodb\" does not exist"), "{said}");
+    let mut consume = command(BINARY);
+    consume.args([
+        "consume",
+        "--brokers",
+        "127.0.0.1:1",
+        "--group",
+        "g",
+        "--topic",
+        "t",
+        "--to",
+        "http://127.0.0.1:1/",
+    ]);
+    let output = consume.env("FENCEPOST_STORE", format!("{server}/nodb")).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("connected, but database \"nodb\" does not exist"), "{said}");
 }
 

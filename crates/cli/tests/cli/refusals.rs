@@ -109,6 +109,20 @@ fn unknown_paths_and_methods_are_told_apart() {
 }
 
 #[test]
+fn refusals_say_what_was_wrong_and_what_to_do() {
+    let server = dev();
+    let body = r#"{"scope":"INDEX_BUILD","key":{"index_hash":"x",}}"#;
+    let broken = server.acme().post("/v1/fences/claim", body).problem(400, "malformed-request");
+    assert!(broken["detail"].as_str().unwrap().contains("trailing comma before }"), "{broken}");
+    let method = server.acme().get("/v1/fences/claim").problem(405, "method-not-allowed");
+    assert_eq!(method["detail"], "GET is not allowed; use POST");
+    let event = json!({"kind": "SHIPPER_RELEASED", "correlation_id": "c", "planner_id": "other", "warehouse_id": "W"});
+    let planner = server.client("dev-planner").post("/wes/v1/dispatch/events", event.to_string());
+    let detail = planner.problem(403, "forbidden")["detail"].clone();
+    assert_eq!(detail, "`/planner_id` must be fgai-wms, this credential's planner");
+}
+
+#[test]
 fn only_json_is_read_as_json() {
     let server = dev();
     let mut acme = server.acme();
@@ -234,6 +248,7 @@ fn scopes_that_fencepost_seals_itself_are_not_claimed_by_hand() {
         }
         let batch = server.acme().batch(&commands).ok(200);
         assert!(batch["results"].as_array().unwrap().iter().all(|result| result["status"] == 403), "{batch}");
+        server.acme().put("/v1/aliases/mine", by_hand(json!({})).to_string()).problem(403, "forbidden");
         let resolve = by_hand(json!({"tenant": "acme", "outcome": "released", "why": "by hand"}));
         server.admin().post("/admin/idempotency/resolve", resolve.to_string()).problem(403, "forbidden");
     }

@@ -62,6 +62,15 @@ pub struct Repeated {
     pub fence: Option<Arc<Fence>>,
 }
 
+/// The deliberate repetitions of an effect.
+#[derive(Clone, Debug, Default)]
+pub struct Repetitions {
+    /// How many were claimed: the number of the last one.
+    pub total: u64,
+    /// The latest of them, at most [`REPEATED_MAX`], oldest first.
+    pub latest: Vec<Repeated>,
+}
+
 /// How many repetitions are told of: the latest.
 pub const REPEATED_MAX: u64 = 32;
 
@@ -102,26 +111,26 @@ impl Engine {
     }
 
     /// The latest repetitions of an effect, oldest first.
-    pub async fn repeated(&self, effect: &Target) -> Result<Vec<Repeated>, Error> {
+    pub async fn repeated(&self, effect: &Target) -> Result<Repetitions, Error> {
         let now = self.now();
         let row = self.load(&[effect.again_head()]).await?.into_iter().next().flatten();
         let Some(Record::Fence(fence::Record::AgainHead(head))) = row.as_ref().map(|row| &row.record) else {
-            return Ok(Vec::new());
+            return Ok(Repetitions::default());
         };
         if head.expires.is_some_and(|expires| expires <= now) {
-            return Ok(Vec::new());
+            return Ok(Repetitions::default());
         }
         let numbers: Vec<u64> = (head.last.saturating_sub(REPEATED_MAX) + 1..=head.last).collect();
         let keys: Vec<RowKey> = numbers.iter().map(|seq| RowKey::fence(effect.repetition(*seq))).collect();
         let rows = self.load(&keys).await?;
-        let repeated = numbers.into_iter().zip(rows).map(|(seq, row)| {
+        let latest = numbers.into_iter().zip(rows).map(|(seq, row)| {
             let fence = row.and_then(|row| {
                 if let Record::Fence(fence::Record::Fence(fence)) = &row.record { Some(fence.clone()) } else { None }
             });
             let fence = fence.filter(|fence| fence.phase(now) != Phase::Expired);
             Repeated { seq, phase: fence.as_ref().map_or(Phase::Expired, |fence| fence.phase(now)), fence }
         });
-        Ok(repeated.collect())
+        Ok(Repetitions { total: head.last, latest: latest.collect() })
     }
 
     /// Fences that wait for a person, longest first. Pass the last one to read on.

@@ -36,7 +36,7 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-pub use explain::{Explanation, Moment, Repeated, Resolution};
+pub use explain::{Explanation, Moment, Repeated, Repetitions, Resolution};
 
 use crate::clock::{Clock, StoreTime};
 

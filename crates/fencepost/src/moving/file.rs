@@ -140,7 +140,7 @@ impl<R: Read> Reader<R> {
             return Err(damaged("it is of a newer release; restore it with that one"));
         }
         let header =
-            Header::read(&line(&mut file, &mut digest)?).ok_or_else(|| damaged("its header makes no sense"))?;
+            Header::read(&line(&mut file, &mut digest)?).ok_or_else(|| damaged("its header cannot be read"))?;
         if header.row_format > codec::VERSION {
             return Err(damaged("its rows are of a newer release; restore it with that one"));
         }
@@ -202,7 +202,7 @@ impl<R: Read> Reader<R> {
 
     fn end(&mut self) -> Result<(), Error> {
         let said = line(&mut self.file, &mut self.digest)?;
-        let (ended_at, counts) = read_trailer(&said).ok_or_else(|| damaged("its trailer makes no sense"))?;
+        let (ended_at, counts) = read_trailer(&said).ok_or_else(|| damaged("its trailer cannot be read"))?;
         self.contents.ended_at = ended_at;
         let mut sum = [0; 32];
         self.file.read_exact(&mut sum)?;

@@ -29,7 +29,7 @@ impl Answers {
     }
 
     /// What a conflict is answered with. On an incoming webhook too it is a refusal unless the rule says otherwise: what
-    /// the delivery says has reached nobody, and the provider's list of failed deliveries keeps it until the key is mended.
+    /// the delivery says has reached nobody, and the provider's list of failed deliveries keeps it until the key is fixed.
     pub fn on_conflict(&self, policy: OnConflict) -> OnConflict {
         OnConflict {
             status: self.conflict.as_ref().map_or(policy.status, |(status, _)| *status),

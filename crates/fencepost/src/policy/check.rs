@@ -52,7 +52,7 @@ fn rests_on(rule: &str) -> &'static [&'static str] {
         "lease-under-timeout" => &["timeout", "scope.lease", "scope.lease_max"],
         "path-name" | "constant-key" | "unreachable-route" | "overlapping-routes" => &["match"],
         "order-without-source" => &["source"],
-        "tenant-without-verify" => &["verify"],
+        "tenant-without-verify" | "ack-without-verify" => &["verify"],
         "header-not-required" => &["require_headers", "verify", "match"],
         "ack-before-seal" => &["on_error", "replay", "scope.durability", "stores"],
         "seal-on-error" => &["replay"],

@@ -43,6 +43,7 @@ use fencepost_kernel::Scope;
 pub use finding::{Finding, Severity};
 pub use holders::{instant, instant_text};
 pub use layers::CLIENT_VARIABLES;
+pub use scopes::{ANSWER_DIGEST, SIGNED_DELIVERY, is_own};
 pub use server::Server;
 pub use yaml::{Layer, Mark, Source};
 

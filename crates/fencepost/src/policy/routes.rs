@@ -261,14 +261,14 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Read> {
     });
     let timeout = reader.field(&fields, "timeout", un, |reader, node| reader.duration(node, "`timeout`"));
     let answers = reader.noting("answers", un, |reader| answers::read(reader, &fields));
-    let require_headers = fields.get("require_headers").and_then(|node| {
+    let require_headers = reader.field(&fields, "require_headers", un, |reader, node| {
         let mark = fields.mark_of("require_headers").clone();
         Some((settings::headers(reader, node)?, mark))
     });
     let callers = reader.noting("callers", un, |reader| callers::read(reader, &fields));
-    let pass_body = fields.get("pass_body").and_then(|node| reader.boolean(node, "`pass_body`"));
-    let reads_bodies =
-        fields.get("upstream_reads_bodies").and_then(|node| reader.boolean(node, "`upstream_reads_bodies`"));
+    let pass_body = reader.field(&fields, "pass_body", un, |reader, node| reader.boolean(node, "`pass_body`"));
+    let reads_bodies = reader
+        .field(&fields, "upstream_reads_bodies", un, |reader, node| reader.boolean(node, "`upstream_reads_bodies`"));
     let route = Route {
         pattern: pattern.unwrap_or(Pattern { method: None, segments: Vec::new() }),
         upstream: upstream.unwrap_or_default(),

@@ -6,7 +6,7 @@
 pub const HELP: &str = "https://fencepost.dev/guides/policy#what-check-looks-for";
 
 /// Each rule by its stable name.
-pub const RULES: [(&str, &str); 83] = [
+pub const RULES: [(&str, &str); 84] = [
     ("ack-before-seal", "The sender is acknowledged before the outcome is sealed"),
     ("ack-without-verify", "A client is told done where nothing was"),
     ("again-in-key", "The sequence of repetitions is also a key field"),
@@ -50,6 +50,7 @@ pub const RULES: [(&str, &str); 83] = [
     ("not-a-hash", "Not a SHA-256"),
     ("order-without-source", "Requests of a whole route wait for each other"),
     ("overlapping-routes", "Two routes fit the same requests"),
+    ("own-scope", "A route under a scope that Fencepost seals itself"),
     ("path-name", "A name that the path does not bind"),
     ("planners-without-executor", "Planners served by an identity that is no executor"),
     ("principal-not-compared", "A user who is named and not compared"),

@@ -101,6 +101,16 @@ pub struct Read {
     pub unread: Unread,
 }
 
+/// Under which the gateway remembers which key signed bytes were let in under.
+pub const SIGNED_DELIVERY: &str = "SIGNED_DELIVERY";
+/// Under which the gateway remembers the digest of an answer that is too large to keep.
+pub const ANSWER_DIGEST: &str = "ANSWER_DIGEST";
+
+/// Whether Fencepost alone seals a scope. What its receipts say is believed, so no caller and no rule may write them.
+pub fn is_own(scope: &str) -> bool {
+    [crate::dispatch::SCOPE, SIGNED_DELIVERY, ANSWER_DIGEST].contains(&scope)
+}
+
 /// Every scope of the merged tree.
 pub fn read(reader: &mut Reader, node: &Node, settings: &Settings) -> Option<Vec<Read>> {
     let entries = reader.entries(node, "`scopes`")?;

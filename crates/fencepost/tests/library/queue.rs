@@ -233,7 +233,9 @@ async fn another_body_under_a_known_id_is_dead_once_and_the_first_stands() {
     // The same JSON in other bytes is the same message.
     assert_eq!(acknowledged(&succeed(&consumer, &message(42, r#"{ "b": 2, "a": 1.0 }"#)).await), Some(("E", true)));
     for (copy, offset) in [43, 43, 44].into_iter().enumerate() {
-        let Verdict::Dead(letter) = succeed(&consumer, &message(offset, "not the same")).await else { panic!() };
+        let handled = consumer.handle(&message(offset, "not the same"), never).await;
+        assert_eq!((handled.decision, handled.effect_id.as_deref()), ("conflict", Some("E")), "the one that stands");
+        let Verdict::Dead(letter) = handled.verdict else { panic!() };
         assert_eq!((letter.reason, letter.attempts), (Reason::Conflict, 0));
         let buried = letter.bury(async { Ok::<_, String>(format!("dead/{offset}")) }).await;
         assert_eq!(acknowledged(&buried), Some((format!("dead:dead/{offset}").as_str(), copy == 1)), "{copy}");

@@ -9,7 +9,13 @@ use std::{
 };
 
 use fencepost::{
-    Claimed, Done, Error, Failure, Fencepost, clock::SystemClock, engine::Limits, kernel::fence::State,
+    Claimed, Done, Error, Failure, Fencepost,
+    clock::SystemClock,
+    engine::Limits,
+    kernel::{
+        Command,
+        fence::{self, Outcome, Resolve, State},
+    },
     store::memory::Memory,
 };
 
@@ -44,6 +50,42 @@ async fn of_many_callers_one_has_the_effect_and_all_get_its_receipt() {
         replayed += usize::from(outcome.replayed);
     }
     assert_eq!((effects.load(Ordering::SeqCst), replayed), (1, 63));
+}
+
+/// While the effect runs the other four have nothing to get yet: without a wait they were told `InFlight` at once.
+#[tokio::test]
+async fn concurrent_runs_wait_by_default_and_all_get_the_one_receipt() {
+    let (once, _) = world().await;
+    let effects = AtomicUsize::new(0);
+    let job = once.scope("JOB").key([("id", "five")]);
+    let others_wait = || async {
+        while once.engine().waiting() < 4 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let caller = || async {
+        let outcome = job.clone().run(|_| async {
+            others_wait().await;
+            effects.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, Refused>(Done::new("effect", "receipt"))
+        });
+        outcome.await.map(|outcome| (outcome.effect_id, outcome.receipt, outcome.replayed))
+    };
+    let all = async { tokio::join!(caller(), caller(), caller(), caller(), caller()) };
+    let (a, b, c, d, e) = tokio::time::timeout(Duration::from_secs(20), all).await.expect("the others do not wait");
+    let results: Vec<_> = [a, b, c, d, e].into_iter().map(Result::unwrap).collect();
+    assert_eq!(effects.load(Ordering::SeqCst), 1);
+    assert_eq!(results.iter().filter(|(_, _, replayed)| !replayed).count(), 1);
+    assert!(results.iter().all(|(id, receipt, _)| id == "effect" && receipt == "receipt"));
+}
+
+#[tokio::test]
+async fn run_told_not_to_wait_is_told_in_flight_at_once() {
+    let (once, _) = world().await;
+    let job = once.scope("JOB").key([("id", "held")]);
+    let Claimed::New(_holder) = job.clone().claim().await.unwrap() else { panic!() };
+    let refused = job.wait(Duration::ZERO).run(|_| async { Ok::<_, Refused>(Done::new("never", "")) }).await;
+    assert!(matches!(refused, Err(Error::InFlight { .. })));
 }
 
 #[tokio::test]
@@ -119,11 +161,39 @@ async fn a_late_seal_after_reclaim_is_refused_and_recorded() {
     hand.pass(10);
     let Claimed::New(heir) = job.clone().claim().await.unwrap() else { panic!() };
     assert!(heir.token() > zombie.token());
-    assert!(matches!(zombie.seal("late", "x").await, Err(Error::FencedOff)));
+    assert!(matches!(zombie.seal("late", "x").await, Err(Error::FencedOff { resolved: None })));
     heir.seal("good", "y").await.unwrap();
     let told = once.lookup("JOB", [("id", "zombie")]).await.unwrap().unwrap();
     let decisions: Vec<_> = told.history.iter().map(|moment| moment.decision).collect();
     assert_eq!(decisions, ["new", "recovered", "fenced_off", "sealed"]);
+}
+
+/// The late holder was told that somebody else was let in, where nobody was: a person had decided.
+#[tokio::test]
+async fn late_holder_is_told_that_a_person_resolved_the_key() {
+    let (once, hand) = world().await;
+    for (id, outcome) in [
+        ("done", Outcome::Sealed { effect_id: "paid by hand".into(), receipt: "{}".into() }),
+        ("not done", Outcome::Released),
+    ] {
+        let job = once.scope("HELD").key([("id", id)]).lease(Duration::from_millis(10));
+        let Claimed::New(lost) = job.claim().await.unwrap() else { panic!() };
+        hand.pass(10);
+        let (target, token) = (lost.target().clone(), Some(lost.token()));
+        let resolve = Resolve { target, token, outcome, by: "ops".into(), why: "asked the bank".into() };
+        once.engine().ask(Command::Fence(fence::Command::Resolve(resolve))).await.unwrap();
+        let mut all = vec![lost.seal("paid", "{}").await, lost.renew().await.map(drop)];
+        match id {
+            "done" => all.push(lost.release().await),
+            _ => lost.release().await.unwrap(),
+        }
+        for late in all {
+            let Err(Error::FencedOff { resolved: Some(told) }) = &late else { panic!("{late:?}") };
+            assert_eq!((told.by.as_str(), told.done, told.at), ("ops", id == "done", once.engine().now()));
+            let said = late.unwrap_err().to_string();
+            assert_eq!(said, format!("fenced off: ops resolved this key as {id}: asked the bank"));
+        }
+    }
 }
 
 #[tokio::test]

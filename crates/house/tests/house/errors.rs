@@ -53,3 +53,32 @@ fn every_page_has_a_code_and_a_line_in_the_index() {
     let unlisted: Vec<&&str> = names.iter().filter(|name| !index.contains(&format!("]({name}.md)"))).collect();
     assert!(unlisted.is_empty(), "docs/errors/README.md does not link {unlisted:?}");
 }
+
+/// Where the outcome is unknown, a retry may have the effect a second time: no page may say that it never does harm.
+#[test]
+fn no_page_promises_that_a_retry_after_an_unknown_outcome_is_harmless() {
+    let index = read("docs/errors/README.md");
+    for code in ["upstream-failed", "upstream-timeout", "effect-failed"] {
+        let row = index.lines().find(|line| line.starts_with(&format!("| [{code}]"))).unwrap();
+        let helps = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        assert!(helps.starts_with("perhaps") && helps.contains("again"), "{row}");
+    }
+    assert!(index.contains("the effect may have happened") && !index.contains("never does harm"));
+}
+
+/// An example that names a title, detail or member of an earlier release misleads who programs against it.
+#[test]
+fn every_example_has_the_title_of_its_code_and_members_that_the_contract_names() {
+    let contract: serde_json::Value = serde_json::from_str(&read("docs/openapi.json")).unwrap();
+    let known = contract["components"]["schemas"]["Problem"]["properties"].as_object().unwrap();
+    for code in Code::ALL {
+        let (_, name, title) = code.parts();
+        let page = read(&format!("docs/errors/{name}.md"));
+        let example = page.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
+        let example: serde_json::Value = serde_json::from_str(example).unwrap_or_else(|bad| panic!("{name}: {bad}"));
+        assert_eq!((&example["code"], &example["title"]), (&name.into(), &title.into()), "docs/errors/{name}.md");
+        let strange: Vec<_> =
+            example.as_object().unwrap().keys().filter(|member| !known.contains_key(*member)).collect();
+        assert!(strange.is_empty(), "docs/errors/{name}.md shows {strange:?}");
+    }
+}

@@ -43,7 +43,7 @@ use crate::{
     judge::{After, Change, Judged, Known, judge},
 };
 use fault::Fault;
-pub use open::{FILES, IN_USE};
+pub use open::{FILES, IN_USE, is_store};
 use recent::Recent;
 use runway::Runway;
 use staged::Staged;

@@ -39,6 +39,12 @@ const UNFINISHED: &str = "db.new";
 /// All that a store keeps in its directory.
 pub const FILES: [&str; 3] = [LOCK, DATA, UNFINISHED];
 
+/// Whether a directory holds a store, whole or damaged. Other programs keep a `db` of their own in theirs.
+pub fn is_store(dir: &Path) -> bool {
+    let data = dir.join(DATA);
+    data.join("version").is_file() || data.join("keyspaces").is_dir()
+}
+
 pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
     private::create_dir(dir).map_err(|error| unusable(dir, &error))?;
     let lock = lock(dir)?;

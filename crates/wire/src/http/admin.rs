@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use axum::response::Response;
 use fencepost::{
     Explanation,
-    engine::Repeated,
+    engine::Repetitions,
     policy::{identity::Role, routes::webhooks},
 };
 use fencepost_kernel::{
@@ -50,7 +50,13 @@ pub(super) const ROUTES: &[Route] = &[
         body_limit: BodyLimit::Policy,
         operation_id: "listInDoubt",
         summary: "Fences that wait for a person, longest first",
-        parameters: &[&parameter::DOUBT_TENANT, &parameter::LIMIT, &parameter::AFTER, &parameter::SINCE],
+        parameters: &[
+            &parameter::DOUBT_TENANT,
+            &parameter::DOUBT_SCOPE,
+            &parameter::LIMIT,
+            &parameter::AFTER,
+            &parameter::SINCE,
+        ],
         request: RequestBody::None,
         answers: &[(200, Content::Json("Doubts"), "A page")],
         errors: &[Code::UnknownCursor],
@@ -105,7 +111,7 @@ async fn lookup(call: &Call) -> Result<Response, Problem> {
     let mut found = Vec::new();
     for tenant in &searched {
         let known = explain(tenant).await?;
-        if known.explanation.is_some() || known.repeated.as_ref().is_some_and(|repeated| !repeated.is_empty()) {
+        if known.explanation.is_some() || known.repeated.as_ref().is_some_and(|repeated| repeated.total > 0) {
             found.push(known);
         }
     }
@@ -138,7 +144,7 @@ struct Known {
     /// None where the effect itself is unknown; its repetitions may still be known.
     explanation: Option<Explanation>,
     /// None where its scope has no repetitions, or one of them was asked for.
-    repeated: Option<Vec<Repeated>>,
+    repeated: Option<Repetitions>,
 }
 
 /// How many tenants a refusal names.
@@ -159,7 +165,7 @@ fn told(Known { target, explanation, repeated }: &Known) -> Vec<u8> {
         .text("tenant", target.tenant.as_str())
         .text("idempotencyKey", &target.key.hex());
     if let Some(repeated) = repeated {
-        body = body.raw("repetitions", &repetitions(repeated));
+        body = body.value("repetitionsTotal", repeated.total).raw("repetitions", &repetitions(repeated));
     }
     match explanation {
         Some(explanation) => explained(body, explanation),
@@ -167,9 +173,9 @@ fn told(Known { target, explanation, repeated }: &Known) -> Vec<u8> {
     }
 }
 
-fn repetitions(repeated: &[Repeated]) -> Vec<u8> {
+fn repetitions(repeated: &Repetitions) -> Vec<u8> {
     let mut list = b"[".to_vec();
-    for (index, one) in repeated.iter().enumerate() {
+    for (index, one) in repeated.latest.iter().enumerate() {
         if index > 0 {
             list.push(b',');
         }
@@ -226,7 +232,8 @@ fn explained(body: Object, explanation: &Explanation) -> Vec<u8> {
 /// `GET /admin/idempotency/in-doubt`
 async fn in_doubt(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let (after, limit, tenant) = (query.cursor(position)?, query.limit()?, query.one("tenant")?);
+    let (after, limit) = (query.cursor(position)?, query.limit()?);
+    let (tenant, scope) = (query.one("tenant")?, query.one("scope")?);
     // One more than wanted tells whether there are more.
     let mut rows = call.app.fencepost.engine().in_doubt(after, limit + 1).await?;
     let more = rows.len() > limit;
@@ -235,7 +242,9 @@ async fn in_doubt(call: &Call) -> Result<Response, Problem> {
     let next = next.and_then(|(key, row)| Some(format!("{:x}-{}", row.record.due_at()?.0, FenceKey(key.id))));
     let items = rows.iter().filter_map(|(key, row)| {
         let fence = row.record.as_fence()?;
-        tenant.is_none_or(|tenant| tenant == fence.tenant.as_str()).then(|| doubt(key, fence))
+        let wanted = tenant.is_none_or(|tenant| tenant == fence.tenant.as_str())
+            && scope.is_none_or(|scope| scope == &*fence.scope);
+        wanted.then(|| doubt(key, fence))
     });
     Ok(query::page(items, next).response())
 }

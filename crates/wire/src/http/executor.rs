@@ -62,8 +62,13 @@ impl Handler {
             .header(header::CONTENT_TYPE, "application/json")
             .header("idempotency-key", claim.idempotency_key())
             .header("fencepost-token", claim.token().0)
-            .header("fencepost-attempt", claim.attempt())
-            .body(Full::new(event.body));
+            .header("fencepost-attempt", claim.attempt());
+        // An earlier attempt may have had its effect: the handler should look before it acts.
+        let request = match claim.earlier() {
+            Some(_) => request.header("fencepost-recovering", "true"),
+            None => request,
+        };
+        let request = request.body(Full::new(event.body));
         let request = request.map_err(|error| Failure::NotApplied(error.to_string()))?;
         let until = tokio::time::Instant::now() + self.timeout;
         let answer = match tokio::time::timeout_at(until, self.client.request(request)).await {

@@ -8,7 +8,7 @@ use axum::response::Response;
 use fencepost::engine::One;
 use fencepost_kernel::{
     Command, Reply,
-    fence::{self, PutAlias, State as FenceState, Target},
+    fence::{self, PutAlias, State as FenceState, Target, Token},
     json::{Node, Value},
 };
 
@@ -70,24 +70,40 @@ pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Probl
     }
 }
 
-// What the holder of a doubt is told that seals once a person has ended it: who did, when and how. Any other refusal stands.
 async fn resolved(call: &Call, command: &Command, reply: &Reply) -> Result<Option<Problem>, Problem> {
-    let Command::Fence(fence::Command::Seal(seal)) = command else { return Ok(None) };
-    let code =
-        if matches!(reply, Reply::Fence(fence::Reply::SealConflict { .. })) { Code::Conflict } else { Code::FencedOff };
-    if !matches!(reply, Reply::Fence(fence::Reply::SealConflict { .. }) | Reply::Fence(fence::Reply::FencedOff { .. }))
-    {
-        return Ok(None);
-    }
-    let known = call.app.fencepost.engine().explain(seal.target.key).await?;
-    Ok(known.as_ref().and_then(|known| known.resolution(seal.token)).map(|resolution| {
+    let (target, token, late) = match command {
+        Command::Fence(fence::Command::Seal(seal)) => (&seal.target, seal.token, "this seal"),
+        Command::Fence(fence::Command::Renew(renew)) => (&renew.target, renew.token, "this renewal"),
+        Command::Fence(fence::Command::Release(release)) => (&release.target, release.token, "this release"),
+        Command::Fence(_) | Command::Lane(_) | Command::Dispatch(_) | Command::Sweep(_) => return Ok(None),
+    };
+    ended_by_person(call, target, token, reply, late).await
+}
+
+/// What the holder of a doubt is told that comes back once a person has ended it: who did, when and how. None where it is
+/// refused for another reason.
+pub(super) async fn ended_by_person(
+    call: &Call,
+    target: &Target,
+    token: Token,
+    reply: &Reply,
+    late: &str,
+) -> Result<Option<Problem>, Problem> {
+    let code = match reply {
+        Reply::Fence(fence::Reply::SealConflict { .. }) => Code::Conflict,
+        Reply::Fence(fence::Reply::FencedOff { .. }) => Code::FencedOff,
+        Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => return Ok(None),
+    };
+    let known = call.app.fencepost.engine().explain(target.key).await?;
+    Ok(known.as_ref().and_then(|known| known.resolution(token)).map(|resolution| {
         let (by, at) = (resolution.by, rfc3339(resolution.at.0));
         let outcome = if resolution.sealed { "done" } else { "not done" };
         let detail = format!(
-            "{by} resolved this key as {outcome} at {}: {}; this seal came later and was not recorded",
+            "{by} resolved this key as {outcome} at {}: {}; {late} came later and was not recorded",
             &*at, resolution.why
         );
-        Problem::new(code, detail).with("resolved_by", &quoted(by)).with("resolved_at", &quoted(&at))
+        let problem = Problem::new(code, detail).with("resolved_by", &quoted(by)).with("resolved_at", &quoted(&at));
+        reply::explained(problem, &target.key)
     }))
 }
 

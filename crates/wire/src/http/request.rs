@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fencepost::{dispatch, policy::NoScope};
+use fencepost::policy::{NoScope, is_own};
 use fencepost_kernel::{
     Command, Scope, Version,
     fence::{self, Outcome, Release, Renew, Resolve, Seal, Source, Target, Token, WrongFields, body::Body},
@@ -55,11 +55,6 @@ pub(super) fn text<'n>(node: &'n Node<'_>, name: &str) -> Result<&'n str, Proble
         return Err(malformed(format!("`{name}` must have 1 to {TEXT_BYTES_MAX} bytes")));
     }
     Ok(text)
-}
-
-/// Whether Fencepost alone seals a scope. What its receipts say is believed, so no caller may write them.
-pub(super) fn is_own(scope: &str) -> bool {
-    [dispatch::SCOPE, super::gateway::SIGNED_SCOPE, super::gateway::DIGEST_SCOPE].contains(&scope)
 }
 
 /// The rules behind a scope's name.
@@ -179,7 +174,8 @@ pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Res
 fn lease(node: &Node<'_>, target: &Target) -> Result<u64, Problem> {
     let lease_ms = optional_u64(node, "lease_ms")?.unwrap_or(target.scope.lease_ms);
     if !(1..=target.scope.lease_ms_max).contains(&lease_ms) {
-        return Err(malformed(format!("`lease_ms` must be from 1 to {}", target.scope.lease_ms_max)));
+        let most = target.scope.lease_ms_max;
+        return Err(malformed(format!("`lease_ms` must be from 1 to {most}")).with("lease_ms_max", &most.to_string()));
     }
     Ok(lease_ms)
 }

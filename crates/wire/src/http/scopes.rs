@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use fencepost::{
     dispatch,
-    policy::{duration, identity::Role},
+    policy::{duration, identity::Role, is_own},
 };
 use fencepost_kernel::fence::scope::{OnLapse, Scope};
 use http::Method;
@@ -16,7 +16,6 @@ use super::{
     openapi::parameter,
     query::{Query, array, page, window},
     reply::{Object, quoted},
-    request::is_own,
     route::{Access, BodyLimit, Class, Content, RequestBody, Route, buffered},
 };
 use crate::problem::Problem;

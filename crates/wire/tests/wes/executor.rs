@@ -79,6 +79,97 @@ async fn a_signature_is_as_old_as_the_world_says() {
 }
 
 #[tokio::test]
+async fn svix_names_of_headers_are_taken_where_those_of_standard_webhooks_are() {
+    let (store, clock) = (Arc::new(Memory::default()), Arc::new(SystemClock::default()));
+    let at_s = clock.wall_ms() / 1_000;
+    let once = Fencepost::over(store, clock, Policy::builtin(), Limits::default(), Box::new(()), None);
+    let secret = || Secret::new(b"hush").unwrap();
+    let receiver = Receiver::new(once.await.unwrap(), vec![secret()]);
+    let body = event("cid-1", "WH-1").to_string();
+    let signature = standard(&[secret()], "m-1", at_s, body.as_bytes());
+    let signed = |names: &[&str], id: &str| {
+        let mut headers = http::HeaderMap::new();
+        for name in names {
+            let mut insert = |part: &str, value: &str| {
+                let name = http::HeaderName::try_from(format!("{name}-{part}")).unwrap();
+                headers.insert(name, value.parse().unwrap());
+            };
+            insert("id", if *name == "svix" { id } else { "m-1" });
+            insert("timestamp", &at_s.to_string());
+            insert("signature", &signature);
+        }
+        headers
+    };
+    for (names, id, status, decision) in [
+        (&["svix"][..], "m-1", 200, "new"),
+        (&["webhook", "svix"], "m-1", 200, "duplicate"),
+        // The handler's own log may show either.
+        (&["webhook", "svix"], "m-2", 401, "refused"),
+        (&["svix"], "m-2", 401, "refused"),
+    ] {
+        let done = |event: Event, _| async { Ok::<_, Failure<Infallible>>(Done::new(event.correlation_id, "{}")) };
+        let received = receiver.receive(&signed(names, id), body.clone().into(), done).await;
+        assert_eq!((received.status.as_u16(), received.decision), (status, decision), "{names:?} {id}");
+    }
+}
+
+/// Both clocks of a machine, moved by hand.
+struct Moved(AtomicU64);
+
+impl Clock for Moved {
+    fn wall_ms(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn monotonic_ms(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[tokio::test]
+async fn handler_is_told_where_an_earlier_attempt_may_have_had_its_effect() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/work", listener.local_addr().unwrap());
+    let handler = tokio::spawn(async move {
+        let mut heads = Vec::new();
+        // Refused, then unknown, then done.
+        for status in [503, 500, 200] {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+                assert!(stream.read_buf(&mut head).await.unwrap() > 0);
+            }
+            heads.push(String::from_utf8_lossy(&head).into_owned());
+            let answer = format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{{}}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            // The rest of the request, or a reset would take the answer with it.
+            while stream.read_buf(&mut head).await.is_ok_and(|bytes| bytes > 0) {}
+        }
+        heads
+    });
+    let clock = Arc::new(Moved(AtomicU64::new(1_780_000_000_000)));
+    let store = Arc::new(Memory::default());
+    let once = Fencepost::over(store, clock.clone(), Policy::builtin(), Limits::default(), Box::new(()), None);
+    let secret = || Secret::new(b"hush").unwrap();
+    let receiver = Receiver::new(once.await.unwrap(), vec![secret()]);
+    let handed = Handler::new(&url, Duration::from_secs(20)).unwrap();
+    let front = Front::new(receiver, handed, Log::new(Level::Error, io::sink()), || 0, Budget::new(1 << 20));
+    let body = event("cid-1", "WH-1").to_string();
+    for status in [503, 503, 200] {
+        let request = Request::post("/webhooks/dispatch").header("x-fgai-signature", fgai(&secret(), body.as_bytes()));
+        let answer = router(front.clone()).call(request.body(Body::from(body.clone())).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), status);
+        clock.0.fetch_add(3_600_000, Ordering::SeqCst);
+    }
+    let told = |head: &String| {
+        let says = |line: &str| head.to_lowercase().contains(line);
+        (says("fencepost-attempt: 1\r"), says("fencepost-attempt: 2\r"), says("fencepost-recovering: true\r"))
+    };
+    let told: Vec<_> = handler.await.unwrap().iter().map(told).collect();
+    assert_eq!(told, [(true, false, false), (false, true, false), (false, false, true)]);
+}
+
+#[tokio::test]
 async fn a_handler_that_never_ends_its_answer_holds_nothing_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/work", listener.local_addr().unwrap());

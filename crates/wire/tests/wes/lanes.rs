@@ -42,6 +42,29 @@ async fn a_lane_says_how_it_stands_and_why() {
 }
 
 #[tokio::test]
+async fn lanes_are_found_by_warehouse_and_by_executor() {
+    let world = World::new().await;
+    world.polled("WH-1").await;
+    for warehouse in ["WH-2", "WH-3"] {
+        world.pushed(warehouse).await;
+    }
+    for warehouse in ["WH-1", "WH-2", "WH-3"] {
+        world.publish(&event(&format!("cid-{warehouse}"), warehouse)).await.is(202);
+    }
+    for (query, found) in [
+        ("warehouse_id=WH-2", &["fgai-wms:WH-2"][..]),
+        ("executor_id=dev-wes", &["fgai-wms:poll:dev-wes"]),
+        ("warehouse_id=WH-2&executor_id=dev-wes", &[]),
+        ("executor_id=dev-wes&state=waiting", &["fgai-wms:poll:dev-wes"]),
+        ("warehouse_id=WH-2&state=paused", &[]),
+        ("warehouse_id=WH-9", &[]),
+    ] {
+        let page = world.get(&format!("/dispatch/lanes?{query}"), PLANNER).await.is(200).json;
+        assert_eq!(names(&page), found, "{query}");
+    }
+}
+
+#[tokio::test]
 async fn lanes_are_listed_in_pages_and_by_state() {
     let world = World::new().await;
     for warehouse in 0..7 {

@@ -3,6 +3,7 @@
 mod envelope;
 mod executor;
 mod lanes;
+mod late;
 mod letters;
 mod poll;
 mod publish;

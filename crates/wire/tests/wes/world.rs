@@ -28,6 +28,7 @@ use fencepost_kernel::{
     dispatch::Route,
     lane::{Answer as Said, Failure},
 };
+use fencepost_rig::contract::{self, Answered};
 use fencepost_wire::{
     http::{App, Listener, Routes, policy::Origin},
     log::{Level, Log},
@@ -199,12 +200,16 @@ impl World {
     }
 
     pub async fn ask_at(&self, method: Method, path: &str, token: &str, body: impl Into<Body>) -> Answer {
-        let request = Request::builder().method(method).uri(path);
+        let request = Request::builder().method(method.clone()).uri(path);
         let request = request.header("authorization", format!("Bearer {token}")).body(body.into()).unwrap();
         let (head, body) = self.routes.clone().call(request).await.unwrap().into_parts();
         let text = body.collect().await.unwrap().to_bytes();
         let json = serde_json::from_slice(&text).unwrap_or_else(|bad| panic!("{bad}: {text:?}"));
-        Answer { status: head.status.as_u16(), headers: head.headers, text, json }
+        let (status, method) = (head.status.as_u16(), method.as_str());
+        let content_type = head.headers.get("content-type").and_then(|kind| kind.to_str().ok());
+        let breaches = contract::breaches(Answered { method, path, status, content_type, body: &text });
+        assert!(breaches.is_empty(), "{breaches:#?}\n{json}");
+        Answer { status, headers: head.headers, text, json }
     }
 
     pub async fn get(&self, path: &str, token: &str) -> Answer {

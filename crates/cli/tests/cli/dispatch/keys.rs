@@ -235,6 +235,38 @@ fn lane_whose_key_another_file_replaced_waits_and_goes_on_with_both_keys() {
     assert!(signed::newest_is(&receiver.nth(2), SECRET));
 }
 
+/// The key of `--dev` counted as present everywhere, and the lanes of a server without `--dev` did not start.
+#[test]
+fn store_first_used_with_dev_is_not_said_to_have_its_key_for_another_server() {
+    let (dir, receiver) = (tempfile::tempdir().unwrap(), Receiver::start());
+    let data = dir.path().join("data");
+    let place = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let server = Serve::dev(&data).start();
+    Planner(server.client("dev-planner")).put("WH-1", webhook(&receiver)).ok(200);
+    let backup = fencepost(["backup", "--url", &server.url(), "--out", &place("b.fpb")]);
+    assert!(text(&backup.stdout).contains("the public key of --dev"), "{}", text(&backup.stdout));
+    server.kill();
+    for told in [
+        fencepost(["restore", &place("b.fpb"), &place("restored")]),
+        fencepost(["copy", &place("data"), &place("copied"), "--yes"]),
+    ] {
+        let said = text(&told.stdout);
+        assert!(told.status.success(), "{}", text(&told.stderr));
+        assert!(said.contains("the public key of --dev") && !said.contains("nothing to do"), "{said}");
+    }
+    let doctor = || text(&fencepost(["doctor", "--url", "http://127.0.0.1:1", "--data", &place("data")]).stdout);
+    assert!(doctor().contains("warn  keys"), "{}", doctor());
+    let planner = credential(&data, "fgai-wms", "planner");
+    let server = Serve::plain(&data).start();
+    let lane = "/wes/v1/dispatch/lanes";
+    until("its lane says which key is missing", || {
+        let lanes = server.client(&planner).get(lane).ok(200);
+        lanes["items"].as_array().unwrap().iter().all(|lane| lane["missing_key"].is_string()).then_some(())
+    });
+    server.kill();
+    assert!(doctor().contains("BAD   keys"), "{}", doctor());
+}
+
 #[test]
 fn copied_store_says_where_its_key_file_goes() {
     let (place, receiver) = (Place::new(), Receiver::start());

@@ -76,7 +76,8 @@ fn without_its_store_nothing_leaves_and_an_outcome_is_sealed_once_it_is_back() {
     assert_eq!(read(&mut client).unwrap().problem(503, "store-unavailable")["status"], 503);
     assert_eq!(world.upstream.count(), 1, "nothing else left");
     // By now the lease is over.
-    world.send(&asked).problem(503, "store-unavailable");
+    let held = world.send(&asked).problem(503, "store-unavailable");
+    assert!(held["detail"].as_str().unwrap().contains("in-doubt once the lease has run out"), "{held}");
     postgres.restart();
     let replay = until("the outcome is sealed", || Some(world.send(&asked)).filter(replayed));
     assert_eq!((replay.status, replay.text().as_str()), (201, "done"));

@@ -57,6 +57,30 @@ fn a_recorded_delivery_does_not_run_again_under_another_path_header_or_query() {
 }
 
 #[test]
+fn signed_bytes_under_another_key_are_refused_with_the_status_of_their_rule_and_never_acknowledged() {
+    let rule = |more: &str| {
+        POLICY.replace(
+            "tenant: t, key: { id: \"path:shop\" }",
+            &format!("tenant: t, {more}, key: {{ id: \"path:shop\" }}"),
+        )
+    };
+    for (more, general, status) in [
+        ("on_conflict: { status: 422 }", 409, 422),
+        ("on_conflict: { status: 409 }", 422, 409),
+        ("on_conflict: { include_diff: false }", 422, 422),
+        // Acknowledged, a recording would pass for the delivery, and the provider's own would never come again.
+        ("on_conflict: { status: 200 }", 422, 422),
+    ] {
+        let world = World::new(&format!("on_conflict: {{ status: {general}, include_diff: true }}\n{}", rule(more)));
+        world.send(&hook("/shops/a", "{}")).ok(201);
+        let refused = world.send(&hook("/shops/b", "{}"));
+        refused.problem(status, "conflict");
+        assert_eq!(refused.header("fencepost-decision"), Some("conflict"), "{more}");
+        assert_eq!(world.upstream.count(), 1, "{more}");
+    }
+}
+
+#[test]
 fn signed_bytes_are_remembered_for_as_long_as_their_answer_and_name_its_key() {
     let world = World::new(POLICY);
     world.send(&hook("/shops/a", "{}")).ok(201);

@@ -18,6 +18,7 @@ const POLICY: &str = r#"
 scopes:
   HOOK: { key: [id], retain: 7d, lease: 500ms }
   STEP: { key: [id], retain: 7d, lease: 30s }
+  HELD: { key: [id], retain: 7d, lease: 300ms, on_lapse: hold }
 routes:
   - match: "POST /stripe"
     upstream: "UPSTREAM"
@@ -52,6 +53,11 @@ routes:
     key: { id: "body:/id" }
     source: "body:/order"
     order: "body:/step"
+    verify: { scheme: github, secrets: ["new"] }
+  - match: "POST /held"
+    upstream: "UPSTREAM"
+    scope: HELD
+    key: { id: "body:/id" }
     verify: { scheme: github, secrets: ["new"] }
 "#;
 
@@ -218,6 +224,18 @@ fn an_older_version_than_the_sealed_one_of_its_source_is_stale() {
     let key = json!({"provider": "shop", "event_id": "O-1-10", "event_version": 10, "action": "paid"});
     let told = world.server.admin().lookup("WEBHOOK", &key, "&tenant=webhook:WEBHOOK").ok(200);
     assert_eq!((&told["exists"], &told["state"]), (&json!(true), &json!("sealed")));
+}
+
+#[test]
+fn delivery_whose_key_is_in_doubt_is_409_and_says_the_decision_in_a_header() {
+    let world = World::new(POLICY);
+    let hook = github("held", r#"{"id":"h-1"}"#);
+    world.upstream.say(said(500, "", "who knows"));
+    assert_eq!(world.send(&hook).status, 500);
+    let refused = world.settled(&hook);
+    refused.problem(409, "in-doubt");
+    assert_eq!(refused.header("fencepost-decision"), Some("in_doubt"));
+    assert_eq!(world.upstream.count(), 1);
 }
 
 #[test]

@@ -146,6 +146,33 @@ async fn what_cannot_be_sealed_is_shown_and_kept_for_the_caller() {
 }
 
 #[tokio::test]
+async fn an_effect_id_that_is_empty_or_too_long_is_refused_in_the_clients_own_words() {
+    let stage = Stage::new();
+    for (group, count) in [("G-30a", 0), ("G-30b", 1_025)] {
+        let effect = booking(&client(&stage.url()), group);
+        let done = Done::new("x".repeat(count), "{}");
+        let unsealed = effect.run(|_| async { Ok::<_, Never>(done.clone()) }).await.unwrap_err();
+        let why = format!("the effect id must have 1 to 1024 bytes, and has {count}");
+        assert_eq!(unsealed.to_string(), format!("the effect ran, and what it did is not recorded: {why}"));
+        assert!(matches!(unsealed, RunError::Unsealed { done: kept, .. } if kept == done));
+    }
+    // The longest that there may be.
+    let longest = "x".repeat(1_024);
+    let effect = booking(&client(&stage.url()), "G-30c");
+    effect.run(|_| async { Ok::<_, Never>(Done::new(&longest, "{}")) }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lease_over_the_maximum_of_its_scope_is_refused_in_the_clients_own_words() {
+    let stage = Stage::new();
+    let brief = client(&stage.url()).scope("BRIEF").key([("id", "b-1")]);
+    let refused = brief.clone().lease(Duration::from_secs(3)).claim().await.map(drop).unwrap_err();
+    let said = refused.to_string();
+    assert!(said.contains("the scope takes leases of at most 2s; set `lease`") && !said.contains("lease_ms"), "{said}");
+    assert!(matches!(brief.lease(Duration::from_secs(2)).claim().await.unwrap(), Claimed::New(_)));
+}
+
+#[tokio::test]
 async fn an_effect_that_seals_its_claim_itself_has_that_outcome() {
     let stage = Stage::new();
     let effect = booking(&client(&stage.url()), "G-29");

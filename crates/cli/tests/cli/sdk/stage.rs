@@ -71,7 +71,7 @@ impl Stage {
         let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
         let config = dir.path().join("fencepost.yml");
         let policy = format!(
-            "routes:\n  - match: \"POST /charges\"\n    upstream: \"http://{}\"\n    scope: API_WRITE\n    \
+            "scopes: {{BRIEF: {{key: [id], lease: 1s, lease_max: 2s}}}}\nroutes:\n  - match: \"POST /charges\"\n    upstream: \"http://{}\"\n    scope: API_WRITE\n    \
              key: {{ method: \"request:method\", path: \"request:path\", idempotency_key: \"header:Idempotency-Key\" }}\n",
             upstream.local_addr().unwrap()
         );

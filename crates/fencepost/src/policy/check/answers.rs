@@ -8,7 +8,8 @@ use crate::policy::routes::Route;
 
 /// Runs every lint on answers and required headers.
 pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
-    for route in understood.routes {
+    for (index, route) in understood.routes.iter().enumerate() {
+        lints.unread = understood.unread_of(index);
         let answers = [("on_stale", &route.answers.stale), ("on_conflict", &route.answers.conflict)];
         for (name, answer) in answers {
             if let Some((status, mark)) = answer {

@@ -10,7 +10,7 @@ use crate::policy::finding::{Finding, Severity};
 use crate::policy::names::{self, Looks};
 use crate::policy::pattern;
 use crate::policy::routes::{Origin, Route};
-use crate::policy::scopes::Read;
+use crate::policy::scopes::{Read, is_own};
 use crate::policy::settings::Settings;
 
 /// Methods that pass through without a fence.
@@ -54,6 +54,11 @@ pub fn loops(routes: &[Route], listen: SocketAddr) -> Vec<Finding> {
 
 fn route_scope(lints: &mut Lints<'_>, route: &Route, understood: &Understood<'_>) {
     let scopes: &[Read] = understood.scopes;
+    if is_own(&route.scope) {
+        let message =
+            format!("{} is sealed by Fencepost itself: an answer sealed there would be read as its own", route.scope);
+        return lints.error(&route.scope_mark, "own-scope", message, "name a scope of your own");
+    }
     let Some(read) = scopes.iter().find(|read| *read.scope.name == *route.scope) else {
         let names: Vec<String> = scopes.iter().map(|read| read.scope.name.to_string()).collect();
         let message = format!("no scope is called {}", route.scope);

@@ -233,6 +233,19 @@ fn a_route_names_a_scope_and_gives_exactly_its_fields() {
     );
 }
 
+/// A receipt of these scopes is believed as Fencepost's own: an upstream's answer must never be one.
+#[test]
+fn a_route_under_a_scope_that_fencepost_seals_itself_is_an_error() {
+    let of = |scope: &str| {
+        let key = "{planner_id: \"body:/p\", correlation_id: \"body:/c\"}";
+        routes(&[("POST /a", &format!("scope: {scope}, key: {key}"))])
+    };
+    for own in ["WES_DISPATCH", "SIGNED_DELIVERY", "ANSWER_DIGEST"] {
+        assert!(is_own(own));
+        rule("error own-scope", &of(own), &of("WES_EXECUTE"));
+    }
+}
+
 #[test]
 fn what_a_route_puts_into_a_key_is_judged_by_its_name_too() {
     let put = |from: &str| routes(&[("POST /a", &format!("scope: S, key: {{id: \"{from}\", kind: \"const:x\"}}"))]);

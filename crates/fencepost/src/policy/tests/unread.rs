@@ -6,13 +6,13 @@ use super::*;
 /// A line of a policy without findings: its indent and name, its value, and one that cannot be read.
 type Line = (&'static str, &'static str, &'static str);
 
-const CALLED: [Line; 41] = [
+const CALLED: [Line; 46] = [
     (
         "stores",
         "{fence: redis, url: \"redis://h\", ttl: {api_hours: 48}}",
         "{fence: redis, url: \"redis://h\", ttl: {api_hours: two}}",
     ),
-    ("require_headers", "[Idempotency-Key]", "[Idempotency Key]"),
+    ("require_headers", "[X-Shop]", "[X Shop]"),
     ("reject_on_body_mismatch", "true", "yes"),
     ("logging", "{include_fields: [decision]}", "{include_fields: [decison]}"),
     ("gateway", "{timeout: 5s}", "{timeout: soon}"),
@@ -50,6 +50,11 @@ const CALLED: [Line; 41] = [
     ("  roles", "[partner]", "[partnr]"),
     ("  tenants", "[acme]", "acme"),
     ("  principal", "header:X-User-Id", "X-User-Id"),
+    ("  on_stale", "{status: 409}", "{status: 410}"),
+    ("  on_conflict", "{status: 422, include_diff: true}", "{status: 422, include_diff: 1}"),
+    ("  require_headers", "[Idempotency-Key, X-User-Id]", "Idempotency-Key"),
+    ("  pass_body", "true", "yes"),
+    ("  upstream_reads_bodies", "true", "1"),
     ("identities", "", ""),
     ("- id", "wes", "\"we s\""),
     ("  roles", "[executor]", "[executer]"),
@@ -59,7 +64,7 @@ const CALLED: [Line; 41] = [
 ];
 
 /// The same where a signature stands in for a credential.
-const SIGNED: [Line; 8] = [
+const SIGNED: [Line; 12] = [
     ("routes", "", ""),
     ("- match", "\"POST /hooks/{shop}\"", "\"POST /hooks/:shop\""),
     ("  upstream", "http://h:1", "h:1"),
@@ -68,6 +73,10 @@ const SIGNED: [Line; 8] = [
     ("  verify", "{scheme: stripe, secrets: [whsec_0123456789]}", "{scheme: strip, secrets: [whsec_0123456789]}"),
     ("  tenant", "stripe", "[]"),
     ("  on_error", "release", "never"),
+    ("  on_stale", "{status: 200}", "200"),
+    ("  on_conflict", "{status: 409}", "{status: \"4O9\"}"),
+    ("  pass_body", "false", "\"false\""),
+    ("  upstream_reads_bodies", "false", "no"),
 ];
 
 fn written(lines: &[Line], broken: &[usize]) -> String {

@@ -37,7 +37,7 @@ use crate::{
     http::{
         App,
         call::{self, Call},
-        fences::{Told, record},
+        fences::{Told, ended_by_person, record},
         reply::{self, expires},
     },
     log::Level,
@@ -261,14 +261,20 @@ impl Flight {
                 let app = &self.call.app;
                 self.aloft.done();
                 app.gateway.go_on(outcome.seal_later(app.clone()));
-                return Err(unconfirmed());
+                return Err(unconfirmed(self.claim.target()));
             }
         };
         let target = self.claim.target();
         record(&self.call, target, &reply, &Told { op: "seal", effect_id: Some(&effect_id), source: self.source() });
         match reply {
             Reply::Fence(fence::Reply::Sealed { expires, .. }) => Ok(expires),
-            refused => Err(reply::refusal(&self.call, target, &refused)),
+            refused => {
+                let late = "the upstream's answer";
+                let ended = ended_by_person(&self.call, target, self.aloft.token(), &refused, late).await;
+                // Where that cannot be read, the refusal itself is still true.
+                let ended = ended.unwrap_or_default();
+                Err(ended.unwrap_or_else(|| reply::refusal(&self.call, target, &refused)))
+            }
         }
     }
 
@@ -312,8 +318,20 @@ impl Flight {
 }
 
 /// What was done, and cannot be told as such yet.
-pub(super) fn unconfirmed() -> Problem {
-    let detail = "it was done, and the store does not confirm it; repeat the request with the same key";
+pub(super) fn unconfirmed(target: &Target) -> Problem {
+    // This node remembers what it did until it stops; what others know stands in the store alone.
+    let detail = match target.scope.on_lapse {
+        OnLapse::Recover => {
+            "it was done, and the store does not confirm it yet; repeat the request with the same key. This node does not call \
+             the upstream again; once the lease has run out, another node, or this one after a restart, may, with \
+             Fencepost-Recovering: true"
+        }
+        OnLapse::Hold => {
+            "it was done, and the store does not confirm it yet; repeat the request with the same key. Where the store never \
+             confirms it, the key is in-doubt once the lease has run out, and the upstream is not called again before a person \
+             has resolved it"
+        }
+    };
     Problem::new(Code::StoreUnavailable, detail).retry_after(1)
 }
 

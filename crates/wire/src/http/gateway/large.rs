@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use bytes::Bytes;
-use fencepost::Engine;
+use fencepost::{Engine, policy::ANSWER_DIGEST};
 use fencepost_kernel::{
     Command, Reply, Scope,
     fence::{self, Target, Token},
@@ -16,9 +16,8 @@ use sha2::{Digest, Sha256};
 use super::patient::Patient;
 use crate::http::{call::Call, reply::Object};
 
-/// The scope under which digests are kept, by the key of the answer's own fence and the token that sealed it: a digest
-/// is sealed after its answer, so it outlives it, and must not be taken for that of the key's next life.
-pub const SCOPE: &str = "ANSWER_DIGEST";
+/// What a digest is kept by: the key of the answer's own fence and the token that sealed it. A digest is sealed after its
+/// answer, so it outlives it, and must not be taken for that of the key's next life.
 const FIELDS: [&str; 2] = ["idempotency_key", "token"];
 /// Pieces on their way to the client.
 const PIECES_MAX: usize = 4;
@@ -103,7 +102,7 @@ pub(super) async fn digest(engine: &Engine, answer: &Target, token: Token) -> Op
 }
 
 fn beside(answer: &Target, token: Token) -> Option<Target> {
-    let scope = Scope { retain_ms: answer.scope.retain_ms, ..Scope::new(SCOPE, FIELDS) };
+    let scope = Scope { retain_ms: answer.scope.retain_ms, ..Scope::new(ANSWER_DIGEST, FIELDS) };
     let values = [answer.key.to_string(), token.0.to_string()];
     let fields = FIELDS.map(str::to_owned).into_iter().zip(values).collect();
     Target::new(answer.tenant.clone(), scope.into(), fields, None).ok()

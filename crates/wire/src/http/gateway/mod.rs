@@ -53,7 +53,6 @@ use self::{
     table::{Entry, Fit, Table},
     upstream::Upstreams,
 };
-pub(super) use self::{large::SCOPE as DIGEST_SCOPE, signed::SCOPE as SIGNED_SCOPE};
 use super::{
     App,
     call::{self, Call},
@@ -258,7 +257,7 @@ async fn act(
     let told = claim.source.clone();
     // Its lease may be over: whoever is let in now would do it a second time.
     if call.app.gateway.sky.known(&target.key) == Some(Known::Done) {
-        return Err(flight::unconfirmed());
+        return Err(flight::unconfirmed(&target));
     }
     let reply = engine.claim_flagged(Command::Fence(fence::Command::Claim(claim)), wait, &is_waiting).await?;
     let source = told.as_ref().map(|source| (source.kind.as_str(), source.id.as_str()));
@@ -273,7 +272,7 @@ async fn act(
                 Ok(flight.fly(place).await)
             }
             // Its lease ran out here, since the store was away, and it is still under way.
-            Err(Known::Done) => Err(flight::unconfirmed()),
+            Err(Known::Done) => Err(flight::unconfirmed(&target)),
             Err(Known::UnderWay) => {
                 // The trace of what is under way here was overwritten by this claim, and so is not known any more.
                 let (lease_expires, first_seen) = (granted.lease_expires, granted.first_seen);

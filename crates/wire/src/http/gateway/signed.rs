@@ -3,7 +3,7 @@
 //! under which key they were let in. Another key is refused for as long as that fence is remembered.
 //! Never acts without the effect's own claim. Called by the gateway before that claim, and by the flight after it.
 
-use fencepost::Engine;
+use fencepost::{Engine, policy::SIGNED_DELIVERY};
 use fencepost_kernel::{
     Command, FenceKey, Reply, Scope,
     fence::{self, Phase, Release, Seal, Target, Token, body::Body},
@@ -20,8 +20,7 @@ use crate::{
     problem::{Code, Problem},
 };
 
-/// The scope under which signed bytes are remembered.
-pub const SCOPE: &str = "SIGNED_DELIVERY";
+/// What signed bytes are remembered by.
 const FIELDS: [&str; 2] = ["rule", "digest"];
 /// It never has to keep anybody out by its lease: also past it, other content is a conflict, and the same is let in.
 const LEASE_MS: u64 = 1;
@@ -44,7 +43,7 @@ impl Signed {
     /// None where nothing is signed, or a signed time makes recordings worthless.
     pub(super) fn of(call: &Call, entry: &Entry, effect: &Target) -> Option<Self> {
         entry.route.verify.as_ref().filter(|verify| !verify.scheme.is_timed())?;
-        let scope = Scope { retain_ms: effect.scope.retain_ms, ..Scope::new(SCOPE, FIELDS) };
+        let scope = Scope { retain_ms: effect.scope.retain_ms, ..Scope::new(SIGNED_DELIVERY, FIELDS) };
         // These schemes sign the body and nothing else.
         let digest = FenceKey(Sha256::digest(&call.body).into());
         let values = [entry.endpoint.to_string(), digest.to_string()];
@@ -89,8 +88,10 @@ impl Signed {
             .text("trace_id", &call.trace);
         let detail = "these signed bytes came before under another key: the path, a header or the query differs, which is \
                       not signed";
-        // Never acknowledged: a provider's own redelivery has the key that it had before.
-        let problem = Problem::new(Code::Conflict, detail).answered_with(call.policy.on_conflict.status);
+        // Never acknowledged, whatever the rule says of other conflicts: a provider's own redelivery has the key that it had before.
+        let own = entry.route.answers.on_conflict(call.policy.on_conflict).status;
+        let status = if (400..500).contains(&own) { own } else { call.policy.on_conflict.status };
+        let problem = Problem::new(Code::Conflict, detail).answered_with(status);
         // What the bytes were let in under is told there.
         marked(entry, reply::explained(problem, &self.target.key), "conflict")
     }

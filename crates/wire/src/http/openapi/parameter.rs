@@ -68,6 +68,8 @@ pub(in crate::http) const LOOKUP_TENANT: Parameter = new(
 );
 pub(in crate::http) const DOUBT_TENANT: Parameter =
     new("tenant", "query", "only this tenant's; a page may then be short", Schema::Any);
+pub(in crate::http) const DOUBT_SCOPE: Parameter =
+    new("scope", "query", "only keys of this scope; a page may then be short", Schema::Any);
 pub(in crate::http) const DRY_RUN: Parameter =
     new("dry_run", "query", "true: only say what would change", Schema::Truth);
 
@@ -92,6 +94,10 @@ pub(in crate::http) const LANE_STATE: Parameter = new(
     "only lanes in this state; a page may then be short",
     Schema::Words(|| wes::lanes::STATES.to_vec()),
 );
+pub(in crate::http) const LANE_WAREHOUSE: Parameter =
+    new("warehouse_id", "query", "only the lane of this warehouse; a page may then be short", Schema::Any);
+pub(in crate::http) const LANE_EXECUTOR: Parameter =
+    new("executor_id", "query", "only lanes that this executor polls; a page may then be short", Schema::Any);
 pub(in crate::http) const LETTER_STATE: Parameter =
     new("state", "query", "waiting where absent", Schema::Words(|| wes::letters::STATES.to_vec()));
 pub(in crate::http) const LETTER_WAREHOUSE: Parameter =
@@ -134,7 +140,7 @@ impl Parameter {
                 json!({"type": "object", "additionalProperties": {"type": "string", "maxLength": VALUE_BYTES_MAX}})
             }
         };
-        let required = self.place == "path" || self.name == "scope";
+        let required = self.place == "path" || (self.name == "scope" && matches!(self.schema, Schema::Text(_)));
         let mut said = json!({"name": self.name, "in": self.place, "required": required, "description": self.description, "schema": schema});
         if matches!(self.schema, Schema::Members) {
             said["style"] = json!("form");

@@ -35,6 +35,8 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
     let names = json!({"type": "array", "items": text});
     let named =
         object(&["added", "removed", "changed"], &[("added", &names), ("removed", &names), ("changed", &names)]);
+    let mut rules = named.clone();
+    rules["properties"]["reordered"] = json!({"type": "boolean"});
     let findings = json!({"type": "array", "items": object(&["severity", "rule", "file", "line", "col", "message"], &[("severity", &one_of(&["error", "warning", "note"])), ("rule", &text), ("file", &text), ("line", &count), ("col", &count), ("message", &text), ("fix", &json!({"type": ["string", "null"]}))])});
     let any = json!({"description": "Any JSON; kept and returned byte for byte"});
     let source = object(&["type", "id"], &[("type", &word), ("id", &word)]);
@@ -89,6 +91,15 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
             ("version", &scope_version),
         ],
     );
+    let mut earlier = object(
+        &["token", "attempt", "lease_expired_at"],
+        &[("token", &count), ("attempt", &count), ("lease_expired_at", &time)],
+    );
+    earlier["description"] = json!("The attempt that lapsed, where recovering");
+    // What a command of a batch is answered with.
+    let results: Vec<Value> = ["New", "Duplicate", "Sealed", "Renewed", "Released", "Problem"]
+        .map(|name| json!({"$ref": format!("#/components/schemas/{name}")}))
+        .into();
     let key_hex = json!({"type": "string", "pattern": "^[0-9a-f]{64}$"});
     let mut all = json!({
         "Target": object(&["scope", "key"], &target),
@@ -99,23 +110,24 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
         "Release": with(&[("token", token.clone())], &["scope", "key", "token"]),
         "Resolve": resolve,
         "Batch": json!({"type": "object", "required": ["commands"], "properties": {"commands": {"type": "array", "maxItems": 1000, "description": "Up to `server.limits.batch_commands_max`", "items": command}}}),
-        "BatchResults": json!({"type": "object", "required": ["results"], "properties": {"results": {"type": "array", "items": {"type": "object", "required": ["status", "body"], "properties": {"status": {"type": "integer"}, "body": {"type": "object"}}}}}}),
-        "New": object(&["decision", "idempotency_key", "token", "attempt", "recovering", "lease_expires_at"], &[("decision", &json!({"type": "string", "const": "new"})), ("idempotency_key", &key_hex), ("token", &count), ("attempt", &count), ("recovering", &yes), ("lease_expires_at", &time), ("earlier", &json!({"type": "object", "description": "The attempt that lapsed, where recovering"}))]),
+        "BatchResults": json!({"type": "object", "required": ["results"], "properties": {"results": {"type": "array", "items": {"type": "object", "required": ["status", "body"], "properties": {"status": {"type": "integer"}, "body": {"anyOf": results}}}}}}),
+        "New": object(&["decision", "idempotency_key", "token", "attempt", "recovering", "lease_expires_at"], &[("decision", &json!({"type": "string", "const": "new"})), ("idempotency_key", &key_hex), ("token", &count), ("attempt", &count), ("recovering", &yes), ("lease_expires_at", &time), ("earlier", &earlier)]),
         "Duplicate": object(&["decision", "replay", "idempotency_key", "effect_id", "receipt"], &[("decision", &json!({"type": "string", "const": "duplicate"})), ("replay", &json!({"type": "boolean", "const": true})), ("idempotency_key", &key_hex), ("effect_id", &text), ("receipt", &any), ("first_seen_at", &time), ("sealed_at", &time), ("expires_at", &time)]),
         "Sealed": object(&["decision", "replay", "idempotency_key"], &[("decision", &json!({"type": "string", "const": "sealed"})), ("replay", &yes), ("idempotency_key", &key_hex), ("sealed_at", &time), ("expires_at", &time)]),
         "Renewed": object(&["decision", "lease_expires_at"], &[("decision", &json!({"type": "string", "const": "renewed"})), ("idempotency_key", &key_hex), ("lease_expires_at", &time)]),
         "Released": object(&["decision", "replay"], &[("decision", &json!({"type": "string", "const": "released"})), ("idempotency_key", &key_hex), ("replay", &yes)]),
         "Resolved": object(&["decision", "replay"], &[("decision", &json!({"type": "string", "const": "resolved"})), ("idempotency_key", &key_hex), ("replay", &yes)]),
         "Alias": object(&["name", "scope", "idempotency_key", "effect_id", "receipt"], &[("name", &text), ("scope", &text), ("replay", &yes), ("idempotency_key", &key_hex), ("effect_id", &text), ("receipt", &any), ("moved_at", &time)]),
-        "Lookup": object(&["exists"], &[("exists", &yes), ("scope", &text), ("tenant", &text), ("idempotencyKey", &key_hex), ("state", &one_of(&["pending", "lapsed", "in_doubt", "sealed", "released"])), ("firstSeenAt", &time), ("sealedAt", &time), ("expiresAt", &time), ("resultUrn", &text), ("attempts", &count), ("replays", &count), ("conflicts", &count), ("bodyMismatches", &count), ("repetitions", &json!({"type": "array", "description": "The latest deliberate repetitions, oldest first; of the effect itself, where its scope has them", "items": object(&["seq", "state"], &[("seq", &count), ("state", &one_of(&["pending", "lapsed", "in_doubt", "sealed", "released", "expired"])), ("firstSeenAt", &time), ("sealedAt", &time), ("leaseExpiresAt", &time), ("releasedAt", &time), ("resultUrn", &text)])})), ("history", &json!({"type": "array", "items": object(&["at", "decision"], &[("at", &time), ("decision", &text), ("token", &count), ("by", &text), ("why", &text)])}))]),
+        "Lookup": object(&["exists"], &[("exists", &yes), ("scope", &text), ("tenant", &text), ("idempotencyKey", &key_hex), ("state", &one_of(&["pending", "lapsed", "in_doubt", "sealed", "released"])), ("firstSeenAt", &time), ("sealedAt", &time), ("leaseExpiresAt", &time), ("releasedAt", &time), ("expiresAt", &time), ("resultUrn", &text), ("token", &count), ("attempts", &count), ("replays", &count), ("conflicts", &count), ("bodyMismatches", &count), ("repetitionsTotal", &json!({"type": "integer", "minimum": 0, "description": "How many deliberate repetitions were claimed; `repetitions` holds the latest 32"})), ("repetitions", &json!({"type": "array", "description": "The latest deliberate repetitions, oldest first; of the effect itself, where its scope has them", "items": object(&["seq", "state"], &[("seq", &count), ("state", &one_of(&["pending", "lapsed", "in_doubt", "sealed", "released", "expired"])), ("firstSeenAt", &time), ("sealedAt", &time), ("leaseExpiresAt", &time), ("releasedAt", &time), ("resultUrn", &text)])})), ("history", &json!({"type": "array", "items": object(&["at", "decision"], &[("at", &time), ("decision", &text), ("token", &count), ("by", &text), ("why", &text)])}))]),
         "Doubts": page(object(&["tenant", "scope", "key", "idempotency_key", "state", "token", "attempt", "first_seen_at"], &[("tenant", &text), ("scope", &text), ("key", &json!({"type": "object", "additionalProperties": {"type": "string"}})), ("idempotency_key", &key_hex), ("state", &json!({"type": "string", "const": "in_doubt"})), ("token", &count), ("attempt", &count), ("seq", &count), ("first_seen_at", &time), ("since", &time), ("source", &source)])),
         "Scopes": page(scope),
-        "Health": object(&["status"], &[("status", &one_of(&["ok", "ready"]))]),
+        "Health": object(&["status"], &[("status", &one_of(&["ok", "ready"])), ("dispatch", &one_of(&["key-missing"]))]),
         "Document": json!({"type": "object"}),
         "Policy": object(&["file", "sha256", "loaded_at", "scopes", "routes", "findings"], &[("file", &json!({"type": ["string", "null"]})), ("sha256", &json!({"type": ["string", "null"]})), ("loaded_at", &time), ("scopes", &names), ("routes", &json!({"type": "array", "items": object(&["match", "scope", "upstream"], &[("match", &text), ("scope", &text), ("upstream", &text)])})), ("findings", &findings)]),
-        "PolicyChanges": object(&["changed", "dry_run", "sha256", "scopes", "routes", "identities", "settings", "warnings", "findings"], &[("changed", &yes), ("dry_run", &yes), ("sha256", &text), ("scopes", &named), ("routes", &named), ("identities", &named), ("settings", &names), ("warnings", &names), ("findings", &findings)]),
+        "PolicyChanges": object(&["changed", "dry_run", "sha256", "scopes", "routes", "identities", "settings", "warnings", "findings"], &[("changed", &yes), ("dry_run", &yes), ("sha256", &text), ("scopes", &named), ("routes", &rules), ("identities", &named), ("settings", &names), ("warnings", &names), ("findings", &findings)]),
         "Nodes": object(&["store", "durability", "shared", "items", "next_cursor"], &[("store", &text), ("durability", &one_of(&["none", "delayed", "synced"])), ("because", &text), ("shared", &yes), ("store_time", &time), ("keys", &object(&["first", "others", "resealed"], &[("first", &text), ("others", &count), ("resealed", &yes), ("unreadable", &count), ("missing", &json!({"type": "array", "items": text}))])), ("items", &json!({"type": "array", "items": object(&["id", "started_at", "seen_at"], &[("id", &text), ("address", &text), ("release", &text), ("row_format", &count), ("started_at", &time), ("seen_at", &time), ("answering", &yes), ("holds", &count)])})), ("next_cursor", &text)]),
-        "Problem": problem::schema(object, codes, &findings),
+        "Problem": problem::schema(&object, codes, &findings),
+        "RefusedPart": problem::part(&object),
     });
     // A document without these would name what it does not have: the snapshot shows it.
     if let Some(all) = all.as_object_mut() {

@@ -31,9 +31,15 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
     let warehouse = json!({"type": "string", "pattern": WAREHOUSE_PATTERN});
     let correlation_id = json!({"type": "string", "pattern": "^[!-~]{1,128}$"});
     let number = json!({"type": "number"});
-    let delta = object(&["sku", "qty"], &[("sku", &word), ("qty", &number)]);
+    // An event's further members are kept, and delivered as they came.
+    let open = |required: &[&str], parts: &[(&str, &Value)]| {
+        let mut schema = object(required, parts);
+        schema["additionalProperties"] = json!(true);
+        schema
+    };
+    let delta = open(&["sku", "qty"], &[("sku", &word), ("qty", &number)]);
     let amount = json!({"type": "number", "minimum": 0});
-    let op = object(
+    let op = open(
         &["op_id", "kind"],
         &[
             ("op_id", &id),
@@ -46,11 +52,11 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
             ("resources", &list(&text)),
         ],
     );
-    let routing = object(&[], &[("ops", &list(&op)), ("expected_duration_seconds", &amount)]);
+    let routing = open(&[], &[("ops", &list(&op)), ("expected_duration_seconds", &amount)]);
     let kinds = one_of(&fencepost::dispatch::envelope::kinds());
-    let document = object(&["type", "id"], &[("type", &word), ("id", &word)]);
-    let meta = object(&[], &[("released_at", &time)]);
-    let mut event = object(
+    let document = open(&["type", "id"], &[("type", &word), ("id", &word)]);
+    let meta = open(&[], &[("released_at", &time)]);
+    let mut event = open(
         &["kind", "correlation_id", "planner_id", "warehouse_id"],
         &[
             ("kind", &kinds),
@@ -67,14 +73,13 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         "document_ref is needed by all but CANCELLED, routing.ops by the five kinds that end in RELEASED, cancels_correlation_id by CANCELLED. Further members are kept and delivered."
     );
     let event_ref = json!({"$ref": "#/components/schemas/Event"});
-    let published = [
+    let one_published = [
         ("accepted", &yes),
         ("replay", &yes),
         ("lane", &text),
         ("lane_id", &text),
         ("seq", &count),
         ("original", &one_of(&["undelivered", "in_flight", "delivered", "dead", "unknown"])),
-        ("results", &list(&any)),
     ];
     let secret = json!({"type": "string", "minLength": 16, "maxLength": 1024, "writeOnly": true, "description": "at least 16 bytes; a shorter one only where it is live already"});
     let secrets =
@@ -101,6 +106,14 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         ];
         only(&[name], &parts)
     };
+    let shown_hook = object(
+        &["url", "secrets", "standard_webhooks"],
+        &[
+            ("url", &json!({"type": "string", "description": "Scheme, host and port; the rest is masked"})),
+            ("secrets", &json!({"type": "integer", "minimum": 0, "description": "How many there are"})),
+            ("standard_webhooks", &yes),
+        ],
+    );
     let set = [
         ("warehouse_id", &text),
         ("executor_id", &text),
@@ -134,6 +147,10 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
             ("settled", &count),
             ("backlog", &count),
             ("head", &head),
+            (
+                "missing_key",
+                &json!({"type": "string", "description": "The fingerprint of the key that its transport is sealed with, where the server does not have it; nothing is sent before it does"}),
+            ),
             ("paused", &object(&["at", "by", "why"], &[("at", &time), ("by", &text), ("why", &text)])),
             ("owner", &text),
         ],
@@ -216,7 +233,8 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
     let schemas = json!({
         "Event": event,
         "Events": {"anyOf": [event_ref, object(&["events"], &[("events", &json!({"type": "array", "minItems": 1, "maxItems": 1000, "items": event_ref}))])]},
-        "Published": object(&[], &published),
+        "PublishedOne": object(&["correlation_id", "accepted", "replay", "lane", "lane_id", "seq"], &[&[("correlation_id", &text)], &one_published[..]].concat()),
+        "Published": object(&[], &[&one_published[..], &[("results", &list(&json!({"anyOf": [named("PublishedOne"), named("RefusedPart")]})))]].concat()),
         "WebhookWithSecret": hook("secret", &secret),
         "WebhookWithSecrets": hook("secrets", &secrets),
         "KafkaTopic": kafka,
@@ -226,7 +244,7 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         "ByPolling": transport("poll", &named("Polling")),
         "Transport": one_schema(&["ByWebhook", "ByKafka", "ByPolling"]),
         "TransportSet": object(&["warehouse_id", "executor_id", "transport", "lane", "replay"], &set),
-        "TransportShown": object(&["warehouse_id", "executor_id", "transport", "lane"], &[&set[..5], &[("planner_id", &text), ("webhook", &any), ("kafka", &any), ("poll", &any), ("after_dead_letter", &after_dead), ("receiver_retention", &text), ("changed_at", &time)]].concat()),
+        "TransportShown": object(&["warehouse_id", "executor_id", "transport", "lane"], &[&set[..5], &[("planner_id", &text), ("webhook", &shown_hook), ("kafka", &object(&["topic"], &[("topic", &text)])), ("poll", &any), ("after_dead_letter", &after_dead), ("receiver_retention", &text), ("changed_at", &time)]].concat()),
         "Lane": lane,
         "Lanes": page("Lane"),
         "LaneActed": object(&["lane", "lane_id", "settled", "paused", "blocked", "replay"], &[("lane", &text), ("lane_id", &text), ("settled", &count), ("paused", &yes), ("blocked", &yes), ("dead_letter", &text), ("replay", &yes)]),
@@ -238,7 +256,7 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         "RedriveByFilter": many("filter", &filter),
         "RedriveByIds": many("ids", &ids),
         "RedriveMany": one_schema(&["RedriveByFilter", "RedriveByIds"]),
-        "Redriven": object(&["preview", "refused", "next_cursor"], &[("preview", &yes), ("would_redrive", &count), ("redriven", &count), ("replayed", &count), ("refused", &list(&object(&["id", "code", "detail"], &[("id", &text), ("code", &text), ("detail", &text)]))), ("next_cursor", &text)]),
+        "Redriven": object(&["preview", "refused", "next_cursor"], &[("preview", &yes), ("would_redrive", &count), ("redriven", &count), ("replayed", &count), ("refused", &list(&named("RefusedPart"))), ("next_cursor", &text)]),
         "Pending": object(&["events", "next_cursor"], &[("events", &list(&event_ref)), ("next_cursor", &text)]),
         "Ack": object(&["cursor"], &[("cursor", &text)]),
         "Acked": object(&["acked"], &[("acked", &text)]),

@@ -14,7 +14,7 @@ use crate::{
     problem::{Code, Problem},
 };
 
-/// How many lanes are read at once in search of those in some state.
+/// How many lanes are read at once in search of those that are asked for.
 const READ_MAX: usize = 1_000;
 
 /// How a lane may stand.
@@ -26,26 +26,50 @@ pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
     let reach = Reach::of(call, query.planner()?, LOOKERS)?;
     let dispatch = dispatch(call)?;
     let limit = query.limit()?;
-    let wanted = query.one("state")?;
-    if wanted.is_some_and(|wanted| !STATES.contains(&wanted)) {
+    let state = query.one("state")?;
+    if state.is_some_and(|wanted| !STATES.contains(&wanted)) {
         return Err(malformed(format!("`state` must be one of {}", STATES.join(", "))));
     }
+    let wanted = Wanted { state, warehouse: query.one("warehouse_id")?, executor: query.one("executor_id")? };
     let after = query.cursor(LaneId::from_hex)?;
-    let (lanes, next) = page(dispatch, &reach, wanted, after, limit).await?;
+    let (lanes, next) = page(dispatch, &reach, &wanted, after, limit).await?;
     Ok(query::page(lanes.iter().map(shown), next.map(|lane| lane.to_string())).response())
+}
+
+/// Which lanes are asked for: all of it must fit.
+struct Wanted<'q> {
+    state: Option<&'q str>,
+    warehouse: Option<&'q str>,
+    executor: Option<&'q str>,
+}
+
+impl Wanted<'_> {
+    fn is_all(&self) -> bool {
+        self.state.is_none() && self.warehouse.is_none() && self.executor.is_none()
+    }
+
+    fn fits(&self, view: &LaneView) -> bool {
+        let (warehouse, executor) = match &view.lane.place {
+            Place::Warehouse(warehouse) => (Some(warehouse.as_ref()), None),
+            Place::Executor(executor) => (None, Some(executor.as_ref())),
+        };
+        self.state.is_none_or(|wanted| wanted == state(view))
+            && (self.warehouse.is_none() || self.warehouse == warehouse)
+            && (self.executor.is_none() || self.executor == executor)
+    }
 }
 
 // Lanes in order, and where to go on.
 async fn page(
     dispatch: &Dispatch,
     reach: &Reach<'_>,
-    wanted: Option<&str>,
+    wanted: &Wanted<'_>,
     mut after: Option<LaneId>,
     limit: usize,
 ) -> Result<(Vec<LaneView>, Option<LaneId>), Problem> {
     let (mut found, mut seen) = (Vec::new(), 0);
     // One more than wanted tells whether there are more.
-    let read = if wanted.is_none() { limit + 1 } else { READ_MAX };
+    let read = if wanted.is_all() { limit + 1 } else { READ_MAX };
     loop {
         let rows = dispatch.lanes(reach.planner.as_ref(), after, read).await?;
         let last = rows.len() < read;
@@ -57,7 +81,7 @@ async fn page(
             seen += 1;
             after = Some(view.lane.id());
             let in_reach = reach.covers_lane(&view.lane.planner, &view.lane.place);
-            if in_reach && wanted.is_none_or(|wanted| wanted == state(&view)) {
+            if in_reach && wanted.fits(&view) {
                 found.push(view);
             }
         }

@@ -7,8 +7,8 @@ use super::{acts, bulk, lanes, letters, poll, publish, transport};
 use crate::{
     http::{
         openapi::parameter::{
-            AFTER, CURSOR, LANE, LANE_STATE, LETTER, LETTER_EVENT, LETTER_KIND, LETTER_REASON, LETTER_STATE,
-            LETTER_WAREHOUSE, LIMIT, PLANNER, POLLED_PLANNER, SINCE, WAIT, WAREHOUSE,
+            AFTER, CURSOR, LANE, LANE_EXECUTOR, LANE_STATE, LANE_WAREHOUSE, LETTER, LETTER_EVENT, LETTER_KIND,
+            LETTER_REASON, LETTER_STATE, LETTER_WAREHOUSE, LIMIT, PLANNER, POLLED_PLANNER, SINCE, WAIT, WAREHOUSE,
         },
         route::{Access, BodyLimit, Class, Content, RequestBody, Route, buffered},
     },
@@ -83,7 +83,7 @@ pub(in crate::http) const ROUTES: &[Route] = &[
         body_limit: BodyLimit::Policy,
         operation_id: "listLanes",
         summary: "Where every lane stands",
-        parameters: &[&PLANNER, &LANE_STATE, &LIMIT, &AFTER, &SINCE],
+        parameters: &[&PLANNER, &LANE_STATE, &LANE_WAREHOUSE, &LANE_EXECUTOR, &LIMIT, &AFTER, &SINCE],
         request: RequestBody::None,
         answers: &[(200, Content::Json("Lanes"), "A page")],
         errors: &[Code::UnknownCursor, Code::StoreUnsupported],

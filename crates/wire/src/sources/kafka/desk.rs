@@ -108,23 +108,23 @@ impl Desk {
         let count = |figure: &AtomicU64| {
             figure.fetch_add(1, Relaxed);
         };
-        let (level, msg, effect_id, why) = match &handled.verdict {
-            Verdict::Acknowledge { effect_id, replayed } => {
+        let (level, msg, why) = match &handled.verdict {
+            Verdict::Acknowledge { replayed, .. } => {
                 count(if *replayed { &self.figures.replayed } else { &self.figures.sealed });
-                (Level::Info, "sealed", effect_id.as_str(), "")
+                (Level::Info, "sealed", "")
             }
             Verdict::Redeliver { because, .. } => {
                 count(&self.figures.redelivered);
                 let (level, why) = explain(because);
-                (level, "to be tried again", "", why)
+                (level, "to be tried again", why)
             }
-            Verdict::Dead(letter) => (Level::Warn, "dead", "", letter.detail.as_str()),
+            Verdict::Dead(letter) => (Level::Warn, "dead", letter.detail.as_str()),
         };
         let line = self.about(level, msg, record);
         let line = line
             .text("idempotency_key", &handled.idempotency_key)
             .text("decision", handled.decision)
-            .text("effect_id", effect_id)
+            .text("effect_id", handled.effect_id.as_deref().unwrap_or_default())
             .number("attempt", handled.attempt.into())
             .number("took_ms", took.as_millis() as u64);
         if !why.is_empty() {
@@ -186,9 +186,11 @@ fn explain(because: &Because) -> (Level, &str) {
         Because::InFlight => (Level::Info, "a first copy is still pending"),
         Because::InDoubt => (Level::Error, "in doubt: a person must resolve it; until then its partition waits"),
         Because::FencedOff => (Level::Warn, "the lease ran out and somebody else was let in"),
-        Because::Temporary(why) | Because::Away(why) | Because::Unknown(why) | Because::Unburied(why) => {
-            (Level::Warn, why)
-        }
+        Because::Resolved(why)
+        | Because::Temporary(why)
+        | Because::Away(why)
+        | Because::Unknown(why)
+        | Because::Unburied(why) => (Level::Warn, why),
         Because::Store(why) | Because::Stopped(why) => (Level::Error, why),
     }
 }
