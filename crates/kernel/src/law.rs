@@ -6,6 +6,7 @@ use crate::{
     dispatch, fence,
     key::{RowKey, Tenant},
     lane,
+    merge::Merge,
     row::{CommitId, Rows, Write, write},
     time::Millis,
 };
@@ -43,8 +44,8 @@ pub enum Reply {
 pub struct Also {
     /// Rows that must still be as they were read, and are left alone.
     pub held: Vec<(RowKey, Option<CommitId>)>,
-    /// An entry for the end of a lane.
-    pub append: Option<lane::Append>,
+    /// What the store computes when it commits, in this order.
+    pub merges: Vec<Merge>,
     /// Rows that go, whatever they hold.
     pub drops: Vec<RowKey>,
     /// Lanes whose driver must look at them once this is durable, also where the caller is gone by then. Not for the store.
@@ -54,7 +55,15 @@ pub struct Also {
 impl Also {
     /// Whether there is nothing for the store.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.append.is_none() && self.drops.is_empty()
+        self.held.is_empty() && self.merges.is_empty() && self.drops.is_empty()
+    }
+
+    /// The entries among the merges, in their order.
+    pub fn appends(&self) -> impl Iterator<Item = &lane::Append> {
+        self.merges.iter().filter_map(|merge| match merge {
+            Merge::Append(append) => Some(append),
+            Merge::Add { .. } => None,
+        })
     }
 }
 
@@ -122,6 +131,16 @@ fn sweep(key: RowKey, rows: &impl Rows, now: Millis) -> Decision {
 }
 
 impl Command {
+    /// What the command brings to a commit, roughly: the bytes whose number a client chose.
+    pub fn weight_bytes(&self) -> usize {
+        match self {
+            Self::Fence(command) => command.weight_bytes(),
+            Self::Lane(command) => command.weight_bytes(),
+            Self::Dispatch(command) => command.weight_bytes(),
+            Self::Sweep(_) => 0,
+        }
+    }
+
     /// Whose fence the command is about; none for housekeeping.
     pub fn tenant(&self) -> Option<&Tenant> {
         self.target().map(|target| &target.tenant)

@@ -8,6 +8,7 @@ pub mod json;
 pub mod key;
 pub mod lane;
 pub mod law;
+pub mod merge;
 pub mod row;
 pub mod time;
 

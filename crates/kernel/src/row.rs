@@ -4,7 +4,8 @@
 use crate::{
     dispatch, fence,
     key::{Kind, RowKey},
-    lane,
+    lane, merge,
+    merge::Counter,
     time::Millis,
 };
 
@@ -17,6 +18,8 @@ pub enum Record {
     Lane(lane::Record),
     /// Belongs to events for a warehouse.
     Dispatch(dispatch::Record),
+    /// A figure that additions move, whatever it counts.
+    Counter(Counter),
 }
 
 impl Record {
@@ -25,7 +28,7 @@ impl Record {
         match self {
             Self::Fence(record) => record.expires_at(),
             Self::Lane(record) => record.expires_at(),
-            Self::Dispatch(_) => None,
+            Self::Dispatch(_) | Self::Counter(_) => None,
         }
     }
 
@@ -33,6 +36,7 @@ impl Record {
     pub fn due_at(&self) -> Option<Millis> {
         match self {
             Self::Fence(record) => record.due_at(),
+            Self::Counter(counter) => counter.due,
             Self::Lane(_) | Self::Dispatch(_) => None,
         }
     }
@@ -44,6 +48,7 @@ impl Record {
             Self::Fence(record) => record.latest_at(),
             Self::Lane(record) => record.latest_at(),
             Self::Dispatch(record) => record.latest_at(),
+            Self::Counter(_) => Millis(0),
         }
     }
 
@@ -53,7 +58,7 @@ impl Record {
             + match self {
                 Self::Fence(record) => record.weight_bytes(),
                 Self::Lane(record) => record.weight_bytes(),
-                Self::Dispatch(_) => 0,
+                Self::Dispatch(_) | Self::Counter(_) => 0,
             }
     }
 
@@ -148,7 +153,7 @@ pub enum Ids {
 }
 
 /// One table a capability.
-const CAPABILITIES: [&[KindSpec]; 3] = [fence::KINDS, lane::KINDS, dispatch::KINDS];
+const CAPABILITIES: [&[KindSpec]; 4] = [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS];
 
 /// Every kind, by its stored number.
 const BY_NUMBER: [Option<KindSpec>; 256] = {

@@ -188,20 +188,22 @@ impl Store for Twin {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
-        Box::pin(async move { self.read().await?.due(until, after, limit).await })
+        Box::pin(async move { self.read().await?.due(kind, until, after, limit).await })
     }
 
-    fn scan<'a>(
+    fn range<'a>(
         &'a self,
         kind: Kind,
+        prefix: &'a [u8],
         after: Option<RowKey>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
-        Box::pin(async move { self.read().await?.scan(kind, after, limit).await })
+        Box::pin(async move { self.read().await?.range(kind, prefix, after, limit).await })
     }
 
     fn sweep(&self, now: Millis, limit: usize) -> BoxFuture<'_, Result<Option<usize>, Error>> {

@@ -10,13 +10,20 @@
 //! 6. **Patient**: a row vanishes by itself only past its expiry.
 //! 7. **Ordered**: an entry that is appended to a lane gets the position after the last one; no position is left out, and
 //!    nobody ever sees one before those below it.
+//! 8. **Merged**: a counter comes to the sum of all that was added to it, whoever adds at the same time; each addition is told
+//!    what was before it and after it. What was not applied adds nothing, and what is repeated adds nothing again.
+//!
+//! And of its reads:
+//!
+//! * **Due**: what of one kind is due comes earliest first, once, and only while the row says so. Any kind may have a due time.
+//! * **Range**: a page holds the rows of one kind whose ids begin with a prefix, in key order, and misses none.
 //!
 //! Never contains a rule about fences. Called by the commit loop: one commit at a time, or a few at once where the store says
 //! that it is shared; other engines may share it.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Bound, sync::Arc};
 
-use fencepost_kernel::{Millis, Row, RowKey, Write, key::Kind, lane::LaneId, law::Also, row::CommitId};
+use fencepost_kernel::{Millis, Row, RowKey, Write, key::Kind, law::Also, merge::Merged, row::CommitId};
 use futures::future::BoxFuture;
 
 /// A row as loaded; shared, so that a large receipt is never copied.
@@ -32,7 +39,8 @@ pub struct WriteSet {
     pub id: CommitId,
     /// The changes, each with the revision it was decided over.
     pub writes: Vec<Write>,
-    /// What stands or falls with them. An append comes with a put, which proves it when the set is repeated.
+    /// What stands or falls with them. A merge comes with a put of a row that no other set ever writes, which proves it when the
+    /// set is repeated: without any put, such a set is refused.
     pub also: Also,
 }
 
@@ -44,23 +52,27 @@ impl WriteSet {
 }
 
 /// What became of one write set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// All of it is durable. Of a repeated set with an append, the row that tells the position says which it got.
+    /// All of it is durable. It has no merges, or was applied by an earlier try: then the row that tells a position says which
+    /// it was, and what a counter was before and after nobody knows any more.
     Applied,
-    /// All of it is durable, with its entry at this position of its lane.
-    Appended(u64),
+    /// All of it is durable, and this is what its merges came to, in their order.
+    Merged(Vec<Merged>),
     /// Something it was decided over has moved; none of it was written. Decide again.
     Moved,
     /// Somebody else's transaction holds a row of it and did not let go in time, or the one server that has its rows takes
     /// no writes; none of it was written. Ask later.
     Held,
+    /// A counter cannot take what the set adds, also if only for a moment: none of it was written. Decided again over the same
+    /// figures it comes to the same.
+    Overflow,
 }
 
 impl Verdict {
     /// Whether all of it is durable.
-    pub fn applied(self) -> bool {
-        matches!(self, Self::Applied | Self::Appended(_))
+    pub fn applied(&self) -> bool {
+        matches!(self, Self::Applied | Self::Merged(_))
     }
 }
 
@@ -118,7 +130,7 @@ pub struct Promises {
     /// Whether a write set may touch several rows, held ones included. Where it may not, version heads and repetitions cannot
     /// be kept.
     pub many_rows: bool,
-    /// Whether a write set may append and drop beside its writes. Where it may not, lanes cannot be kept.
+    /// Whether a write set may merge and drop beside its writes. Where it may not, lanes and counters cannot be kept.
     pub lanes: bool,
 }
 
@@ -179,25 +191,30 @@ pub trait Store: Send + Sync + 'static {
     /// The latest `now` ever committed. Time given to the kernel never falls below it.
     fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>>;
 
-    /// Up to `limit` rows whose [`due_at`](fencepost_kernel::row::Record::due_at) is at or before `until`, earliest
-    /// first, starting after the row named by `after`.
+    /// Up to `limit` rows of one kind whose [`due_at`](fencepost_kernel::row::Record::due_at) is at or before `until`,
+    /// earliest first and in key order where times are equal, starting after the row of that kind named by `after`.
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, Error>>;
 
-    /// Up to `limit` rows of one kind in key order, starting after `after`. For housekeeping and for moving stores.
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>>;
+    /// Up to `limit` rows of one kind whose ids begin with `prefix`, in key order, starting after `after`. The entries of a
+    /// lane are a range, and so are the lanes of a planner. Keys are ordered by kind, then by id: an `after` before the first
+    /// of these rows starts with it, and after one behind the last there is nothing.
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>>;
 
-    /// Up to `limit` entries of one lane in order, starting after the position `after`.
-    fn entries(&self, lane: LaneId, after: u64, limit: usize) -> BoxFuture<'_, Result<Found, Error>> {
-        Box::pin(async move {
-            let mut found = self.scan(Kind::Entry, Some(RowKey::entry(lane, after)), limit).await?;
-            found.retain(|(key, _)| key.place().0 == lane);
-            Ok(found)
-        })
+    /// Up to `limit` rows of one kind in key order, starting after `after`. For housekeeping and for moving stores.
+    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
+        self.range(kind, &[], after, limit)
     }
 
     /// Drops up to `limit` rows past their expiry at `now`, and says how many; none where the store has no index of them
@@ -226,5 +243,30 @@ pub trait Store: Send + Sync + 'static {
     /// Everyone who shares the store and was seen lately; empty where it is not shared.
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+/// The keys that a range walks over.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) from: Bound<RowKey>,
+    /// The last possible key: it is in the span.
+    pub(crate) last: RowKey,
+}
+
+impl Span {
+    /// The keys of one kind that begin with `prefix` and come after `after`; none where there cannot be any.
+    pub(crate) fn new(kind: Kind, prefix: &[u8], after: Option<RowKey>) -> Option<Self> {
+        let filled = |rest: u8| {
+            let mut id = [rest; 32];
+            id.get_mut(..prefix.len())?.copy_from_slice(prefix);
+            Some(RowKey { kind, id })
+        };
+        let (first, last) = (filled(0)?, filled(0xff)?);
+        match after {
+            Some(after) if after >= last => None,
+            Some(after) if after >= first => Some(Self { from: Bound::Excluded(after), last }),
+            _ => Some(Self { from: Bound::Included(first), last }),
+        }
     }
 }

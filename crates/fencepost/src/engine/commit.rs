@@ -19,7 +19,9 @@ use ahash::HashSet;
 use fencepost_kernel::{
     Command, Decision, FenceKey, Millis, Reply, RowKey, decide,
     fence::{self, State},
-    lane::LaneId,
+    lane::{Append, LaneId},
+    law::Also,
+    merge::{Merge, Merged},
     row::CommitId,
 };
 use fencepost_store::{Verdict, WriteSet};
@@ -39,7 +41,7 @@ use tokio::{
 
 use super::{
     Error, Limits, Shared,
-    rows::{Draft, View, World, load, torn, touches},
+    rows::{Draft, PAGE_COMMANDS, View, World, load, page, torn, touches},
 };
 
 /// Commands that are decided side by side and answered together.
@@ -70,6 +72,7 @@ fn asked((job, asked): (usize, &Job)) -> impl Iterator<Item = Asked<'_>> {
 }
 
 const HELD: &str = "another transaction holds the row, or its server takes no writes";
+const OVERFLOW: &str = "a counter cannot take what would be added to it";
 /// So few askers are woken one by one: a task to do it would only be a step more.
 const WOKEN_HERE_MAX: usize = 2;
 /// How many turns of the executor a commit waits for those who are about to ask: some microseconds where nobody is.
@@ -81,6 +84,7 @@ const REPEATS_MAX: usize = 3;
 
 pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, askers: Option<Handle>) {
     let Limits { batch_max, beside_min, .. } = shared.limits;
+    // Jobs that no commit has taken yet, in their order.
     let mut waiting = Vec::new();
     // How many jobs and commands are under way, and whether one more commit may go beside them.
     let (mut busy, mut commands, mut room) = (0, 0, true);
@@ -106,7 +110,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
         let wanted = if commands < beside_min { beside_min } else { busy };
         let beside = shared.shared && all_of_fences(&waiting);
         if busy == 0 || (room && beside && waiting.len() >= wanted) {
-            let jobs: Vec<Job> = waiting.drain(..fitting(&waiting, batch_max)).collect();
+            let jobs: Vec<Job> = waiting.drain(..fitting(&waiting, &shared.limits)).collect();
             room = busy == 0 && beside;
             (busy, commands) = (busy + jobs.len(), commands + count(&jobs));
             rounds.push(in_turn(&shared, jobs, beside));
@@ -120,8 +124,11 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
         } else {
             rounds.next().await
         };
-        let Some((jobs, outcome, beside)) = ended else { continue };
-        (busy, commands, room) = (busy - jobs.len(), commands - count(&jobs), beside);
+        let Some(Ended { jobs, rest, outcome, beside }) = ended else { continue };
+        (busy, commands) = (busy - jobs.len() - rest.len(), commands - count(&jobs) - count(&rest));
+        room = beside;
+        // Those that it was too much for come first in the next one.
+        waiting.splice(..0, rest);
         match &askers {
             // One wake-up across threads for the whole batch; the askers' own executor wakes each of them.
             Some(executor) if jobs.len() > WOKEN_HERE_MAX => {
@@ -173,7 +180,16 @@ pub(super) async fn hand_on(shared: &Shared, queue: &mpsc::Sender<Job>, job: Job
 
 type Outcome = Result<Vec<Result<Reply, Error>>, Error>;
 
-async fn in_turn(shared: &Shared, jobs: Vec<Job>, beside: bool) -> (Vec<Job>, Outcome, bool) {
+/// A commit that has come back.
+struct Ended {
+    jobs: Vec<Job>,
+    /// Those that did not fit into it: nobody has decided anything about them.
+    rest: Vec<Job>,
+    outcome: Outcome,
+    beside: bool,
+}
+
+async fn in_turn(shared: &Shared, mut jobs: Vec<Job>, beside: bool) -> Ended {
     let outcome = if beside {
         let _turn = shared.turn.read().await;
         round(shared, &jobs).await
@@ -181,7 +197,12 @@ async fn in_turn(shared: &Shared, jobs: Vec<Job>, beside: bool) -> (Vec<Job>, Ou
         let _turn = shared.turn.write().await;
         round(shared, &jobs).await
     };
-    (jobs, outcome, beside)
+    let done = match &outcome {
+        Ok(replies) => page(&jobs, replies.len()),
+        Err(_) => jobs.len(),
+    };
+    let rest = jobs.split_off(done);
+    Ended { jobs, rest, outcome, beside }
 }
 
 // Lanes are told of in the order in which they were written: those who write to them commit alone.
@@ -203,14 +224,28 @@ fn count(jobs: &[Job]) -> usize {
     jobs.iter().map(|job| job.commands.len()).sum()
 }
 
-// How many jobs have no more commands than one commit takes: at least one.
-fn fitting(jobs: &[Job], commands_max: usize) -> usize {
-    let mut commands = 0;
-    let fits = |job: &&Job| {
+// How many jobs bring no more commands and bytes than one commit takes: at least one. Rows that were read for jobs together
+// count once.
+fn fitting(jobs: &[Job], limits: &Limits) -> usize {
+    let (mut commands, mut rows, mut bytes, mut loaded) = (0, 0, 0, 0);
+    let mut before: Option<&Arc<View>> = None;
+    for (count, job) in jobs.iter().enumerate() {
         commands += job.commands.len();
-        commands <= commands_max
-    };
-    jobs.iter().take_while(fits).count().max(1)
+        bytes += job.commands.iter().map(Command::weight_bytes).sum::<usize>();
+        if let Some(view) = &job.view
+            && !before.is_some_and(|before| Arc::ptr_eq(before, view))
+        {
+            (rows, loaded) = (rows + view.rows.rows.len(), loaded + view.rows.bytes);
+            before = Some(view);
+        }
+        let fits = commands <= limits.batch_max
+            && rows <= limits.batch_rows_max
+            && bytes.max(loaded) <= limits.batch_bytes_max;
+        if !fits {
+            return count.max(1);
+        }
+    }
+    jobs.len()
 }
 
 /// Commits the job of an asker who is alone, as a task beside the asker's own: the two changes of thread that it saves
@@ -251,7 +286,8 @@ async fn round(shared: &Shared, jobs: &[Job]) -> Outcome {
     let started = Instant::now();
     let outcome = commit(shared, jobs).await;
     shared.crowd.store(jobs.len(), Ordering::Relaxed);
-    shared.observer.committed(count(jobs), started.elapsed());
+    let committed = outcome.as_ref().map_or_else(|_| count(jobs), Vec::len);
+    shared.observer.committed(committed, started.elapsed());
     if let Err(Error::Stopped(why)) = &outcome {
         // INVARIANT fail-stop: after a failed sync nothing is acknowledged any more, but for what was under way beside it on a
         // store that is shared: that has a sync of its own.
@@ -300,6 +336,7 @@ enum Decided {
     Later,
 }
 
+// The replies to the commands of those jobs that one commit takes: of the first, at least.
 async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
     if let Some(why) = shared.stopped.get() {
         return Err(Error::Stopped(why.clone()));
@@ -339,12 +376,15 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
                     _ => (asked.read_at, asked.guessed) = (None, false),
                 }
             }
-            let decided = match attempt(shared, &part, known).await {
+            let reading = if round == 0 { Reading::Fitting } else { Reading::All };
+            let decided = match attempt(shared, &part, known, reading).await {
                 Ok(decided) => decided,
                 // Only the first round speaks for everybody: later, others are already durable.
                 Err(error) if round == 0 || matches!(error, Error::Stopped(_)) => return Err(error),
                 Err(error) => batch.iter().map(|_| Some(Err(error.clone()))).collect(),
             };
+            // The first round says how much one commit takes.
+            replies.truncate(if round == 0 { decided.len() } else { replies.len() });
             for (index, reply) in batch.iter().zip(decided) {
                 match reply {
                     Some(reply) => {
@@ -358,6 +398,7 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
             }
         }
         if round == 0 {
+            open.truncate(replies.len());
             let guessed = |indices: &[usize]| indices.iter().filter(|index| commands[**index].guessed).count();
             shared.luck.note(guessed(&open), guessed(&again));
         }
@@ -375,15 +416,59 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
     Ok(replies.into_iter().map(|reply| reply.unwrap_or_else(unheard)).collect())
 }
 
-// Decides and commits once. No reply where the rows it stands on have moved.
+/// How many commands rows are read for.
+#[derive(Clone, Copy)]
+enum Reading {
+    All,
+    /// As many of the first as one commit takes.
+    Fitting,
+}
+
+// Page by page, since what a row weighs is known only once it is there. How many commands that was: all of a job, or none.
+async fn load_fitting(
+    shared: &Shared,
+    asked: &[Asked<'_>],
+    commands: &[&Command],
+    known: World,
+    reading: Reading,
+) -> Result<(World, usize), Error> {
+    let Limits { batch_rows_max, batch_bytes_max, .. } = shared.limits;
+    let (mut world, mut end) = (known, 0);
+    let mut page = match reading {
+        Reading::All => commands.len(),
+        Reading::Fitting => PAGE_COMMANDS.min(batch_rows_max).max(1),
+    };
+    let already = world.rows.len();
+    while end < commands.len() {
+        let full = world.bytes >= batch_bytes_max || world.rows.len() - already >= batch_rows_max;
+        if end > 0 && full {
+            break;
+        }
+        let from = end;
+        end = (from + page).min(commands.len());
+        while end < commands.len() && asked[end].job == asked[end - 1].job {
+            end += 1;
+        }
+        world = load(shared, &commands[from..end], world).await?;
+        // The rows so far tell how many of the next are left room for.
+        let left = end * batch_bytes_max.saturating_sub(world.bytes) / world.bytes.max(1);
+        page = left.clamp(1, page);
+    }
+    Ok((world, end))
+}
+
+// Decides and commits once; where only as many are read for as fit, that many. No reply where the rows it stands on have moved.
 async fn attempt(
     shared: &Shared,
     asked: &[Asked<'_>],
     known: World,
+    reading: Reading,
 ) -> Result<Vec<Option<Result<Reply, Error>>>, Error> {
     let commands: Vec<&Command> = asked.iter().map(|asked| asked.command).collect();
     let before = shared.time.now();
-    let mut draft = Draft::new(load(shared, &commands, known).await?, commands.len());
+    let (world, end) = load_fitting(shared, asked, &commands, known, reading).await?;
+    let (asked, commands) = (&asked[..end], &commands[..end]);
+    let mut draft = Draft::new(world, commands.len());
     // A write is dated after its rows were read: they hold until the commit, or the store says that they moved.
     let now = shared.time.now();
     let mut decided = Vec::with_capacity(commands.len());
@@ -420,10 +505,13 @@ async fn attempt(
             also.held.extend(draft.leans(command, &writes));
         }
         let id = shared.next_id();
-        if let Some(append) = &also.append {
-            unplaced.insert(append.told_in);
-            let before = ahead.insert((*job, append.lane), (append.told_in, id));
-            also.held.extend(before.map(|(told_in, id)| (told_in, Some(id))));
+        let Also { merges, held, .. } = &mut also;
+        for append in appends(merges) {
+            unplaced.insert(append.position_row);
+            let before = ahead.insert((*job, append.lane), (append.position_row, id));
+            // Those of one set come in their order anyway.
+            let before = before.filter(|(_, before)| *before != id);
+            held.extend(before.map(|(position_row, id)| (position_row, Some(id))));
         }
         decided.push(Decided::Written(reply, draft.sets.len()));
         draft.add(WriteSet { id, writes, also });
@@ -446,7 +534,7 @@ async fn attempt(
     };
     shared.waiters.wake(freed(sets));
     let applied = sets.iter().zip(&positions).zip(&verdicts).filter(|(_, verdict)| verdict.applied());
-    shared.herald(applied.map(|((set, seq), _)| (set, *seq)));
+    shared.herald(applied.map(|((set, positions), _)| (set, &positions[..])));
     let applied_set = |one: &Decided| match one {
         Decided::Written(_, set) if verdicts[*set].applied() => Some(*set),
         Decided::Written(..) | Decided::Answer(..) | Decided::Later => None,
@@ -459,20 +547,22 @@ async fn attempt(
     };
     Ok(decided
         .into_iter()
-        .zip(&commands)
+        .zip(commands)
         .enumerate()
         .map(|(at, (one, command))| match one {
-            Decided::Written(reply, set) => match verdicts[set] {
-                verdict if verdict.applied() => Some(match (positions[set], &sets[set].also.append) {
-                    (Some(seq), _) => Ok(reply.with_position(seq)),
-                    (None, None) => Ok(reply),
+            Decided::Written(reply, set) => match &verdicts[set] {
+                // A reply tells of one position, where there is any: the first.
+                verdict if verdict.applied() => Some(match positions[set].first() {
+                    Some(Some(seq)) => Ok(reply.with_position(*seq)),
+                    None => Ok(reply),
                     // It is durable, but where it is cannot be told now: asked again, it is a duplicate that knows.
-                    (None, Some(_)) => Err(Error::Unknown("the position cannot be read".to_owned())),
+                    Some(None) => Err(Error::Unknown("the position cannot be read".to_owned())),
                 }),
                 // The first try may have gone through and been written over since: decided again, it would happen twice.
                 _ if repeated => Some(Err(Error::Unknown("another node wrote meanwhile".to_owned()))),
                 // Waiting here would make everybody wait.
                 Verdict::Held => Some(Err(Error::Unavailable(HELD.to_owned()))),
+                Verdict::Overflow => Some(Err(Error::Unavailable(OVERFLOW.to_owned()))),
                 _ => None,
             },
             // A refusal that was decided over a write which then did not happen must be decided again. One that was decided before
@@ -490,25 +580,38 @@ async fn attempt(
         .collect())
 }
 
-// The position that each append got. A repeated commit no longer knows: the row that was told does.
-async fn positions(shared: &Shared, sets: &[WriteSet], verdicts: &[Verdict]) -> Vec<Option<u64>> {
-    let mut positions: Vec<Option<u64>> =
-        verdicts.iter().map(|verdict| if let Verdict::Appended(seq) = verdict { Some(*seq) } else { None }).collect();
+fn appends(merges: &[Merge]) -> impl Iterator<Item = &Append> {
+    merges.iter().filter_map(|merge| if let Merge::Append(append) = merge { Some(append) } else { None })
+}
+
+// The positions that the appends of each set got, in their order. A repeated commit no longer knows them: the rows that were
+// told do.
+async fn positions(shared: &Shared, sets: &[WriteSet], verdicts: &[Verdict]) -> Vec<Vec<Option<u64>>> {
+    let told = |verdict: &Verdict| match verdict {
+        Verdict::Merged(merged) => merged.iter().filter_map(position).collect(),
+        _ => Vec::new(),
+    };
+    let mut positions: Vec<Vec<Option<u64>>> = verdicts.iter().map(told).collect();
     let untold: Vec<(usize, RowKey)> = sets
         .iter()
         .zip(verdicts)
         .enumerate()
         .filter(|(_, (_, verdict))| **verdict == Verdict::Applied)
-        .filter_map(|(at, (set, _))| Some((at, set.also.append.as_ref()?.told_in)))
+        .flat_map(|(at, (set, _))| set.also.appends().map(move |append| (at, append.position_row)))
         .collect();
     if untold.is_empty() {
         return positions;
     }
     let keys: Vec<RowKey> = untold.iter().map(|(_, key)| *key).collect();
-    for ((at, _), row) in untold.iter().zip(shared.store.load(&keys).await.unwrap_or_default()) {
-        positions[*at] = row.and_then(|row| row.record.position());
+    let rows = shared.store.load(&keys).await.unwrap_or_else(|_| vec![None; keys.len()]);
+    for ((at, _), row) in untold.iter().zip(rows) {
+        positions[*at].push(row.and_then(|row| row.record.position()));
     }
     positions
+}
+
+fn position(merged: &Merged) -> Option<Option<u64>> {
+    if let Merged::Position(seq) = merged { Some(Some(*seq)) } else { None }
 }
 
 /// What the store said of a commit, and whether that was only when it was asked once more.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey,
     fence::{self, Fence, Phase, Sighting, State, Target, Token, What},
+    key::Kind,
     row::Record,
 };
 
@@ -139,7 +140,7 @@ impl Engine {
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
-        Ok(self.shared.store.due(self.now(), after, limit).await?)
+        Ok(self.shared.store.due(Kind::Fence, self.now(), after, limit).await?)
     }
 }
 

@@ -108,20 +108,22 @@ impl Store for Pulled {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, store::Error>> {
-        self.inner.due(until, after, limit)
+        self.inner.due(kind, until, after, limit)
     }
 
-    fn scan<'a>(
+    fn range<'a>(
         &'a self,
         kind: Kind,
+        prefix: &'a [u8],
         after: Option<RowKey>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, store::Error>> {
-        self.inner.scan(kind, after, limit)
+        self.inner.range(kind, prefix, after, limit)
     }
 }
 

@@ -21,6 +21,13 @@ pub enum Command {
 }
 
 impl Command {
+    pub(crate) fn weight_bytes(&self) -> usize {
+        match self {
+            Self::Publish(publish) => publish.claim.weight_bytes() + publish.entry.body.len(),
+            Self::PutRoute(_) | Self::Letter(_) => 0,
+        }
+    }
+
     /// The fence that the command is about, where it is about one.
     pub fn target(&self) -> Option<&Target> {
         match self {

@@ -117,7 +117,7 @@ pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decisi
 fn route_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<Route>> {
     match &rows.row(&key)?.record {
         row::Record::Dispatch(Record::Route(route)) => Some(route),
-        row::Record::Fence(_) | row::Record::Lane(_) => None,
+        row::Record::Fence(_) | row::Record::Lane(_) | row::Record::Counter(_) => None,
     }
 }
 
@@ -137,14 +137,14 @@ fn follow_append_to_route(route: &Arc<Route>, members: &Members, rows: &impl Row
 fn append_to_route(
     route: &Arc<Route>,
     entry: Arc<Entry>,
-    told_in: RowKey,
+    position_row: RowKey,
     members: &Members,
     rows: &impl Rows,
     decision: &mut Decision,
 ) {
     let key = route_key(route);
     decision.also.held.push((key, rows.row(&key).map(|row| row.revision)));
-    lane::append(&end(route, members), entry, told_in, rows, decision);
+    lane::append(&end(route, members), entry, position_row, rows, decision);
 }
 
 impl row::Record {
@@ -152,7 +152,7 @@ impl row::Record {
     pub fn as_route(&self) -> Option<&Arc<Route>> {
         match self {
             Self::Dispatch(Record::Route(found)) => Some(found),
-            Self::Fence(_) | Self::Lane(_) => None,
+            Self::Fence(_) | Self::Lane(_) | Self::Counter(_) => None,
         }
     }
 }

@@ -26,6 +26,17 @@ pub enum Command {
 }
 
 impl Command {
+    pub(crate) fn weight_bytes(&self) -> usize {
+        match self {
+            Self::Claim(claim) => claim.weight_bytes(),
+            Self::Seal(seal) => seal.effect_id.len() + seal.receipt.len(),
+            Self::Resolve(Resolve { outcome: Outcome::Sealed { effect_id, receipt }, .. }) => {
+                effect_id.len() + receipt.len()
+            }
+            Self::Resolve(_) | Self::Renew(_) | Self::Release(_) | Self::PutAlias(_) | Self::Observe(_) => 0,
+        }
+    }
+
     /// The fence that the command is about; none where it only counts.
     pub fn target(&self) -> Option<&Target> {
         match self {
@@ -55,6 +66,12 @@ pub struct Claim {
     pub lease_ms: u64,
     /// The trace of the request, where it has one.
     pub trace: Option<HolderTrace>,
+}
+
+impl Claim {
+    pub(crate) fn weight_bytes(&self) -> usize {
+        self.body.as_ref().and_then(|body| body.kept.as_ref()).map_or(0, Bytes::len)
+    }
 }
 
 /// See [`Command::Seal`].

@@ -8,6 +8,7 @@ use crate::{
     dispatch::Route,
     key::{RowKey, Tenant},
     law::Decision,
+    merge::Merge,
     row::{self, Rows, write},
 };
 
@@ -18,8 +19,9 @@ pub struct Append {
     pub lane: LaneId,
     /// What.
     pub entry: Arc<Entry>,
-    /// The row of the same write set that tells the position once it is known.
-    pub told_in: RowKey,
+    /// A row that the same write set puts and no other ever writes. It tells the position once that is known, and proves that the
+    /// set was applied. Each append of a set has one of its own.
+    pub position_row: RowKey,
     /// How this process drives the lane; none where another does, or nobody.
     pub driven: Option<Driving>,
 }
@@ -58,8 +60,14 @@ pub(crate) fn follow_append(end: &End<'_>, rows: &impl Rows, add: &mut impl FnMu
     }
 }
 
-/// Adds an entry to a decision. `told_in` is the row of the decision that tells its position once there is one.
-pub(crate) fn append(end: &End<'_>, entry: Arc<Entry>, told_in: RowKey, rows: &impl Rows, decision: &mut Decision) {
+/// Adds an entry to a decision. `position_row` is the row of the decision that tells its position once there is one.
+pub(crate) fn append(
+    end: &End<'_>,
+    entry: Arc<Entry>,
+    position_row: RowKey,
+    rows: &impl Rows,
+    decision: &mut Decision,
+) {
     let lane = end.lane();
     let known = lane_of(rows, lane);
     // A lane that comes into being after a restore may have been before, and its pollers still hold positions: no two lives of it
@@ -77,7 +85,7 @@ pub(crate) fn append(end: &End<'_>, entry: Arc<Entry>, told_in: RowKey, rows: &i
     if known.is_none_or(|known| **known != own) {
         decision.writes.push(write(rows, RowKey::lane(lane), Some(own.into())));
     }
-    decision.also.append = Some(Append { lane, entry, told_in, driven });
+    decision.also.merges.push(Merge::Append(Append { lane, entry, position_row, driven }));
 }
 
 // Whoever drives a lane must look at it: this process once it is durable, another node when it hears the word.

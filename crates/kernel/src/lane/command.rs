@@ -13,7 +13,16 @@ pub enum Command {
     Heard(Vec<RowKey>),
 }
 
-/// See [`crate::Command::Lane`].
+impl Command {
+    pub(crate) fn weight_bytes(&self) -> usize {
+        match self {
+            Self::Act(_) => 0,
+            Self::Heard(words) => words.len() * size_of::<RowKey>(),
+        }
+    }
+}
+
+/// See [`Command::Act`].
 #[derive(Clone, Debug)]
 pub struct OnLane {
     /// Which.

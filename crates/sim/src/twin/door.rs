@@ -157,15 +157,22 @@ impl Store for Door {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, Error>> {
-        Box::pin(self.there_and_back(self.twin.due(until, after, limit)))
+        Box::pin(self.there_and_back(self.twin.due(kind, until, after, limit)))
     }
 
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
-        Box::pin(self.there_and_back(self.twin.scan(kind, after, limit)))
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        Box::pin(self.there_and_back(self.twin.range(kind, prefix, after, limit)))
     }
 
     fn sweep(&self, now: Millis, limit: usize) -> BoxFuture<'_, Result<Option<usize>, Error>> {

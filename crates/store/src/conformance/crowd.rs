@@ -10,7 +10,7 @@ use std::{
     task::Poll,
 };
 
-use fencepost_kernel::{RowKey, key::Kind, lane::LaneId};
+use fencepost_kernel::{RowKey, key::Kind, lane::LaneId, merge::Merged};
 use futures::future::BoxFuture;
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Store,
-    Verdict::{Appended, Applied},
+    Verdict::{self, Applied},
 };
 
 const WRITERS: u64 = 2;
@@ -60,7 +60,7 @@ async fn write(store: &dyn Store, writer: u64) -> Result<(), Violation> {
         let ids = (0..BATCH).map(|at| 1 + (turn * WRITERS + writer) * BATCH + at);
         let sets: Vec<_> = ids.map(|id| publish(id, LANE, id)).collect();
         for verdict in insist(store, &sets).await? {
-            let Appended(seq) = verdict else {
+            let Some(seq) = position(&verdict) else {
                 return Err(Violation(format!("an append that nothing is in the way of: {verdict:?}")));
             };
             holds("a writer's own positions grow", seq > last)?;
@@ -68,6 +68,16 @@ async fn write(store: &dyn Store, writer: u64) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+fn position(verdict: &Verdict) -> Option<u64> {
+    match verdict {
+        Verdict::Merged(merged) => match merged[..] {
+            [Merged::Position(seq)] => Some(seq),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 // Pages as a driver does: each one goes on where the last one ended.

@@ -7,6 +7,7 @@ use fencepost_kernel::{
     fence::{self, Alias, Fence, Receipt, State, Token, Trace, VersionHead, scope::OnLapse},
     key::Kind,
     lane::{self, AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, Place, Reason, Tail},
+    merge::Counter,
     row::{CommitId, Record},
 };
 
@@ -77,6 +78,7 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
             Record::Lane(lane::Record::Cancelled(Cancelled { by: value.to_string(), expires: Millis(u64::MAX) }))
         }
         Kind::Poke => Record::Lane(lane::Record::Poke),
+        Kind::Counter => Record::Counter(Counter { value: value.into(), due: None }),
         Kind::Lane => {
             let place = Place::Warehouse(value.to_string());
             Record::Lane(lane::Record::Lane(Lane::new(Tenant::new("acme"), place).into()))
@@ -162,6 +164,25 @@ pub(super) fn doubtful(value: u64, due: Millis) -> Record {
     )
 }
 
+/// A record that somebody should look at then; none of a kind whose rows are never due.
+pub(super) fn due(kind: Kind, value: u64, due: Millis) -> Option<Record> {
+    match kind {
+        Kind::Fence => Some(doubtful(value, due)),
+        Kind::Counter => Some(Record::Counter(Counter { value: value.into(), due: Some(due) })),
+        Kind::VersionHead
+        | Kind::AgainHead
+        | Kind::Alias
+        | Kind::Trace
+        | Kind::Route
+        | Kind::Lane
+        | Kind::Tail
+        | Kind::Entry
+        | Kind::DeadLetter
+        | Kind::Cancelled
+        | Kind::Poke => None,
+    }
+}
+
 fn receipt(value: u64) -> Receipt {
     Receipt { effect_id: format!("E{value}"), body: format!("receipt {value}").into() }
 }
@@ -194,7 +215,7 @@ pub(super) async fn commit(store: &dyn Store, set: WriteSet) -> Result<Verdict, 
 async fn commit_whole(store: &dyn Store, set: WriteSet) -> Result<Verdict, Violation> {
     let verdicts = store.commit(&[set], NOW).await?;
     match verdicts.as_slice() {
-        [verdict] => Ok(*verdict),
+        [verdict] => Ok(verdict.clone()),
         _ => Err(Violation(format!("one set was committed and {} verdicts came back", verdicts.len()))),
     }
 }

@@ -28,7 +28,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     Error, Promises, Store, Verdict, WriteSet,
-    contract::{Found, Loaded},
+    contract::{Found, Loaded, Span},
     judge::follow_back,
     shared_clock::SharedClock,
 };
@@ -114,8 +114,8 @@ impl Store for Redis {
             let why = "several rows commit together only where they share a slot: open the cluster with `?slots=one`";
             return Box::pin(async move { Err(Error::NotApplied(why.to_owned())) });
         }
-        if sets.iter().any(|set| set.also.append.is_some() || !set.also.drops.is_empty()) {
-            let why = "lanes are not kept in Redis: use the embedded store or PostgreSQL";
+        if sets.iter().any(|set| !set.also.merges.is_empty() || !set.also.drops.is_empty()) {
+            let why = "lanes and counters are not kept in Redis: use the embedded store or PostgreSQL";
             return Box::pin(async move { Err(Error::NotApplied(why.to_owned())) });
         }
         let (inner, parts) = (self.inner.clone(), self.inner.parts(sets, now));
@@ -130,17 +130,25 @@ impl Store for Redis {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, Error>> {
         let inner = self.inner.clone();
-        self.run(async move { inner.due(until, after, limit).await })
+        self.run(async move { inner.due(kind, until, after, limit).await })
     }
 
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        let Some(span) = Span::new(kind, prefix, after) else { return Box::pin(async { Ok(Found::new()) }) };
         let inner = self.inner.clone();
-        self.run(async move { inner.scan(kind, after, limit).await })
+        self.run(async move { inner.range(span, limit).await })
     }
 }
 

@@ -12,6 +12,7 @@ use fencepost_kernel::{
     key::Kind,
     lane::{self, AfterDead, Append, Entry, Lane, LaneId, Members, Place},
     law::Also,
+    merge::Merge,
     row::{CommitId, Record},
 };
 use fencepost_store::{Error, Loaded, Store, Verdict, WriteSet, postgres::in_tx};
@@ -39,9 +40,9 @@ fn entry(number: u64) -> Entry {
 }
 
 fn publish(id: u64, to: LaneId, number: u64, held: Vec<(RowKey, Option<CommitId>)>) -> WriteSet {
-    let append = Append { lane: to, entry: entry(number).into(), told_in: key(number), driven: None };
+    let append = Append { lane: to, entry: entry(number).into(), position_row: key(number), driven: None };
     let writes = vec![put(number, None, sealed(number, u64::MAX))];
-    WriteSet { id: CommitId(id), writes, also: Also { held, append: Some(append), ..Also::default() } }
+    WriteSet { id: CommitId(id), writes, also: Also { held, merges: vec![Merge::Append(append)], ..Also::default() } }
 }
 
 fn poke(number: u64) -> RowKey {
@@ -305,7 +306,7 @@ fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancel
         assert_eq!(acknowledge(u64::MAX - 1).await, [Verdict::Held]);
         tx.commit().await.unwrap();
         assert_eq!(acknowledge(u64::MAX - 2).await, [Verdict::Applied]);
-        assert_eq!(store.entries(lane.place().0, 0, 10).await.unwrap().len(), 4);
+        assert_eq!(store.range(Kind::Entry, &lane.place().0.0, None, 10).await.unwrap().len(), 4);
     });
 }
 
@@ -338,32 +339,49 @@ fn people_can_read_lanes_in_sql_but_neither_bodies_nor_secrets() {
 
 // The server writes down how it looked: by a range of one index each, so that nothing of others is passed.
 #[test]
-fn pages_of_a_lane_and_rows_of_few_kinds_are_found_by_a_range_of_an_index() {
+fn pages_of_a_lane_rows_of_few_kinds_and_what_is_due_are_found_by_a_range_of_an_index() {
     let rig = Rig::with(&["session_preload_libraries=auto_explain", "auto_explain.log_min_duration=0"]);
     let (store, url) = rig.fresh("one");
     // Rows of many lanes, and of what is not a lane's.
     let fill = "INSERT INTO fencepost_rows SELECT sha256(n::text::bytea), kind, 0, '{}', NULL, 'one', 1, ''
         FROM generate_series(1, 5000) AS n, unnest('{2,4,8,9,11}'::int[]) AS kind";
     rig.server.sql(&url, fill);
+    // As many of one kind, each due at some time that has not come.
+    let due = "INSERT INTO fencepost_rows (id, kind, bucket, about, node, revision, record, due_at)
+        SELECT sha256(n::text::bytea), 13, 0, '{}', 'one', 1, '', '2100-01-01'::timestamptz + n * interval '1 day'
+        FROM generate_series(1, 5000) AS n";
+    rig.server.sql(&url, due);
     rig.server.sql(&url, "ANALYZE fencepost_rows");
-    let looks: [(&str, &dyn Fn() -> usize, &str, &str); 3] = [
+    let looks: [(&str, &dyn Fn() -> usize, &str, &str); 5] = [
         (
             "entries",
-            &|| block_on(store.entries(lane(1), 7, 5)).unwrap().len(),
+            &|| block_on(store.range(Kind::Entry, &lane(1).0, Some(RowKey::entry(lane(1), 7)), 5)).unwrap().len(),
             "fencepost_rows_pkey",
-            "((id > $1) AND (id <= $3) AND (kind = 9))",
+            "((id > $1) AND (id <= $2) AND (kind = $4))",
         ),
         (
             "lanes",
             &|| block_on(store.scan(Kind::Lane, Some(RowKey::lane(lane(1))), 5)).unwrap().len(),
             "fencepost_rows_few",
-            "((kind = $3) AND (id > $1))",
+            "((kind = $4) AND (id > $1) AND (id <= $2))",
         ),
         (
             "words",
             &|| block_on(store.scan(Kind::Poke, Some(poke(1)), 5)).unwrap().len(),
             "fencepost_rows_few",
-            "((kind = $3) AND (id > $1))",
+            "((kind = $4) AND (id > $1) AND (id <= $2))",
+        ),
+        (
+            "what is due",
+            &|| block_on(store.due(Kind::Counter, Millis(NOW), None, 5)).unwrap().len(),
+            "fencepost_rows_due",
+            "((kind = $3) AND (due_at <= $1))",
+        ),
+        (
+            "what else is due",
+            &|| block_on(store.due(Kind::Counter, Millis(NOW), Some((Millis(NOW), poke(1))), 5)).unwrap().len(),
+            "fencepost_rows_due",
+            "((kind = $3) AND (due_at <= $1) AND (ROW(due_at, id) > ROW($4, $5)))",
         ),
     ];
     for (what, look, index, range) in looks {

@@ -61,8 +61,23 @@ fn what_is_due_out_of_order_breaks_due() {
 }
 
 #[test]
-fn a_page_that_misses_a_row_breaks_scan() {
-    assert_eq!(broken_laws(Flaw::ScanSkips), ["scan"]);
+fn finding_only_fences_that_are_due_breaks_due() {
+    assert_eq!(broken_laws(Flaw::DueKnowsFencesOnly), ["due"]);
+}
+
+#[test]
+fn taking_what_is_due_of_one_kind_for_another_breaks_due() {
+    assert_eq!(broken_laws(Flaw::DueMixesKinds), ["due"]);
+}
+
+#[test]
+fn a_page_that_misses_a_row_breaks_range() {
+    assert_eq!(broken_laws(Flaw::RangeSkips), ["range"]);
+}
+
+#[test]
+fn a_page_that_goes_past_its_prefix_breaks_range() {
+    assert_eq!(broken_laws(Flaw::RangeGoesPastItsPrefix), ["range"]);
 }
 
 #[test]
@@ -78,6 +93,26 @@ fn a_position_that_a_moved_set_takes_breaks_ordered() {
 #[test]
 fn writing_although_a_held_row_has_moved_breaks_ordered() {
     assert_eq!(broken_laws(Flaw::HeldIgnored), ["ordered"]);
+}
+
+#[test]
+fn adding_to_what_was_there_before_the_commit_breaks_merged() {
+    assert_eq!(broken_laws(Flaw::LosesAdditions), ["merged"]);
+}
+
+#[test]
+fn adding_again_when_a_set_is_repeated_breaks_merged() {
+    assert_eq!(broken_laws(Flaw::AddsAgainWhenRepeated), ["merged"]);
+}
+
+#[test]
+fn adding_for_a_set_that_moved_breaks_merged() {
+    assert_eq!(broken_laws(Flaw::MovedAdds), ["merged"]);
+}
+
+#[test]
+fn writing_the_rest_of_a_set_whose_sum_is_too_large_breaks_merged() {
+    assert_eq!(broken_laws(Flaw::OverflowWritesTheRest), ["merged"]);
 }
 
 #[test]

@@ -157,19 +157,21 @@ impl Store for Cut {
     }
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, store::Error>> {
-        self.store.due(until, after, limit)
+        self.store.due(kind, until, after, limit)
     }
-    fn scan<'a>(
+    fn range<'a>(
         &'a self,
         kind: Kind,
+        prefix: &'a [u8],
         after: Option<RowKey>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, store::Error>> {
-        self.store.scan(kind, after, limit)
+        self.store.range(kind, prefix, after, limit)
     }
 }
 

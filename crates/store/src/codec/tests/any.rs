@@ -12,6 +12,7 @@ use fencepost_kernel::{
     },
     key::Kind,
     lane,
+    merge::Counter,
     row::{CommitId, Record},
 };
 use proptest::{collection::vec, option, prelude::*};
@@ -146,6 +147,8 @@ pub(super) fn row() -> impl Strategy<Value = (RowKey, Row)> {
         1 => alias(),
         1 => trace(),
         7 => lanes::record(),
+        1 => (prop_oneof![any::<i128>(), -9..9i128], option::of(time()))
+            .prop_map(|(value, due)| Record::Counter(Counter { value, due })),
     ];
     (record, any::<[u8; 32]>(), any::<u64>()).prop_map(|(record, id, revision)| {
         (RowKey { kind: kind_of(&record), id }, Row { record, revision: CommitId(revision) })
@@ -166,5 +169,6 @@ fn kind_of(record: &Record) -> Kind {
         Record::Lane(lane::Record::DeadLetter(_)) => Kind::DeadLetter,
         Record::Lane(lane::Record::Cancelled(_)) => Kind::Cancelled,
         Record::Lane(lane::Record::Poke) => Kind::Poke,
+        Record::Counter(_) => Kind::Counter,
     }
 }

@@ -1,0 +1,78 @@
+//! What a store computes at commit, so that a busy row causes no retries: the next position of a log, and figures that
+//! additions move.
+//! Never compares: two commits that move one counter both go through. What must not happen twice is proven by another row.
+//! Named by whoever decides; the store applies it.
+
+use crate::{
+    key::{Kind, RowKey},
+    lane::Append,
+    row::{Ids, KindSpec, Needs},
+    time::Millis,
+};
+
+/// Counters are derived: what moved them is kept elsewhere. So a backup leaves them out, and a restore counts anew.
+pub(crate) const KINDS: &[KindSpec] = &[KindSpec {
+    kind: Kind::Counter,
+    names: ("counter", "counters"),
+    swept: false,
+    backup_place: None,
+    cached: true,
+    needs: Needs::Lanes,
+    ids: Ids::Ranges,
+}];
+
+/// How many parts one has: decimal figures have nine digits after the point.
+pub const SCALE: i128 = 1_000_000_000;
+
+/// A figure under a key.
+///
+/// No release has written one yet. On a shared store, a node of a release before this one stops at the first counter that it
+/// reads: the first use of counters must wait until every node knows them, by a row format of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counter {
+    /// In parts of one: see [`SCALE`].
+    pub value: i128,
+    /// When somebody should look at the counter, where that is so. Additions leave it as it is.
+    pub due: Option<Millis>,
+}
+
+/// A change that the store computes at commit, over what is there then.
+///
+/// It expects nothing of the row that it changes, and proves nothing. So a write set with a merge also puts a row that no other
+/// set ever writes: when the set is repeated because its outcome is unknown, that row tells that it was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// An entry takes the next position of its lane.
+    Append(Append),
+    /// A counter moves; where there is none, it begins at zero.
+    Add {
+        /// The row of the counter. No write of the set names it.
+        key: RowKey,
+        /// By how much. A sum beyond 128 bits refuses the whole set.
+        delta: i128,
+    },
+}
+
+impl Merge {
+    /// The row that the store computes.
+    pub fn key(&self) -> RowKey {
+        match self {
+            Self::Append(append) => RowKey::tail(append.lane),
+            Self::Add { key, .. } => *key,
+        }
+    }
+}
+
+/// What a merge came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Merged {
+    /// The position that an entry got.
+    Position(u64),
+    /// A counter moved.
+    Sum {
+        /// The figure before.
+        before: i128,
+        /// The figure now.
+        after: i128,
+    },
+}
