@@ -166,9 +166,16 @@ impl RowKey {
     /// A word to a node about a lane. All that are meant for one node lie side by side.
     pub fn poke(node: &str, lane: LaneId) -> Self {
         let mut id = [0; 32];
-        id[..8].copy_from_slice(&digest(&[node])[..8]);
+        id[..8].copy_from_slice(&Self::pokes_to(node));
         id[8..].copy_from_slice(&lane.0);
         Self { kind: Kind::Poke, id }
+    }
+
+    /// What the ids of all words to a node begin with.
+    pub fn pokes_to(node: &str) -> [u8; 8] {
+        let mut prefix = [0; 8];
+        prefix.copy_from_slice(&digest(&[node])[..8]);
+        prefix
     }
 
     /// The lane that a row of a lane belongs to, and the position, where the row is about one.

@@ -195,13 +195,14 @@ impl Store for Twin {
         Box::pin(async move { self.read().await?.due(until, after, limit).await })
     }
 
-    fn scan<'a>(
+    fn range<'a>(
         &'a self,
         kind: Kind,
+        prefix: &'a [u8],
         after: Option<RowKey>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
-        Box::pin(async move { self.read().await?.scan(kind, after, limit).await })
+        Box::pin(async move { self.read().await?.range(kind, prefix, after, limit).await })
     }
 
     fn sweep(&self, now: Millis, limit: usize) -> BoxFuture<'_, Result<Option<usize>, Error>> {

@@ -11,15 +11,19 @@
 //! 7. **Ordered**: an entry that is appended to a lane gets the position after the last one; no position is left out, and
 //!    nobody ever sees one before those below it.
 //!
+//! And of its reads:
+//!
+//! * **Range**: a page holds the rows of one kind whose ids begin with a prefix, in key order, and misses none.
+//!
 //! Never contains a rule about fences. Called by the commit loop: one commit at a time, or a few at once where the store says
 //! that it is shared; other engines may share it.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Bound, sync::Arc};
 
 use fencepost_kernel::{
     Millis, Row, RowKey, Write,
     command::{Also, CommitId},
-    key::{Kind, LaneId},
+    key::Kind,
 };
 use futures::future::BoxFuture;
 
@@ -192,16 +196,20 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, Error>>;
 
-    /// Up to `limit` rows of one kind in key order, starting after `after`. For housekeeping and for moving stores.
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>>;
+    /// Up to `limit` rows of one kind whose ids begin with `prefix`, in key order, starting after `after`. The entries of a
+    /// lane are a range, and so are the lanes of a planner. Keys are ordered by kind, then by id: an `after` before the first
+    /// of these rows starts with it, and after one behind the last there is nothing.
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>>;
 
-    /// Up to `limit` entries of one lane in order, starting after the position `after`.
-    fn entries(&self, lane: LaneId, after: u64, limit: usize) -> BoxFuture<'_, Result<Found, Error>> {
-        Box::pin(async move {
-            let mut found = self.scan(Kind::Entry, Some(RowKey::entry(lane, after)), limit).await?;
-            found.retain(|(key, _)| key.place().0 == lane);
-            Ok(found)
-        })
+    /// Up to `limit` rows of one kind in key order, starting after `after`. For housekeeping and for moving stores.
+    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
+        self.range(kind, &[], after, limit)
     }
 
     /// Drops up to `limit` rows past their expiry at `now`, and says how many; none where the store has no index of them
@@ -230,5 +238,30 @@ pub trait Store: Send + Sync + 'static {
     /// Everyone who shares the store and was seen lately; empty where it is not shared.
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+/// The keys that a range walks over.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) from: Bound<RowKey>,
+    /// The last possible key: it is in the span.
+    pub(crate) last: RowKey,
+}
+
+impl Span {
+    /// The keys of one kind that begin with `prefix` and come after `after`; none where there cannot be any.
+    pub(crate) fn new(kind: Kind, prefix: &[u8], after: Option<RowKey>) -> Option<Self> {
+        let filled = |rest: u8| {
+            let mut id = [rest; 32];
+            id.get_mut(..prefix.len())?.copy_from_slice(prefix);
+            Some(RowKey { kind, id })
+        };
+        let (first, last) = (filled(0)?, filled(0xff)?);
+        match after {
+            Some(after) if after >= last => None,
+            Some(after) if after >= first => Some(Self { from: Bound::Excluded(after), last }),
+            _ => Some(Self { from: Bound::Included(first), last }),
+        }
     }
 }

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 
 use crate::{
     Durability, Error, Promises, Store, Verdict, WriteSet,
-    contract::{Found, Loaded},
+    contract::{Found, Loaded, Span},
     judge::{After, Judged, Known, judge},
 };
 
@@ -146,21 +146,18 @@ impl Store for Memory {
         })
     }
 
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move {
+            let Some(Span { from, last }) = Span::new(kind, prefix, after) else { return Ok(Found::new()) };
             let state = self.state();
-            let first = RowKey { kind, id: [0; 32] };
-            let from = match after {
-                Some(after) if after >= first => Bound::Excluded(after),
-                _ => Bound::Included(first),
-            };
-            Ok(state
-                .rows
-                .range((from, Bound::Unbounded))
-                .take_while(|(key, _)| key.kind == kind)
-                .take(limit)
-                .map(|(key, row)| (*key, row.clone()))
-                .collect())
+            let rows = state.rows.range((from, Bound::Included(last))).take(limit);
+            Ok(rows.map(|(key, row)| (*key, row.clone())).collect())
         })
     }
 }

@@ -487,14 +487,9 @@ impl Dispatch {
         limit: usize,
     ) -> Result<Vec<(RowKey, Record)>, Error> {
         let prefix = planner.map(LaneId::prefix);
-        let first = prefix.map(|prefix| {
-            let mut id = [0; 32];
-            id[..8].copy_from_slice(&prefix);
-            RowKey { kind, id }
-        });
-        let found = self.engine.scan(kind, after.max(first), limit).await?;
-        let own = |(key, _): &(RowKey, _)| prefix.is_none_or(|prefix| key.id.starts_with(&prefix));
-        Ok(found.into_iter().take_while(own).map(|(key, row)| (key, row.record.clone())).collect())
+        let prefix = prefix.as_ref().map_or(&[][..], |prefix| prefix);
+        let found = self.engine.range(kind, prefix, after, limit).await?;
+        Ok(found.into_iter().map(|(key, row)| (key, row.record.clone())).collect())
     }
 }
 

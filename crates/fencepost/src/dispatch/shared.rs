@@ -164,10 +164,9 @@ async fn refresh(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
 
 // What others say to this node.
 async fn listen(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
-    let first = RowKey::poke(&driver.members().me, LaneId([0; 24]));
-    let found = engine.scan(Kind::Poke, Some(first), PAGE).await?;
-    let to_me = |key: &RowKey| key.id[..8] == first.id[..8];
-    hear(driver, engine, found.into_iter().map(|(key, _)| key).take_while(to_me).collect()).await
+    let to_me = RowKey::pokes_to(&driver.members().me);
+    let found = engine.range(Kind::Poke, &to_me, None, PAGE).await?;
+    hear(driver, engine, found.into_iter().map(|(key, _)| key).collect()).await
 }
 
 // What was said to a node that is gone, or that does not drive the lane any more: who said it did not know yet. It may

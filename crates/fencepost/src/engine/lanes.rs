@@ -28,6 +28,17 @@ impl Engine {
         self.within_patience(self.shared.store.load(keys)).await
     }
 
+    /// Rows of one kind whose ids begin with a prefix, in key order, starting after one.
+    pub(crate) async fn range(
+        &self,
+        kind: Kind,
+        prefix: &[u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
+        self.within_patience(self.shared.store.range(kind, prefix, after, limit)).await
+    }
+
     /// Rows of one kind in key order, starting after one.
     pub(crate) async fn scan(
         &self,
@@ -35,7 +46,7 @@ impl Engine {
         after: Option<RowKey>,
         limit: usize,
     ) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
-        self.within_patience(self.shared.store.scan(kind, after, limit)).await
+        self.range(kind, &[], after, limit).await
     }
 
     /// Entries of a lane in order, starting after a position.
@@ -45,7 +56,7 @@ impl Engine {
         after: u64,
         limit: usize,
     ) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
-        let found = self.within_patience(self.shared.store.entries(lane, after, limit)).await?;
+        let found = self.range(Kind::Entry, &lane.0, Some(RowKey::entry(lane, after)), limit).await?;
         let entry = |(key, row): (RowKey, Arc<Row>)| match &row.record {
             Record::Entry(entry) => Some((key.place().1, entry.clone())),
             _ => None,

@@ -60,14 +60,18 @@ impl Store for Watched {
         self.inner.due(until, after, limit)
     }
 
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
-        self.inner.scan(kind, after, limit)
-    }
-
-    fn entries(&self, lane: LaneId, after: u64, limit: usize) -> BoxFuture<'_, Result<Found, Error>> {
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move {
-            let found = self.inner.entries(lane, after, limit).await?;
-            self.reads.lock().unwrap().push((limit, found.len()));
+            let found = self.inner.range(kind, prefix, after, limit).await?;
+            if kind == Kind::Entry {
+                self.reads.lock().unwrap().push((limit, found.len()));
+            }
             Ok(found)
         })
     }

@@ -87,7 +87,13 @@ impl Store for Liar {
         self.inner.due(until, after, limit)
     }
 
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
-        self.inner.scan(kind, after, limit)
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        self.inner.range(kind, prefix, after, limit)
     }
 }

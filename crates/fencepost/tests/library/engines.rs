@@ -115,13 +115,14 @@ impl Store for Pulled {
         self.inner.due(until, after, limit)
     }
 
-    fn scan<'a>(
+    fn range<'a>(
         &'a self,
         kind: Kind,
+        prefix: &'a [u8],
         after: Option<RowKey>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, store::Error>> {
-        self.inner.scan(kind, after, limit)
+        self.inner.range(kind, prefix, after, limit)
     }
 }
 

@@ -164,8 +164,14 @@ impl Store for Door {
         Box::pin(self.there_and_back(self.twin.due(until, after, limit)))
     }
 
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
-        Box::pin(self.there_and_back(self.twin.scan(kind, after, limit)))
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        Box::pin(self.there_and_back(self.twin.range(kind, prefix, after, limit)))
     }
 
     fn sweep(&self, now: Millis, limit: usize) -> BoxFuture<'_, Result<Option<usize>, Error>> {

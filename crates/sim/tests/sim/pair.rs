@@ -84,8 +84,14 @@ impl Store for Way {
         self.memory.due(until, after, limit)
     }
 
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
-        self.memory.scan(kind, after, limit)
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        self.memory.range(kind, prefix, after, limit)
     }
 }
 

@@ -17,9 +17,9 @@ mod fresh;
 mod moved;
 mod ordered;
 mod patient;
+mod range;
 mod repeatable;
 mod rows;
-mod scan;
 
 /// What the suite needs of a backend beside the store itself.
 pub trait Harness: Send {
@@ -94,7 +94,7 @@ pub fn laws() -> [Law; 9] {
         Law { name: "patient", check: |harness| Box::pin(patient::check(harness)) },
         Law { name: "ordered", check: |harness| Box::pin(ordered::check(harness)) },
         Law { name: "due", check: |harness| Box::pin(due::check(harness)) },
-        Law { name: "scan", check: |harness| Box::pin(scan::check(harness)) },
+        Law { name: "range", check: |harness| Box::pin(range::check(harness)) },
     ]
 }
 

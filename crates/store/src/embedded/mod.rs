@@ -29,14 +29,14 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Row, RowKey,
     fence::{Record, State},
-    key::{Kind, LaneId},
+    key::Kind,
 };
 use fjall::{Database, Keyspace, PersistMode, Readable, Snapshot};
 use futures::future::BoxFuture;
 
 use crate::{
     Durability, Error, Promises, Store, Verdict, WriteSet, codec,
-    contract::{Found, Loaded},
+    contract::{Found, Loaded, Span},
     hot::{Hot, Stored},
     judge::{After, Change, Judged, Known, judge},
 };
@@ -310,20 +310,12 @@ impl Embedded {
         Ok(found)
     }
 
-    // Rows of one kind, up to and with `last`.
-    fn scan_now(&self, after: Option<RowKey>, last: RowKey, limit: usize) -> Result<Found, Error> {
-        if after.is_some_and(|after| after >= last) {
-            return Ok(Vec::new());
-        }
+    fn range_now(&self, Span { from, last }: Span, limit: usize) -> Result<Found, Error> {
         let kind = last.kind;
         let snapshot = self.db.snapshot();
         let (keyspace, prefix_len) = if kind == Kind::Fence { (&self.fences, 0) } else { (&self.rows, 1) };
-        let first = RowKey { kind, id: [0; 32] };
-        let from = match after {
-            Some(after) if after >= first => Bound::Excluded(row_address(&after)[1 - prefix_len..].to_vec()),
-            _ => Bound::Included(row_address(&first)[1 - prefix_len..].to_vec()),
-        };
-        let to = Bound::Included(row_address(&last)[1 - prefix_len..].to_vec());
+        let address = |key: RowKey| row_address(&key)[1 - prefix_len..].to_vec();
+        let (from, to) = (from.map(address), Bound::Included(address(last)));
         let mut found = Vec::new();
         for entry in snapshot.range(keyspace, (from, to)).take(limit) {
             let (address, value) = entry.into_inner().map_err(|error| self.fault.read(&error))?;
@@ -377,13 +369,16 @@ impl Store for Embedded {
         Box::pin(async move { self.due_now(until, after, limit) })
     }
 
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
-        Box::pin(async move { self.scan_now(after, RowKey { kind, id: [0xff; 32] }, limit) })
-    }
-
-    fn entries(&self, lane: LaneId, after: u64, limit: usize) -> BoxFuture<'_, Result<Found, Error>> {
-        let range = (RowKey::entry(lane, after), RowKey::entry(lane, u64::MAX));
-        Box::pin(async move { self.scan_now(Some(range.0), range.1, limit) })
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        Box::pin(
+            async move { Span::new(kind, prefix, after).map_or(Ok(Found::new()), |span| self.range_now(span, limit)) },
+        )
     }
 }
 

@@ -21,6 +21,7 @@ mod write;
 
 use std::{
     collections::BTreeMap,
+    ops::Bound,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU8, Ordering},
@@ -28,11 +29,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost_kernel::{
-    Millis, RowKey,
-    key::{Kind, LaneId},
-    row::Ids,
-};
+use fencepost_kernel::{Millis, RowKey, key::Kind, row::Ids};
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio_postgres::Row;
@@ -50,7 +47,7 @@ use crate::{
     Error, Node, Promises, Store, Verdict, WriteSet,
     address::Opener,
     codec,
-    contract::{Found, Loaded},
+    contract::{Found, Loaded, Span},
     hot::Hot,
     shared_clock::SharedClock,
 };
@@ -327,29 +324,29 @@ impl Store for Postgres {
         })
     }
 
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        let Some(Span { from, last }) = Span::new(kind, prefix, after) else {
+            return Box::pin(async { Ok(Found::new()) });
+        };
+        let from = match from {
+            Bound::Excluded(after) => after.id.to_vec(),
+            Bound::Included(first) => just_before(first.id),
+            Bound::Unbounded => Vec::new(),
+        };
         let inner = self.inner.clone();
         self.run(async move {
-            // Addresses are ordered by kind first.
-            let from = match after {
-                Some(after) if after.kind > kind => return Ok(Vec::new()),
-                Some(after) if after.kind == kind => after.id.to_vec(),
-                _ => Vec::new(),
-            };
-            let limit = page(limit);
+            let (to, limit, number) = (last.id.as_slice(), page(limit), kind as i16);
             match kind.spec().ids {
-                _ if kind == Kind::Fence => inner.find(sql::SCAN_FENCES, &[&from, &limit]).await,
-                Ids::FewRanges => inner.find(sql::SCAN_FEW, &[&from, &limit, &(kind as i16)]).await,
-                Ids::Digests | Ids::Ranges => inner.find(sql::SCAN_ROWS, &[&from, &limit, &(kind as i16)]).await,
+                _ if kind == Kind::Fence => inner.find(sql::RANGE_FENCES, &[&from, &to, &limit]).await,
+                Ids::FewRanges => inner.find(sql::RANGE_FEW, &[&from, &to, &limit, &number]).await,
+                Ids::Digests | Ids::Ranges => inner.find(sql::RANGE_ROWS, &[&from, &to, &limit, &number]).await,
             }
-        })
-    }
-
-    fn entries(&self, lane: LaneId, after: u64, limit: usize) -> BoxFuture<'_, Result<Found, Error>> {
-        let inner = self.inner.clone();
-        self.run(async move {
-            let [from, to] = [after, u64::MAX].map(|seq| RowKey::entry(lane, seq).id.to_vec());
-            inner.find(sql::ENTRIES, &[&from, &page(limit), &to]).await
         })
     }
 
@@ -391,6 +388,43 @@ async fn within<T>(
     })
 }
 
+// Bytes that come before this id and after every id before it, as PostgreSQL orders them: less of the same is before it.
+fn just_before(id: [u8; 32]) -> Vec<u8> {
+    let mut before = id.to_vec();
+    while before.last() == Some(&0) {
+        before.pop();
+    }
+    if let Some(last) = before.last_mut().filter(|_| id[31] != 0) {
+        *last -= 1;
+    }
+    before
+}
+
 fn page(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::just_before;
+
+    #[test]
+    fn nothing_lies_between_an_id_and_what_is_just_before_it() {
+        let id = |bytes: &[u8], rest: u8| {
+            let mut id = [rest; 32];
+            id[..bytes.len()].copy_from_slice(bytes);
+            id
+        };
+        for (first, below) in [
+            (id(&[7], 0), id(&[6], 0xff)),
+            (id(&[7, 0, 9], 0), id(&[7, 0, 8], 0xff)),
+            (id(&[], 7), id(&[], 7).map(|byte| byte)),
+            (id(&[7; 31], 1), id(&[7; 31], 0)),
+        ] {
+            let before = just_before(first);
+            assert!(before[..] < first[..], "{before:?}");
+            assert!(before[..] >= below[..] || below == first, "{before:?}");
+        }
+        assert!(just_before([0; 32]).is_empty());
+    }
 }

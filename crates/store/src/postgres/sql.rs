@@ -150,17 +150,14 @@ pub(super) const DUE: &str = "SELECT 1::smallint, key, record, clock_timestamp()
 pub(super) const DUE_AFTER: &str = "SELECT 1::smallint, key, record, clock_timestamp() FROM fencepost_fences
     WHERE due_at IS NOT NULL AND due_at <= $1 AND (due_at, key) > ($3, $4) ORDER BY due_at, key LIMIT $2";
 /// Fences in key order.
-pub(super) const SCAN_FENCES: &str = "SELECT 1::smallint, key, record, clock_timestamp() FROM fencepost_fences
-    WHERE key > $1 ORDER BY key LIMIT $2";
-/// Entries of one lane in order. They lie side by side, so a page is a range of the primary key.
-pub(super) const ENTRIES: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
-    WHERE id > $1 AND id <= $3 AND kind = 9 ORDER BY id LIMIT $2";
-/// Rows of one kind in key order.
-pub(super) const SCAN_ROWS: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
-    WHERE id > $1 AND kind = $3 ORDER BY id LIMIT $2";
+pub(super) const RANGE_FENCES: &str = "SELECT 1::smallint, key, record, clock_timestamp() FROM fencepost_fences
+    WHERE key > $1 AND key <= $2 ORDER BY key LIMIT $3";
+/// Rows of one kind in key order. Those of one prefix lie side by side, so a page of them is a range of the primary key.
+pub(super) const RANGE_ROWS: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
+    WHERE id > $1 AND id <= $2 AND kind = $4 ORDER BY id LIMIT $3";
 /// The same for kinds of which there are few among many entries; they have an index of their own.
-pub(super) const SCAN_FEW: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
-    WHERE kind IN (6, 7, 10, 12) AND kind = $3 AND id > $1 ORDER BY id LIMIT $2";
+pub(super) const RANGE_FEW: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
+    WHERE kind IN (6, 7, 10, 12) AND kind = $4 AND id > $1 AND id <= $2 ORDER BY id LIMIT $3";
 
 /// Drops a few rows past their expiry, by our time and by the database's. What somebody holds is left for the next time.
 pub(super) const SWEEPS: [&str; 3] = [

@@ -31,11 +31,6 @@ impl Layout {
         Self { prefix: prefix.to_owned(), tags: tags.collect() }
     }
 
-    /// How many buckets there are.
-    pub(super) fn buckets(&self) -> usize {
-        BUCKETS
-    }
-
     /// How many shards there are.
     pub(super) fn shards(&self) -> usize {
         self.tags.len()

@@ -28,7 +28,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     Error, Promises, Store, Verdict, WriteSet,
-    contract::{Found, Loaded},
+    contract::{Found, Loaded, Span},
     judge::follow_back,
     shared_clock::SharedClock,
 };
@@ -138,9 +138,16 @@ impl Store for Redis {
         self.run(async move { inner.due(until, after, limit).await })
     }
 
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
+        let Some(span) = Span::new(kind, prefix, after) else { return Box::pin(async { Ok(Found::new()) }) };
         let inner = self.inner.clone();
-        self.run(async move { inner.scan(kind, after, limit).await })
+        self.run(async move { inner.range(span, limit).await })
     }
 }
 

@@ -1,11 +1,11 @@
 //! Reads in order, over all buckets and shards: rows of a kind by key, and what is due by time.
-//! Never holds more than a few pages of ids. Called by the store's `scan` and `due`.
+//! Never holds more than a few pages of ids. Called by the store's `range` and `due`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use ::redis::{cmd, from_redis_value_ref};
 use bytes::Bytes;
-use fencepost_kernel::{Millis, Row, RowKey, key::Kind};
+use fencepost_kernel::{Millis, Row, RowKey};
 
 use super::{
     Inner,
@@ -13,7 +13,7 @@ use super::{
     router::{Ask, Does},
     script,
 };
-use crate::{Error, Found, Loaded};
+use crate::{Error, Found, Loaded, contract::Span};
 
 /// Ids asked of one bucket at once.
 const PAGE_MAX: usize = 1_000;
@@ -21,45 +21,51 @@ const PAGE_MAX: usize = 1_000;
 const WIDTH_MAX: usize = 128;
 
 impl Inner {
-    /// Up to `limit` rows of a kind after `after`, in key order.
-    pub(super) async fn scan(&self, kind: Kind, after: Option<RowKey>, limit: usize) -> Result<Found, Error> {
-        // After a key of an earlier kind comes the first of this one; after a later one, nothing.
-        let mut after = match after {
-            Some(key) if key.kind > kind => return Ok(Found::new()),
-            after => after.filter(|key| key.kind == kind),
+    /// Up to `limit` rows of a span, in key order.
+    pub(super) async fn range(&self, Span { mut from, last }: Span, limit: usize) -> Result<Found, Error> {
+        let mut bucket = match from {
+            Bound::Included(key) | Bound::Excluded(key) => self.layout.bucket(&key),
+            Bound::Unbounded => 0,
         };
-        let mut bucket = after.map_or(0, |key| self.layout.bucket(&key));
+        let buckets = self.layout.bucket(&last) + 1;
         let (mut found, mut width) = (Found::new(), 1);
-        while found.len() < limit && bucket < self.layout.buckets() {
+        while found.len() < limit && bucket < buckets {
             let page = (limit - found.len()).min(PAGE_MAX);
-            let end = (bucket + width).min(self.layout.buckets());
-            let mut keys = self.ids(kind, bucket..end, after.take(), page).await?;
+            let end = (bucket + width).min(buckets);
+            let mut keys = self.ids(bucket..end, from, last, page).await?;
+            from = Bound::Unbounded;
             let more = keys.len() >= page;
             keys.truncate(page);
             let rows = self.load(&keys).await?;
             self.prune(keys.iter().zip(&rows).filter(|(_, row)| row.is_none()).map(|(key, _)| *key)).await;
             found.extend(keys.iter().zip(rows).filter_map(|(key, row)| Some((*key, row?))));
             match keys.last() {
-                Some(last) if more => (bucket, after) = (self.layout.bucket(last), Some(*last)),
+                Some(key) if more => (bucket, from) = (self.layout.bucket(key), Bound::Excluded(*key)),
                 _ => (bucket, width) = (end, (width * 2).min(WIDTH_MAX)),
             }
         }
         Ok(found)
     }
 
-    // The first ids of each bucket, in order; the first bucket begins after `after`.
+    // The first ids of each bucket up to `last`, in order; the first bucket begins at `from`.
     async fn ids(
         &self,
-        kind: Kind,
         buckets: std::ops::Range<usize>,
-        after: Option<RowKey>,
+        from: Bound<RowKey>,
+        last: RowKey,
         page: usize,
     ) -> Result<Vec<RowKey>, Error> {
-        let from = after.map_or(b"-".to_vec(), |key| [b"(", &key.id[..]].concat());
+        let kind = last.kind;
+        let from = match from {
+            Bound::Included(key) => [b"[", &key.id[..]].concat(),
+            Bound::Excluded(key) => [b"(", &key.id[..]].concat(),
+            Bound::Unbounded => b"-".to_vec(),
+        };
+        let to = [b"[", &last.id[..]].concat();
         let asks = buckets.clone().map(|bucket| {
             let mut range = cmd("ZRANGEBYLEX");
             let from = if bucket == buckets.start { &from[..] } else { b"-" };
-            range.arg(self.layout.index(bucket, kind)).arg(from).arg("+").arg("LIMIT").arg(0).arg(page);
+            range.arg(self.layout.index(bucket, kind)).arg(from).arg(&to).arg("LIMIT").arg(0).arg(page);
             Ask { slot: self.layout.slot(self.layout.shard_of(bucket)), command: range }
         });
         let mut keys = Vec::new();

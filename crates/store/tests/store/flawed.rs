@@ -25,7 +25,8 @@ pub enum Flaw {
     NotRepeatable,
     VanishesEarly,
     DueOutOfOrder,
-    ScanSkips,
+    RangeSkips,
+    RangeGoesPastItsPrefix,
     CountsFromOneInEveryCommit,
     MovedTakesAPosition,
     HeldIgnored,
@@ -185,11 +186,22 @@ impl Store for Flawed {
         })
     }
 
-    fn scan<'a>(&'a self, kind: Kind, after: Option<RowKey>, limit: usize) -> BoxFuture<'a, Result<Found, Error>> {
+    fn range<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a [u8],
+        after: Option<RowKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move {
             // The next page begins one row too late.
-            let skipped = if self.flaw == Flaw::ScanSkips && after.is_some() { 1 } else { 0 };
-            let rows = self.now.scan(kind, after, limit.saturating_add(skipped)).await?;
+            let skipped = if self.flaw == Flaw::RangeSkips && after.is_some() { 1 } else { 0 };
+            let mut rows = self.now.range(kind, prefix, after, limit.saturating_add(skipped)).await?;
+            if self.flaw == Flaw::RangeGoesPastItsPrefix
+                && let Some((last, _)) = rows.last()
+            {
+                rows.extend(self.now.scan(kind, Some(*last), limit - rows.len()).await?);
+            }
             Ok(rows.into_iter().skip(skipped).collect())
         })
     }

@@ -294,7 +294,7 @@ fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancel
         assert_eq!(acknowledge(u64::MAX - 1).await, [Verdict::Held]);
         tx.commit().await.unwrap();
         assert_eq!(acknowledge(u64::MAX - 2).await, [Verdict::Applied]);
-        assert_eq!(store.entries(lane.place().0, 0, 10).await.unwrap().len(), 4);
+        assert_eq!(store.range(Kind::Entry, &lane.place().0.0, None, 10).await.unwrap().len(), 4);
     });
 }
 
@@ -338,21 +338,21 @@ fn pages_of_a_lane_and_rows_of_few_kinds_are_found_by_a_range_of_an_index() {
     let looks: [(&str, &dyn Fn() -> usize, &str, &str); 3] = [
         (
             "entries",
-            &|| block_on(store.entries(lane(1), 7, 5)).unwrap().len(),
+            &|| block_on(store.range(Kind::Entry, &lane(1).0, Some(RowKey::entry(lane(1), 7)), 5)).unwrap().len(),
             "fencepost_rows_pkey",
-            "((id > $1) AND (id <= $3) AND (kind = 9))",
+            "((id > $1) AND (id <= $2) AND (kind = $4))",
         ),
         (
             "lanes",
             &|| block_on(store.scan(Kind::Lane, Some(RowKey::lane(lane(1))), 5)).unwrap().len(),
             "fencepost_rows_few",
-            "((kind = $3) AND (id > $1))",
+            "((kind = $4) AND (id > $1) AND (id <= $2))",
         ),
         (
             "words",
             &|| block_on(store.scan(Kind::Poke, Some(poke(1)), 5)).unwrap().len(),
             "fencepost_rows_few",
-            "((kind = $3) AND (id > $1))",
+            "((kind = $4) AND (id > $1) AND (id <= $2))",
         ),
     ];
     for (what, look, index, range) in looks {

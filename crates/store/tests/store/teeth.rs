@@ -61,8 +61,13 @@ fn what_is_due_out_of_order_breaks_due() {
 }
 
 #[test]
-fn a_page_that_misses_a_row_breaks_scan() {
-    assert_eq!(broken_laws(Flaw::ScanSkips), ["scan"]);
+fn a_page_that_misses_a_row_breaks_range() {
+    assert_eq!(broken_laws(Flaw::RangeSkips), ["range"]);
+}
+
+#[test]
+fn a_page_that_goes_past_its_prefix_breaks_range() {
+    assert_eq!(broken_laws(Flaw::RangeGoesPastItsPrefix), ["range"]);
 }
 
 #[test]

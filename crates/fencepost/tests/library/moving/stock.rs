@@ -155,13 +155,14 @@ impl Store for Cut {
     ) -> BoxFuture<'a, Result<Found, store::Error>> {
         self.store.due(until, after, limit)
     }
-    fn scan<'a>(
+    fn range<'a>(
         &'a self,
         kind: Kind,
+        prefix: &'a [u8],
         after: Option<RowKey>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, store::Error>> {
-        self.store.scan(kind, after, limit)
+        self.store.range(kind, prefix, after, limit)
     }
 }
 
