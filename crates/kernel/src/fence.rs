@@ -9,6 +9,7 @@ use crate::{
     body::Body,
     key::{FenceKey, Field, Kind, RowKey, Tenant},
     lane::{Cancelled, DeadLetter, Entry, Fate, Lane, Route, Tail},
+    merge::Counter,
     row::{Ids, KindSpec, Needs},
     scope::OnLapse,
     time::Millis,
@@ -396,6 +397,8 @@ pub enum Record {
     Cancelled(Cancelled),
     /// A lane has something new.
     Poke,
+    /// See [`Counter`].
+    Counter(Counter),
 }
 
 impl From<Fence> for Record {
@@ -419,7 +422,8 @@ impl Record {
             | Self::Lane(_)
             | Self::Tail(_)
             | Self::Entry(_)
-            | Self::Poke => None,
+            | Self::Poke
+            | Self::Counter(_) => None,
         }
     }
 
@@ -427,6 +431,7 @@ impl Record {
     pub fn due_at(&self) -> Option<Millis> {
         match self {
             Self::Fence(fence) => fence.due_at(),
+            Self::Counter(counter) => counter.due,
             Self::VersionHead(_)
             | Self::AgainHead(_)
             | Self::Alias(_)
@@ -458,7 +463,12 @@ impl Record {
                 Fate::Waiting => letter.at,
                 Fate::Redriven { at, .. } | Fate::Discarded { at, .. } => *at,
             },
-            Self::VersionHead(_) | Self::AgainHead(_) | Self::Tail(_) | Self::Cancelled(_) | Self::Poke => Millis(0),
+            Self::VersionHead(_)
+            | Self::AgainHead(_)
+            | Self::Tail(_)
+            | Self::Cancelled(_)
+            | Self::Poke
+            | Self::Counter(_) => Millis(0),
         }
     }
 
@@ -476,7 +486,8 @@ impl Record {
             | Self::Lane(_)
             | Self::Tail(_)
             | Self::Cancelled(_)
-            | Self::Poke => 0,
+            | Self::Poke
+            | Self::Counter(_) => 0,
         };
         ROW_BYTES + counted
     }

@@ -106,6 +106,8 @@ pub enum Kind {
     Cancelled = 11,
     /// A word from one node to another that a lane of its has something new.
     Poke = 12,
+    /// A figure that additions move.
+    Counter = 13,
 }
 
 /// The address of one row in a store.

@@ -11,6 +11,7 @@ pub mod fence;
 pub mod json;
 pub mod key;
 pub mod lane;
+pub mod merge;
 pub mod retry;
 pub mod row;
 pub mod scope;

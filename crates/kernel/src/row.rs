@@ -1,7 +1,7 @@
 //! The table of row kinds: what every store and everything that moves, sweeps or caches rows must know of each.
 //! Never says how a row is decided over: the capability that owns the kind does. Read wherever rows are treated by kind.
 
-use crate::{dispatch, fence, key::Kind, lane};
+use crate::{dispatch, fence, key::Kind, lane, merge};
 
 /// What is known of one kind of row.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub enum Ids {
 }
 
 /// One table a capability.
-const CAPABILITIES: [&[KindSpec]; 3] = [fence::KINDS, lane::KINDS, dispatch::KINDS];
+const CAPABILITIES: [&[KindSpec]; 4] = [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS];
 
 /// Every kind, by its stored number.
 const BY_NUMBER: [Option<KindSpec>; 256] = {

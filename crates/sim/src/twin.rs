@@ -188,11 +188,12 @@ impl Store for Twin {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, Error>> {
-        Box::pin(async move { self.read().await?.due(until, after, limit).await })
+        Box::pin(async move { self.read().await?.due(kind, until, after, limit).await })
     }
 
     fn range<'a>(

@@ -13,6 +13,7 @@
 //!
 //! And of its reads:
 //!
+//! * **Due**: what of one kind is due comes earliest first, once, and only while the row says so. Any kind may have a due time.
 //! * **Range**: a page holds the rows of one kind whose ids begin with a prefix, in key order, and misses none.
 //!
 //! Never contains a rule about fences. Called by the commit loop: one commit at a time, or a few at once where the store says
@@ -187,10 +188,11 @@ pub trait Store: Send + Sync + 'static {
     /// The latest `now` ever committed. Time given to the kernel never falls below it.
     fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>>;
 
-    /// Up to `limit` rows whose [`due_at`](fencepost_kernel::fence::Record::due_at) is at or before `until`, earliest
-    /// first, starting after the row named by `after`.
+    /// Up to `limit` rows of one kind whose [`due_at`](fencepost_kernel::fence::Record::due_at) is at or before `until`,
+    /// earliest first and in key order where times are equal, starting after the row of that kind named by `after`.
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,

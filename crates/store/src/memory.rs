@@ -26,7 +26,7 @@ pub struct Memory {
 #[derive(Clone, Default)]
 struct State {
     rows: BTreeMap<RowKey, Arc<Row>>,
-    due: BTreeSet<(Millis, RowKey)>,
+    due: BTreeSet<(Kind, Millis, RowKey)>,
     time_floor: Millis,
 }
 
@@ -44,7 +44,7 @@ impl Memory {
         rows.retain(|key, row| {
             let keep = row.record.expires_at().is_none_or(|expires| expires > now);
             if !keep && let Some(due_at) = row.record.due_at() {
-                due.remove(&(due_at, *key));
+                due.remove(&(key.kind, due_at, *key));
             }
             keep
         });
@@ -78,7 +78,7 @@ impl State {
         let Judged { verdicts, changes } = judge(sets, |key| Ok(rows.get(key).map(|row| Known::of(row))))?;
         for change in changes {
             if let Some(due) = change.before.and_then(|known| known.due) {
-                self.due.remove(&(due, change.key));
+                self.due.remove(&(change.key.kind, due, change.key));
             }
             match change.after {
                 None => {
@@ -86,7 +86,7 @@ impl State {
                 }
                 Some(After { revision, record }) => {
                     if let Some(due) = record.due_at() {
-                        self.due.insert((due, change.key));
+                        self.due.insert((change.key.kind, due, change.key));
                     }
                     self.rows.insert(change.key, Arc::new(Row { record: record.into_owned(), revision }));
                 }
@@ -129,18 +129,22 @@ impl Store for Memory {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move {
             let state = self.state();
-            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let from = match after {
+                Some((due, key)) => Bound::Excluded((kind, due, key)),
+                None => Bound::Included((kind, Millis(0), RowKey { kind, id: [0; 32] })),
+            };
             Ok(state
                 .due
                 .range((from, Bound::Unbounded))
-                .take_while(|(due, _)| *due <= until)
-                .filter_map(|(_, key)| state.rows.get(key).map(|row| (*key, row.clone())))
+                .take_while(|(of, due, _)| *of == kind && *due <= until)
+                .filter_map(|(.., key)| state.rows.get(key).map(|row| (*key, row.clone())))
                 .take(limit)
                 .collect())
         })

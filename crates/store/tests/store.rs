@@ -17,6 +17,7 @@ mod store {
     mod postgres_rig;
     mod postgres_tls;
     mod postgres_tx;
+    mod postgres_upgrade;
     mod redis;
     mod redis_cluster;
     mod redis_rig;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey,
     fence::{Fence, Phase, Record, Sighting, State, Token, What},
-    key::Target,
+    key::{Kind, Target},
 };
 
 use super::{Engine, Error};
@@ -131,7 +131,7 @@ impl Engine {
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
-        Ok(self.shared.store.due(self.now(), after, limit).await?)
+        Ok(self.shared.store.due(Kind::Fence, self.now(), after, limit).await?)
     }
 }
 

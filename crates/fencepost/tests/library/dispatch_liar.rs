@@ -80,11 +80,12 @@ impl Store for Liar {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, Error>> {
-        self.inner.due(until, after, limit)
+        self.inner.due(kind, until, after, limit)
     }
 
     fn range<'a>(

@@ -108,11 +108,12 @@ impl Store for Pulled {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, store::Error>> {
-        self.inner.due(until, after, limit)
+        self.inner.due(kind, until, after, limit)
     }
 
     fn range<'a>(

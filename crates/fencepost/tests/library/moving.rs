@@ -74,7 +74,11 @@ async fn a_copy_there_and_back_is_the_same_store() {
     assert_eq!(content(&*back).await, content(&*memory).await);
     // The highest token is past the last commit: the copy's time must not be below it.
     assert_eq!(back.time_floor().await.unwrap(), Millis(NOW + 5_001));
-    assert_eq!(back.due(Millis(NOW), None, 9).await.unwrap().len(), 1, "what is in doubt is found by its time");
+    assert_eq!(
+        back.due(Kind::Fence, Millis(NOW), None, 9).await.unwrap().len(),
+        1,
+        "what is in doubt is found by its time"
+    );
 }
 
 #[tokio::test]

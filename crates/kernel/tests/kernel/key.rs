@@ -139,13 +139,14 @@ fn derived_key_never_changes() {
 #[test]
 fn kinds_keep_their_stored_numbers() {
     use Kind::*;
-    let kinds = [Fence, VersionHead, AgainHead, Alias, Trace, Route, Lane, Tail, Entry, DeadLetter, Cancelled, Poke];
+    let kinds =
+        [Fence, VersionHead, AgainHead, Alias, Trace, Route, Lane, Tail, Entry, DeadLetter, Cancelled, Poke, Counter];
     assert_eq!(Kind::ALL, kinds);
     for (number, kind) in kinds.iter().enumerate() {
         assert_eq!(*kind as usize, number + 1);
         assert_eq!(Kind::from_u8(*kind as u8), Some(*kind));
     }
-    assert_eq!((Kind::from_u8(0), Kind::from_u8(13)), (None, None));
+    assert_eq!((Kind::from_u8(0), Kind::from_u8(14)), (None, None));
 }
 
 // INVARIANT every-kind-has-a-row

@@ -157,11 +157,12 @@ impl Store for Door {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, Error>> {
-        Box::pin(self.there_and_back(self.twin.due(until, after, limit)))
+        Box::pin(self.there_and_back(self.twin.due(kind, until, after, limit)))
     }
 
     fn range<'a>(

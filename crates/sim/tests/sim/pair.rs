@@ -77,11 +77,12 @@ impl Store for Way {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, Error>> {
-        self.memory.due(until, after, limit)
+        self.memory.due(kind, until, after, limit)
     }
 
     fn range<'a>(

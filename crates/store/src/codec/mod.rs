@@ -9,6 +9,7 @@
 //! body and keeps the trace of a holder. Nodes of two releases share a store while both write the older
 //! format; a node that meets a newer one than it reads refuses the row and names the reason.
 
+mod counter;
 mod fence;
 mod heads;
 mod lanes;
@@ -83,6 +84,7 @@ pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: C
         Record::DeadLetter(letter) => lanes::put_dead_letter(out, letter),
         Record::Cancelled(cancelled) => lanes::put_cancelled(out, cancelled),
         Record::Poke => {}
+        Record::Counter(figure) => counter::put(out, figure),
     }
     let sum = checksum(key, &out[begin..]);
     out.extend_from_slice(&sum);
@@ -109,6 +111,7 @@ pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, 
         Kind::DeadLetter => Record::DeadLetter(lanes::take_dead_letter(&mut reader, bytes)?.into()),
         Kind::Cancelled => Record::Cancelled(lanes::take_cancelled(&mut reader)?),
         Kind::Poke => Record::Poke,
+        Kind::Counter => Record::Counter(counter::take(&mut reader)?),
     };
     reader.end()?;
     Ok(Row { record, revision })
@@ -124,6 +127,7 @@ pub fn head(key: &RowKey, bytes: &[u8]) -> Result<Head, Damage> {
         Kind::Trace => head.expires = heads::take_trace_expiry(&mut reader)?,
         Kind::DeadLetter => head.expires = lanes::take_dead_letter_expiry(&mut reader)?,
         Kind::Cancelled => head.expires = Some(lanes::take_cancelled(&mut reader)?.expires),
+        Kind::Counter => head.due = counter::take(&mut reader)?.due,
         Kind::Tail => head.tail = lanes::take_tail(&mut reader)?.last,
         Kind::VersionHead | Kind::Alias | Kind::Route | Kind::Lane | Kind::Entry | Kind::Poke => {}
     }

@@ -1,51 +1,103 @@
-//! What is due comes earliest first, once, and only while the row says so.
+//! What is due of one kind comes earliest first, once, and only while the row says so.
 //! Never asks for rows beyond the limit: the caller goes on from where it stopped.
 
 use fencepost_kernel::{Millis, RowKey, key::Kind};
 
 use super::{
     Harness, Violation,
-    rows::{NOW, commit, doubtful, fence_key, put, record, remove, set},
+    rows::{self, NOW, commit, key, put, record, remove, set},
     same,
 };
 use crate::Store;
 
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
-    let store = harness.open();
-    let at = |offset| NOW.plus(offset);
-    // Key order and due order differ; two are due at the same moment.
-    let dues = [(1, 40), (2, 30), (3, 20), (4, 20), (5, 10)];
-    let writes = dues.map(|(number, offset)| put(fence_key(number), None, doubtful(number, at(offset))));
-    commit(&*store, set(1, writes)).await?;
-    commit(&*store, set(2, [put(fence_key(6), None, record(Kind::Fence, 6))])).await?;
-
-    same("what is due in time", due(&*store, at(30), None, 10).await?, numbers([5, 3, 4, 2]))?;
-    same("what is due before anything", due(&*store, at(9), None, 10).await?, numbers([]))?;
-    same("what is due at the end of time", due(&*store, Millis(u64::MAX), None, 10).await?, numbers([5, 3, 4, 2, 1]))?;
-    same("the first page", due(&*store, at(40), None, 2).await?, numbers([5, 3]))?;
-    let after = Some((at(20), fence_key(3)));
-    same("the next page", due(&*store, at(40), after, 2).await?, numbers([4, 2]))?;
-    same("a page past what is due", due(&*store, at(10), after, 2).await?, numbers([]))?;
-
-    // Renewed, settled, removed: each leaves its old place.
-    commit(&*store, set(3, [put(fence_key(5), Some(1), doubtful(5, at(35)))])).await?;
-    commit(&*store, set(4, [put(fence_key(3), Some(1), record(Kind::Fence, 3))])).await?;
-    commit(&*store, set(5, [remove(fence_key(4), Some(1))])).await?;
-    same("what is due after changes", due(&*store, at(40), None, 10).await?, numbers([2, 5, 1]))?;
-    let rows = store.due(at(35), None, 10).await?;
-    let found = rows.last().map(|(_, row)| (row.revision.0, row.record.clone()));
-    same("the row that comes with it", found, Some((3, doubtful(5, at(35)))))
+    for kind in Kind::ALL {
+        match rows::due(kind, 1, NOW) {
+            Some(_) => what_is_due_comes_in_order(&*harness.open(), kind).await?,
+            None => what_is_never_due_does_not_come(&*harness.open(), kind).await?,
+        }
+    }
+    kinds_are_due_apart(&*harness.open()).await
 }
 
-fn numbers<const N: usize>(numbers: [u64; N]) -> Vec<RowKey> {
-    numbers.map(fence_key).into()
+async fn what_is_due_comes_in_order(store: &dyn Store, kind: Kind) -> Result<(), Violation> {
+    let at = |offset| NOW.plus(offset);
+    let row = |number| key(kind, number);
+    let numbers = |numbers: &[u64]| -> Vec<RowKey> { numbers.iter().map(|number| key(kind, *number)).collect() };
+    let due_record = |number, offset| rows::due(kind, number, at(offset)).unwrap_or(record(kind, number));
+    let due = async |until, after, limit| due(store, kind, until, after, limit).await;
+    let what = |what: &str| format!("{what} of {kind:?}");
+    // Key order and due order differ; two are due at the same moment.
+    let dues = [(1, 40), (2, 30), (3, 20), (4, 20), (5, 10)];
+    let writes = dues.map(|(number, offset)| put(row(number), None, due_record(number, offset)));
+    commit(store, set(1, writes)).await?;
+    commit(store, set(2, [put(row(6), None, record(kind, 6))])).await?;
+
+    same(&what("what is due in time"), due(at(30), None, 10).await?, numbers(&[5, 3, 4, 2]))?;
+    same(&what("what is due before anything"), due(at(9), None, 10).await?, numbers(&[]))?;
+    let end = Millis(u64::MAX);
+    same(&what("what is due at the end of time"), due(end, None, 10).await?, numbers(&[5, 3, 4, 2, 1]))?;
+    same(&what("the first page"), due(at(40), None, 2).await?, numbers(&[5, 3]))?;
+    let after = Some((at(20), row(3)));
+    same(&what("the next page"), due(at(40), after, 2).await?, numbers(&[4, 2]))?;
+    same(&what("a page past what is due"), due(at(10), after, 2).await?, numbers(&[]))?;
+
+    // Renewed, settled, removed: each leaves its old place.
+    commit(store, set(3, [put(row(5), Some(1), due_record(5, 35))])).await?;
+    commit(store, set(4, [put(row(3), Some(1), record(kind, 3))])).await?;
+    commit(store, set(5, [remove(row(4), Some(1))])).await?;
+    same(&what("what is due after changes"), due(at(40), None, 10).await?, numbers(&[2, 5, 1]))?;
+    let rows = store.due(kind, at(35), None, 10).await?;
+    let found = rows.last().map(|(_, row)| (row.revision.0, row.record.clone()));
+    same(&what("the row that comes with it"), found, Some((3, due_record(5, 35))))
+}
+
+async fn what_is_never_due_does_not_come(store: &dyn Store, kind: Kind) -> Result<(), Violation> {
+    commit(store, set(1, [put(key(kind, 1), None, record(kind, 1))])).await?;
+    let found = due(store, kind, Millis(u64::MAX), None, 10).await?;
+    same(&format!("what is due of {kind:?}"), found, Vec::new())
+}
+
+// The same ids at the same times, and some between: neither kind's rows come with the other's, or instead of them.
+async fn kinds_are_due_apart(store: &dyn Store) -> Result<(), Violation> {
+    let records = |kind, number, at| rows::due(kind, number, at).map(|record| (kind, number, at, record));
+    let mut wanted: Vec<(Kind, Millis, RowKey)> = Vec::new();
+    for (id, number) in (1..).zip(0..12) {
+        for (step, kind) in (0..).zip(Kind::ALL) {
+            let Some((kind, number, at, record)) = records(kind, number, NOW.plus(number % 4 + step % 2)) else {
+                continue;
+            };
+            commit(store, set(id * 100 + kind as u64, [put(key(kind, number), None, record)])).await?;
+            wanted.push((kind, at, key(kind, number)));
+        }
+    }
+    wanted.sort_unstable();
+    for kind in Kind::ALL {
+        for until in [NOW, NOW.plus(2), Millis(u64::MAX)] {
+            let own = wanted.iter().filter(|(of, at, _)| *of == kind && *at <= until);
+            let own: Vec<(Millis, RowKey)> = own.map(|(_, at, key)| (*at, *key)).collect();
+            let (mut found, mut after) = (Vec::new(), None);
+            // In pages, each from where the last one ended.
+            for _ in 0..=own.len() {
+                let page = store.due(kind, until, after, 5).await?;
+                found.extend(page.iter().filter_map(|(key, row)| Some((row.record.due_at()?, *key))));
+                after = found.last().copied();
+                if page.len() < 5 {
+                    break;
+                }
+            }
+            same(&format!("what is due of {kind:?} among others"), found, own)?;
+        }
+    }
+    Ok(())
 }
 
 async fn due(
     store: &dyn Store,
+    kind: Kind,
     until: Millis,
     after: Option<(Millis, RowKey)>,
     limit: usize,
 ) -> Result<Vec<RowKey>, Violation> {
-    Ok(store.due(until, after, limit).await?.into_iter().map(|(key, _)| key).collect())
+    Ok(store.due(kind, until, after, limit).await?.into_iter().map(|(key, _)| key).collect())
 }

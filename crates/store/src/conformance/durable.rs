@@ -35,7 +35,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
         let alias = read(&*survived, key(Kind::Alias, ROWS)).await?;
         same("a row of another kind", alias, Some((ROWS, record(Kind::Alias, ROWS))))?;
         same("the time floor after a crash", survived.time_floor().await?, NOW.plus(9))?;
-        let due: Vec<_> = survived.due(due, None, 10).await?.into_iter().map(|(key, _)| key).collect();
+        let due: Vec<_> = survived.due(Kind::Fence, due, None, 10).await?.into_iter().map(|(key, _)| key).collect();
         same("what is due after a crash", due, vec![fence_key(2)])?;
     }
     // And the store goes on from there.

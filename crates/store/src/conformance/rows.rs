@@ -7,6 +7,7 @@ use fencepost_kernel::{
     fence::{Alias, Fence, Receipt, Record, State, Token, Trace, VersionHead},
     key::Kind,
     lane::{AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, Place, Reason, Route, Tail, Transport},
+    merge::Counter,
     scope::OnLapse,
 };
 
@@ -73,6 +74,7 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
         Kind::Entry => Record::Entry(entry(value).into()),
         Kind::Cancelled => Record::Cancelled(Cancelled { by: value.to_string(), expires: Millis(u64::MAX) }),
         Kind::Poke => Record::Poke,
+        Kind::Counter => Record::Counter(Counter { value: value.into(), due: None }),
         Kind::Lane => {
             let place = Place::Warehouse(value.to_string());
             Record::Lane(Lane::new(Tenant::new("acme"), place).into())
@@ -156,6 +158,25 @@ pub(super) fn doubtful(value: u64, due: Millis) -> Record {
             held_by: None,
         },
     )
+}
+
+/// A record that somebody should look at then; none of a kind whose rows are never due.
+pub(super) fn due(kind: Kind, value: u64, due: Millis) -> Option<Record> {
+    match kind {
+        Kind::Fence => Some(doubtful(value, due)),
+        Kind::Counter => Some(Record::Counter(Counter { value: value.into(), due: Some(due) })),
+        Kind::VersionHead
+        | Kind::AgainHead
+        | Kind::Alias
+        | Kind::Trace
+        | Kind::Route
+        | Kind::Lane
+        | Kind::Tail
+        | Kind::Entry
+        | Kind::DeadLetter
+        | Kind::Cancelled
+        | Kind::Poke => None,
+    }
 }
 
 fn receipt(value: u64) -> Receipt {

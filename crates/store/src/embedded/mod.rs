@@ -49,6 +49,9 @@ use staged::Staged;
 /// What a claim may weigh that is kept ready for its seal: it has nothing large but the body that it came with.
 const CLAIM_BYTES_MAX: usize = 4 << 10;
 
+/// Fences that are due later never come due: the places of other kinds begin where theirs end, two million years from now.
+const FENCE_DUE_MAX: Millis = Millis((1 << 56) - 1);
+
 /// How to open an embedded store.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -283,14 +286,22 @@ impl Embedded {
         }
     }
 
-    fn due_now(&self, until: Millis, after: Option<(Millis, RowKey)>, limit: usize) -> Result<Found, Error> {
-        let from = after.map_or(Bound::Unbounded, |(due, key)| Bound::Excluded(due_address(due, &key)));
-        let to = until.0.checked_add(1).map_or(Bound::Unbounded, |end| {
-            Bound::Excluded(due_address(Millis(end), &RowKey { kind: Kind::Fence, id: [0; 32] }))
-        });
+    fn due_now(
+        &self,
+        kind: Kind,
+        until: Millis,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> Result<Found, Error> {
+        let until = if kind == Kind::Fence { until.min(FENCE_DUE_MAX) } else { until };
         if after.is_some_and(|(due, _)| due > until) {
             return Ok(Vec::new());
         }
+        let from = match after {
+            Some((due, key)) => Bound::Excluded(due_address(due, &key)),
+            None => Bound::Included(due_address(Millis(0), &RowKey { kind, id: [0; 32] })),
+        };
+        let to = Bound::Included(due_address(until, &RowKey { kind, id: [0xff; 32] }));
         let snapshot = self.db.snapshot();
         let mut found = Vec::new();
         for entry in snapshot.range(&self.due, (from, to)) {
@@ -298,7 +309,7 @@ impl Embedded {
                 break;
             }
             let address = entry.key().map_err(|error| self.fault.read(&error))?;
-            let (due, key) = read_due_address(&address)
+            let (due, key) = read_due_address(kind, &address)
                 .ok_or_else(|| self.fault.stop("the index of due rows is damaged".to_owned()))?;
             // A row that expired and was dropped leaves its entry behind; only one that still agrees counts.
             if let Some(row) = self.row(Some(&snapshot), &key)?
@@ -362,11 +373,12 @@ impl Store for Embedded {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, Error>> {
-        Box::pin(async move { self.due_now(until, after, limit) })
+        Box::pin(async move { self.due_now(kind, until, after, limit) })
     }
 
     fn range<'a>(
@@ -398,15 +410,20 @@ fn read_row_address(address: &[u8]) -> Option<RowKey> {
     Some(RowKey { kind: Kind::from_u8(*kind)?, id: id.try_into().ok()? })
 }
 
-// Big-endian, so that byte order is time order.
+// Big-endian, so that byte order is time order. Where a fence is due begins with the time, as it did in every release: with a
+// zero. Every other kind's places begin with the kind, so that each kind lies by itself.
 fn due_address(due: Millis, key: &RowKey) -> [u8; 41] {
     let mut address = [0; 41];
-    address[..8].copy_from_slice(&due.0.to_be_bytes());
-    address[8..].copy_from_slice(&row_address(key));
+    let (time_at, kind_at) = if key.kind == Kind::Fence { (0, 8) } else { (1, 0) };
+    address[kind_at] = key.kind as u8;
+    address[time_at..time_at + 8].copy_from_slice(&due.0.to_be_bytes());
+    address[9..].copy_from_slice(&key.id);
     address
 }
 
-fn read_due_address(address: &[u8]) -> Option<(Millis, RowKey)> {
-    let (due, key) = address.split_first_chunk::<8>()?;
-    Some((Millis(u64::from_be_bytes(*due)), read_row_address(key)?))
+fn read_due_address(kind: Kind, address: &[u8]) -> Option<(Millis, RowKey)> {
+    let (head, id) = address.split_first_chunk::<9>()?;
+    let (time_at, kind_at) = if kind == Kind::Fence { (0, 8) } else { (1, 0) };
+    let due = u64::from_be_bytes(head[time_at..time_at + 8].try_into().ok()?);
+    (head[kind_at] == kind as u8).then_some((Millis(due), RowKey { kind, id: id.try_into().ok()? }))
 }

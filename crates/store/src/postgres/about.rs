@@ -7,6 +7,7 @@ use fencepost_kernel::{
     RowKey, Version,
     fence::Record,
     lane::{AfterDead, Transport},
+    merge::SCALE,
 };
 use serde_json::{Value, json};
 
@@ -58,7 +59,14 @@ pub(super) fn about(key: &RowKey, record: &Record) -> Value {
             "what": "cancelled", "lane_id": lane_id(key), "seq": key.place().1, "by": readable(&cancelled.by),
         }),
         Record::Poke => json!({ "what": "poke" }),
+        Record::Counter(counter) => json!({ "what": "counter", "value": decimal(counter.value) }),
     }
+}
+
+// The figure as people write it, with all its digits.
+fn decimal(value: i128) -> String {
+    let (sign, parts, scale) = (if value < 0 { "-" } else { "" }, value.unsigned_abs(), SCALE.unsigned_abs());
+    format!("{sign}{}.{:09}", parts / scale, parts % scale)
 }
 
 fn lane_id(key: &RowKey) -> String {

@@ -92,6 +92,7 @@ struct Rows {
     bucket: Vec<i16>,
     about: Vec<String>,
     expires_at: Vec<Option<Stamp>>,
+    due_at: Vec<Option<Stamp>>,
     revision: Vec<i64>,
     record: Vec<Vec<u8>>,
 }
@@ -163,8 +164,17 @@ impl<'a> Columns<'a> {
     /// The parameters of the statements that write the other rows, in their order.
     pub(super) fn rows<'p>(&'p self, more: &[Param<'p>]) -> Vec<Param<'p>> {
         let own = &self.rows;
-        let mut params: Vec<Param<'p>> =
-            vec![&own.id, &own.kind, &own.expect, &own.bucket, &own.about, &own.expires_at, &own.revision, &own.record];
+        let mut params: Vec<Param<'p>> = vec![
+            &own.id,
+            &own.kind,
+            &own.expect,
+            &own.bucket,
+            &own.about,
+            &own.expires_at,
+            &own.due_at,
+            &own.revision,
+            &own.record,
+        ];
         params.extend_from_slice(more);
         params
     }
@@ -222,6 +232,7 @@ impl Rows {
         self.bucket.push(bucket(&put.key));
         self.about.push(about.to_string());
         self.expires_at.push(put.record.expires_at().map(Stamp));
+        self.due_at.push(put.record.due_at().map(Stamp));
         self.revision.push(put.revision.0 as i64);
         self.record.push(bytes);
     }

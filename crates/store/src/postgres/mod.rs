@@ -310,6 +310,7 @@ impl Store for Postgres {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
@@ -317,9 +318,17 @@ impl Store for Postgres {
         let inner = self.inner.clone();
         self.run(async move {
             let (until, limit) = (Stamp(until), page(limit));
-            match after {
-                None => inner.find(sql::DUE, &[&until, &limit]).await,
-                Some((at, key)) => inner.find(sql::DUE_AFTER, &[&until, &limit, &Stamp(at), &key.id.as_slice()]).await,
+            let number = kind as i16;
+            let after = after.map(|(due, key)| (Stamp(due), key.id));
+            match &after {
+                None if kind == Kind::Fence => inner.find(sql::DUE_FENCES, &[&until, &limit]).await,
+                None => inner.find(sql::DUE_ROWS, &[&until, &limit, &number]).await,
+                Some((due, id)) if kind == Kind::Fence => {
+                    inner.find(sql::DUE_FENCES_AFTER, &[&until, &limit, due, &id.as_slice()]).await
+                }
+                Some((due, id)) => {
+                    inner.find(sql::DUE_ROWS_AFTER, &[&until, &limit, &number, due, &id.as_slice()]).await
+                }
             }
         })
     }

@@ -12,28 +12,43 @@ use super::fault::Failed;
 use crate::Error;
 
 /// Every step from an empty database to today's tables; the first makes version 1. A step is never changed once released.
-const STEPS: [&str; 3] =
-    [include_str!("schema.sql"), include_str!("schema_lanes.sql"), include_str!("schema_drives.sql")];
+const STEPS: [&str; 5] = [
+    include_str!("schema.sql"),
+    include_str!("schema_lanes.sql"),
+    include_str!("schema_drives.sql"),
+    include_str!("schema_due.sql"),
+    include_str!("schema_due_index.sql"),
+];
 
 /// How often a step is tried again because another node was making it at that moment.
 const TRIES_MAX: u32 = 20;
+/// How often one is that waits for a table which others are writing to: for half a minute at least.
+const BLOCKED_TRIES_MAX: u32 = 80;
 
 const REGISTER: &str = "CREATE TABLE IF NOT EXISTS fencepost_migrations (
     version integer NOT NULL PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())";
 
 /// Brings the tables up to date.
 pub(super) async fn migrate(client: &mut Client) -> Result<(), Error> {
-    for turn in 1.. {
+    let (mut raced_turns, mut blocked_turns) = (0, 0);
+    loop {
         match step(client).await {
-            Ok(true) => break,
+            Ok(true) => return Ok(()),
             Ok(false) => {}
-            Err(Failed::Server(error)) if turn < TRIES_MAX && raced(&error) => {
+            Err(Failed::Server(error)) if raced_turns < TRIES_MAX && raced(&error) => {
+                raced_turns += 1;
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(10..50))).await;
+            }
+            // A transaction of a user's holds the table. Waiting in its queue would stop everybody who came later.
+            Err(Failed::Server(error))
+                if blocked_turns < BLOCKED_TRIES_MAX && error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
+            {
+                blocked_turns += 1;
+                tokio::time::sleep(Duration::from_millis(fastrand::u64(250..750))).await;
             }
             Err(failed) => return Err(failed.of_nothing()),
         }
     }
-    Ok(())
 }
 
 // One step; whether that was all. Who inserts the number of a step makes it; all others wait for that transaction.
@@ -55,7 +70,8 @@ async fn step(client: &mut Client) -> Result<bool, Failed> {
     }
     let Some(statements) = STEPS.get(version as usize) else { return Ok(true) };
     let transaction = client.transaction().await?;
-    // An index over many rows takes longer than any other statement may, and so does waiting for who builds it.
+    // An index over many rows takes longer than any other statement may, and so does waiting for who builds it. A step that
+    // waits for a table sets a time of its own.
     transaction.batch_execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
     let next = version + 1;
     let claim = "INSERT INTO fencepost_migrations (version) VALUES ($1) ON CONFLICT (version) DO NOTHING";

@@ -51,18 +51,19 @@ macro_rules! write_rows {
         concat!(
             "WITH given AS MATERIALIZED (
                 SELECT * FROM unnest($1::bytea[], $2::smallint[], $3::bigint[], $4::smallint[], $5::text[],
-                    $6::timestamptz[], $7::bigint[], $8::bytea[])
-                AS given (id, kind, expect, bucket, about, expires_at, revision, record)
+                    $6::timestamptz[], $7::timestamptz[], $8::bigint[], $9::bytea[])
+                AS given (id, kind, expect, bucket, about, expires_at, due_at, revision, record)
             ), locked AS MATERIALIZED (
                 SELECT given.* FROM given JOIN fencepost_rows old ON old.id = given.id AND old.kind = given.kind
                 WHERE given.expect IS NOT NULL AND old.revision = given.expect ORDER BY old.id, old.kind FOR UPDATE OF old
             ), inserted AS (
-                INSERT INTO fencepost_rows (id, kind, bucket, about, expires_at, node, revision, record)
-                SELECT id, kind, bucket, about::jsonb, expires_at, $9, revision, record
+                INSERT INTO fencepost_rows (id, kind, bucket, about, expires_at, due_at, node, revision, record)
+                SELECT id, kind, bucket, about::jsonb, expires_at, due_at, $10, revision, record
                 FROM given WHERE expect IS NULL AND (SELECT count(*) FROM locked) >= 0 ORDER BY id, kind
                 ON CONFLICT (id, kind) DO NOTHING RETURNING kind, id
             ), updated AS (
-                UPDATE fencepost_rows old SET about = new.about::jsonb, expires_at = new.expires_at, node = $9,
+                UPDATE fencepost_rows old SET about = new.about::jsonb, expires_at = new.expires_at,
+                    due_at = new.due_at, node = $10,
                     revision = new.revision, record = new.record
                 FROM locked new WHERE old.id = new.id AND old.kind = new.kind
                     AND (SELECT count(*) FROM inserted) >= 0
@@ -88,7 +89,7 @@ pub(super) const WRITE_ROWS: &str = write_rows!("");
 /// The same as a transaction of its own, with the node's time floor.
 pub(super) const COMMIT_ROWS: &str = write_rows!(
     ", floored AS (
-        UPDATE fencepost_nodes SET floor = $10 WHERE id = $9 AND floor < $10 AND (SELECT count(*) FROM updated) >= 0
+        UPDATE fencepost_nodes SET floor = $11 WHERE id = $10 AND floor < $11 AND (SELECT count(*) FROM updated) >= 0
     ) "
 );
 /// The time floor alone.
@@ -143,12 +144,18 @@ pub(super) const LOAD_ALL: &str = "SELECT 1::smallint, given.key, old.record, cl
     FROM unnest($2::bytea[], $3::smallint[]) AS given (id, kind)
     LEFT JOIN fencepost_rows old ON old.id = given.id AND old.kind = given.kind";
 
-/// What is due, from the first on.
-pub(super) const DUE: &str = "SELECT 1::smallint, key, record, clock_timestamp() FROM fencepost_fences
+/// Fences that are due, from the first on.
+pub(super) const DUE_FENCES: &str = "SELECT 1::smallint, key, record, clock_timestamp() FROM fencepost_fences
     WHERE due_at IS NOT NULL AND due_at <= $1 ORDER BY due_at, key LIMIT $2";
-/// What is due, after a row.
-pub(super) const DUE_AFTER: &str = "SELECT 1::smallint, key, record, clock_timestamp() FROM fencepost_fences
+/// Fences that are due, after one of them.
+pub(super) const DUE_FENCES_AFTER: &str = "SELECT 1::smallint, key, record, clock_timestamp() FROM fencepost_fences
     WHERE due_at IS NOT NULL AND due_at <= $1 AND (due_at, key) > ($3, $4) ORDER BY due_at, key LIMIT $2";
+/// Rows of another kind that are due, from the first on.
+pub(super) const DUE_ROWS: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
+    WHERE due_at IS NOT NULL AND kind = $3 AND due_at <= $1 ORDER BY due_at, id LIMIT $2";
+/// Rows of another kind that are due, after one of them.
+pub(super) const DUE_ROWS_AFTER: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
+    WHERE due_at IS NOT NULL AND kind = $3 AND due_at <= $1 AND (due_at, id) > ($4, $5) ORDER BY due_at, id LIMIT $2";
 /// Fences in key order.
 pub(super) const RANGE_FENCES: &str = "SELECT 1::smallint, key, record, clock_timestamp() FROM fencepost_fences
     WHERE key > $1 AND key <= $2 ORDER BY key LIMIT $3";

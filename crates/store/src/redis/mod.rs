@@ -130,12 +130,13 @@ impl Store for Redis {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, Error>> {
         let inner = self.inner.clone();
-        self.run(async move { inner.due(until, after, limit).await })
+        self.run(async move { inner.due(kind, until, after, limit).await })
     }
 
     fn range<'a>(

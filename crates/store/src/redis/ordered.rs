@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use ::redis::{cmd, from_redis_value_ref};
 use bytes::Bytes;
-use fencepost_kernel::{Millis, Row, RowKey};
+use fencepost_kernel::{Millis, Row, RowKey, key::Kind};
 
 use super::{
     Inner,
@@ -93,9 +93,10 @@ impl Inner {
         }
     }
 
-    /// Up to `limit` rows that are due, earliest first.
+    /// Up to `limit` rows of a kind that are due, earliest first. One list has those of all kinds: there are only fences in it.
     pub(super) async fn due(
         &self,
+        kind: Kind,
         until: Millis,
         mut after: Option<(Millis, RowKey)>,
         limit: usize,
@@ -103,7 +104,7 @@ impl Inner {
         let mut found = Found::new();
         loop {
             let page = (limit - found.len()).min(PAGE_MAX);
-            let mut places = self.places(until, after, page).await?;
+            let mut places = self.places(kind, until, after, page).await?;
             places.sort_unstable();
             places.truncate(page);
             let keys: Vec<RowKey> = places.iter().map(|(_, key)| *key).collect();
@@ -124,6 +125,7 @@ impl Inner {
     // The first places of every shard after `after`; `page` or more where there are so many.
     async fn places(
         &self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         page: usize,
@@ -147,9 +149,10 @@ impl Inner {
                 for (place, due) in &pairs {
                     let key = row_at(place).ok_or(Error::Broken("a due list holds what is no row".to_owned()))?;
                     let place = (Millis(*due as u64), key);
-                    places.extend(after.is_none_or(|after| place > after).then_some(place));
+                    let wanted = key.kind == kind && after.is_none_or(|after| place > after);
+                    places.extend(wanted.then_some(place));
                 }
-                // A page that begins with what the caller has had already: the next one has the rest.
+                // A page that begins with what the caller has had already, or has rows of another kind: the next one has the rest.
                 if pairs.len() == page && places.len() - before < page {
                     further.push((shard, skip + page));
                 }

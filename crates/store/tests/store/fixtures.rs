@@ -14,6 +14,7 @@ use fencepost_kernel::{
         AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, Owner, Pause, Place, Reason, Route, Tail,
         Transport, Trouble, Webhook,
     },
+    merge::Counter,
     scope::OnLapse,
 };
 use fencepost_store::codec;
@@ -22,6 +23,7 @@ const ROWS_V1: &str = include_str!("../fixtures/rows-v1.txt");
 const ROWS_V2: &str = include_str!("../fixtures/rows-v2.txt");
 const ROWS_V3: &str = include_str!("../fixtures/rows-v3.txt");
 const ROWS_V4: &str = include_str!("../fixtures/rows-v4.txt");
+const COUNTERS_V4: &str = include_str!("../fixtures/counters-v4.txt");
 const LANES_V2: &str = include_str!("../fixtures/lanes-v2.txt");
 
 #[test]
@@ -47,6 +49,11 @@ fn rows_of_format_4_read_as_they_were_written() {
 #[test]
 fn rows_of_lanes_read_as_they_were_first_written() {
     check(LANES_V2, lanes_v2());
+}
+
+#[test]
+fn counters_read_as_they_were_first_written() {
+    check(COUNTERS_V4, counters_v4());
 }
 
 fn check(stored: &str, written: Vec<(RowKey, Row)>) {
@@ -292,6 +299,12 @@ fn rows_v4() -> Vec<(RowKey, Row)> {
 }
 
 // Lanes came with format 2; their rows are the same in format 1.
+fn counters_v4() -> Vec<(RowKey, Row)> {
+    let due = Some(Millis(1_767_225_600_000));
+    let counters = [(0, None), (12_500_000_000, due), (-1, None), (i128::MAX, due), (i128::MIN, None)];
+    addressed(counters.map(|(value, due)| Record::Counter(Counter { value, due })).into())
+}
+
 fn lanes_v2() -> Vec<(RowKey, Row)> {
     let at = |offset: u64| Millis(1_767_225_600_000 + offset);
     let planner = Tenant::new("nexa");
@@ -385,6 +398,7 @@ fn addressed(records: Vec<Record>) -> Vec<(RowKey, Row)> {
             Record::DeadLetter(_) => Kind::DeadLetter,
             Record::Cancelled(_) => Kind::Cancelled,
             Record::Poke => Kind::Poke,
+            Record::Counter(_) => Kind::Counter,
         };
         (RowKey { kind, id: [number as u8; 32] }, Row { record, revision: CommitId(0x0102_0304_0506_0700 + number) })
     };

@@ -25,6 +25,8 @@ pub enum Flaw {
     NotRepeatable,
     VanishesEarly,
     DueOutOfOrder,
+    DueKnowsFencesOnly,
+    DueMixesKinds,
     RangeSkips,
     RangeGoesPastItsPrefix,
     CountsFromOneInEveryCommit,
@@ -173,12 +175,17 @@ impl Store for Flawed {
 
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move {
-            let mut rows = self.now.due(until, after, limit).await?;
+            let asked = if self.flaw == Flaw::DueMixesKinds { Kind::Fence } else { kind };
+            let mut rows = self.now.due(asked, until, after, limit).await?;
+            if self.flaw == Flaw::DueKnowsFencesOnly && kind != Kind::Fence {
+                rows.clear();
+            }
             if self.flaw == Flaw::DueOutOfOrder {
                 rows.sort_by_key(|(key, _)| *key);
             }

@@ -327,15 +327,20 @@ fn people_can_read_lanes_in_sql_but_neither_bodies_nor_secrets() {
 
 // The server writes down how it looked: by a range of one index each, so that nothing of others is passed.
 #[test]
-fn pages_of_a_lane_and_rows_of_few_kinds_are_found_by_a_range_of_an_index() {
+fn pages_of_a_lane_rows_of_few_kinds_and_what_is_due_are_found_by_a_range_of_an_index() {
     let rig = Rig::with(&["session_preload_libraries=auto_explain", "auto_explain.log_min_duration=0"]);
     let (store, url) = rig.fresh("one");
     // Rows of many lanes, and of what is not a lane's.
     let fill = "INSERT INTO fencepost_rows SELECT sha256(n::text::bytea), kind, 0, '{}', NULL, 'one', 1, ''
         FROM generate_series(1, 5000) AS n, unnest('{2,4,8,9,11}'::int[]) AS kind";
     rig.server.sql(&url, fill);
+    // As many of one kind, each due at some time that has not come.
+    let due = "INSERT INTO fencepost_rows (id, kind, bucket, about, node, revision, record, due_at)
+        SELECT sha256(n::text::bytea), 13, 0, '{}', 'one', 1, '', '2100-01-01'::timestamptz + n * interval '1 day'
+        FROM generate_series(1, 5000) AS n";
+    rig.server.sql(&url, due);
     rig.server.sql(&url, "ANALYZE fencepost_rows");
-    let looks: [(&str, &dyn Fn() -> usize, &str, &str); 3] = [
+    let looks: [(&str, &dyn Fn() -> usize, &str, &str); 5] = [
         (
             "entries",
             &|| block_on(store.range(Kind::Entry, &lane(1).0, Some(RowKey::entry(lane(1), 7)), 5)).unwrap().len(),
@@ -353,6 +358,18 @@ fn pages_of_a_lane_and_rows_of_few_kinds_are_found_by_a_range_of_an_index() {
             &|| block_on(store.scan(Kind::Poke, Some(poke(1)), 5)).unwrap().len(),
             "fencepost_rows_few",
             "((kind = $4) AND (id > $1) AND (id <= $2))",
+        ),
+        (
+            "what is due",
+            &|| block_on(store.due(Kind::Counter, Millis(NOW), None, 5)).unwrap().len(),
+            "fencepost_rows_due",
+            "((kind = $3) AND (due_at <= $1))",
+        ),
+        (
+            "what else is due",
+            &|| block_on(store.due(Kind::Counter, Millis(NOW), Some((Millis(NOW), poke(1))), 5)).unwrap().len(),
+            "fencepost_rows_due",
+            "((kind = $3) AND (due_at <= $1) AND (ROW(due_at, id) > ROW($4, $5)))",
         ),
     ];
     for (what, look, index, range) in looks {

@@ -132,7 +132,7 @@ fn the_privileges_that_the_guide_names_are_enough() {
         let gone = WriteSet::new(CommitId(2), vec![remove]);
         assert_eq!(commit(&store, &[gone]).unwrap(), [Applied]);
         assert!(block_on(store.scan(Kind::Fence, None, 10)).unwrap().is_empty());
-        assert!(block_on(store.due(NOW, None, 10)).unwrap().is_empty());
+        assert!(block_on(store.due(Kind::Fence, NOW, None, 10)).unwrap().is_empty());
     }
 }
 

@@ -61,6 +61,16 @@ fn what_is_due_out_of_order_breaks_due() {
 }
 
 #[test]
+fn finding_only_fences_that_are_due_breaks_due() {
+    assert_eq!(broken_laws(Flaw::DueKnowsFencesOnly), ["due"]);
+}
+
+#[test]
+fn taking_what_is_due_of_one_kind_for_another_breaks_due() {
+    assert_eq!(broken_laws(Flaw::DueMixesKinds), ["due"]);
+}
+
+#[test]
 fn a_page_that_misses_a_row_breaks_range() {
     assert_eq!(broken_laws(Flaw::RangeSkips), ["range"]);
 }

@@ -149,11 +149,12 @@ impl Store for Cut {
     }
     fn due<'a>(
         &'a self,
+        kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, store::Error>> {
-        self.store.due(until, after, limit)
+        self.store.due(kind, until, after, limit)
     }
     fn range<'a>(
         &'a self,

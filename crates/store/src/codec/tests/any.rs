@@ -13,6 +13,7 @@ use fencepost_kernel::{
         VersionHead, What,
     },
     key::Kind,
+    merge::Counter,
     scope::OnLapse,
 };
 use proptest::{collection::vec, option, prelude::*};
@@ -145,6 +146,8 @@ pub(super) fn row() -> impl Strategy<Value = (RowKey, Row)> {
         1 => alias(),
         1 => trace(),
         7 => lanes::record(),
+        1 => (prop_oneof![any::<i128>(), -9..9i128], option::of(time()))
+            .prop_map(|(value, due)| Record::Counter(Counter { value, due })),
     ];
     (record, any::<[u8; 32]>(), any::<u64>()).prop_map(|(record, id, revision)| {
         (RowKey { kind: kind_of(&record), id }, Row { record, revision: CommitId(revision) })
@@ -165,5 +168,6 @@ fn kind_of(record: &Record) -> Kind {
         Record::DeadLetter(_) => Kind::DeadLetter,
         Record::Cancelled(_) => Kind::Cancelled,
         Record::Poke => Kind::Poke,
+        Record::Counter(_) => Kind::Counter,
     }
 }
