@@ -13,6 +13,7 @@ use crate::{
     fence::{Alias, Fence, HolderTrace, Record, Sighting, Source, Token},
     key::{LaneId, RowKey, Target, Tenant},
     lane::{Append, DeadLetter, Lane, Original, placed},
+    merge::Merge,
     time::Millis,
     version::Version,
 };
@@ -186,8 +187,8 @@ pub struct Write {
 pub struct Also {
     /// Rows that must still be as they were read, and are left alone.
     pub held: Vec<(RowKey, Option<CommitId>)>,
-    /// An entry for the end of a lane.
-    pub append: Option<Append>,
+    /// What the store computes when it commits, in this order.
+    pub merges: Vec<Merge>,
     /// Rows that go, whatever they hold.
     pub drops: Vec<RowKey>,
     /// Lanes that who drives them must look at once this is durable, however the asker fares. Not for the store.
@@ -197,7 +198,15 @@ pub struct Also {
 impl Also {
     /// Whether there is nothing for the store.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.append.is_none() && self.drops.is_empty()
+        self.held.is_empty() && self.merges.is_empty() && self.drops.is_empty()
+    }
+
+    /// The entries among the merges, in their order.
+    pub fn appends(&self) -> impl Iterator<Item = &Append> {
+        self.merges.iter().filter_map(|merge| match merge {
+            Merge::Append(append) => Some(append),
+            Merge::Add { .. } => None,
+        })
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
         Append, Cancelled, DeadLetter, Driving, Entry, Fate, Lane, Original, Owner, Place, Route, Transport, published,
         spec, unplaced,
     },
+    merge::Merge,
     row::{Ids, KindSpec},
     time::Millis,
 };
@@ -151,7 +152,7 @@ fn follow_append(route: &Route, members: &Members, rows: &impl Rows, add: &mut i
 fn append(
     route: &Arc<Route>,
     entry: Arc<Entry>,
-    told_in: RowKey,
+    position_row: RowKey,
     members: &Members,
     rows: &impl Rows,
     decision: &mut Decision,
@@ -174,7 +175,7 @@ fn append(
     if known.is_none_or(|known| **known != own) {
         decision.writes.push(write(rows, RowKey::lane(lane), Some(Record::Lane(own.into()))));
     }
-    decision.also.append = Some(Append { lane, entry, told_in, driven });
+    decision.also.merges.push(Merge::Append(Append { lane, entry, position_row, driven }));
 }
 
 // Whoever drives a lane must look at it: this process once it is durable, another node when it hears the word.

@@ -435,8 +435,9 @@ pub struct Append {
     pub lane: LaneId,
     /// What.
     pub entry: Arc<Entry>,
-    /// The row of the same write set that tells the position once it is known.
-    pub told_in: RowKey,
+    /// A row that the same write set puts and no other ever writes. It tells the position once that is known, and proves that the
+    /// set was applied. Each append of a set has one of its own.
+    pub position_row: RowKey,
     /// How this process drives the lane; none where another does, or nobody.
     pub driven: Option<Driving>,
 }

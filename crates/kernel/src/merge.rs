@@ -1,9 +1,11 @@
-//! What a store computes at commit, so that a busy row causes no retries: figures that additions move.
-//! Never compares: two commits that move one counter both go through.
-//! Called by whoever decides; the store applies it.
+//! What a store computes at commit, so that a busy row causes no retries: the next position of a log, and figures that
+//! additions move.
+//! Never compares: two commits that move one counter both go through. What must not happen twice is proven by another row.
+//! Named by whoever decides; the store applies it.
 
 use crate::{
-    key::Kind,
+    key::{Kind, RowKey},
+    lane::Append,
     row::{Ids, KindSpec, Needs},
     time::Millis,
 };
@@ -32,4 +34,45 @@ pub struct Counter {
     pub value: i128,
     /// When somebody should look at the counter, where that is so. Additions leave it as it is.
     pub due: Option<Millis>,
+}
+
+/// A change that the store computes at commit, over what is there then.
+///
+/// It expects nothing of the row that it changes, and proves nothing. So a write set with a merge also puts a row that no other
+/// set ever writes: when the set is repeated because its outcome is unknown, that row tells that it was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// An entry takes the next position of its lane.
+    Append(Append),
+    /// A counter moves; where there is none, it begins at zero.
+    Add {
+        /// The row of the counter. No write of the set names it.
+        key: RowKey,
+        /// By how much. A sum beyond 128 bits refuses the whole set.
+        delta: i128,
+    },
+}
+
+impl Merge {
+    /// The row that the store computes.
+    pub fn key(&self) -> RowKey {
+        match self {
+            Self::Append(append) => RowKey::tail(append.lane),
+            Self::Add { key, .. } => *key,
+        }
+    }
+}
+
+/// What a merge came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Merged {
+    /// The position that an entry got.
+    Position(u64),
+    /// A counter moved.
+    Sum {
+        /// The figure before.
+        before: i128,
+        /// The figure now.
+        after: i128,
+    },
 }

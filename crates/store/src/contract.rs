@@ -10,6 +10,8 @@
 //! 6. **Patient**: a row vanishes by itself only past its expiry.
 //! 7. **Ordered**: an entry that is appended to a lane gets the position after the last one; no position is left out, and
 //!    nobody ever sees one before those below it.
+//! 8. **Merged**: a counter comes to the sum of all that was added to it, whoever adds at the same time; each addition is told
+//!    what was before it and after it. What was not applied adds nothing, and what is repeated adds nothing again.
 //!
 //! And of its reads:
 //!
@@ -25,6 +27,7 @@ use fencepost_kernel::{
     Millis, Row, RowKey, Write,
     command::{Also, CommitId},
     key::Kind,
+    merge::Merged,
 };
 use futures::future::BoxFuture;
 
@@ -41,7 +44,8 @@ pub struct WriteSet {
     pub id: CommitId,
     /// The changes, each with the revision it was decided over.
     pub writes: Vec<Write>,
-    /// What stands or falls with them. An append comes with a put, which proves it when the set is repeated.
+    /// What stands or falls with them. A merge comes with a put of a row that no other set ever writes, which proves it when the
+    /// set is repeated: without any put, such a set is refused.
     pub also: Also,
 }
 
@@ -53,23 +57,27 @@ impl WriteSet {
 }
 
 /// What became of one write set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// All of it is durable. Of a repeated set with an append, the row that tells the position says which it got.
+    /// All of it is durable. It has no merges, or was applied by an earlier try: then the row that tells a position says which
+    /// it was, and what a counter was before and after nobody knows any more.
     Applied,
-    /// All of it is durable, with its entry at this position of its lane.
-    Appended(u64),
+    /// All of it is durable, and this is what its merges came to, in their order.
+    Merged(Vec<Merged>),
     /// Something it was decided over has moved; none of it was written. Decide again.
     Moved,
     /// Somebody else's transaction holds a row of it and did not let go in time, or the one server that has its rows takes
     /// no writes; none of it was written. Ask later.
     Held,
+    /// A counter cannot take what the set adds, also if only for a moment: none of it was written. Decided again over the same
+    /// figures it comes to the same.
+    Overflow,
 }
 
 impl Verdict {
     /// Whether all of it is durable.
-    pub fn applied(self) -> bool {
-        matches!(self, Self::Applied | Self::Appended(_))
+    pub fn applied(&self) -> bool {
+        matches!(self, Self::Applied | Self::Merged(_))
     }
 }
 
@@ -127,7 +135,7 @@ pub struct Promises {
     /// Whether a write set may touch several rows, held ones included. Where it may not, version heads and repetitions cannot
     /// be kept.
     pub many_rows: bool,
-    /// Whether a write set may append and drop beside its writes. Where it may not, lanes cannot be kept.
+    /// Whether a write set may merge and drop beside its writes. Where it may not, lanes and counters cannot be kept.
     pub lanes: bool,
 }
 

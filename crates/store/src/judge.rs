@@ -13,6 +13,7 @@ use fencepost_kernel::{
     fence::Record,
     key::Kind,
     lane::{Append, Tail, placed},
+    merge::{Counter, Merge, Merged},
 };
 
 use crate::{Error, Verdict, WriteSet};
@@ -22,14 +23,14 @@ use crate::{Error, Verdict, WriteSet};
 pub(crate) struct Known {
     pub(crate) revision: CommitId,
     pub(crate) due: Option<Millis>,
-    /// The last position, where the row is the tail of a lane.
-    pub(crate) tail: u64,
+    /// What merges go on from: the last position of a lane, or the value of a counter.
+    pub(crate) figure: i128,
 }
 
 impl Known {
     /// What is known of a row that was read whole.
     pub(crate) fn of(row: &Row) -> Self {
-        Self { revision: row.revision, due: row.record.due_at(), tail: tail(&row.record) }
+        Self { revision: row.revision, due: row.record.due_at(), figure: figure(&row.record) }
     }
 }
 
@@ -68,18 +69,22 @@ impl Slot<'_> {
         }
     }
 
-    fn tail(&self) -> u64 {
+    // What merges go on from, and the due time that they leave.
+    fn figure(&self) -> (i128, Option<Millis>) {
         match &self.change {
-            Some(Some(After { record, .. })) => tail(record),
-            Some(None) => 0,
-            None => self.before.map_or(0, |known| known.tail),
+            Some(Some(After { record, .. })) => (figure(record), record.due_at()),
+            Some(None) => (0, None),
+            None => self.before.map_or((0, None), |known| (known.figure, known.due)),
         }
     }
 }
 
-/// The last position that a record tells, where it is the tail of a lane.
-pub(crate) fn tail(record: &Record) -> u64 {
-    if let Record::Tail(tail) = record { tail.last } else { 0 }
+fn figure(record: &Record) -> i128 {
+    match record {
+        Record::Tail(tail) => tail.last.into(),
+        Record::Counter(counter) => counter.value,
+        _ => 0,
+    }
 }
 
 /// The rows of one commit while it is judged.
@@ -101,7 +106,7 @@ impl<'s, C: FnMut(&RowKey) -> Result<Option<Known>, Error>> Slots<'s, C> {
         if key.kind != Kind::Entry {
             return self.at(key);
         }
-        let before = Some(Known { revision, due: None, tail: 0 });
+        let before = Some(Known { revision, due: None, figure: 0 });
         Ok(self.rows.entry(key).or_insert(Slot { before, change: None }))
     }
 
@@ -120,24 +125,53 @@ impl<'s, C: FnMut(&RowKey) -> Result<Option<Known>, Error>> Slots<'s, C> {
         for key in &set.also.drops {
             self.unseen(*key, set.id)?.change = Some(None);
         }
-        match &set.also.append {
-            Some(append) => self.append(set, append).map(Verdict::Appended),
-            None => Ok(Verdict::Applied),
+        if set.also.merges.is_empty() {
+            return Ok(Verdict::Applied);
         }
+        let merged = set.also.merges.iter().map(|merge| match merge {
+            Merge::Append(append) => self.append(set, append).map(Merged::Position),
+            Merge::Add { key, delta } => self.add(set, *key, *delta),
+        });
+        merged.collect::<Result<_, _>>().map(Verdict::Merged)
+    }
+
+    // Whether a counter cannot take what the set adds. Nothing is changed for that.
+    fn overflows(&mut self, set: &WriteSet) -> Result<bool, Error> {
+        let mut sums: BTreeMap<RowKey, i128> = BTreeMap::new();
+        for merge in &set.also.merges {
+            let Merge::Add { key, delta } = merge else { continue };
+            let sum = match sums.get(key) {
+                Some(sum) => *sum,
+                None => self.at(*key)?.figure().0,
+            };
+            let Some(sum) = sum.checked_add(*delta) else { return Ok(true) };
+            sums.insert(*key, sum);
+        }
+        Ok(false)
+    }
+
+    fn add(&mut self, set: &'s WriteSet, key: RowKey, delta: i128) -> Result<Merged, Error> {
+        let (before, due) = self.at(key)?.figure();
+        let after = before.checked_add(delta).ok_or_else(|| {
+            Error::NotApplied("a write set puts a counter that it also adds to: it may do one of the two".to_owned())
+        })?;
+        self.put(key, set.id, Cow::Owned(Record::Counter(Counter { value: after, due })))?;
+        Ok(Merged::Sum { before, after })
     }
 
     // The position after the last; and the row that waits for it is told.
     fn append(&mut self, set: &'s WriteSet, append: &Append) -> Result<u64, Error> {
         let key = RowKey::tail(append.lane);
-        let last = self.at(key)?.tail() + 1;
+        let last = self.at(key)?.figure().0 as u64 + 1;
         self.put(key, set.id, Cow::Owned(Record::Tail(Tail { last })))?;
         // Nothing was ever at a position past the end: it need not be looked for.
         let record = Cow::Owned(Record::Entry(append.entry.clone()));
         let change = Some(Some(After { revision: set.id, record }));
         self.rows.insert(RowKey::entry(append.lane, last), Slot { before: None, change });
-        let waiting = set.writes.iter().find(|write| write.key == append.told_in).and_then(|write| write.put.as_ref());
+        let waiting =
+            set.writes.iter().find(|write| write.key == append.position_row).and_then(|write| write.put.as_ref());
         if let Some(record) = waiting {
-            self.put(append.told_in, set.id, Cow::Owned(placed(record, last)))?;
+            self.put(append.position_row, set.id, Cow::Owned(placed(record, last)))?;
         }
         Ok(last)
     }
@@ -152,6 +186,9 @@ pub(crate) fn judge<'s>(
     let mut verdicts = Vec::with_capacity(sets.len());
     let mut any_repeated = false;
     for set in sets {
+        if !set.also.merges.is_empty() && set.writes.iter().all(|write| write.put.is_none()) {
+            return Err(Error::NotApplied("a write set with merges puts no row that would prove them".to_owned()));
+        }
         let mut stands = true;
         let mut repeated = false;
         for write in &set.writes {
@@ -168,7 +205,8 @@ pub(crate) fn judge<'s>(
         any_repeated |= repeated;
         verdicts.push(match (stands, repeated) {
             (_, true) => Verdict::Applied,
-            (true, false) => slots.apply(set)?,
+            (true, false) if set.also.merges.is_empty() || !slots.overflows(set)? => slots.apply(set)?,
+            (true, false) => Verdict::Overflow,
             (false, false) => Verdict::Moved,
         });
     }

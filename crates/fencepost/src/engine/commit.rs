@@ -18,11 +18,12 @@ use std::{
 use ahash::HashSet;
 use fencepost_kernel::{
     Command, Decision, FenceKey, Millis, Reply, RowKey,
-    command::CommitId,
+    command::{Also, CommitId},
     decide,
     fence::{Record, State},
     key::LaneId,
-    lane,
+    lane::{self, Append},
+    merge::{Merge, Merged},
 };
 use fencepost_store::{Verdict, WriteSet};
 use futures::{
@@ -72,6 +73,7 @@ fn asked((job, asked): (usize, &Job)) -> impl Iterator<Item = Asked<'_>> {
 }
 
 const HELD: &str = "another transaction holds the row, or its server takes no writes";
+const OVERFLOW: &str = "a counter cannot take what would be added to it";
 /// So few askers are woken one by one: a task to do it would only be a step more.
 const WOKEN_HERE_MAX: usize = 2;
 /// How many turns of the executor a commit waits for those who are about to ask: some microseconds where nobody is.
@@ -418,10 +420,13 @@ async fn attempt(
             also.held.extend(draft.leans(command, &writes));
         }
         let id = shared.next_id();
-        if let Some(append) = &also.append {
-            unplaced.insert(append.told_in);
-            let before = ahead.insert((*job, append.lane), (append.told_in, id));
-            also.held.extend(before.map(|(told_in, id)| (told_in, Some(id))));
+        let Also { merges, held, .. } = &mut also;
+        for append in appends(merges) {
+            unplaced.insert(append.position_row);
+            let before = ahead.insert((*job, append.lane), (append.position_row, id));
+            // Those of one set come in their order anyway.
+            let before = before.filter(|(_, before)| *before != id);
+            held.extend(before.map(|(position_row, id)| (position_row, Some(id))));
         }
         decided.push(Decided::Written(reply, draft.sets.len()));
         draft.add(WriteSet { id, writes, also });
@@ -444,7 +449,7 @@ async fn attempt(
     };
     shared.waiters.wake(freed(sets));
     let applied = sets.iter().zip(&positions).zip(&verdicts).filter(|(_, verdict)| verdict.applied());
-    shared.herald(applied.map(|((set, seq), _)| (set, *seq)));
+    shared.herald(applied.map(|((set, positions), _)| (set, &positions[..])));
     let applied_set = |one: &Decided| match one {
         Decided::Written(_, set) if verdicts[*set].applied() => Some(*set),
         Decided::Written(..) | Decided::Answer(..) | Decided::Later => None,
@@ -460,17 +465,19 @@ async fn attempt(
         .zip(&commands)
         .enumerate()
         .map(|(at, (one, command))| match one {
-            Decided::Written(reply, set) => match verdicts[set] {
-                verdict if verdict.applied() => Some(match (positions[set], &sets[set].also.append) {
-                    (Some(seq), _) => Ok(reply.placed(seq)),
-                    (None, None) => Ok(reply),
+            Decided::Written(reply, set) => match &verdicts[set] {
+                // A reply tells of one position, where there is any: the first.
+                verdict if verdict.applied() => Some(match positions[set].first() {
+                    Some(Some(seq)) => Ok(reply.placed(*seq)),
+                    None => Ok(reply),
                     // It is durable, but where it is cannot be told now: asked again, it is a duplicate that knows.
-                    (None, Some(_)) => Err(Error::Unknown("the position cannot be read".to_owned())),
+                    Some(None) => Err(Error::Unknown("the position cannot be read".to_owned())),
                 }),
                 // The first try may have gone through and been written over since: decided again, it would happen twice.
                 _ if repeated => Some(Err(Error::Unknown("another node wrote meanwhile".to_owned()))),
                 // Waiting here would make everybody wait.
                 Verdict::Held => Some(Err(Error::Unavailable(HELD.to_owned()))),
+                Verdict::Overflow => Some(Err(Error::Unavailable(OVERFLOW.to_owned()))),
                 _ => None,
             },
             // A refusal that was decided over a write which then did not happen must be decided again. One that was decided before
@@ -488,25 +495,38 @@ async fn attempt(
         .collect())
 }
 
-// The position that each append got. A repeated commit no longer knows: the row that was told does.
-async fn positions(shared: &Shared, sets: &[WriteSet], verdicts: &[Verdict]) -> Vec<Option<u64>> {
-    let mut positions: Vec<Option<u64>> =
-        verdicts.iter().map(|verdict| if let Verdict::Appended(seq) = verdict { Some(*seq) } else { None }).collect();
+fn appends(merges: &[Merge]) -> impl Iterator<Item = &Append> {
+    merges.iter().filter_map(|merge| if let Merge::Append(append) = merge { Some(append) } else { None })
+}
+
+// The positions that the appends of each set got, in their order. A repeated commit no longer knows them: the rows that were
+// told do.
+async fn positions(shared: &Shared, sets: &[WriteSet], verdicts: &[Verdict]) -> Vec<Vec<Option<u64>>> {
+    let told = |verdict: &Verdict| match verdict {
+        Verdict::Merged(merged) => merged.iter().filter_map(position).collect(),
+        _ => Vec::new(),
+    };
+    let mut positions: Vec<Vec<Option<u64>>> = verdicts.iter().map(told).collect();
     let untold: Vec<(usize, RowKey)> = sets
         .iter()
         .zip(verdicts)
         .enumerate()
         .filter(|(_, (_, verdict))| **verdict == Verdict::Applied)
-        .filter_map(|(at, (set, _))| Some((at, set.also.append.as_ref()?.told_in)))
+        .flat_map(|(at, (set, _))| set.also.appends().map(move |append| (at, append.position_row)))
         .collect();
     if untold.is_empty() {
         return positions;
     }
     let keys: Vec<RowKey> = untold.iter().map(|(_, key)| *key).collect();
-    for ((at, _), row) in untold.iter().zip(shared.store.load(&keys).await.unwrap_or_default()) {
-        positions[*at] = row.and_then(|row| lane::position(&row.record));
+    let rows = shared.store.load(&keys).await.unwrap_or_else(|_| vec![None; keys.len()]);
+    for ((at, _), row) in untold.iter().zip(rows) {
+        positions[*at].push(row.and_then(|row| lane::position(&row.record)));
     }
     positions
+}
+
+fn position(merged: &Merged) -> Option<Option<u64>> {
+    if let Merged::Position(seq) = merged { Some(Some(*seq)) } else { None }
 }
 
 /// What the store said of a commit, and whether that was only when it was asked once more.

@@ -510,10 +510,10 @@ impl Engine {
 
 impl Shared {
     // Whoever asked may have gone away, and what was done stands all the same: it is told from here.
-    fn herald<'s>(&self, applied: impl Iterator<Item = (&'s WriteSet, Option<u64>)>) {
+    fn herald<'s>(&self, applied: impl Iterator<Item = (&'s WriteSet, &'s [Option<u64>])>) {
         let Some(listener) = self.listener.get() else { return };
-        for (set, seq) in applied {
-            set.also.append.iter().for_each(|append| listener.appended(append, seq));
+        for (set, positions) in applied {
+            set.also.appends().zip(positions).for_each(|(append, seq)| listener.appended(append, *seq));
             set.also.news.iter().for_each(|lane| listener.news(*lane));
         }
     }
@@ -522,7 +522,7 @@ impl Shared {
     fn herald_perhaps(&self, sets: &[WriteSet]) {
         let Some(listener) = self.listener.get() else { return };
         for set in sets {
-            set.also.append.iter().for_each(|append| listener.appended(append, None));
+            set.also.appends().for_each(|append| listener.appended(append, None));
             set.also.news.iter().for_each(|lane| listener.rumour(*lane));
         }
     }

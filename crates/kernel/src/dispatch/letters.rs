@@ -88,8 +88,8 @@ fn redrive(on: &OnLetter, letter: &DeadLetter, force: Option<&str>, rows: &impl 
     // Nobody may cancel it between this look and the append.
     decision.also.held.push((RowKey::cancelled(on.lane, on.seq), None));
     let entry = Entry { redrive_of: Some((on.lane, on.seq)), ..Entry::clone(&letter.entry) };
-    let told_in = RowKey::dead_letter(on.lane, on.seq);
-    append(route, entry.into(), told_in, &on.members, rows, &mut decision);
+    let position_row = RowKey::dead_letter(on.lane, on.seq);
+    append(route, entry.into(), position_row, &on.members, rows, &mut decision);
     decision
 }
 

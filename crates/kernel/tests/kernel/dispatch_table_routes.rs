@@ -139,7 +139,7 @@ fn published_by(me: &str, alive: &[&str], owner: Option<&str>) -> String {
     }
     floor.members = members(me, alive);
     let decision = floor.world.decide(&floor.publication(HOME, "e", "{}", None));
-    let Some(Append { driven, .. }) = decision.also.append.clone() else { panic!("nothing appended") };
+    let Some(Append { driven, .. }) = decision.also.appends().next().cloned() else { panic!("nothing appended") };
     floor.world.commit_also(&decision.writes, &decision.also).unwrap();
     let Owner { node, epoch } = floor.lane().owner;
     let poked: Vec<_> =

@@ -97,15 +97,15 @@ impl World {
             }
         }
         also.drops.iter().for_each(|key| drop(self.rows.remove(key)));
-        let Some(append) = &also.append else { return Some(0) };
+        let Some(append) = also.appends().next() else { return Some(0) };
         let seq = 1 + match self.record(RowKey::tail(append.lane)) {
             Some(Record::Tail(tail)) => tail.last,
             _ => 0,
         };
         self.put(RowKey::tail(append.lane), Record::Tail(Tail { last: seq }));
         self.put(RowKey::entry(append.lane, seq), Record::Entry(append.entry.clone()));
-        let waiting = writes.iter().find(|write| write.key == append.told_in).and_then(|write| write.put.as_ref());
-        self.put(append.told_in, placed(waiting.expect("somebody is told the position"), seq));
+        let waiting = writes.iter().find(|write| write.key == append.position_row).and_then(|write| write.put.as_ref());
+        self.put(append.position_row, placed(waiting.expect("somebody is told the position"), seq));
         Some(seq)
     }
 
@@ -118,7 +118,7 @@ impl World {
         let decision = self.decide(command);
         let seq = self.commit_also(&decision.writes, &decision.also);
         let seq = seq.expect("a decision over the present rows cannot be moved");
-        if decision.also.append.is_some() { decision.reply.placed(seq) } else { decision.reply }
+        if decision.also.appends().next().is_some() { decision.reply.placed(seq) } else { decision.reply }
     }
 
     /// The word for the decision, after its commit.

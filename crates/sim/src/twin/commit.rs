@@ -11,6 +11,7 @@ use fencepost_kernel::{
     command::CommitId,
     fence::{Record, State},
     key::Kind,
+    merge::{Merge, Merged},
 };
 use fencepost_store::{Error, Memory, Store, Verdict, WriteSet, codec};
 use tokio::time::sleep;
@@ -266,12 +267,19 @@ impl Twin {
         for set in sets {
             let mut keys: Vec<RowKey> = set.writes.iter().map(|write| write.key).collect();
             keys.extend(&set.also.drops);
-            keys.extend(set.also.append.iter().map(|append| RowKey::tail(append.lane)));
+            keys.extend(set.also.merges.iter().map(Merge::key));
+            // Two merges may change one row: it is written once.
+            keys.sort_unstable();
+            keys.dedup();
             let mut known = steps.load(&keys).await?;
             let verdicts = steps.commit(std::slice::from_ref(set), now).await?;
-            if let (Some(append), [Verdict::Appended(seq)]) = (&set.also.append, verdicts.as_slice()) {
-                keys.push(RowKey::entry(append.lane, *seq));
-                known.push(None);
+            if let [Verdict::Merged(merged)] = verdicts.as_slice() {
+                for (merge, merged) in set.also.merges.iter().zip(merged) {
+                    if let (Merge::Append(append), Merged::Position(seq)) = (merge, merged) {
+                        keys.push(RowKey::entry(append.lane, *seq));
+                        known.push(None);
+                    }
+                }
             }
             let changed = keys.iter().zip(known).zip(steps.load(&keys).await?);
             let rows: Stored = changed
@@ -336,8 +344,12 @@ mod tests {
         Twin::open(disk, Faults::none(), None, rng, recorder.into(), None, true).await.expect("the disk is sound")
     }
 
+    fn appended(seq: u64) -> Verdict {
+        Verdict::Merged(vec![Merged::Position(seq)])
+    }
+
     fn publish(id: u64, drops: Vec<RowKey>) -> WriteSet {
-        let told_in = RowKey::poke(&id.to_string(), LANE);
+        let position_row = RowKey::poke(&id.to_string(), LANE);
         let entry = Entry {
             correlation_id: id.to_string(),
             kind: String::new(),
@@ -346,9 +358,9 @@ mod tests {
             published: Millis(1),
             redrive_of: None,
         };
-        let append = Some(Append { lane: LANE, entry: entry.into(), told_in, driven: None });
-        let writes = vec![Write { key: told_in, expect: None, put: Some(Record::Poke) }];
-        WriteSet { id: CommitId(id), writes, also: Also { append, drops, ..Also::default() } }
+        let merges = vec![Merge::Append(Append { lane: LANE, entry: entry.into(), position_row, driven: None })];
+        let writes = vec![Write { key: position_row, expect: None, put: Some(Record::Poke) }];
+        WriteSet { id: CommitId(id), writes, also: Also { merges, drops, ..Also::default() } }
     }
 
     #[tokio::test(start_paused = true)]
@@ -356,13 +368,13 @@ mod tests {
         let twin = open(Disk::default()).await;
         let sets = [publish(1, Vec::new()), publish(2, Vec::new()), publish(2, Vec::new())];
         let verdicts = twin.commit(&sets, Millis(1)).await.expect("nothing goes wrong here");
-        assert_eq!(verdicts, [Verdict::Appended(1), Verdict::Appended(2), Verdict::Applied]);
+        assert_eq!(verdicts, [appended(1), appended(2), Verdict::Applied]);
         twin.commit(&[publish(3, vec![RowKey::entry(LANE, 1)])], Millis(2)).await.expect("nor here");
         let twin = open(twin.crash()).await;
         let page = twin.scan(fencepost_kernel::key::Kind::Entry, None, 9).await.expect("nor here");
         let found: Vec<_> = page.iter().map(|(key, row)| (key.place().1, row.revision.0)).collect();
         assert_eq!(found, [(2, 2), (3, 3)]);
         let next = twin.commit(&[publish(4, Vec::new())], Millis(3)).await.expect("nor here");
-        assert_eq!(next, [Verdict::Appended(4)]);
+        assert_eq!(next, [appended(4)]);
     }
 }

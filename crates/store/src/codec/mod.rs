@@ -53,8 +53,8 @@ pub struct Head {
     pub expires: Option<Millis>,
     /// When somebody should look at it.
     pub due: Option<Millis>,
-    /// The last position, where the row is the tail of a lane.
-    pub tail: u64,
+    /// What merges go on from: the last position of a lane, or the value of a counter.
+    pub figure: i128,
 }
 
 /// The bytes under which a record is kept at `key`, in a format of `1..=VERSION`.
@@ -120,15 +120,18 @@ pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, 
 /// The head of stored bytes: much cheaper than the row, and checked as strictly.
 pub fn head(key: &RowKey, bytes: &[u8]) -> Result<Head, Damage> {
     let Opened { mut reader, format, revision } = open(key, bytes, VERSION)?;
-    let mut head = Head { revision, expires: None, due: None, tail: 0 };
+    let mut head = Head { revision, expires: None, due: None, figure: 0 };
     match key.kind {
         Kind::Fence => (head.expires, head.due) = fence::take_head(&mut reader, format)?,
         Kind::AgainHead => head.expires = heads::take_again_head(&mut reader)?.expires,
         Kind::Trace => head.expires = heads::take_trace_expiry(&mut reader)?,
         Kind::DeadLetter => head.expires = lanes::take_dead_letter_expiry(&mut reader)?,
         Kind::Cancelled => head.expires = Some(lanes::take_cancelled(&mut reader)?.expires),
-        Kind::Counter => head.due = counter::take(&mut reader)?.due,
-        Kind::Tail => head.tail = lanes::take_tail(&mut reader)?.last,
+        Kind::Counter => {
+            let counter = counter::take(&mut reader)?;
+            (head.due, head.figure) = (counter.due, counter.value);
+        }
+        Kind::Tail => head.figure = lanes::take_tail(&mut reader)?.last.into(),
         Kind::VersionHead | Kind::Alias | Kind::Route | Kind::Lane | Kind::Entry | Kind::Poke => {}
     }
     Ok(head)

@@ -69,8 +69,12 @@ proptest! {
         prop_assert_eq!(head.revision, row.revision);
         prop_assert_eq!(head.expires, row.record.expires_at());
         prop_assert_eq!(head.due, row.record.due_at());
-        let last = if let Record::Tail(tail) = &row.record { tail.last } else { 0 };
-        prop_assert_eq!(head.tail, last);
+        let figure = match &row.record {
+            Record::Tail(tail) => tail.last.into(),
+            Record::Counter(counter) => counter.value,
+            _ => 0,
+        };
+        prop_assert_eq!(head.figure, figure);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::{
 use fencepost_kernel::{
     RowKey,
     key::{Kind, LaneId},
+    merge::Merged,
 };
 use futures::future::BoxFuture;
 
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::{
     Store,
-    Verdict::{Appended, Applied},
+    Verdict::{self, Applied},
 };
 
 const WRITERS: u64 = 2;
@@ -63,7 +64,7 @@ async fn write(store: &dyn Store, writer: u64) -> Result<(), Violation> {
         let ids = (0..BATCH).map(|at| 1 + (turn * WRITERS + writer) * BATCH + at);
         let sets: Vec<_> = ids.map(|id| publish(id, LANE, id)).collect();
         for verdict in insist(store, &sets).await? {
-            let Appended(seq) = verdict else {
+            let Some(seq) = position(&verdict) else {
                 return Err(Violation(format!("an append that nothing is in the way of: {verdict:?}")));
             };
             holds("a writer's own positions grow", seq > last)?;
@@ -71,6 +72,16 @@ async fn write(store: &dyn Store, writer: u64) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+fn position(verdict: &Verdict) -> Option<u64> {
+    match verdict {
+        Verdict::Merged(merged) => match merged[..] {
+            [Merged::Position(seq)] => Some(seq),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 // Pages as a driver does: each one goes on where the last one ended.

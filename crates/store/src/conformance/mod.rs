@@ -14,6 +14,7 @@ mod crowd;
 mod due;
 mod durable;
 mod fresh;
+mod merged;
 mod moved;
 mod ordered;
 mod patient;
@@ -84,7 +85,7 @@ impl Law {
 }
 
 /// Every law, in the order of the contract.
-pub fn laws() -> [Law; 9] {
+pub fn laws() -> [Law; 10] {
     [
         Law { name: "atomic", check: |harness| Box::pin(atomic::check(harness)) },
         Law { name: "moved", check: |harness| Box::pin(moved::check(harness)) },
@@ -93,6 +94,7 @@ pub fn laws() -> [Law; 9] {
         Law { name: "repeatable", check: |harness| Box::pin(repeatable::check(harness)) },
         Law { name: "patient", check: |harness| Box::pin(patient::check(harness)) },
         Law { name: "ordered", check: |harness| Box::pin(ordered::check(harness)) },
+        Law { name: "merged", check: |harness| Box::pin(merged::check(harness)) },
         Law { name: "due", check: |harness| Box::pin(due::check(harness)) },
         Law { name: "range", check: |harness| Box::pin(range::check(harness)) },
     ]

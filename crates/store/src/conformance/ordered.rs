@@ -8,6 +8,7 @@ use fencepost_kernel::{
     fence::{Receipt, Record, State},
     key::{Kind, LaneId},
     lane::{Append, Fate, Tail, placed},
+    merge::{Merge, Merged},
 };
 
 use super::{
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::{
     Error, Store, Verdict,
-    Verdict::{Appended, Applied, Moved},
+    Verdict::{Applied, Moved},
     WriteSet,
 };
 
@@ -41,12 +42,17 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     crowd::check(harness).await
 }
 
+/// The verdict on a set whose one merge is an entry that got this position.
+pub(super) fn appended(seq: u64) -> Verdict {
+    Verdict::Merged(vec![Merged::Position(seq)])
+}
+
 /// A fence that waits for its position, with its entry for the end of a lane.
 pub(super) fn publish(id: u64, lane: LaneId, number: u64) -> WriteSet {
-    let told_in = fence_key(number);
-    let append = Append { lane, entry: entry(number).into(), told_in, driven: None };
-    let writes = vec![put(told_in, None, waiting(number))];
-    WriteSet { id: CommitId(id), writes, also: Also { append: Some(append), ..Also::default() } }
+    let position_row = fence_key(number);
+    let append = Append { lane, entry: entry(number).into(), position_row, driven: None };
+    let writes = vec![put(position_row, None, waiting(number))];
+    WriteSet { id: CommitId(id), writes, also: Also { merges: vec![Merge::Append(append)], ..Also::default() } }
 }
 
 fn waiting(number: u64) -> Record {
@@ -80,8 +86,8 @@ async fn lane_holds(store: &dyn Store, lane: LaneId, sets: &[u64]) -> Result<(),
 }
 
 async fn positions_have_no_gap(store: &dyn Store) -> Result<(), Violation> {
-    same("the first verdict of a lane", commit(store, publish(1, LANE, 1)).await?, Appended(1))?;
-    same("the next one", commit(store, publish(2, LANE, 2)).await?, Appended(2))?;
+    same("the first verdict of a lane", commit(store, publish(1, LANE, 1)).await?, appended(1))?;
+    same("the next one", commit(store, publish(2, LANE, 2)).await?, appended(2))?;
     let sets = [
         publish(3, LANE, 3),
         publish(4, OTHER, 4),
@@ -91,7 +97,7 @@ async fn positions_have_no_gap(store: &dyn Store) -> Result<(), Violation> {
         publish(8, LANE, 8),
     ];
     let verdicts = store.commit(&sets, NOW).await?;
-    let wanted = vec![Appended(3), Appended(1), Appended(4), Applied, Appended(2), Appended(5)];
+    let wanted = vec![appended(3), appended(1), appended(4), Applied, appended(2), appended(5)];
     same("the verdicts of two lanes in one commit", verdicts, wanted)?;
     lane_holds(store, LANE, &[1, 2, 3, 5, 8]).await?;
     lane_holds(store, OTHER, &[4, 7]).await?;
@@ -99,14 +105,18 @@ async fn positions_have_no_gap(store: &dyn Store) -> Result<(), Violation> {
     same("the entry at its position", last, Some((8, Record::Entry(entry(8).into()))))?;
     same("the row that is told", read(store, fence_key(8)).await?, Some((8, placed(&waiting(8), 5))))?;
 
-    let told_in = RowKey::dead_letter(OTHER, 1);
+    let position_row = RowKey::dead_letter(OTHER, 1);
     let fate = |seq| Fate::Redriven { at: NOW, by: "ann".to_owned(), why: None, seq };
     let redriven = |seq| Record::DeadLetter(letter(9, fate(seq)).into());
     let mut again = publish(9, LANE, 9);
-    again.writes = vec![put(told_in, None, redriven(0))];
-    again.also.append.iter_mut().for_each(|append| append.told_in = told_in);
-    same("the verdict on a letter that is sent again", commit(store, again).await?, Appended(6))?;
-    same("the letter", read(store, told_in).await?, Some((9, redriven(6))))
+    again.writes = vec![put(position_row, None, redriven(0))];
+    for merge in &mut again.also.merges {
+        if let Merge::Append(append) = merge {
+            append.position_row = position_row;
+        }
+    }
+    same("the verdict on a letter that is sent again", commit(store, again).await?, appended(6))?;
+    same("the letter", read(store, position_row).await?, Some((9, redriven(6))))
 }
 
 async fn a_set_that_moved_takes_no_position(store: &dyn Store) -> Result<(), Violation> {
@@ -119,19 +129,19 @@ async fn a_set_that_moved_takes_no_position(store: &dyn Store) -> Result<(), Vio
         publish(5, LANE, 5),
     ];
     let verdicts = store.commit(&sets, NOW).await?;
-    same("the verdicts around sets that moved", verdicts, vec![Appended(1), Moved, Appended(2), Moved, Appended(3)])?;
+    same("the verdicts around sets that moved", verdicts, vec![appended(1), Moved, appended(2), Moved, appended(3)])?;
     same("a set that moved, alone", commit(store, publish(6, LANE, 1)).await?, Moved)?;
-    same("the set after it", commit(store, publish(7, LANE, 7)).await?, Appended(4))?;
+    same("the set after it", commit(store, publish(7, LANE, 7)).await?, appended(4))?;
     lane_holds(store, LANE, &[1, 3, 5, 7]).await
 }
 
 async fn a_repetition_appends_nothing(store: &dyn Store) -> Result<(), Violation> {
     let first = publish(1, LANE, 1);
-    same("the verdict on a set", commit(store, first.clone()).await?, Appended(1))?;
+    same("the verdict on a set", commit(store, first.clone()).await?, appended(1))?;
     same("the verdict on its repetition", commit(store, first.clone()).await?, Applied)?;
     let second = publish(2, LANE, 2);
     let verdicts = store.commit(&[first, second.clone(), second, publish(3, LANE, 3)], NOW).await?;
-    same("the verdicts beside repetitions", verdicts, vec![Applied, Appended(2), Applied, Appended(3)])?;
+    same("the verdicts beside repetitions", verdicts, vec![Applied, appended(2), Applied, appended(3)])?;
     lane_holds(store, LANE, &[1, 2, 3]).await?;
     same("what the first was told", read(store, fence_key(1)).await?, Some((1, placed(&waiting(1), 1))))
 }
@@ -141,7 +151,7 @@ async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), Violation> {
     let route = |value| record(Kind::Route, value);
     commit(store, set(1, [put(held, None, route(1))])).await?;
     let good = holding(publish(2, LANE, 2), [(held, Some(1)), (absent, None), (fence_key(700), None)]);
-    same("the verdict where all stands", commit(store, good).await?, Appended(1))?;
+    same("the verdict where all stands", commit(store, good).await?, appended(1))?;
     same("a row that was held", read(store, held).await?, Some((1, route(1))))?;
     for wrong in [(held, Some(9)), (held, None), (absent, Some(1)), (fence_key(2), None)] {
         let number = 10;
@@ -160,7 +170,7 @@ async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), Violation> {
         holding(publish(9, LANE, 9), [(absent, None)]),
     ];
     let verdicts = store.commit(&sets, NOW).await?;
-    same("the verdicts where it moves", verdicts, vec![Appended(2), Applied, Moved, Appended(3), Moved])?;
+    same("the verdicts where it moves", verdicts, vec![appended(2), Applied, Moved, appended(3), Moved])?;
     lane_holds(store, LANE, &[2, 5, 8]).await?;
     same("what was held to be absent", read(store, fence_key(700)).await?, None)
 }
@@ -209,7 +219,7 @@ async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), Violation> {
         publish(11, LANE, 11),
     ];
     let verdicts = store.commit(&sets, NOW).await?;
-    same("the verdicts on drops alone", verdicts, vec![Applied, Applied, Applied, Appended(5)])?;
+    same("the verdicts on drops alone", verdicts, vec![Applied, Applied, Applied, appended(5)])?;
     same("a row that went and came back", read(store, poke).await?, Some((9, Record::Poke)))?;
     same("the lane goes on", positions(store, LANE).await?, vec![(4, 4), (5, 11)])
 }
@@ -222,7 +232,7 @@ async fn a_crash_leaves_no_gap(harness: &mut dyn Harness) -> Result<(), Violatio
         let (entry, told) = (read(&*found, RowKey::entry(LANE, 2)).await?, read(&*found, fence_key(2)).await?);
         same("whether the entry is there, and its fence", entry.is_some(), told.is_some())?;
         holds("the set is applied, once", commit(&*found, cut.clone()).await?.applied())?;
-        same("the one after it", commit(&*found, publish(3, LANE, 3)).await?, Appended(3))?;
+        same("the one after it", commit(&*found, publish(3, LANE, 3)).await?, appended(3))?;
         lane_holds(&*found, LANE, &[1, 2, 3]).await?;
         same("what it was told", read(&*found, fence_key(2)).await?, Some((2, placed(&waiting(2), 2))))?;
     }

@@ -211,7 +211,7 @@ pub(super) async fn commit(store: &dyn Store, set: WriteSet) -> Result<Verdict, 
 async fn commit_whole(store: &dyn Store, set: WriteSet) -> Result<Verdict, Violation> {
     let verdicts = store.commit(&[set], NOW).await?;
     match verdicts.as_slice() {
-        [verdict] => Ok(*verdict),
+        [verdict] => Ok(verdict.clone()),
         _ => Err(Violation(format!("one set was committed and {} verdicts came back", verdicts.len()))),
     }
 }

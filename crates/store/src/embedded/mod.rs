@@ -175,7 +175,7 @@ impl Embedded {
     fn known(&self, key: &RowKey) -> Result<Option<Known>, Error> {
         let known = |bytes: &[u8]| {
             let head = codec::head(key, bytes).map_err(|damage| self.fault.damaged(key, damage))?;
-            Ok(Known { revision: head.revision, due: head.due, tail: head.tail })
+            Ok(Known { revision: head.revision, due: head.due, figure: head.figure })
         };
         match self.hot(key) {
             Some(Stored::Row(row)) => Ok(Some(Known::of(&row))),

@@ -288,9 +288,10 @@ pub(super) fn fitting(sets: &[WriteSet]) -> usize {
     let mut bytes = 0;
     let fits = |set: &&WriteSet| {
         let first = bytes == 0;
-        let appended = set.also.append.as_ref().map_or(0, |append| ROW_BYTES + append.entry.body.len());
+        let merged = set.also.merges.len() * ROW_BYTES;
+        let appended = set.also.appends().map(|append| append.entry.body.len()).sum::<usize>();
         let puts = set.writes.iter().filter_map(|write| write.put.as_ref());
-        bytes += puts.map(Record::weight_bytes).sum::<usize>() + appended + 1;
+        bytes += puts.map(Record::weight_bytes).sum::<usize>() + merged + appended + 1;
         first || bytes <= BYTES_MAX
     };
     sets.iter().take_while(fits).count()

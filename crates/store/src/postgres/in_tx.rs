@@ -13,6 +13,7 @@ use fencepost_kernel::{
     decide,
     decide::{follow, footprint},
     key::Kind,
+    merge::{Merge, Merged},
 };
 use tokio_postgres::Transaction;
 
@@ -153,21 +154,29 @@ async fn round(
     if !whole || !world.stands(run, |key| held(command, key)).await.map_err(Failed::of_nothing)? {
         return Ok(None);
     }
-    Ok(Some(match judged.verdicts.as_slice() {
-        [Verdict::Appended(seq)] => decision.reply.placed(*seq),
-        _ => decision.reply,
-    }))
+    match judged.verdicts.as_slice() {
+        [Verdict::Merged(merged)] => Ok(Some(match merged.iter().find_map(position) {
+            Some(seq) => decision.reply.placed(seq),
+            None => decision.reply,
+        })),
+        [Verdict::Overflow] => Err(Error::NotApplied("a counter cannot take what would be added to it".to_owned())),
+        _ => Ok(Some(decision.reply)),
+    }
 }
 
 // What is not there cannot be locked when it is read. What was decided over its absence holds it with what is written, so that
 // nobody makes it before this transaction ends; under a snapshot, PostgreSQL fails the transaction if somebody has.
 fn hold_absent(set: &mut WriteSet, world: &World, held: impl Fn(&RowKey) -> Held) {
     let written = |key: &RowKey| set.writes.iter().any(|write| write.key == *key);
-    let appended = set.also.append.as_ref().map(|append| RowKey::tail(append.lane));
+    let merged: Vec<RowKey> = set.also.merges.iter().map(Merge::key).collect();
     let absent = world.asked.iter().filter(|key| held(key) != Held::Never && world.row(key).is_none());
-    let absent = absent.filter(|key| !written(key) && Some(**key) != appended && !holds(set, key)).copied();
+    let absent = absent.filter(|key| !written(key) && !merged.contains(key) && !holds(set, key)).copied();
     let absent: Vec<_> = absent.map(|key| (key, None)).collect();
     set.also.held.extend(absent);
+}
+
+fn position(merged: &Merged) -> Option<u64> {
+    if let Merged::Position(seq) = merged { Some(*seq) } else { None }
 }
 
 fn holds(set: &WriteSet, key: &RowKey) -> bool {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use fencepost_kernel::{
     Row, RowKey,
     fence::Record,
-    lane::{Append, Tail, placed},
+    lane::{Tail, placed},
+    merge::{Merge, Merged},
 };
 
 use crate::{Verdict, WriteSet, hot::Hot};
@@ -19,15 +20,20 @@ pub(super) fn remember(hot: &Hot<Arc<Row>>, sets: &[WriteSet], verdicts: &[Verdi
             hot.put(write.key, write.put.clone().map(row));
         }
         set.also.drops.iter().for_each(|key| hot.put(*key, None));
-        let Some(Append { lane, told_in, .. }) = &set.also.append else { continue };
-        let write = set.writes.iter().find(|write| write.key == *told_in);
-        match (verdict, write.and_then(|write| write.put.as_ref())) {
-            (Verdict::Appended(seq), Some(record)) => {
-                hot.put(*told_in, Some(row(placed(record, *seq))));
-                hot.put(RowKey::tail(*lane), Some(row(Record::Tail(Tail { last: *seq }))));
+        // Of a repeated set nobody says what its merges came to: an earlier try of it has the positions.
+        let merged = if let Verdict::Merged(merged) = verdict { &merged[..] } else { &[] };
+        for (at, merge) in set.also.merges.iter().enumerate() {
+            match (merge, merged.get(at)) {
+                (Merge::Append(append), Some(Merged::Position(seq))) => {
+                    let write = set.writes.iter().find(|write| write.key == append.position_row);
+                    let told = write.and_then(|write| write.put.as_ref()).map(|record| row(placed(record, *seq)));
+                    hot.put(append.position_row, told);
+                    hot.put(RowKey::tail(append.lane), Some(row(Record::Tail(Tail { last: *seq }))));
+                }
+                (Merge::Append(append), _) => hot.put(append.position_row, None),
+                // Others add to it, too, and nobody decides over it: it is not worth a guess.
+                (Merge::Add { key, .. }, _) => hot.put(*key, None),
             }
-            // An earlier try of it has the position.
-            _ => hot.put(*told_in, None),
         }
     }
 }

@@ -70,8 +70,8 @@ pub(super) enum Hold {
     Yes,
 }
 
-/// What is known of those rows that exist. Fences first, then the others, each in key order. A lane's last position comes
-/// only with a lock.
+/// What is known of those rows that exist. Fences first, then the others, each in key order. What merges go on
+/// from comes only with a lock.
 pub(super) async fn known(run: Run<'_>, keys: &Keys, hold: Hold) -> Result<BTreeMap<RowKey, Known>, Failed> {
     let (fences, rows) = match hold {
         Hold::No => (sql::LOOK_FENCES, sql::LOOK_ROWS),
@@ -80,10 +80,10 @@ pub(super) async fn known(run: Run<'_>, keys: &Keys, hold: Hold) -> Result<BTree
     let found = both(run, keys, fences, rows).await?;
     let read = |row: &tokio_postgres::Row| {
         let key = key(row)?;
-        let tail: Option<&[u8]> = if row.len() > 3 { row.get(3) } else { None };
-        let head = tail.map(|bytes| codec::head(&key, bytes)).transpose().map_err(|damage| damaged(&key, damage))?;
+        let merged: Option<&[u8]> = if row.len() > 3 { row.get(3) } else { None };
+        let head = merged.map(|bytes| codec::head(&key, bytes)).transpose().map_err(|damage| damaged(&key, damage))?;
         let revision = CommitId(row.get::<_, i64>(2) as u64);
-        Ok((key, Known { revision, due: None, tail: head.map_or(0, |head| head.tail) }))
+        Ok((key, Known { revision, due: head.and_then(|head| head.due), figure: head.map_or(0, |head| head.figure) }))
     };
     found.iter().map(read).collect()
 }

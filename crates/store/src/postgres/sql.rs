@@ -116,8 +116,10 @@ pub(super) const LOOK_ROWS: &str = "SELECT old.kind, old.id, old.revision FROM f
 /// Revisions of fences that nobody may change until the transaction ends.
 pub(super) const LOCK_FENCES: &str = "SELECT 1::smallint, key, revision FROM fencepost_fences
     WHERE key = ANY ($1) ORDER BY key FOR UPDATE";
-/// Revisions of rows that nobody may change until the transaction ends, and the whole of a lane's tail.
-pub(super) const LOCK_ROWS: &str = "SELECT old.kind, old.id, old.revision, CASE WHEN old.kind = 8 THEN old.record END
+/// Revisions of rows that nobody may change until the transaction ends, and the whole of those that merges go on from: the
+/// tail of a lane, a counter.
+pub(super) const LOCK_ROWS: &str =
+    "SELECT old.kind, old.id, old.revision, CASE WHEN old.kind IN (8, 13) THEN old.record END
     FROM fencepost_rows old
     JOIN unnest($1::bytea[], $2::smallint[]) AS given (id, kind) ON old.id = given.id AND old.kind = given.kind
     ORDER BY old.id, old.kind FOR UPDATE OF old";

@@ -6,6 +6,7 @@ use fencepost_kernel::{
     command::CommitId,
     fence::{Fence, Record, State, Token},
     key::Kind,
+    merge::Merge,
 };
 
 use super::{
@@ -22,9 +23,9 @@ use crate::{WriteSet, judge::Judged};
 pub(super) fn touched(set: &WriteSet) -> impl Iterator<Item = RowKey> {
     let also = &set.also;
     let writes = set.writes.iter().map(|write| write.key);
-    let tail = also.append.iter().map(|append| RowKey::tail(append.lane));
+    let merged = also.merges.iter().map(Merge::key);
     let drops = also.drops.iter().copied().filter(|key| !matches!(key.kind, Kind::Entry | Kind::Poke));
-    writes.chain(also.held.iter().map(|(key, _)| *key)).chain(tail).chain(drops)
+    writes.chain(also.held.iter().map(|(key, _)| *key)).chain(merged).chain(drops)
 }
 
 /// Writes every change, in one round trip, and says whether all of them went through: a row that was not there may be

@@ -114,8 +114,8 @@ impl Store for Redis {
             let why = "several rows commit together only where they share a slot: open the cluster with `?slots=one`";
             return Box::pin(async move { Err(Error::NotApplied(why.to_owned())) });
         }
-        if sets.iter().any(|set| set.also.append.is_some() || !set.also.drops.is_empty()) {
-            let why = "lanes are not kept in Redis: use the embedded store or PostgreSQL";
+        if sets.iter().any(|set| !set.also.merges.is_empty() || !set.also.drops.is_empty()) {
+            let why = "lanes and counters are not kept in Redis: use the embedded store or PostgreSQL";
             return Box::pin(async move { Err(Error::NotApplied(why.to_owned())) });
         }
         let (inner, parts) = (self.inner.clone(), self.inner.parts(sets, now));

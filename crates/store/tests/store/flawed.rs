@@ -2,13 +2,19 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use fencepost_kernel::{
     Millis, RowKey, Write,
     command::{Also, CommitId},
+    fence::Record,
     key::{Kind, LaneId},
+    lane::Cancelled,
+    merge::Merge,
 };
 use fencepost_store::{Error, Found, Loaded, Memory, Promises, Store, Verdict, WriteSet, conformance::Harness};
 use futures::{FutureExt, future::BoxFuture};
@@ -32,6 +38,10 @@ pub enum Flaw {
     CountsFromOneInEveryCommit,
     MovedTakesAPosition,
     HeldIgnored,
+    LosesAdditions,
+    AddsAgainWhenRepeated,
+    MovedAdds,
+    OverflowWritesTheRest,
     /// None, in a store that takes one row at a time and refuses more.
     Alone,
     TakesMoreThanItPromises,
@@ -96,7 +106,7 @@ impl Flawed {
                 Ok(verdicts)
             }
             Flaw::CountsFromOneInEveryCommit => {
-                let lanes = sets.iter().filter_map(|set| set.also.append.as_ref()).map(|append| append.lane);
+                let lanes = sets.iter().flat_map(|set| set.also.appends()).map(|append| append.lane);
                 let tails = lanes.map(|lane| Write { key: RowKey::tail(lane), expect: self.revision(lane), put: None });
                 at_once(self.now.commit(&[WriteSet::new(CommitId(u64::MAX), tails.collect())], now))?;
                 at_once(self.now.commit(sets, now))
@@ -104,8 +114,47 @@ impl Flawed {
             Flaw::MovedTakesAPosition => {
                 let verdicts = at_once(self.now.commit(sets, now))?;
                 for (set, _) in sets.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Moved) {
-                    let also = Also { append: set.also.append.clone(), ..Also::default() };
-                    at_once(self.now.commit(&[WriteSet { id: set.id, writes: Vec::new(), also }], now))?;
+                    let merges = set.also.appends().cloned().map(Merge::Append).collect();
+                    at_once(self.now.commit(&[merging(set.id, merges)], now))?;
+                }
+                Ok(verdicts)
+            }
+            // The figure is read before the commit, and written with it.
+            Flaw::LosesAdditions => {
+                let figures = at_once(self.now.scan(Kind::Counter, None, usize::MAX))?;
+                let verdicts = at_once(self.now.commit(sets, now))?;
+                let additions = |set: &WriteSet| set.also.merges.iter().any(|merge| matches!(merge, Merge::Add { .. }));
+                if let Some((set, Verdict::Merged(_))) =
+                    sets.iter().zip(&verdicts).rev().find(|(set, _)| additions(set))
+                {
+                    for merge in &set.also.merges {
+                        let Merge::Add { key, delta } = merge else { continue };
+                        let before = figures.iter().find(|(found, _)| found == key).map(|(_, row)| value(&row.record));
+                        let lost = value(&at_once(self.now.load(&[*key]))?.remove(0).unwrap().record);
+                        let correction = (before.unwrap_or(0).wrapping_add(*delta)).wrapping_sub(lost);
+                        at_once(
+                            self.now.commit(&[merging(set.id, vec![Merge::Add { key: *key, delta: correction }])], now),
+                        )?;
+                    }
+                }
+                Ok(verdicts)
+            }
+            Flaw::AddsAgainWhenRepeated | Flaw::MovedAdds => {
+                let verdicts = at_once(self.now.commit(sets, now))?;
+                let wrong = if self.flaw == Flaw::MovedAdds { Verdict::Moved } else { Verdict::Applied };
+                for (set, _) in sets.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == wrong) {
+                    let merges = set.also.merges.iter().filter(|merge| matches!(merge, Merge::Add { .. })).cloned();
+                    let merges: Vec<Merge> = merges.collect();
+                    if !merges.is_empty() {
+                        at_once(self.now.commit(&[merging(set.id, merges)], now))?;
+                    }
+                }
+                Ok(verdicts)
+            }
+            Flaw::OverflowWritesTheRest => {
+                let verdicts = at_once(self.now.commit(sets, now))?;
+                for (set, _) in sets.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Overflow) {
+                    at_once(self.now.commit(&[WriteSet::new(set.id, set.writes.clone())], now))?;
                 }
                 Ok(verdicts)
             }
@@ -120,7 +169,7 @@ impl Flawed {
 
     fn takes(&self, also: &Also) -> bool {
         let Promises { many_rows, lanes, .. } = self.promises();
-        lanes || (also.append.is_none() && also.drops.is_empty() && (many_rows || also.held.is_empty()))
+        lanes || (also.merges.is_empty() && also.drops.is_empty() && (many_rows || also.held.is_empty()))
     }
 
     fn revision(&self, lane: LaneId) -> Option<CommitId> {
@@ -148,7 +197,14 @@ impl Store for Flawed {
         // A flaw of another law would show in the lanes, too.
         let lanes = matches!(
             self.flaw,
-            Flaw::None | Flaw::CountsFromOneInEveryCommit | Flaw::MovedTakesAPosition | Flaw::HeldIgnored
+            Flaw::None
+                | Flaw::CountsFromOneInEveryCommit
+                | Flaw::MovedTakesAPosition
+                | Flaw::HeldIgnored
+                | Flaw::LosesAdditions
+                | Flaw::AddsAgainWhenRepeated
+                | Flaw::MovedAdds
+                | Flaw::OverflowWritesTheRest
         );
         Promises { many_rows, lanes, ..self.now.promises() }
     }
@@ -212,6 +268,20 @@ impl Store for Flawed {
             Ok(rows.into_iter().skip(skipped).collect())
         })
     }
+}
+
+// These merges alone, as a set that nobody has seen before.
+fn merging(id: CommitId, merges: Vec<Merge>) -> WriteSet {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut proof = RowKey { kind: Kind::Cancelled, id: [0xee; 32] };
+    proof.id[..8].copy_from_slice(&COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+    let record = Record::Cancelled(Cancelled { by: String::new(), expires: Millis(u64::MAX) });
+    let writes = vec![Write { key: proof, expect: None, put: Some(record) }];
+    WriteSet { id, writes, also: Also { merges, ..Also::default() } }
+}
+
+fn value(record: &Record) -> i128 {
+    if let Record::Counter(counter) = record { counter.value } else { 0 }
 }
 
 // The memory store never waits.

@@ -294,7 +294,7 @@ fn a_commit_too_large_for_one_transaction_is_several_and_all_of_it() {
         Record::from(fence)
     };
     let sets: Vec<_> = (1..=20).map(|number| set(number, [put(number, None, large(number))])).collect();
-    assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), [Applied; 20]);
+    assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), vec![Applied; 20]);
     for number in [1, 20] {
         let found = block_on(store.load(&[key(number)])).unwrap().remove(0).unwrap();
         assert_eq!(found.record, large(number));
@@ -317,5 +317,5 @@ fn a_row_that_somebody_holds_stops_only_who_wants_it() {
     ];
     assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), [Applied, Held, Applied]);
     rig.runtime.block_on(held.rollback()).unwrap();
-    assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), [Applied; 3]);
+    assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), vec![Applied; 3]);
 }

@@ -11,6 +11,7 @@ use fencepost_kernel::{
     fence::Record,
     key::{Kind, LaneId, Target},
     lane::{AfterDead, Append, Entry, Lane, Place, Route, Transport, Webhook},
+    merge::Merge,
     scope::Scope,
 };
 use fencepost_store::{Error, Loaded, Store, Verdict, WriteSet, postgres::in_tx};
@@ -38,9 +39,9 @@ fn entry(number: u64) -> Entry {
 }
 
 fn publish(id: u64, to: LaneId, number: u64, held: Vec<(RowKey, Option<CommitId>)>) -> WriteSet {
-    let append = Append { lane: to, entry: entry(number).into(), told_in: key(number), driven: None };
+    let append = Append { lane: to, entry: entry(number).into(), position_row: key(number), driven: None };
     let writes = vec![put(number, None, sealed(number, u64::MAX))];
-    WriteSet { id: CommitId(id), writes, also: Also { held, append: Some(append), ..Also::default() } }
+    WriteSet { id: CommitId(id), writes, also: Also { held, merges: vec![Merge::Append(append)], ..Also::default() } }
 }
 
 fn poke(number: u64) -> RowKey {

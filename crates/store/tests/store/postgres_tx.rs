@@ -276,7 +276,7 @@ fn a_commit_whose_connection_is_lost_is_unknown_and_its_repetition_finds_what_be
             Err(error) => assert!(began.elapsed() < Duration::from_secs(10), "{error}"),
         }
     };
-    assert_eq!(verdicts, [Applied; 2]);
+    assert_eq!(verdicts, vec![Applied; 2]);
     let found = block_on(store.load(&[key(1), key(3)])).unwrap();
     let found: Vec<_> = found.into_iter().map(|row| row.unwrap().revision.0).collect();
     assert_eq!(found, [2, 3]);

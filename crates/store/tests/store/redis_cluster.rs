@@ -40,7 +40,7 @@ fn a_cluster_that_moves_slots_and_fails_over_keeps_what_its_replicas_had() {
     let member = stores.try_open(&format!("redis://127.0.0.1:{}", cluster.port(0))).err().unwrap();
     assert!(matches!(&member, Error::Broken(why) if why.contains("redis+cluster://")), "{member}");
     let batch = |at: u64| -> Vec<_> { (at..at + 20).map(|n| set(n, key(n), None, pending())).collect() };
-    assert_eq!(commit(&store, &batch(1)).unwrap(), [Applied; 20]);
+    assert_eq!(commit(&store, &batch(1)).unwrap(), vec![Applied; 20]);
 
     let [from, to] = [0, 1].map(|member| cluster.cli(member, &["CLUSTER", "MYID"]));
     a_slot_on_its_way_is_asked_for_at_both_ends(&cluster, &store, [&from, &to]);
@@ -51,7 +51,7 @@ fn a_cluster_that_moves_slots_and_fails_over_keeps_what_its_replicas_had() {
     });
     let mut next = 21;
     while !moving.is_finished() {
-        assert_eq!(insist(&store, &batch(next)), [Applied; 20]);
+        assert_eq!(insist(&store, &batch(next)), vec![Applied; 20]);
         next += 20;
     }
     let moved = moving.join().unwrap();
@@ -60,9 +60,9 @@ fn a_cluster_that_moves_slots_and_fails_over_keeps_what_its_replicas_had() {
     let content = stores.open(&cluster.url());
     cluster.kill_a_master();
     // The replica that took over has none of its own yet.
-    assert_eq!(insist(&content, &batch(next)), [Applied; 20]);
+    assert_eq!(insist(&content, &batch(next)), vec![Applied; 20]);
     cluster.restart_all();
-    assert_eq!(insist(&store, &batch(next + 20)), [Applied; 20]);
+    assert_eq!(insist(&store, &batch(next + 20)), vec![Applied; 20]);
     for n in 1..next + 40 {
         assert_eq!(revision(&store, key(n)), Some(n));
     }
@@ -74,11 +74,11 @@ fn a_master_that_fell_silent_is_given_up_for_the_replica_that_took_over() {
     let [writer, reader] = [(); 2].map(|()| stores.open(&cluster.url()));
     let batch = |at: u64| -> Vec<_> { (at..at + 20).map(|n| set(n, key(n), None, pending())).collect() };
     let keys: Vec<_> = (21..41).map(key).collect();
-    assert_eq!(commit(&writer, &batch(1)).unwrap(), [Applied; 20]);
+    assert_eq!(commit(&writer, &batch(1)).unwrap(), vec![Applied; 20]);
     assert_eq!(block_on(reader.load(&keys)).unwrap(), [const { None }; 20]);
     // Every connection to it stays open, and the way to it as well.
     cluster.stall(0);
-    assert_eq!(insist(&writer, &batch(21)), [Applied; 20]);
+    assert_eq!(insist(&writer, &batch(21)), vec![Applied; 20]);
     let started = Instant::now();
     let rows = loop {
         match block_on(reader.load(&keys)) {
@@ -88,7 +88,7 @@ fn a_master_that_fell_silent_is_given_up_for_the_replica_that_took_over() {
     };
     assert!(rows.iter().all(Option::is_some), "{rows:?}");
     cluster.wake(0);
-    assert_eq!(insist(&writer, &batch(41)), [Applied; 20]);
+    assert_eq!(insist(&writer, &batch(41)), vec![Applied; 20]);
 }
 
 #[test]

@@ -96,6 +96,26 @@ fn writing_although_a_held_row_has_moved_breaks_ordered() {
 }
 
 #[test]
+fn adding_to_what_was_there_before_the_commit_breaks_merged() {
+    assert_eq!(broken_laws(Flaw::LosesAdditions), ["merged"]);
+}
+
+#[test]
+fn adding_again_when_a_set_is_repeated_breaks_merged() {
+    assert_eq!(broken_laws(Flaw::AddsAgainWhenRepeated), ["merged"]);
+}
+
+#[test]
+fn adding_for_a_set_that_moved_breaks_merged() {
+    assert_eq!(broken_laws(Flaw::MovedAdds), ["merged"]);
+}
+
+#[test]
+fn writing_the_rest_of_a_set_whose_sum_is_too_large_breaks_merged() {
+    assert_eq!(broken_laws(Flaw::OverflowWritesTheRest), ["merged"]);
+}
+
+#[test]
 fn a_store_of_single_rows_that_refuses_several_breaks_no_law() {
     assert_eq!(broken_laws(Flaw::Alone), [""; 0]);
 }

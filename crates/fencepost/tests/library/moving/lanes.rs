@@ -12,6 +12,7 @@ use fencepost::{
             AfterDead, Answer, Append, Cancelled, DeadLetter, Entry, Fate, Lane, Owner, Place, Reason, Route, Tail,
             Transport, Trouble, Webhook,
         },
+        merge::{Merge, Merged},
     },
     moving,
     store::{Memory, Store, Verdict, WriteSet},
@@ -148,11 +149,11 @@ async fn restored(rows: Vec<(RowKey, Record)>) -> (Arc<dyn Store>, Millis) {
 }
 
 async fn append(store: &dyn Store) -> Verdict {
-    let told_in = RowKey::poke("node-2", lane_id());
+    let position_row = RowKey::poke("node-2", lane_id());
     let (_, Record::Entry(entry)) = entry(99) else { panic!() };
-    let append = Some(Append { lane: lane_id(), entry, told_in, driven: None });
-    let writes = vec![Write { key: told_in, expect: None, put: Some(Record::Poke) }];
-    let set = WriteSet { id: CommitId(1), writes, also: Also { append, ..Also::default() } };
+    let merges = vec![Merge::Append(Append { lane: lane_id(), entry, position_row, driven: None })];
+    let writes = vec![Write { key: position_row, expect: None, put: Some(Record::Poke) }];
+    let set = WriteSet { id: CommitId(1), writes, also: Also { merges, ..Also::default() } };
     store.commit(&[set], Millis(NOW)).await.unwrap().remove(0)
 }
 
@@ -168,7 +169,7 @@ async fn a_copied_lane_is_the_same_lane() {
     let back: Arc<dyn Store> = Arc::new(Memory::default());
     copy(&disk, &back).await.unwrap();
     assert_eq!(content(&*back).await, sorted(whole()));
-    assert_eq!(append(&*back).await, Verdict::Appended(7));
+    assert_eq!(append(&*back).await, Verdict::Merged(vec![Merged::Position(7)]));
 }
 
 #[tokio::test]
@@ -179,7 +180,7 @@ async fn a_restored_lane_waits_for_the_same_events_under_a_later_epoch() {
     next.owner.epoch = floor.0;
     *wanted.iter_mut().find(|(key, _)| key.kind == Kind::Lane).unwrap() = lane_row(next);
     assert_eq!(content(&*to).await, sorted(wanted));
-    assert_eq!(append(&*to).await, Verdict::Appended(7));
+    assert_eq!(append(&*to).await, Verdict::Merged(vec![Merged::Position(7)]));
 }
 
 // An executor that polled the first of them holds cursors that stand for other events in the second.
@@ -212,7 +213,7 @@ async fn a_lane_that_moved_while_it_was_backed_up_has_no_gap_after_the_restore()
     let mut wanted = vec![route(), lane_row(next), tail(12), letter(1, Fate::Waiting), letter(2, Fate::Waiting)];
     wanted.extend((9..=12).map(entry));
     assert_eq!(content(&*to).await, sorted(wanted));
-    assert_eq!(append(&*to).await, Verdict::Appended(13));
+    assert_eq!(append(&*to).await, Verdict::Merged(vec![Merged::Position(13)]));
 }
 
 #[tokio::test]
@@ -228,7 +229,7 @@ async fn a_lane_that_was_drained_while_it_was_backed_up_goes_on_behind_its_end()
 async fn a_lane_that_began_while_the_backup_was_taken_begins_anew() {
     let (to, _) = restored(vec![route(), entry(3), entry(4), tail(4)]).await;
     assert_eq!(content(&*to).await, [route()]);
-    assert_eq!(append(&*to).await, Verdict::Appended(1));
+    assert_eq!(append(&*to).await, Verdict::Merged(vec![Merged::Position(1)]));
 }
 
 // The file as the release before lanes wrote it: another number at its beginning, and no counts of lanes at its end.
