@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "library/batches.rs"]
+mod batches;
 #[path = "library/dispatch_auditor.rs"]
 mod dispatch_auditor;
 #[path = "library/dispatch_bounds.rs"]

@@ -501,6 +501,29 @@ impl Reply {
 }
 
 impl Command {
+    /// What the command brings to a commit, roughly: the bytes whose number a client chose.
+    pub fn weight_bytes(&self) -> usize {
+        let kept = |claim: &Claim| claim.body.as_ref().and_then(|body| body.kept.as_ref()).map_or(0, Bytes::len);
+        match self {
+            Self::Claim(claim) => kept(claim),
+            Self::Seal(seal) => seal.effect_id.len() + seal.receipt.len(),
+            Self::Resolve(Resolve { outcome: Outcome::Sealed { effect_id, receipt }, .. }) => {
+                effect_id.len() + receipt.len()
+            }
+            Self::Publish(publish) => kept(&publish.claim) + publish.entry.body.len(),
+            Self::Heard(words) => words.len() * size_of::<RowKey>(),
+            Self::Resolve(_)
+            | Self::Renew(_)
+            | Self::Release(_)
+            | Self::PutAlias(_)
+            | Self::Observe(_)
+            | Self::Sweep(_)
+            | Self::PutRoute(_)
+            | Self::Lane(_)
+            | Self::Letter(_) => 0,
+        }
+    }
+
     /// Whose fence the command is about; none for housekeeping.
     pub fn tenant(&self) -> Option<&Tenant> {
         self.target().map(|target| &target.tenant)

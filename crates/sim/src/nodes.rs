@@ -68,10 +68,14 @@ impl Nodes {
 
     /// One more engine over the store.
     pub(crate) async fn join(&mut self) -> Result<(), Error> {
+        let (waiters_max, batch_max) = (self.rng.usize(1..6), self.rng.usize(1..9));
         let limits = Limits {
             beside_min: 1,
-            waiters_max: self.rng.usize(1..6),
-            batch_max: self.rng.usize(1..9),
+            waiters_max,
+            batch_max,
+            // Some commits are too large for their rows, and some for what is read for them.
+            batch_rows_max: 2 + batch_max / 2,
+            batch_bytes_max: 3 << 10,
             queue_max: self.rng.usize(2..40),
             patience: Duration::from_millis(self.rng.u64(300..5_000)),
             first_commit_id: Some(self.rng.u64(..)),

@@ -42,7 +42,8 @@ use tokio::{
 
 use super::{
     Error, Limits, Shared,
-    rows::{Draft, View, World, load, torn, touches},
+    bounds::{Reading, fitting, load_fitting, page},
+    rows::{Draft, View, World, torn, touches},
 };
 
 /// Commands that are decided side by side and answered together.
@@ -56,8 +57,8 @@ pub(super) struct Job {
 
 /// A command of a job, and the time before its rows were read where that was earlier.
 #[derive(Clone, Copy)]
-struct Asked<'j> {
-    job: usize,
+pub(super) struct Asked<'j> {
+    pub(super) job: usize,
     command: &'j Command,
     read_at: Option<Millis>,
     /// Nobody read for it: it may be written, but not answered.
@@ -85,6 +86,7 @@ const REPEATS_MAX: usize = 3;
 
 pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, askers: Option<Handle>) {
     let Limits { batch_max, beside_min, .. } = shared.limits;
+    // Jobs that no commit has taken yet, in their order.
     let mut waiting = Vec::new();
     // How many jobs and commands are under way, and whether one more commit may go beside them.
     let (mut busy, mut commands, mut room) = (0, 0, true);
@@ -110,7 +112,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
         let wanted = if commands < beside_min { beside_min } else { busy };
         let beside = shared.shared && all_of_fences(&waiting);
         if busy == 0 || (room && beside && waiting.len() >= wanted) {
-            let jobs: Vec<Job> = waiting.drain(..fitting(&waiting, batch_max)).collect();
+            let jobs: Vec<Job> = waiting.drain(..fitting(&waiting, &shared.limits)).collect();
             room = busy == 0 && beside;
             (busy, commands) = (busy + jobs.len(), commands + count(&jobs));
             rounds.push(in_turn(&shared, jobs, beside));
@@ -124,8 +126,11 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
         } else {
             rounds.next().await
         };
-        let Some((jobs, outcome, beside)) = ended else { continue };
-        (busy, commands, room) = (busy - jobs.len(), commands - count(&jobs), beside);
+        let Some(Ended { jobs, rest, outcome, beside }) = ended else { continue };
+        (busy, commands) = (busy - jobs.len() - rest.len(), commands - count(&jobs) - count(&rest));
+        room = beside;
+        // Those that it was too much for come first in the next one.
+        waiting.splice(..0, rest);
         match &askers {
             // One wake-up across threads for the whole batch; the askers' own executor wakes each of them.
             Some(executor) if jobs.len() > WOKEN_HERE_MAX => {
@@ -177,7 +182,16 @@ pub(super) async fn hand_on(shared: &Shared, queue: &mpsc::Sender<Job>, job: Job
 
 type Outcome = Result<Vec<Result<Reply, Error>>, Error>;
 
-async fn in_turn(shared: &Shared, jobs: Vec<Job>, beside: bool) -> (Vec<Job>, Outcome, bool) {
+/// A commit that has come back.
+struct Ended {
+    jobs: Vec<Job>,
+    /// Those that did not fit into it: nobody has decided anything about them.
+    rest: Vec<Job>,
+    outcome: Outcome,
+    beside: bool,
+}
+
+async fn in_turn(shared: &Shared, mut jobs: Vec<Job>, beside: bool) -> Ended {
     let outcome = if beside {
         let _turn = shared.turn.read().await;
         round(shared, &jobs).await
@@ -185,7 +199,12 @@ async fn in_turn(shared: &Shared, jobs: Vec<Job>, beside: bool) -> (Vec<Job>, Ou
         let _turn = shared.turn.write().await;
         round(shared, &jobs).await
     };
-    (jobs, outcome, beside)
+    let done = match &outcome {
+        Ok(replies) => page(&jobs, replies.len()),
+        Err(_) => jobs.len(),
+    };
+    let rest = jobs.split_off(done);
+    Ended { jobs, rest, outcome, beside }
 }
 
 // Lanes are told of in the order in which they were written: those who write to them commit alone.
@@ -201,16 +220,6 @@ fn all_of_fences(jobs: &[Job]) -> bool {
 
 fn count(jobs: &[Job]) -> usize {
     jobs.iter().map(|job| job.commands.len()).sum()
-}
-
-// How many jobs have no more commands than one commit takes: at least one.
-fn fitting(jobs: &[Job], commands_max: usize) -> usize {
-    let mut commands = 0;
-    let fits = |job: &&Job| {
-        commands += job.commands.len();
-        commands <= commands_max
-    };
-    jobs.iter().take_while(fits).count().max(1)
 }
 
 /// Commits the job of an asker who is alone, as a task beside the asker's own: the two changes of thread that it saves
@@ -251,7 +260,8 @@ async fn round(shared: &Shared, jobs: &[Job]) -> Outcome {
     let started = Instant::now();
     let outcome = commit(shared, jobs).await;
     shared.crowd.store(jobs.len(), Ordering::Relaxed);
-    shared.observer.committed(count(jobs), started.elapsed());
+    let committed = outcome.as_ref().map_or_else(|_| count(jobs), Vec::len);
+    shared.observer.committed(committed, started.elapsed());
     if let Err(Error::Stopped(why)) = &outcome {
         // INVARIANT fail-stop: after a failed sync nothing is acknowledged any more, but for what was under way beside it on a
         // store that is shared: that has a sync of its own.
@@ -300,6 +310,7 @@ enum Decided {
     Later,
 }
 
+// The replies to the commands of those jobs that one commit takes: of the first, at least.
 async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
     if let Some(why) = shared.stopped.get() {
         return Err(Error::Stopped(why.clone()));
@@ -339,12 +350,15 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
                     _ => (asked.read_at, asked.guessed) = (None, false),
                 }
             }
-            let decided = match attempt(shared, &part, known).await {
+            let reading = if round == 0 { Reading::Fitting } else { Reading::All };
+            let decided = match attempt(shared, &part, known, reading).await {
                 Ok(decided) => decided,
                 // Only the first round speaks for everybody: later, others are already durable.
                 Err(error) if round == 0 || matches!(error, Error::Stopped(_)) => return Err(error),
                 Err(error) => batch.iter().map(|_| Some(Err(error.clone()))).collect(),
             };
+            // The first round says how much one commit takes.
+            replies.truncate(if round == 0 { decided.len() } else { replies.len() });
             for (index, reply) in batch.iter().zip(decided) {
                 match reply {
                     Some(reply) => {
@@ -358,6 +372,7 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
             }
         }
         if round == 0 {
+            open.truncate(replies.len());
             let guessed = |indices: &[usize]| indices.iter().filter(|index| commands[**index].guessed).count();
             shared.luck.note(guessed(&open), guessed(&again));
         }
@@ -375,15 +390,18 @@ async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
     Ok(replies.into_iter().map(|reply| reply.unwrap_or_else(unheard)).collect())
 }
 
-// Decides and commits once. No reply where the rows it stands on have moved.
+// Decides and commits once; where only as many are read for as fit, that many. No reply where the rows it stands on have moved.
 async fn attempt(
     shared: &Shared,
     asked: &[Asked<'_>],
     known: World,
+    reading: Reading,
 ) -> Result<Vec<Option<Result<Reply, Error>>>, Error> {
     let commands: Vec<&Command> = asked.iter().map(|asked| asked.command).collect();
     let before = shared.time.now();
-    let mut draft = Draft::new(load(shared, &commands, known).await?, commands.len());
+    let (world, end) = load_fitting(shared, asked, &commands, known, reading).await?;
+    let (asked, commands) = (&asked[..end], &commands[..end]);
+    let mut draft = Draft::new(world, commands.len());
     // A write is dated after its rows were read: they hold until the commit, or the store says that they moved.
     let now = shared.time.now();
     let mut decided = Vec::with_capacity(commands.len());
@@ -462,7 +480,7 @@ async fn attempt(
     };
     Ok(decided
         .into_iter()
-        .zip(&commands)
+        .zip(commands)
         .enumerate()
         .map(|(at, (one, command))| match one {
             Decided::Written(reply, set) => match &verdicts[set] {

@@ -56,7 +56,7 @@ pub(super) fn guess(shared: &Shared, commands: &[Command]) -> Option<View> {
         let mut keys = Vec::new();
         footprint(command, &mut |key| keys.push(key));
         let [key] = keys[..] else { return None };
-        rows.0.insert(key, shared.store.guess(&key)?);
+        rows.rows.insert(key, shared.store.guess(&key)?);
         let mut follows = false;
         follow(command, &rows, &mut |_| follows = true);
         if follows || decide(command, &rows, at).writes.is_empty() {

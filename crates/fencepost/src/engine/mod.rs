@@ -2,6 +2,7 @@
 //! commit loop. Never replies before the commit a reply depends on is durable.
 //! Called by the library's `Fencepost` and by the wire.
 
+mod bounds;
 mod commit;
 mod explain;
 mod guess;
@@ -50,6 +51,12 @@ pub struct Limits {
     /// Commands in one commit, but for one job that has more: many enough to make a sync cheap, few enough to stay in the
     /// processor's cache, and to let others be answered meanwhile.
     pub batch_max: usize,
+    /// Rows that one commit is decided over, but for one job that has more. A commit may go beyond this by those of some tens of
+    /// commands.
+    pub batch_rows_max: usize,
+    /// What the commands of one commit may bring with them and, apart from that, what the rows may weigh that are read for it, but
+    /// for one job that has more. Rows are read for some tens of commands at once, and a commit may go beyond this by so many.
+    pub batch_bytes_max: usize,
     /// On a shared store, how many commands must be under way, or jobs waiting, before a commit leaves beside another.
     pub beside_min: usize,
     /// Fences whose unflushed counts are remembered.
@@ -67,6 +74,8 @@ impl Default for Limits {
             waiters_max: 10_000,
             waiters_per_tenant_max: 10_000,
             batch_max: 1_024,
+            batch_rows_max: 16_384,
+            batch_bytes_max: 8 << 20,
             beside_min: 16,
             sightings_max: 50_000,
             first_commit_id: None,

@@ -9,18 +9,29 @@ use tokio::sync::mpsc;
 
 use super::{
     Shared,
+    bounds::{PAGE_COMMANDS, page},
     commit::{Job, hand_on},
     rows::{View, World, load},
 };
 
+/// Commands that rows are read for in one round trip, while rows are small.
+const PAGE_COMMANDS_MAX: usize = 256;
+
 pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, commits: mpsc::Sender<Job>) {
     let mut jobs = Vec::new();
-    while asked.recv_many(&mut jobs, shared.limits.batch_max).await > 0 {
+    let mut commands_max = PAGE_COMMANDS;
+    while !jobs.is_empty() || asked.recv_many(&mut jobs, shared.limits.batch_max).await > 0 {
+        let mut jobs: Vec<Job> = jobs.drain(..page(&jobs, commands_max)).collect();
         // The time of the questions, not of the rows: old rows judged at a later time would lapse although renewed since.
         let now = shared.time.now();
         let commands: Vec<&Command> = jobs.iter().flat_map(|job| job.commands.iter()).collect();
         let view = match load(&shared, &commands, World::default()).await {
-            Ok(rows) => Arc::new(View { rows, at: now, guessed: false }),
+            Ok(rows) => {
+                // What rows weigh is known only once they are there: those before tell how many to read for next.
+                let fitting = commands.len() * shared.limits.batch_bytes_max / rows.bytes.max(1);
+                commands_max = fitting.clamp(1, (commands_max * 2).min(PAGE_COMMANDS_MAX));
+                Arc::new(View { rows, at: now, guessed: false })
+            }
             Err(error) => {
                 jobs.drain(..).for_each(|job| drop(job.reply.send(Err(error.clone()))));
                 continue;

@@ -15,11 +15,15 @@ use super::{Error, Shared, commit::Job};
 
 /// Rows that were read, and those that were not there.
 #[derive(Default)]
-pub(super) struct World(pub(super) HashMap<RowKey, Loaded>);
+pub(super) struct World {
+    pub(super) rows: HashMap<RowKey, Loaded>,
+    /// What those weigh that the store was asked for.
+    pub(super) bytes: usize,
+}
 
 impl Rows for World {
     fn row(&self, key: &RowKey) -> Option<&Row> {
-        self.0.get(key).and_then(Option::as_deref)
+        self.rows.get(key).and_then(Option::as_deref)
     }
 }
 
@@ -54,8 +58,9 @@ pub(super) async fn load(shared: &Shared, commands: &[&Command], known: World) -
 /// Whether a command looks at a row that was read for it before it moved. Such a row beside another of its reading may be
 /// what never was.
 pub(super) fn torn(command: &Command, world: &World, moved: &HashSet<RowKey>, view: &View) -> bool {
-    let since =
-        |key: &RowKey| moved.contains(key) && view.rows.0.get(key).map(revision) != world.0.get(key).map(revision);
+    let since = |key: &RowKey| {
+        moved.contains(key) && view.rows.rows.get(key).map(revision) != world.rows.get(key).map(revision)
+    };
     !moved.is_empty() && !view.guessed && looks_at(command, world, since)
 }
 
@@ -86,27 +91,29 @@ impl World {
         let (mut world, mut moved) = (Self::default(), HashSet::default());
         let mut views: Vec<&Arc<View>> = jobs.iter().filter_map(|job| job.view.as_ref()).collect();
         views.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        for (key, row) in views.iter().filter(|view| !view.guessed).flat_map(|view| &view.rows.0) {
-            let before = world.0.insert(*key, row.clone());
+        for (key, row) in views.iter().filter(|view| !view.guessed).flat_map(|view| &view.rows.rows) {
+            let before = world.rows.insert(*key, row.clone());
             if before.is_some_and(|before| revision(&before) != revision(row)) {
                 moved.insert(*key);
             }
         }
-        for (key, row) in views.iter().rev().filter(|view| view.guessed).flat_map(|view| &view.rows.0) {
-            world.0.entry(*key).or_insert_with(|| row.clone());
+        for (key, row) in views.iter().rev().filter(|view| view.guessed).flat_map(|view| &view.rows.rows) {
+            world.rows.entry(*key).or_insert_with(|| row.clone());
         }
         (world, moved)
     }
 
     // Whether there was anything to read.
     async fn fill(&mut self, shared: &Shared, mut keys: Vec<RowKey>) -> Result<bool, Error> {
-        keys.retain(|key| !self.0.contains_key(key));
+        keys.retain(|key| !self.rows.contains_key(key));
         if keys.is_empty() {
             return Ok(false);
         }
         keys.sort_unstable();
         keys.dedup();
-        self.0.extend(keys.iter().copied().zip(shared.store.load(&keys).await?));
+        let rows = shared.store.load(&keys).await?;
+        self.bytes += rows.iter().flatten().map(|row| row.record.weight_bytes()).sum::<usize>();
+        self.rows.extend(keys.into_iter().zip(rows));
         Ok(true)
     }
 }
