@@ -2,6 +2,7 @@
 //! commit loop. Never replies before the commit a reply depends on is durable.
 //! Called by the library's `Fencepost` and by the wire.
 
+mod batch;
 mod commit;
 mod explain;
 mod guess;
