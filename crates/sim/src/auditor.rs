@@ -12,7 +12,7 @@ mod sequence;
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::history::{Answer, Ask, History, Op, Outcome, Rules};
+use crate::history::{Answer, Apart, Ask, History, OldReads, Op, Outcome, Rules};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl fmt::Display for Violation {
 
 /// Every broken promise of a history.
 pub fn judge(history: &History) -> Vec<Violation> {
-    let history = &forgiving(history);
+    let history = &aging(allowing(forgiving(history)));
     let mut by_key: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (id, op) in history.ops.iter().enumerate() {
         by_key.entry(op.key()).or_default().push(id);
@@ -66,6 +66,36 @@ fn forgiving(history: &History) -> History {
         }
     }
     history
+}
+
+// A request that was under way while clocks were declared to be apart may have been judged by one that was behind: nothing of it
+// is dated before that.
+fn allowing(mut history: History) -> History {
+    let overs: Vec<usize> = history.ops.iter().map(|op| over(&history, op)).collect();
+    for (op, over) in history.ops.iter_mut().zip(overs) {
+        let during = |apart: &&Apart| apart.from_line <= over && op.invoked.line <= apart.to_line;
+        op.skew_ms += history.apart.iter().filter(during).map(|apart| apart.ms).max().unwrap_or_default();
+        op.invoked.at = op.invoked.at.saturating_sub(op.skew_ms);
+    }
+    history
+}
+
+// What is asked of a node that was declared to read from an old primary is answered from rows as old as the failover.
+fn aging(mut history: History) -> History {
+    let overs: Vec<usize> = history.ops.iter().map(|op| over(&history, op)).collect();
+    for (op, over) in history.ops.iter_mut().zip(overs) {
+        let during = |reads: &&OldReads| {
+            reads.node == (op.run, op.node) && reads.from_line <= over && op.invoked.line <= reads.to_line
+        };
+        let from_line = history.old_reads.iter().filter(during).map(|reads| reads.from_line).min();
+        op.invoked.line = op.invoked.line.min(from_line.unwrap_or(usize::MAX));
+    }
+    history
+}
+
+/// How far the clocks that two requests were judged by may have been apart.
+fn skew_ms(first: Entry<'_>, second: Entry<'_>) -> u64 {
+    first.op.skew_ms.max(second.op.skew_ms)
 }
 
 /// A request with its number.

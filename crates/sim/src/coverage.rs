@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Everything that must have happened somewhere in a set of seeds.
-pub const EXPECTED: [&str; 71] = [
+pub const EXPECTED: [&str; 78] = [
     "aliased",
     "answered_by_another_node",
     "batch",
@@ -29,10 +29,12 @@ pub const EXPECTED: [&str; 71] = [
     "expired_then_new",
     "failover",
     "failover_in_commit",
+    "failover_to_clock_behind",
     "failover_lost_acknowledged",
     "fenced_off",
     "gap",
     "gave_up",
+    "guess_stale",
     "housekeeping",
     "in_doubt",
     "in_flight",
@@ -48,9 +50,12 @@ pub const EXPECTED: [&str; 71] = [
     "node_died",
     "node_joined",
     "node_paused",
+    "node_started_ahead_of_server",
     "not_applied",
     "not_sealed",
     "policy_changed",
+    "read_from_old_primary",
+    "read_overtaken",
     "recovered",
     "recovered_without_version",
     "released",
@@ -77,6 +82,8 @@ pub const EXPECTED: [&str; 71] = [
     "tail_torn",
     "told_doubt_then_outcome",
     "unknown",
+    "user_committed",
+    "user_must_begin_again",
     "waited_for_another_node",
     "waiters_dismissed",
     "wall_back",

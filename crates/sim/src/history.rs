@@ -195,6 +195,31 @@ pub struct Op {
     pub outcome: Outcome,
     /// The line from which on it can have no effect any more, where a failover lost what it was told.
     pub lost_at: Option<usize>,
+    /// How far its node's clock may have been behind; the auditor adds what was declared.
+    pub skew_ms: u64,
+}
+
+/// A node that read from a primary that was none any more, for a moment after a failover: declared, so that exactly this is
+/// forgiven.
+#[derive(Clone, Copy, Debug)]
+pub struct OldReads {
+    /// The node, and its run.
+    pub node: (usize, usize),
+    /// The line of the failover: what it read is as old as that.
+    pub from_line: usize,
+    /// From this line on it reads from the new one.
+    pub to_line: usize,
+}
+
+/// While the server's clock is behind, a node that starts may be: declared, so that exactly this is forgiven.
+#[derive(Clone, Copy, Debug)]
+pub struct Apart {
+    /// From this line on.
+    pub from_line: usize,
+    /// Up to this one.
+    pub to_line: usize,
+    /// So far at most.
+    pub ms: u64,
 }
 
 /// A failover to a server that did not have everything: declared, so that exactly this is forgiven.
@@ -234,8 +259,12 @@ pub struct History {
     pub rules: BTreeMap<String, Rules>,
     /// How often each kind of event happened.
     pub counts: BTreeMap<String, u64>,
-    /// How far the clocks of two nodes may be apart.
+    /// How far the clocks of two nodes may be apart at any time.
     pub skew_ms: u64,
+    /// When they may be further apart.
+    pub apart: Vec<Apart>,
+    /// Reads from a primary that was none any more.
+    pub old_reads: Vec<OldReads>,
     /// Failovers that lost what was acknowledged.
     pub losses: Vec<Loss>,
 }

@@ -91,8 +91,9 @@ fn told_doubt(file: &File<'_>, base: Option<&File<'_>>, told: Entry<'_>, later: 
 // A holder that was refused is never let back in; told of a doubt, it may still say what became of its effect.
 fn final_refusal(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let Some(token) = shown(&entry.op.ask) else { return };
-    // After a declared loss the number of a grant whose answer was lost with it is given again, to somebody else.
-    if !file.grants.iter().any(|grant| grant.token == token) {
+    // After a declared loss the number of a grant whose answer was lost with it is given again, to somebody else. And what was
+    // read from an old primary may be older than the grant: then nobody was refused who held it.
+    if !file.grants.iter().any(|grant| grant.token == token && before(file.history, grant.by, entry)) {
         return;
     }
     let refused = match entry.op.answer() {

@@ -1,7 +1,7 @@
 //! What was sealed: one receipt per key for its retention, byte for byte, whoever asks and whatever crashed since.
 //! Never accepts a receipt that nobody sealed, or one past its time. Called by `auditor`.
 
-use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done, shown};
+use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done, shown, skew_ms};
 use crate::history::{Answer, Ask};
 
 /// A receipt that somebody was told of.
@@ -27,7 +27,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
         for grant in &file.grants {
             if fact.token.is_some_and(|token| token < grant.token)
                 && fact.at.1 <= grant.at
-                && grant.at + if grant.attempt == 1 { 0 } else { file.history.skew_ms } < fact.expires_min
+                && grant.at + if grant.attempt == 1 { 0 } else { skew_ms(fact.by, grant.by) } < fact.expires_min
             {
                 let what = format_args!("#{} was told of a receipt until {}", fact.by.id, fact.expires_min);
                 found.push(file.report("retention", grant.by, what));
@@ -64,7 +64,12 @@ fn fact<'h>(file: &File<'h>, by: Entry<'h>) -> Option<Fact<'h>> {
 
 fn honest(file: &File<'_>, fact: &Fact<'_>, found: &mut Vec<Violation>) {
     let op = fact.by.op;
-    let retained = |retain_ms: &u64| fact.at.0 + retain_ms == fact.expires_min;
+    // Where its claim was dated by a clock that was ahead, a receipt lasts until that date is past, so that no token comes again.
+    let apart_ms = file.history.apart.iter().map(|apart| apart.ms + file.history.skew_ms).max().unwrap_or_default();
+    let retained = |retain_ms: &u64| {
+        let least = fact.at.0 + retain_ms;
+        (least..=least + apart_ms).contains(&fact.expires_min)
+    };
     if fact.at.0 == fact.at.1 && !file.rules.retains_ms.iter().any(retained) {
         found.push(file.report("retention", fact.by, "it does not expire one retention after its seal"));
     }
@@ -104,8 +109,8 @@ fn honest(file: &File<'_>, fact: &Fact<'_>, found: &mut Vec<Violation>) {
 
 fn one_receipt(file: &File<'_>, fact: &Fact<'_>, other: &Fact<'_>, found: &mut Vec<Violation>) {
     let together = fact.by.id < other.by.id
-        && fact.at.1 + file.history.skew_ms < other.expires_min
-        && other.at.1 + file.history.skew_ms < fact.expires_min;
+        && fact.at.1 + skew_ms(fact.by, other.by) < other.expires_min
+        && other.at.1 + skew_ms(fact.by, other.by) < fact.expires_min;
     let same_time = fact.at.0 <= other.at.1 && other.at.0 <= fact.at.1;
     if together && (fact.effect != other.effect || fact.receipt != other.receipt || !same_time) {
         found.push(file.report("one-receipt", other.by, format_args!("#{} was told of another", fact.by.id)));
