@@ -67,7 +67,7 @@ parts! {
 
 /// Seeds beyond those above that once broke a promise; step by step their stories are told in `dates` and `batches`.
 /// The generator has changed since, so that a seed no longer lives the same history: it is the stories that stay.
-const ONCE_BROKEN: [u64; 16] = [
+const ONCE_BROKEN: [u64; 18] = [
     // lost-claim: a renewal that was decided before its fence expired landed after its holder had been refused.
     305_123,
     // in-doubt: a renewal whose rows were read slowly was dated before another that it was written over.
@@ -94,6 +94,9 @@ const ONCE_BROKEN: [u64; 16] = [
     700_074_021,
     // final-refusal: the auditor took two grants of one number, the first of them lost in a failover, for one.
     700_166_878,
+    // version-order: a seal below the last sealed version left that one alone, and a failover lost it.
+    50_568_464,
+    70_061_928,
 ];
 
 #[test]
