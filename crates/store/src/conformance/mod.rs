@@ -11,6 +11,7 @@ use crate::{Error, Store, WriteSet};
 
 mod atomic;
 mod crowd;
+mod doubts;
 mod due;
 mod durable;
 mod fresh;
@@ -84,7 +85,7 @@ impl Law {
 }
 
 /// Every law, in the order of the contract.
-pub fn laws() -> [Law; 9] {
+pub fn laws() -> [Law; 10] {
     [
         Law { name: "atomic", check: |harness| Box::pin(atomic::check(harness)) },
         Law { name: "moved", check: |harness| Box::pin(moved::check(harness)) },
@@ -95,6 +96,7 @@ pub fn laws() -> [Law; 9] {
         Law { name: "ordered", check: |harness| Box::pin(ordered::check(harness)) },
         Law { name: "due", check: |harness| Box::pin(due::check(harness)) },
         Law { name: "scan", check: |harness| Box::pin(scan::check(harness)) },
+        Law { name: "doubts", check: |harness| Box::pin(doubts::check(harness)) },
     ]
 }
 

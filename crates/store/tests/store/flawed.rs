@@ -5,7 +5,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use fencepost_kernel::{Millis, RowKey, Write, key::Kind, lane::LaneId, law::Also, row::CommitId};
+use fencepost_kernel::{
+    Millis, RowKey, Write,
+    fence::{self, State},
+    key::Kind,
+    lane::LaneId,
+    law::Also,
+    row::{CommitId, Record},
+};
 use fencepost_store::{Error, Found, Loaded, Memory, Promises, Store, Verdict, WriteSet, conformance::Harness};
 use futures::{FutureExt, future::BoxFuture};
 
@@ -25,6 +32,8 @@ pub enum Flaw {
     CountsFromOneInEveryCommit,
     MovedTakesAPosition,
     HeldIgnored,
+    /// A row that only marks a doubt is taken for the row that is there.
+    DropsDoubts,
     /// None, in a store that takes one row at a time and refuses more.
     Alone,
     TakesMoreThanItPromises,
@@ -105,6 +114,11 @@ impl Flawed {
             Flaw::HeldIgnored => {
                 let mut sets = sets.to_vec();
                 sets.iter_mut().for_each(|set| set.also.held.clear());
+                at_once(self.now.commit(&sets, now))
+            }
+            Flaw::DropsDoubts => {
+                let mut sets = sets.to_vec();
+                sets.iter_mut().for_each(|set| set.writes.retain(|write| !marks_a_doubt(write)));
                 at_once(self.now.commit(&sets, now))
             }
             _ => at_once(self.now.commit(sets, now)),
@@ -188,6 +202,15 @@ impl Store for Flawed {
             let rows = self.now.scan(kind, after, limit.saturating_add(skipped)).await?;
             Ok(rows.into_iter().skip(skipped).collect())
         })
+    }
+}
+
+fn marks_a_doubt(write: &Write) -> bool {
+    match &write.put {
+        Some(Record::Fence(fence::Record::Fence(fence))) => {
+            matches!(fence.state, State::Pending { doubted_at: Some(_), .. })
+        }
+        _ => false,
     }
 }
 

@@ -22,7 +22,7 @@ fn a_torn_write_breaks_atomic() {
 
 #[test]
 fn writing_without_comparing_breaks_moved() {
-    assert_eq!(broken_laws(Flaw::NoCompareAndSet), ["moved"]);
+    assert_eq!(broken_laws(Flaw::NoCompareAndSet), ["moved", "doubts"]);
 }
 
 #[test]
@@ -78,6 +78,11 @@ fn a_position_that_a_moved_set_takes_breaks_ordered() {
 #[test]
 fn writing_although_a_held_row_has_moved_breaks_ordered() {
     assert_eq!(broken_laws(Flaw::HeldIgnored), ["ordered"]);
+}
+
+#[test]
+fn dropping_the_mark_of_a_doubt_breaks_doubts() {
+    assert_eq!(broken_laws(Flaw::DropsDoubts), ["doubts"]);
 }
 
 #[test]
