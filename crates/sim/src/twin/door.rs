@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     Twin, lock,
-    time::{BEAT_MS, BEAT_SOON_MS, BEHIND_MS},
+    time::{BEAT_MS, BEAT_SOON_MS, BEHIND_MS, SETTLED_MS},
 };
 use crate::{clock::Clocks, hold::Gate, plant::Plant};
 
@@ -99,12 +99,13 @@ impl Door {
 
     /// Says what time it is and hears what others said, for as long as the node lives.
     pub(crate) async fn beat(self: Arc<Self>, clock: Arc<Clocks>) {
-        let mut soon = self.twin.node_ms(self.clock.id, &clock) > clock.server_ms() + BEHIND_MS;
+        let (mut soon, started_ms) = (true, clock.elapsed_ms());
         loop {
-            match soon {
-                true => sleep(Duration::from_millis(BEAT_SOON_MS)).await,
-                // Whoever hears that the server is behind says what time it is at once.
-                false => drop(timeout(Duration::from_millis(BEAT_MS), self.clock.server_behind.notified()).await),
+            sleep(Duration::from_millis(BEAT_SOON_MS)).await;
+            if !soon {
+                // Whoever hears that the server is behind says what time it is.
+                let rest = Duration::from_millis(BEAT_MS - BEAT_SOON_MS);
+                let _ = timeout(rest, self.clock.server_behind.notified()).await;
             }
             while self.gate.is_shut() {
                 sleep(Duration::from_millis(10)).await;
@@ -116,7 +117,7 @@ impl Door {
             self.travel().await;
             self.twin.node_hears(self.clock.id, &clock, server_ms.max(lived_ms));
             self.twin.node_has_beaten(self.clock.id, left_ms);
-            soon = lived_ms.max(node_ms) > server_ms + BEHIND_MS;
+            soon = lived_ms.max(node_ms) > server_ms + BEHIND_MS || left_ms < started_ms + SETTLED_MS;
         }
     }
 

@@ -16,6 +16,8 @@ use crate::{clock::Clocks, plant::Plant};
 pub(super) const BEAT_MS: u64 = 2_000;
 /// How often while the server is behind.
 pub(super) const BEAT_SOON_MS: u64 = 250;
+/// How long a node that has just started does so, too.
+pub(super) const SETTLED_MS: u64 = 2_500;
 /// From which difference on it counts as behind.
 pub(super) const BEHIND_MS: u64 = 250;
 /// How old what a node said can be while it beats soon: one pause, there and back, and how often it is looked at.
