@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Everything that must have happened somewhere in a set of seeds.
-pub const EXPECTED: [&str; 78] = [
+pub const EXPECTED: [&str; 82] = [
     "aliased",
     "answered_by_another_node",
     "batch",
@@ -42,8 +42,12 @@ pub const EXPECTED: [&str; 78] = [
     "key_shown",
     "landed_late",
     "late_commit_refused",
+    "list_empty",
+    "list_shown",
     "load_refused",
     "moved",
+    "name_found",
+    "name_unknown",
     "new",
     "node_clock_behind",
     "node_closed",
@@ -104,6 +108,12 @@ impl Run {
         let mut lives: BTreeMap<String, u64> = BTreeMap::new();
         let mut doubts: BTreeSet<String> = BTreeSet::new();
         self.history.effects.iter().for_each(|_| add("effect"));
+        for list in &self.history.lists {
+            add(if list.shown.is_empty() { "list_empty" } else { "list_shown" });
+        }
+        for lookup in &self.history.lookups {
+            add(if lookup.shown.is_some() { "name_found" } else { "name_unknown" });
+        }
         for op in &self.history.ops {
             let Outcome::Answered(answer) = &op.outcome else {
                 add(if op.outcome == Outcome::Maybe { "unknown" } else { "not_applied" });

@@ -231,6 +231,30 @@ pub struct Loss {
     pub to_line: usize,
 }
 
+/// A page of the list of doubts, from its beginning.
+#[derive(Clone, Debug)]
+pub struct List {
+    /// The question, as a look at no key.
+    pub op: Op,
+    /// The full names of the fences on it.
+    pub shown: BTreeSet<String>,
+    /// Whether there may have been more.
+    pub full: bool,
+}
+
+/// What a name led to.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    /// The question, as a look at no key.
+    pub op: Op,
+    /// Whose name it is.
+    pub tenant: String,
+    /// The name.
+    pub name: String,
+    /// The effect and the receipt; none where there is no such name.
+    pub shown: Option<(String, String)>,
+}
+
 /// Something a worker did outside, between its claim and its seal.
 #[derive(Clone, Debug)]
 pub struct Effect {
@@ -249,6 +273,10 @@ pub struct History {
     pub lines: Vec<String>,
     /// Every request.
     pub ops: Vec<Op>,
+    /// Every list of doubts that was shown.
+    pub lists: Vec<List>,
+    /// Every name that was asked for.
+    pub lookups: Vec<Lookup>,
     /// The ledger of the outside world.
     pub effects: Vec<Effect>,
     /// The line at which each run of the store ended.
@@ -267,6 +295,15 @@ pub struct History {
     pub old_reads: Vec<OldReads>,
     /// Failovers that lost what was acknowledged.
     pub losses: Vec<Loss>,
+}
+
+impl History {
+    /// Everything that was asked: requests, lists and names.
+    pub fn asked_mut(&mut self) -> impl Iterator<Item = &mut Op> {
+        let lists = self.lists.iter_mut().map(|list| &mut list.op);
+        let lookups = self.lookups.iter_mut().map(|lookup| &mut lookup.op);
+        self.ops.iter_mut().chain(lists).chain(lookups)
+    }
 }
 
 impl Op {

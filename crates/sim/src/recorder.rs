@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     clock::Clocks,
-    history::{Answer, Apart, Ask, Effect, History, Loss, OldReads, Op, Outcome, Stamp, key_name},
+    history::{Answer, Apart, Ask, Effect, History, List, Lookup, Loss, OldReads, Op, Outcome, Stamp, key_name},
 };
 
 pub(crate) struct Recorder {
@@ -106,6 +106,29 @@ impl Recorder {
         });
     }
 
+    /// A list of doubts that was asked for at an earlier moment.
+    pub(crate) fn listed(&self, node: (usize, usize), invoked: Stamp, shown: BTreeSet<String>, full: bool) {
+        let mut history = self.lock();
+        let closed = self.line(&mut history, format_args!("  the list of doubts, full: {full}: {shown:?}"));
+        let op = look(&history, node, invoked, closed);
+        history.lists.push(List { op, shown, full });
+    }
+
+    /// What a name led to that was asked for at an earlier moment.
+    pub(crate) fn named(
+        &self,
+        node: (usize, usize),
+        invoked: Stamp,
+        (tenant, name): (&str, &str),
+        shown: Option<(String, String)>,
+    ) {
+        let mut history = self.lock();
+        let closed = self.line(&mut history, format_args!("  {tenant}/{name} leads to {shown:?}"));
+        let op = look(&history, node, invoked, closed);
+        let (tenant, name) = (tenant.to_owned(), name.to_owned());
+        history.lookups.push(Lookup { op, tenant, name, shown });
+    }
+
     /// The present moment, with a line of its own.
     pub(crate) fn moment(&self, text: impl Display) -> Stamp {
         self.line(&mut self.lock(), text)
@@ -198,6 +221,24 @@ impl Recorder {
 
     fn lock(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// A question about no key.
+fn look(history: &History, (run, node): (usize, usize), invoked: Stamp, closed: Stamp) -> Op {
+    Op {
+        run,
+        node,
+        group: usize::MAX,
+        place: 0,
+        base: String::new(),
+        seq: None,
+        ask: Ask::Look,
+        invoked,
+        closed: Some(closed),
+        outcome: Outcome::Answered(Answer::Other("looked".to_owned())),
+        lost_at: None,
+        skew_ms: history.skew_ms,
     }
 }
 

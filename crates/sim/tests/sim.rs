@@ -145,6 +145,7 @@ fn a_lost_update_between_nodes_is_caught() {
 fn a_told_doubt_that_leaves_no_mark_is_caught() {
     caught(Plant::UnmarkedDoubt, &["told-doubt"]);
     caught(Plant::UnmarkedDoubt, &["in-doubt"]);
+    caught(Plant::UnmarkedDoubt, &["listed-doubt"]);
 }
 
 #[test]
@@ -163,6 +164,7 @@ fn an_absent_row_that_is_not_held_is_caught() {
 fn reads_that_stay_with_the_old_primary_are_caught() {
     caught(Plant::OldPrimaryReads, &["lost-receipt", "lost-claim"]);
     caught(Plant::OldPrimaryReads, &["version-order", "again-base", "again-gap", "told-doubt"]);
+    caught(Plant::OldPrimaryReads, &["name"]);
 }
 
 #[test]
