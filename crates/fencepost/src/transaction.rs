@@ -135,8 +135,9 @@ pub struct Published {
 }
 
 impl Engine {
-    /// The reply to one command, decided and written in the caller's transaction. It counts when that commits.
+    /// The reply to one command, decided and written in the caller's transaction. It counts when that commits; a doubt that it
+    /// tells of, and the refusal of a holder, count at once.
     pub async fn ask_in(&self, tx: &mut Transaction<'_>, command: &Command) -> Result<Reply, engine::Error> {
-        Ok(in_tx::ask(tx, IN_TRANSACTION, command, || self.next_id()).await?)
+        Ok(in_tx::ask(tx, IN_TRANSACTION, self.store().as_ref(), command, || self.next_id()).await?)
     }
 }

@@ -40,6 +40,12 @@ impl Pair {
         std::mem::replace(&mut self.primary, standby)
     }
 
+    /// The standby goes on with a clock that is off by so many seconds; waits until commits wait for it again.
+    pub fn set_standby_clock(&mut self, shift_s: i64) {
+        self.standby.as_mut().unwrap().restart_with_clock(shift_s);
+        self.primary.wait_for_standby();
+    }
+
     /// Copies the primary to the port that is free, and waits until commits wait for the copy.
     pub fn add_standby(&mut self) {
         let port = self.ports.into_iter().find(|port| *port != self.primary.port()).unwrap();

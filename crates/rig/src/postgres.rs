@@ -60,10 +60,15 @@ impl Postgres {
         let own = Self::run(dir, port, self.settings.clone());
         self.sql(&self.url(), "ALTER SYSTEM SET synchronous_standby_names = '*'");
         self.sql(&self.url(), "SELECT pg_reload_conf()");
+        self.wait_for_standby();
+        own
+    }
+
+    /// Until commits wait for the standby.
+    pub fn wait_for_standby(&self) {
         wait_until("a standby is synchronous", || {
             self.sql(&self.url(), "SELECT sync_state FROM pg_stat_replication") == "sync"
         });
-        own
     }
 
     /// Starts again with a clock that is off by so many seconds.

@@ -6,13 +6,14 @@ mod bodies;
 mod claims;
 mod doubts;
 mod leases;
+mod lists;
 mod looks;
 mod receipts;
 mod sequence;
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::history::{Answer, Ask, History, Op, Outcome, Rules};
+use crate::history::{Answer, Apart, Ask, History, OldReads, Op, Outcome, Rules};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl fmt::Display for Violation {
 
 /// Every broken promise of a history.
 pub fn judge(history: &History) -> Vec<Violation> {
-    let history = &forgiving(history);
+    let history = &aging(allowing(forgiving(history)));
     let mut by_key: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (id, op) in history.ops.iter().enumerate() {
         by_key.entry(op.key()).or_default().push(id);
@@ -50,6 +51,7 @@ pub fn judge(history: &History) -> Vec<Violation> {
         found.extend(looks::judge(file));
     }
     found.extend(doubts::judge(&files));
+    found.extend(lists::judge(history, &files));
     found.extend(sequence::judge(history, &files));
     found
 }
@@ -58,7 +60,7 @@ pub fn judge(history: &History) -> Vec<Violation> {
 fn forgiving(history: &History) -> History {
     let mut history = history.clone();
     for loss in history.losses.clone() {
-        for op in history.ops.iter_mut().filter(|op| op.invoked.line < loss.to_line) {
+        for op in history.asked_mut().filter(|op| op.invoked.line < loss.to_line) {
             let Some(closed) = op.closed.filter(|closed| closed.line > loss.from_line) else { continue };
             if matches!(op.outcome, Outcome::Answered(_)) {
                 (op.outcome, op.lost_at) = (Outcome::Maybe, Some(closed.line.max(loss.to_line)));
@@ -66,6 +68,38 @@ fn forgiving(history: &History) -> History {
         }
     }
     history
+}
+
+// A request that was under way while clocks were declared to be apart may have been judged by one that was behind: nothing of it
+// is dated before that.
+fn allowing(mut history: History) -> History {
+    let (apart, run_ends) = (history.apart.clone(), history.run_ends.clone());
+    for op in history.asked_mut() {
+        let over = over_by(&run_ends, op);
+        let during = |apart: &&Apart| apart.from_line <= over && op.invoked.line <= apart.to_line;
+        op.skew_ms += apart.iter().filter(during).map(|apart| apart.ms).max().unwrap_or_default();
+        op.invoked.at = op.invoked.at.saturating_sub(op.skew_ms);
+    }
+    history
+}
+
+// What is asked of a node that was declared to read from an old primary is answered from rows as old as the failover.
+fn aging(mut history: History) -> History {
+    let (old_reads, run_ends) = (history.old_reads.clone(), history.run_ends.clone());
+    for op in history.asked_mut() {
+        let over = over_by(&run_ends, op);
+        let during = |reads: &&OldReads| {
+            reads.node == (op.run, op.node) && reads.from_line <= over && op.invoked.line <= reads.to_line
+        };
+        let from_line = old_reads.iter().filter(during).map(|reads| reads.from_line).min();
+        op.invoked.line = op.invoked.line.min(from_line.unwrap_or(usize::MAX));
+    }
+    history
+}
+
+/// How far the clocks that two requests were judged by may have been apart.
+fn skew_ms(first: Entry<'_>, second: Entry<'_>) -> u64 {
+    first.op.skew_ms.max(second.op.skew_ms)
 }
 
 /// A request with its number.
@@ -141,11 +175,15 @@ fn rules<'h>(history: &'h History, key: &str) -> &'h Rules {
 
 /// The line from which on a request can no longer have an effect.
 fn over(history: &History, op: &Op) -> usize {
+    over_by(&history.run_ends, op)
+}
+
+fn over_by(run_ends: &[usize], op: &Op) -> usize {
     if let Some(line) = op.lost_at {
         return line;
     }
     match (&op.outcome, op.closed) {
-        (Outcome::Maybe, _) | (_, None) => history.run_ends.get(op.run).copied().unwrap_or(usize::MAX),
+        (Outcome::Maybe, _) | (_, None) => run_ends.get(op.run).copied().unwrap_or(usize::MAX),
         (_, Some(closed)) => closed.line,
     }
 }

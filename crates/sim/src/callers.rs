@@ -5,13 +5,14 @@
 use std::{sync::Arc, time::Duration};
 
 use fencepost_kernel::{
+    Tenant,
     fence::{self, Fence, Phase},
     row::Record,
 };
 use tokio::time::sleep;
 
 use crate::{
-    client::{Client, granted},
+    client::{Client, Node, granted},
     history::{Answer, Ask, Outcome, key_name},
     recorder::Asked,
     town::{name_of, shown, version_of},
@@ -174,7 +175,7 @@ impl Worker {
         self.client.network.recorder.tally("zombie_came_back");
         match self.client.rng.u8(0..8) {
             6..8 => {
-                let name = ["latest", "first"][self.client.rng.usize(0..2)].to_owned();
+                let name = NAMES[self.client.rng.usize(0..2)].to_owned();
                 self.client.send(&held.base, held.seq, Ask::Alias { name }).await;
             }
             0 => {
@@ -229,6 +230,12 @@ impl Worker {
     }
 }
 
+/// Doubts on one page.
+const LISTED_MAX: usize = 10;
+
+/// The names that callers give.
+const NAMES: [&str; 2] = ["latest", "first"];
+
 /// Looks at doubts now and then, and asks the outside world what really happened.
 pub(crate) async fn operator(mut client: Client) {
     loop {
@@ -236,12 +243,15 @@ pub(crate) async fn operator(mut client: Client) {
         let Some((run, node)) = client.network.some_node(&mut client.rng) else { continue };
         let recorder = client.network.recorder.clone();
         let asked_at = recorder.moment("operator asks for the list of doubts");
-        let Ok(doubts) = node.engine.in_doubt(None, 10).await else { continue };
+        let Ok(doubts) = node.engine.in_doubt(None, LISTED_MAX).await else { continue };
         // An answer of a machine that has died since reaches nobody.
         if client.network.live().is_none_or(|live| live.run != run) {
             continue;
         }
+        let full = doubts.len() >= LISTED_MAX;
         let doubts: Vec<_> = doubts.iter().filter_map(|(_, row)| fence_of(&row.record)).collect();
+        let names = doubts.iter().map(|fence| key_name(&name_of(fence), fence.seq)).collect();
+        recorder.listed((run, node.number), asked_at, names, full);
         for fence in &doubts {
             let asked = Asked { base: name_of(fence), seq: fence.seq, ask: Ask::Look };
             let shown = shown(fence, Phase::InDoubt);
@@ -272,6 +282,10 @@ pub(crate) async fn reader(mut client: Client) {
         let Some((run, node)) = client.network.some_node(&mut client.rng) else { continue };
         let town = client.network.town.clone();
         let base = town.some_key(&mut client.rng);
+        if client.rng.u8(0..3) == 0 {
+            look_up(&mut client, (run, &node), &base).await;
+            continue;
+        }
         let Some(target) = town.target(&base, None) else { continue };
         let recorder = client.network.recorder.clone();
         let asked_at = recorder.moment(format_args!("reader@{run}.{} {base}", node.number));
@@ -282,6 +296,20 @@ pub(crate) async fn reader(mut client: Client) {
         let shown = known.map_or(Answer::Absent, |known| shown(&known.fence, known.phase));
         recorder.looked((run, node.number), asked_at, &Asked { base, seq: None, ask: Ask::Look }, shown);
     }
+}
+
+// Where a name leads that somebody of this key's tenant may have given.
+async fn look_up(client: &mut Client, (run, node): (usize, &Node), base: &str) {
+    let (tenant, name) = (base.split('/').next().unwrap_or_default(), NAMES[client.rng.usize(0..2)]);
+    let recorder = client.network.recorder.clone();
+    let asked_at = recorder.moment(format_args!("reader@{run}.{} asks for {tenant}/{name}", node.number));
+    let Ok(alias) = node.engine.alias(&Tenant::new(tenant), name).await else { return };
+    if client.network.live().is_none_or(|live| live.run != run) {
+        return;
+    }
+    let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
+    let shown = alias.map(|alias| (alias.receipt.effect_id.clone(), text(&alias.receipt.body)));
+    recorder.named((run, node.number), asked_at, (tenant, name), shown);
 }
 
 /// Background work at random times.

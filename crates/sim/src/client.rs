@@ -20,6 +20,7 @@ use crate::{
     plant::Plant,
     recorder::{Asked, Recorder},
     town::{Town, answer},
+    twin::Twin,
 };
 
 /// Everyone who serves now.
@@ -27,6 +28,8 @@ use crate::{
 pub(crate) struct Live {
     pub(crate) run: usize,
     pub(crate) nodes: Vec<Node>,
+    /// The store itself, where users have transactions of their own on it.
+    pub(crate) shared: Option<Arc<Twin>>,
 }
 
 /// One engine that runs, and a sign of its death.
@@ -70,6 +73,13 @@ pub(crate) struct Network {
 impl Network {
     pub(crate) fn live(&self) -> Option<Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The store that nodes share and users have transactions on, and its run.
+    pub(crate) fn shared_store(&self) -> Option<(usize, Arc<Twin>)> {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = live.as_ref()?;
+        live.shared.clone().map(|twin| (live.run, twin))
     }
 
     /// Any of the nodes that serve, and the run it belongs to.

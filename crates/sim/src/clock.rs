@@ -49,7 +49,7 @@ impl Clocks {
         offset_ms - self.wall_offset_ms.swap(offset_ms, Ordering::Relaxed)
     }
 
-    /// Sets the clock of a shared store's server. Forward, all follow it; back, the nodes keep the time that they know.
+    /// Sets the clock of a shared store's server by so much. Store time follows it forward and not back.
     pub(crate) fn step_server(&self, by_ms: i64) {
         let by_ms = by_ms - self.server_behind_ms.load(Ordering::Relaxed) as i64;
         self.server_behind_ms.store(by_ms.min(0).unsigned_abs(), Ordering::Relaxed);
@@ -59,6 +59,25 @@ impl Clocks {
     /// How far the server's clock is behind the time that the nodes keep.
     pub(crate) fn server_behind_ms(&self) -> u64 {
         self.server_behind_ms.load(Ordering::Relaxed)
+    }
+
+    /// What the server's own clock says.
+    pub(crate) fn server_ms(&self) -> u64 {
+        self.store_ms().saturating_sub(self.server_behind_ms())
+    }
+
+    /// Nobody is left who knows a later time than this.
+    pub(crate) fn fall_back_to(&self, known_ms: u64) {
+        let lost_ms = self.store_ms().saturating_sub(known_ms).min(self.server_behind_ms());
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).store_ms -= lost_ms;
+        self.server_behind_ms.fetch_sub(lost_ms, Ordering::Relaxed);
+    }
+
+    /// Something is dated at this time, so it was.
+    pub(crate) fn raise_to(&self, dated_ms: u64) {
+        let ahead_ms = dated_ms.saturating_sub(self.store_ms());
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).store_ms += ahead_ms;
+        self.server_behind_ms.fetch_add(ahead_ms, Ordering::Relaxed);
     }
 
     /// Milliseconds since the world began.
@@ -83,7 +102,7 @@ impl Clocks {
         origin.store_ms + self.elapsed_ms() - origin.elapsed_ms
     }
 
-    /// What a shared store says its time is: the same, unless the clock lies.
+    /// What a node takes for it whose clock lies.
     pub(crate) fn told_ms(&self) -> u64 {
         let origin = *self.store.lock().unwrap_or_else(PoisonError::into_inner);
         origin.store_ms + self.monotonic_ms().saturating_sub(origin.monotonic_ms)

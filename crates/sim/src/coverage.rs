@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Everything that must have happened somewhere in a set of seeds.
-pub const EXPECTED: [&str; 71] = [
+pub const EXPECTED: [&str; 82] = [
     "aliased",
     "answered_by_another_node",
     "batch",
@@ -29,10 +29,12 @@ pub const EXPECTED: [&str; 71] = [
     "expired_then_new",
     "failover",
     "failover_in_commit",
+    "failover_to_clock_behind",
     "failover_lost_acknowledged",
     "fenced_off",
     "gap",
     "gave_up",
+    "guess_stale",
     "housekeeping",
     "in_doubt",
     "in_flight",
@@ -40,17 +42,24 @@ pub const EXPECTED: [&str; 71] = [
     "key_shown",
     "landed_late",
     "late_commit_refused",
+    "list_empty",
+    "list_shown",
     "load_refused",
     "moved",
+    "name_found",
+    "name_unknown",
     "new",
     "node_clock_behind",
     "node_closed",
     "node_died",
     "node_joined",
     "node_paused",
+    "node_started_ahead_of_server",
     "not_applied",
     "not_sealed",
     "policy_changed",
+    "read_from_old_primary",
+    "read_overtaken",
     "recovered",
     "recovered_without_version",
     "released",
@@ -77,6 +86,8 @@ pub const EXPECTED: [&str; 71] = [
     "tail_torn",
     "told_doubt_then_outcome",
     "unknown",
+    "user_committed",
+    "user_must_begin_again",
     "waited_for_another_node",
     "waiters_dismissed",
     "wall_back",
@@ -97,6 +108,12 @@ impl Run {
         let mut lives: BTreeMap<String, u64> = BTreeMap::new();
         let mut doubts: BTreeSet<String> = BTreeSet::new();
         self.history.effects.iter().for_each(|_| add("effect"));
+        for list in &self.history.lists {
+            add(if list.shown.is_empty() { "list_empty" } else { "list_shown" });
+        }
+        for lookup in &self.history.lookups {
+            add(if lookup.shown.is_some() { "name_found" } else { "name_unknown" });
+        }
         for op in &self.history.ops {
             let Outcome::Answered(answer) = &op.outcome else {
                 add(if op.outcome == Outcome::Maybe { "unknown" } else { "not_applied" });

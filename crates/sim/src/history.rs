@@ -195,6 +195,31 @@ pub struct Op {
     pub outcome: Outcome,
     /// The line from which on it can have no effect any more, where a failover lost what it was told.
     pub lost_at: Option<usize>,
+    /// How far its node's clock may have been behind; the auditor adds what was declared.
+    pub skew_ms: u64,
+}
+
+/// A node that read from a primary that was none any more, for a moment after a failover: declared, so that exactly this is
+/// forgiven.
+#[derive(Clone, Copy, Debug)]
+pub struct OldReads {
+    /// The node, and its run.
+    pub node: (usize, usize),
+    /// The line of the failover: what it read is as old as that.
+    pub from_line: usize,
+    /// From this line on it reads from the new one.
+    pub to_line: usize,
+}
+
+/// While the server's clock is behind, a node that starts may be: declared, so that exactly this is forgiven.
+#[derive(Clone, Copy, Debug)]
+pub struct Apart {
+    /// From this line on.
+    pub from_line: usize,
+    /// Up to this one.
+    pub to_line: usize,
+    /// So far at most.
+    pub ms: u64,
 }
 
 /// A failover to a server that did not have everything: declared, so that exactly this is forgiven.
@@ -204,6 +229,30 @@ pub struct Loss {
     pub from_line: usize,
     /// The line of the failover: what was acknowledged between the two is gone.
     pub to_line: usize,
+}
+
+/// A page of the list of doubts, from its beginning.
+#[derive(Clone, Debug)]
+pub struct List {
+    /// The question, as a look at no key.
+    pub op: Op,
+    /// The full names of the fences on it.
+    pub shown: BTreeSet<String>,
+    /// Whether there may have been more.
+    pub full: bool,
+}
+
+/// What a name led to.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    /// The question, as a look at no key.
+    pub op: Op,
+    /// Whose name it is.
+    pub tenant: String,
+    /// The name.
+    pub name: String,
+    /// The effect and the receipt; none where there is no such name.
+    pub shown: Option<(String, String)>,
 }
 
 /// Something a worker did outside, between its claim and its seal.
@@ -224,6 +273,10 @@ pub struct History {
     pub lines: Vec<String>,
     /// Every request.
     pub ops: Vec<Op>,
+    /// Every list of doubts that was shown.
+    pub lists: Vec<List>,
+    /// Every name that was asked for.
+    pub lookups: Vec<Lookup>,
     /// The ledger of the outside world.
     pub effects: Vec<Effect>,
     /// The line at which each run of the store ended.
@@ -234,10 +287,23 @@ pub struct History {
     pub rules: BTreeMap<String, Rules>,
     /// How often each kind of event happened.
     pub counts: BTreeMap<String, u64>,
-    /// How far the clocks of two nodes may be apart.
+    /// How far the clocks of two nodes may be apart at any time.
     pub skew_ms: u64,
+    /// When they may be further apart.
+    pub apart: Vec<Apart>,
+    /// Reads from a primary that was none any more.
+    pub old_reads: Vec<OldReads>,
     /// Failovers that lost what was acknowledged.
     pub losses: Vec<Loss>,
+}
+
+impl History {
+    /// Everything that was asked: requests, lists and names.
+    pub fn asked_mut(&mut self) -> impl Iterator<Item = &mut Op> {
+        let lists = self.lists.iter_mut().map(|list| &mut list.op);
+        let lookups = self.lookups.iter_mut().map(|lookup| &mut lookup.op);
+        self.ops.iter_mut().chain(lists).chain(lookups)
+    }
 }
 
 impl Op {

@@ -17,6 +17,7 @@ mod nodes;
 mod recorder;
 mod town;
 mod twin;
+mod users;
 mod world;
 
 use auditor::Violation;

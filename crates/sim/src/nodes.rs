@@ -15,7 +15,7 @@ use crate::{
     clock::Clocks,
     disk::Disk,
     hold::Gate,
-    twin::{Door, Twin},
+    twin::{Door, OldReading, Twin},
 };
 
 /// Nodes at one time.
@@ -42,6 +42,8 @@ pub(crate) struct Time {
     pub(crate) skew_ms: u64,
     /// How far the clock of a shared store's server is set at once.
     pub(crate) step_ms_max: i64,
+    /// Whether a node may read from the old primary for a moment after a failover.
+    pub(crate) reads_linger: bool,
     /// Whether a standby may lag behind, so that a failover to it loses what was acknowledged.
     pub(crate) standby_lags: bool,
 }
@@ -51,6 +53,28 @@ struct Member {
     node: Node,
     loops: AbortHandle,
     gate: Arc<Gate>,
+    heart: Option<Heart>,
+}
+
+/// The heartbeat of a node on a shared store.
+struct Heart {
+    twin: Arc<Twin>,
+    door: Arc<Door>,
+    beats: AbortHandle,
+}
+
+/// What left a node before it died is read by then.
+const READ_BY: Duration = Duration::from_secs(2);
+
+impl Drop for Heart {
+    fn drop(&mut self) {
+        self.beats.abort();
+        let (twin, time_id) = (self.twin.clone(), self.door.time_id());
+        tokio::spawn(async move {
+            sleep(READ_BY).await;
+            twin.node_ends(time_id);
+        });
+    }
 }
 
 impl Nodes {
@@ -83,16 +107,23 @@ impl Nodes {
         };
         let (number, gate) = (self.joined, Arc::new(Gate::default()));
         self.network.recorder.note(format_args!("node {}.{number} starts: {limits:?}", self.run));
-        let store: Arc<dyn Store> = match self.twin.promises().shared {
-            true => Arc::new(Door::new(self.twin.clone(), gate.clone(), self.time.skew_ms, self.rng.fork())),
-            false => self.twin.clone(),
+        let door = || Arc::new(Door::new(self.twin.clone(), gate.clone(), self.time.skew_ms, self.rng.fork()));
+        let door = self.twin.promises().shared.then(door);
+        let heart = door.clone().map(|door| Heart {
+            twin: self.twin.clone(),
+            door: door.clone(),
+            beats: tokio::spawn(door.beat(self.clocks.clone())).abort_handle(),
+        });
+        let store: Arc<dyn Store> = match door {
+            Some(door) => door,
+            None => self.twin.clone(),
         };
         // With an executor of their own, replies leave a moment after the commit loop let go of them.
         let askers = self.rng.bool().then(tokio::runtime::Handle::current);
         let (engine, loops) = Engine::new(store, self.clocks.clone(), limits, Box::new(()), askers).await?;
         let own = gate.clone();
         let loops = tokio::spawn(async move { own.pass(loops).await }).abort_handle();
-        self.members.push(Member { node: Node { number, engine, death: Arc::default() }, loops, gate });
+        self.members.push(Member { node: Node { number, engine, death: Arc::default() }, loops, gate, heart });
         self.joined += 1;
         self.tell();
         Ok(())
@@ -108,7 +139,7 @@ impl Nodes {
             sleep(Duration::from_millis(wait_ms)).await;
             match self.rng.u8(0..14) {
                 0..2 => self.one_dies(),
-                8..10 => self.twin.fail_over(),
+                8..10 => self.fail_over(),
                 10..12 => self.server_clock_is_set(),
                 12 => self.one_closes(),
                 13 if self.time.standby_lags => self.twin.standby_lags(),
@@ -155,9 +186,37 @@ impl Nodes {
 
     fn server_clock_is_set(&mut self) {
         let by_ms = self.rng.i64(-self.time.step_ms_max..=self.time.step_ms_max);
-        self.clocks.step_server(by_ms);
+        self.twin.step_server(by_ms);
         let name = if by_ms < 0 { "server_clock_back" } else { "server_clock_forward" };
         self.network.recorder.count(name, format_args!("{by_ms} ms"));
+    }
+
+    // The next primary has another clock.
+    fn fail_over(&mut self) {
+        let has_all = self.twin.fail_over();
+        if has_all && self.time.reads_linger && self.rng.bool() {
+            self.one_reads_the_old_primary();
+        }
+        if self.rng.bool() {
+            let by_ms = self.rng.i64(-self.time.step_ms_max..=self.time.step_ms_max);
+            self.twin.step_server(by_ms);
+            let name = if by_ms < 0 { "failover_to_clock_behind" } else { "failover_to_clock_ahead" };
+            self.network.recorder.count(name, format_args!("{by_ms} ms"));
+        }
+    }
+
+    // Its commits go to the new primary: the moment between a load and the loss of its connection, drawn out.
+    fn one_reads_the_old_primary(&mut self) {
+        let Some(member) = self.rng.choice(&self.members) else { return };
+        let Some(heart) = &member.heart else { return };
+        let (door, recorder, wait_ms) = (heart.door.clone(), self.network.recorder.clone(), self.rng.u64(1..600));
+        let place = recorder.old_reads_begin((self.run, member.node.number));
+        door.read_old_primary(OldReading::Begins);
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(wait_ms)).await;
+            door.read_old_primary(OldReading::Ends);
+            recorder.old_reads_end(place);
+        });
     }
 
     // As at the end of a process: nobody new is sent to it, who waits is sent away, who asked is answered.
@@ -165,7 +224,7 @@ impl Nodes {
         if self.members.is_empty() {
             return;
         }
-        let Member { node, loops, gate } = self.members.swap_remove(self.rng.usize(0..self.members.len()));
+        let Member { node, loops, gate, heart } = self.members.swap_remove(self.rng.usize(0..self.members.len()));
         self.tell();
         gate.open();
         let recorder = self.network.recorder.clone();
@@ -182,6 +241,7 @@ impl Nodes {
                 }
             }
             loops.abort();
+            drop(heart);
             node.death.strike();
         });
     }
@@ -205,6 +265,8 @@ impl Nodes {
     // Whom a request can reach from now on.
     fn tell(&self) {
         let nodes = self.members.iter().map(|member| member.node.clone()).collect();
-        *self.network.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Live { run: self.run, nodes });
+        let promises = self.twin.promises();
+        let shared = (promises.shared && promises.many_rows).then(|| self.twin.clone());
+        *self.network.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Live { run: self.run, nodes, shared });
     }
 }

@@ -19,7 +19,7 @@ pub enum Plant {
     UnmarkedDoubt,
     /// A node that starts after the server's clock was set back goes by that clock.
     NodeBehind,
-    /// A commit does not compare the rows that it found absent.
+    /// A commit does not compare the rows that it holds because it found them absent.
     AbsentNotHeld,
     /// After a failover a node goes on reading from the old primary.
     OldPrimaryReads,

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     clock::Clocks,
-    history::{Answer, Ask, Effect, History, Loss, Op, Outcome, Stamp, key_name},
+    history::{Answer, Apart, Ask, Effect, History, List, Lookup, Loss, OldReads, Op, Outcome, Stamp, key_name},
 };
 
 pub(crate) struct Recorder {
@@ -54,9 +54,8 @@ impl Recorder {
         for (place, one) in asked.iter().enumerate() {
             let id = first + place;
             let key = key_name(&one.base, one.seq);
-            let mut invoked = self.line(&mut history, format_args!("{caller}@{run}.{node} #{id} {key} {}", one.ask));
-            // The node's clock may be behind: nothing of this is dated before that.
-            invoked.at = invoked.at.saturating_sub(history.skew_ms);
+            let invoked = self.line(&mut history, format_args!("{caller}@{run}.{node} #{id} {key} {}", one.ask));
+            let skew_ms = history.skew_ms;
             history.ops.push(Op {
                 run,
                 node,
@@ -69,6 +68,7 @@ impl Recorder {
                 closed: None,
                 outcome: Outcome::Maybe,
                 lost_at: None,
+                skew_ms,
             });
         }
         first
@@ -85,11 +85,11 @@ impl Recorder {
     }
 
     /// What a look at a key showed, which was asked for at an earlier moment.
-    pub(crate) fn looked(&self, (run, node): (usize, usize), mut invoked: Stamp, asked: &Asked, shown: Answer) {
+    pub(crate) fn looked(&self, (run, node): (usize, usize), invoked: Stamp, asked: &Asked, shown: Answer) {
         let mut history = self.lock();
         let (group, key) = (history.ops.len(), key_name(&asked.base, asked.seq));
         let closed = self.line(&mut history, format_args!("  #{group} {key} looks like {shown:?}"));
-        invoked.at = invoked.at.saturating_sub(history.skew_ms);
+        let skew_ms = history.skew_ms;
         history.ops.push(Op {
             run,
             node,
@@ -102,7 +102,31 @@ impl Recorder {
             closed: Some(closed),
             outcome: Outcome::Answered(shown),
             lost_at: None,
+            skew_ms,
         });
+    }
+
+    /// A list of doubts that was asked for at an earlier moment.
+    pub(crate) fn listed(&self, node: (usize, usize), invoked: Stamp, shown: BTreeSet<String>, full: bool) {
+        let mut history = self.lock();
+        let closed = self.line(&mut history, format_args!("  the list of doubts, full: {full}: {shown:?}"));
+        let op = look(&history, node, invoked, closed);
+        history.lists.push(List { op, shown, full });
+    }
+
+    /// What a name led to that was asked for at an earlier moment.
+    pub(crate) fn named(
+        &self,
+        node: (usize, usize),
+        invoked: Stamp,
+        (tenant, name): (&str, &str),
+        shown: Option<(String, String)>,
+    ) {
+        let mut history = self.lock();
+        let closed = self.line(&mut history, format_args!("  {tenant}/{name} leads to {shown:?}"));
+        let op = look(&history, node, invoked, closed);
+        let (tenant, name) = (tenant.to_owned(), name.to_owned());
+        history.lookups.push(Lookup { op, tenant, name, shown });
     }
 
     /// The present moment, with a line of its own.
@@ -117,6 +141,36 @@ impl Recorder {
             self.line(&mut history, format_args!("failover: what was acknowledged since {from_line} is gone")).line;
         history.losses.push(Loss { from_line, to_line });
         add(&mut history, "failover_lost_acknowledged");
+    }
+
+    /// A node reads from the old primary from here on; where in the list of those it stands.
+    pub(crate) fn old_reads_begin(&self, node: (usize, usize)) -> usize {
+        let mut history = self.lock();
+        let text = format_args!("node {}.{} still reads from the old primary", node.0, node.1);
+        let from_line = self.line(&mut history, text).line;
+        history.old_reads.push(OldReads { node, from_line, to_line: usize::MAX });
+        history.old_reads.len() - 1
+    }
+
+    /// It reads from the new one.
+    pub(crate) fn old_reads_end(&self, place: usize) {
+        let mut history = self.lock();
+        let (run, node) = history.old_reads[place].node;
+        history.old_reads[place].to_line =
+            self.line(&mut history, format_args!("node {run}.{node} reads from the new primary")).line;
+    }
+
+    /// From here on the clocks of nodes may be this far apart, beside what they always may.
+    pub(crate) fn apart(&self, ms: u64) {
+        let mut history = self.lock();
+        let from_line =
+            self.line(&mut history, format_args!("the clocks of nodes are up to {ms} ms apart from here on")).line;
+        if let Some(last) = history.apart.last_mut() {
+            last.to_line = last.to_line.min(from_line);
+        }
+        if ms > 0 {
+            history.apart.push(Apart { from_line, to_line: usize::MAX, ms });
+        }
     }
 
     /// An entry in the ledger of the outside world.
@@ -148,6 +202,9 @@ impl Recorder {
         let mut history = self.lock();
         let stamp = self.line(&mut history, text);
         history.run_ends.push(stamp.line);
+        if let Some(last) = history.apart.last_mut() {
+            last.to_line = last.to_line.min(stamp.line);
+        }
     }
 
     /// The history, whole.
@@ -164,6 +221,24 @@ impl Recorder {
 
     fn lock(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// A question about no key.
+fn look(history: &History, (run, node): (usize, usize), invoked: Stamp, closed: Stamp) -> Op {
+    Op {
+        run,
+        node,
+        group: usize::MAX,
+        place: 0,
+        base: String::new(),
+        seq: None,
+        ask: Ask::Look,
+        invoked,
+        closed: Some(closed),
+        outcome: Outcome::Answered(Answer::Other("looked".to_owned())),
+        lost_at: None,
+        skew_ms: history.skew_ms,
     }
 }
 

@@ -6,6 +6,7 @@
 mod commit;
 mod door;
 mod failover;
+mod time;
 
 use std::{
     sync::{
@@ -21,8 +22,9 @@ use fencepost_store::{Durability, Error, Memory, Promises, Store, Verdict, Write
 use futures::future::BoxFuture;
 use tokio::{sync::Notify, time::sleep};
 
-pub(crate) use door::Door;
+pub(crate) use door::{Door, OldReading};
 use failover::Primary;
+use time::Times;
 
 use crate::{
     clock::Clocks,
@@ -51,6 +53,7 @@ pub(crate) struct Twin {
     /// Whether a write set may have several rows.
     many_rows: bool,
     primary: Mutex<Primary>,
+    times: Mutex<Times>,
 }
 
 impl Twin {
@@ -73,7 +76,7 @@ impl Twin {
             memory.commit(&[set], Millis(0)).await?;
         }
         memory.commit(&[], Millis(floor_ms)).await?;
-        Ok(Arc::new_cyclic(|me| Self {
+        let twin = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             disk: Mutex::new(Some(disk)),
             seen: Mutex::new(Arc::new(memory)),
@@ -87,7 +90,12 @@ impl Twin {
             clock,
             many_rows,
             primary: Mutex::default(),
-        }))
+            times: Mutex::default(),
+        });
+        if let Some(clock) = &twin.clock {
+            twin.keep_time(clock.clone());
+        }
+        Ok(twin)
     }
 
     /// Resolves when the machine dies of its own accord.
@@ -129,6 +137,11 @@ impl Twin {
         }
     }
 
+    /// One moment of the store, for a transaction of the user's.
+    pub(crate) async fn snapshot(&self) -> Result<Arc<Memory>, Error> {
+        self.read().await
+    }
+
     async fn read(&self) -> Result<Arc<Memory>, Error> {
         let before = self.view();
         if self.roll(self.faults.slow_load) {
@@ -159,11 +172,18 @@ impl Store for Twin {
     }
 
     fn now(&self) -> Option<Millis> {
-        self.clock.as_ref().map(|clock| Millis(clock.told_ms()))
+        self.clock.as_ref().map(|clock| Millis(clock.server_ms()))
     }
 
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
-        Box::pin(async move { self.read().await?.load(keys).await })
+        Box::pin(async move {
+            let found = self.read().await?.load(keys).await?;
+            // Somebody wrote while it was read, or while the answer was on its way.
+            if !door::same(&self.view().load(keys).await?, &found) {
+                self.recorder.tally("read_overtaken");
+            }
+            Ok(found)
+        })
     }
 
     // Some rows are in memory, some are not: nobody knows which.

@@ -19,6 +19,7 @@ use crate::{
     recorder::Recorder,
     town::{Town, version_of},
     twin::Twin,
+    users::user,
 };
 
 struct World {
@@ -44,6 +45,7 @@ pub(crate) fn live(seed: u64, plant: Option<Plant>) -> Result<History, std::io::
             skew_ms: [0, 0, 30, 200][rng.usize(0..4)],
             step_ms_max: [0, 400, 5_000, 45_000][rng.usize(0..4)],
             standby_lags: rng.u8(0..4) == 0,
+            reads_linger: rng.u8(0..4) == 0,
         };
         let history = History { rules: town.rules(), skew_ms: time.skew_ms, ..History::default() };
         let recorder = Arc::new(Recorder::new(clocks.clone(), history));
@@ -119,7 +121,8 @@ impl World {
         });
         let operator = tokio::spawn(operator(self.client("operator".to_owned())));
         let reader = tokio::spawn(reader(self.client("reader".to_owned())));
-        vec![jumps, operator, reader, tokio::spawn(housekeeper(self.client("housekeeper".to_owned())))]
+        let user = tokio::spawn(user(self.client("user".to_owned())));
+        vec![jumps, operator, reader, user, tokio::spawn(housekeeper(self.client("housekeeper".to_owned())))]
     }
 
     fn client(&mut self, name: String) -> Client {

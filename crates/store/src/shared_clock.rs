@@ -15,25 +15,48 @@ use fencepost_kernel::Millis;
 pub(crate) struct SharedClock {
     origin: Instant,
     lead_ms: AtomicI64,
+    /// Told when an answer shows the server behind what this process has lived through.
+    #[cfg(feature = "postgres")]
+    behind: std::sync::Arc<tokio::sync::Notify>,
     /// How far the wall was ahead of the local clock when the server last answered.
     wall_ms: AtomicI64,
 }
 
 /// How far the wall may have moved against the local clock before the next answer must come first.
 const SLEPT_MS: i64 = 1_000;
+/// How far the server may be behind before that counts: what it said was on its way for a while.
+#[cfg(feature = "postgres")]
+pub(crate) const BEHIND_MS: u64 = 250;
 
 impl SharedClock {
     /// Starts past the floor: no millisecond of an earlier run is lived twice.
     pub(crate) fn new(floor: Millis) -> Self {
         let lead_ms = AtomicI64::new(floor.plus(1).0 as i64);
-        Self { origin: Instant::now(), lead_ms, wall_ms: AtomicI64::new(i64::MIN) }
+        Self {
+            origin: Instant::now(),
+            lead_ms,
+            #[cfg(feature = "postgres")]
+            behind: std::sync::Arc::default(),
+            wall_ms: AtomicI64::new(i64::MIN),
+        }
     }
 
     /// Takes in what the server said its time was. The answer is older than its arrival, so this errs to the past.
     pub(crate) fn heard(&self, server: Millis) {
         let local_ms = self.local_ms();
-        self.lead_ms.fetch_max(server.0 as i64 - local_ms, Ordering::AcqRel);
+        let told_ms = server.0 as i64 - local_ms;
+        let _lead_ms = self.lead_ms.fetch_max(told_ms, Ordering::AcqRel);
+        #[cfg(feature = "postgres")]
+        if _lead_ms > told_ms.saturating_add_unsigned(BEHIND_MS) {
+            self.behind.notify_one();
+        }
         self.wall_ms.store(wall_ms() - local_ms, Ordering::Release);
+    }
+
+    /// Notified when an answer shows the server behind: then nobody but those who lived through it knows what time it is.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn behind(&self) -> std::sync::Arc<tokio::sync::Notify> {
+        self.behind.clone()
     }
 
     /// Whether the time can be relied on without asking. The local clock stands still while a machine sleeps, and the wall
@@ -70,6 +93,19 @@ mod tests {
         assert!(clock.awake());
         clock.wall_ms.fetch_sub(2 * SLEPT_MS, Ordering::AcqRel);
         assert!(!clock.awake(), "the wall went on while the local clock stood still");
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn answer_that_shows_the_server_behind_is_told_of() {
+        use futures::FutureExt;
+        let clock = SharedClock::new(Millis(0));
+        let behind = clock.behind();
+        clock.heard(Millis(5_000));
+        clock.heard(Millis(5_000 - BEHIND_MS / 2));
+        assert!(behind.notified().now_or_never().is_none());
+        clock.heard(Millis(4_000));
+        assert!(behind.notified().now_or_never().is_some());
     }
 
     #[test]

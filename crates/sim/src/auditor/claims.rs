@@ -1,7 +1,7 @@
 //! Who may act: tokens grow, one is live at a time, a stale one does nothing, a true holder is never refused.
 //! Never assumes how a token is made. Called by `auditor`.
 
-use super::{Entry, File, Grant, Violation, before, closed_at, named, perhaps_done, shown};
+use super::{Entry, File, Grant, Violation, before, closed_at, named, perhaps_done, shown, skew_ms};
 use crate::history::{Answer, Ask, Outcome};
 
 pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
@@ -29,7 +29,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
 
 fn time(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>) {
     let op = grant.by.op;
-    if grant.at < op.invoked.at || grant.at > closed_at(op) || grant.first_seen > grant.at + file.history.skew_ms {
+    if grant.at < op.invoked.at || grant.at > closed_at(op) || grant.first_seen > grant.at + op.skew_ms {
         found.push(file.report("store-time", grant.by, "its lease does not count from the store's time"));
     }
     if (grant.attempt == 1) != (grant.first_seen == grant.at) && grant.attempt == 1 {
@@ -39,7 +39,7 @@ fn time(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>) {
 
 // Tokens grow per key, for ever: across release, expiry, crash and restart.
 fn growing(file: &File<'_>, first: &Grant<'_>, second: &Grant<'_>, found: &mut Vec<Violation>) {
-    let later = before(file.history, first.by, second.by) || first.at + file.history.skew_ms < second.at;
+    let later = before(file.history, first.by, second.by) || first.at + skew_ms(first.by, second.by) < second.at;
     if first.token == second.token || (later && second.token < first.token) {
         found.push(file.report("growing-token", second.by, format_args!("#{} had {}", first.by.id, first.token)));
     }
@@ -47,7 +47,7 @@ fn growing(file: &File<'_>, first: &Grant<'_>, second: &Grant<'_>, found: &mut V
 
 /// The earliest time at which a claim's lease may have ended, as far as anyone can know before `until`.
 pub(super) fn lease_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>) -> u64 {
-    let mut known = (grant.at, grant.lease_expires);
+    let (mut known, mut by) = ((grant.at, grant.lease_expires), grant.by);
     let mut perhaps = u64::MAX;
     for entry in file.perhaps_before(until) {
         let Ask::Renew { token, lease_ms } = entry.op.ask else { continue };
@@ -58,7 +58,11 @@ pub(super) fn lease_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>
             Outcome::Answered(Answer::Renewed { lease_expires }) => {
                 let at = lease_expires.saturating_sub(lease_ms);
                 // Of two decided at the same time the order is not known, and clocks may be apart: the shorter counts.
-                known = if at.abs_diff(known.0) <= file.history.skew_ms {
+                let skew_ms = skew_ms(by, entry);
+                if at > known.0 {
+                    by = entry;
+                }
+                known = if at.abs_diff(known.0) <= skew_ms {
                     (at.max(known.0), known.1.min(lease_expires))
                 } else {
                     known.max((at, lease_expires))
@@ -79,15 +83,15 @@ pub(super) fn lease_end_seen(file: &File<'_>, grant: &Grant<'_>, seen: Entry<'_>
             Ask::Renew { token, lease_ms } if token == grant.token => Some((entry, lease_ms)),
             _ => None,
         });
-    let (mut latest, mut perhaps) = ((grant.at, grant.lease_expires), u64::MAX);
+    let (mut latest, mut by, mut perhaps) = ((grant.at, grant.lease_expires), grant.by, u64::MAX);
     for (entry, lease_ms) in renewals {
         let end = match entry.op.answer() {
             Some(Answer::Renewed { lease_expires }) => *lease_expires,
             _ => entry.op.invoked.at + lease_ms,
         };
         let at = end.saturating_sub(lease_ms);
-        if known(&entry) && at > latest.0 + file.history.skew_ms {
-            latest = (at, end);
+        if known(&entry) && at > latest.0 + skew_ms(by, entry) {
+            (latest, by) = ((at, end), entry);
         } else {
             perhaps = perhaps.min(end);
         }
@@ -128,7 +132,7 @@ pub(super) fn receipt_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'
 fn one_live_token(file: &File<'_>, first: &Grant<'_>, second: &Grant<'_>, found: &mut Vec<Violation>) {
     // Where somebody held it in between, by a clock that was ahead, the dates of the two are of two clocks.
     let next = first.first_seen == second.first_seen && first.attempt + 1 == second.attempt;
-    let skew_ms = if next || second.attempt == 1 { 0 } else { file.history.skew_ms };
+    let skew_ms = if next || second.attempt == 1 { 0 } else { skew_ms(first.by, second.by) };
     let ended = given_up_min(file, first, second.by).is_some_and(|at| at <= second.at + skew_ms)
         || receipt_end_min(file, first, second.by).is_some_and(|at| at <= second.at + skew_ms);
     if ended {
@@ -157,7 +161,7 @@ fn succession(file: &File<'_>, earlier: &Grant<'_>, grant: &Grant<'_>, found: &m
         let lapse_end = if file.rules.hold { u64::MAX } else { lease_end.saturating_add(file.rules.retain_ms) };
         let release_end = given_up.map_or(u64::MAX, |at| at + file.rules.retain_ms);
         // A refusal by a clock that is ahead makes a claim over for everybody, and the next one may be dated by one that is behind.
-        let at = grant.at + file.history.skew_ms;
+        let at = grant.at + skew_ms(earlier.by, grant.by);
         if at < lapse_end.min(release_end).min(receipt_end.unwrap_or(u64::MAX)) {
             let what = format_args!("the fence of #{} vanished early", earlier.by.id);
             found.push(file.report("retention", grant.by, what));
@@ -218,7 +222,7 @@ fn stale(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     };
     let Some(token) = named(&entry.op.ask) else { return };
     for newer in file.grants.iter().filter(|grant| grant.token > token) {
-        if before(file.history, newer.by, entry) || newer.at + file.history.skew_ms < at {
+        if before(file.history, newer.by, entry) || newer.at + skew_ms(newer.by, entry) < at {
             let what = format_args!("#{} was given {}", newer.by.id, newer.token);
             found.push(file.report("stale-token", entry, what));
         }

@@ -35,7 +35,7 @@ pub(super) fn judge(files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
 }
 
 // Everyone who was told that the key is in doubt: also by asking for its first repetition.
-fn told<'h>(file: &File<'h>, base: Option<&File<'h>>, first: Option<&File<'h>>) -> Vec<Entry<'h>> {
+pub(super) fn told<'h>(file: &File<'h>, base: Option<&File<'h>>, first: Option<&File<'h>>) -> Vec<Entry<'h>> {
     let doubt = |entry: &&Entry<'h>| {
         !matches!(entry.op.ask, Ask::Look) && matches!(entry.op.answer(), Some(Answer::InDoubt { .. }))
     };
@@ -66,7 +66,7 @@ fn shows_base(first: Option<&File<'_>>, entry: Entry<'_>) -> bool {
 }
 
 // Whether an outcome or a person's word may have come between.
-fn ended<'h>(file: &File<'h>, told: Entry<'h>, later: Entry<'h>) -> bool {
+pub(super) fn ended<'h>(file: &File<'h>, told: Entry<'h>, later: Entry<'h>) -> bool {
     file.entries.iter().any(|other| {
         matches!(other.op.ask, Ask::Seal { .. } | Ask::Release { .. } | Ask::Resolve { .. })
             && perhaps_done(other.op)
@@ -80,7 +80,12 @@ fn told_doubt(file: &File<'_>, base: Option<&File<'_>>, told: Entry<'_>, later: 
         Some(Answer::InFlight { .. }) => !base.is_some_and(|base| explained_by(base, later)),
         Some(Answer::Renewed { .. } | Answer::New { .. }) => true,
         // The same word again is answered as a repeat; that there is no doubt is not true.
-        Some(Answer::NotInDoubt) => matches!(later.op.ask, Ask::Resolve { token: None, .. }),
+        Some(Answer::NotInDoubt) => match later.op.ask {
+            Ask::Resolve { token: None, .. } => true,
+            // Named by its token, it is about that attempt alone.
+            Ask::Resolve { token, .. } => token.is_some() && latest(file, later) == token,
+            _ => false,
+        },
         _ => false,
     };
     if alive && !ended(file, told, later) {
@@ -88,11 +93,20 @@ fn told_doubt(file: &File<'_>, base: Option<&File<'_>>, told: Entry<'_>, later: 
     }
 }
 
+// The latest attempt that a request may have met, where that is certain.
+fn latest(file: &File<'_>, entry: Entry<'_>) -> Option<u64> {
+    let mut claims = file.perhaps_before(entry).filter(|other| matches!(other.op.ask, Ask::Claim { .. }));
+    let hidden = claims.any(|other| other.op.outcome == Outcome::Maybe);
+    let met = file.grants.iter().filter(|grant| perhaps_before(file.history, grant.by, entry));
+    met.map(|grant| grant.token).max().filter(|_| !hidden)
+}
+
 // A holder that was refused is never let back in; told of a doubt, it may still say what became of its effect.
 fn final_refusal(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let Some(token) = shown(&entry.op.ask) else { return };
-    // After a declared loss the number of a grant whose answer was lost with it is given again, to somebody else.
-    if !file.grants.iter().any(|grant| grant.token == token) {
+    // After a declared loss the number of a grant whose answer was lost with it is given again, to somebody else. And what was
+    // read from an old primary may be older than the grant: then nobody was refused who held it.
+    if !file.grants.iter().any(|grant| grant.token == token && before(file.history, grant.by, entry)) {
         return;
     }
     let refused = match entry.op.answer() {
@@ -114,6 +128,14 @@ fn final_refusal(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) 
 
 // A person ends only what is a doubt: a claim under `hold` whose lease was over.
 fn resolution(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
+    if let (Ask::Resolve { sealed, .. }, Some(Answer::Resolved { replay: true })) = (&entry.op.ask, entry.op.answer())
+        && !file.perhaps_before(entry).any(|other| {
+            perhaps_done(other.op)
+                && matches!(&other.op.ask, Ask::Resolve { sealed: said, .. } if said.is_some() == sealed.is_some())
+        })
+    {
+        found.push(file.report("in-doubt", entry, "nobody said this before"));
+    }
     let (Ask::Resolve { .. }, Some(Answer::Resolved { replay: false })) = (&entry.op.ask, entry.op.answer()) else {
         return;
     };

@@ -1,7 +1,7 @@
 //! What callers are told of somebody else's claim: `in_flight` and `in_doubt` must be true of some claim at some moment
 //! between question and answer. Never accepts an answer from before what was already acknowledged. Called by `auditor`.
 
-use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done};
+use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done, skew_ms};
 use crate::history::{Answer, Ask, History, Outcome};
 
 /// A claim or renewal that would explain the end of a lease.
@@ -84,12 +84,12 @@ fn holds(history: &History, entries: &[Entry<'_>], reason: &Reason<'_>, entry: E
         let own = |token: u64| reason.token.is_some_and(|held| held == token);
         match (&other.op.ask, other.op.answer()) {
             (Ask::Claim { lease_ms, .. }, Some(Answer::New { lease_expires, .. })) => {
-                known && lease_expires.saturating_sub(*lease_ms) > reason.at + history.skew_ms
+                known && lease_expires.saturating_sub(*lease_ms) > reason.at + skew_ms(reason.by, *other)
             }
             (Ask::Renew { token, lease_ms }, Some(Answer::Renewed { lease_expires })) => {
                 let at = lease_expires.saturating_sub(*lease_ms);
                 // Where the holder got more of it there was no doubt before, and none can have been told of since.
-                at > reason.at + history.skew_ms && (known || (doubt && own(*token)))
+                at > reason.at + skew_ms(reason.by, *other) && (known || (doubt && own(*token)))
             }
             (Ask::Release { token }, Some(Answer::Released { .. })) => known && own(*token),
             (Ask::Seal { token, .. }, Some(Answer::Sealed { .. })) => {

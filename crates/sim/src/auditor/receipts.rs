@@ -14,6 +14,8 @@ struct Fact<'h> {
     at: (u64, u64),
     /// It expires no earlier than this.
     expires_min: u64,
+    /// How far behind the clock may have been that dated it.
+    skew_ms: u64,
 }
 
 pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
@@ -27,7 +29,8 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
         for grant in &file.grants {
             if fact.token.is_some_and(|token| token < grant.token)
                 && fact.at.1 <= grant.at
-                && grant.at + if grant.attempt == 1 { 0 } else { file.history.skew_ms } < fact.expires_min
+                && grant.at + if grant.attempt == 1 { 0 } else { fact.skew_ms.max(grant.by.op.skew_ms) }
+                    < fact.expires_min
             {
                 let what = format_args!("#{} was told of a receipt until {}", fact.by.id, fact.expires_min);
                 found.push(file.report("retention", grant.by, what));
@@ -46,17 +49,32 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     found
 }
 
+// A duplicate is told with the dates that it was sealed with.
 fn fact<'h>(file: &File<'h>, by: Entry<'h>) -> Option<Fact<'h>> {
+    let mut fact = told(file, by)?;
+    let same = |entry: &&Entry<'_>| match &entry.op.ask {
+        Ask::Seal { effect, receipt, .. } | Ask::Resolve { sealed: Some((effect, receipt)), .. } => {
+            effect == fact.effect && receipt == fact.receipt
+        }
+        _ => false,
+    };
+    let skews = file.entries.iter().filter(same).map(|entry| entry.op.skew_ms);
+    fact.skew_ms = skews.fold(by.op.skew_ms, u64::max);
+    Some(fact)
+}
+
+fn told<'h>(file: &File<'h>, by: Entry<'h>) -> Option<Fact<'h>> {
+    let skew_ms = by.op.skew_ms;
     match (&by.op.ask, by.op.answer()?) {
         (Ask::Seal { token, effect, receipt }, Answer::Sealed { at, expires, .. }) => {
-            Some(Fact { by, token: Some(*token), effect, receipt, at: (*at, *at), expires_min: *expires })
+            Some(Fact { by, token: Some(*token), effect, receipt, at: (*at, *at), expires_min: *expires, skew_ms })
         }
         (Ask::Claim { .. }, Answer::Duplicate { token, effect, receipt, at, expires, .. }) => {
-            Some(Fact { by, token: Some(*token), effect, receipt, at: (*at, *at), expires_min: *expires })
+            Some(Fact { by, token: Some(*token), effect, receipt, at: (*at, *at), expires_min: *expires, skew_ms })
         }
         (Ask::Resolve { token, sealed: Some((effect, receipt)) }, Answer::Resolved { replay: false }) => {
             let at = (by.op.invoked.at, closed_at(by.op));
-            Some(Fact { by, token: *token, effect, receipt, at, expires_min: at.0 + file.rules.retain_ms })
+            Some(Fact { by, token: *token, effect, receipt, at, expires_min: at.0 + file.rules.retain_ms, skew_ms })
         }
         _ => None,
     }
@@ -64,7 +82,12 @@ fn fact<'h>(file: &File<'h>, by: Entry<'h>) -> Option<Fact<'h>> {
 
 fn honest(file: &File<'_>, fact: &Fact<'_>, found: &mut Vec<Violation>) {
     let op = fact.by.op;
-    let retained = |retain_ms: &u64| fact.at.0 + retain_ms == fact.expires_min;
+    // Where its claim was dated by a clock that was ahead, a receipt lasts until that date is past, so that no token comes again.
+    let apart_ms = file.history.apart.iter().map(|apart| apart.ms + file.history.skew_ms).max().unwrap_or_default();
+    let retained = |retain_ms: &u64| {
+        let least = fact.at.0 + retain_ms;
+        (least..=least + apart_ms).contains(&fact.expires_min)
+    };
     if fact.at.0 == fact.at.1 && !file.rules.retains_ms.iter().any(retained) {
         found.push(file.report("retention", fact.by, "it does not expire one retention after its seal"));
     }
@@ -103,9 +126,9 @@ fn honest(file: &File<'_>, fact: &Fact<'_>, found: &mut Vec<Violation>) {
 }
 
 fn one_receipt(file: &File<'_>, fact: &Fact<'_>, other: &Fact<'_>, found: &mut Vec<Violation>) {
-    let together = fact.by.id < other.by.id
-        && fact.at.1 + file.history.skew_ms < other.expires_min
-        && other.at.1 + file.history.skew_ms < fact.expires_min;
+    let skew_ms = fact.skew_ms.max(other.skew_ms);
+    let together =
+        fact.by.id < other.by.id && fact.at.1 + skew_ms < other.expires_min && other.at.1 + skew_ms < fact.expires_min;
     let same_time = fact.at.0 <= other.at.1 && other.at.0 <= fact.at.1;
     if together && (fact.effect != other.effect || fact.receipt != other.receipt || !same_time) {
         found.push(file.report("one-receipt", other.by, format_args!("#{} was told of another", fact.by.id)));

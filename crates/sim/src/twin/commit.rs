@@ -155,14 +155,17 @@ impl Twin {
             self.compact();
         }
         let (before, term) = (self.view(), self.term());
+        if let Some(clock) = &self.clock {
+            clock.raise_to(now.0);
+        }
         let forgetful;
         let sets = match self.plant.filter(|_| self.clock.is_some()) {
             Some(Plant::LostUpdate) => {
-                forgetful = overwriting(sets, &before, now, |_| true).await?;
+                forgetful = overwriting(sets, &before, now).await?;
                 &forgetful
             }
             Some(Plant::AbsentNotHeld) => {
-                forgetful = overwriting(sets, &before, now, |write| write.expect.is_none()).await?;
+                forgetful = sets.iter().map(without_absent).collect::<Vec<_>>();
                 &forgetful
             }
             Some(Plant::UnmarkedDoubt) => {
@@ -296,23 +299,23 @@ impl Twin {
     }
 }
 
-// A planted bug: the one row of a set that is of this kind expects whatever is there.
-async fn overwriting(
-    sets: &[WriteSet],
-    before: &Memory,
-    now: Millis,
-    of_kind: impl Fn(&Write) -> bool,
-) -> Result<Vec<WriteSet>, Error> {
+// A planted bug: the one row of a set expects whatever is there.
+async fn overwriting(sets: &[WriteSet], before: &Memory, now: Millis) -> Result<Vec<WriteSet>, Error> {
     let (steps, mut sets) = (Memory::clone(before), sets.to_vec());
     for set in &mut sets {
-        if let [write] = &mut set.writes[..]
-            && of_kind(write)
-        {
+        if let [write] = &mut set.writes[..] {
             write.expect = steps.load(&[write.key]).await?.pop().flatten().map(|row| row.revision);
         }
         steps.commit(std::slice::from_ref(set), now).await?;
     }
     Ok(sets)
+}
+
+// A planted bug: what a set holds though it is not there is not compared.
+fn without_absent(set: &WriteSet) -> WriteSet {
+    let mut set = set.clone();
+    set.also.held.retain(|(_, revision)| revision.is_some());
+    set
 }
 
 // A planted bug: a set that only marks a doubt writes nothing.

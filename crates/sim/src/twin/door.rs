@@ -15,10 +15,16 @@ use fencepost_store::{
     contract::{Found, Loaded},
 };
 use futures::{FutureExt, future::BoxFuture};
-use tokio::time::sleep;
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
 
-use super::{Twin, lock};
-use crate::{hold::Gate, plant::Plant};
+use super::{
+    Twin, lock,
+    time::{BEAT_MS, BEAT_SOON_MS, BEHIND_MS, SETTLED_MS},
+};
+use crate::{clock::Clocks, hold::Gate, plant::Plant};
 
 pub(crate) struct Door {
     twin: Arc<Twin>,
@@ -32,42 +38,109 @@ pub(crate) struct Door {
     clock: NodeClock,
     /// Which primary it reads from, where nobody redials it.
     reads_term: u64,
+    /// The term whose primary it still reads from, for a moment.
+    old_term: Mutex<Option<u64>>,
 }
 
 /// How a node knows the time: from answers that are some time old. It is behind, now more and now less, and never goes back.
 struct NodeClock {
+    /// Which of the times that the twin keeps is this node's.
+    id: usize,
     skew_ms: u64,
     behind_ms: AtomicU64,
     last_ms: AtomicU64,
+    /// An answer showed the server behind.
+    server_behind: Notify,
 }
 
 impl Door {
     pub(crate) fn new(twin: Arc<Twin>, gate: Arc<Gate>, skew_ms: u64, mut rng: fastrand::Rng) -> Self {
         let travel_ms_max = [0, 3, 40][rng.usize(0..3)];
-        // It starts past all that was ever committed, unless the bug is planted.
-        let floor = twin.view().time_floor().now_or_never().and_then(Result::ok).unwrap_or_default();
-        let (behind_ms, start_ms) = match (twin.plant, &twin.clock) {
-            (Some(Plant::NodeBehind), Some(clock)) => (clock.server_behind_ms(), 0),
-            _ => (rng.u64(0..=skew_ms), floor.0 + 1),
-        };
-        let clock = NodeClock { skew_ms, behind_ms: behind_ms.into(), last_ms: start_ms.into() };
+        let id = twin.clock.as_ref().map_or(0, |clock| twin.node_starts(clock));
+        // However old the answers are that it goes by, it starts past all that was ever told.
+        let last_ms = if twin.plant == Some(Plant::NodeBehind) { 0 } else { twin.floor_ms() + 1 };
+        let behind_ms = rng.u64(0..=skew_ms).into();
+        let clock = NodeClock { id, skew_ms, behind_ms, last_ms: last_ms.into(), server_behind: Notify::new() };
         let reads_term = twin.term();
         let (stale, under_way) = Default::default();
-        Self { twin, gate, rng: Mutex::new(rng), travel_ms_max, stale, under_way, clock, reads_term }
+        Self {
+            twin,
+            gate,
+            rng: Mutex::new(rng),
+            travel_ms_max,
+            stale,
+            under_way,
+            clock,
+            reads_term,
+            old_term: Mutex::default(),
+        }
+    }
+
+    /// Which of the twin's times is this node's.
+    pub(crate) fn time_id(&self) -> usize {
+        self.clock.id
     }
 
     // An answer of the server tells its time anew.
     fn hear_time(&self) {
-        if self.clock.skew_ms > 0 && self.twin.plant != Some(Plant::NodeBehind) {
-            self.clock.behind_ms.store(lock(&self.rng).u64(0..=self.clock.skew_ms), Ordering::Relaxed);
-            self.twin.recorder.tally("node_clock_behind");
+        let Some(clock) = &self.twin.clock else { return };
+        self.twin.node_hears(self.clock.id, clock, clock.server_ms());
+        if self.clock.skew_ms > 0 {
+            let behind_ms = lock(&self.rng).u64(0..=self.clock.skew_ms);
+            self.clock.behind_ms.store(behind_ms, Ordering::Relaxed);
+            if behind_ms > 0 {
+                self.twin.recorder.tally("node_clock_behind");
+            }
+        }
+        if self.twin.node_ms(self.clock.id, clock) > clock.server_ms() + BEHIND_MS {
+            self.clock.server_behind.notify_one();
         }
     }
 
-    // The planted bug: what the old primary says, which is alive and answers.
+    /// Says what time it is and hears what others said, for as long as the node lives.
+    pub(crate) async fn beat(self: Arc<Self>, clock: Arc<Clocks>) {
+        let (mut soon, started_ms) = (true, clock.elapsed_ms());
+        loop {
+            sleep(Duration::from_millis(BEAT_SOON_MS)).await;
+            if !soon {
+                // Whoever hears that the server is behind says what time it is.
+                let rest = Duration::from_millis(BEAT_MS - BEAT_SOON_MS);
+                let _ = timeout(rest, self.clock.server_behind.notified()).await;
+            }
+            while self.gate.is_shut() {
+                sleep(Duration::from_millis(10)).await;
+            }
+            let left_ms = clock.elapsed_ms();
+            let node_ms = self.twin.node_ms(self.clock.id, &clock);
+            self.travel().await;
+            let [server_ms, lived_ms] = self.twin.beaten(node_ms, &clock);
+            self.travel().await;
+            self.twin.node_hears(self.clock.id, &clock, server_ms.max(lived_ms));
+            self.twin.node_has_beaten(self.clock.id, left_ms);
+            soon = lived_ms.max(node_ms) > server_ms + BEHIND_MS || left_ms < started_ms + SETTLED_MS;
+        }
+    }
+
+    /// Whether it reads from the primary before this one, which is alive and answers, until it finds out.
+    pub(crate) fn read_old_primary(&self, reads: OldReading) {
+        *lock(&self.old_term) = match reads {
+            OldReading::Begins => Some(self.twin.term()),
+            OldReading::Ends => None,
+        };
+    }
+
+    // For a moment, or for ever where that bug is planted.
     fn old_primary(&self) -> Option<Arc<Memory>> {
-        let stays = self.twin.plant == Some(Plant::OldPrimaryReads) && self.twin.term() > self.reads_term;
-        stays.then(|| self.twin.old_primary())?
+        let term = self.twin.term();
+        let planted = self.twin.plant == Some(Plant::OldPrimaryReads) && term > self.reads_term;
+        (planted || *lock(&self.old_term) == Some(term)).then(|| self.twin.old_primary())?
+    }
+
+    // What readers see now is not what this says.
+    fn tally_if_old(&self, name: &str, keys: &[RowKey], found: &[Loaded]) {
+        if self.twin.view().load(keys).now_or_never().and_then(Result::ok).is_some_and(|now| !same(&now, found)) {
+            self.twin.recorder.tally(name);
+        }
     }
 
     async fn travel(&self) {
@@ -92,22 +165,44 @@ impl Door {
     }
 }
 
+/// Whether a door's reads from an old primary begin or end.
+pub(crate) enum OldReading {
+    Begins,
+    Ends,
+}
+
+pub(super) fn same(now: &[Loaded], found: &[Loaded]) -> bool {
+    let revisions = |rows: &[Loaded]| rows.iter().map(|row| row.as_ref().map(|row| row.revision)).collect::<Vec<_>>();
+    revisions(now) == revisions(found)
+}
+
 impl Store for Door {
     fn promises(&self) -> Promises {
         self.twin.promises()
     }
 
     fn now(&self) -> Option<Millis> {
-        let told_ms = self.twin.now()?.0.saturating_sub(self.clock.behind_ms.load(Ordering::Relaxed));
+        let clock = self.twin.clock.as_ref()?;
+        let known_ms = match self.twin.plant {
+            Some(Plant::CallersClock) => clock.told_ms(),
+            _ => self.twin.node_ms(self.clock.id, clock),
+        };
+        let told_ms = known_ms.saturating_sub(self.clock.behind_ms.load(Ordering::Relaxed));
         Some(Millis(self.clock.last_ms.fetch_max(told_ms, Ordering::Relaxed).max(told_ms)))
     }
 
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
         Box::pin(async move {
-            match self.old_primary() {
-                Some(old) => self.there_and_back(old.load(keys)).await,
+            let found = match self.old_primary() {
+                Some(old) => {
+                    let found = self.there_and_back(old.load(keys)).await;
+                    self.tally_if_old("read_from_old_primary", keys, found.as_deref().unwrap_or_default());
+                    found
+                }
                 None => self.there_and_back(self.twin.load(keys)).await,
-            }
+            };
+            self.hear_time();
+            found
         })
     }
 
@@ -117,7 +212,8 @@ impl Store for Door {
 
     // Right, long gone, or nothing at all: whatever it says, only a commit may rest on it.
     fn guess(&self, key: &RowKey) -> Option<Loaded> {
-        match lock(&self.rng).u8(0..10) {
+        let draw = lock(&self.rng).u8(0..10);
+        let guess = match draw {
             0 => None,
             1 => Some(None),
             2 => lock(&self.stale).load(&[*key]).now_or_never()?.ok()?.pop(),
@@ -126,7 +222,11 @@ impl Store for Door {
                 *lock(&self.stale) = now.clone();
                 now.load(&[*key]).now_or_never()?.ok()?.pop()
             }
+        };
+        if let Some(guess) = &guess {
+            self.tally_if_old("guess_stale", &[*key], std::slice::from_ref(guess));
         }
+        guess
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {

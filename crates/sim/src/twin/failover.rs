@@ -31,8 +31,9 @@ impl Twin {
         lock(&self.primary).lagging = Some((line, self.view()));
     }
 
-    /// Another server becomes the primary.
-    pub(crate) fn fail_over(&self) {
+    /// Another server becomes the primary; whether it has all that was acknowledged.
+    pub(crate) fn fail_over(&self) -> bool {
+        self.forget_heartbeats();
         let mut primary = lock(&self.primary);
         let before = primary.term;
         primary.term += 1;
@@ -45,10 +46,12 @@ impl Twin {
                 }
                 *lock(&self.seen) = rows;
                 self.recorder.lost_since(line);
+                false
             }
             None => {
                 primary.handed_on = lock(&self.rng).bool().then_some(before);
                 self.recorder.count("failover", format_args!("term {}", primary.term));
+                true
             }
         }
     }

@@ -10,6 +10,7 @@ use fencepost_kernel::{
         self, Claim, Release, Seal, Source, Target, Token,
         scope::{Scope, VersionRule},
     },
+    key::Kind,
 };
 
 use super::pair::{Pair, claimed_by_second};
@@ -99,6 +100,28 @@ async fn refusal_stands_where_a_write_behind_it_in_the_commit_fell() {
     assert!(matches!(replies[1], Reply::Fence(fence::Reply::New(_))), "{:?}", replies[1]);
     assert!(matches!(held.await.expect("the node lives"), Err(Error::Unavailable(_))));
     assert!(matches!(busy.await.expect("the node lives").expect("replies")[0], Reply::Fence(fence::Reply::New(_))));
+}
+
+// Seeds 50568464 and 70061928: a seal below the last sealed version left that one alone, and a failover lost it between the two.
+// The seal was acknowledged, and nothing remembered its version.
+#[tokio::test]
+async fn seal_below_a_version_head_that_a_failover_loses_is_decided_again_and_makes_one() {
+    let pair = Pair::start().await;
+    let second = claimed_by_second(&pair, &claim("2", 60_000)).await;
+    let third = claimed_by_second(&pair, &claim("3", 60_000)).await;
+    let sealed = pair.second.ask(&seal("3", third)).await.expect("an answer");
+    assert!(matches!(sealed, Reply::Fence(fence::Reply::Sealed { replay: false, .. })), "{sealed:?}");
+    let stopped = pair.way.commits.lock().await;
+    // Decided over the head of 3: it writes none.
+    let late = pair.ask_first(vec![seal("2", second)]).await;
+    pair.lose(Kind::VersionHead).await;
+    drop(stopped);
+    let replies = late.await.expect("the node lives").expect("replies");
+    assert!(matches!(replies[0], Reply::Fence(fence::Reply::Sealed { replay: false, .. })), "{:?}", replies[0]);
+    match pair.second.ask(&claim("1", 100)).await.expect("an answer") {
+        Reply::Fence(fence::Reply::Stale { sealed_version }) => assert_eq!(sealed_version, Version::Integer(2)),
+        other => panic!("{other:?}"),
+    }
 }
 
 // A task of a document whose version only the claim carries.

@@ -11,9 +11,10 @@ use fencepost::{
     engine::{self, Engine, Limits},
 };
 use fencepost_kernel::{
-    Command, Millis, Reply, RowKey,
+    Command, Millis, Reply, RowKey, Write,
     fence::{self, Token},
     key::Kind,
+    row::CommitId,
 };
 use fencepost_store::{
     Error, Memory, Promises, Store, Verdict, WriteSet,
@@ -136,6 +137,15 @@ impl Pair {
 
     pub fn set_clock_ms(&self, now_ms: u64) {
         self.clock_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Rows of a kind are gone, as after a failover to a server that never had them.
+    pub async fn lose(&self, kind: Kind) {
+        let memory = &self.way.memory;
+        for (key, row) in memory.scan(kind, None, usize::MAX).await.expect("rows") {
+            let gone = Write { key, expect: Some(row.revision), put: None };
+            memory.commit(&[WriteSet::new(CommitId(7), vec![gone])], Millis(0)).await.expect("a commit");
+        }
     }
 
     /// Asks the first node, and lets it get as far as it can.

@@ -11,6 +11,7 @@ use crate::{Error, Store, WriteSet};
 
 mod atomic;
 mod crowd;
+mod doubts;
 mod due;
 mod durable;
 mod fresh;
@@ -85,7 +86,7 @@ impl Law {
 }
 
 /// Every law, in the order of the contract.
-pub fn laws() -> [Law; 10] {
+pub fn laws() -> [Law; 11] {
     [
         Law { name: "atomic", check: |harness| Box::pin(atomic::check(harness)) },
         Law { name: "moved", check: |harness| Box::pin(moved::check(harness)) },
@@ -97,6 +98,7 @@ pub fn laws() -> [Law; 10] {
         Law { name: "merged", check: |harness| Box::pin(merged::check(harness)) },
         Law { name: "due", check: |harness| Box::pin(due::check(harness)) },
         Law { name: "range", check: |harness| Box::pin(range::check(harness)) },
+        Law { name: "doubts", check: |harness| Box::pin(doubts::check(harness)) },
     ]
 }
 

@@ -1,5 +1,6 @@
 //! Asks the kernel within a transaction of the user's own: the claim, the effect and the seal stand or fall together.
-//! Never commits and never rolls back: what was decided is true once the user's transaction is.
+//! Never commits and never rolls back: what was decided is true once the user's transaction is. But for a refusal that must
+//! last whatever becomes of that transaction: it is committed by itself, through the node's own store.
 //! Called by the library; the transaction's connection must have Fencepost's tables on its search path.
 
 use std::{
@@ -8,7 +9,7 @@ use std::{
 };
 
 use fencepost_kernel::{
-    Command, Reply, Row, RowKey, Rows, decide, dispatch, fence,
+    Command, Millis, Reply, Row, RowKey, Rows, decide, dispatch, fence,
     key::Kind,
     law::{follow, footprint},
     merge::{Merge, Merged},
@@ -26,7 +27,7 @@ use super::{
     write::{touched, write},
 };
 use crate::{
-    Error, Verdict, WriteSet, codec,
+    Error, Store, Verdict, WriteSet, codec,
     judge::{Known, judge},
 };
 
@@ -47,8 +48,8 @@ const MOMENT: &str = "SELECT greatest(clock_timestamp(), (SELECT max(floor) FROM
 /// others; a database that speaks its protocol may.
 const ISOLATIONS: [&str; 4] = ["read uncommitted", "read committed", "repeatable read", "serializable"];
 
-/// What a round has done from its second row on can be undone alone: a round that is given up leaves no lock behind which
-/// others could wait for in another order.
+/// What a round has done can be undone alone: a round that is given up leaves no lock behind which others could wait for in
+/// another order, nor one that our own commit would wait for.
 const BEGIN: &str = "SAVEPOINT fencepost_ask";
 const KEEP: &str = "RELEASE fencepost_ask";
 const UNDO: &str = "ROLLBACK TO fencepost_ask";
@@ -90,8 +91,8 @@ impl World {
         if seen.is_empty() && locked.is_empty() {
             return Ok(false);
         }
-        let begin = (!self.begun && self.asked.len() > 1).then_some(BEGIN);
-        self.begun |= begin.is_some();
+        let begin = (!self.begun).then_some(BEGIN);
+        self.begun = true;
         self.rows.extend(rows::take(run, begin, &seen, &locked, codec::VERSION).await?);
         Ok(true)
     }
@@ -107,60 +108,91 @@ impl World {
 
 /// Decides `command` over rows that are locked until the transaction ends, as far as need be, and writes what follows. The reply must not
 /// leave before the transaction is committed; after an error the transaction must be rolled back. `node` is noted with
-/// what was written. `ids` gives an id that was never used before.
+/// what was written. `ids` gives an id that was never used before. `own` is a store on the same database: what a refusal
+/// writes, so that it is final, is committed there.
 pub async fn ask(
     tx: &Transaction<'_>,
     node: &str,
+    own: &dyn Store,
     command: &Command,
     mut ids: impl FnMut() -> CommitId,
 ) -> Result<Reply, Error> {
     for _ in 0..ROUNDS_MAX {
         let mut world = World::default();
-        let reply = round(tx, &mut world, node, command, ids()).await?;
+        let round = round(tx, &mut world, node, command, ids()).await?;
         if world.begun {
-            let end = if reply.is_some() { KEEP } else { UNDO };
+            let end = if matches!(round, Round::Decided(_)) { KEEP } else { UNDO };
             tx.batch_execute(end).await.map_err(|error| fault::of_read(&error))?;
         }
-        if let Some(reply) = reply {
-            return Ok(reply);
+        match round {
+            Round::Decided(reply) => return Ok(reply),
+            Round::Overtaken => {}
+            Round::Refused { reply, mark, now } => match own.commit(&[mark], now).await?.as_slice() {
+                [verdict] if verdict.applied() => return Ok(*reply),
+                [Verdict::Held] => return Err(Error::NotApplied("another transaction holds the key".to_owned())),
+                _ => {}
+            },
         }
     }
     Err(Error::NotApplied("too many writers on one key".to_owned()))
 }
 
-// No reply where a row that was not there has come into being, or one that was only read has moved.
+/// How one round ended.
+enum Round {
+    /// What was decided is written.
+    Decided(Reply),
+    /// A row that was not there has come into being, or one that was only read has moved.
+    Overtaken,
+    /// Nothing is written yet. The reply is true once the mark is committed, and must not go with the user's transaction: who is
+    /// refused rolls back.
+    Refused { reply: Box<Reply>, mark: WriteSet, now: Millis },
+}
+
+// INVARIANT told-doubt, final-refusal: what a refusal writes is there before anybody is told.
+fn refuses(reply: &Reply) -> bool {
+    matches!(reply, Reply::Fence(fence::Reply::InDoubt { .. } | fence::Reply::FencedOff { .. }))
+}
+
 async fn round(
     tx: &Transaction<'_>,
     world: &mut World,
     node: &str,
     command: &Command,
     id: CommitId,
-) -> Result<Option<Reply>, Error> {
+) -> Result<Round, Error> {
     let run = Run::Theirs(tx.client());
     take(run, world, command).await?;
     let moment = tx.query_one(MOMENT, &[]).await.map_err(|error| fault::of_read(&error))?;
     let format = nodes::readable(moment.get(1), codec::VERSION)?;
     accepted(moment.get(3))?;
-    let decision = decide(command, world, moment.get::<_, Stamp>(0).0);
+    let now = moment.get::<_, Stamp>(0).0;
+    let decision = decide(command, world, now);
     if decision.only_answers() {
-        return Ok(Some(decision.reply));
+        return Ok(Round::Decided(decision.reply));
     }
     let mut sets = [WriteSet { id, writes: decision.writes, also: decision.also }];
+    if refuses(&decision.reply) {
+        let [mark] = sets;
+        return Ok(Round::Refused { reply: decision.reply.into(), mark, now });
+    }
     hold_absent(&mut sets[0], world, |key| held(command, key));
     world.take(run, sets.iter().flat_map(touched), |_| Held::Read).await?;
     let judged = judge(&sets, |key| Ok(world.row(key).map(Known::of)))?;
     let whole = write(run, &sets, &judged, node, format, None).await.map_err(Failed::of_nothing)?;
     if !whole || !world.stands(run, |key| held(command, key)).await.map_err(Failed::of_nothing)? {
-        return Ok(None);
+        return Ok(Round::Overtaken);
     }
-    match judged.verdicts.as_slice() {
-        [Verdict::Merged(merged)] => Ok(Some(match merged.iter().find_map(position) {
+    let reply = match judged.verdicts.as_slice() {
+        [Verdict::Merged(merged)] => match merged.iter().find_map(position) {
             Some(seq) => decision.reply.with_position(seq),
             None => decision.reply,
-        })),
-        [Verdict::Overflow] => Err(Error::NotApplied("a counter cannot take what would be added to it".to_owned())),
-        _ => Ok(Some(decision.reply)),
-    }
+        },
+        [Verdict::Overflow] => {
+            return Err(Error::NotApplied("a counter cannot take what would be added to it".to_owned()));
+        }
+        _ => decision.reply,
+    };
+    Ok(Round::Decided(reply))
 }
 
 // What is not there cannot be locked when it is read. What was decided over its absence holds it with what is written, so that

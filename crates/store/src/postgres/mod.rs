@@ -83,6 +83,8 @@ struct Inner {
     clock: SharedClock,
     /// When this node last found the others alive.
     sightings: nodes::Sightings,
+    /// Nodes of older releases that have fallen silent.
+    elders: nodes::Elders,
     promises: Promises,
     /// One connection for commits, one for loads, one for everything that nobody waits for.
     committing: Link,
@@ -121,13 +123,14 @@ impl Postgres {
             drives: AtomicBool::new(false),
             clock,
             sightings: nodes::Sightings::default(),
+            elders: nodes::Elders::default(),
             promises,
             turn: tokio::sync::RwLock::default(),
             perhaps: Perhaps::default(),
             stopped: OnceLock::new(),
             hot: Hot::new(HOT_BYTES),
         });
-        runtime.spawn(nodes::beat(Arc::downgrade(&inner)));
+        runtime.spawn(nodes::beat(Arc::downgrade(&inner), inner.clock.behind()));
         Ok(Self { inner, runtime })
     }
 

@@ -4,33 +4,44 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError, Weak, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use fencepost_kernel::Millis;
+use tokio::{sync::Notify, time::timeout};
 use tokio_postgres::{Client, Transaction};
 
 use super::{Inner, columns::Param, fault::Failed, link::dial, stamp::Stamp};
-use crate::{Error, Node, address::Opener};
+use crate::{Error, Node, address::Opener, shared_clock::BEHIND_MS};
 
 /// How often a node says that it lives.
 const BEAT: Duration = Duration::from_secs(2);
 /// How often it does while the database's clock is behind its own time: nobody but the nodes then knows what time it is, and
 /// one that starts must not grant leases that are over for the others. Also how soon it tries again where it could not.
 const BEAT_SOON: Duration = Duration::from_millis(250);
-/// How far the database may be behind before that counts: what it said was on its way for a while.
-const BEHIND_MS: u64 = 250;
+/// How long a node that has just started says so often that it lives: by then every other one has said what time it is.
+const SETTLED: Duration = Duration::from_millis(2_500);
+/// How long a node must have been seen to say nothing, beside being silent by the database's clock, before it no longer holds the
+/// row format back: that clock may have been set forward, and each living node says something within two seconds.
+const WATCHED: Duration = Duration::from_secs(5);
 
 const REGISTER: &str = "INSERT INTO fencepost_nodes (id, address, release, format, started, seen, floor, drives)
     VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), 'epoch', false)
     ON CONFLICT (id) DO UPDATE SET address = $2, release = $3, format = $4, started = clock_timestamp(),
         seen = clock_timestamp(), drives = false";
 
-/// Who was silent for longer than this no longer holds the format back; when it wakes up it finds that out and stops.
+/// All hold the format back but those that the caller knows to be silent and that have said nothing since. One of those that wakes
+/// up finds that out and stops.
 const RAISE: &str = "UPDATE fencepost_meta SET format = living.format
-    FROM (SELECT min(format) AS format FROM fencepost_nodes WHERE seen > clock_timestamp() - interval '30 seconds') living
+    FROM (SELECT min(node.format) AS format FROM fencepost_nodes node WHERE NOT EXISTS (
+        SELECT 1 FROM unnest($1::text[], $2::text[]) AS silent (id, seen)
+        WHERE silent.id = node.id AND silent.seen::timestamptz = node.seen)) living
     WHERE fencepost_meta.format < living.format";
+
+/// Who reads less than a format, and is silent by the database's clock.
+const ELDERS: &str = "SELECT id, seen::text FROM fencepost_nodes
+    WHERE format < $1 AND seen <= clock_timestamp() - interval '30 seconds'";
 
 // The node's row may have been pruned while the node was stopped: then it comes back. A word that is old in a moment need not
 // last: it does not wait for a disk.
@@ -65,6 +76,8 @@ const ALIVE: &str = "SELECT id, seen, clock_timestamp() FROM fencepost_nodes
 // Who has no address serves nobody. The row stays: it holds the node's time floor.
 const LEAVE: &str = "UPDATE fencepost_nodes SET address = '' WHERE id = $1";
 
+const NOBODY: &[String] = &[];
+
 /// Enters the node among the others, and says which row format it shall write. Under the lock of the one row that says
 /// so: nobody raises it past what a node reads that is just coming in.
 pub(super) async fn register(client: &mut Client, opener: &Opener, format_max: u8) -> Result<u8, Failed> {
@@ -72,7 +85,8 @@ pub(super) async fn register(client: &mut Client, opener: &Opener, format_max: u
     readable(agreed(&transaction).await?, format_max)?;
     let format = i16::from(format_max);
     transaction.execute(REGISTER, &[&opener.node, &opener.address, &opener.release, &format]).await?;
-    transaction.execute(RAISE, &[]).await?;
+    // Those who are gone hold it back, too, until a heartbeat has watched them.
+    transaction.execute(RAISE, &[&NOBODY, &NOBODY]).await?;
     let agreed = readable(agreed(&transaction).await?, format_max)?;
     transaction.commit().await?;
     Ok(agreed)
@@ -86,10 +100,10 @@ async fn agreed(transaction: &Transaction<'_>) -> Result<i16, Failed> {
 }
 
 // Under the same lock as above, on a connection of its own: it happens once in the life of a format.
-async fn raise(client: &mut Client) -> Result<(), Failed> {
+async fn raise(client: &mut Client, (silent, seen): (Vec<String>, Vec<String>)) -> Result<(), Failed> {
     let transaction = client.transaction().await?;
     agreed(&transaction).await?;
-    transaction.execute(RAISE, &[]).await?;
+    transaction.execute(RAISE, &[&silent, &seen]).await?;
     transaction.commit().await?;
     Ok(())
 }
@@ -104,16 +118,18 @@ pub(super) fn readable(agreed: i16, format_max: u8) -> Result<u8, Error> {
     })
 }
 
-/// Says that the node lives, for as long as its store is there.
-pub(super) async fn beat(store: Weak<Inner>) {
-    let (mut turn, mut pause) = (0u32, BEAT);
+/// Says that the node lives, for as long as its store is there; soon after an answer that showed the database behind.
+pub(super) async fn beat(store: Weak<Inner>, behind: Arc<Notify>) {
+    let (mut turn, mut pause, started) = (0u32, BEAT_SOON, Instant::now());
     loop {
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(BEAT_SOON).await;
+        let _ = timeout(pause.saturating_sub(BEAT_SOON), behind.notified()).await;
         let Some(store) = store.upgrade() else { return };
         // Down is down: every operation says so, and the next beat tries again, soon: the others must not take a node for gone
         // because a commit of its own was in the way.
         let said = store.once_alive(turn.is_multiple_of(300)).await;
-        pause = if matches!(said, Ok(Clock::Leads)) { BEAT } else { BEAT_SOON };
+        let calm = matches!(said, Ok(Clock::Leads)) && started.elapsed() > SETTLED;
+        pause = if calm { BEAT } else { BEAT_SOON };
         turn = turn.wrapping_add(1);
     }
 }
@@ -157,6 +173,24 @@ impl Sightings {
     }
 }
 
+/// Nodes of older releases that are silent by the database's clock: what each last said, and since when it is known here to have said
+/// nothing else.
+#[derive(Default)]
+pub(super) struct Elders(Mutex<HashMap<String, (String, Instant)>>);
+
+impl Elders {
+    /// Those who were watched for long enough and what they last said, where that is all of them.
+    fn silent(&self, told: Vec<(String, String)>, now: Instant) -> Option<(Vec<String>, Vec<String>)> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|node, (seen, _)| told.iter().any(|(silent, said)| silent == node && said == seen));
+        for (node, seen) in &told {
+            known.entry(node.clone()).or_insert_with(|| (seen.clone(), now));
+        }
+        let watched = known.values().all(|(_, since)| now.duration_since(*since) >= WATCHED);
+        watched.then(|| told.into_iter().unzip())
+    }
+}
+
 /// The database's clock against the time that the nodes have lived through.
 enum Clock {
     Leads,
@@ -185,8 +219,13 @@ impl Inner {
                 Err(error) => return Err(self.stop(error)),
             }
             let others: Option<i16> = row.get(2);
-            if format.min(others.unwrap_or(format)) > agreed {
-                raise(&mut dial(&self.target).await?).await.map_err(Failed::of_nothing)?;
+            let next = format.min(others.unwrap_or(format));
+            if next > agreed {
+                let elders = self.within(&session, session.query(ELDERS, &[&next])).await?.map_err(failed)?;
+                let elders = elders.iter().map(|row| (row.get(0), row.get(1))).collect();
+                if let Some(silent) = self.elders.silent(elders, Instant::now()) {
+                    raise(&mut dial(&self.target).await?, silent).await.map_err(Failed::of_nothing)?;
+                }
             }
         }
         if prune {
@@ -254,6 +293,18 @@ mod tests {
         let told = told.map(|(node, seen)| (node.to_owned(), Millis(seen), Millis(server).since(Millis(seen))));
         let silent = sightings.silent_ms("one", told.collect());
         [silent[0].1, silent[1].1]
+    }
+
+    #[test]
+    fn older_node_that_a_forward_step_made_look_silent_is_watched_before_the_format_is_raised() {
+        let (elders, begun) = (Elders::default(), Instant::now());
+        let told = |seen: &str| vec![("old".to_owned(), seen.to_owned())];
+        assert_eq!(elders.silent(told("10:00:00"), begun), None);
+        // It lives, and the clock steps once more.
+        assert_eq!(elders.silent(told("10:05:01"), begun + WATCHED), None);
+        let silent = elders.silent(told("10:05:01"), begun + WATCHED * 2);
+        assert_eq!(silent, Some((vec!["old".to_owned()], vec!["10:05:01".to_owned()])));
+        assert_eq!(elders.silent(Vec::new(), begun), Some(<(Vec<_>, Vec<_>)>::default()));
     }
 
     #[test]

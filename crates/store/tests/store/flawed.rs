@@ -10,6 +10,7 @@ use std::{
 
 use fencepost_kernel::{
     Millis, RowKey, Write,
+    fence::State,
     key::Kind,
     lane::{self, Cancelled, LaneId},
     law::Also,
@@ -42,6 +43,8 @@ pub enum Flaw {
     AddsAgainWhenRepeated,
     MovedAdds,
     OverflowWritesTheRest,
+    /// A row that only marks a doubt is taken for the row that is there.
+    DropsDoubts,
     /// None, in a store that takes one row at a time and refuses more.
     Alone,
     TakesMoreThanItPromises,
@@ -163,6 +166,11 @@ impl Flawed {
                 sets.iter_mut().for_each(|set| set.also.held.clear());
                 at_once(self.now.commit(&sets, now))
             }
+            Flaw::DropsDoubts => {
+                let mut sets = sets.to_vec();
+                sets.iter_mut().for_each(|set| set.writes.retain(|write| !marks_a_doubt(write)));
+                at_once(self.now.commit(&sets, now))
+            }
             _ => at_once(self.now.commit(sets, now)),
         }
     }
@@ -282,6 +290,11 @@ fn merging(id: CommitId, merges: Vec<Merge>) -> WriteSet {
 
 fn value(record: &Record) -> i128 {
     if let Record::Counter(counter) = record { counter.value } else { 0 }
+}
+
+fn marks_a_doubt(write: &Write) -> bool {
+    let fence = write.put.as_ref().and_then(Record::as_fence);
+    fence.is_some_and(|fence| matches!(fence.state, State::Pending { doubted_at: Some(_), .. }))
 }
 
 // The memory store never waits.

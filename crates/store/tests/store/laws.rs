@@ -39,7 +39,7 @@ macro_rules! each_law {
     };
 }
 
-each_law! { atomic moved fresh durable repeatable patient ordered merged due range }
+each_law! { atomic moved fresh durable repeatable patient ordered merged due range doubts }
 
 // A cluster takes seconds to start and to restart: one for all laws.
 fn obeys_every_law(mut harness: impl Harness) {

@@ -61,6 +61,9 @@ impl Deposed {
         let store = open(&at(name.port()), "one");
         assert_eq!(block_on(store.commit(&claim(1), Millis(NOW))).unwrap(), [Applied]);
         assert_eq!(revision(&store, 1), Some(1));
+        // The connection of its heartbeat comes last. From here on all of them stay where they are until one is lost.
+        let links = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fencepost one'";
+        until("every connection of the node is there", || pair.primary.sql(&database, links) == "3");
         let old = pair.promote();
         let new = database.replace(&format!(":{}/", old.port()), &format!(":{}/", pair.primary.port()));
         name.lead_to(pair.primary.port());
@@ -175,4 +178,26 @@ fn nodes_that_started_on_a_slow_server_before_the_others_came_back_follow_them()
     // The first one's connection may still be down.
     let second = rig.open(&url, "second");
     until("both have one time", || first.now().unwrap().since(second.now().unwrap()) < APART_MS);
+}
+
+// INVARIANT one-time
+#[test]
+fn lease_of_a_node_that_starts_after_a_failover_to_a_slow_clock_is_alive_for_the_others() {
+    const LEASE_MS: u64 = 5_000;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let open = |url: &str, node: &str| Arc::new(runtime.block_on(Postgres::open(url, &opener(node))).unwrap());
+    let mut pair = Pair::start();
+    pair.set_standby_clock(-3_600);
+    let url = pair.url(&pair.primary.fresh_database());
+    let first = open(&url, "first");
+    let before = first.now().unwrap();
+    pair.fail_over();
+    // It is back, and has committed nothing.
+    until("the first node reads again", || block_on(first.load(&[key(1)])).is_ok());
+    let third = open(&url, "third");
+    let granted = third.now().unwrap();
+    let apart_ms = first.now().unwrap().since(granted);
+    assert!(granted >= before && apart_ms < LEASE_MS, "a lease is over {} ms after it began", apart_ms);
+    assert_eq!(block_on(third.commit(&claim(1), granted)).unwrap(), [Applied]);
+    until("both have one time", || first.now().unwrap().since(third.now().unwrap()) < APART_MS);
 }

@@ -8,7 +8,7 @@ use fencepost_kernel::{
     fence::{self, Target, scope::Scope},
     row::CommitId,
 };
-use fencepost_store::{Error, postgres::in_tx};
+use fencepost_store::{Error, Memory, postgres::in_tx};
 use tokio_postgres::{
     Client,
     IsolationLevel::{self, ReadCommitted, RepeatableRead, Serializable},
@@ -24,7 +24,7 @@ use super::{
 const LEVELS: [IsolationLevel; 3] = [ReadCommitted, RepeatableRead, Serializable];
 
 async fn ask(tx: &Transaction<'_>, command: &Command) -> Result<Reply, Error> {
-    in_tx::ask(tx, "user", command, || CommitId(fastrand::u64(..))).await
+    in_tx::ask(tx, "user", &Memory::new(), command, || CommitId(fastrand::u64(..))).await
 }
 
 // A transaction whose snapshot, where it has one, is from now.

@@ -15,7 +15,7 @@ use fencepost_kernel::{
     merge::Merge,
     row::{CommitId, Record},
 };
-use fencepost_store::{Error, Loaded, Store, Verdict, WriteSet, postgres::in_tx};
+use fencepost_store::{Error, Loaded, Memory, Store, Verdict, WriteSet, postgres::in_tx};
 use futures::executor::block_on;
 use tokio_postgres::Transaction;
 
@@ -148,7 +148,7 @@ pub fn publication(number: u64) -> Command {
 }
 
 async fn ask(tx: &Transaction<'_>, command: &Command) -> Result<Reply, Error> {
-    in_tx::ask(tx, "user", command, || CommitId(fastrand::u64(..))).await
+    in_tx::ask(tx, "user", &Memory::new(), command, || CommitId(fastrand::u64(..))).await
 }
 
 async fn position(tx: &Transaction<'_>, number: u64) -> u64 {

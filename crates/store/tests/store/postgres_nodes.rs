@@ -12,7 +12,7 @@ use futures::executor::block_on;
 use super::postgres_rig::{DAY_MS, NOW, Rig, opener, pending, put, sealed, set};
 
 /// What a beat of the nodes will do, it has done by then.
-const BEATS: Duration = Duration::from_secs(10);
+const BEATS: Duration = Duration::from_secs(20);
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -87,6 +87,25 @@ fn a_newer_row_format_is_written_only_once_every_node_reads_it() {
     let refused = rig.try_open(&url, &older("old")).map(drop);
     assert!(matches!(&refused, Err(Error::Broken(why)) if why.contains("row format 4")), "{refused:?}");
     assert_eq!(agreed(), "4");
+}
+
+// The database's clock is set forward by a minute in a rolling upgrade: every row of a node is then as old as that.
+#[test]
+fn forward_step_of_the_clock_raises_no_format_past_a_living_older_node() {
+    let rig = Rig::new();
+    let url = rig.server.fresh_database();
+    let old = rig.try_open(&url, &older("old")).unwrap();
+    let _new = rig.open(&url, "new");
+    let agreed = || rig.server.sql(&url, "SELECT format FROM fencepost_meta");
+    for _ in 0..20 {
+        rig.server.sql(&url, "UPDATE fencepost_nodes SET seen = seen - interval '60 seconds' WHERE id = 'old'");
+        thread::sleep(Duration::from_millis(150));
+    }
+    // One that starts then does not, either.
+    rig.server.sql(&url, "UPDATE fencepost_nodes SET seen = seen - interval '60 seconds' WHERE id = 'old'");
+    let _third = rig.open(&url, "third");
+    assert_eq!(agreed(), "3");
+    assert_eq!(block_on(old.commit(&claim(1), Millis(NOW))).unwrap(), [Applied]);
 }
 
 #[test]

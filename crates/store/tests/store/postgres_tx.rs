@@ -7,22 +7,22 @@ use std::{
 };
 
 use fencepost_kernel::{
-    Command, Millis, Reply, RowKey, Tenant,
+    Command, Millis, Reply, RowKey, Tenant, Write,
     fence::{
-        self, Claim, Seal, Target, Token,
-        scope::{Scope, VersionRule},
+        self, Claim, Seal, State, Target, Token,
+        scope::{OnLapse, Scope, VersionRule},
     },
-    row::CommitId,
+    row::{CommitId, Record},
 };
 use fencepost_store::{
-    Error, Store,
-    Verdict::Applied,
+    Error, Memory, Store,
+    Verdict::{Applied, Moved},
     postgres::{Postgres, in_tx},
 };
 use futures::executor::block_on;
-use tokio_postgres::{Client, NoTls, Transaction};
+use tokio_postgres::{Client, IsolationLevel, NoTls, Transaction};
 
-use super::postgres_rig::{NOW, Rig, key, opener, put, sealed, set};
+use super::postgres_rig::{NOW, Rig, key, opener, pending, put, sealed, set};
 
 /// A connection of the user's.
 pub fn client(rig: &Rig, url: &str) -> Client {
@@ -62,7 +62,7 @@ pub fn seal(target: Target, token: Token) -> Command {
 
 async fn ask(tx: &Transaction<'_>, command: &Command) -> Reply {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    in_tx::ask(tx, "user", command, || CommitId(NEXT.fetch_add(1, Ordering::Relaxed))).await.unwrap()
+    in_tx::ask(tx, "user", &Memory::new(), command, || CommitId(NEXT.fetch_add(1, Ordering::Relaxed))).await.unwrap()
 }
 
 // Until a transaction waits for another.
@@ -255,7 +255,7 @@ fn under_a_stricter_isolation_who_lost_is_told_to_begin_again() {
             }],
         );
         assert_eq!(store.commit(&[other], Millis(NOW)).await.unwrap(), [Applied]);
-        in_tx::ask(&tx, "user", &claim(target(1)), || CommitId(8)).await
+        in_tx::ask(&tx, "user", &Memory::new(), &claim(target(1)), || CommitId(8)).await
     });
     assert!(matches!(&outcome, Err(Error::NotApplied(why)) if why.contains("40001")), "{outcome:?}");
 }
@@ -317,4 +317,49 @@ fn a_connection_that_is_refused_has_done_nothing() {
     let outcome = block_on(store.commit(&[set(1, [put(1, None, sealed(1, u64::MAX))])], Millis(NOW)));
     assert!(matches!(outcome, Err(Error::NotApplied(_))), "{outcome:?}");
     assert_eq!(rig.server.sql(&url, "SELECT count(*) FROM fencepost_fences"), "0");
+}
+
+// The user rolls back because of the refusal, and the doubt stays told: a renewal that was decided before cannot end it.
+// INVARIANT told-doubt
+#[test]
+fn doubt_that_was_told_in_a_transaction_outlives_its_rollback() {
+    let rig = Rig::new();
+    let (store, url) = rig.fresh("one");
+    let [mut client, other] = [(); 2].map(|()| client(&rig, &url));
+    for (number, level) in (0..).zip([IsolationLevel::ReadCommitted, IsolationLevel::RepeatableRead]) {
+        // Alone, and asked for by its first repetition.
+        for seq in [None, Some(1)] {
+            let fields = vec![("file".to_owned(), format!("{number}-{}", seq.is_some()))];
+            let target = |seq| {
+                let scope = Arc::new(Scope::new("FILE", ["file"]));
+                Target::new(Tenant::new("acme"), scope, fields.clone(), seq).unwrap()
+            };
+            let key = RowKey::fence(target(None).key);
+            let held = |id: u64, expect: Option<u64>, until| {
+                let put = Some(pending(number, until, OnLapse::Hold));
+                [set(id, [Write { key, expect: expect.map(CommitId), put }])]
+            };
+            let claimed = fastrand::u64(..);
+            block_on(store.commit(&held(claimed, None, NOW + 1), Millis(NOW))).unwrap();
+            let told = rig.runtime.block_on(async {
+                let tx = client.build_transaction().isolation_level(level).start().await.unwrap();
+                let told = in_tx::ask(&tx, "user", &*store, &claim(target(seq)), || CommitId(fastrand::u64(..))).await;
+                let free =
+                    "SELECT count(*) FROM (SELECT 1 FROM fencepost_fences WHERE key = $1 FOR UPDATE SKIP LOCKED) f";
+                assert_eq!(
+                    other.query_one(free, &[&key.id.as_slice()]).await.unwrap().get::<_, i64>(0),
+                    1,
+                    "it is held"
+                );
+                tx.rollback().await.unwrap();
+                told.unwrap()
+            });
+            assert!(matches!(told, Reply::Fence(fence::Reply::InDoubt { .. })), "{told:?}");
+            let row = block_on(store.load(&[key])).unwrap().remove(0).unwrap();
+            let Record::Fence(fence::Record::Fence(fence)) = &row.record else { panic!("{row:?}") };
+            assert!(matches!(fence.state, State::Pending { doubted_at: Some(_), .. }), "{:?}", fence.state);
+            let renewed = held(fastrand::u64(..), Some(claimed), NOW + 60_000);
+            assert_eq!(block_on(store.commit(&renewed, Millis(NOW))).unwrap(), [Moved]);
+        }
+    }
 }

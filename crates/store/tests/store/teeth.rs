@@ -22,7 +22,7 @@ fn a_torn_write_breaks_atomic() {
 
 #[test]
 fn writing_without_comparing_breaks_moved() {
-    assert_eq!(broken_laws(Flaw::NoCompareAndSet), ["moved"]);
+    assert_eq!(broken_laws(Flaw::NoCompareAndSet), ["moved", "doubts"]);
 }
 
 #[test]
@@ -113,6 +113,11 @@ fn adding_for_a_set_that_moved_breaks_merged() {
 #[test]
 fn writing_the_rest_of_a_set_whose_sum_is_too_large_breaks_merged() {
     assert_eq!(broken_laws(Flaw::OverflowWritesTheRest), ["merged"]);
+}
+
+#[test]
+fn dropping_the_mark_of_a_doubt_breaks_doubts() {
+    assert_eq!(broken_laws(Flaw::DropsDoubts), ["doubts"]);
 }
 
 #[test]
