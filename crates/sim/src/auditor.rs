@@ -92,6 +92,7 @@ fn aging(mut history: History) -> History {
             reads.node == (op.run, op.node) && reads.from_line <= over && op.invoked.line <= reads.to_line
         };
         let from_line = old_reads.iter().filter(during).map(|reads| reads.from_line).min();
+        op.reads_old = from_line.is_some();
         op.invoked.line = op.invoked.line.min(from_line.unwrap_or(usize::MAX));
     }
     history
@@ -189,11 +190,12 @@ fn over_by(run_ends: &[usize], op: &Op) -> usize {
 }
 
 /// Whether the one was over before the other began; within a batch, whether it stood first. Where nodes share a store, or
-/// a row expires and is dropped before its commit, a batch is not one commit: only what is asked of one key keeps its order.
+/// a row expires and is dropped before its commit, a batch is not one commit: only what is asked of one key keeps its order, and
+/// not where it was answered from an old primary.
 fn before(history: &History, first: Entry<'_>, second: Entry<'_>) -> bool {
     if first.op.group == second.op.group {
         let ordered = !history.parted_runs.contains(&first.op.run) || first.op.key() == second.op.key();
-        return ordered && first.op.place < second.op.place;
+        return ordered && first.op.place < second.op.place && !second.op.reads_old;
     }
     over(history, first.op) < second.op.invoked.line
 }

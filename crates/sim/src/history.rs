@@ -197,6 +197,8 @@ pub struct Op {
     pub lost_at: Option<usize>,
     /// How far its node's clock may have been behind; the auditor adds what was declared.
     pub skew_ms: u64,
+    /// Whether its node was declared to read from an old primary meanwhile.
+    pub reads_old: bool,
 }
 
 /// A node that read from a primary that was none any more, for a moment after a failover: declared, so that exactly this is

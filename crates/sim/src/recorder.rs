@@ -69,6 +69,7 @@ impl Recorder {
                 outcome: Outcome::Maybe,
                 lost_at: None,
                 skew_ms,
+                reads_old: false,
             });
         }
         first
@@ -103,6 +104,7 @@ impl Recorder {
             outcome: Outcome::Answered(shown),
             lost_at: None,
             skew_ms,
+            reads_old: false,
         });
     }
 
@@ -239,6 +241,7 @@ fn look(history: &History, (run, node): (usize, usize), invoked: Stamp, closed: 
         outcome: Outcome::Answered(Answer::Other("looked".to_owned())),
         lost_at: None,
         skew_ms: history.skew_ms,
+        reads_old: false,
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn live(seed: u64, plant: Option<Plant>) -> Result<History, std::io::
             skew_ms: [0, 0, 30, 200][rng.usize(0..4)],
             step_ms_max: [0, 400, 5_000, 45_000][rng.usize(0..4)],
             standby_lags: rng.u8(0..4) == 0,
-            reads_linger: rng.u8(0..4) == 0,
+            reads_linger: rng.bool(),
         };
         let history = History { rules: town.rules(), skew_ms: time.skew_ms, ..History::default() };
         let recorder = Arc::new(Recorder::new(clocks.clone(), history));

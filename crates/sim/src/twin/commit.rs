@@ -155,9 +155,7 @@ impl Twin {
             self.compact();
         }
         let (before, term) = (self.view(), self.term());
-        if let Some(clock) = &self.clock {
-            clock.raise_to(now.0);
-        }
+        self.dated(now);
         let forgetful;
         let sets = match self.plant.filter(|_| self.clock.is_some()) {
             Some(Plant::LostUpdate) => {

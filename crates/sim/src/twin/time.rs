@@ -129,7 +129,15 @@ impl Twin {
     /// The time as a transaction asks for it: the server's, and never before what was ever told it.
     pub(crate) fn moment(&self) -> Option<Millis> {
         let clock = self.clock.as_ref()?;
-        Some(Millis(clock.server_ms().max(self.floor_ms() + 1)))
+        Some(Millis(clock.server_ms().max(self.floor_ms())))
+    }
+
+    /// Rows are dated at this time: somebody who may be gone has lived through it.
+    pub(super) fn dated(&self, at: Millis) {
+        if let Some(clock) = self.clock.as_ref().filter(|clock| clock.store_ms() < at.0) {
+            clock.raise_to(at.0);
+            self.shake(clock);
+        }
     }
 
     /// Another server: what heartbeats said last may not have reached it.

@@ -9,7 +9,7 @@ use fencepost_kernel::{
         self, Claim, Outcome, Renew, Resolve, State, Target, Token,
         scope::{OnLapse, Scope},
     },
-    row::{CommitId, Record},
+    row::CommitId,
 };
 
 use super::{Harness, Violation, holds, rows::NOW, same};

@@ -64,15 +64,16 @@ async fn every_way_to_read_sees_the_last_commit(store: &dyn Store) -> Result<(),
     same("a load of nothing", store.load(&[]).await?.len(), 0)
 }
 
+// A heartbeat of the store's own may raise it further, at any moment.
 async fn the_time_floor_only_rises(store: &dyn Store) -> Result<(), Violation> {
     for (id, now, floor) in [(1, 1_000, 1_000), (2, 3_000, 3_000), (3, 2_000, 3_000)] {
         let write = put(fence_key(id), None, record(Kind::Fence, id));
         store.commit(&[set(id, [write])], NOW.plus(now)).await?;
-        same("the time floor", store.time_floor().await?, NOW.plus(floor))?;
+        holds("the time floor does not fall", store.time_floor().await? >= NOW.plus(floor))?;
     }
     let moved = set(4, [put(fence_key(1), None, record(Kind::Fence, 4))]);
     store.commit(&[moved], NOW.plus(5_000)).await?;
-    same("the time floor after a commit that moved", store.time_floor().await?, NOW.plus(5_000))
+    holds("a commit that moved raises the time floor", store.time_floor().await? >= NOW.plus(5_000))
 }
 
 fn another_reader_sees_what_was_acknowledged(
