@@ -68,7 +68,7 @@ pub struct Repeated {
 pub struct Repetitions {
     /// How many were claimed: the number of the last one.
     pub total: u64,
-    /// The latest of them, at most [`REPEATED_MAX`], oldest first.
+    /// The latest of them, at most 32, oldest first.
     pub latest: Vec<Repeated>,
 }
 
