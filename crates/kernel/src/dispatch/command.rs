@@ -37,7 +37,7 @@ impl Command {
     }
 }
 
-/// See [`crate::Command::Publish`].
+/// See [`Command::Publish`].
 #[derive(Clone, Debug)]
 pub struct Publish {
     /// The fence of the publication; its body is compared.
@@ -52,7 +52,7 @@ pub struct Publish {
     pub served: Option<u64>,
 }
 
-/// See [`crate::Command::PutRoute`].
+/// See [`Command::PutRoute`].
 #[derive(Clone, Debug)]
 pub struct PutRoute {
     /// The new one. Its time is set when it is decided.
@@ -64,7 +64,7 @@ pub struct PutRoute {
     pub over: Option<Arc<Route>>,
 }
 
-/// See [`crate::Command::Letter`].
+/// See [`Command::Letter`].
 #[derive(Clone, Debug)]
 pub struct OnLetter {
     /// The lane it left.

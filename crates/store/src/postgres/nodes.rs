@@ -26,10 +26,13 @@ const SETTLED: Duration = Duration::from_millis(2_500);
 /// row format back: that clock may have been set forward, and each living node says something within two seconds.
 const WATCHED: Duration = Duration::from_secs(5);
 
+// With the time that it starts at: a server that takes over a moment later must not be further behind than that.
 const REGISTER: &str = "INSERT INTO fencepost_nodes (id, address, release, format, started, seen, floor, drives)
-    VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), 'epoch', false)
+    VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(),
+        greatest(clock_timestamp(), (SELECT max(floor) FROM fencepost_nodes)), false)
     ON CONFLICT (id) DO UPDATE SET address = $2, release = $3, format = $4, started = clock_timestamp(),
-        seen = clock_timestamp(), drives = false";
+        seen = clock_timestamp(), drives = false,
+        floor = greatest(clock_timestamp(), (SELECT max(floor) FROM fencepost_nodes))";
 
 /// All hold the format back but those that the caller knows to be silent and that have said nothing since. One of those that wakes
 /// up finds that out and stops.
