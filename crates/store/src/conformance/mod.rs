@@ -35,8 +35,8 @@ pub trait Harness: Send {
     /// Empty where the store promises nothing.
     fn interrupt(&mut self, store: Arc<dyn Store>, sets: &[WriteSet], now: Millis) -> Vec<Arc<dyn Store>>;
 
-    /// Makes the store drop what it may drop by itself.
-    fn sweep(&mut self, store: &Arc<dyn Store>);
+    /// Makes the store drop what it may drop by itself at a time.
+    fn sweep(&mut self, store: &Arc<dyn Store>, now: Millis);
 
     /// The same store as another process has it, where several may; else the same object.
     fn beside(&mut self, store: &Arc<dyn Store>) -> Arc<dyn Store> {

@@ -22,6 +22,9 @@ const BEAT: Duration = Duration::from_secs(2);
 const BEAT_SOON: Duration = Duration::from_millis(250);
 /// How long a node that has just started says so often that it lives: by then every other one has said what time it is.
 const SETTLED: Duration = Duration::from_millis(2_500);
+/// Every so many heartbeats it looks for nodes that are long gone, for the first time once it has settled.
+const PRUNES: u32 = 300;
+const PRUNES_AT: u32 = 8;
 /// How long a node must have been seen to say nothing, beside being silent by the database's clock, before it no longer holds the
 /// row format back: that clock may have been set forward, and each living node says something within two seconds.
 const WATCHED: Duration = Duration::from_secs(5);
@@ -130,7 +133,7 @@ pub(super) async fn beat(store: Weak<Inner>, behind: Arc<Notify>) {
         let Some(store) = store.upgrade() else { return };
         // Down is down: every operation says so, and the next beat tries again, soon: the others must not take a node for gone
         // because a commit of its own was in the way.
-        let said = store.once_alive(turn.is_multiple_of(300)).await;
+        let said = store.once_alive(turn % PRUNES == PRUNES_AT).await;
         let calm = matches!(said, Ok(Clock::Leads)) && started.elapsed() > SETTLED;
         pause = if calm { BEAT } else { BEAT_SOON };
         turn = turn.wrapping_add(1);

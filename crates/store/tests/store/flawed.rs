@@ -353,7 +353,7 @@ impl Harness for Bench {
         disks.into_iter().map(|disk| self.keep(Flawed::new(self.flaw, disk))).collect()
     }
 
-    fn sweep(&mut self, _: &Arc<dyn Store>) {
+    fn sweep(&mut self, _: &Arc<dyn Store>, _: Millis) {
         let store = self.stores.last().unwrap();
         if self.flaw == Flaw::VanishesEarly {
             let floor = at_once(store.now.time_floor()).unwrap();

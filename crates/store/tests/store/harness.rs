@@ -35,7 +35,7 @@ impl Harness for Forgetful {
         Vec::new()
     }
 
-    fn sweep(&mut self, _: &Arc<dyn Store>) {
+    fn sweep(&mut self, _: &Arc<dyn Store>, _: Millis) {
         self.0.iter().for_each(|store| store.sweep());
     }
 }
@@ -122,7 +122,7 @@ impl Harness for OnDisk {
         images
     }
 
-    fn sweep(&mut self, _: &Arc<dyn Store>) {
+    fn sweep(&mut self, _: &Arc<dyn Store>, _: Millis) {
         self.stores.last().unwrap().1.compact().unwrap();
     }
 }

@@ -119,9 +119,8 @@ impl Harness for OnServer {
         found
     }
 
-    fn sweep(&mut self, store: &Arc<dyn Store>) {
+    fn sweep(&mut self, store: &Arc<dyn Store>, now: Millis) {
         self.rig.runtime.block_on(async {
-            let now = store.time_floor().await.unwrap();
             store.sweep(now, 1_000).await.unwrap();
         });
     }

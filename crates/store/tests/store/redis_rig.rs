@@ -87,7 +87,7 @@ impl Harness for Single {
         reopened.collect()
     }
 
-    fn sweep(&mut self, _: &Arc<dyn Store>) {}
+    fn sweep(&mut self, _: &Arc<dyn Store>, _: Millis) {}
 }
 
 /// A cluster of six, with a prefix for each store.
@@ -133,7 +133,7 @@ impl Harness for Six {
         vec![self.current()]
     }
 
-    fn sweep(&mut self, _: &Arc<dyn Store>) {}
+    fn sweep(&mut self, _: &Arc<dyn Store>, _: Millis) {}
 }
 
 /// The same rows under the same revisions, in an empty store.
