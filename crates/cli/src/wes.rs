@@ -94,9 +94,10 @@ pub fn pages(server: &Server, path: &str, limit: usize, after: &str) -> anyhow::
         let from = Some(after.as_str()).filter(|after| !after.is_empty());
         let body = get(server, &query(path, &[("limit", Some(&size)), ("after", from)]))?;
         let page = parse(&body)?;
-        if let Some(Value::Array(items)) = page.get("items").map(|items| &items.value) {
-            found.extend(items.iter().map(|item| item.raw.to_owned()));
-        }
+        let Some(Value::Array(items)) = page.get("items").map(|items| &items.value) else {
+            return Err(not_fencepost(&server.url, "answered something else"));
+        };
+        found.extend(items.iter().map(|item| item.raw.to_owned()));
         after = text(&page, "next_cursor").to_owned();
         if after.is_empty() || found.len() >= limit {
             return Ok((found, after));

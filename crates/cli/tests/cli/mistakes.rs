@@ -15,7 +15,7 @@ use super::server::{BINARY, Serve, command, dev, fencepost, text};
 /// Words of a command line in which DATA, DIR, URL, PORT and OTHER stand for the places of the test.
 type Row = (&'static str, i32, &'static str);
 
-const ROWS: [Row; 30] = [
+const ROWS: [Row; 32] = [
     (
         "serve --dev --data DATA --listen 127.0.0.1:0",
         1,
@@ -54,6 +54,8 @@ const ROWS: [Row; 30] = [
         "fencepost: OTHER answered 201; that does not look like a Fencepost server",
     ),
     ("lanes --url OTHER", 1, "fencepost: OTHER answered 201; that does not look like a Fencepost server"),
+    ("lanes --url JSON", 1, "fencepost: JSON answered something else; that does not look like a Fencepost server"),
+    ("dlq list --url JSON", 1, "fencepost: JSON answered something else; that does not look like a Fencepost server"),
     (
         "backup --url OTHER --out DIR/x.fpb",
         1,
@@ -117,8 +119,11 @@ const ROWS: [Row; 30] = [
     ),
 ];
 
+const OTHER: &str = "HTTP/1.1 201 Created\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi";
+const JSON: &str = "HTTP/1.1 200 OK\r\ncontent-length: 7\r\nconnection: close\r\n\r\n{\"n\":1}";
+
 // Answers any request as something else would.
-fn other_server() -> String {
+fn other_server(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
@@ -126,7 +131,7 @@ fn other_server() -> String {
             let mut stream = stream.unwrap();
             let mut head = [0; 4_096];
             let _ = stream.read(&mut head).unwrap();
-            let _ = stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi");
+            let _ = stream.write_all(answer.as_bytes());
         }
     });
     url
@@ -138,14 +143,21 @@ fn plain_mistakes_get_the_sentence_that_helps() {
     for mut tenant in [server.acme(), server.globex()] {
         tenant.done("INDEX_BUILD", &json!({"index_hash": "both"}), "E", json!(1));
     }
-    let (dir, url, other) = (server.dir.path().to_str().unwrap(), server.url(), other_server());
+    let (dir, url, other) = (server.dir.path().to_str().unwrap(), server.url(), other_server(OTHER));
+    let json = other_server(JSON);
     let port = url.rsplit_once(':').unwrap().1;
     fs::write(server.dir.path().join("secret"), "0123456789abcdef0123456789abcdef").unwrap();
     fs::create_dir_all(server.dir.path().join("rails/db/migrate")).unwrap();
     assert!(fencepost(["backup", "--url", &url, "--out", &format!("{dir}/whole.fpb")]).status.success());
     let placed = |words: &str| {
-        let places =
-            [("DATA", &*format!("{dir}/data")), ("DIR", dir), ("URL", &url), ("PORT", port), ("OTHER", &other)];
+        let places = [
+            ("DATA", &*format!("{dir}/data")),
+            ("DIR", dir),
+            ("URL", &url),
+            ("PORT", port),
+            ("OTHER", &other),
+            ("JSON", &json),
+        ];
         places.iter().fold(words.to_owned(), |words, (name, place)| words.replace(name, place))
     };
     for (line, code, sentence) in ROWS {
