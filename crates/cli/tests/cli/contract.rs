@@ -15,12 +15,12 @@ const POLICY: &str = "scopes: { HELD: { key: [id], on_lapse: hold }, TWICE: { ke
 const PLANNED: &str = "/wes/v1/warehouses/WH-1/transport";
 
 /// Asks, and notes which operations have been answered how.
-struct Asker<'s> {
+struct Caller<'s> {
     server: &'s super::server::Server,
     seen: BTreeSet<(&'static str, u16)>,
 }
 
-impl Asker<'_> {
+impl Caller<'_> {
     #[track_caller]
     fn ask(&mut self, token: &str, method: &str, path: &str, body: &Value, status: u16) -> Answer {
         let headers = format!("authorization: Bearer {token}\r\ncontent-type: application/json\r\n");
@@ -65,7 +65,7 @@ fn event(correlation_id: &str) -> Value {
     })
 }
 
-fn fences(asker: &mut Asker<'_>) {
+fn fences(caller: &mut Caller<'_>) {
     let (acme, admin) = ("dev-partner", "dev-admin");
     let done = json!({"scope": "TWICE", "key": {"id": "1"}});
     let sealed = |token: u64, more: Value| {
@@ -73,44 +73,44 @@ fn fences(asker: &mut Asker<'_>) {
         let body = super::client::with(done.clone(), body).parse::<Value>().unwrap();
         super::client::with(body, more).parse::<Value>().unwrap()
     };
-    let token = asker.claimed("claim", &done, json!({"body": {"a": 1}}));
-    asker.post(
+    let token = caller.claimed("claim", &done, json!({"body": {"a": 1}}));
+    caller.post(
         acme,
         "/v1/fences/renew",
         super::client::with(done.clone(), json!({"token": token})).parse().unwrap(),
         200,
     );
-    asker.post(acme, "/v1/fences/seal", sealed(token, json!({})), 200);
-    asker.post(acme, "/v1/fences/claim", done.clone(), 200);
-    let token = asker.claimed("again", &done, json!({"seq": 1}));
-    asker.post(acme, "/v1/fences/seal", sealed(token, json!({"seq": 1})), 200);
-    asker.post(acme, "/v1/fences/again", super::client::with(done.clone(), json!({"seq": 1})).parse().unwrap(), 200);
-    asker.ask(acme, "PUT", "/v1/aliases/latest", &done, 200);
-    asker.get(acme, "/v1/aliases/latest");
-    asker.get(acme, "/v1/scopes");
+    caller.post(acme, "/v1/fences/seal", sealed(token, json!({})), 200);
+    caller.post(acme, "/v1/fences/claim", done.clone(), 200);
+    let token = caller.claimed("again", &done, json!({"seq": 1}));
+    caller.post(acme, "/v1/fences/seal", sealed(token, json!({"seq": 1})), 200);
+    caller.post(acme, "/v1/fences/again", super::client::with(done.clone(), json!({"seq": 1})).parse().unwrap(), 200);
+    caller.ask(acme, "PUT", "/v1/aliases/latest", &done, 200);
+    caller.get(acme, "/v1/aliases/latest");
+    caller.get(acme, "/v1/scopes");
     // The states of a key: pending, lapsed and claimed again, released, sealed, in doubt, resolved, unknown.
     let free = json!({"scope": "INDEX_BUILD", "key": {"index_hash": "f"}});
-    asker.claimed("claim", &free, json!({"lease_ms": 1}));
+    caller.claimed("claim", &free, json!({"lease_ms": 1}));
     let token = until("the lease is over", || {
-        let answer = asker.server.client(acme).post("/v1/fences/claim", free.to_string());
+        let answer = caller.server.client(acme).post("/v1/fences/claim", free.to_string());
         (answer.status == 201).then(|| answer.json()).inspect(|new| assert!(new["earlier"]["token"].is_u64(), "{new}"))
     })["token"]
         .clone();
-    asker.get(acme, "/admin/idempotency/lookup?scope=INDEX_BUILD&index_hash=f");
-    asker.post(acme, "/v1/fences/release", super::client::with(free, json!({"token": token})).parse().unwrap(), 200);
+    caller.get(acme, "/admin/idempotency/lookup?scope=INDEX_BUILD&index_hash=f");
+    caller.post(acme, "/v1/fences/release", super::client::with(free, json!({"token": token})).parse().unwrap(), 200);
     for path in ["INDEX_BUILD&index_hash=f", "INDEX_BUILD&index_hash=none", "TWICE&id=1", "TWICE&id=1&seq=1"] {
-        asker.get(acme, &format!("/admin/idempotency/lookup?scope={path}"));
+        caller.get(acme, &format!("/admin/idempotency/lookup?scope={path}"));
     }
     let held = json!({"scope": "HELD", "key": {"id": "h"}, "source": {"type": "t", "id": "i"}});
-    let token = asker.claimed("claim", &held, json!({"lease_ms": 1}));
+    let token = caller.claimed("claim", &held, json!({"lease_ms": 1}));
     let listed = until("it is in doubt", || {
-        let listed = asker.get(admin, "/admin/idempotency/in-doubt?scope=HELD");
+        let listed = caller.get(admin, "/admin/idempotency/in-doubt?scope=HELD");
         (listed["items"] != json!([])).then_some(listed)
     });
     assert_eq!(listed["items"][0]["key"], json!({"id": "h"}));
-    asker.get("dev-viewer", "/admin/idempotency/lookup?scope=HELD&id=h&tenant=acme");
+    caller.get("dev-viewer", "/admin/idempotency/lookup?scope=HELD&id=h&tenant=acme");
     let word = json!({"scope": "HELD", "key": {"id": "h"}, "tenant": "acme", "outcome": "released", "why": "asked"});
-    asker.post(admin, "/admin/idempotency/resolve", word, 200);
+    caller.post(admin, "/admin/idempotency/resolve", word, 200);
     let command = |op: &str, id: &str, more: Value| {
         let command = json!({"op": op, "scope": "HELD", "key": {"id": id}});
         super::client::with(command, more).parse::<Value>().unwrap()
@@ -123,40 +123,40 @@ fn fences(asker: &mut Asker<'_>) {
         command("renew", "none", json!({"token": 1})),
         command("claim", "h", json!({"wait_ms": 1})),
     ]);
-    asker.post(acme, "/v1/fences/batch", json!({ "commands": commands }), 200);
+    caller.post(acme, "/v1/fences/batch", json!({ "commands": commands }), 200);
 }
 
-fn dispatch(asker: &mut Asker<'_>) {
+fn dispatch(caller: &mut Caller<'_>) {
     let (planner, executor) = ("dev-planner", "dev-executor");
     let webhook = json!({"url": "http://127.0.0.1:9/hook", "secret": "hush-hush-hush-hush"});
     let put = json!({"executor_id": "dev-wes", "webhook": webhook, "receiver_retention": "7d"});
-    asker.ask(planner, "PUT", PLANNED, &put, 200);
-    asker.get(planner, PLANNED);
-    let letters: Vec<String> = (0..4).map(|number| asker.dead(&format!("dead-{number}"))).collect();
-    asker.post(planner, "/wes/v1/dispatch/events", event("dead-0"), 200);
+    caller.ask(planner, "PUT", PLANNED, &put, 200);
+    caller.get(planner, PLANNED);
+    let letters: Vec<String> = (0..4).map(|number| caller.dead(&format!("dead-{number}"))).collect();
+    caller.post(planner, "/wes/v1/dispatch/events", event("dead-0"), 200);
     let batch = json!({"events": [event("e-1"), event("e-2"), event("dead-0")]});
-    asker.post(planner, "/wes/v1/dispatch/events", batch, 202);
+    caller.post(planner, "/wes/v1/dispatch/events", batch, 202);
     let lane = "/wes/v1/dispatch/lanes/fgai-wms:WH-1";
-    until("it was tried", || asker.get(planner, lane)["head"]["last_answer"].is_string().then_some(()));
-    asker.post(planner, &format!("{lane}/pause"), json!({"why": "w"}), 200);
-    asker.get(planner, "/wes/v1/dispatch/lanes?warehouse_id=WH-1");
-    asker.ask(planner, "POST", &format!("{lane}/resume"), &Value::Null, 200);
-    asker.get(planner, "/wes/v1/dispatch/dlq");
-    asker.post(planner, &format!("/wes/v1/dispatch/dlq/{}/redrive", letters[0]), json!({}), 200);
-    asker.post(planner, &format!("/wes/v1/dispatch/dlq/{}/discard", letters[1]), json!({"why": "w"}), 200);
-    asker.get(planner, &format!("/wes/v1/dispatch/dlq/{}", letters[1]));
+    until("it was tried", || caller.get(planner, lane)["head"]["last_answer"].is_string().then_some(()));
+    caller.post(planner, &format!("{lane}/pause"), json!({"why": "w"}), 200);
+    caller.get(planner, "/wes/v1/dispatch/lanes?warehouse_id=WH-1");
+    caller.ask(planner, "POST", &format!("{lane}/resume"), &Value::Null, 200);
+    caller.get(planner, "/wes/v1/dispatch/dlq");
+    caller.post(planner, &format!("/wes/v1/dispatch/dlq/{}/redrive", letters[0]), json!({}), 200);
+    caller.post(planner, &format!("/wes/v1/dispatch/dlq/{}/discard", letters[1]), json!({"why": "w"}), 200);
+    caller.get(planner, &format!("/wes/v1/dispatch/dlq/{}", letters[1]));
     for preview in [true, false] {
         let ids = json!({"ids": letters, "preview": preview});
-        asker.post(planner, "/wes/v1/dispatch/dlq/redrive", ids, 200);
+        caller.post(planner, "/wes/v1/dispatch/dlq/redrive", ids, 200);
     }
     let polled = json!({"executor_id": "dev-wes", "poll": {}});
-    asker.ask(planner, "PUT", "/wes/v1/warehouses/WH-2/transport", &polled, 200);
-    asker.get(planner, "/wes/v1/warehouses/WH-2/transport");
+    caller.ask(planner, "PUT", "/wes/v1/warehouses/WH-2/transport", &polled, 200);
+    caller.get(planner, "/wes/v1/warehouses/WH-2/transport");
     let mut event = event("polled");
     event["warehouse_id"] = json!("WH-2");
-    asker.post(planner, "/wes/v1/dispatch/events", event, 202);
-    let cursor = asker.get(executor, "/wes/v1/dispatch/pending")["next_cursor"].clone();
-    asker.post(executor, "/wes/v1/dispatch/ack", json!({ "cursor": cursor }), 200);
+    caller.post(planner, "/wes/v1/dispatch/events", event, 202);
+    let cursor = caller.get(executor, "/wes/v1/dispatch/pending")["next_cursor"].clone();
+    caller.post(executor, "/wes/v1/dispatch/ack", json!({ "cursor": cursor }), 200);
 }
 
 #[test]
@@ -165,20 +165,20 @@ fn every_operation_answers_what_the_document_says_and_nothing_more() {
     let file = dir.path().join("policy.yml");
     fs::write(&file, POLICY).unwrap();
     let server = Serve::dev(&dir.path().join("data")).arg("--config").arg(&file).start();
-    let mut asker = Asker { server: &server, seen: BTreeSet::new() };
-    fences(&mut asker);
-    dispatch(&mut asker);
+    let mut caller = Caller { server: &server, seen: BTreeSet::new() };
+    fences(&mut caller);
+    dispatch(&mut caller);
     let admin = "dev-admin";
     for path in ["/admin/policy", "/admin/nodes", "/healthz", "/readyz", "/openapi.json"] {
-        asker.get(admin, path);
+        caller.get(admin, path);
     }
     for path in ["/metrics", "/admin/backup"] {
-        asker.ask(admin, "GET", path, &Value::Null, 200);
+        caller.ask(admin, "GET", path, &Value::Null, 200);
     }
     fs::write(&file, POLICY.replace("HELD:", "NEW: { key: [id] }, HELD:")).unwrap();
     for path in ["/admin/policy?dry_run=true", "/admin/policy"] {
-        asker.ask(admin, "POST", path, &Value::Null, 200);
+        caller.ask(admin, "POST", path, &Value::Null, 200);
     }
-    let left: Vec<_> = contract::successes().into_iter().filter(|one| !asker.seen.contains(one)).collect();
+    let left: Vec<_> = contract::successes().into_iter().filter(|one| !caller.seen.contains(one)).collect();
     assert!(left.is_empty(), "not asked for: {left:?}");
 }

@@ -13,14 +13,14 @@ use crate::Store;
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     for kind in Kind::ALL {
         match rows::due(kind, 1, NOW) {
-            Some(_) => what_is_due_comes_in_order(&*harness.open(), kind).await?,
-            None => what_is_never_due_does_not_come(&*harness.open(), kind).await?,
+            Some(_) => due_rows_come_in_order(&*harness.open(), kind).await?,
+            None => rows_that_are_never_due_do_not_come(&*harness.open(), kind).await?,
         }
     }
     kinds_are_due_apart(&*harness.open()).await
 }
 
-async fn what_is_due_comes_in_order(store: &dyn Store, kind: Kind) -> Result<(), Violation> {
+async fn due_rows_come_in_order(store: &dyn Store, kind: Kind) -> Result<(), Violation> {
     let at = |offset| NOW.plus(offset);
     let row = |number| key(kind, number);
     let numbers = |numbers: &[u64]| -> Vec<RowKey> { numbers.iter().map(|number| key(kind, *number)).collect() };
@@ -52,7 +52,7 @@ async fn what_is_due_comes_in_order(store: &dyn Store, kind: Kind) -> Result<(),
     same(&what("the row that comes with it"), found, Some((3, due_record(5, 35))))
 }
 
-async fn what_is_never_due_does_not_come(store: &dyn Store, kind: Kind) -> Result<(), Violation> {
+async fn rows_that_are_never_due_do_not_come(store: &dyn Store, kind: Kind) -> Result<(), Violation> {
     commit(store, set(1, [put(key(kind, 1), None, record(kind, 1))])).await?;
     let found = due(store, kind, Millis(u64::MAX), None, 10).await?;
     same(&format!("what is due of {kind:?}"), found, Vec::new())

@@ -113,7 +113,7 @@ fn every_schema_that_a_route_names_is_in_the_document() {
 }
 
 #[test]
-fn what_the_front_asks_about_a_path_is_what_the_tables_say() {
+fn fast_path_probes_and_body_limits_come_from_the_tables() {
     assert!(Routes::is_plain(&Method::POST, "/v1/fences/claim"));
     assert!(Routes::is_plain(&Method::POST, "/wes/v1/dispatch/events"));
     assert!(!Routes::is_plain(&Method::GET, "/v1/fences/claim"));
