@@ -67,7 +67,7 @@ parts! {
 
 /// Seeds beyond those above that once broke a promise; step by step their stories are told in `dates` and `batches`.
 /// The generator has changed since, so that a seed no longer lives the same history: it is the stories that stay.
-const ONCE_BROKEN: [u64; 18] = [
+const ONCE_BROKEN: [u64; 19] = [
     // lost-claim: a renewal that was decided before its fence expired landed after its holder had been refused.
     305_123,
     // in-doubt: a renewal whose rows were read slowly was dated before another that it was written over.
@@ -97,6 +97,8 @@ const ONCE_BROKEN: [u64; 18] = [
     // version-order: a seal below the last sealed version left that one alone, and a failover lost it.
     50_568_464,
     70_061_928,
+    // store-time: a commit landed after the last node that knew its date had ended. The simulated server forgot that date.
+    3_000_031_349,
 ];
 
 #[test]

@@ -197,15 +197,13 @@ impl Twin {
             // Nobody hears of it, and whether the new primary has it nobody knows.
             self.recorder.tally("failover_in_commit");
             if lock(&self.primary).handed_on == Some(term) {
-                self.sync()?;
-                *lock(&self.seen) = Arc::new(after);
+                self.land(after, now)?;
             } else if let Some(disk) = lock(&self.disk).as_mut() {
                 disk.drop_unsynced();
             }
             return Err(Error::Unknown("the primary is gone".to_owned()));
         }
-        self.sync()?;
-        *lock(&self.seen) = Arc::new(after);
+        self.land(after, now)?;
         match death {
             Some(Death::AfterSync) => self.die(Death::AfterSync).await,
             Some(Death::AfterReply) => self.dying.notify_one(),
@@ -235,11 +233,14 @@ impl Twin {
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), Error> {
+    fn land(&self, rows: Memory, now: Millis) -> Result<(), Error> {
         match lock(&self.disk).as_mut() {
             Some(disk) => disk.sync(),
             None => return Err(Error::Broken("the machine is off".to_owned())),
         }
+        *lock(&self.seen) = Arc::new(rows);
+        // While it was synced, the last node that knew its date may have ended, and time fell back behind it.
+        self.dated(now);
         Ok(())
     }
 
