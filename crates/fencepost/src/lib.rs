@@ -39,9 +39,7 @@ pub mod idempotency_key;
 pub mod layer;
 pub mod moving;
 mod once;
-pub mod policy;
 pub mod queue;
-pub mod signature;
 #[cfg(feature = "postgres")]
 mod transaction;
 pub mod verify;
@@ -57,6 +55,7 @@ use fencepost_kernel::{Tenant, fence::Target};
 use fencepost_store::{Address, Store, address::Opener, embedded};
 
 pub use engine::{Engine, Explanation};
+pub use fencepost_policy::{self as policy, signature};
 pub use fencepost_store as store;
 pub use once::{Claim, Claimed, Done, Effect, Error, Failure, Outcome, Resolved};
 #[cfg(feature = "postgres")]

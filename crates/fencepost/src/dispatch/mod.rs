@@ -43,8 +43,7 @@ use polls::Polls;
 #[cfg(feature = "postgres")]
 pub(crate) use shared::members;
 
-/// The scope that publications are fenced under.
-pub const SCOPE: &str = "WES_DISPATCH";
+pub use fencepost_policy::WES_DISPATCH as SCOPE;
 /// The longest envelope, as it is delivered.
 pub const ENVELOPE_BYTES_MAX: usize = 256 << 10;
 

@@ -5,13 +5,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Lints, Understood, near, suspicious};
-use crate::policy::duration;
-use crate::policy::finding::{Finding, Severity};
-use crate::policy::names::{self, Looks};
-use crate::policy::pattern;
-use crate::policy::routes::{Origin, Route};
-use crate::policy::scopes::{Read, is_own};
-use crate::policy::settings::Settings;
+use crate::duration;
+use crate::finding::{Finding, Severity};
+use crate::names::{self, Looks};
+use crate::pattern;
+use crate::routes::{Origin, Route};
+use crate::scopes::{Read, is_own};
+use crate::settings::Settings;
 
 /// Methods that pass through without a fence.
 const READS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];

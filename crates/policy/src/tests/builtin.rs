@@ -85,7 +85,7 @@ fn the_defaults_are_those_that_are_documented() {
 
 #[test]
 fn every_example_of_the_guide_passes_check() {
-    let guide = include_str!("../../../../../docs/guides/policy.md");
+    let guide = include_str!("../../../../docs/guides/policy.md");
     let examples: Vec<&str> = guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert_eq!(examples.len(), 4);
     for example in examples {

@@ -69,7 +69,7 @@ fn an_executor_serves_the_planners_that_it_names_and_no_others() {
 #[test]
 fn planners_that_differ_between_policy_and_credentials_file_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let file = crate::policy::credentials::Credentials::in_dir(dir.path());
+    let file = crate::credentials::Credentials::in_dir(dir.path());
     let serving = |planner: &str| {
         let planners = identity::Planners::Named([planner.to_owned()].into());
         identity::Identity::new("wes", [Role::Executor], Warehouses::All).serving(planners)
@@ -94,7 +94,7 @@ fn planners_that_differ_between_policy_and_credentials_file_are_refused() {
 fn a_damaged_credentials_file_is_told_of_once_until_it_or_its_fault_changes_and_when_it_is_mended() {
     use identity::Refresh;
     let dir = tempfile::tempdir().unwrap();
-    let file = crate::policy::credentials::Credentials::in_dir(dir.path());
+    let file = crate::credentials::Credentials::in_dir(dir.path());
     let partner = || identity::Identity::new("globex", [Role::Partner], Warehouses::All);
     let token = file.create(partner(), None, 0).unwrap().token;
     let directory = Directory::load(&Policy::builtin(), Some(file.path())).unwrap();
@@ -133,7 +133,7 @@ fn another_policy_comes_into_force_whole_or_not_at_all() {
         policy(&format!("identities: [{{id: {id}, roles: [partner], credentials: [{sha}]}}]"))
     };
     let dir = tempfile::tempdir().unwrap();
-    let file = crate::policy::credentials::Credentials::in_dir(dir.path());
+    let file = crate::credentials::Credentials::in_dir(dir.path());
     let partner = identity::Identity::new("globex", [Role::Partner], Warehouses::Named(Default::default()));
     let kept = file.create(partner, None, 0).unwrap().token;
     let directory = Directory::load(&with("acme", "one"), Some(file.path())).unwrap();

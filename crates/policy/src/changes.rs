@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Policy;
 use super::finding::{Finding, Severity};
 use super::routes::Route;
-use crate::dispatch;
+use crate::WES_DISPATCH;
 
 /// Names that came, went, or mean something else now.
 #[derive(Default, PartialEq, Eq, Debug)]
@@ -111,7 +111,7 @@ impl Changes {
                 ("gateway.idle_connections_max", old.gateway.idle_connections_max != new.gateway.idle_connections_max),
                 ("gateway.ca", old.gateway.ca != new.gateway.ca),
                 // Held by what drives the lanes for as long as it runs.
-                ("scopes.WES_DISPATCH", old.scopes.get(dispatch::SCOPE) != new.scopes.get(dispatch::SCOPE)),
+                ("scopes.WES_DISPATCH", old.scopes.get(WES_DISPATCH) != new.scopes.get(WES_DISPATCH)),
             ]),
         }
     }

@@ -2,8 +2,8 @@
 
 use super::lints::{KEY, routes, rule};
 use super::*;
-use crate::policy::callers::{Callers, Principal};
-use crate::policy::identity::{Identity, Role, Warehouses};
+use crate::callers::{Callers, Principal};
+use crate::identity::{Identity, Role, Warehouses};
 
 fn one(more: &str) -> String {
     routes(&[("POST /a", &format!("{KEY}{more}"))])

@@ -3,8 +3,8 @@
 //! Called by `check`.
 
 use super::{Lints, Understood};
-use crate::policy::finding::Severity;
-use crate::policy::routes::Route;
+use crate::finding::Severity;
+use crate::routes::Route;
 
 /// Runs every lint on answers and required headers.
 pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {

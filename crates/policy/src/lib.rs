@@ -25,6 +25,7 @@ pub mod routes;
 pub mod rules;
 pub mod server;
 pub mod settings;
+pub mod signature;
 
 mod directory;
 mod fit;
@@ -43,7 +44,7 @@ use fencepost_kernel::Scope;
 pub use finding::{Finding, Severity};
 pub use holders::{instant, instant_text};
 pub use layers::CLIENT_VARIABLES;
-pub use scopes::{ANSWER_DIGEST, SIGNED_DELIVERY, is_own};
+pub use scopes::{ANSWER_DIGEST, SIGNED_DELIVERY, WES_DISPATCH, is_own};
 pub use server::Server;
 pub use yaml::{Layer, Mark, Source};
 
@@ -60,10 +61,10 @@ pub const DEFAULTS: &str = include_str!("defaults.yml");
 
 /// The contracts whose scopes are built in, by file name.
 pub const CONTRACTS: [(&str, &str); 4] = [
-    ("contracts/gateway.yml", include_str!("../../../../contracts/gateway.yml")),
-    ("contracts/nexa.yml", include_str!("../../../../contracts/nexa.yml")),
-    ("contracts/opsdeploy.yml", include_str!("../../../../contracts/opsdeploy.yml")),
-    ("contracts/wes.yml", include_str!("../../../../contracts/wes.yml")),
+    ("contracts/gateway.yml", include_str!("../../../contracts/gateway.yml")),
+    ("contracts/nexa.yml", include_str!("../../../contracts/nexa.yml")),
+    ("contracts/opsdeploy.yml", include_str!("../../../contracts/opsdeploy.yml")),
+    ("contracts/wes.yml", include_str!("../../../contracts/wes.yml")),
 ];
 
 /// Every section of a policy file.

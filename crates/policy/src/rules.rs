@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn rules_are_sorted_and_the_guide_names_each() {
         assert!(RULES.is_sorted_by(|one, other| one.0 < other.0));
-        let guide = include_str!("../../../../docs/guides/policy.md");
+        let guide = include_str!("../../../docs/guides/policy.md");
         for (rule, _) in RULES {
             assert!(guide.contains(&format!("`{rule}`")), "docs/guides/policy.md does not name {rule}");
         }

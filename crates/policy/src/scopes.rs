@@ -101,6 +101,8 @@ pub struct Read {
     pub unread: Unread,
 }
 
+/// Under which an event's publication is remembered.
+pub const WES_DISPATCH: &str = "WES_DISPATCH";
 /// Under which the gateway remembers which key signed bytes were let in under.
 pub const SIGNED_DELIVERY: &str = "SIGNED_DELIVERY";
 /// Under which the gateway remembers the digest of an answer that is too large to keep.
@@ -108,7 +110,7 @@ pub const ANSWER_DIGEST: &str = "ANSWER_DIGEST";
 
 /// Whether Fencepost alone seals a scope. What its receipts say is believed, so no caller and no rule may write them.
 pub fn is_own(scope: &str) -> bool {
-    [crate::dispatch::SCOPE, SIGNED_DELIVERY, ANSWER_DIGEST].contains(&scope)
+    [WES_DISPATCH, SIGNED_DELIVERY, ANSWER_DIGEST].contains(&scope)
 }
 
 /// Every scope of the merged tree.

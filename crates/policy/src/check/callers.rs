@@ -5,10 +5,10 @@
 use fencepost_kernel::fence::scope::{BodyMismatch, Scope};
 
 use super::{Lints, Understood};
-use crate::policy::callers::Principal;
-use crate::policy::finding::Severity;
-use crate::policy::routes::{Origin, Route};
-use crate::policy::settings::Settings;
+use crate::callers::Principal;
+use crate::finding::Severity;
+use crate::routes::{Origin, Route};
+use crate::settings::Settings;
 
 /// Headers by which a front end, or a browser behind it, says which user asks. `Authorization` is not among them: on a
 /// write it is the tenant's own credential, which never leaves.

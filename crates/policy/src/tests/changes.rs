@@ -1,7 +1,7 @@
 //! What a reload would change, and what it cannot.
 
 use super::*;
-use crate::policy::changes::{Changes, Named};
+use crate::changes::{Changes, Named};
 
 const BASE: &str = "\
 scopes:

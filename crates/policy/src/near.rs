@@ -96,7 +96,7 @@ fn parts(text: &str) -> Vec<Segment> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::policy::pattern;
+    use crate::pattern;
 
     fn near(pattern: &str) -> Near {
         Near::from(&pattern::parse(pattern).unwrap())

@@ -7,9 +7,9 @@ use std::time::Duration;
 use fencepost_kernel::fence::scope::{Durability, OnLapse, Scope};
 
 use super::{Lints, Understood};
-use crate::policy::finding::Severity;
-use crate::policy::routes::{OnError, Origin, Route, Scheme, Verify};
-use crate::policy::settings::FenceStore;
+use crate::finding::Severity;
+use crate::routes::{OnError, Origin, Route, Scheme, Verify};
+use crate::settings::FenceStore;
 use crate::signature::Secret;
 
 /// Shorter than this, a secret can be guessed.
