@@ -1,15 +1,11 @@
 //! The commit loop: commands that arrive while a commit is being synced are decided and committed together in the
-//! next one. Never releases a reply before the commit it depends on is durable. On a store of its own it never runs two
-//! commits at once; on a shared one, where others commit anyway, the next may leave before the last one has come back.
+//! next one; `pacing` says when that one leaves. Never releases a reply before the commit it depends on is durable.
 //! Runs on a thread of its own, or under the simulator.
 
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     task::Poll,
     time::Instant,
 };
@@ -26,7 +22,6 @@ use futures::{
 use tokio::{
     runtime::Handle,
     sync::{
-        Notify,
         mpsc::{self, error::TrySendError},
         oneshot,
     },
@@ -35,38 +30,39 @@ use tokio::{
 use super::{
     Error, Limits, Shared,
     batch::commit,
+    pacing::{Next, Overlap, Pacing},
     rows::{View, page},
 };
 
 /// Commands that are decided side by side and answered together.
 pub(super) struct Job {
-    /// Shared with the asker, who answers from them.
+    /// Shared with the caller, who builds the answer from them.
     pub(super) commands: Arc<[Command]>,
     /// Rows that were read for it already. They may have moved since, which the store will say.
     pub(super) view: Option<Arc<View>>,
     pub(super) reply: oneshot::Sender<Result<Vec<Reply>, Error>>,
 }
 
-/// So few askers are woken one by one: a task to do it would only be a step more.
-const WOKEN_HERE_MAX: usize = 2;
-/// How many turns of the executor a commit waits for those who are about to ask: some microseconds where nobody is.
-const LET_IN_TURNS: usize = 12;
+/// So few callers are woken one by one: a task to do it would only be a step more.
+const WOKEN_INLINE_MAX: usize = 2;
+/// How often the loop yields to its executor before a commit leaves, so that callers who are about to ask get into it: some
+/// microseconds where there are none.
+const YIELDS: usize = 12;
 
-pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, askers: Option<Handle>) {
-    let Limits { batch_max, beside_min, .. } = shared.limits;
+pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, callers: Option<Handle>) {
+    let batch_max = shared.limits.batch_max;
+    let mut pacing = Pacing::new(shared.shared, shared.limits.beside_min);
     // Jobs that no commit has taken yet, in their order.
     let mut waiting = Vec::new();
-    // How many jobs and commands are under way, and whether one more commit may go beside them.
-    let (mut busy, mut commands, mut room) = (0, 0, true);
-    let mut rounds = FuturesUnordered::new();
+    let mut commits = FuturesUnordered::new();
     loop {
-        if busy == 0 {
+        if pacing.is_idle() {
             if waiting.is_empty() && queue.recv_many(&mut waiting, batch_max).await == 0 {
                 return;
             }
-            // Whoever is about to ask comes first: the more share a commit, the less it costs each. Who is alone does not wait.
-            if shared.shared && (waiting.len() > 1 || shared.crowd.load(Ordering::Relaxed) > 1) {
-                for _ in 0..LET_IN_TURNS {
+            // On a shared store each commit costs round trips: a lone caller does not wait, several share one.
+            if shared.shared && (waiting.len() > 1 || shared.last_batch_len.load(Ordering::Relaxed) > 1) {
+                for _ in 0..YIELDS {
                     tokio::task::yield_now().await;
                 }
             }
@@ -76,66 +72,29 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, ask
         {
             waiting.push(job);
         }
-        // A second commit is worth its sync when it is as large as the first, and that is not small.
-        let wanted = if commands < beside_min { beside_min } else { busy };
-        let beside = shared.shared && all_of_fences(&waiting);
-        if busy == 0 || (room && beside && waiting.len() >= wanted) {
-            let jobs: Vec<Job> = waiting.drain(..fitting(&waiting, &shared.limits)).collect();
-            room = busy == 0 && beside;
-            (busy, commands) = (busy + jobs.len(), commands + count(&jobs));
-            rounds.push(in_turn(&shared, jobs, beside));
-            continue;
-        }
-        let ended = if room && waiting.len() < wanted {
-            match select(rounds.next(), pin!(shared.enough.are_in(&queue, wanted - waiting.len()))).await {
+        let ended = match pacing.next(waiting.len(), all_of_fences(&waiting)) {
+            Next::Start(overlap) => {
+                let jobs: Vec<Job> = waiting.drain(..fitting(&waiting, &shared.limits)).collect();
+                pacing.started(jobs.len(), count(&jobs), overlap);
+                commits.push(in_turn(&shared, jobs, overlap));
+                continue;
+            }
+            Next::WaitForJobs(more) => match select(commits.next(), pin!(shared.backlog.reaches(&queue, more))).await {
                 Either::Left((ended, _)) => ended,
                 Either::Right(_) => continue,
-            }
-        } else {
-            rounds.next().await
+            },
+            Next::WaitForEnd => commits.next().await,
         };
-        let Some(Ended { jobs, rest, outcome, beside }) = ended else { continue };
-        (busy, commands) = (busy - jobs.len() - rest.len(), commands - count(&jobs) - count(&rest));
-        room = beside;
-        // Those that it was too much for come first in the next one.
+        let Some(Ended { jobs, rest, outcome, overlap }) = ended else { continue };
+        pacing.ended(jobs.len() + rest.len(), count(&jobs) + count(&rest), overlap);
+        // Jobs that did not fit into this commit come first in the next one.
         waiting.splice(..0, rest);
-        match &askers {
-            // One wake-up across threads for the whole batch; the askers' own executor wakes each of them.
-            Some(executor) if jobs.len() > WOKEN_HERE_MAX => {
+        match &callers {
+            // One wake-up across threads for the whole batch; the callers' own executor wakes each of them.
+            Some(executor) if jobs.len() > WOKEN_INLINE_MAX => {
                 drop(executor.spawn(async move { release(jobs, outcome) }))
             }
             _ => release(jobs, outcome),
-        }
-    }
-}
-
-/// Jobs that are worth a commit beside the one under way. Whoever brings one rings only when it makes up the number: the loop
-/// need not wake for each.
-pub(super) struct Enough {
-    wanted: AtomicUsize,
-    bell: Notify,
-}
-
-impl Default for Enough {
-    fn default() -> Self {
-        Self { wanted: AtomicUsize::new(usize::MAX), bell: Notify::new() }
-    }
-}
-
-impl Enough {
-    // May end too early: a ring that came too late to be heard is heard the next time.
-    async fn are_in(&self, queue: &mpsc::Receiver<Job>, wanted: usize) {
-        self.wanted.store(wanted, Ordering::SeqCst);
-        if queue.len() < wanted {
-            self.bell.notified().await;
-        }
-    }
-
-    fn ring(&self, queue: &mpsc::Sender<Job>) {
-        let wanted = self.wanted.load(Ordering::SeqCst);
-        if wanted < usize::MAX && queue.max_capacity() - queue.capacity() >= wanted {
-            self.wanted.store(usize::MAX, Ordering::Relaxed);
-            self.bell.notify_one();
         }
     }
 }
@@ -144,7 +103,7 @@ impl Enough {
 pub(super) async fn hand_on(shared: &Shared, queue: &mpsc::Sender<Job>, job: Job) -> Result<(), Error> {
     let gone = |_| Error::Stopped("the engine is closed".to_owned());
     queue.send(job).await.map_err(gone)?;
-    shared.enough.ring(queue);
+    shared.backlog.notify(queue);
     Ok(())
 }
 
@@ -156,27 +115,30 @@ struct Ended {
     /// Those that did not fit into it: nobody has decided anything about them.
     rest: Vec<Job>,
     outcome: Outcome,
-    beside: bool,
+    overlap: Overlap,
 }
 
-async fn in_turn(shared: &Shared, mut jobs: Vec<Job>, beside: bool) -> Ended {
-    let outcome = if beside {
-        let _turn = shared.turn.read().await;
-        round(shared, &jobs).await
-    } else {
-        let _turn = shared.turn.write().await;
-        round(shared, &jobs).await
+async fn in_turn(shared: &Shared, mut jobs: Vec<Job>, overlap: Overlap) -> Ended {
+    let outcome = match overlap {
+        Overlap::Allowed => {
+            let _turn = shared.turn.read().await;
+            round(shared, &jobs).await
+        }
+        Overlap::Refused => {
+            let _turn = shared.turn.write().await;
+            round(shared, &jobs).await
+        }
     };
     let done = match &outcome {
         Ok(replies) => page(&jobs, replies.len()),
         Err(_) => jobs.len(),
     };
     let rest = jobs.split_off(done);
-    Ended { jobs, rest, outcome, beside }
+    Ended { jobs, rest, outcome, overlap }
 }
 
-// Lanes are told of in the order in which they were written: those who write to them commit alone.
-fn all_of_fences(jobs: &[Job]) -> bool {
+// Listeners hear of a lane's writes in their order, so a commit that writes to a lane overlaps with no other.
+fn all_of_fences(jobs: &[Job]) -> Overlap {
     let of_a_fence = |command: &Command| {
         matches!(
             command,
@@ -187,7 +149,7 @@ fn all_of_fences(jobs: &[Job]) -> bool {
                 | Command::Fence(fence::Command::Observe(_))
         )
     };
-    jobs.iter().flat_map(|job| job.commands.iter()).all(of_a_fence)
+    if jobs.iter().flat_map(|job| job.commands.iter()).all(of_a_fence) { Overlap::Allowed } else { Overlap::Refused }
 }
 
 pub(super) fn count(jobs: &[Job]) -> usize {
@@ -218,10 +180,9 @@ fn fitting(jobs: &[Job], limits: &Limits) -> usize {
     jobs.len()
 }
 
-/// Commits the job of an asker who is alone, as a task beside the asker's own: the two changes of thread that it saves
-/// take as long as a sync. Blocks that thread of several for one sync. Whoever asks meanwhile goes through the queue, and
-/// the asker itself waits no longer than ever: the other threads keep the time and watch the sockets.
-pub(super) async fn at_once(queue: mpsc::Sender<Job>, shared: Arc<Shared>, job: Job) {
+/// Commits a lone caller's job inline, as a task on the caller's own runtime: two changes of thread take as long as an fsync.
+/// It blocks one thread of several for one sync. Callers that arrive meanwhile go through the queue.
+pub(super) async fn commit_inline(queue: mpsc::Sender<Job>, shared: Arc<Shared>, job: Job) {
     wake_another_thread().await;
     let Ok(_turn) = shared.turn.try_write() else {
         if let Err(refused) = queue.try_send(job) {
@@ -238,8 +199,8 @@ pub(super) async fn at_once(queue: mpsc::Sender<Job>, shared: Arc<Shared>, job: 
     release(jobs, outcome);
 }
 
-// A worker of tokio that has one task at hand wakes nobody, though it may be the one that watches the sockets, and blocks. A
-// task that wakes itself goes to the end of the queue, and for that another worker is woken; `yield_now` does not do that.
+// A tokio worker that has one task wakes no other worker, even if it is the one that polls the sockets, and then it blocks. A
+// task that wakes itself goes to the end of the queue, and for that tokio wakes another worker; `yield_now` does not do that.
 async fn wake_another_thread() {
     let mut woken = false;
     poll_fn(|context| {
@@ -255,7 +216,7 @@ async fn wake_another_thread() {
 async fn round(shared: &Shared, jobs: &[Job]) -> Outcome {
     let started = Instant::now();
     let outcome = commit(shared, jobs).await;
-    shared.crowd.store(jobs.len(), Ordering::Relaxed);
+    shared.last_batch_len.store(jobs.len(), Ordering::Relaxed);
     let committed = outcome.as_ref().map_or_else(|_| count(jobs), Vec::len);
     shared.observer.committed(committed, started.elapsed());
     if let Err(Error::Stopped(why)) = &outcome {
@@ -272,9 +233,9 @@ fn release(jobs: Vec<Job>, outcome: Outcome) {
             let mut replies = replies.into_iter();
             for Job { commands, reply, .. } in jobs {
                 let own = replies.by_ref().take(commands.len()).collect();
-                // The asker frees them, whose thread made them.
+                // The caller frees them, on the thread that made them.
                 drop(commands);
-                // An asker that went away is not an error: what it asked for is recorded all the same.
+                // A caller that went away is not an error: its command is recorded all the same.
                 let _ = reply.send(together(own));
             }
         }

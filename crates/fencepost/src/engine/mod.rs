@@ -8,6 +8,7 @@ mod explain;
 mod guess;
 mod housekeep;
 mod lanes;
+mod pacing;
 mod read;
 mod rows;
 mod sightings;
@@ -144,11 +145,11 @@ pub(crate) struct Shared {
     next_id: AtomicU64,
     /// Who commits: alone, or beside others where the store is shared.
     turn: tokio::sync::RwLock<()>,
-    enough: commit::Enough,
+    backlog: pacing::BacklogSignal,
     /// Askers who wait for a commit.
     asking: AtomicUsize,
     /// Askers who shared the last commit.
-    crowd: AtomicUsize,
+    last_batch_len: AtomicUsize,
     /// Where an asker who is alone may commit by itself: not where that would stop everybody who shares its thread, nor
     /// where a commit is a conversation with another server.
     by_itself: Option<Handle>,
@@ -210,7 +211,7 @@ impl<'s> Asking<'s> {
     fn begin(shared: &'s Shared) -> Self {
         let count = &shared.asking;
         let first = count.fetch_add(1, Ordering::Relaxed) == 0;
-        Self { alone: first && shared.crowd.load(Ordering::Relaxed) <= 1, count }
+        Self { alone: first && shared.last_batch_len.load(Ordering::Relaxed) <= 1, count }
     }
 }
 
@@ -297,9 +298,9 @@ impl Engine {
             limits,
             next_id,
             turn: tokio::sync::RwLock::default(),
-            enough: commit::Enough::default(),
+            backlog: pacing::BacklogSignal::default(),
             asking: AtomicUsize::new(0),
-            crowd: AtomicUsize::new(0),
+            last_batch_len: AtomicUsize::new(0),
             by_itself,
             stopped: std::sync::OnceLock::new(),
             observer,
@@ -470,7 +471,7 @@ impl Engine {
         let asking = Asking::begin(&self.shared);
         let (job, answer) = self.job(commands)?;
         if let Some(executor) = self.shared.by_itself.as_ref().filter(|_| asking.alone) {
-            executor.spawn(commit::at_once(self.jobs.clone(), self.shared.clone(), job));
+            executor.spawn(commit::commit_inline(self.jobs.clone(), self.shared.clone(), job));
         } else {
             let mut accepted = pin!(self.enqueue(job));
             match poll_immediate(accepted.as_mut()).await {
