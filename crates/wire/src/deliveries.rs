@@ -1,6 +1,6 @@
-//! What is counted, logged and posted about events on their way out: attempts, lanes that stand, dead letters.
-//! Never holds a delivery up: an alert that cannot be posted is dropped after a while, and the log has it.
-//! Told by the driver; read by `/metrics`.
+//! Counts, logs and posts what becomes of outgoing events: attempts, halted lanes, dead letters.
+//! Never delays a delivery: an alert that cannot be posted is dropped, and the log still has it.
+//! Called by the driver; `/metrics` reads the figures.
 
 use std::{
     sync::{Arc, atomic::AtomicU64},
@@ -24,12 +24,12 @@ use crate::{
     time::rfc3339,
 };
 
-/// Alerts that wait for the receiver of alerts; more are in the log only.
+/// Alerts that may wait to be posted; further ones are in the log only.
 const WAITING_MAX: usize = 1_000;
 
 type ByWord = Vec<(&'static str, &'static str)>;
 
-/// Figures about lanes. Clones share them.
+/// Counters and gauges about lanes. Clones share them.
 #[derive(Clone, Default)]
 pub struct Figures {
     attempts: Family<ByWord, Counter>,
@@ -43,7 +43,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Figures that the registry knows.
+    /// Creates the figures and registers them.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let attempt_seconds = Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 5.0, 15.0]);
         let own = Self { attempt_seconds: Some(attempt_seconds.clone()), ..Self::default() };
@@ -67,7 +67,7 @@ impl Figures {
         own
     }
 
-    /// Takes over how lanes stand.
+    /// Sets the gauges from the driver's counts of lanes. `now` is store time.
     pub fn lanes(&self, counts: Counts, now: Millis) {
         let set = |state, count| self.lanes.get_or_create(&vec![("state", state)]).set(count as i64);
         set("busy", counts.busy);
@@ -84,7 +84,7 @@ impl Figures {
     }
 }
 
-/// Tells people what needs them.
+/// Logs what needs a person, and queues it for the receiver of alerts.
 pub struct Alerts {
     log: Log,
     figures: Figures,
@@ -93,7 +93,7 @@ pub struct Alerts {
 }
 
 impl Alerts {
-    /// Alerts to a log and, where there is a receiver, to it: what must be posted comes out of the second.
+    /// Alerts to a log. Where they are `posted`, too, the second value yields the JSON text of each alert to post.
     pub fn new(
         log: Log,
         figures: Figures,
@@ -114,7 +114,7 @@ impl Alerts {
     }
 }
 
-/// The address of a dead letter on the wire.
+/// The id of a dead letter in the API and in alerts: `LANE_ID-SEQ`.
 pub fn letter_id(lane: LaneId, seq: u64) -> String {
     format!("{lane}-{seq}")
 }
@@ -198,7 +198,7 @@ impl Alarm for Alerts {
     }
 
     fn failed(&self, lane: &str, seq: u64, trouble: &Trouble, paused: Option<&Pause>) {
-        // The first says that something is wrong; a head that fails for a day says no more with each further line.
+        // Only the first failure is a warning: a head that fails for a day would repeat it with each attempt.
         let level = if trouble.attempts == 1 { Level::Warn } else { Level::Debug };
         let mut line = self.log.line(level, (self.now)().0, "a delivery failed").text("lane", lane).number("seq", seq);
         line = line.number("attempt", trouble.attempts.into());

@@ -1,4 +1,4 @@
-//! The two texts that Prometheus reads: OpenMetrics, and the older text format for readers that accept no other.
+//! Writes the two texts that Prometheus reads: OpenMetrics, and the older text format for clients that prefer it.
 //! Never counts anything. Called by `/metrics`.
 
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.
 /// The media type of the older text format.
 pub(crate) const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Whether a client would rather have the older format.
+/// Whether the `Accept` header ranks the older format above OpenMetrics. A tie means OpenMetrics.
 pub(crate) fn prefers_plain(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let accepted: Vec<(&str, f32)> = values.flat_map(|value| value.split(',')).map(range).collect();
@@ -23,7 +23,7 @@ pub(crate) fn prefers_plain(headers: &HeaderMap) -> bool {
     quality("text", "plain") > quality("application", "openmetrics-text")
 }
 
-// A media range of an Accept header, and how much it is wanted.
+// A media range of an `Accept` header and its quality: `q`, or 1 where that is absent.
 fn range(item: &str) -> (&str, f32) {
     let mut parts = item.split(';').map(str::trim);
     let range = parts.next().unwrap_or_default();
@@ -31,8 +31,8 @@ fn range(item: &str) -> (&str, f32) {
     (range, quality.and_then(|quality| quality.parse().ok()).unwrap_or(1.0))
 }
 
-/// The same figures in the older format: there a counter's help and type bear the name of its series, and nothing tells a
-/// unit or the end.
+/// The same figures in the older format. There, `HELP` and `TYPE` of a counter carry the name of its series (`_total`),
+/// and no line gives a unit or the end.
 pub(crate) fn plain(openmetrics: &str) -> String {
     let counters: HashSet<&str> =
         openmetrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();

@@ -1,5 +1,5 @@
-//! What Fencepost's clients see. Bytes become commands here, and replies become bytes; nothing is decided.
-//! Only this crate knows HTTP; it never touches a store, and it holds no rule about fences.
+//! Turns bytes into commands and replies into bytes: the HTTP API, metrics, log lines, sinks and sources.
+//! Never decides, never touches a store, and holds no rule about fences. Called by the binary.
 
 pub mod deliveries;
 mod exposition;

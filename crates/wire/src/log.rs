@@ -15,13 +15,13 @@ use crate::time::rfc3339;
 
 const BUFFER_BYTES_MAX: usize = 8 << 20;
 const FLUSH_BYTES: usize = 64 << 10;
-/// What is kept of a buffer that was large once.
+/// The capacity that a buffer keeps after a burst.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 /// A reader that has stalled must not keep a process from ending.
 const FLUSH_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Where lines go. Clones share it; the last one writes what is left.
+/// A log. Clones share its buffer. Call [`Log::flush`] before the process ends: nothing else waits for the last lines.
 #[derive(Clone)]
 pub struct Log {
     sink: Arc<Sink>,
@@ -46,14 +46,14 @@ impl Log {
     pub fn new(level: Level, mut out: impl Write + Send + 'static) -> Self {
         let sink = Arc::new(Sink { state: Mutex::default(), bell: Condvar::new() });
         let writer = sink.clone();
-        // Without a thread there is no log; serving without one would hide what it decides.
+        // Serving without a log would hide what the server decides.
         thread::Builder::new()
             .name("fencepost-log".to_owned())
             .spawn(move || {
                 let mut lines = Vec::new();
                 loop {
                     let (dropped, closed) = writer.take(&mut lines);
-                    // Nobody is left to tell when standard output is gone.
+                    // Where standard output is gone, there is nowhere to report the error.
                     let _ = out.write_all(&lines).and_then(|()| out.flush());
                     if dropped > 0 {
                         let _ = writeln!(out, r#"{{"level":"warn","msg":"log lines dropped","count":{dropped}}}"#);
@@ -85,7 +85,7 @@ impl Log {
         line.text("msg", msg)
     }
 
-    /// Waits until everything so far is written, or for a second where nobody reads it.
+    /// Waits until every line so far is written, but at most for a second.
     pub fn flush(&self) {
         let begun = Instant::now();
         let mut state = self.sink.lock();
@@ -116,7 +116,7 @@ impl Sink {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    // Leaves the empty `lines` in their place, which then need not grow anew.
+    // Leaves the empty `lines` in place of the full buffer, so that its capacity is used again.
     fn take(&self, lines: &mut Vec<u8>) -> (u64, bool) {
         let mut state = self.lock();
         state.idle = true;
@@ -130,7 +130,7 @@ impl Sink {
     }
 }
 
-/// A line being made.
+/// A line under construction; dropping it writes it.
 pub struct Line<'a> {
     log: &'a Log,
     text: Vec<u8>,

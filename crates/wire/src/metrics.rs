@@ -1,4 +1,5 @@
 //! Counters and histograms for Prometheus. Labels are bounded: past a limit, further tenants are counted together.
+//! Never waits for a store. Called by the routes, the gateway and the engine.
 
 use std::{
     collections::HashSet,
@@ -22,10 +23,10 @@ use prometheus_client::{
 use crate::deliveries::Figures;
 use fencepost_front::Budget;
 
-/// Tenants with series of their own.
+/// How many tenants have series of their own; all others are counted as `other`.
 const TENANTS_MAX: usize = 200;
 
-/// What a decision is counted under. Shares its names, so that counting costs no allocation.
+/// The labels of a decision. The names are shared, so that counting allocates nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Labels {
     op: &'static str,
@@ -73,7 +74,7 @@ impl EncodeLabelSet for Labels {
     }
 }
 
-/// Where something that was not passed on came in, and whose.
+/// The labels of a request that was not passed on: its endpoint and its tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Drops {
     endpoint: Arc<str>,
@@ -87,11 +88,11 @@ impl EncodeLabelSet for Drops {
     }
 }
 
-/// What is read off when somebody asks for the figures.
+/// Values that are read when the metrics are rendered.
 pub struct Readings<'a> {
     /// Callers waiting for another's seal.
     pub waiting: usize,
-    /// Whether the store acknowledges.
+    /// False once the engine has stopped.
     pub ready: bool,
     /// How far the wall clock is ahead of the store's time.
     pub wall_ahead_ms: i64,
@@ -118,7 +119,7 @@ pub struct Metrics {
     buffered_max: Gauge,
     buffer_refusals: Counter,
     tenants: Arc<RwLock<HashSet<Tenant>>>,
-    /// What is counted about events on their way out.
+    /// Figures about outgoing events.
     pub deliveries: Figures,
 }
 
@@ -252,7 +253,7 @@ impl Metrics {
         self.body_mismatches.get_or_create(&Scoped(scope.clone())).inc();
     }
 
-    /// Counts a webhook that was told 2xx and not passed on, since its key was first used with other content.
+    /// Counts a webhook that was answered with 2xx and not passed on, since its key was first used with other content.
     pub fn conflict_acknowledged(&self, endpoint: &Arc<str>, tenant: &Tenant) {
         let labels = Drops { endpoint: endpoint.clone(), tenant: self.bounded(tenant) };
         self.conflicts_acknowledged.get_or_create(&labels).inc();

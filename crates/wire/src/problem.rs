@@ -10,10 +10,10 @@ use http_body_util::Full;
 
 use crate::trace::TraceId;
 
-/// Says to a webhook's provider what was decided.
+/// The header that tells a webhook's provider the decision.
 pub(crate) const DECISION: HeaderName = HeaderName::from_static("fencepost-decision");
 
-/// Where the page of a code is.
+/// The base address of the pages about codes; the code completes it.
 pub const PAGES: &str = "https://fencepost.dev/errors/";
 
 macro_rules! codes {
@@ -35,7 +35,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Not what the path asks for.
+    /// The request cannot be parsed, or is not what the path takes.
     Malformed = 400 "malformed-request" "The request cannot be understood";
     /// A write without the key that the policy asks for.
     MissingIdempotencyKey = 400 "missing-idempotency-key" "An Idempotency-Key is required";
@@ -59,69 +59,69 @@ codes! {
     UnknownLane = 404 "unknown-lane" "No such lane";
     /// No such dead letter.
     UnknownLetter = 404 "unknown-dead-letter" "No such dead letter";
-    /// Not a cursor that was served to the caller.
+    /// A cursor that this list did not give out.
     UnknownCursor = 404 "unknown-cursor" "No such cursor";
-    /// A warehouse whose events go nowhere.
+    /// The warehouse that was asked for has no transport.
     UnknownWarehouse = 404 "unknown-warehouse" "The warehouse has no transport";
     /// The path exists, the method does not.
     MethodNotAllowed = 405 "method-not-allowed" "The path does not take this method";
     /// The client was too slow.
     Timeout = 408 "request-timeout" "The request took too long to arrive";
-    /// Same key, other body.
+    /// The key was first used with other content.
     Conflict = 409 "conflict" "The key was first used with other content";
-    /// Somebody else is acting.
+    /// Another request holds the claim.
     InFlight = 409 "in-flight" "The first request is still under way";
-    /// A person must decide.
+    /// The outcome of an earlier attempt is unknown, and a person must resolve it.
     InDoubt = 409 "in-doubt" "The outcome of an earlier attempt is unknown";
-    /// A newer version is sealed.
+    /// A newer version of the source is sealed already.
     Stale = 409 "stale" "A newer version is already sealed";
-    /// The token may not act.
+    /// The token no longer holds the claim.
     FencedOff = 409 "fenced-off" "The token no longer holds the claim";
-    /// Not the next repetition.
+    /// The repetition is not the next one of its sequence.
     SequenceGap = 409 "sequence-gap" "Not the next in the sequence";
     /// The effect is not sealed.
     NotSealed = 409 "not-sealed" "The effect is not sealed";
     /// No doubt to resolve.
     NotInDoubt = 409 "not-in-doubt" "There is no doubt to resolve";
-    /// Events are still on the transport that is to be left.
+    /// Events still wait on the transport that is to be replaced.
     LaneNotDrained = 409 "lane-not-drained" "The lane is not drained";
-    /// Not the head of the lane.
+    /// The event is not the head of its lane.
     NotHead = 409 "not-head" "Not the head of the lane";
-    /// Past the end of the lane.
+    /// The cursor is past the end of its lane.
     CursorAhead = 409 "cursor-ahead" "The cursor is past the end of its lane";
-    /// The event was cancelled.
+    /// The event of the dead letter was cancelled.
     LetterCancelled = 409 "letter-cancelled" "The event was cancelled";
     /// The receiver may have forgotten the event.
     PastRetention = 409 "past-retention" "The receiver may have forgotten the event";
-    /// Somebody has decided otherwise.
+    /// The dead letter was decided otherwise before.
     AlreadyDecided = 409 "already-decided" "The dead letter is decided about";
     /// The server has no policy file to read.
     NoPolicyFile = 409 "no-policy-file" "The server has no policy file";
-    /// Too many bytes.
+    /// The request has too many bytes, or too many JSON values.
     TooLarge = 413 "too-large" "The request is too large";
-    /// The address is too long.
+    /// The request line is too long.
     LineTooLong = 414 "request-line-too-long" "The request line is too long";
-    /// Not JSON.
+    /// The body is not declared to be JSON.
     NotJson = 415 "not-json" "JSON is required";
     /// Compressed, and so neither comparable nor bounded.
     CodedBody = 415 "coded-body" "The body must not be encoded";
     /// Versions of different kinds do not compare.
     Incomparable = 422 "version-incomparable" "The version does not compare with the sealed one";
-    /// Understood, and not valid.
+    /// The content parses, and is not valid.
     Invalid = 422 "invalid" "The content is not valid";
-    /// What is to be cancelled was never published.
+    /// The event that is to be cancelled was never published.
     UnknownOriginal = 422 "unknown-original" "What it cancels was never published";
-    /// Nobody has said where the events of the warehouse go.
+    /// The warehouse of a published event has no transport.
     NoTransport = 422 "no-transport" "The warehouse has no transport";
-    /// Nobody of this id works for the planner.
+    /// No executor of this id serves the planner.
     UnknownExecutor = 422 "unknown-executor" "No such executor serves this planner";
-    /// Nothing is sent to that address.
+    /// Events may not be sent to this address.
     AddressRefused = 422 "address-refused" "Nothing is sent to this address";
     /// The policy file cannot come into force; the one before stays.
     PolicyRefused = 422 "policy-refused" "The policy was refused";
-    /// Too many bytes, or too many, in the headers.
+    /// Too many headers, or too many bytes in them.
     HeadersTooLarge = 431 "headers-too-large" "The headers are too large";
-    /// A bug on our side.
+    /// A bug in Fencepost.
     Internal = 500 "internal" "Something went wrong on our side";
     /// A mechanism of HTTP that is deliberately absent.
     NotImplemented = 400 "not-implemented" "Not served here";
@@ -137,9 +137,9 @@ codes! {
     StoreUnavailable = 503 "store-unavailable" "The store does not answer";
     /// The executor's handler has not done it, or its outcome is unknown.
     NotNow = 503 "not-now" "The event is not done yet";
-    /// As many requests to upstreams as may be under way.
+    /// As many requests to upstreams are in flight as may be.
     GatewayBusy = 503 "gateway-busy" "Too many requests are under way";
-    /// As many connections as may be served.
+    /// As many connections are open as may be.
     TooManyConnections = 503 "too-many-connections" "Too many connections";
     /// The bodies and answers in memory leave no room.
     BuffersFull = 503 "buffers-full" "The server's buffers are full";
@@ -156,9 +156,9 @@ pub struct Problem {
     detail: String,
     members: Vec<u8>,
     retry_after_s: Option<u64>,
-    /// In place of its code's own.
+    /// Replaces the status of its code.
     status: Option<u16>,
-    /// Said in a header, too.
+    /// Also sent as the header `Fencepost-Decision`.
     decision: Option<&'static str>,
 }
 
@@ -177,30 +177,30 @@ impl Problem {
         self
     }
 
-    /// Tells the client when to come back.
+    /// Sets `Retry-After`.
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after_s = Some(seconds);
         self
     }
 
-    /// The same with another status, where the policy says so.
+    /// Replaces the status, where the policy says so.
     pub fn answered_with(mut self, status: u16) -> Self {
         self.status = Some(status);
         self
     }
 
-    /// Says the decision in the header `Fencepost-Decision`, too.
+    /// Also sends the decision in the header `Fencepost-Decision`.
     pub(crate) fn decided(mut self, decision: &'static str) -> Self {
         self.decision = Some(decision);
         self
     }
 
-    /// Its kind.
+    /// The kind of refusal.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// Its sentence for a person.
+    /// The sentence for the person who reads it.
     pub fn detail(&self) -> &str {
         &self.detail
     }
@@ -210,12 +210,12 @@ impl Problem {
         &self.members
     }
 
-    /// Its status.
+    /// The HTTP status: the policy's, else that of the code.
     pub fn status(&self) -> u16 {
         self.status.unwrap_or(self.code.parts().0)
     }
 
-    /// The document.
+    /// The document as JSON. `instance` is the path of the request; empty where it could not be read.
     pub fn body(&self, instance: &str, trace_id: &str) -> Vec<u8> {
         let ((_, code, title), status) = (self.code.parts(), self.status());
         let mut out = Vec::with_capacity(256 + self.members.len());
@@ -223,7 +223,7 @@ impl Problem {
             format!(r#"{{"type":"{PAGES}{code}","title":"{title}","status":{status},"detail":"#).as_bytes(),
         );
         write_string(&mut out, &self.detail);
-        // A request that could not be read has no place to name.
+        // An unreadable request has no path to name.
         if !instance.is_empty() {
             out.extend_from_slice(b",\"instance\":");
             write_string(&mut out, instance);
@@ -234,7 +234,7 @@ impl Problem {
         out
     }
 
-    /// The answer.
+    /// The answer that carries the document.
     pub fn response(&self, instance: &str, trace_id: &str) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(self.body(instance, trace_id).into()));
         *response.status_mut() = StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -269,8 +269,8 @@ impl From<Cause> for Code {
     }
 }
 
-/// What the front refuses by itself, as a problem document like all others. Repeats of what a client sent only the path of a
-/// readable request and the trace id of a well-formed `traceparent`.
+/// A refusal of the front, as a problem document like all others. It repeats only two things that a client sent: the
+/// path of a readable request, and the trace id of a well-formed `traceparent`.
 pub fn refuse(refusal: &Refusal, path: &str, traceparent: Option<&HeaderValue>) -> Response<Full<Bytes>> {
     let problem = Problem::new(refusal.cause.into(), refusal.detail);
     let problem = if problem.status() == 503 { problem.retry_after(1) } else { problem };

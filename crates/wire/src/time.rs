@@ -1,6 +1,6 @@
-//! Times as clients see them.
+//! Writes times as clients and the log show them.
 
-/// A written time.
+/// A time as text: RFC 3339 in UTC with milliseconds.
 pub struct Stamp([u8; 24]);
 
 impl std::ops::Deref for Stamp {
@@ -12,13 +12,13 @@ impl std::ops::Deref for Stamp {
 }
 
 impl Stamp {
-    /// As it is written on the wire.
+    /// The text as ASCII bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// RFC 3339 in UTC with milliseconds. Every answer has several, so it is written without `format!`.
+/// Writes milliseconds since the Unix epoch. Every answer has several times, so it is done without `format!`.
 pub fn rfc3339(ms: u64) -> Stamp {
     let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
     // Civil date from days since 1970, in whole 400-year eras that begin in March.

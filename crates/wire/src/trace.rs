@@ -16,13 +16,13 @@ impl std::ops::Deref for TraceId {
 }
 
 impl TraceId {
-    /// As it is kept with a claim.
+    /// The form that is stored with a claim.
     pub fn held(&self) -> HolderTrace {
         let digit = |at: usize| (self.0[at] as char).to_digit(16).unwrap_or_default() as u8;
         HolderTrace(std::array::from_fn(|at| digit(2 * at) << 4 | digit(2 * at + 1)))
     }
 
-    /// As it was kept with a claim.
+    /// Back from the form that is stored with a claim.
     pub fn from_held(held: HolderTrace) -> Self {
         let digit = |at: usize| held.0[at / 2] >> (4 * (1 - at % 2)) & 15;
         Self(std::array::from_fn(|at| b"0123456789abcdef"[usize::from(digit(at))]))

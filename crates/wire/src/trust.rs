@@ -1,5 +1,5 @@
-//! Whom we believe when we are the client: the public authorities, and those that a file names.
-//! Never turns verification off. Used by everything that opens TLS to somewhere else.
+//! The authorities that Fencepost trusts as a client of TLS: the public ones, and those that a file names.
+//! Never turns verification off. Called by the gateway and the webhook sink.
 
 use std::{path::Path, sync::Arc};
 
@@ -9,7 +9,7 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-/// A client's side of TLS, without a certificate of its own.
+/// The configuration of a TLS client without a certificate of its own.
 pub(crate) fn client(authorities: Option<&Path>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if let Some(path) = authorities {

@@ -1,4 +1,4 @@
-//! `/admin/idempotency`: why something did not happen again, and a person's word on what is in doubt.
+//! `/admin/idempotency`: explains why a request had no new effect, and records how a person resolves a fence in doubt.
 
 use std::collections::BTreeSet;
 
@@ -87,7 +87,7 @@ async fn lookup(call: &Call) -> Result<Response, Problem> {
     for field in &scope.key {
         fields.extend(one(field)?.map(|value| (field.clone(), value.to_owned())));
     }
-    // A repetition goes by its sequence's own name, or by `seq` as in the bodies.
+    // A repetition is named by its sequence's own field, or by `seq` as in request bodies.
     let number = match &scope.again {
         Some(again) => one(again)?.or(one("seq")?),
         None => None,
@@ -122,15 +122,15 @@ async fn lookup(call: &Call) -> Result<Response, Problem> {
     Ok(Answer::ok(told(known)).response())
 }
 
-// Those under whom a key can be without anybody's saying so. A queue's group, and who has no credential any more, are
-// known to nobody here: they must be named.
+// The tenants to search where the caller names none. Tenants of queue consumers, and tenants without a credential now,
+// are not known here: the caller must name them.
 fn known_tenants(call: &Call, scope: &str) -> BTreeSet<String> {
     let signers = call.policy.routes.iter().filter_map(|route| route.signer());
-    // Also where the route is gone, and its keys are not.
+    // The default tenant of the scope's webhooks: its keys outlive the rule that made them.
     call.app.directory.tenants().into_iter().chain(signers).chain([webhooks(scope)]).collect()
 }
 
-// Whose fences may be read: a tenant's own, or those an admin or viewer names. None where they name none.
+// The tenant whose fences may be read: the caller's own, or the one that an admin or viewer names, if any.
 fn reader(call: &Call, named: Option<&str>) -> Result<Option<Tenant>, Problem> {
     if call.caller.has(Role::Admin) || call.caller.has(Role::Viewer) {
         return Ok(named.map(Tenant::new));
@@ -138,16 +138,16 @@ fn reader(call: &Call, named: Option<&str>) -> Result<Option<Tenant>, Problem> {
     call.tenant(named).map(Some)
 }
 
-/// What is known of a key under one tenant.
+/// The store's record of a key of one tenant.
 struct Known {
     target: Target,
     /// None where the effect itself is unknown; its repetitions may still be known.
     explanation: Option<Explanation>,
-    /// None where its scope has no repetitions, or one of them was asked for.
+    /// None where the scope has no repetitions, or the caller asked for one of them.
     repeated: Option<Repetitions>,
 }
 
-/// How many tenants a refusal names.
+/// How many tenants a refusal lists at most.
 const NAMED_MAX: usize = 10;
 
 fn several(found: &[Known]) -> Option<Problem> {
@@ -190,7 +190,7 @@ fn repetitions(repeated: &Repetitions) -> Vec<u8> {
     list
 }
 
-// Since or until when a fence stands as it does.
+// Adds the time that belongs to the fence's state: of the seal, the end of the lease, or the release.
 fn stand(body: Object, fence: &Fence) -> Object {
     match &fence.state {
         FenceState::Sealed { receipt, at, .. } => body.time("sealedAt", *at).text("resultUrn", &receipt.effect_id),
@@ -234,7 +234,7 @@ async fn in_doubt(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
     let (after, limit) = (query.cursor(position)?, query.limit()?);
     let (tenant, scope) = (query.one("tenant")?, query.one("scope")?);
-    // One more than wanted tells whether there are more.
+    // One row more than the limit shows whether there is a next page.
     let mut rows = call.app.fencepost.engine().in_doubt(after, limit + 1).await?;
     let more = rows.len() > limit;
     rows.truncate(limit);

@@ -24,22 +24,22 @@ use crate::{
 };
 use fencepost_front::{Charge, NO_ROOM, NoRoom, PeerThumbprint, Standing};
 
-/// An answer below this is made without asking for room: there are as many as requests under way.
+/// A smaller answer is made without a check for room: there are at most as many of them as requests under way.
 const SMALL_ANSWER_BYTES: usize = 64 * 1024;
 
 /// A request whose caller is known.
 pub(super) struct Call {
     pub(super) app: Arc<App>,
-    /// The route that the request came by; none where a rule of the gateway matched it.
+    /// The matched route; none where a rule of the gateway matched the request.
     pub(super) entry: Option<&'static Entry>,
-    /// The policy that the request began under, and ends under.
+    /// The policy in force when the request began. A reload does not change it.
     pub(super) policy: Arc<Policy>,
     pub(super) caller: Arc<Identity>,
     pub(super) trace: TraceId,
     pub(super) parts: Parts,
     /// Empty where the handler takes the body in chunks.
     pub(super) body: Bytes,
-    /// For the body, until the request is answered.
+    /// The charge for the body, held until the request is answered.
     pub(super) charge: Charge,
 }
 
@@ -83,14 +83,14 @@ impl Call {
 
     fn begin(admitted: Admitted) -> Result<(Self, Body), Box<Response>> {
         let Admitted { app, entry, caller, trace, parts, body } = admitted;
-        // A test of the tables holds that a route without a caller reads no body.
+        // A test of the tables checks that a route without a caller reads no body.
         let Some(caller) = caller else { return Err(Box::new(told(&unauthorized(), &parts, &trace))) };
         let budget = parts.extensions.get::<OnAdminListener>().map_or(&app.budget, |admin| &admin.0);
         let (policy, charge) = (app.policy(), budget.charge(Standing::Authenticated));
         Ok((Self { app, entry: Some(entry), policy, caller, trace, parts, body: Bytes::new(), charge }, body))
     }
 
-    // Those of the gateway's rules have no limit of their own.
+    // A rule of the gateway has no limit of its own: the policy's counts.
     fn body_bytes_max(&self) -> usize {
         let of_policy = self.policy.server.limits.request_bytes_max;
         self.entry.map_or(of_policy, |entry| entry.route.body_limit.bytes(of_policy as u64) as usize)
@@ -112,7 +112,7 @@ impl Call {
         })
     }
 
-    /// Whose fences the caller means: its own, or, for an admin, those of the tenant it names.
+    /// The tenant whose fences the caller means: its own or, for an admin, the one that it names.
     pub(super) fn tenant(&self, named: Option<&str>) -> Result<Tenant, Problem> {
         if self.caller.is_tenant() && named.is_none_or(|named| named == self.caller.id) {
             return Ok(self.caller.tenant().clone());
@@ -125,7 +125,7 @@ impl Call {
         }
     }
 
-    /// Refuses an answer that there is no room for in memory. What is made right after is charged when it is sent.
+    /// Refuses an answer for which the budget has no room. This only checks: the answer is charged when it is sent.
     pub(super) fn room_for(&self, bytes: usize) -> Result<(), Problem> {
         let small = bytes < SMALL_ANSWER_BYTES;
         if small || self.app.budget.charge(Standing::Authenticated).try_add_answer(bytes).is_ok() {
@@ -162,7 +162,7 @@ impl Call {
     }
 }
 
-/// Lets the handler of a route answer that needs nothing but the head.
+/// Runs the handler of a route that needs only the head.
 pub(super) async fn answer_head(
     admitted: Admitted,
     handler: impl AsyncFnOnce(&App, &Parts) -> Result<Response, Problem>,
@@ -179,7 +179,7 @@ fn unauthorized() -> Problem {
     Problem::new(Code::Unauthorized, "send `Authorization: Bearer TOKEN` with a valid token")
 }
 
-/// Who calls, by token or certificate.
+/// The caller, known by its bearer token or its client certificate.
 pub(super) fn caller(app: &App, parts: &Parts) -> Result<Arc<Identity>, Problem> {
     let now_ms = app.fencepost.engine().wall().0;
     let mut values = parts.headers.get_all(header::AUTHORIZATION).iter();
@@ -200,7 +200,7 @@ pub(super) fn caller(app: &App, parts: &Parts) -> Result<Arc<Identity>, Problem>
     known.ok_or_else(unauthorized)
 }
 
-/// Refuses a compressed body: it cannot be compared, and a few bytes may stand for gigabytes.
+/// Refuses a compressed body: it cannot be compared, and a few bytes may expand to gigabytes.
 pub(super) fn refuse_coded(headers: &HeaderMap) -> Result<(), Problem> {
     match headers.get_all(header::CONTENT_ENCODING).iter().all(|coding| coding == "identity") {
         true => Ok(()),
@@ -220,7 +220,7 @@ pub(super) async fn read(bytes_max: usize, parts: &Parts, body: Body, charge: &m
             // The usual body arrives in one piece and is never copied.
             None if whole.is_empty() => first = Some(data),
             earlier => {
-                // Where the length is told: not twice the body, as a vector that doubles would take.
+                // With a known length, reserve exactly that: a vector that doubles could take twice the body.
                 whole.reserve_exact(announced.map_or(0, |length| (length as usize).saturating_sub(whole.len())));
                 whole.extend_from_slice(&earlier.unwrap_or_default());
                 whole.extend_from_slice(&data);
@@ -230,7 +230,7 @@ pub(super) async fn read(bytes_max: usize, parts: &Parts, body: Body, charge: &m
     Ok(first.unwrap_or_else(|| whole.into()))
 }
 
-/// A body that is read in chunks while it arrives, within its bound. What its reader keeps of it is the reader's to charge.
+/// A body that is read in chunks as it arrives, within its bound. Its reader charges what it keeps of it.
 pub(super) struct BodyStream {
     body: Body,
     bytes_max: usize,
@@ -238,7 +238,7 @@ pub(super) struct BodyStream {
 }
 
 impl BodyStream {
-    /// Refuses a body that announces more than it may have.
+    /// Refuses a body whose `Content-Length` is above its bound.
     fn new(bytes_max: usize, parts: &Parts, body: Body) -> Result<Self, Problem> {
         let stream = Self { body, bytes_max, bytes_read: 0 };
         match announced(&parts.headers) {
@@ -266,7 +266,7 @@ impl BodyStream {
     }
 }
 
-// The length that the head tells of.
+// The `Content-Length`, where it is a number.
 fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
 }
@@ -276,7 +276,7 @@ fn no_room() -> Problem {
 }
 
 fn is_json(kind: &[u8]) -> bool {
-    // As nearly every request has it.
+    // Nearly every request sends exactly this.
     if kind == b"application/json" {
         return true;
     }
@@ -294,14 +294,14 @@ fn is_json(kind: &[u8]) -> bool {
         && (format.eq_ignore_ascii_case("json") || suffix.eq_ignore_ascii_case("+json"))
 }
 
-/// What `+` stands for in an address: it depends on the part.
+/// The meaning of `+`: a space in a query, itself in a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Plus {
     Space,
     Plus,
 }
 
-/// Percent-encoded text.
+/// Decodes percent-encoded UTF-8.
 pub(super) fn decode(text: &str, plus: Plus) -> Result<String, Problem> {
     let bad = || Problem::new(Code::Malformed, "the address is not percent-encoded UTF-8");
     let mut out = Vec::with_capacity(text.len());
@@ -320,12 +320,12 @@ pub(super) fn decode(text: &str, plus: Plus) -> Result<String, Problem> {
     String::from_utf8(out).map_err(|_| bad())
 }
 
-/// Any path that is none of ours.
+/// The refusal of a path that neither a route nor a rule of the gateway takes.
 pub(super) fn nothing_here() -> Problem {
     Problem::new(Code::NotFound, "no such path; see /openapi.json")
 }
 
-/// A path that takes these methods, separated by commas, and not the one asked for.
+/// The answer to a method that a path does not take; `allowed` lists those that it takes, separated by commas.
 pub(super) fn method_not_allowed(method: &Method, path: &str, trace: &TraceId, allowed: HeaderValue) -> Response {
     let names = allowed.to_str().unwrap_or_default().split(',').map(str::trim);
     let names: Vec<&str> = names.filter(|name| !name.is_empty() && *name != "HEAD").collect();
@@ -336,13 +336,13 @@ pub(super) fn method_not_allowed(method: &Method, path: &str, trace: &TraceId, a
     response
 }
 
-/// A path that is not served here, by anybody.
+/// The answer for a path that nothing serves.
 pub(super) fn no_such_path(request: &Request) -> Response {
     let trace = TraceId::of(request.headers().get("traceparent"));
     nothing_here().response(request.uri().path(), &trace).map(Body::new)
 }
 
-/// A path of the other listener.
+/// The answer for a path that only the other listener serves.
 pub(super) fn served_elsewhere(request: &Request) -> Response {
     let trace = TraceId::of(request.headers().get("traceparent"));
     let problem = Problem::new(Code::NotFound, "this path is served on the other listener (server.admin_listen)");

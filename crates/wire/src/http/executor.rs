@@ -1,5 +1,5 @@
-//! `POST /webhooks/dispatch`: an executor's front. Verifies and fences what planners post, hands each event to the
-//! executor's own handler once, and acknowledges after the seal. Never decides: the library's receiver does.
+//! `POST /webhooks/dispatch`, an executor's server: verifies and fences what planners post, hands each event to the
+//! executor's own handler once, acknowledges after the seal. Never decides: the library's receiver does.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,10 +36,10 @@ use fencepost_front::{Budget, Charge, NO_ROOM, Standing};
 /// The largest envelope, and the largest answer of a handler.
 const BODY_BYTES_MAX: usize = ENVELOPE_BYTES_MAX;
 
-/// When a planner may come again with what was not taken: no sooner than it would by itself.
+/// The `Retry-After` of a 503, in seconds: no sooner than a planner would retry by itself.
 const AGAIN_S: u64 = 5;
 
-/// Where events are handed over.
+/// The executor's own HTTP handler, which gets the events.
 pub struct Handler {
     url: http::Uri,
     timeout: Duration,
@@ -56,7 +56,7 @@ impl Handler {
         Ok(Self { url, timeout, client: Client::builder(TokioExecutor::new()).build_http() })
     }
 
-    // 2xx is done. What the handler refused, or never got, has not happened; of everything else nobody knows.
+    // 2xx is done. A refusal (4xx, 503) or a failed connection is not applied; of anything else the outcome is unknown.
     async fn hand_over(&self, event: Event, claim: Claim) -> Result<Done, Failure<String>> {
         let request = http::Request::post(self.url.clone())
             .header(header::CONTENT_TYPE, "application/json")
@@ -94,19 +94,19 @@ impl Handler {
     }
 }
 
-/// What the routes share.
+/// The state that the routes share.
 pub struct Front {
     receiver: Receiver,
     handler: Handler,
     log: Log,
     now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// Deliveries, each a task of its own: a planner that goes away must not leave one half done and unsealed.
+    /// Deliveries, each in a task of its own: a planner that disconnects must not leave one half done and unsealed.
     deliveries: TaskTracker,
     budget: Arc<Budget>,
 }
 
 impl Front {
-    /// A front that verifies and fences by `receiver`; `now_ms` is the time for the log, `budget` bounds the bodies in memory.
+    /// Verifies and fences with `receiver`. `now_ms` is the time for the log; `budget` bounds the bodies in memory.
     pub fn new(
         receiver: Receiver,
         handler: Handler,
@@ -121,7 +121,7 @@ impl Front {
         self.log.line(level, (self.now_ms)(), "received").text("decision", decision).text("trace_id", trace)
     }
 
-    /// Waits until every delivery has its outcome; the leases of those that the handler does not end in time run out.
+    /// Waits for the outcome of every delivery, at most for the handler's timeout. The leases of the rest run out.
     pub async fn rest(&self) {
         self.deliveries.close();
         let _ = tokio::time::timeout(self.handler.timeout, self.deliveries.wait()).await;
@@ -170,7 +170,7 @@ async fn dispatch(State(front): State<Arc<Front>>, request: Request) -> Response
     }
 }
 
-// The whole body, charged as what it says that it is: its signature can be checked only over all of it.
+// Reads the whole body, since its signature covers all of it. The announced length is charged before the body is read.
 async fn read(front: &Front, body: Body) -> Result<(Bytes, Charge), Problem> {
     let announced = body.size_hint().upper().map_or(BODY_BYTES_MAX, |bytes| bytes.min(BODY_BYTES_MAX as u64) as usize);
     let mut charge = front.budget.charge(Standing::Unauthenticated);
@@ -186,7 +186,7 @@ async fn read(front: &Front, body: Body) -> Result<(Bytes, Charge), Problem> {
     }
 }
 
-// The charge stays with the body: a planner that goes away leaves both to the delivery.
+// Holds the charge as long as the body: the delivery keeps both if the planner disconnects.
 async fn receive(front: Arc<Front>, parts: Parts, trace: TraceId, body: Bytes, _charge: Charge) -> Received {
     let hand_over = |event, claim| front.handler.hand_over(event, claim);
     let received = front.receiver.receive(&parts.headers, body, hand_over).await;

@@ -1,5 +1,5 @@
-//! `/healthz` and `/readyz`: no credential needed, nothing internal told. `/metrics`: names of tenants and scopes, so it needs a
-//! credential, but under `--dev` and on the listener for operators.
+//! `/healthz` and `/readyz` need no credential and show nothing internal. `/metrics` names tenants and scopes, so it
+//! needs a credential, except under `--dev` and on the operators' listener.
 
 use axum::{body::Body, response::Response};
 use fencepost::policy::identity::Role;
@@ -72,7 +72,7 @@ async fn healthz(_: &App, _: &Parts) -> Result<Response, Problem> {
 /// `GET /readyz`: the store acknowledges.
 async fn readyz(app: &App, _: &Parts) -> Result<Response, Problem> {
     match app.fencepost.engine().ready().await {
-        // Fences are served all the same: no reason to take the node out of service.
+        // Fences work without that key: no reason to take the node out of service.
         Ok(()) if app.dispatch.as_ref().is_ok_and(|dispatch| !dispatch.missing_keys().is_empty()) => {
             Ok(json(r#"{"status":"ready","dispatch":"key-missing"}"#))
         }

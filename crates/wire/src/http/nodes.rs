@@ -1,4 +1,4 @@
-//! `/admin/nodes`: who shares the store, who is alive, and how many claims each holds.
+//! `/admin/nodes`: the nodes that share the store, which of them are alive, and how many claims each holds.
 
 use axum::response::Response;
 use fencepost::{
@@ -39,7 +39,7 @@ async fn list(call: &Call) -> Result<Response, Problem> {
     let engine = call.app.fencepost.engine();
     let (own, promises) = (&call.app.node, engine.promises());
     let mut nodes = engine.nodes().await?;
-    // A store that is not shared knows nobody: this process is alone with it.
+    // A store that is not shared lists no nodes: this process is the only one.
     if nodes.is_empty() {
         nodes.push(Node { seen: engine.now(), ..own.clone() });
     }

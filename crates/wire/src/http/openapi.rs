@@ -51,8 +51,8 @@ pub fn text() -> String {
     format!("{:#}\n", document(TABLES))
 }
 
-/// What any request may hear, before a route sees it: it is malformed, too large or too slow, it came to the listener that does
-/// not serve its path, or there is no room.
+/// The refusals of any request before a route sees it: it is malformed, too large or too slow, it came to the wrong
+/// listener, or there is no room for it.
 const ANY: &[Code] = &[
     Code::Malformed,
     Code::NotFound,
@@ -63,16 +63,16 @@ const ANY: &[Code] = &[
     Code::TooManyConnections,
     Code::BuffersFull,
 ];
-/// What a request that needs a credential may hear beside that.
+/// Further refusals of a request that needs a credential.
 const GUARDED: &[Code] = &[Code::Unauthorized, Code::Forbidden, Code::CodedBody];
-/// What a request that carries JSON may hear beside that.
+/// Further refusals of a request that carries JSON.
 const WRITE: &[Code] = &[Code::StoreUnsupported, Code::NotJson];
 
 /// The refusals of an operation: those that follow from its columns, then its own.
 fn refusals(route: &Route) -> impl Iterator<Item = Code> {
     let by_access: &[&[Code]] = match route.access {
         Access::Public => &[],
-        // What is read from memory does not need the store.
+        // Served from memory, without the store.
         Access::RolesUnlessTrusted(_) => &[GUARDED],
         Access::AnyCredential | Access::Roles(_) => &[GUARDED, &[Code::StoreUnavailable]],
     };
@@ -118,7 +118,7 @@ fn operation(tag: &str, route: &Route) -> Value {
     refused(&mut responses, refusals(route));
     let mut operation =
         json!({"operationId": route.operation_id, "tags": [tag], "summary": route.summary, "responses": responses});
-    // Where nothing is said, the document's own line holds: a credential.
+    // Without a line of its own, an operation has the document's `security`: a credential.
     match route.access {
         Access::Public => operation["security"] = json!([]),
         Access::RolesUnlessTrusted(_) => operation["security"] = json!([{"bearer": []}, {}]),
@@ -147,7 +147,7 @@ fn reference(schema: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{schema}")})
 }
 
-// Without its parameters, as documents name it.
+// The media type without its parameters, as the document names it.
 fn media_type(kind: &'static str) -> &'static str {
     kind.split(';').next().unwrap_or(kind)
 }

@@ -1,5 +1,5 @@
 //! The decoded query string, and what every list has in common: `limit`, a cursor, and the shape of a page.
-//! Never fails on a name that nobody asks for. Called by the routes.
+//! Never fails on an unknown name. Called by the routes.
 
 use super::{
     call::Call,
@@ -34,7 +34,7 @@ impl Query {
         Ok(self.given(name)?.filter(|value| !value.is_empty()))
     }
 
-    /// The value of either of two names that say the same.
+    /// The value of either of two names for the same thing; refused where both are given and differ.
     pub(super) fn either(&self, name: &str, other: &str) -> Result<Option<&str>, Problem> {
         match (self.one(name)?, self.one(other)?) {
             (Some(one), Some(another)) if one != another => Err(malformed(format!("`{name}` and `{other}` differ"))),
@@ -42,7 +42,7 @@ impl Query {
         }
     }
 
-    /// The planner that is meant. Everywhere else an admin names a tenant, and a planner is one.
+    /// The planner that the caller names: as `planner_id`, or as `tenant`, which is the name in all other routes.
     pub(super) fn planner(&self) -> Result<Option<&str>, Problem> {
         self.either("planner_id", "tenant")
     }
@@ -58,14 +58,14 @@ impl Query {
         self.number("limit", 1, LIMIT_MAX, LIMIT_DEFAULT)
     }
 
-    /// Where the page before ended, read by `place`; none for the first page. Every list takes `after`, or `since`.
+    /// The end of the page before, from `after` or `since`, parsed by `place`; none for the first page.
     pub(super) fn cursor<T>(&self, place: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Problem> {
         let cursor = self.either("after", "since")?;
         cursor.map(|cursor| place(cursor).ok_or_else(unknown_cursor)).transpose()
     }
 }
 
-/// A cursor that is not one of the list's own.
+/// The refusal of a cursor that this list did not give out.
 pub(super) fn unknown_cursor() -> Problem {
     Problem::new(Code::UnknownCursor, "the cursor must be a `next_cursor` of this list")
 }
@@ -79,7 +79,7 @@ pub(super) fn page<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>, next_curs
     Answer::ok(paged(Object::new(), items, next_cursor).end())
 }
 
-/// A page of a list that says more than its items.
+/// Adds a page to an object that has further members.
 pub(super) fn paged<T: AsRef<[u8]>>(
     object: Object,
     items: impl IntoIterator<Item = T>,
@@ -88,7 +88,7 @@ pub(super) fn paged<T: AsRef<[u8]>>(
     object.raw("items", &array(items)).text("next_cursor", &next_cursor.unwrap_or_default())
 }
 
-/// A JSON array of what is JSON already.
+/// A JSON array of items that are JSON already.
 pub(super) fn array<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> Vec<u8> {
     let mut out = b"[".to_vec();
     for item in items {
@@ -101,7 +101,7 @@ pub(super) fn array<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> Vec<u
     out
 }
 
-/// One page of a list that is in memory whole, sorted by what `name` gives; and where to go on.
+/// One page of a list that is whole in memory and sorted by `name`, and the cursor of the next page.
 pub(super) fn window<T>(
     items: Vec<T>,
     name: impl Fn(&T) -> &str,

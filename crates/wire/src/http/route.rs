@@ -1,4 +1,4 @@
-//! What a route is: one row of a capability's table. The router, the OpenAPI document, `Allow`, the role checks, metric
+//! A route is one row of a capability's table. The router, the OpenAPI document, `Allow`, the role checks, metric
 //! labels, the fast path and the listener of a path are all read from these rows and from nowhere else.
 //! Holds facts only: `routes` matches and dispatches, `openapi` writes the document.
 
@@ -15,7 +15,7 @@ use crate::{
     trace::TraceId,
 };
 
-/// The answer to one request, on its way.
+/// The future of one request's answer.
 pub(super) type Answer = BoxFuture<'static, Result<Response, Infallible>>;
 
 /// The routes of one capability.
@@ -26,7 +26,7 @@ pub(super) struct Table {
     pub(super) routes: &'static [Route],
 }
 
-/// Whom a table serves, where operators have a listener of their own.
+/// The listener that serves a table, where operators have one of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Audience {
     /// Clients, on the public listener.
@@ -61,7 +61,7 @@ pub(super) struct Route {
     pub(super) errors: &'static [Code],
 }
 
-/// Who may call a route.
+/// The callers that a route admits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access {
     /// Anybody, without a credential.
@@ -70,14 +70,14 @@ pub(super) enum Access {
     AnyCredential,
     /// A credential with one of these roles.
     Roles(&'static [Role]),
-    /// The same; but on the operators' own listener, and under `--dev`, anybody.
+    /// The same; but anybody on the operators' own listener, and under `--dev`.
     RolesUnlessTrusted(&'static [Role]),
 }
 
-/// How a request is carried through the server.
+/// How the server reads and runs a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Class {
-    /// Small requests that come by the thousand, whose answers are whole: read without hyper where they are simple, and
+    /// Small and frequent requests, whose answers are complete in memory: read without hyper where they are simple, and
     /// answered on the thread of their connection where they are short. The path has no parameters.
     Fast,
     /// Everything else whose body is read into memory before it is handled.
@@ -97,7 +97,7 @@ pub(super) enum BodyLimit {
     Bytes(u64),
 }
 
-/// What the document says of a request body.
+/// A request body, as the document describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RequestBody {
     None,
@@ -107,7 +107,7 @@ pub(super) enum RequestBody {
     OptionalJson(&'static str),
 }
 
-/// What the document says of an answer's body.
+/// An answer's body, as the document describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Content {
     /// JSON of this schema.
@@ -118,7 +118,7 @@ pub(super) enum Content {
     Text(&'static [&'static str]),
 }
 
-/// What answers a route. Made by `head_only!`, `buffered!` and `streaming!`.
+/// The function that answers a route. Made by `head_only!`, `buffered!` and `streaming!`.
 pub(super) enum Handler {
     /// Gets the head, and leaves the body unread.
     HeadOnly(fn(Admitted) -> Answer),
@@ -129,7 +129,7 @@ pub(super) enum Handler {
     Streaming(fn(Admitted) -> Answer),
 }
 
-/// A route that is answered from the head: `async fn(&App, &Parts, &TraceId) -> Result<Response, Problem>`.
+/// A route that is answered from the head: `async fn(&App, &Parts) -> Result<Response, Problem>`.
 macro_rules! head_only {
     ($handler:path) => {
         $crate::http::route::Handler::HeadOnly(|admitted| {
@@ -161,10 +161,10 @@ macro_rules! streaming {
 pub(super) use streaming;
 pub(super) use {buffered, head_only};
 
-/// A route as it is served.
+/// A route with its metric label.
 pub(super) struct Entry {
     pub(super) route: &'static Route,
-    /// Method and pattern, as metrics name the route. Made once: to count a request allocates nothing.
+    /// Method and pattern, as metrics name the route. Made once, so that counting a request allocates nothing.
     pub(super) label: Arc<str>,
 }
 
@@ -188,8 +188,8 @@ impl Handler {
 }
 
 impl Access {
-    /// Lets a request in by its head: the credential, then its role, then what the head says of the body. None where
-    /// anybody may come in.
+    /// Admits a request by its head: checks the credential, then its role, then that the body is not compressed. None
+    /// where no credential is needed.
     pub(super) fn admit(&self, app: &App, parts: &Parts) -> Result<Option<Arc<Identity>>, Problem> {
         let is_trusted = || app.dev || parts.extensions.get::<OnAdminListener>().is_some();
         let roles = match *self {
@@ -211,7 +211,7 @@ impl Access {
 }
 
 impl BodyLimit {
-    /// The limit in bytes, where the policy has this one for everybody.
+    /// The limit in bytes; `of_policy` is the policy's limit for all routes.
     pub(super) fn bytes(self, of_policy: u64) -> u64 {
         match self {
             Self::Policy => of_policy,
@@ -221,7 +221,7 @@ impl BodyLimit {
 }
 
 impl Route {
-    /// The segment that stands for a parameter, out of a path that the pattern matches; undecoded.
+    /// The segment of a parameter in a path that the pattern matches; not decoded.
     pub(super) fn segment<'p>(&self, path: &'p str, parameter: &str) -> Option<&'p str> {
         let is_meant = |pattern: &str| {
             pattern.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).is_some_and(|name| name == parameter)

@@ -40,14 +40,14 @@ async fn list(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
     let limit = query.limit()?;
     let after = query.cursor(|name| Some(name.to_owned()))?;
-    // In the order of their names.
+    // The map is sorted by name, as `window` needs it.
     let names = call.policy.scopes.keys().filter(|name| is_callers(call, name));
     let scopes: Vec<&Arc<Scope>> = names.filter_map(|name| call.policy.scope(name).ok()).collect();
     let (scopes, next) = window(scopes, |scope| &scope.name, after.as_deref(), limit);
     Ok(page(scopes.into_iter().map(|scope| shown(scope)), next).response())
 }
 
-// Of the scopes that Fencepost seals itself, the one that planners publish under is theirs to know.
+// Of Fencepost's own scopes, a caller sees only the one that planners publish under, and only as a planner.
 fn is_callers(call: &Call, name: &str) -> bool {
     !is_own(name) || (name == dispatch::SCOPE && call.caller.has(Role::Planner))
 }

@@ -1,6 +1,6 @@
 //! Produces events to a Kafka topic: idempotent, acknowledged by all replicas in sync, keyed by warehouse, so that a
-//! warehouse's events are in one partition, in order. Never takes an event for sent before the broker has said so.
-//! Made by the binary, called by the driver through the port.
+//! warehouse's events are in one partition, in order. Never takes an event for sent before the broker has acknowledged
+//! it. Made by the binary, called by the driver through the port.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -24,7 +24,7 @@ use rdkafka::{
 pub struct Settings {
     /// Where the cluster is found: `host:port`, several with commas.
     pub brokers: String,
-    /// Whose warehouses they are, in the keys of messages; the planner itself where nobody says.
+    /// The account in the keys of messages; the planner's own id where none is set.
     pub account: Option<String>,
     /// How long one attempt may take.
     pub attempt_ms_max: u64,
@@ -32,7 +32,7 @@ pub struct Settings {
     pub message_bytes_max: usize,
 }
 
-/// The way out to Kafka. Clones share their connections.
+/// Sends events to Kafka. Clones share their connections.
 #[derive(Clone)]
 pub struct KafkaSink {
     settings: Arc<Settings>,
@@ -40,7 +40,7 @@ pub struct KafkaSink {
 }
 
 impl KafkaSink {
-    /// Fails only where the settings make no producer; that the cluster is away is found out when something is sent.
+    /// Fails only where the settings make no producer. An unreachable cluster shows when something is sent.
     pub fn new(settings: Settings) -> Result<Self, String> {
         let producer = producer(&settings)?;
         Ok(Self { settings: settings.into(), producer: Arc::new(producer.into()) })
@@ -51,19 +51,19 @@ impl KafkaSink {
         format!("{}v1", prefix(planner))
     }
 
-    /// Whether a topic is a planner's by its name. Ids may have dots: what follows the planner's has none, or it could be
-    /// the rest of a longer id.
+    /// Whether a topic is a planner's own, by its name. The part after the planner's id has no dot: ids may have dots,
+    /// and that part could belong to a longer id.
     pub fn is_own(planner: &str, topic: &str) -> bool {
         topic.strip_prefix(&prefix(planner)).is_some_and(|rest| !rest.is_empty() && !rest.contains('.'))
     }
 
-    /// What the events of a warehouse are keyed by.
+    /// The message key of a warehouse's events.
     fn key(&self, route: &Route) -> String {
         let account = self.settings.account.as_deref().unwrap_or(route.planner.as_str());
         format!("frn:{account}:wms:warehouse/{}", route.warehouse)
     }
 
-    /// One attempt.
+    /// Makes one attempt at a delivery.
     pub async fn attempt(self, delivery: Delivery) -> Result<(), Failure> {
         let Transport::Kafka { topic } = &delivery.route.transport else {
             return Err(Failure::Away(Answer::new(None, "the route is no topic")));
@@ -103,7 +103,7 @@ impl KafkaSink {
         }
     }
 
-    // Many attempts may have failed with one producer: the first of them replaces it, and the others keep what is new.
+    // Many attempts may fail with one producer: the first of them replaces it, and the others keep the new one.
     fn replace(&self) {
         let mut current = self.producer.write().unwrap_or_else(PoisonError::into_inner);
         if lost(&current)
@@ -114,7 +114,7 @@ impl KafkaSink {
     }
 }
 
-// A producer that has lost its place in the cluster's order never finds it again.
+// After a fatal error, an idempotent producer never recovers.
 fn lost(producer: &FutureProducer) -> bool {
     producer.client().fatal_error().is_some()
 }

@@ -1,5 +1,5 @@
-//! Ways out: each transport that pushes has one, and [`Sinks`] is all of them behind the port.
-//! Never decides when or whether to try; the driver does. Made by the binary, used by the driver.
+//! Sinks send events out: each transport that pushes has one, and [`Sinks`] is all of them behind the driver's port.
+//! Never decides when or whether to try; the driver does. Made by the binary, called by the driver.
 
 pub mod kafka;
 pub mod webhook;
@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use kafka::KafkaSink;
 use webhook::WebhookSink;
 
-/// Every way out.
+/// The sinks of all transports that push.
 pub struct Sinks {
     /// To webhooks.
     pub webhook: WebhookSink,

@@ -18,21 +18,21 @@ use hyper_util::{
 };
 use tokio::{net::TcpStream, time::Instant};
 
-/// The largest part of an answer that is read; its connection is not used again where there is more.
+/// How much of an answer is read; where there is more, its connection is not used again.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// How much of a refusal goes into the dead letter.
+/// How many characters of a refusal go into the dead letter.
 const WORDS_MAX: usize = 300;
 const EFFECT_ID_BYTES_MAX: usize = 255;
-/// How often a handler that is away is looked for: first, and what doubling leads to.
+/// The first pause between looks for a handler that is away; each further one is twice as long, up to the second value.
 const LOOK_FIRST: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// How long a connection may take at most.
+/// Half of this is the longest time for connecting; with a shorter timeout, half of that is.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Shorter than the five seconds after which common servers close an idle connection.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// Where messages are handed over.
+/// The HTTP handler to which messages are posted.
 pub struct Handler {
     url: Uri,
     timeout: Duration,
@@ -48,14 +48,14 @@ impl Handler {
         }
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
-        // One that does not even take a connection is away, which kills no message.
+        // A handler that accepts no connection is away, which makes no message a dead letter.
         tcp.set_connect_timeout(Some(timeout.min(CONNECT_MAX) / 2));
         let mut builder = Client::builder(TokioExecutor::new());
         builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE);
         Ok(Self { url, timeout, client: builder.build(tcp) })
     }
 
-    /// One attempt. `headers` say where the message comes from.
+    /// Makes one attempt. `headers` say where the message comes from.
     pub async fn hand_over(
         &self,
         message: &Message,
@@ -70,7 +70,7 @@ impl Handler {
         ] {
             headers.insert(name, HeaderValue::from_str(&value).map_err(|bad| Failure::Permanent(bad.to_string()))?);
         }
-        // Said also where there is none: a server may refuse a POST that does not tell its length.
+        // Sent for an empty body, too: a server may refuse a POST without a length.
         headers.insert(header::CONTENT_LENGTH, message.body.len().into());
         let mut request = http::Request::new(Full::new(message.body.clone()));
         *request.method_mut() = http::Method::POST;
@@ -85,7 +85,7 @@ impl Handler {
         }
     }
 
-    /// Waits until somebody listens where the handler should be.
+    /// Waits until the handler's address accepts a connection.
     pub async fn until_there(&self) {
         let host = self.url.host().unwrap_or_default().trim_matches(['[', ']']);
         let port = self.url.port_u16().unwrap_or(80);
@@ -97,20 +97,20 @@ impl Handler {
     }
 }
 
-// The statuses mean what they mean everywhere; but a refusal of a message is not an outcome that its producer could
-// read, so it ends in the dead letters. A handler that knows better says so itself.
+// Statuses mean what they mean for the gateway, with one difference: a message's producer cannot read a refusal, so the
+// message becomes a dead letter. A handler that knows better says so in `Fencepost-Outcome`.
 async fn judge(answer: Response<Incoming>, until: Instant, claim: &Claim) -> Result<Done, Failure<String>> {
     let (parts, body) = answer.into_parts();
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let status = parts.status;
     let applied = text("fencepost-outcome").filter(|said| matches!(*said, "applied" | "not-applied"));
-    // What it answers is read for its words, and so that its connection can be used again.
+    // The body is read for the words of a refusal, and so that its connection can be used again.
     let words = tokio::time::timeout_at(until, Limited::new(body, ANSWER_BYTES_MAX).collect()).await;
     let words = words.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
     let why = || explain(status, &words);
     match (applied, meaning(status)) {
         (Some("applied"), _) => Ok(done(status, text("fencepost-effect-id"), claim)),
-        // A redirect is not followed, and nobody knows what it means: not to be lost, nor to be tried again.
+        // A refusal, or a redirect, which is not followed: the message must neither be lost nor tried again.
         (_, Meaning::Seal) if !status.is_success() => Err(Failure::Permanent(why())),
         (Some(_), _) => Err(Failure::Temporary { error: why(), after: retry_after(&parts.headers) }),
         (None, Meaning::Seal) => Ok(done(status, text("fencepost-effect-id"), claim)),
@@ -132,7 +132,7 @@ fn explain(status: StatusCode, words: &[u8]) -> String {
     format!("the handler answered {}{colon}{words}", status.as_u16())
 }
 
-// In seconds. A date is not understood, and then the usual pause counts.
+// In seconds, at most an hour. A date is ignored: then the usual pause counts.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse::<u64>().ok()?;
     Some(Duration::from_secs(seconds.min(3_600)))

@@ -1,6 +1,6 @@
-//! Consumes topics as a member of a group: partitions side by side, each in order, and an offset is committed only after
-//! its record's fence is sealed. A record that was sealed and not committed comes again, and is answered by its fence: so a
-//! partition may be taken away at any moment. Never decides what becomes of a record; the library does.
+//! Consumes topics as a member of a group: partitions side by side, each in order. Commits an offset only after the
+//! fence of its record is sealed. A record that was sealed and not committed comes again, and its fence answers it: so
+//! a partition may be revoked at any moment. Never decides what becomes of a record; the library does.
 
 mod begin;
 mod desk;
@@ -31,40 +31,40 @@ use record::Record;
 
 type Kafka = StreamConsumer<Member>;
 
-/// How often what is sealed is committed. A crash in between is a redelivery, which the fences answer.
+/// How often offsets of sealed records are committed. After a crash in between they come again, and the fences answer.
 const COMMIT_EVERY: Duration = Duration::from_millis(500);
 /// How often figures are logged, where they have changed.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
-/// How long the cluster may take over the last commit, over leaving, and over saying which topics it has.
+/// How long the cluster may take over the last commit, over leaving, and over the list of its topics.
 const CLUSTER_PATIENCE: Duration = Duration::from_secs(5);
-/// How long what is being handled may take when it is time to go.
+/// How long messages at the handler may take at shutdown.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
-/// How long to wait after the cluster has said that something is wrong.
+/// The pause after an error from the cluster.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the promise rests on; nobody may set it otherwise.
+/// Settings that the delivery promise rests on: a user may not change them.
 const OURS: [&str; 5] =
     ["bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset"];
 
-/// Where a group begins a topic that it has never committed anything of.
+/// Where a group begins a topic of which it has committed no offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begin {
     /// With the oldest record that is still there.
     Earliest,
-    /// With what comes from now on. The ends of its partitions are committed before anything else.
+    /// With the records to come. The current ends of its partitions are committed before anything else.
     Latest,
 }
 
-/// What is consumed, and how.
+/// The settings of a consumer.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where the cluster is found: `host:port`, several with commas.
     pub brokers: String,
-    /// The group.
+    /// The consumer group, `group.id`.
     pub group: String,
-    /// The topics.
+    /// The topics; at least one.
     pub topics: Vec<String>,
-    /// Where to begin.
+    /// Where to begin a topic that is new to the group.
     pub begin: Begin,
     /// The record header that names a message.
     pub dedupe_header: String,
@@ -72,11 +72,11 @@ pub struct Settings {
     pub dead_letter: Option<String>,
     /// How many messages may be at the handler at one time.
     pub concurrency_max: usize,
-    /// More settings of the client library.
+    /// More settings of the client library, by name and value.
     pub more: Vec<(String, String)>,
 }
 
-/// Where the dead of a topic go, unless somebody says otherwise.
+/// The topic for the dead letters of a topic, where the settings name none.
 pub fn dead_letter_topic(of: &str) -> String {
     format!("{of}.dead")
 }
@@ -96,14 +96,14 @@ impl Settings {
 
     fn consumer(&self) -> Result<ClientConfig, String> {
         let mut config = ClientConfig::new();
-        // Bounds what is fetched ahead; partitions themselves hold little.
+        // Bounds what the client library fetches ahead; the partitions here hold little.
         config
             .set("client.id", "fencepost")
             .set("queued.max.messages.kbytes", "16384")
             .set("statistics.interval.ms", "5000");
         config
             .extend(self.client()?.config_map().iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        // A partition without an offset is new, or has lost what the group had reached: nothing of it may be left out.
+        // A partition without an offset is new, or its offset was lost: none of its records may be skipped.
         config
             .set("group.id", &self.group)
             .set("enable.auto.commit", "false")
@@ -112,7 +112,7 @@ impl Settings {
         Ok(config)
     }
 
-    // A topic whose dead come back to it would never end.
+    // Dead letters must not go to a topic that is consumed: they would come back without end.
     fn check(&self) -> Result<(), String> {
         if self.topics.is_empty() {
             return Err("no topic is named".to_owned());
@@ -135,10 +135,10 @@ pub struct Source {
 }
 
 impl Source {
-    /// Fails only where the settings make no client; that the cluster is away is found out later, and waited for.
+    /// Fails only where the settings make no client. An unreachable cluster shows later, and the consumer waits for it.
     pub fn new(settings: Settings, consumer: queue::Consumer, handler: Handler, log: Log) -> Result<Self, String> {
         settings.check()?;
-        // Settings of consumers mean nothing to the producer, which knows how to leave them.
+        // The producer gets the user's settings for consumers, too: the client library ignores them there.
         let letters = Letters::new(settings.client()?, settings.dead_letter.clone())?;
         let desk = Arc::new(Desk::new(consumer, handler, letters, settings.concurrency_max, log));
         let member = Member::new(desk.clone(), settings.begin);
@@ -146,7 +146,7 @@ impl Source {
         Ok(Self { kafka: Arc::new(kafka), desk, settings })
     }
 
-    /// Consumes until `stop`; then what is being handled comes to its end, is committed, and the group is left.
+    /// Consumes until `stop`. Then it finishes the messages at the handler, commits them and leaves the group.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), String> {
         let topics: Vec<&str> = self.settings.topics.iter().map(String::as_str).collect();
         self.kafka.subscribe(&topics).map_err(|error| error.to_string())?;
@@ -206,7 +206,7 @@ impl Source {
         }
     }
 
-    // The group is still polled: whoever handles something for long is not dead.
+    // The group is still polled, so that the cluster does not take a slow handler for a dead consumer.
     async fn drain(&self, mut workers: JoinSet<Result<(), String>>) {
         self.kafka.context().stop();
         self.desk.consumer.fencepost().engine().dismiss_waiters();
@@ -217,7 +217,7 @@ impl Source {
         loop {
             tokio::select! {
                 ended = workers.join_next() => if ended.is_none() { return },
-                // What still comes is not begun with: it is not committed, so it comes again.
+                // A record that still arrives is dropped: its offset is not committed, so it comes again.
                 _ = self.kafka.recv() => {}
                 () = tokio::time::sleep_until(until) => return,
             }
@@ -235,19 +235,19 @@ impl Source {
             Ok(_) => {}
             Err(_) => desk.tell_trouble("the last commit got no answer; what it names comes again"),
         }
-        // The last handle leaves the group, which takes a moment.
+        // Dropping the last handle leaves the group, which takes a moment.
         let _ = timeout(CLUSTER_PATIENCE, spawn_blocking(move || drop(kafka))).await;
         desk.tell_progress();
     }
 }
 
-// Asks for all topics, since to ask for one may make it.
+// Asks for all topics, since a request for one may create it.
 async fn look_for_topics(kafka: Arc<Kafka>, desk: Arc<Desk>, topics: Vec<String>) {
     let asked = spawn_blocking(move || {
         let known = kafka.client().fetch_metadata(None, CLUSTER_PATIENCE)?;
         Ok::<Vec<String>, KafkaError>(known.topics().iter().map(|topic| topic.name().to_owned()).collect())
     });
-    // A cluster that is away is told of by the client itself.
+    // The client itself reports a cluster that is away.
     let Ok(Ok(known)) = asked.await else { return };
     for topic in topics {
         let dead = desk.letters.topic(&topic);

@@ -1,4 +1,4 @@
-//! Ways in: queues whose messages are handed to somebody's handler, each with its effect once.
+//! Sources take messages from queues and hand them to the user's own handler, each with its effect once.
 //! Never decides whether a message may be acknowledged; the library's `queue` does. Started by `fencepost consume`.
 
 pub mod handler;

@@ -1,4 +1,4 @@
-//! The routes of fences and aliases. Whose fences a credential reaches depends on the request: the handlers decide it.
+//! The routes of fences and aliases. The handlers decide whose fences a credential reaches: it depends on the request.
 
 use http::Method;
 

@@ -1,6 +1,6 @@
-//! The effects that this node has under way, by key. While a store is away a lease may run out under one of them: whoever is
-//! let in then must not have the effect a second time, and the first one seals with the right that it was given.
-//! Used by the gateway between a claim and its settling.
+//! The effects in flight on this node, by key. While the store is away, a lease may run out under one of them. A caller
+//! that is granted the key then must not repeat the effect: its token goes to the first, which seals with it.
+//! Called by the gateway between a claim and its settling.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -12,18 +12,18 @@ use std::{
 
 use fencepost_kernel::{FenceKey, fence::Token};
 
-/// Every effect under way.
+/// The effects in flight on this node. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Sky(Arc<Mutex<HashMap<FenceKey, Arc<State>>>>);
 
 struct State {
-    /// The latest that was given for the key.
+    /// The highest token that was granted for the key.
     token: AtomicU64,
-    /// It has happened, and the store does not take its seal.
+    /// The effect has happened, and the store has not taken its seal yet.
     done: AtomicBool,
 }
 
-/// What is known of an effect under way.
+/// The state of an effect in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Known {
     UnderWay,
@@ -41,12 +41,12 @@ impl Sky {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is under way for a key, if anything.
+    /// The state of a key's effect, if one is in flight.
     pub(super) fn known(&self, key: &FenceKey) -> Option<Known> {
         self.states().get(key).map(|state| state.known())
     }
 
-    /// Begins an effect with the right that was just given. Where one is under way, that one gets it.
+    /// Begins an effect with the token that was just granted. If one is in flight for the key, that one gets the token.
     pub(super) fn lift(&self, key: FenceKey, token: Token) -> Result<Aloft, Known> {
         match self.states().entry(key) {
             Entry::Occupied(state) => {
@@ -62,7 +62,7 @@ impl Sky {
     }
 }
 
-/// An effect under way, until it is dropped.
+/// An effect in flight, until this is dropped.
 pub(super) struct Aloft {
     sky: Sky,
     key: FenceKey,
@@ -70,12 +70,12 @@ pub(super) struct Aloft {
 }
 
 impl Aloft {
-    /// The token to settle it with.
+    /// The token to seal or release with.
     pub(super) fn token(&self) -> Token {
         Token(self.state.token.load(Ordering::Acquire))
     }
 
-    /// It has happened, and the store does not take its seal.
+    /// Notes that the effect has happened and the store has not taken its seal.
     pub(super) fn done(&self) {
         self.state.done.store(true, Ordering::Release);
     }

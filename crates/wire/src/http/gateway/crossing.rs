@@ -1,32 +1,31 @@
 //! Which headers cross the gateway: one table for requests on their way upstream, one for answers on their way back.
-//! Says what happens to a name and does nothing itself: `headers` applies it. A test sends every row through the
-//! running gateway.
+//! Only says what happens to a name; called by `headers`, which applies it. A test sends every row through the gateway.
 
 use Crossing::{Diverts, Essential, Forwarding, Hop, Ours};
 
-/// What happens to a header. One that no row names crosses as it came, unless `Connection` names it.
+/// What happens to a header. A header that no row names passes unchanged, unless `Connection` names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crossing {
     /// Belongs to one connection, or is answered by the gateway itself: never crosses.
     Hop,
-    /// Only the gateway says it: what came is dropped, and set anew where there is something to say.
+    /// Set by the gateway alone: a received value is dropped, and a new one is set where there is one.
     Ours,
     /// Says where a request came from: dropped or set anew, unless a trusted proxy sent it.
     Forwarding,
-    /// Would have the upstream act on another method, path, host or environment than those that the rule was chosen by,
-    /// or lead a client past the gateway: never crosses.
+    /// Would make the upstream act on a method, path, host or environment other than the one that chose the rule, or
+    /// lead a client past the gateway: never crosses.
     Diverts,
-    /// Crosses as it came; `Connection` may not name it. A fenced request carries its own Idempotency-Key, and a
-    /// credential of Fencepost stays behind.
+    /// Passes unchanged; `Connection` may not name it. Two exceptions: a fenced request gets the fence's own
+    /// Idempotency-Key, and a credential of Fencepost is removed.
     Essential,
 }
 
-/// One row: a name, or all names with a beginning (`fencepost-*`), or all names with `_` in them (`*_*`).
+/// One row: a name, a prefix (`fencepost-*`), or any name with a character that is no letter, digit or `-` (`*_*`).
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// In small letters.
+    /// In lower case.
     pub name: &'static str,
-    /// What happens to it.
+    /// What happens to a header of that name.
     pub crossing: Crossing,
 }
 
@@ -40,7 +39,7 @@ impl Row {
     }
 }
 
-/// The first row of a table that fits a name in small letters.
+/// The crossing by the first row that fits a name in lower case; none where no row fits.
 pub fn crossing(table: &[Row], name: &str) -> Option<Crossing> {
     table.iter().find(|row| row.fits(name)).map(|row| row.crossing)
 }
@@ -66,11 +65,11 @@ pub const REQUESTS: &[Row] = &[
     row("content-length", Ours),
     row("fencepost-*", Ours),
     row("host", Ours),
-    // Any character but letters, digits and `-`: CGI, WSGI and their kin read it as `-`, and `X_Forwarded_For` or
-    // `Fencepost.Tenant` would stand beside ours, or before it.
+    // Any character but letters, digits and `-`. CGI, WSGI and similar servers read it as `-`: `X_Forwarded_For` or
+    // `Fencepost.Tenant` would count beside the gateway's own header, or before it.
     row("*_*", Diverts),
     row("base-url", Diverts),
-    // CGI makes it the environment's HTTP_PROXY.
+    // CGI turns it into the environment variable HTTP_PROXY.
     row("proxy", Diverts),
     row("request-uri", Diverts),
     row("x-host", Diverts),
@@ -148,8 +147,8 @@ pub const REQUESTS: &[Row] = &[
     row("x-request-id", Essential),
 ];
 
-/// Answers, from an upstream to a client. What the upstream tells the gateway alone (`Fencepost-Outcome`,
-/// `Fencepost-Effect-Id`) is read before.
+/// Answers, from an upstream to a client. The gateway reads the headers that are meant for it alone
+/// (`Fencepost-Outcome`, `Fencepost-Effect-Id`) before this table applies.
 pub const ANSWERS: &[Row] = &[
     row("connection", Hop),
     row("keep-alive", Hop),
@@ -164,7 +163,7 @@ pub const ANSWERS: &[Row] = &[
     row("fencepost-*", Ours),
     row("idempotency-expires", Ours),
     row("idempotency-replayed", Ours),
-    // It offers another address for the gateway's own name.
+    // It offers clients another address under the gateway's own name.
     row("alt-svc", Diverts),
     row("access-control-*", Essential),
     row("allow", Essential),

@@ -1,5 +1,5 @@
-//! What a rule answers to a request that it does not pass on: a refusal, or on an incoming webhook an acknowledgement, since
-//! a provider sends again for days what is refused. Never acknowledges a conflict in silence: it is logged and counted.
+//! Answers a request that a rule does not pass on: with a refusal or, for an incoming webhook, with an acknowledgement,
+//! since providers retry a refused webhook for days. Never acknowledges a conflict silently: it is logged and counted.
 //! Called by the gateway where a claim is not granted.
 
 use axum::{body::Body, response::Response};
@@ -19,10 +19,10 @@ use crate::{
     problem::{Code, DECISION, Problem},
 };
 
-/// A provider takes 409 for a failure of its own, and 503 for one that passes.
+/// A webhook provider takes 409 for a permanent failure, and 503 for a temporary one.
 const IN_FLIGHT_STATUS: u16 = 503;
 
-/// What the sender of a request hears whose claim was not granted.
+/// The answer to a request whose claim was not granted.
 pub(super) fn refused(call: &Call, entry: &Entry, target: &Target, reply: &Reply) -> Result<Response, Problem> {
     let answers = &entry.route.answers;
     let problem = if let Reply::Fence(fence::Reply::Conflict(mismatch)) = reply {
@@ -30,7 +30,7 @@ pub(super) fn refused(call: &Call, entry: &Entry, target: &Target, reply: &Reply
         if is_received(told.status) {
             acknowledge_conflict(call, entry, target, mismatch);
         }
-        // Where users of one tenant are told apart, the first request may be another user's.
+        // Where the rule tells users of a tenant apart, the first request may be another user's: its diff is not shown.
         let shown = told.include_diff && entry.route.callers.principal.is_none();
         let show = if shown { Show::Diff } else { Show::Nothing };
         let conflict = reply::conflict(call, target, mismatch, show).answered_with(told.status);
@@ -49,13 +49,13 @@ pub(super) fn refused(call: &Call, entry: &Entry, target: &Target, reply: &Reply
     Err(marked(entry, problem, reply.decision()))
 }
 
-/// A refusal because of another request that is under way.
+/// The refusal of a request because another one is in flight.
 pub(super) fn in_flight(entry: &Entry, problem: Problem) -> Problem {
     let problem = if entry.signer.is_some() { problem.answered_with(IN_FLIGHT_STATUS) } else { problem };
     marked(entry, problem, "in_flight")
 }
 
-/// Says the decision in a header, which is all that most providers show of an answer.
+/// Adds the decision as a header for a webhook's provider: most providers show nothing else of an answer.
 pub(super) fn marked(entry: &Entry, problem: Problem, decision: &'static str) -> Problem {
     if entry.signer.is_some() { problem.decided(decision) } else { problem }
 }

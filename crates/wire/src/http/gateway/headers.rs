@@ -1,5 +1,5 @@
-//! Takes headers across the gateway, each way, by the tables of `crossing`. What belongs to one connection stays on it; what
-//! is ours to say is never taken from somebody else. Called when a request leaves and when an answer comes.
+//! Applies the tables of `crossing` to headers, in both directions. Never passes on a header of one connection, nor a
+//! value from others that only the gateway may set. Called when a request leaves and when an answer comes.
 
 use std::net::IpAddr;
 
@@ -31,8 +31,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Refuses a request whose `Connection` names a header that is meant for the upstream. To delete it would have the upstream
-/// read another request than the rule did; to keep it would go against what was said. No client means either.
+/// Refuses a request whose `Connection` names a header that is meant for the upstream. Without the header, the upstream
+/// would read another request than the rule did; with it, the gateway would break HTTP. No client needs either.
 pub(super) fn refuse_wrong_connection(policy: &Policy, entry: &Entry, headers: &HeaderMap) -> Result<(), Problem> {
     let wrong = |name: &HeaderName| {
         let listed = crossing(REQUESTS, name.as_str()).is_some_and(|crossing| crossing != Crossing::Hop);
@@ -51,7 +51,7 @@ pub(super) fn refuse_wrong_connection(policy: &Policy, entry: &Entry, headers: &
     }
 }
 
-/// Whether a rule takes something from a header.
+/// Whether the rule reads a value from a header.
 fn is_read_by(entry: &Entry, name: &HeaderName) -> bool {
     let route = &entry.route;
     let mut origins = route.key.iter().map(|(_, origin, _)| origin).chain(&route.source).chain(&route.order);
@@ -65,7 +65,7 @@ fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> 
     lists.flat_map(|list| list.split(',')).filter_map(|name| name.trim().parse().ok())
 }
 
-/// Removes what a choice by name drops, and what `Connection` names beside.
+/// Removes the headers that `dropped` selects, and those that `Connection` names, except where they are `listed`.
 fn drop_headers(headers: &mut HeaderMap, dropped: impl Fn(&str) -> bool, listed: impl Fn(&str) -> bool) {
     let named = named_by_connection(headers).filter(|name| !listed(name.as_str()));
     let dropped = headers.keys().filter(|name| dropped(name.as_str())).cloned();
@@ -74,10 +74,10 @@ fn drop_headers(headers: &mut HeaderMap, dropped: impl Fn(&str) -> bool, listed:
     }
 }
 
-/// Takes out of an upstream's answer what does not cross. An answer is never refused for what its `Connection` names: the
-/// effect has happened.
+/// Removes from an upstream's answer what does not cross. An answer is never refused for its `Connection`: the effect
+/// has happened.
 pub(super) fn answer(headers: &mut HeaderMap) {
-    // Of two lengths the framing's own counts: the other would cut the body, or let it run into the next message.
+    // With chunked framing a Content-Length does not count: it would cut the body, or let it run into the next message.
     if headers.contains_key(header::TRANSFER_ENCODING) {
         headers.remove(header::CONTENT_LENGTH);
     }
@@ -85,16 +85,16 @@ pub(super) fn answer(headers: &mut HeaderMap) {
     drop_headers(headers, dropped, |name| crossing(ANSWERS, name).is_some());
 }
 
-/// What an upstream hears of who asks, and for what.
+/// The inputs for the headers of a request as it leaves.
 pub(super) struct Leaving<'c> {
     pub(super) entry: &'c Entry,
     pub(super) policy: &'c Policy,
     pub(super) trace: &'c TraceId,
-    /// The right to act, where the request is fenced.
+    /// The granted claim, where the request is fenced.
     pub(super) claim: Option<&'c Claim>,
-    /// Whose credential it was, where it was one of ours: that never leaves.
+    /// The tenant of the credential, where that is Fencepost's own: such a credential never leaves.
     pub(super) tenant: Option<&'c str>,
-    /// The bytes of the body, where they are counted already; all others go in chunks.
+    /// The length of the body, where it is known; other bodies go out chunked.
     pub(super) body_bytes: Option<u64>,
 }
 
@@ -103,7 +103,7 @@ impl Leaving<'_> {
     pub(super) fn headers(&self, parts: &mut Parts) -> HeaderMap {
         let mut headers = std::mem::take(&mut parts.headers);
         let has_length = headers.contains_key(header::CONTENT_LENGTH);
-        // HTTP/2 may have it in the target alone.
+        // An HTTP/2 request may name its host in the target alone.
         let target = || parts.uri.authority().and_then(|name| HeaderValue::from_str(name.as_str()).ok());
         let host = headers.get(header::HOST).cloned().or_else(target);
         let peer = parts.extensions.get::<PeerAddr>().map(|peer| peer.0.ip().to_canonical());
@@ -118,7 +118,7 @@ impl Leaving<'_> {
         headers.insert(header::HOST, self.entry.host.clone());
         let proto = if parts.extensions.get::<Secured>().is_some() { "https" } else { "http" };
         forwarding(&mut headers, peer, host, proto);
-        // Also one of ours that has expired or was revoked.
+        // Also removes a token of Fencepost (`fp_`) that has expired or was revoked.
         let ours =
             |value: &HeaderValue| value.as_bytes().get(..10).is_some_and(|b| b.eq_ignore_ascii_case(b"bearer fp_"));
         if self.tenant.is_some() || headers.get(header::AUTHORIZATION).is_some_and(ours) {
@@ -127,7 +127,7 @@ impl Leaving<'_> {
         if let Some(tenant) = self.tenant {
             set(&mut headers, TENANT, tenant);
         }
-        // One that cannot be read begins a trace of our own, which the log names.
+        // An invalid traceparent is replaced by one with the trace id that the log names.
         let mut told = headers.get_all(TRACEPARENT).iter();
         let kept = told.next().is_some_and(|value| TraceId::of(Some(value)) == *self.trace) && told.next().is_none();
         if !kept {
@@ -138,7 +138,7 @@ impl Leaving<'_> {
             set(&mut headers, IDEMPOTENCY_KEY, &claim.target().key.hex());
             headers.insert(ATTEMPT, HeaderValue::from(claim.attempt()));
             headers.insert(TOKEN, HeaderValue::from(claim.token().0));
-            // Only where it is so: the attempt's number also grows where the upstream itself refused the earlier one.
+            // The attempt number does not say this: it also grows where the upstream refused the earlier attempt.
             if claim.earlier().is_some() {
                 headers.insert(RECOVERING, HeaderValue::from_static("true"));
             }
@@ -146,18 +146,18 @@ impl Leaving<'_> {
         headers
     }
 
-    /// Says how long the body is in one way only, and in the shortest form: `0000011` is read as 11 by some, as 9 by others.
+    /// States the body's length in one way only, in the shortest form: some servers read `0000011` as 11, others as 9.
     fn frame(&self, headers: &mut HeaderMap, has_length: bool) {
         match self.body_bytes {
             Some(0) if !has_length => {}
             Some(bytes) => drop(headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes))),
-            // Without a word about it, hyper takes it that a read has no body. HTTP/2 needs no word.
+            // Without this header, hyper assumes that a read has no body. HTTP/2 does not need it.
             None => drop(headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"))),
         }
     }
 }
 
-/// Says where a request came from. What is still there was sent by a trusted proxy.
+/// Sets the headers that say where a request came from. Values that are still there came from a trusted proxy.
 fn forwarding(headers: &mut HeaderMap, peer: Option<IpAddr>, host: Option<HeaderValue>, proto: &'static str) {
     if let Some(peer) = peer {
         let peer = peer.to_string();

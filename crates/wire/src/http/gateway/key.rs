@@ -1,6 +1,6 @@
-//! Where a request says what it is about: key fields, source, order and user, each from its place.
-//! Never makes a value up: a field that is not there refuses the request, and so does one that the upstream may read
-//! differently. Called by the gateway.
+//! Reads key fields, source, order and user out of a request, each from the place that the rule names.
+//! Never makes a value up: refuses a request whose field is missing, or may be read differently by the upstream.
+//! Called by the gateway.
 
 use std::borrow::Cow;
 
@@ -29,10 +29,10 @@ use crate::{
     problem::{Code, Problem},
 };
 
-/// A request, as far as a key can come from it.
+/// The parts of a request that a key can come from.
 pub(super) struct Places<'r> {
     pub(super) parts: &'r Parts,
-    /// What the names of the path stand for, as written.
+    /// The named parts of the path with their values, not decoded.
     pub(super) bound: &'r [(&'r str, &'r str)],
     /// The body's bytes.
     pub(super) body: &'r [u8],
@@ -82,7 +82,7 @@ impl Places<'_> {
 
     fn path_value(&self, field: &str, raw: &str) -> Result<String, Problem> {
         match spelling::path_value(raw) {
-            // With a slash at the end or without, it is one thing to many servers.
+            // To many servers a trailing slash makes no difference.
             None => decode(raw.trim_end_matches('/'), Plus::Plus),
             Some(odd) => {
                 let detail = format!("`{field}` comes from the path, and {odd} in it is not read alike by all servers");
@@ -114,7 +114,7 @@ impl Places<'_> {
         }
     }
 
-    /// Which user of the tenant asks.
+    /// The user of the tenant who sends the request, from the header that the rule names.
     pub(super) fn principal(&self, principal: &Principal) -> Result<String, Problem> {
         let name = principal.header();
         let value = self.header(name)?.filter(|value| !value.is_empty()).ok_or_else(|| {
@@ -205,12 +205,12 @@ fn missing(field: &str, origin: &Origin) -> Problem {
     Problem::new(Code::WrongKey, format!("`{field}` comes from {place}, which is not there"))
 }
 
-/// RFC 6901.
+/// The value that an RFC 6901 pointer leads to.
 pub(super) fn at<'n, 'a>(document: &'n Node<'a>, pointer: &str) -> Option<&'n Node<'a>> {
     steps(pointer).try_fold(document, |node, step| next(node, &step))
 }
 
-/// The names and numbers of a pointer, each as it stands in a document.
+/// The steps of a pointer, unescaped: names of members and numbers of items.
 pub(super) fn steps(pointer: &str) -> impl Iterator<Item = Cow<'_, str>> {
     pointer.split('/').skip(1).map(|step| {
         if step.contains('~') { Cow::Owned(step.replace("~1", "/").replace("~0", "~")) } else { step.into() }
@@ -226,7 +226,7 @@ pub(super) fn next<'n, 'a>(node: &'n Node<'a>, step: &str) -> Option<&'n Node<'a
     }
 }
 
-/// The text of a value that can be part of a key; 1 and "1" are one.
+/// The text of a string, boolean or integer, as a key holds it: 1 and "1" are the same. None for other values.
 pub(super) fn scalar(node: &Node<'_>) -> Option<String> {
     match &node.value {
         Value::String(text) => Some(text.to_string()),

@@ -1,5 +1,5 @@
-//! Lets an effect run in its client's own task, and goes on without the client when that goes away; a request that only waits for
-//! another's outcome ends with its client. Never drops an effect half done. Awaited by the gateway.
+//! Runs an effect in the task of its client, and in a task of its own once the client disconnects. A request that only
+//! waits for another's outcome ends with its client. Never drops an effect half done. Called by the gateway.
 
 use std::{
     future::Future,
@@ -17,11 +17,11 @@ use crate::{http::App, problem::Problem};
 
 type Effect = Pin<Box<dyn Future<Output = Result<Response, Problem>> + Send>>;
 
-/// An effect under way. Dropped, it is moved to a task of its own: a second task for every request would cost a
-/// wake-up each, for the few clients that go away.
+/// An effect in flight. Dropping this moves the effect to a task of its own. A second task for every request would cost
+/// each a wake-up, and few clients disconnect.
 pub(super) struct Landing {
     effect: Option<Effect>,
-    /// Nothing was granted yet, and nothing is being asked.
+    /// The request only waits for another's outcome: no claim is granted, and none is being asked for.
     is_waiting: Arc<AtomicBool>,
     app: Arc<App>,
 }
@@ -58,7 +58,7 @@ impl Drop for Landing {
     }
 }
 
-/// An effect without a client: it goes on until it is done, but not while it only waits for another's outcome.
+/// An effect without a client. It runs until it is done, and ends early where it only waits for another's outcome.
 struct Detached {
     effect: Effect,
     is_waiting: Arc<AtomicBool>,
@@ -90,7 +90,7 @@ mod tests {
             std::future::pending().await
         });
         let mut detached = tokio::spawn(Detached { effect, is_waiting });
-        // While the store is asked, the claim may be granted: it stays.
+        // The store is being asked and may grant the claim: the effect does not end yet.
         let soon = std::time::Duration::from_millis(5);
         assert!(tokio::time::timeout(soon, &mut detached).await.is_err());
         asked.notify_one();

@@ -1,5 +1,5 @@
 //! An answer too large to keep: it streams to the client while its digest is made, and the digest is sealed at the end.
-//! Never holds more than a few pieces in memory, and reads to the end also when the client has gone.
+//! Never holds more than a few pieces in memory. Reads on for a while once the client has gone. Called by `flight`.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ use sha2::{Digest, Sha256};
 use super::patient::Patient;
 use crate::http::{call::Call, reply::Object};
 
-/// What a digest is kept by: the key of the answer's own fence and the token that sealed it. A digest is sealed after its
-/// answer, so it outlives it, and must not be taken for that of the key's next life.
+/// The key fields of a digest's fence: the key of the answer's own fence, and the token that sealed it. The digest is
+/// sealed later, so it expires later; the token keeps it apart from a later answer under the same key.
 const FIELDS: [&str; 2] = ["idempotency_key", "token"];
-/// Pieces on their way to the client.
+/// How many pieces may wait for the client.
 const PIECES_MAX: usize = 4;
 
 /// An answer that is sealed without its body.
@@ -28,7 +28,7 @@ pub(super) struct Large<'c> {
     pub(super) target: &'c Target,
     pub(super) token: Token,
     pub(super) rest: Patient,
-    /// How long it is read for a client that has gone.
+    /// How long reading goes on once the client has gone.
     pub(super) patience: Duration,
 }
 
@@ -42,7 +42,7 @@ impl Large<'_> {
         self.call.app.gateway.go_on(async move {
             let (mut hash, mut size) = (Sha256::new(), 0u64);
             let mut next = Some(Ok(first));
-            // A client that has gone does not end it at once: the upstream may still be at work.
+            // Reading goes on without the client for a while: the upstream may still be at work.
             let mut gone: Option<Instant> = None;
             while let Some(piece) = next {
                 match piece {
@@ -76,7 +76,7 @@ impl Large<'_> {
     }
 }
 
-/// Seals the digest of an answer's body, for as long as its fence answers.
+/// Seals the digest of an answer's body, with the retention of the answer's own fence.
 async fn keep(engine: &Engine, target: Option<Target>, digest: &[u8; 32], size: u64) {
     let Some(target) = target else { return };
     let lease_ms = target.scope.lease_ms;
@@ -89,7 +89,7 @@ async fn keep(engine: &Engine, target: Option<Target>, digest: &[u8; 32], size: 
     let receipt = Object::new().text("sha256", &hex).value("bytes", size).end();
     let effect_id = format!("sha256:{}", &*hex);
     let seal = fence::Seal { target, token: granted.token, effect_id, receipt: receipt.into() };
-    // Without it a replay has no digest; the answer's own seal stands.
+    // If this fails, a replay has no digest. The seal of the answer itself is not affected.
     let _ = engine.ask(Command::Fence(fence::Command::Seal(seal))).await;
 }
 

@@ -1,6 +1,6 @@
-//! One connection to an upstream, below TLS. Sees bytes as soon as the kernel has them, and notes an answer that begins
-//! before the request was wholly written: hyper pairs requests and answers by their order alone, so bytes that came before
-//! a request was written must be found before it is. Opened by hyper's client for `upstream`.
+//! One connection to an upstream, below TLS. Reads bytes as soon as the kernel has them, and notes an answer that
+//! begins before its request is wholly written. hyper pairs requests and answers by their order alone, so stray bytes
+//! must be found before the next request is written. Opened by hyper's client for `upstream`.
 
 use std::{
     io::{self, IoSlice},
@@ -28,7 +28,7 @@ use tokio::{
 };
 use tower_service::Service;
 
-/// Opens links.
+/// Opens the connections.
 #[derive(Clone)]
 pub(super) struct Connector(pub(super) HttpConnector);
 
@@ -47,7 +47,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Whether an answer on a connection began before its request was wholly written. In the extensions of every answer.
+/// Whether an answer on a connection began before its request was wholly written. Every answer's extensions have it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AnsweredEarly(Arc<AtomicBool>);
 
@@ -57,7 +57,7 @@ impl AnsweredEarly {
     }
 }
 
-/// A connection that hides no byte.
+/// A TCP connection whose reads miss no byte that the kernel has.
 pub(super) struct Link {
     stream: TcpStream,
     /// Bytes were written since the last flush. hyper flushes once all that it has of a request is written.
@@ -72,8 +72,8 @@ impl Link {
         Self { stream, is_writing: false, is_answered: true, early: AnsweredEarly::default() }
     }
 
-    /// Reads what the kernel has, also where the runtime has not heard of it yet. A busy runtime asks the kernel late,
-    /// and hyper would then write the next request although bytes that cannot be its answer are already there.
+    /// Reads what the kernel has, even before the runtime knows of it. A busy runtime polls the kernel late, and hyper
+    /// would then write the next request although bytes that cannot be its answer are already there.
     fn read_now(&self, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match recv(&self.stream, buf.initialize_unfilled(), RecvFlags::DONTWAIT) {
             Ok((count, _)) => {
@@ -95,7 +95,7 @@ impl AsyncRead for Link {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let me = self.get_mut();
         let mut polled = Pin::new(&mut me.stream).poll_read(cx, buf);
-        // While an answer is waited for, the runtime tells in time: nothing is written before it.
+        // Nothing is written while an answer is awaited, so the runtime's own notification is early enough.
         if polled.is_pending() && me.is_answered {
             polled = me.read_now(buf);
         }
@@ -176,7 +176,7 @@ mod tests {
         let (mut link, mut upstream) = pair().await;
         assert_eq!(poll_read(&mut link), None);
         upstream.write_all(b"HTTP/1.1 200 OK").unwrap();
-        // Nothing was awaited since: a stream of the runtime alone would still say that nothing is there.
+        // Nothing was awaited since: the runtime's own stream still reports that nothing is there.
         let mut cx = Context::from_waker(Waker::noop());
         let mut space = [0; 64];
         let told = Pin::new(&mut link.stream).poll_read(&mut cx, &mut ReadBuf::new(&mut space));

@@ -1,4 +1,4 @@
-//! One at a time per source: events that arrive together leave in the order that the route names.
+//! Lets one event per source through at a time. Events that wait leave in the order that the rule names.
 //! Never waits for an event that has not arrived, and never orders across nodes. Called by the gateway.
 
 use std::{
@@ -10,14 +10,14 @@ use std::{
 use fencepost_kernel::Tenant;
 use tokio::sync::oneshot;
 
-/// Events of one source that may wait.
+/// How many events of one source may wait.
 const WAITING_MAX: usize = 1_000;
 
-/// What is ordered: the events of one rule, tenant and source. Three parts, never one joined text: ids may contain any
-/// character that could join them.
+/// The events that are ordered together: those of one rule, tenant and source. Three parts, never one joined text: ids
+/// may contain any separator.
 pub(super) type Lane = (Arc<str>, Tenant, String);
 
-/// What an event is ordered by: whole numbers by their size, before any text; text by its bytes.
+/// The order of events: whole numbers by their size, before any text; text by its bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Rank {
     Number(i128),
@@ -30,7 +30,7 @@ impl Rank {
     }
 }
 
-/// Every source that has an event under way.
+/// The sources that have an event in flight, each with the events that wait.
 #[derive(Clone, Default)]
 pub(super) struct Queues(Arc<Mutex<Lanes>>);
 
@@ -40,7 +40,7 @@ struct Lanes {
     busy: HashMap<Lane, BTreeMap<(Rank, u64), oneshot::Sender<Turn>>>,
 }
 
-/// The right to be the one event of its source under way. The next one's begins when it is dropped.
+/// The right to be the one event of its source in flight. Dropping it gives the turn to the next event.
 pub(super) struct Turn {
     queues: Queues,
     lane: Option<Lane>,
@@ -51,7 +51,7 @@ pub(super) struct Turn {
 pub(super) enum NoTurn {
     /// Too many wait already.
     Full,
-    /// Those before it took too long.
+    /// The events before it took too long.
     Late,
 }
 
@@ -73,11 +73,11 @@ impl Queues {
             waiting.insert(place.clone(), give);
             (place, turn)
         };
-        // Also when this future is dropped: nobody is given a turn that he does not take.
+        // Leaves the queue also when this future is dropped: no turn may go to an event that is gone.
         let _leave = Leave { queues: self, lane: &lane, place: &place };
         match tokio::time::timeout(patience, &mut turn).await {
             Ok(Ok(turn)) => Ok(turn),
-            // Given in the last moment: a turn in a closed channel would be lost.
+            // A turn may be sent just as the time runs out: it is taken, and not lost with the channel.
             Err(_) => turn.try_recv().map_err(|_| NoTurn::Late),
             Ok(Err(_)) => Err(NoTurn::Late),
         }
@@ -116,7 +116,7 @@ impl Drop for Turn {
                     }
                 }
             };
-            // One who has gone away gives his turn back at once: it is not dropped here, where it would recurse.
+            // A closed channel gives the turn back: without its lane, the drop does nothing and does not recurse.
             match next.send(Turn { queues: self.queues.clone(), lane: Some(lane.clone()) }) {
                 Ok(()) => return,
                 Err(mut back) => back.lane = None,

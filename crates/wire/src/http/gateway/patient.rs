@@ -1,4 +1,4 @@
-//! A body that may not be silent for longer than it is told, without trailers. Wraps whatever an upstream sends.
+//! Reads an upstream's body: too long a silence ends it with an error, and trailers are dropped. Called by the gateway.
 
 use std::{
     error::Error,
@@ -18,13 +18,13 @@ use super::{
     upstream::{Failed, root},
 };
 
-/// An upstream's body, read with patience.
+/// An upstream's body with a bound on its silence.
 pub(super) struct Patient {
     incoming: Incoming,
     /// Runs only while nothing comes: most bodies are there at once and need no timer.
     silence: Option<Pin<Box<Sleep>>>,
     patience: Duration,
-    /// Kept until the body is: a slow answer takes its place until its end.
+    /// Held as long as the body: a slow answer takes up its place until its end.
     _place: Option<Place>,
 }
 
@@ -41,7 +41,7 @@ impl Body for Patient {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
         while let Poll::Ready(next) = Pin::new(&mut self.incoming).poll_frame(cx) {
             self.silence = None;
-            // Trailers do not cross: a replay could not repeat them, and they could say what only we may say.
+            // Trailers do not cross: a replay could not repeat them, and they could say what only the gateway may say.
             if matches!(&next, Some(Ok(frame)) if frame.is_trailers()) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What a duplicate gets: the first answer, byte for byte, with what the route says of replays.
+//! Answers a duplicate with the first answer, byte for byte, and what the rule adds to replays.
 //! Never asks an upstream. Called by the gateway where a claim is a duplicate.
 
 use axum::{body::Body, response::Response};
@@ -20,7 +20,7 @@ use crate::{
 const BODY: HeaderName = HeaderName::from_static("fencepost-body");
 const DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
-/// The first one's answer again.
+/// The stored answer to the first request.
 pub(super) async fn answer(app: &App, entry: &Entry, target: &Target, fence: &Fence) -> Result<Response, Problem> {
     let State::Sealed { receipt, expires: ends, .. } = &fence.state else {
         return Err(Problem::new(Code::Internal, "no receipt"));
@@ -40,7 +40,7 @@ pub(super) async fn answer(app: &App, entry: &Entry, target: &Target, fence: &Fe
         mark_omitted(&mut headers, digest);
     }
     let mut response = Response::new(Body::from(kept.body.unwrap_or_default()));
-    // A refusal stays one.
+    // A stored refusal keeps its status.
     let instead = entry.replay_status.filter(|_| kept.status.is_success());
     *response.status_mut() = instead.unwrap_or(kept.status);
     *response.headers_mut() = headers;

@@ -1,8 +1,8 @@
-//! Shares the places for requests under way between rules and clients. What each may hold follows from what is free: a
-//! rule alone gets half of all places, a tenant alone two thirds, and the more want places, the less each gets. So
-//! neither an upstream that hangs nor a client that asks for everything keeps the others out, and the tenant of an
-//! upstream that hangs still reaches its others. Without a credential one address gets a fifth, and all a third.
-//! Used by the gateway before a request leaves; never waits.
+//! Shares the places for requests in flight between rules and clients. Each share follows from what is free: a single
+//! rule gets half of all places, a single tenant two thirds, and the more want places, the less each gets. So neither a
+//! hanging upstream nor a greedy client keeps the others out, and a tenant of a hanging upstream still reaches its
+//! others. Without a credential, one address gets a fifth, and all addresses together a third.
+//! Never waits. Called by the gateway before a request leaves.
 
 use std::{
     collections::HashMap,
@@ -18,19 +18,19 @@ use http::request::Parts;
 use crate::problem::{Code, Problem};
 use fencepost_front::{PeerAddr, client_network};
 
-/// Who is counted as one.
+/// The unit that places are counted by.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Client {
-    /// A tenant, from wherever it calls.
+    /// A tenant, from any address.
     Tenant(Tenant),
-    /// Anybody else by its address, or its network of IPv6, of which one machine may have all addresses.
+    /// Without a credential, an IPv4 address or an IPv6 /64, since one machine may have all addresses of that.
     Address(IpAddr),
-    /// Everybody without a credential together: addresses are cheap.
+    /// All clients without a credential together: addresses are cheap.
     Anonymous,
 }
 
 impl Client {
-    /// The tenant of a credential, or where the request comes from: where a trusted proxy says, if it came by one.
+    /// The tenant of a credential; without one, the address that a trusted proxy names, or else that of the connection.
     pub(super) fn of(caller: Option<&Identity>, parts: &Parts, server: &Server) -> Self {
         if let Some(caller) = caller {
             return Self::Tenant(caller.tenant().clone());
@@ -44,7 +44,7 @@ impl Client {
         Self::Address(client_network(address.unwrap_or(peer.ip())))
     }
 
-    /// How many places it may hold while so many are free.
+    /// How many places it may hold while `free` places are free.
     fn places_max(&self, free: usize) -> usize {
         match self {
             Self::Tenant(_) => free * 2,
@@ -53,21 +53,21 @@ impl Client {
         }
     }
 
-    /// Itself, and all that it is counted with.
+    /// The units that its requests are counted by: itself and, for an address, all clients without a credential.
     fn counted(&self) -> impl Iterator<Item = Self> {
         let all = matches!(self, Self::Address(_)).then_some(Self::Anonymous);
         [Some(self.clone()), all].into_iter().flatten()
     }
 }
 
-/// Places for requests under way.
+/// Places for requests in flight.
 #[derive(Clone)]
 pub(super) struct Shares {
     max: usize,
     taken: Arc<Mutex<Taken>>,
 }
 
-/// Only those who hold a place are counted, so that this never grows past the number of places.
+/// Only holders of a place are counted, so this never grows past the number of places.
 #[derive(Default)]
 struct Taken {
     all: usize,
@@ -192,7 +192,7 @@ mod tests {
         assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
         assert_eq!(at("::ffff:192.0.2.1"), at("192.0.2.1"));
         assert_ne!(at("192.0.2.1"), at("192.0.2.2"));
-        // One of them leaves places to the others, and all of them to those with a credential, also at their own rule.
+        // One address leaves places to the others, and all addresses leave places to tenants, even at the same rule.
         let (shares, rule) = (Shares::new(100), Arc::from("GET /a"));
         let take = |address: Client| shares.take(&rule, address).ok();
         let one: Vec<Place> = (0..100).filter_map(|_| take(at("192.0.2.1"))).collect();

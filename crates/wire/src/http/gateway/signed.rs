@@ -1,6 +1,6 @@
-//! Lets signed bytes have their effect once per rule. Where a scheme signs no time, a recorded delivery counts for ever,
-//! and with another path, header or query it would have another key: so the bytes have a fence of their own, which says
-//! under which key they were let in. Another key is refused for as long as that fence is remembered.
+//! Lets signed bytes have their effect once per rule. A scheme that signs no time accepts a recorded delivery for ever,
+//! and with another path, header or query the recording would have another key. So the bytes have a fence of their own,
+//! which stores the key that they were let in under; another key is refused for as long as that fence is remembered.
 //! Never acts without the effect's own claim. Called by the gateway before that claim, and by the flight after it.
 
 use fencepost::{Engine, policy::SIGNED_DELIVERY};
@@ -20,18 +20,18 @@ use crate::{
     problem::{Code, Problem},
 };
 
-/// What signed bytes are remembered by.
+/// The key fields of the fence of signed bytes.
 const FIELDS: [&str; 2] = ["rule", "digest"];
-/// It never has to keep anybody out by its lease: also past it, other content is a conflict, and the same is let in.
+/// The lease need not keep anybody out: even past it, another effect key is a conflict, and the same key is let in.
 const LEASE_MS: u64 = 1;
 
-/// The signed bytes of a delivery, and the key that it has.
+/// The fence of a delivery's signed bytes, and the key of its effect.
 pub(super) struct Signed {
     target: Target,
     effect: FenceKey,
 }
 
-/// Signed bytes that are let in under their effect's key, until that is settled.
+/// The claim on signed bytes that are let in, to be settled together with their effect.
 #[derive(Clone)]
 pub(super) struct Bound {
     target: Target,
@@ -40,7 +40,7 @@ pub(super) struct Bound {
 }
 
 impl Signed {
-    /// None where nothing is signed, or a signed time makes recordings worthless.
+    /// None where nothing is signed, or where a signed time makes recordings useless.
     pub(super) fn of(call: &Call, entry: &Entry, effect: &Target) -> Option<Self> {
         entry.route.verify.as_ref().filter(|verify| !verify.scheme.is_timed())?;
         let scope = Scope { retain_ms: effect.scope.retain_ms, ..Scope::new(SIGNED_DELIVERY, FIELDS) };
@@ -53,7 +53,7 @@ impl Signed {
         Some(Self { target, effect: effect.key })
     }
 
-    // Compared as a body is: the key that the bytes were let in under.
+    // The effect's key, in place of a body: the kernel refuses another one as a conflict.
     fn body(&self) -> Body {
         Body::opaque(&self.effect.0)
     }
@@ -62,11 +62,11 @@ impl Signed {
     pub(super) async fn admit(&self, call: &Call, entry: &Entry) -> Result<(), Problem> {
         let Some(known) = call.app.fencepost.engine().explain(self.target.key).await? else { return Ok(()) };
         let other = known.fence.body.as_ref().is_some_and(|body| body.digest != self.body().digest);
-        // What was released may be let in under another key; the claim decides.
+        // Released bytes may be let in under another key; the claim decides.
         if other && known.phase != Phase::Released { Err(self.refused(call, entry)) } else { Ok(()) }
     }
 
-    /// Lets the bytes in under their effect's key, once that is claimed. None where they are already.
+    /// Claims the bytes for their effect's key, once that key is claimed. None where they are bound to it already.
     pub(super) async fn bind(self, call: &Call, entry: &Entry) -> Result<Option<Bound>, Problem> {
         let (target, body) = (self.target.clone(), Some(self.body()));
         let claim = fence::Claim { target, body, version: None, source: None, lease_ms: LEASE_MS, trace: None };
@@ -88,17 +88,17 @@ impl Signed {
             .text("trace_id", &call.trace);
         let detail = "these signed bytes came before under another key: the path, a header or the query differs, which is \
                       not signed";
-        // Never acknowledged, whatever the rule says of other conflicts: a provider's own redelivery has the key that it had before.
+        // Never acknowledged, whatever the rule says of other conflicts: a provider's own redelivery keeps its key.
         let own = entry.route.answers.on_conflict(call.policy.on_conflict).status;
         let status = if (400..500).contains(&own) { own } else { call.policy.on_conflict.status };
         let problem = Problem::new(Code::Conflict, detail).answered_with(status);
-        // What the bytes were let in under is told there.
+        // The page of that fence names the key that the bytes were let in under.
         marked(entry, reply::explained(problem, &self.target.key), "conflict")
     }
 }
 
 impl Bound {
-    /// With the seal of the effect: the bytes are remembered for as long as its answer.
+    /// Goes with the effect's seal: the bytes are remembered for as long as the effect's answer.
     pub(super) fn seal(&self) -> Command {
         let effect_id = self.effect.to_string();
         let receipt = Object::new().text("idempotency_key", &effect_id).end().into();
@@ -110,13 +110,13 @@ impl Bound {
         }))
     }
 
-    /// With the release of the effect: nothing happened, and the bytes may come under any key.
+    /// Goes with the effect's release: nothing happened, so the bytes may come again under any key.
     pub(super) fn release(&self) -> Command {
         Command::Fence(fence::Command::Release(Release { target: self.target.clone(), token: self.token }))
     }
 }
 
-/// The reply to a command about an effect, decided together with what it means for its signed bytes.
+/// Asks for a command on an effect, and decides it together with the one on its signed bytes. Gives the effect's reply.
 pub(super) async fn settle(
     engine: &Engine,
     effect: Command,

@@ -1,12 +1,12 @@
-//! Which parts of a request two servers may read differently: where a key comes from one, the gateway and the upstream
-//! could mean different effects. Pure: looks at text and says what is wrong with it. Called where a key is made.
+//! Finds the parts of a request that two servers may read differently: with a key from such a part, the gateway and the
+//! upstream could mean different effects. Pure: looks at text and says what is wrong with it. Called by `key`.
 
 use fencepost_kernel::json::Node;
 
 use super::key;
 
-/// What is wrong with a value of the path, as it was written; nothing where every server reads it the same. An
-/// extension is not judged: `report.pdf` may well be a name.
+/// Says what is wrong with a value of the path, as it was sent; none where every server reads it the same. An extension
+/// is not judged: `report.pdf` may well be a name.
 pub(super) fn path_value(raw: &str) -> Option<&'static str> {
     raw.trim_end_matches('/').split('/').find_map(|part| {
         let text = String::from_utf8_lossy(&decoded(part)).into_owned();
@@ -31,7 +31,7 @@ pub(super) fn path_value(raw: &str) -> Option<&'static str> {
     })
 }
 
-/// A path with each character in one spelling: as itself where a path may hold it, else as `%XX` in capitals.
+/// A path with each character in one spelling: as itself where a path may hold it, else as `%XX` in upper case.
 pub(super) fn one_spelling(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for (index, part) in path.split('/').enumerate() {
@@ -63,18 +63,18 @@ fn decoded(part: &str) -> Vec<u8> {
     out
 }
 
-/// Whether two different names of headers are one to a server of the CGI kind, which keeps letters and digits alone.
+/// Whether two different header names are the same to a CGI server, which reads all but letters and digits as `_`.
 pub(super) fn same_header(one: &str, other: &str) -> bool {
     let plain = |byte: u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'_' };
     !one.eq_ignore_ascii_case(other) && one.bytes().map(plain).eq(other.bytes().map(plain))
 }
 
-/// Whether two different names of a query are one to some server: without case (ASP.NET), with `.` and ` ` read as `_`,
-/// or with `id[]` and `id` as one variable, of which the last counts (PHP). `id[a]` and `id[b]` are two.
+/// Whether some server takes two different query names for one: ASP.NET ignores case; PHP reads `.` and ` ` as `_`, and
+/// `id[]` and `id` as one variable, of which the last counts. `id[a]` and `id[b]` are two.
 pub(super) fn same_parameter(one: &str, other: &str) -> bool {
     fn plain(name: &str) -> String {
         let name = name.split('\0').next().unwrap_or_default().trim_start();
-        // A bracket that nothing closes is one more of those characters.
+        // PHP reads an unclosed bracket as `_`, too.
         let joins = |c: char| matches!(c, '.' | ' ') || (c == '[' && !name.contains(']'));
         name.chars().map(|c| if joins(c) { '_' } else { c }).flat_map(char::to_lowercase).collect()
     }
@@ -83,8 +83,8 @@ pub(super) fn same_parameter(one: &str, other: &str) -> bool {
     one != other && (first == second || within(&first, &second) || within(&second, &first))
 }
 
-/// The name of a member on the way of an RFC 6901 pointer that a server which matches names without case could read in
-/// place of the one that is meant.
+/// The name of a member on the way of an RFC 6901 pointer that differs from the pointer's in case alone: a server that
+/// ignores case could read it instead.
 pub(super) fn other_case<'n>(document: &'n Node<'_>, pointer: &str) -> Option<&'n str> {
     let mut node = document;
     for step in key::steps(pointer) {
@@ -96,7 +96,7 @@ pub(super) fn other_case<'n>(document: &'n Node<'_>, pointer: &str) -> Option<&'
     None
 }
 
-// Go folds as Unicode does: `ſ` is an `s`, and the Kelvin sign a `k`.
+// Folds case as Go does, by Unicode: `ſ` is an `s`, and the Kelvin sign a `k`.
 fn same_member(name: &str, step: &str) -> bool {
     fn folded(text: &str) -> impl Iterator<Item = char> {
         text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)

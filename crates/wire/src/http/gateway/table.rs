@@ -1,5 +1,5 @@
-//! The routes of one policy, made ready: which one takes a request, and what it needs that never changes.
-//! Never reads a body. Built once for each policy that comes into force.
+//! The gateway's rules of one policy, prepared: finds the rule that takes a request, and holds its fixed values.
+//! Never reads a body. Called by the gateway; built once for each policy that comes into force.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use http::{HeaderName, HeaderValue, Method, StatusCode, header, uri};
 
 use crate::{http::call::Call, log::Level};
 
-/// The routes of a policy.
+/// The rules of a policy.
 pub(super) struct Table {
     pub(super) policy: Arc<Policy>,
     pub(super) entries: Vec<Arc<Entry>>,
 }
 
-/// One route with what follows from it.
+/// One rule with the values that follow from it.
 pub(super) struct Entry {
     pub(super) route: Route,
-    /// Which paths a careless server may read as its own.
+    /// The paths that a careless server may read as the rule's own.
     near: Near,
-    /// Its `match`, as it is counted and logged.
+    /// Its `match`, as metrics and the log name it.
     pub(super) endpoint: Arc<str>,
     pub(super) scheme: uri::Scheme,
     /// HTTP/2 without TLS, because the policy says so.
     pub(super) h2c: bool,
     pub(super) authority: uri::Authority,
     pub(super) host: HeaderValue,
-    /// What stands before the request's own path.
+    /// Put before the request's own path.
     pub(super) prefix: String,
-    /// Whose keys an incoming webhook's are.
+    /// The tenant of an incoming webhook's keys; none for other rules.
     pub(super) signer: Option<Arc<Identity>>,
     pub(super) replay_status: Option<StatusCode>,
     pub(super) replay_header: Option<(HeaderName, HeaderValue)>,
     /// The longest silence of the upstream.
     pub(super) timeout: Duration,
-    /// Whether something of the request's JSON is needed.
+    /// Whether the rule reads a value out of a JSON body.
     pub(super) reads_json: bool,
     /// Whether the log has warned that cookies pass.
     warned_of_cookies: AtomicBool,
 }
 
 impl Entry {
-    /// Warns once that cookies pass upstream under a rule that does not tell users apart: only a request shows it.
+    /// Warns once if cookies pass upstream under a rule that does not tell users apart. Only a request can show this.
     pub(super) fn warn_of_cookies(&self, call: &Call) {
         let passes = self.signer.is_none() && call.parts.headers.contains_key(header::COOKIE);
         if passes && !self.warned_of_cookies.swap(true, Ordering::Relaxed) {
@@ -61,21 +61,21 @@ impl Entry {
     }
 }
 
-/// What a request is to the gateway.
+/// How the gateway treats a request.
 pub(super) enum Fit<'p> {
-    /// A write that is fenced, with the names of its path.
+    /// A write, which is fenced, with the named values of its path.
     Fenced(&'p Arc<Entry>, Vec<(&'p str, &'p str)>),
     /// A read, which passes.
     Passing(&'p Arc<Entry>),
     /// The path is known, the method is not.
     OtherMethod,
-    /// Nothing of ours.
+    /// No rule takes it.
     None,
 }
 
 impl Table {
-    /// Fails where a route has no address: without it, a wider one would take its requests. A policy that was read from
-    /// a file has none such.
+    /// Fails where a rule has no usable upstream: without that rule, a wider one would take its requests. A policy that
+    /// was read from a file has no such rule.
     pub(super) fn new(policy: Arc<Policy>) -> Result<Self, String> {
         let entries = policy.routes.iter().map(|route| {
             let unfit = || format!("the route {} has no usable upstream: {}", route.pattern, route.upstream);
@@ -85,11 +85,11 @@ impl Table {
         Ok(Self { policy, entries })
     }
 
-    /// The first route that takes a request.
+    /// The first rule that takes a request.
     pub(super) fn fit<'p>(&'p self, method: &Method, path: &'p str) -> Fit<'p> {
         let reads = super::upstream::is_read(method);
         let mut fit = Fit::None;
-        // One would open a tunnel, the other tells a client what proxies added.
+        // CONNECT would open a tunnel; TRACE tells a client what proxies added.
         if matches!(*method, Method::CONNECT | Method::TRACE) {
             return Fit::OtherMethod;
         }
@@ -99,7 +99,7 @@ impl Table {
             let wanted = pattern.takes(method.as_str());
             match (reads, wanted) {
                 (true, true) => return Fit::Passing(entry),
-                // Another route may be for reads; without one, they go where the path's writes go.
+                // A later rule may be for reads; without one, reads go where the path's writes go.
                 (true, false) if matches!(fit, Fit::None) => fit = Fit::Passing(entry),
                 (true, false) => {}
                 (false, true) if self.disputed(index, method, path) => return Fit::None,
@@ -110,7 +110,7 @@ impl Table {
         fit
     }
 
-    /// What the routes of a path take, for who asked with another method.
+    /// The methods that the rules of a path take, for the `Allow` of a 405.
     pub(super) fn allowed(&self, path: &str) -> HeaderValue {
         let mut names = BTreeSet::new();
         for Route { pattern, .. } in self.entries.iter().map(|entry| &entry.route) {
@@ -126,7 +126,7 @@ impl Table {
         HeaderValue::from_str(&names.join(", ")).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// Whether another route would take the path in a spelling that many servers read as the same: none must let in
+    /// Whether another rule would take the path in a spelling that many servers read as the same. No rule may let in
     /// what another verifies, or fences in its own way.
     fn disputed(&self, index: usize, method: &Method, path: &str) -> bool {
         if self.entries.len() == 1 {
@@ -139,8 +139,8 @@ impl Table {
         })
     }
 
-    /// Whether a write would go round a signature. A verified path owns what lies below it and its extensions, for
-    /// every method that writes: only a route that names a path there may take it.
+    /// Whether a write would bypass a signature. A verified path owns what lies below it and its extensions, for every
+    /// method that writes: only a rule that names a path there may take it.
     fn bypasses(&self, index: usize, at: usize, near: &Near) -> bool {
         let (entry, other) = (&self.entries[index], &self.entries[at]);
         let (asked, wanted) = (&entry.route.verify, &other.route.verify);
@@ -157,14 +157,14 @@ impl Table {
         let bypassed = wanted.is_some() && wanted != asked;
         let wider = other.near.covers(&entry.near);
         if at < index {
-            // A policy may name two spellings of one path, or one apart because it is verified.
+            // A policy may name two spellings of one path, or name one separately because it is verified.
             let named = wider && entry.near.covers(&other.near);
             bypassed || (wanted == asked && !named)
         } else if other.route.pattern.bind(path).is_some() {
-            // As written it is for both, and the first takes it; as read, perhaps only for the one that verifies.
+            // As written, both rules match, and the first takes it. As read upstream, perhaps only the verifying one.
             bypassed && !own
         } else {
-            // As read it may be for both, too. One that takes all of the first one's paths is not meant for them.
+            // As read upstream, both may match. A later rule that covers all paths of this one is not meant for them.
             !own || (bypassed && !wider)
         }
     }
@@ -206,7 +206,7 @@ fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
     let replay_header = route.replay.header.as_ref().and_then(|(name, value)| {
         Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
     });
-    // To a provider a duplicate is received, whatever the application said when it took the first.
+    // A webhook's provider gets 200 for a duplicate, whatever success the application answered the first time.
     let replay_status = route.replay.status.or(route.verify.is_some().then_some(200));
     Some(Entry {
         endpoint: route.pattern.to_string().into(),
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(taken("/hooks/other"), Some(false));
     }
 
-    /// The route, by its place in the file, that takes a POST.
+    /// The index of the rule that takes a POST.
     fn taken(routes: &[(&str, &str)], path: &str) -> Option<usize> {
         taken_by(&Method::POST, routes, path)
     }
@@ -292,7 +292,7 @@ mod tests {
         {
             assert_eq!((taken(&cased(VERIFIED), path), taken(&cased(""), path)), (verified, plain), "{path}");
         }
-        // Also where the later one would take the path as it is written.
+        // Also where the later rule would take the path as it is written.
         let wide = [("POST /shops/{shop}", ""), ("POST /{*all}", VERIFIED)];
         for (path, wanted) in [("/shops/7", Some(0)), ("/shops/7%2Fstripe", None), ("/shops/7/stripe", Some(1))] {
             assert_eq!(taken(&wide, path), wanted, "{path}");
@@ -361,7 +361,7 @@ mod tests {
             ("/hooks/stripe/x/y", None),
             ("/hooks/stripe/..%3F/x", None),
             ("/x/%252e%252e/hooks/stripe", None),
-            // What the policy names there is meant.
+            // The rules that the policy names there take their own paths.
             ("/hooks/stripe/test", Some(1)),
             ("/hooks/stripe/test.json", None),
             ("/hooks/stripe.csv", Some(2)),

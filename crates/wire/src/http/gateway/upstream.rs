@@ -1,4 +1,4 @@
-//! Sends a request to an upstream over a kept connection, and says what a failure means: did it leave?
+//! Sends a request to an upstream over a kept connection, and says whether a failed one may have arrived.
 //! Never follows a redirect, never sends twice what may have arrived, and never uses a connection again that may hold
 //! bytes which belong to no request or answer to come. Called by the gateway alone.
 
@@ -24,11 +24,11 @@ use super::{
 };
 use crate::trust;
 
-/// Shorter than the five seconds after which common servers close an idle connection: a request that meets such an end
-/// has an unknown outcome.
+/// Shorter than the five seconds after which common servers close an idle connection: a request that is sent into such
+/// a close has an unknown outcome.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// What may lie unread of one answer: so much a client that does not read costs.
+/// How much of one answer may wait unread: what a client that does not read costs.
 const ANSWER_BUFFER_BYTES: usize = 64 * 1024;
 /// As large as HTTP/2 allows: the windows of the streams are the bound.
 const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
@@ -39,7 +39,7 @@ const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
 pub(super) struct Upstreams {
     reads: Connections,
     writes: Connections,
-    /// Of writes whose rule says that the upstream reads bodies: should it not, only these suffer.
+    /// For writes whose rule says that the upstream reads bodies: if it does not, only these suffer.
     vouched: Connections,
 }
 
@@ -51,14 +51,14 @@ struct Connections {
     h2c: Client<Connector, Body>,
 }
 
-/// What becomes of an HTTP/1 connection after its request. HTTP/2 keeps requests apart by itself.
+/// Whether an HTTP/1 connection is used again after its request. HTTP/2 keeps requests apart by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Afterwards {
     /// It may serve the next request.
     Kept,
-    /// As before, unless the answer came before the request was wholly written.
+    /// It may, unless the answer began before the request was wholly written.
     KeptIfRead,
-    /// The upstream is told to close it, so that it reads nothing behind this request as another.
+    /// The upstream is asked to close it, so that it reads nothing behind this request as another one.
     Closed,
 }
 
@@ -69,7 +69,7 @@ impl Afterwards {
             // An upstream that answers HEAD with a body would send it in front of the next answer.
             true if request.method() == Method::HEAD => Self::Closed,
             true => Self::Kept,
-            // Whether an upstream has read what the kernel took for it cannot be seen from here.
+            // Nothing here shows whether an upstream has read what the kernel took for it.
             false if reads || !entry.route.upstream_reads_bodies => Self::Closed,
             false => Self::KeptIfRead,
         }
@@ -119,7 +119,7 @@ impl Upstreams {
             .pool_max_idle_per_host(settings.idle_connections_max)
             .http1_max_buf_size(ANSWER_BUFFER_BYTES)
             .http2_initial_stream_window_size(ANSWER_BUFFER_BYTES as u32)
-            // One reader that does not read must not keep the answers of others back.
+            // One client that does not read must not hold back the answers of others.
             .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             // The host of the upstream is set already.
             .set_host(false);
@@ -129,7 +129,7 @@ impl Upstreams {
         Ok(Self { reads: connections(), writes: connections(), vouched: connections() })
     }
 
-    /// The answer's head within `patience`; its body comes as it comes.
+    /// Waits at most `patience` for the answer's head; its body is not read here.
     pub(super) async fn send(
         &self,
         entry: &Entry,
@@ -157,7 +157,7 @@ impl Upstreams {
             connection.poison();
         }
         match answered {
-            // What was not asked for cannot be passed on, and is no outcome.
+            // An unrequested protocol change cannot be passed on, and is no outcome.
             Ok(Ok(response)) if response.status().is_informational() => {
                 Err(Failed::Broken("it changed the protocol unasked".to_owned()))
             }
@@ -169,7 +169,7 @@ impl Upstreams {
     }
 }
 
-/// The upstream's address of what a client asked for.
+/// The upstream's URI for the one that a client asked for.
 pub(super) fn address(entry: &Entry, asked: &Uri) -> Option<Uri> {
     let path = asked.path_and_query().map_or("/", |path| path.as_str());
     let uri = Uri::builder().scheme(entry.scheme.clone()).authority(entry.authority.clone());
@@ -181,7 +181,7 @@ pub(super) fn address(entry: &Entry, asked: &Uri) -> Option<Uri> {
     uri.build().ok()
 }
 
-/// A request on its way, in the version that the connection turns out to speak.
+/// A request to send. On an HTTP/2 connection, hyper does not use its version.
 pub(super) fn request(method: Method, uri: Uri, headers: http::HeaderMap, body: Body) -> Request<Body> {
     let mut request = Request::new(body);
     *request.method_mut() = method;
@@ -191,7 +191,7 @@ pub(super) fn request(method: Method, uri: Uri, headers: http::HeaderMap, body: 
     request
 }
 
-// What is at the bottom of an error says most.
+// The innermost cause of an error says most.
 pub(super) fn root(error: &dyn Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

@@ -1,8 +1,8 @@
-//! The schema of a refusal, with the members that some codes add.
+//! The schema of a refusal, with the members that some codes add. Called by `schemas`.
 
 use serde_json::{Value, json};
 
-/// What some codes add, also where a refusal is one among many answers.
+/// The members that some codes add, also to a refusal that is one of many results.
 fn added(object: &impl Fn(&[&str], &[(&str, &Value)]) -> Value) -> Vec<(&'static str, Value)> {
     let text = json!({"type": "string"});
     let time = json!({"type": "string", "format": "date-time"});

@@ -21,7 +21,7 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
     let named = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
     let one_schema = |names: &[&str]| json!({"oneOf": names.iter().map(|name| named(name)).collect::<Vec<_>>()});
     let one_of = |words: &[&str]| json!({"type": "string", "enum": words});
-    // Configuration: a member that is not known is refused.
+    // Configuration: an unknown member is refused.
     let only = |required: &[&str], parts: &[(&str, &Value)]| {
         let mut schema = object(required, parts);
         schema["additionalProperties"] = json!(false);

@@ -175,7 +175,7 @@ async fn job(call: &Call) -> Result<Response, Problem> {
     Ok(reply::Answer::ok(json!([call.path_value("source_id")?]).to_string().into_bytes()).response())
 }
 
-// Answers after the first chunk where that is "stop".
+// Answers after the first chunk that is "stop", or else at the end.
 async fn chunks(call: &Call, body: &mut BodyStream) -> Result<Response, Problem> {
     assert!(call.body.is_empty());
     let mut seen = vec![call.path_value("collection")?];
@@ -188,7 +188,7 @@ async fn chunks(call: &Call, body: &mut BodyStream) -> Result<Response, Problem>
     Ok(reply::Answer::ok(json!(seen).to_string().into_bytes()).response())
 }
 
-/// A body in these pieces. It tells whether anybody has asked for one, and never ends after the last.
+/// A body in these pieces, which counts how often it is polled. After the last piece it ends, or stays pending.
 struct Pieces {
     left: Vec<&'static str>,
     ends: bool,

@@ -1,5 +1,5 @@
-//! `POST /wes/v1/dispatch/events`: one event or many, each at the end of its lane, once.
-//! Checks every envelope of a request before it publishes any. The other half of the pair is `envelope`.
+//! `POST /wes/v1/dispatch/events`: appends one event or many, each once, at the end of its lane.
+//! Never publishes an event before every envelope of the request is checked. The library's `envelope` reads them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -44,7 +44,7 @@ pub(super) async fn events(call: &Call) -> Result<Response, Problem> {
 
 async fn one(call: &Call, planner: &Tenant, scope: &Arc<Scope>, node: &Node<'_>) -> Result<Response, Problem> {
     let envelope = read(call, node, call.body.len())?;
-    // Nothing is trimmed: what surrounds the document is part of what is signed and delivered.
+    // The body is not trimmed: whitespace around the document is signed and delivered, too.
     let publication = publication(planner, scope, &envelope, node, &call.body);
     let reply = dispatch(call)?.publish(vec![publication]).await?.pop();
     let reply = reply.ok_or_else(|| Problem::new(Code::Internal, "no reply"))?;
@@ -90,7 +90,7 @@ async fn many(call: &Call, planner: &Tenant, scope: &Arc<Scope>, events: &Node<'
     Ok(Answer { body: Object::new().raw("results", &results).end(), ..whole }.response())
 }
 
-// The refusal of a request of which nothing was published: the first one's, with all of them in it.
+// The refusal of a request of which nothing was published: the code of the first refusal, and a list of all.
 fn none_published(refused: &[(usize, Problem)], events: usize) -> Problem {
     let code = refused.first().map_or(Code::Internal, |(_, first)| first.code());
     let one = |(index, problem): &(usize, Problem)| Object::new().value("index", index).problem(problem).end();
@@ -98,7 +98,7 @@ fn none_published(refused: &[(usize, Problem)], events: usize) -> Problem {
     Problem::new(code, detail).with("errors", &String::from_utf8_lossy(&array(refused.iter().map(one))))
 }
 
-// All of them, or a refusal that names each one that is wrong.
+// All envelopes, or a refusal that lists each one that is wrong.
 fn envelopes<'n>(call: &Call, events: &'n [Node<'_>]) -> Result<Vec<Envelope<'n>>, Problem> {
     let (mut good, mut bad) = (Vec::with_capacity(events.len()), Vec::new());
     let mut first_with = HashMap::with_capacity(events.len());
@@ -140,14 +140,14 @@ fn publication(planner: &Tenant, scope: &Scope, envelope: &Envelope<'_>, node: &
         correlation_id: envelope.correlation_id.to_owned(),
         kind: envelope.kind.to_owned(),
         warehouse: envelope.warehouse.to_owned(),
-        // A copy: an event outlives its request, and as a slice it would keep the whole buffer that came in.
+        // A copy: an event outlives its request, and a slice would keep the request's whole buffer in memory.
         body: Bytes::copy_from_slice(exact),
         compared: Body::json(node, &scope.mask),
         cancels: envelope.cancels.map(str::to_owned),
     }
 }
 
-// Logs and counts what became of an event, and writes it down for the planner.
+// Logs and counts the outcome of an event, and writes the planner's answer.
 fn answered(
     call: &Call,
     planner: &Tenant,

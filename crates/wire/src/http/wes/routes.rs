@@ -17,11 +17,11 @@ use crate::{
 
 /// A planner publishes its own events and says where they go.
 const PUBLISH: Access = Access::Roles(&[Role::Planner]);
-/// An executor comes for events.
+/// An executor polls for events and acknowledges them.
 const POLL: Access = Access::Roles(&[Role::Executor]);
-/// Lanes, dead letters and transports may be read by operators, and by the planner whose they are.
+/// Operators read all lanes, dead letters and transports; a planner reads its own.
 const LOOK: Access = Access::Roles(&[Role::Admin, Role::Viewer, Role::Planner]);
-/// A person's word about them.
+/// Admins act on all of them; a planner acts on its own.
 const ACT: Access = Access::Roles(&[Role::Admin, Role::Planner]);
 
 pub(in crate::http) const ROUTES: &[Route] = &[

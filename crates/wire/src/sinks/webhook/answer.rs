@@ -1,4 +1,4 @@
-//! What a receiver's answer means, and what is kept of it for a person.
+//! Reads what a receiver's answer means, and keeps a note of it for a person.
 //! Never follows a redirect, and never waits for a body that does not come. Called by the sink.
 
 use std::{
@@ -17,18 +17,18 @@ use tokio::time::timeout;
 const BODY_BYTES_MAX: usize = 4_096;
 /// How long a body may take once its head is there.
 const BODY_MS_MAX: u64 = 500;
-/// Shorter parts of a url are words, not tokens.
+/// Shorter parts of a url are taken for words, not for secrets.
 const SECRET_PART_BYTES_MIN: usize = 8;
-/// A receiver cannot ask for more than the horizon.
+/// The longest wait that a receiver can ask for: the 24 hours for which an event is tried.
 const WISH_MS_MAX: u64 = 24 * 3_600_000;
 
-/// An attempt that may go better later.
+/// A failure that a later attempt may not meet.
 pub(super) fn later(note: &str) -> Failure {
     Failure::Later { answer: Answer::new(None, note), wish_ms: None }
 }
 
-/// Any 2xx is an acknowledgement, whatever becomes of its body. `url` is what was posted to: an answer that repeats it shows
-/// nothing of it to those who read what is kept.
+/// Any 2xx is an acknowledgement, whatever becomes of its body. `url` is the receiver's: where an answer repeats it,
+/// the note that is kept masks it.
 pub(super) async fn understood(response: Response<Incoming>, now_ms: u64, url: &str) -> Result<(), Failure> {
     let (head, body) = response.into_parts();
     let start = start_of(body).await;
@@ -60,12 +60,12 @@ async fn start_of(mut body: Incoming) -> Vec<u8> {
             }
         }
     };
-    // Late, endless or broken off: what is there will do, and the connection goes with the body.
+    // Late, endless or broken off: the start is enough, and the connection is dropped with the body.
     let _late = timeout(Duration::from_millis(BODY_MS_MAX), reading).await;
     start
 }
 
-/// On one line, with nothing that moves a cursor.
+/// The text on one line, without control characters.
 fn readable(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' | '\r' | '\t' => ' ',
@@ -75,19 +75,19 @@ fn readable(text: &str) -> String {
     text.trim().chars().map(shown).collect()
 }
 
-/// Without what is secret of a url. Servers that know no such path answer with it ("Cannot POST /hooks/TOKEN"), as it was sent
-/// or in parts: each segment and each value of some length is hidden wherever it stands.
+/// Masks what is secret of a url. Servers without such a path answer with it ("Cannot POST /hooks/TOKEN"), whole or in
+/// parts: each segment and each value of some length is masked wherever it occurs.
 fn masked(note: String, url: &str) -> String {
     let rest = &url[origin(url).len()..];
     let parts = rest.split(['/', '?', '&', '=', ';']).filter(|part| part.len() >= SECRET_PART_BYTES_MIN);
     let mut parts: Vec<&str> = parts.collect();
-    // The longest first: what is left of a whole after a part of it was hidden would not be found any more.
+    // The longest first: once a part of it is masked, a longer one is not found any more.
     parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
     let note = if rest.len() > 1 { note.replace(rest, &format!("/{MASK}")) } else { note };
     parts.into_iter().fold(note, |note, part| note.replace(part, MASK))
 }
 
-/// How long the receiver asks to be left alone: seconds, or a date.
+/// How long the receiver asks to wait, by `Retry-After`: seconds, or a date.
 fn wish_ms(headers: &HeaderMap, now_ms: u64) -> Option<u64> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let ms = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -100,7 +100,7 @@ fn wish_ms(headers: &HeaderMap, now_ms: u64) -> Option<u64> {
     Some(ms.min(WISH_MS_MAX))
 }
 
-/// What kept a receiver from answering, in words: the innermost cause says it best.
+/// The reason why a receiver did not answer, in words: the innermost cause says it best.
 pub(super) fn fault(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut inner = error.source();

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::trust;
 
-/// Clones share the count of what is open.
+/// Opens connections. Clones share the count of those that are open.
 #[derive(Clone)]
 pub(super) struct Connector {
     egress: Egress,
@@ -81,7 +81,7 @@ impl Connector {
     }
 }
 
-/// Each address gets its share of the time that is left, so that a silent one does not take it all.
+/// Tries one address after the other. Each gets its share of the time that is left: a silent one does not take it all.
 async fn first_that_answers(addresses: &[SocketAddr], until: Instant) -> Result<TcpStream, String> {
     let mut why = String::new();
     for (tried, address) in addresses.iter().enumerate() {
@@ -111,7 +111,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// What bytes go through.
+/// A TCP or TLS stream.
 trait Pipe: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Pipe for T {}
@@ -119,7 +119,7 @@ impl<T: AsyncRead + AsyncWrite + Send> Pipe for T {}
 /// An open connection.
 pub(super) struct Link {
     pipe: Pin<Box<dyn Pipe>>,
-    /// Whether so many are open that this one is not kept for later: many hosts, each with an idle one, run out of files.
+    /// Whether too many are open to keep this one for later: idle ones to many hosts use up file descriptors.
     crowded: bool,
     _counted: Counted,
 }

@@ -1,6 +1,6 @@
-//! Which addresses events may be sent to: what a url must look like, and which nets are not the public internet.
-//! Never connects, and never trusts a name: what counts is the address that is connected to.
-//! Called when a route is registered, and by `connect` before every connection.
+//! Decides which addresses events may be sent to, by the form of a url and by the nets that are not public.
+//! Never connects, and never trusts a name: the address of the connection counts.
+//! Called when a transport is registered, and by `connect` before every connection.
 
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
@@ -14,12 +14,12 @@ use tokio::time::timeout;
 
 use super::{lookup::Lookups, nets::nature};
 
-/// Longer ones are refused.
+/// The longest url that is accepted.
 pub const URL_BYTES_MAX: usize = 2_048;
 /// How long a registration waits for a name server.
 const CHECK_MS_MAX: u64 = 5_000;
 
-/// What may be reached: the public internet, and what is allowed beside it.
+/// The addresses that may be reached: the public internet, and the exceptions.
 #[derive(Clone, Debug)]
 pub struct Egress {
     allow: Arc<[EgressRule]>,
@@ -38,14 +38,14 @@ pub(super) struct Target {
 }
 
 impl Egress {
-    /// With these exceptions: an address, a network such as `10.1.0.0/16`, or the name of a host, wherever it leads; each may
-    /// have a scheme and a port.
+    /// `allow` has the exceptions: an address, a network such as `10.1.0.0/16`, or the name of a host, wherever it
+    /// leads; each may have a scheme and a port. `loopback` allows this machine, too.
     pub fn new(allow: &[String], loopback: bool) -> Result<Self, String> {
         let allow = allow.iter().map(|text| EgressRule::parse(text)).collect::<Result<_, _>>()?;
         Ok(Self { allow, loopback, lookups: Lookups::new() })
     }
 
-    /// Whether a route may have this url. A name that does not resolve yet may: it is judged at every connection.
+    /// Whether a transport may have this url. A name that does not resolve yet may: every connection judges it again.
     pub async fn check_url(&self, url: &str) -> Result<(), String> {
         let (_, target) = read(url)?;
         match timeout(Duration::from_millis(CHECK_MS_MAX), self.lookup(&target)).await {
@@ -69,14 +69,14 @@ impl Egress {
         Ok(found.iter().map(|address| SocketAddr::new(*address, target.port)).collect())
     }
 
-    /// One that may not be reached is enough: a name that leads inside and outside is no receiver's.
+    /// One forbidden address is enough to refuse: no receiver's name leads both inside and outside.
     fn judge(&self, target: &Target, found: &[SocketAddr]) -> Result<(), String> {
         let Target { tls, host, port } = target;
         if self.allow.iter().any(|rule| rule.allows_host(host, *port, *tls)) {
             return Ok(());
         }
         match found.iter().find_map(|address| self.refusal(target, address.ip())) {
-            // The address itself is not told: who registers a name need not learn where it leads inside.
+            // Does not name the address: a client that registers a name must not learn where it leads inside.
             Some(nature) => {
                 let name = target.name();
                 Err(format!("{name} is not on the public internet ({nature}), and not allowed here"))
@@ -94,7 +94,7 @@ impl Egress {
     }
 }
 
-/// The parts of a url that a route may have.
+/// Parses the url of a transport, or says why it is refused.
 pub(super) fn read(url: &str) -> Result<(Uri, Target), String> {
     if url.len() > URL_BYTES_MAX {
         return Err(format!("the url is longer than {URL_BYTES_MAX} bytes"));
@@ -107,7 +107,7 @@ pub(super) fn read(url: &str) -> Result<(Uri, Target), String> {
     Ok((uri, target))
 }
 
-/// Where a connection for this must lead.
+/// The host and port that a connection for this url must lead to.
 pub(super) fn target(uri: &Uri) -> Result<Target, String> {
     let tls = match uri.scheme_str() {
         Some("http") => false,
@@ -142,7 +142,7 @@ pub(super) fn target(uri: &Uri) -> Result<Target, String> {
 }
 
 impl Target {
-    /// The same for all urls that share connections.
+    /// `host:port`, the same for all urls that share connections.
     pub(super) fn name(&self) -> String {
         let Self { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }

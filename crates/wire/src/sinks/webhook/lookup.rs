@@ -14,13 +14,13 @@ use futures::{
 };
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-/// Names that are looked up at once: each takes a thread, and a silent name server holds on to it.
+/// How many names are looked up at once: each takes a thread, and a silent name server blocks it.
 const THREADS_MAX: usize = 64;
 
 type Found = Result<Arc<[IpAddr]>, String>;
 type Waiting = Shared<BoxFuture<'static, Found>>;
 
-/// Clones share what is under way.
+/// Looks names up. Clones share the lookups in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Lookups(Arc<Desk>);
 
@@ -41,7 +41,7 @@ impl Lookups {
         waiting.await
     }
 
-    /// It goes on when all who waited have given up: then the next one finds it further.
+    /// The lookup goes on when all waiting callers have given up; the next caller joins it.
     fn begin(&self, name: &str) -> Waiting {
         let (desk, name) = (self.0.clone(), name.to_owned());
         let failed = |why: &dyn Display| format!("the lookup broke off: {why}");
@@ -80,7 +80,7 @@ mod tests {
     #[tokio::test]
     async fn a_name_is_looked_up_once_for_all_who_wait_and_then_forgotten() {
         let lookups = Lookups::new();
-        // Without a free thread nothing comes of it yet.
+        // With all threads taken, no lookup can end yet.
         let busy = lookups.0.threads.acquire_many(THREADS_MAX as u32).await.unwrap();
         let mut all = Box::pin(join_all((0..100).map(|_| lookups.find("localhost"))));
         assert!((&mut all).now_or_never().is_none());

@@ -35,19 +35,19 @@ pub use judge::{Egress, URL_BYTES_MAX};
 use request::{Signing, request};
 use signature::Secret;
 
-/// The head of an answer; a larger one is a failure.
+/// The largest head of an answer; a larger one is a failure.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// How deliveries are made.
+/// The limits of deliveries.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// From the beginning of an attempt to the head of its answer.
     pub attempt_ms_max: u64,
-    /// Of that, for a connection: its name, its address, its TLS.
+    /// The part of that for connecting: name lookup, TCP and TLS.
     pub connect_ms_max: u64,
     /// How long a connection is kept for the next event.
     pub idle_ms_max: u64,
-    /// How many are kept for one host.
+    /// How many idle connections are kept for one host.
     pub idle_per_host_max: usize,
     /// While more than this are open in all, new ones are not kept.
     pub kept_max: usize,
@@ -69,7 +69,7 @@ impl Default for Settings {
     }
 }
 
-/// The way out to webhooks. Clones share their connections.
+/// Sends events to webhooks. Clones share their connections.
 #[derive(Clone)]
 pub struct WebhookSink {
     client: Client<Connector, Full<Bytes>>,
@@ -95,9 +95,9 @@ impl WebhookSink {
         let Transport::Webhook(webhook) = &delivery.route.transport else {
             return Err(later("the route is no webhook"));
         };
-        // A key that does not fit is this node's fault, not the event's: it must not die of it.
+        // A missing key is this node's fault, not the event's: it must not make the event a dead letter.
         let away = |why: String| Failure::Away(Answer::new(None, &why));
-        // Opened for each attempt: it takes a few microseconds, and nothing that could be read lies about.
+        // Decrypted for each attempt: that takes a few microseconds, and no plain text stays in memory.
         let Route { planner, warehouse, .. } = &*delivery.route;
         let open = self.vault.open_webhook(planner, warehouse, webhook).map_err(away)?;
         let (uri, _) = judge::read(&open.url).map_err(|why| later(&why))?;

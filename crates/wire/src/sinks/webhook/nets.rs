@@ -1,11 +1,11 @@
-//! Which networks are not the public internet.
-//! Never resolves a name, and never allows: the exceptions are the judge's. Called by `judge`.
+//! Says which networks are not the public internet.
+//! Never resolves a name, and never makes an exception: those are the judge's. Called by `judge`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fencepost::policy::network::{v4_begin_alike, v6_begin_alike};
 
-/// What is wrong with an address; none where it is on the public internet.
+/// The reason why an address is not on the public internet; none where it is.
 pub(super) fn nature(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => {
@@ -23,7 +23,7 @@ pub(super) fn nature(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// What the registries of IANA set apart, and a few that clouds have taken. The first that fits counts.
+/// The networks that IANA's registries set apart, and a few that clouds have taken. The first that fits counts.
 const V4: [([u8; 4], u32, &str); 20] = [
     ([0, 0, 0, 0], 8, "an unspecified address"),
     ([10, 0, 0, 0], 8, "a private address"),
@@ -47,7 +47,7 @@ const V4: [([u8; 4], u32, &str); 20] = [
     ([240, 0, 0, 0], 4, "a reserved address"),
 ];
 
-/// Only 2000::/3 is in use for hosts; the others have names here for who reads the refusal.
+/// Only 2000::/3 is in use for hosts; networks outside it are listed to give the refusal a clearer reason.
 const V6: [([u16; 8], u32, &str); 16] = [
     ([0, 0, 0, 0, 0, 0, 0, 0], 128, "an unspecified address"),
     ([0, 0, 0, 0, 0, 0, 0, 1], 128, "a loopback address"),

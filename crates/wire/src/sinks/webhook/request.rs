@@ -22,9 +22,9 @@ const ATTEMPT: HeaderName = HeaderName::from_static("fencepost-attempt");
 const REDRIVE: HeaderName = HeaderName::from_static("fencepost-redrive");
 const SIGNATURE: HeaderName = HeaderName::from_static("fencepost-signature");
 
-/// What an attempt is signed with.
+/// The secrets and the time that an attempt is signed with.
 pub(super) struct Signing<'a> {
-    /// The newest first; there is at least one.
+    /// The newest first. Without any, no request is made.
     pub(super) secrets: &'a [Secret],
     /// Whether the headers of Standard Webhooks are sent, too.
     pub(super) standard: bool,

@@ -1,4 +1,4 @@
-//! Begins a topic at its end for a group that has never committed anything of it: what is there already is not for it.
+//! Begins a topic at its end for a group that has committed no offset of it: older records are not for this group.
 //! Never moves a group that has begun. Called by `group`, before partitions of the topic are assigned.
 
 use std::{
@@ -17,8 +17,8 @@ use super::{CLUSTER_PATIENCE, ERROR_PAUSE};
 /// How long the cluster may fail to say where a topic ends.
 const BEGIN_FOR: Duration = Duration::from_secs(20);
 
-/// Returns when the group has offsets of the topic: those that it had, or the ends of this moment. The group is held up
-/// meanwhile: without an answer nobody knows whether what is there is old.
+/// Returns when the group has offsets of the topic: those that it had, or the current ends. The group is blocked
+/// meanwhile: without an answer it is unknown which records are old.
 pub(super) fn at_the_end<C: ConsumerContext>(kafka: &impl Consumer<C>, topic: &str) -> KafkaResult<()> {
     let until = Instant::now() + BEGIN_FOR;
     loop {
@@ -29,8 +29,8 @@ pub(super) fn at_the_end<C: ConsumerContext>(kafka: &impl Consumer<C>, topic: &s
     }
 }
 
-// The ends of all partitions, also of those that another member gets: it must not take the group for one that has begun,
-// and its own partitions for new ones.
+// Commits the ends of all partitions, also of those of other members. Otherwise another member would see a group that
+// has begun, and take its own partitions, without an offset, for new ones.
 fn attempt<C: ConsumerContext>(kafka: &impl Consumer<C>, topic: &str) -> KafkaResult<()> {
     let known = kafka.fetch_metadata(Some(topic), CLUSTER_PATIENCE)?;
     let mut all = TopicPartitionList::new();

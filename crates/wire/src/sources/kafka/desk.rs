@@ -1,5 +1,5 @@
-//! What the workers of all partitions share, and what they tell the log: a line for every verdict, with the fields that
-//! every decision is logged with. Never decides anything.
+//! State that the workers of all partitions share, and their log lines: one for every verdict, with the fields that
+//! every decision is logged with. Never decides anything. Called by the source, its group member and its workers.
 
 use std::{
     sync::{
@@ -19,24 +19,24 @@ use crate::{
     sources::handler::Handler,
 };
 
-/// The same trouble is told again only after this long.
+/// The same trouble is logged again only after this long.
 const TROUBLE_EVERY: Duration = Duration::from_secs(10);
 
-/// What is shared.
+/// The shared state.
 pub(super) struct Desk {
     pub consumer: queue::Consumer,
     pub handler: Handler,
     pub letters: Letters,
-    /// One for each message that may be at the handler.
+    /// One permit for each message that may be at the handler.
     pub turns: Semaphore,
     log: Log,
-    /// Whether something is stored that was not committed.
+    /// Whether an offset is stored that was not committed.
     stored: AtomicBool,
     figures: Figures,
     trouble: Mutex<Option<(String, Instant)>>,
 }
 
-/// Counted since the start.
+/// Counters since the start, the latest lag in records, and the sum that was logged last.
 #[derive(Default)]
 struct Figures {
     sealed: AtomicU64,
@@ -67,19 +67,19 @@ impl Desk {
         }
     }
 
-    /// An offset may be committed.
+    /// Notes that an offset may be committed.
     pub fn stored(&self) {
         self.stored.store(true, Relaxed);
     }
 
-    /// Whether there is something to commit; asked by who commits it.
+    /// Whether there is an offset to commit. Clears the note: the caller commits.
     pub fn take_stored(&self) -> bool {
         self.stored.swap(false, Relaxed)
     }
 
-    /// A commit failed: the next one names the same offsets, or later ones.
+    /// Logs a failed commit, and notes that the next one must name the same offsets, or later ones.
     pub fn uncommitted(&self, error: &KafkaError) {
-        // Nothing new since the last commit.
+        // Not a failure: there was nothing new since the last commit.
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::NoOffset) {
             return;
         }
@@ -103,7 +103,7 @@ impl Desk {
             .text("trace_id", &record.trace)
     }
 
-    /// What became of a record, this time.
+    /// Logs and counts the outcome of handling a record once.
     pub fn tell(&self, record: &Record, handled: &Handled, took: Duration) {
         let count = |figure: &AtomicU64| {
             figure.fetch_add(1, Relaxed);
@@ -155,7 +155,7 @@ impl Desk {
         self.line(Level::Info, msg).text("partitions", &names.join(" "));
     }
 
-    /// Something is wrong with the cluster. A client that asks on says the same again and again.
+    /// Logs trouble with the cluster, the same trouble only now and then: the client reports it again and again.
     pub fn tell_trouble(&self, why: &str) {
         let mut last = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         let known = last.as_ref().is_some_and(|(known, at)| known == why && at.elapsed() < TROUBLE_EVERY);
@@ -165,7 +165,7 @@ impl Desk {
         }
     }
 
-    /// How far it is, where that has changed.
+    /// Logs the counters, where they have changed.
     pub fn tell_progress(&self) {
         let Figures { sealed, replayed, redelivered, dead, lag, told } = &self.figures;
         let [sealed, replayed, redelivered, dead] = [sealed, replayed, redelivered, dead].map(|one| one.load(Relaxed));

@@ -1,5 +1,5 @@
-//! What a member of a group is told by it: partitions come, go, and are committed.
-//! Never waits for a handler: what is being handled when its partition goes is finished, and left uncommitted.
+//! Handles the events of a group: partitions are assigned, revoked and committed. Called by the client library.
+//! Never waits for a handler: a record in hand when its partition is revoked is finished, and not committed.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -26,7 +26,7 @@ pub(super) struct Member {
     begun: Mutex<Begun>,
 }
 
-/// Where topics begin at their ends: those that have begun, and why one could not.
+/// For groups that begin at the end: the topics that have begun, and why one could not.
 #[derive(Default)]
 struct Begun {
     topics: BTreeSet<String>,
@@ -38,7 +38,7 @@ impl Member {
         Self { desk, partitions: Mutex::default(), begin, begun: Mutex::default() }
     }
 
-    /// Fails where nobody could say where a topic begins: nothing may be taken then.
+    /// Fails where the end of a topic could not be found: no record may be taken then.
     pub fn begun(&self) -> Result<(), String> {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         begun.failed.clone().map_or(Ok(()), Err)
@@ -64,7 +64,7 @@ impl Member {
         self.partitions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a record to its partition, and gives back a worker to be run where it is the first.
+    /// Hands a record to its partition. For the first record of a partition, returns the worker that must be run.
     pub fn take(&self, record: Record, desk: &Arc<Desk>, kafka: &Arc<Kafka>) -> Option<Worker> {
         let mut partitions = self.lock();
         let (topic, number) = (record.message.topic.clone(), record.message.partition);
@@ -78,7 +78,7 @@ impl Member {
         Some(worker)
     }
 
-    /// Asks every worker to end after what it is handling.
+    /// Asks every worker to end after its current record.
     pub fn stop(&self) {
         self.lock().values().for_each(Partition::stop);
     }
@@ -103,7 +103,7 @@ impl ConsumerContext for Member {
         match rebalance {
             Rebalance::Revoke(gone) => {
                 self.forget(gone);
-                // Whoever comes next need not ask the fences for what is known to be done.
+                // The next member then need not ask the fences about records that are done.
                 if self.desk.take_stored() {
                     let _ = kafka.commit_consumer_state(CommitMode::Async);
                 }
@@ -119,7 +119,7 @@ impl ConsumerContext for Member {
         }
     }
 
-    // A partition that was paused before it went is not paused when it comes again.
+    // A partition that was paused when it was revoked must not be paused when it is assigned again.
     fn post_rebalance(&self, kafka: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         if let Rebalance::Assign(new) = rebalance {
             let _ = kafka.resume(new);

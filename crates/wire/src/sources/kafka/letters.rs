@@ -1,5 +1,5 @@
-//! Sends dead messages to their topic: idempotent, acknowledged by all replicas in sync, and again until it is taken.
-//! Never lets a message go because its letter could not be sent. Called by the workers of partitions, under a claim.
+//! Sends dead messages to their topic: idempotent, acknowledged by all replicas in sync, one attempt for each call.
+//! Never reports a letter as sent before the brokers have it. Called by the workers of partitions, under a claim.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -17,10 +17,10 @@ use super::{record::Record, redrive};
 
 /// How long one attempt may take.
 const ATTEMPT_MS_MAX: u32 = 10_000;
-/// As large as the client library allows: what was consumed must fit, with a few headers more.
+/// As large as the client library allows: a consumed message must fit, with a few headers more.
 const MESSAGE_BYTES_MAX: u32 = 1_000_000_000;
 
-/// What is told of a dead message, beside itself.
+/// The values of a dead letter's own headers.
 pub(super) struct Words {
     reason: &'static str,
     detail: String,
@@ -30,7 +30,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// `tenant` is who buries it.
+    /// `tenant` is that of the consumer that sends the letter.
     pub fn new(letter: &Letter, idempotency_key: &str, tenant: &str) -> Self {
         Self {
             reason: letter.reason.name(),
@@ -42,7 +42,7 @@ impl Words {
     }
 }
 
-/// The way to the dead letters.
+/// The producer of dead letters.
 pub(super) struct Letters {
     config: ClientConfig,
     topic: Option<String>,
@@ -50,7 +50,7 @@ pub(super) struct Letters {
 }
 
 impl Letters {
-    /// `topic` is where all go; without it, each topic has its own.
+    /// `topic` takes the letters of all topics; without it, each topic has its own.
     pub fn new(mut config: ClientConfig, topic: Option<String>) -> Result<Self, String> {
         config
             .set("enable.idempotence", "true")
@@ -62,12 +62,12 @@ impl Letters {
         Ok(Self { config, topic, producer: Mutex::new(producer) })
     }
 
-    /// Where the dead of a topic go.
+    /// The topic that takes the dead letters of another.
     pub fn topic(&self, of: &str) -> String {
         self.topic.clone().unwrap_or_else(|| super::dead_letter_topic(of))
     }
 
-    /// One attempt; where it is now.
+    /// Makes one attempt. Gives the letter's place: `topic/partition/offset`.
     pub async fn send(&self, record: &Record, words: &Words) -> Result<String, String> {
         let message = &record.message;
         let topic = self.topic(&message.topic);
@@ -104,7 +104,7 @@ impl Letters {
         }
     }
 
-    // A producer that has lost its place in the cluster's order never finds it again.
+    // After a fatal error, an idempotent producer never recovers.
     fn replace_lost(&self) {
         let mut current = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
         if current.client().fatal_error().is_some()

@@ -1,5 +1,5 @@
-//! One partition's records on their way to the handler, in order: a record that must be tried again holds up its own
-//! partition and no other. Never stores an offset before the fence is sealed, nor after the partition was taken away.
+//! Hands one partition's records to the handler, in order: a record that must be tried again holds up its own partition
+//! and no other. Never stores an offset before the fence is sealed, nor after the partition was revoked.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,21 +18,21 @@ use tokio::{
 
 use super::{Desk, Kafka, letters::Words, record::Record};
 
-/// How much of a partition is held here before no more is fetched.
+/// How many records and bytes of a partition may wait here before it is paused.
 const QUEUE_MAX: usize = 64;
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 /// How long a dead letter that could not be sent waits for its next attempt.
 const SEND_AGAIN: Duration = Duration::from_secs(1);
 
-/// A handle to the worker of a partition. Dropping it takes the partition away: what is being handled comes to its end, and
-/// nothing more of it is stored.
+/// A handle to the worker of a partition. Dropping it revokes the partition: the worker finishes its current record,
+/// and stores no further offset.
 pub(super) struct Partition {
     queue: mpsc::UnboundedSender<Record>,
     room: Arc<Room>,
     stop: watch::Sender<bool>,
 }
 
-/// What waits in a partition.
+/// The records of a partition that wait, counted.
 struct Room {
     topic: String,
     number: i32,
@@ -55,8 +55,8 @@ impl Partition {
         (Self { queue, room: room.clone(), stop }, Worker { desk, kafka, room, records, stopped })
     }
 
-    /// Takes in one more; past its bound the partition is paused. The client keeps being polled, so the group never takes
-    /// a slow handler for a dead consumer.
+    /// Queues one more record; past its bound the partition is paused. The client keeps being polled, so the group
+    /// never takes a slow handler for a dead consumer.
     pub fn take(&self, record: Record, kafka: &Kafka) {
         let mut held = self.room.lock();
         held.records += 1;
@@ -65,11 +65,11 @@ impl Partition {
             held.paused = kafka.pause(&self.room.list()).is_ok();
         }
         drop(held);
-        // The worker has ended only where the whole process ends.
+        // This fails only where the worker has ended, which is where the whole process ends.
         let _ = self.queue.send(record);
     }
 
-    /// Asks the worker to end after what it is handling; that still counts.
+    /// Asks the worker to end after its current record, which still counts.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -86,7 +86,7 @@ impl Room {
         list
     }
 
-    // Half of the room is enough to go on fetching.
+    // Resumes a paused partition once half of its room is free.
     fn leave(&self, record: &Record, kafka: &Kafka) {
         let mut held = self.lock();
         held.records -= 1;
@@ -97,7 +97,7 @@ impl Room {
     }
 }
 
-/// What a partition's records run through.
+/// Handles the records of one partition, one after the other.
 pub(super) struct Worker {
     desk: Arc<Desk>,
     kafka: Arc<Kafka>,
@@ -106,7 +106,7 @@ pub(super) struct Worker {
     stopped: watch::Receiver<bool>,
 }
 
-/// Whether a record may be left behind.
+/// Whether a record is settled, so that its offset may be stored.
 #[derive(PartialEq, Eq)]
 enum Settled {
     Yes,
@@ -114,7 +114,7 @@ enum Settled {
 }
 
 impl Worker {
-    /// Runs until the partition is taken away, or it is asked to stop. Fails where the store has stopped for good.
+    /// Runs until the partition is revoked, or it is asked to stop. Fails where the store has stopped for good.
     pub async fn run(mut self) -> Result<(), String> {
         let mut stopped = self.stopped.clone();
         loop {
@@ -128,7 +128,7 @@ impl Worker {
                 return Ok(());
             }
             self.room.leave(&record, &self.kafka);
-            // The handle is gone: the partition is somebody else's, and the fence answers whoever gets this record again.
+            // The handle is gone: another member has the partition, and the fence answers it for this record.
             if self.stopped.has_changed().is_err() {
                 return Ok(());
             }
@@ -166,7 +166,7 @@ impl Worker {
         }
     }
 
-    // Turns are for those who may act: who waits for somebody else's seal, or for a lease, takes none.
+    // A turn is taken only under a claim: a record that waits for another's seal, or for a lease, takes none.
     async fn hand_over(
         &self,
         record: &Record,
@@ -183,7 +183,7 @@ impl Worker {
         done
     }
 
-    // Sends a dead message away, again and again until it is taken: only then the partition may go on.
+    // Sends a dead letter again and again until the brokers take it: only then may the partition go on.
     async fn bury(&self, record: &Record, handled: Handled, stopped: &watch::Receiver<bool>) -> Handled {
         let Verdict::Dead(letter) = handled.verdict else { return handled };
         let words = Words::new(&letter, &handled.idempotency_key, self.desk.consumer.tenant());
@@ -208,7 +208,7 @@ impl Worker {
     }
 }
 
-// Told to stop, or the handle is gone.
+// Returns when the worker is asked to stop, or its handle is gone.
 async fn ended(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }

@@ -1,5 +1,5 @@
-//! One record of a topic as the rest sees it: the message that is fenced, and what its handler and its dead letter are told.
-//! Never keeps anything of the client library's buffers. Made by `kafka` for every record that comes.
+//! One record of a topic: the message that is fenced, and the headers that its handler and its dead letter get.
+//! Never keeps anything of the client library's buffers. Called by `kafka` for every record that comes.
 
 use bytes::Bytes;
 use fencepost::queue::{self, Message};
@@ -17,14 +17,14 @@ pub(super) struct Record {
     pub key: Option<Vec<u8>>,
     pub headers: Option<OwnedHeaders>,
     pub trace: TraceId,
-    /// Its own offset; of a dead letter that came back, where its message was before.
+    /// Its own offset; for a dead letter that was copied back, the offset that its message had before.
     pub first_offset: i64,
-    /// Whether it has no value at all, which is not an empty one.
+    /// Whether it has no value at all, as opposed to an empty one.
     pub tombstone: bool,
 }
 
 impl Record {
-    /// `tenant` is who consumes it.
+    /// `tenant` is the consumer's.
     pub fn new(record: &BorrowedMessage<'_>, dedupe_header: &str, tenant: &str) -> Self {
         let headers = record.headers().map(|headers| headers.detach());
         let place = Place { topic: record.topic(), partition: record.partition(), offset: record.offset() };
@@ -53,14 +53,14 @@ impl Record {
         format!("{}/{}/{}", self.message.topic, self.message.partition, self.message.offset)
     }
 
-    /// What it takes of memory while it waits.
+    /// The bytes of memory that it takes while it waits.
     pub fn bytes(&self) -> usize {
         let header = |one: Header<'_, &[u8]>| one.key.len() + one.value.map_or(0, <[u8]>::len);
         let headers = self.headers.as_ref().map_or(0, |headers| headers.iter().map(header).sum());
         self.message.body.len() + self.key.as_ref().map_or(0, Vec::len) + headers
     }
 
-    /// What its handler is told of it.
+    /// The HTTP headers that its handler gets.
     pub fn http_headers(&self) -> HeaderMap {
         let mut all = HeaderMap::new();
         let mut put = |name: &'static str, value: &str| {
@@ -98,7 +98,7 @@ fn find<'a>(headers: Option<&'a OwnedHeaders>, name: &str) -> Option<&'a [u8]> {
     headers?.iter().find(|header| header.key.eq_ignore_ascii_case(name))?.value
 }
 
-// Everything but visible ASCII is percent-encoded, and so is the sign that says so.
+// Percent-encodes everything but visible ASCII, and the percent sign itself.
 fn visible(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| match byte {
         b'!'..=b'~' if *byte != b'%' => text + char::from(*byte).encode_utf8(&mut [0; 4]),
