@@ -1,6 +1,6 @@
-//! Who is measured, and the order: every round measures all contestants in turn, each on a fresh server.
+//! Decides which contestants are measured and in which order: each round measures all of them, each on a fresh server.
 //! Never runs two contestants at once, and never carries data from one measurement into the next.
-//! Called by `main`; the rows go to `report`.
+//! Called by `main`; `report` gets the rows.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::stats::{PERCENTILES, Sample, median};
 /// Sealed keys that the replays are spread over.
 const REPLAY_KEYS: u64 = 50_000;
 
-/// Where PostgreSQL's data is, whoever uses it.
+/// The folder of PostgreSQL's data, relative to `Ground::work`; all contestants on PostgreSQL share it.
 const CLUSTER: &str = "postgres-cluster";
 
-/// What a row is compared with.
+/// Rows of one group are compared with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// Durable claim and seal over a socket.
@@ -44,21 +44,21 @@ pub enum Group {
 /// One thing that is measured.
 #[derive(Debug)]
 pub struct Contestant {
-    /// For `--only` and the results file.
+    /// The name for `--only` and the results file.
     pub name: &'static str,
-    /// For people.
+    /// The name in tables and in the picture.
     pub label: &'static str,
-    /// What it is compared with.
+    /// The group whose rows it is compared with.
     pub group: Group,
-    /// Cycles (or requests, or keys) in one timed step.
+    /// Cycles, requests or keys in one timed step.
     pub per_step: u64,
-    /// What the latencies are of.
+    /// The description of one timed step, whose latencies are measured.
     pub step: &'static str,
 }
 
 macro_rules! contestants {
     ($($name:literal, $label:literal, $group:ident, $per_step:expr, $step:literal;)*) => {
-        /// Everyone, in the order of a round.
+        /// All contestants, in the order of a round.
         pub const ALL: &[Contestant] = &[$(Contestant {
             name: $name, label: $label, group: Group::$group, per_step: $per_step as u64, step: $step,
         }),*];
@@ -86,7 +86,7 @@ contestants! {
 }
 
 impl Contestant {
-    /// Whether the fencepost server takes part.
+    /// Whether the fencepost server takes part in this measurement.
     pub fn is_fencepost(&self) -> bool {
         self.name.starts_with("fencepost")
     }
@@ -106,51 +106,51 @@ impl Contestant {
     }
 }
 
-/// Where and how a run measures.
+/// The settings of a run, and its folder.
 pub struct Ground {
     /// Size and length of each measurement.
     pub shape: Shape,
-    /// How long to wait for others to be quiet before each measurement.
+    /// The longest wait, before each measurement, for other processes to leave the cores alone.
     pub patience: Duration,
-    /// Empty folder for all data.
+    /// The folder for all data; empty at the start.
     pub work: PathBuf,
     /// The server under test; `None` where only others are measured.
     pub fencepost: Option<PathBuf>,
 }
 
-/// One contestant's rounds.
+/// The results of one contestant.
 pub struct Row {
-    /// Who.
+    /// The contestant that was measured.
     pub contestant: &'static Contestant,
-    /// Cycles, requests or keys a second, by round.
+    /// Cycles, requests or keys a second, one entry a round.
     pub rates: Vec<f64>,
-    /// Percentiles of a step in milliseconds, by round.
+    /// Percentiles of a step in milliseconds, one entry a round, in the order of `PERCENTILES`.
     pub percentiles_ms: Vec<[f64; 4]>,
 }
 
 impl Row {
-    /// The figure that counts.
+    /// The median rate over the rounds.
     pub fn rate(&self) -> f64 {
         median(&self.rates)
     }
 
-    /// The median over the rounds of one of `PERCENTILES`.
+    /// The median over the rounds of the percentile at this index of `PERCENTILES`.
     pub fn percentile_ms(&self, index: usize) -> f64 {
         median(&self.percentiles_ms.iter().map(|round| round[index]).collect::<Vec<_>>())
     }
 }
 
-/// All rounds.
+/// The results of all rounds.
 pub struct Outcome {
-    /// In the order of `ALL`.
+    /// One row for each chosen contestant, in the order of `ALL`.
     pub rows: Vec<Row>,
-    /// 4 KiB append and sync, over all rounds.
+    /// Latencies of a 4 KiB append and sync, over all rounds.
     pub sync: Sample,
-    /// Highest share of the cores that others used between measurements.
+    /// The highest share of the cores, from 0 to 1, that was in use just before a measurement.
     pub others_busy: f64,
 }
 
-/// Fails at once, and says how to get on, where a program is missing.
+/// Fails where a program is missing, and says how to install it.
 pub fn require_programs(chosen: &[&'static Contestant]) -> Result<()> {
     for (program, package) in chosen.iter().flat_map(|contestant| contestant.programs()) {
         if programs::find(program).is_none() {
@@ -160,7 +160,7 @@ pub fn require_programs(chosen: &[&'static Contestant]) -> Result<()> {
     Ok(())
 }
 
-/// Measures everyone `rounds` times.
+/// Measures each chosen contestant `rounds` times.
 pub fn run(ground: &Ground, chosen: &[&'static Contestant], rounds: u32) -> Result<Outcome> {
     let cluster = ground.work.join(CLUSTER);
     if chosen.iter().any(|contestant| contestant.on_postgres()) {
@@ -202,7 +202,7 @@ fn measure(ground: &Ground, contestant: &Contestant, dir: &Path, salt: u64) -> R
         std::fs::write(&policy, gateway::policy(upstream.port))?;
         Server::fencepost_under(binary()?, dir, &policy)
     };
-    // The cluster stays, its tables are made anew.
+    // All rounds use one cluster; each server start makes its tables anew.
     let postgres = || Server::postgres(&ground.work.join(CLUSTER), connections);
     let url = |database: &Server| format!("postgres://postgres@127.0.0.1:{}/postgres", database.port);
     let nodes = |store: &str, count: usize| -> Result<Vec<Server>> {

@@ -1,6 +1,6 @@
-//! Drives fencepost over HTTP: claim then seal one by one, in batches of a hundred, and replays of sealed keys.
-//! Never trusts a status alone: the decision, the token and the receipt are read out of every body.
-//! Called by `contest` and `scale`.
+//! Drives fencepost over HTTP: claim then seal one by one, the same in batches of a hundred, replays of sealed keys.
+//! Never trusts a status alone: it reads the decision, the token and the receipt out of every body.
+//! Called by `contest` and `scale`; `noop` sends its claims, too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -15,12 +15,12 @@ use crate::load::{Connect, Driver};
 /// Commands in one batch request.
 pub const BATCH: usize = 100;
 
-/// Where key numbers come from.
+/// How a connection of `Batches` chooses the numbers of its keys.
 #[derive(Clone)]
 pub enum Numbers {
-    /// Every connection counts in a space of its own.
+    /// Each connection counts in a number space of its own.
     PerConnection,
-    /// All connections take from one counter, so that the keys written are exactly 0..n.
+    /// All connections share one counter, so the keys written are exactly 0..n.
     Shared(Arc<AtomicU64>),
 }
 
@@ -54,12 +54,12 @@ fn batch_template(command: &str) -> Template {
     Template::post("/v1/fences/batch", &format!(r#"{{"commands":[{commands}]}}"#))
 }
 
-/// One claim and one seal, each its own request.
+/// Cycles of one claim and one seal, each its own request.
 #[derive(Clone)]
 pub struct Cycles {
-    /// The servers; connections are spread over them.
+    /// The ports of the servers; connections are spread over them.
     pub ports: Vec<u16>,
-    /// The keys.
+    /// Turns key numbers into keys.
     pub numbering: Numbering,
 }
 
@@ -104,14 +104,14 @@ impl Driver for CyclesDriver {
     }
 }
 
-/// A request with a hundred claims, then one with their hundred seals.
+/// Cycles of one request with a hundred claims, then one with their hundred seals.
 #[derive(Clone)]
 pub struct Batches {
-    /// The server.
+    /// The server's port.
     pub port: u16,
-    /// The keys.
+    /// Turns key numbers into keys.
     pub numbering: Numbering,
-    /// How they are numbered.
+    /// The source of the key numbers.
     pub numbers: Numbers,
 }
 
@@ -165,14 +165,14 @@ impl Driver for BatchesDriver {
     }
 }
 
-/// Claims of keys that are sealed already.
+/// Claims of keys that are sealed already; each must be answered as a duplicate.
 #[derive(Clone)]
 pub struct Replays {
-    /// The server.
+    /// The server's port.
     pub port: u16,
-    /// The keys.
+    /// Turns key numbers into keys.
     pub numbering: Numbering,
-    /// Keys 0..sealed were sealed before.
+    /// Keys 0..sealed were sealed before the measurement.
     pub sealed: u64,
 }
 
@@ -198,7 +198,7 @@ impl Connect for Replays {
 
 impl Driver for ReplaysDriver {
     async fn step(&mut self) -> Result<()> {
-        // Scattered, so that neighbours in time are not neighbours on disk.
+        // Scattered, so that keys asked in a row do not lie side by side on disk.
         let number = scatter(self.turn) % self.plan.sealed;
         self.turn += 1;
         self.plan.numbering.write(number, self.claim.hole(0));
@@ -210,14 +210,14 @@ impl Driver for ReplaysDriver {
     }
 }
 
-/// Seals keys 0..count, a hundred a request, and counts on from what is already there.
+/// Seals keys until `next` reaches `count`, a hundred a request.
 pub fn fill(port: u16, numbering: Numbering, next: &Arc<AtomicU64>, count: u64, connections: usize) -> Result<()> {
     let batches = Batches { port, numbering, numbers: Numbers::Shared(next.clone()) };
     let next = next.clone();
     crate::load::until_done(connections, batches, move || next.load(Ordering::Relaxed) < count)
 }
 
-// Made once: the load generator shares the machine with what it measures.
+// Built once and not per reply: the load generator shares the machine with the server.
 static NEW: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#""decision":"new""#));
 static REPLAY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#""replay":true"#));
 static DUPLICATE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#""decision":"duplicate""#));
@@ -239,7 +239,7 @@ fn expect_all(reply: &Reply<'_>, status: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The tokens of a reply, in order.
+/// Iterates over the tokens of a reply, in their order.
 struct Tokens<'a> {
     body: &'a [u8],
     found: FindIter<'a, 'static>,

@@ -1,5 +1,5 @@
 //! The gateway next to nginx: both in front of the same trivial upstream, with 1 KiB asked and 1 KiB answered.
-//! Never lets the two differ in what they forward: one route, one body, kept connections on both sides.
+//! Never lets the two forward different requests: one route, one body, keep-alive on both sides.
 //! Called by `contest`.
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::load::{self, Connect, Driver};
 const PATH: &str = "/orders";
 const BODY_BYTES: usize = 1024;
 
-/// What every upstream answers.
+/// The body that every upstream answers.
 fn answer() -> String {
     padded(r#"{"order":"urn:order:1","pad":""#)
 }
@@ -25,18 +25,18 @@ fn padded(start: &str) -> String {
     format!("{start}{}\"}}", "x".repeat(pad))
 }
 
-/// The request; hole 0 is the key.
+/// The request of every driver; hole 0 is the key.
 fn order() -> Template {
     Template::post(PATH, &padded(&format!(r#"{{"id":"{KEY_HOLE}","pad":""#)))
 }
 
-/// The settings of an nginx that answers by itself.
+/// The nginx configuration of an upstream that answers by itself.
 pub fn upstream_settings(dir: &Path, port: u16) -> String {
     let answer = answer();
     nginx_settings(dir, port, "", &format!("default_type application/json;\nreturn 200 '{answer}';"))
 }
 
-/// The settings of an nginx that passes everything on.
+/// The nginx configuration of a proxy that forwards every request.
 pub fn proxy_settings(dir: &Path, port: u16, upstream: u16) -> String {
     let pool =
         format!("upstream trivial {{ server 127.0.0.1:{upstream}; keepalive 256; keepalive_requests 1000000; }}");
@@ -66,25 +66,25 @@ pub fn policy(upstream: u16) -> String {
     )
 }
 
-/// Which keys are sent.
+/// Which keys a driver sends.
 #[derive(Clone)]
 pub enum Keys {
-    /// Each once.
+    /// New keys: each is sent once.
     Fresh,
-    /// Those below, again and again.
+    /// Keys 0..n, where n is this number, in scattered order and repeatedly.
     Known(u64),
-    /// From one counter, so that the keys written are exactly 0..n.
+    /// Keys from one counter that all connections share, so the keys written are exactly 0..n.
     Shared(Arc<AtomicU64>),
 }
 
-/// Posts orders.
+/// Posts orders through a proxy.
 #[derive(Clone)]
 pub struct Orders {
-    /// The proxy.
+    /// The proxy's port.
     pub port: u16,
-    /// The keys.
+    /// Turns key numbers into keys.
     pub numbering: Numbering,
-    /// Which of them.
+    /// Which keys are sent.
     pub keys: Keys,
 }
 
@@ -127,7 +127,7 @@ impl Driver for OrdersDriver {
     }
 }
 
-/// Has keys 0..count sealed.
+/// Posts orders until keys 0..count are sealed.
 pub fn fill(port: u16, numbering: Numbering, count: u64, connections: usize) -> Result<()> {
     let next = Arc::new(AtomicU64::new(0));
     let orders = Orders { port, numbering, keys: Keys::Shared(next.clone()) };

@@ -1,6 +1,6 @@
 //! One HTTP/1.1 keep-alive connection: prebuilt request bytes out, one reply in.
 //! Never interprets a body, and never accepts a reply that it cannot delimit by Content-Length.
-//! Called by the drivers of `fence` and `noop`.
+//! Called by the drivers of `fence`, `gateway` and `noop`, by `server` and by `dispatch`.
 
 use anyhow::{Context, Result, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,7 +22,7 @@ pub struct Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// An error that quotes the reply, where it is not the expected one.
+    /// An error that quotes the start of an unexpected reply.
     pub fn unexpected(&self, wanted: &str) -> anyhow::Error {
         let start = &self.body[..self.body.len().min(300)];
         anyhow::anyhow!("expected {wanted}, got {} {}", self.status, String::from_utf8_lossy(start))
@@ -69,7 +69,7 @@ impl Connection {
     }
 }
 
-/// Status, length of the head, length of the body; `None` while the head is incomplete.
+/// Returns status, head length and body length; `None` while the head is incomplete.
 fn parse_head(bytes: &[u8]) -> Result<Option<(u16, usize, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut response = httparse::Response::new(&mut headers);
@@ -115,13 +115,13 @@ impl Template {
         Template { bytes: (head + body).into_bytes(), holes }
     }
 
-    /// The bytes of one hole.
+    /// The bytes of the hole with this number, to be overwritten.
     pub fn hole(&mut self, number: usize) -> &mut [u8] {
         let range = self.holes[number].clone();
         &mut self.bytes[range]
     }
 
-    /// Fills a hole with a number, right-aligned.
+    /// Writes a number into a hole, right-aligned.
     pub fn fill_number(&mut self, number: usize, mut value: u64) {
         for digit in self.hole(number).iter_mut().rev() {
             *digit = match value {
@@ -132,7 +132,7 @@ impl Template {
         }
     }
 
-    /// The request as sent.
+    /// The bytes to send.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

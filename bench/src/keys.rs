@@ -1,6 +1,6 @@
-//! The keys, values and receipts that all contestants write, so that none has smaller ones than another.
-//! Never repeats a key within a run: the numbering is a bijection, and every measurement takes a new salt.
-//! Called by the drivers.
+//! The keys, values and receipts that all contestants write, so that each writes the same number of bytes.
+//! Never repeats a key within a run: the numbering is a bijection, and each measurement uses a new salt.
+//! Called by the drivers, `library` and `scale`.
 
 /// Hex digits of a key.
 pub const KEY_LEN: usize = 32;
@@ -11,14 +11,14 @@ pub const RECEIPT: &str = r#"{"order":"ord_01J8ZQ4T","status":"done"}"#;
 /// The effect id of every seal.
 pub const EFFECT_ID: &str = "ord_01J8ZQ4T";
 
-/// Numbers keys: connection and counter in, scattered hex digits out.
+/// Turns a number into a key of scattered hex digits.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbering {
     salt: u64,
 }
 
 impl Numbering {
-    /// Keys of different salts never meet.
+    /// A numbering; numberings with different salts share no key.
     pub fn new(salt: u64) -> Numbering {
         Numbering { salt }
     }
@@ -43,7 +43,7 @@ pub fn scatter(n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The number space of one connection; 2^40 keys each.
+/// The first number of a connection's own space of 2^40 keys.
 pub fn first_of(connection: usize) -> u64 {
     (connection as u64) << 40
 }

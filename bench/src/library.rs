@@ -1,5 +1,5 @@
-//! In-process measurements: the library's claims, next to raw fjall group commit as the ceiling of its store.
-//! Never skips a sync: raw batches are on disk before the next begins, and the library answers only what is durable.
+//! In-process measurements: the library's claims, and raw fjall batches as the upper bound of the library's store.
+//! Never skips a sync: a raw batch is on disk before the next begins, and the library answers only what is durable.
 //! Called by `contest`.
 
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::stop;
 pub const BATCH: usize = 256;
 const VALUE_LEN: usize = 160;
 
-/// Random 32-byte keys and 160-byte values: get, then put, 256 a synced batch, one thread.
+/// Raw fjall on one thread: reads and writes random 32-byte keys with 160-byte values, 256 a synced batch.
 pub fn raw_fjall(dir: &Path, warm_up: Duration, measure: Duration, salt: u64) -> Result<Sample> {
     let database = Database::builder(dir).open()?;
     let keys = database.keyspace("keys", KeyspaceCreateOptions::default)?;
@@ -49,7 +49,7 @@ pub fn raw_fjall(dir: &Path, warm_up: Duration, measure: Duration, salt: u64) ->
     }
 }
 
-/// Incompressible bytes at next to no cost.
+/// A cheap source of incompressible bytes.
 struct Random(u64);
 
 impl Random {
@@ -63,16 +63,16 @@ impl Random {
     }
 }
 
-/// How far the library's callers go.
+/// Which calls the library's callers make.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// A claim of a new key, which is one durable write, as one key of raw fjall is.
+    /// A claim of a new key: one durable write, like one key of raw fjall.
     Claim,
-    /// A claim and its seal, which are two.
+    /// A claim and its seal: two durable writes.
     Cycle,
 }
 
-/// The library with 256 callers in flight, on the same loop as the contestants over a socket.
+/// The library with 256 callers in flight, measured by the loop that also drives the contestants over a socket.
 pub fn fencepost(dir: &Path, shape: Shape, salt: u64, extent: Extent) -> Result<Sample> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let once = runtime.block_on(Fencepost::open(dir)).map_err(|error| anyhow!("{error}"))?;

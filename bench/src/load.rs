@@ -1,5 +1,5 @@
-//! The load loop that every contestant over a socket shares: connect, warm up, measure.
-//! Never counts what finished outside the measured window, and never hides a wrong reply: the first one stops its connection.
+//! The load loop of all contestants over a socket: connect, warm up, measure.
+//! Never counts steps outside the window in a figure, and never hides a wrong reply: the first stops its connection.
 //! Called by `contest` and `scale`; the drivers know the protocols.
 
 use std::rc::Rc;
@@ -12,18 +12,18 @@ use tokio::task::LocalSet;
 use crate::stats::Sample;
 use crate::stop;
 
-/// How long a client waits for one reply before the measurement is called stuck.
+/// The longest wait for one reply; a longer one fails the measurement.
 const REPLY_WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// One connection to a contestant.
+/// One connection to a contestant, as its protocol needs it.
 pub trait Driver: 'static {
     /// Does one unit of work and checks every reply; an error means that a reply was not the expected one.
     fn step(&mut self) -> impl Future<Output = Result<()>>;
 }
 
-/// Opens the connection with the given number (from 0).
+/// Opens the connections of a contestant; they are numbered from 0.
 pub trait Connect: Clone + Send + 'static {
-    /// What a connection is driven by.
+    /// The driver of one connection.
     type Driver: Driver;
     /// Connects and prepares the requests, outside the measured window.
     fn connect(&self, connection: usize) -> impl Future<Output = Result<Self::Driver>>;
@@ -34,18 +34,18 @@ pub trait Connect: Clone + Send + 'static {
 pub struct Shape {
     /// Connections, each with one request in flight.
     pub connections: usize,
-    /// Threads of the client; the connections are dealt out to them.
+    /// Threads of the client; each gets an equal share of the connections.
     pub threads: usize,
-    /// Excluded from every figure.
+    /// Time before the measured window; its steps count in no rate and no latency.
     pub warm_up: Duration,
-    /// The measured window.
+    /// Length of the measured window.
     pub measure: Duration,
 }
 
-/// Drives all connections for the warm-up and the measured window, and adds up what they saw.
+/// Drives all connections through warm-up and window, and adds up their samples.
 pub fn run<C: Connect>(shape: Shape, connect: C) -> Result<Sample> {
     let threads = shape.threads.clamp(1, shape.connections.max(1));
-    // Everyone starts together, after the slowest has connected.
+    // All threads start together, after the slowest has connected.
     let barrier = std::sync::Arc::new(std::sync::Barrier::new(threads));
     let handles: Vec<_> = (0..threads)
         .map(|thread| {
@@ -86,7 +86,7 @@ fn client_thread<C: Connect>(
         }
         anyhow::Ok(drivers)
     });
-    // A thread that could not connect still has to meet the others, or they would wait for ever.
+    // A thread whose connections failed must still reach the barrier, or the others would wait forever.
     barrier.wait();
     let drivers = drivers.context("connecting")?;
     let window = Window::starting_now(shape);
@@ -141,7 +141,7 @@ async fn drive<D: Driver>(mut driver: D, window: Window) -> Result<Sample> {
     }
 }
 
-/// Runs one job on every connection to its end, for filling a store; there is no window.
+/// Repeats the steps of all connections until `more` is false, for filling a store; there is no window.
 pub fn until_done<C: Connect>(connections: usize, connect: C, more: impl Fn() -> bool + 'static) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let more = Rc::new(more);

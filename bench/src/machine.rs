@@ -1,6 +1,6 @@
-//! What the figures depend on: cores, kernel, filesystem, the latency of a sync, and who else is busy.
+//! The conditions of a run: cores, kernel, filesystem, sync latency, and how busy the cores are.
 //! Never changes a setting of the machine.
-//! Called by `contest`, `scale` and `report`.
+//! Called by `main`, `contest`, `scale`, `report` and `dispatch`.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,20 +19,20 @@ use crate::stop;
 pub struct Machine {
     /// Cores that this process may use.
     pub cores: usize,
-    /// As /proc/cpuinfo names it.
+    /// The model name in /proc/cpuinfo.
     pub cpu: String,
-    /// Release of the kernel.
+    /// The kernel's release.
     pub kernel: String,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// Filesystem under the servers' folders.
+    /// Type of the filesystem under the servers' folders.
     pub filesystem: String,
-    /// Load average of the last minute, before anything was started.
+    /// Load average of the last minute, before the run started anything.
     pub load: f64,
 }
 
 impl Machine {
-    /// Looks around; `work` is where the servers will write.
+    /// Reads the machine's properties; `work` is the folder that the servers write to.
     pub fn look(work: &Path) -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
@@ -51,7 +51,7 @@ impl Machine {
         }
     }
 
-    /// Reasons to doubt the figures.
+    /// Reasons to doubt the figures of this machine, as sentences.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if cfg!(debug_assertions) {
@@ -69,7 +69,7 @@ impl Machine {
         warnings
     }
 
-    /// For the results file.
+    /// The machine for the results file.
     pub fn json(&self) -> Value {
         json!({
             "cores": self.cores, "cpu": self.cpu, "kernel": self.kernel, "memory_mib": self.memory_mib,
@@ -89,20 +89,20 @@ fn filesystem_of(work: &Path) -> Option<String> {
     Some(kind.to_owned())
 }
 
-/// A file on the disk that the servers use, to be appended to and synced; it vanishes with this.
+/// A file on the servers' disk for timing appends and syncs; deleted on drop.
 pub struct Probe {
     file: File,
     path: PathBuf,
 }
 
 impl Probe {
-    /// In this folder.
+    /// Creates the file in this folder.
     pub fn open(dir: &Path) -> Result<Probe> {
         let path = dir.join("sync-latency");
         Ok(Probe { file: File::create(&path)?, path })
     }
 
-    /// Appends 4 KiB and syncs.
+    /// Appends 4 KiB, syncs, and records the time that took.
     pub fn sync(&mut self, sample: &mut Sample) -> Result<()> {
         let began = Instant::now();
         self.file.write_all(&[0x5a; 4096])?;
@@ -113,12 +113,12 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // Its folder may be gone already.
+        // The folder may be deleted already.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Syncs again and again.
+/// Measures syncs, one after another, for this long.
 pub fn sync_latency(dir: &Path, length: Duration) -> Result<Sample> {
     let mut probe = Probe::open(dir)?;
     let end = Instant::now() + length;
@@ -130,10 +130,10 @@ pub fn sync_latency(dir: &Path, length: Duration) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Share of the cores in use by others, above which figures are doubtful.
+/// Share of the cores that other processes may use; above it, figures are doubtful.
 pub const OTHERS_BUSY_MAX: f64 = 0.1;
 
-/// Writes everything back, then waits until others are quiet or patience ends; the share of all cores that they used last.
+/// Syncs all filesystems, then waits until the cores are quiet or `patience` is over. Returns the last share in use.
 pub fn settle(patience: Duration) -> Result<f64> {
     let patience_ends = Instant::now() + patience;
     Command::new("sync").status()?;
@@ -150,7 +150,7 @@ pub fn settle(patience: Duration) -> Result<f64> {
     }
 }
 
-/// Busy and total ticks of all cores.
+/// Ticks of all cores since boot: busy, and total.
 fn cpu_ticks() -> (u64, u64) {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks: Vec<u64> = stat
@@ -159,19 +159,19 @@ fn cpu_ticks() -> (u64, u64) {
         .map(|line| line.split_whitespace().skip(1).take(8).filter_map(|word| word.parse().ok()).collect())
         .unwrap_or_default();
     let total = ticks.iter().sum();
-    // Fields 4 and 5 are idle and waiting for a disk.
+    // Words 4 and 5 are idle time and time waiting for I/O.
     let idle: u64 = ticks.iter().skip(3).take(2).sum();
     (total - idle, total)
 }
 
-/// First line of what a program says about its version.
+/// The first line that `program --version` prints.
 pub fn version_of(program: &Path) -> String {
     let output = Command::new(program).arg("--version").output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     text.lines().next().unwrap_or("?").to_owned()
 }
 
-/// Resident memory of a process now and at its highest, in bytes.
+/// Resident memory of a process in bytes: now, and at its peak.
 pub fn resident(pid: u32) -> Result<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| {
@@ -182,21 +182,21 @@ pub fn resident(pid: u32) -> Result<(u64, u64)> {
     Ok((field("VmRSS:"), field("VmHWM:")))
 }
 
-/// Processor time that a process has used, in microseconds; all its threads, in steps of a hundredth of a second.
+/// Processor time of all threads of a process in microseconds, in steps of 10,000.
 pub fn cpu_us(pid: u32) -> Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name comes in parentheses and may hold spaces; user and system time are the 12th and 13th words after it.
+    // The name is in parentheses and may hold spaces. User and system time are words 12 and 13 after it.
     let words = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
     Ok(words.filter_map(|word| word.parse::<u64>().ok()).sum::<u64>() * 10_000)
 }
 
-/// Bytes that a folder occupies on disk, whole blocks counted.
+/// Bytes that a folder occupies on disk, in whole blocks.
 pub fn disk_bytes(dir: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
     let mut sum = 0;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        // A server may remove a file while we count.
+        // A running server may remove a file meanwhile.
         let Ok(metadata) = entry.metadata() else { continue };
         sum += metadata.blocks() * 512;
         if metadata.is_dir() {

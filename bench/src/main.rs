@@ -1,6 +1,6 @@
-//! Measures fencepost next to Redis, PostgreSQL, nginx, a no-op server and raw fjall, in one run on one machine.
-//! Never claims an absolute figure: those belong to the machine, the ratios are what is compared.
-//! Started by people, with `cargo run --release -p fencepost-bench`.
+//! Measures fencepost against Redis, PostgreSQL, nginx, a no-op server and raw fjall, in one run on one machine.
+//! Never promises an absolute figure: those depend on the machine; only ratios are compared.
+//! Called by people: `cargo run --release -p fencepost-bench`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -169,7 +169,7 @@ fn chosen_by(only: &[&'static Contestant], each: &Contestant) -> bool {
     only.iter().any(|one| one.name == each.name)
 }
 
-/// A folder that vanishes at the end, and that the user postgres may pass through.
+/// A folder that is deleted at the end and that the user postgres may enter.
 fn work_folder(parent: Option<&Path>) -> Result<tempfile::TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("fencepost-bench-").permissions(std::fs::Permissions::from_mode(0o711));
@@ -180,7 +180,7 @@ fn work_folder(parent: Option<&Path>) -> Result<tempfile::TempDir> {
     folder.context("making a folder for the data")
 }
 
-/// Builds the server in the profile of this very binary, so that a stale one is never measured.
+/// Builds the server in the profile of this binary, so that the run never measures a stale one.
 fn build_fencepost() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let folder = own.parent().context("a binary without a folder")?;

@@ -1,5 +1,5 @@
-//! The ceiling: an axum server that reads a POST and answers fixed JSON, in a process of its own.
-//! Never touches a disk or parses anything, so what it reaches is the cost of HTTP alone on this machine.
+//! The upper bound: an axum server, in its own process, that reads a POST and answers fixed JSON.
+//! Never touches a disk or parses a body, so its figures are the cost of HTTP alone on this machine.
 //! Called by `main` (the hidden subcommand) and by `contest` (the client side).
 
 use anyhow::Result;
@@ -14,7 +14,7 @@ use crate::load::{Connect, Driver};
 
 const ANSWER: &str = r#"{"decision":"new","token":1}"#;
 
-/// Serves until killed.
+/// Serves until the process is killed.
 pub fn serve(port: u16) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -26,12 +26,12 @@ pub fn serve(port: u16) -> Result<()> {
     })
 }
 
-/// Sends what `fence::Replays` sends.
+/// Sends the requests that `fence::Replays` sends.
 #[derive(Clone)]
 pub struct Posts {
-    /// The server.
+    /// The server's port.
     pub port: u16,
-    /// The request, with one hole.
+    /// The request; hole 0 is the key.
     pub request: Template,
 }
 

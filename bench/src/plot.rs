@@ -1,6 +1,6 @@
-//! The results as one SVG: bars of throughput with their ratios, and the latency percentiles on a log scale.
+//! Draws the results as one SVG: bars of throughput with their ratios, and latency percentiles on a log scale.
 //! Never draws a bar that does not start at zero, and never mixes groups on one axis.
-//! Called by `report`.
+//! Called by `report`; `scale` and `dispatch` use only `thousands`.
 
 use crate::contest::{Group, Outcome, Row};
 use crate::machine::Machine;
@@ -13,7 +13,7 @@ const RIGHT: f64 = 190.0;
 const ROW: f64 = 28.0;
 const COLOURS: [&str; 4] = ["#9ecae1", "#4292c6", "#08519c", "#d94801"];
 
-/// Groups with their title and the row that their ratios are over.
+/// The groups with their titles, and the name and label of the row that ratios are over.
 const GROUPS: [(Group, &str, &str, &str); 4] = [
     (Group::Durable, "Durable cycles (claim + seal) per second", "redis", "Redis"),
     (Group::Http, "Requests per second that write nothing", "noop", "no-op"),
@@ -21,7 +21,7 @@ const GROUPS: [(Group, &str, &str, &str); 4] = [
     (Group::InProcess, "Keys per second, in process, synced", "fjall", "raw fjall"),
 ];
 
-/// The whole picture.
+/// The SVG of a whole run.
 pub fn svg(machine: &Machine, outcome: &Outcome) -> String {
     let mut y = 34.0;
     let mut body = text(20.0, y, "start", "title", "fencepost, side by side");
@@ -119,7 +119,7 @@ fn text(x: f64, y: f64, anchor: &str, class: &str, content: &str) -> String {
     format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">{content}</text>\n")
 }
 
-/// 1234567 as 1,234,567.
+/// Formats 1234567 as 1,234,567.
 pub fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut grouped = String::new();

@@ -1,6 +1,6 @@
-//! The table, the targets and the results file.
-//! Never prints an absolute figure without saying whose machine it is of.
-//! Called by `main` and, for the machine, by `scale`.
+//! Prints the table and the promised ratios, and writes the results file.
+//! Never prints an absolute figure without naming its machine.
+//! Called by `main`.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::plot;
 use crate::stats::PERCENTILES;
 use crate::targets::{self, Ratio, Target};
 
-/// The head of every report.
+/// Prints the machine, at the head of every report.
 pub fn print_machine(machine: &Machine) {
     println!(
         "machine: {} cores ({}), {} MiB, Linux {}, data on {}",
@@ -24,7 +24,7 @@ pub fn print_machine(machine: &Machine) {
     }
 }
 
-/// Prints everything and writes results.json and results.svg.
+/// Prints the table and the verdicts; writes results.json and results.svg.
 pub fn publish(ground: &Ground, machine: &Machine, outcome: &Outcome, out: &Path) -> Result<()> {
     print_conditions(ground, outcome);
     print_table(outcome);
@@ -64,11 +64,11 @@ fn print_conditions(ground: &Ground, outcome: &Outcome) {
     }
 }
 
-/// The columns of ratios: heading, and the row divided by.
+/// The columns of ratios: heading, and the name of the row to divide by.
 const OVER: [(&str, &str); 5] =
     [("x Redis", "redis"), ("x PG", "postgres"), ("x no-op", "noop"), ("x nginx", "nginx"), ("x fjall", "fjall")];
 
-/// Whether a ratio between a row and a baseline means anything: like is compared with like.
+/// Whether the ratio of a row to a baseline has a meaning: both must do comparable work.
 fn comparable(row: &Row, over: &str) -> bool {
     match over {
         "redis" | "postgres" => row.contestant.group == Group::Durable,
@@ -127,7 +127,7 @@ fn print_targets(outcome: &Outcome) {
     }
 }
 
-/// One line on one promise.
+/// One line that says whether a promised ratio was kept.
 pub fn verdict(target: &Target, ratio: Option<Ratio>) -> String {
     let aim = target.aim.map_or_else(String::new, |aim| format!(", aim {aim}"));
     let promise = format!("{} / {} at least {}{aim}", target.of, target.over, target.least);

@@ -1,5 +1,5 @@
-//! The same cycle on Redis and on PostgreSQL: take the key if nobody has it, then write the receipt.
-//! Never batches or pipelines: one request per operation, one in flight per connection, as for fencepost.
+//! The same cycle on Redis and on PostgreSQL: take the key if it is free, then write the receipt.
+//! Never batches or pipelines: one request an operation, one in flight a connection, as for fencepost.
 //! Called by `contest`.
 
 use anyhow::{Result, bail};
@@ -13,9 +13,9 @@ use crate::load::{Connect, Driver};
 /// `SET key pending NX EX 60`, then `SET key receipt EX 604800`.
 #[derive(Clone)]
 pub struct Redis {
-    /// The server.
+    /// The server's port.
     pub port: u16,
-    /// The keys.
+    /// Turns key numbers into keys.
     pub numbering: Numbering,
 }
 
@@ -28,7 +28,7 @@ pub struct RedisDriver {
     seal: Frame,
 }
 
-/// A prebuilt command with a hole for the key.
+/// A prebuilt Redis command with a hole for the key.
 struct Frame {
     bytes: Vec<u8>,
     key_at: usize,
@@ -96,12 +96,12 @@ async fn expect_ok(stream: &mut TcpStream, request: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// `INSERT … ON CONFLICT DO NOTHING`, then `UPDATE`, both prepared, each its own transaction.
+/// `INSERT … ON CONFLICT DO NOTHING`, then `UPDATE`; both are prepared, each is its own transaction.
 #[derive(Clone)]
 pub struct Postgres {
-    /// The server.
+    /// The server's port.
     pub port: u16,
-    /// The keys.
+    /// Turns key numbers into keys.
     pub numbering: Numbering,
 }
 
@@ -131,12 +131,12 @@ impl Postgres {
     async fn client(port: u16) -> Result<Client> {
         let config = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres connect_timeout=5");
         let (client, connection) = tokio_postgres::connect(&config, NoTls).await?;
-        // The task ends with the client; its error is also returned by the query that met it.
+        // The task ends with the client. A query that fails on the connection returns the same error.
         tokio::spawn(connection);
         Ok(client)
     }
 
-    /// An empty table, and the settings that make the comparison fair, as the server itself reports them.
+    /// Makes an empty table, and checks that the server's settings make the comparison fair.
     pub async fn prepare(port: u16) -> Result<()> {
         let client = Postgres::client(port).await?;
         client.batch_execute(TABLE).await?;

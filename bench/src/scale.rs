@@ -1,5 +1,5 @@
-//! Speed, memory and disk with few and with very many sealed fences in one store.
-//! Never deletes or compacts by hand: the figures are what a running server shows.
+//! Measures speed, memory and disk with few and with very many sealed fences in one store.
+//! Never deletes or compacts on purpose: the figures are those of a server that just runs.
 //! Called by `main` for `--scale`.
 
 use std::path::Path;
@@ -20,20 +20,20 @@ use crate::server::{Server, data_of};
 use crate::stats::Sample;
 use crate::stop;
 
-/// Where the first measurement is taken.
+/// Sealed keys at the first measurement.
 const FEW: u64 = 100_000;
-/// The store is at rest once its size on disk has not changed for this long …
+/// The store is at rest once its size on disk is unchanged for this long ...
 const REST: Duration = Duration::from_secs(10);
-/// … and we wait for that no longer than this.
+/// ... or this longest wait is over.
 const REST_WAIT_MAX: Duration = Duration::from_secs(300);
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// What the project promises at ten million.
+/// The bounds that the project promises at ten million keys.
 const SPEED_LEAST: f64 = 0.6;
 const RSS_MAX_MIB: f64 = 512.0;
 const DISK_MAX_PER_KEY: f64 = 200.0;
 
-/// Cycles and replays a second at one size of the store.
+/// The rates at one size of the store.
 struct Point {
     keys: u64,
     single: Sample,
@@ -66,7 +66,7 @@ impl Point {
     }
 }
 
-/// Fills, measures at both ends, and reports.
+/// Fills the store, measures with few keys and with many, and reports.
 pub fn run(ground: &Ground, machine: &Machine, keys: u64, out: &Path) -> Result<()> {
     if keys <= FEW {
         bail!("--scale compares with {}: ask for more than that", thousands(FEW as f64));
@@ -76,7 +76,7 @@ pub fn run(ground: &Ground, machine: &Machine, keys: u64, out: &Path) -> Result<
     let server = Server::fencepost(ground.fencepost.as_deref().context("no fencepost binary")?, &dir, None)?;
     let numbering = Numbering::new(0);
     let next = Arc::new(AtomicU64::new(0));
-    // Keys of the one-by-one measurements, which are numbered apart.
+    // Keys of the one-by-one measurements: they have salts of their own, so `next` does not count them.
     let mut extra = 0;
 
     fence::fill(server.port, numbering, &next, FEW, ground.shape.connections)?;
@@ -144,7 +144,7 @@ fn say(met: bool, line: String) {
 
 fn measure(ground: &Ground, server: &Server, next: &Arc<AtomicU64>, salt: u64, extra: &mut u64) -> Result<Point> {
     let shape = ground.shape;
-    // Whoever took a number below this has finished: a fill and a load both wait for their last step.
+    // All keys below this number are sealed: every fill and every load waits for its last step.
     let filled = next.load(Ordering::Relaxed);
     let keys = filled + *extra;
     let (port, numbering) = (server.port, Numbering::new(0));
@@ -162,7 +162,7 @@ fn checked(sample: Sample) -> Result<Sample> {
     }
 }
 
-/// Waits until the size on disk stands still, so that compaction in the background is over.
+/// Waits until the size on disk no longer changes, so that background compaction is over.
 fn rest(dir: &Path) -> Result<String> {
     let began = Instant::now();
     let mut last = (machine::disk_bytes(dir)?, Instant::now());

@@ -1,5 +1,5 @@
-//! Starts the servers that are measured, each on a free port with a folder of its own, and stops them on drop.
-//! Never leaves a process behind on an error, a panic or Ctrl-C, and never reuses data of an earlier measurement.
+//! Starts the servers to measure, each on a free port with its own folder, and stops them on drop.
+//! Never leaves a process running after an error, a panic or Ctrl-C; never reuses data of an earlier measurement.
 //! Called by `contest`, `scale` and `dispatch`.
 
 use std::fs::File;
@@ -36,18 +36,18 @@ impl Server {
         stop::check()?;
         let log = dir.join(format!("{name}.log"));
         let output = File::create(&log)?;
-        // A group of its own: a Ctrl-C on the terminal reaches only us, and we stop the servers in order.
+        // A process group of its own: Ctrl-C reaches only this process, which then stops the servers in order.
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
         let child = command.spawn().with_context(|| format!("starting {name}"))?;
         Ok(Server { name, child, polite, log, port })
     }
 
-    /// Redis that syncs its append-only file before every reply.
+    /// Starts a Redis that syncs its append-only file before every reply.
     pub fn redis(dir: &Path) -> Result<Server> {
         let port = free_port()?;
         let mut command = Command::new("redis-server");
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]);
-        // No rewrite in the middle of a measurement: this favours Redis.
+        // No rewrite during a measurement: this favours Redis.
         command.args(["--auto-aof-rewrite-percentage", "0"]);
         command.arg("--port").arg(port.to_string()).arg("--dir").arg(dir);
         let mut server = Server::spawn("redis", command, Signal::TERM, port, dir)?;
@@ -63,7 +63,7 @@ impl Server {
         Ok(server)
     }
 
-    /// PostgreSQL as it comes, with an empty table, on a cluster made by `postgres_cluster`.
+    /// Starts PostgreSQL with default settings and an empty table, on a cluster of `postgres_cluster`.
     pub fn postgres(cluster: &Path, connections: usize) -> Result<Server> {
         let port = free_port()?;
         let mut command = as_postgres("postgres");
@@ -77,12 +77,12 @@ impl Server {
         Ok(server)
     }
 
-    /// The no-op server: this very binary, in another process.
+    /// Starts the no-op server: this binary in another process.
     pub fn noop(dir: &Path) -> Result<Server> {
         Server::of_ours("noop", "noop-server", dir, free_port()?)
     }
 
-    /// The receiver of deliveries: this very binary, too.
+    /// Starts the receiver of deliveries: this binary in another process.
     pub fn receiver(dir: &Path, port: u16) -> Result<Server> {
         Server::of_ours("receiver", "receiver", dir, port)
     }
@@ -95,13 +95,13 @@ impl Server {
         Ok(server)
     }
 
-    /// The trivial upstream: an nginx that answers by itself.
+    /// Starts the trivial upstream: an nginx that answers by itself.
     pub fn nginx_upstream(dir: &Path) -> Result<Server> {
         let port = free_port()?;
         Server::nginx("upstream", dir, port, |dir| gateway::upstream_settings(dir, port))
     }
 
-    /// An nginx that passes everything on.
+    /// Starts an nginx that forwards every request to `upstream`.
     pub fn nginx_proxy(dir: &Path, upstream: u16) -> Result<Server> {
         let port = free_port()?;
         Server::nginx("nginx", dir, port, |dir| gateway::proxy_settings(dir, port, upstream))
@@ -119,13 +119,13 @@ impl Server {
         Ok(server)
     }
 
-    /// Fencepost on its embedded store, under a policy.
+    /// Starts fencepost on its embedded store, under this policy.
     pub fn fencepost_under(binary: &Path, dir: &Path, policy: &Path) -> Result<Server> {
         let config = [std::ffi::OsStr::new("--config"), policy.as_os_str()];
         Server::fencepost_with(binary, dir, None, &config)
     }
 
-    /// Fencepost with its default settings for development, on its embedded store unless another is named.
+    /// Starts fencepost with `--dev` settings, on its embedded store unless `store` names another.
     pub fn fencepost(binary: &Path, dir: &Path, store: Option<&str>) -> Result<Server> {
         Server::fencepost_with(binary, dir, store, &[])
     }
@@ -144,7 +144,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The process, for its figures under /proc.
+    /// The process id, for figures from /proc.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -180,7 +180,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended by itself, which is as good.
+            // The process may have ended already; then there is nothing to stop.
             let _ = kill_process(pid, self.polite);
         }
         let deadline = Instant::now() + STOP_WAIT_MAX;
@@ -195,7 +195,7 @@ impl Drop for Server {
     }
 }
 
-/// Where fencepost keeps its store inside the folder it was given.
+/// The folder of fencepost's store inside the folder of the server.
 pub fn data_of(dir: &Path) -> PathBuf {
     dir.join("data")
 }
@@ -209,7 +209,7 @@ async fn ready(port: u16) -> Result<()> {
     }
 }
 
-/// Makes a PostgreSQL cluster, once a run.
+/// Makes a PostgreSQL cluster; called once a run.
 pub fn postgres_cluster(dir: &Path) -> Result<()> {
     Ok(init_postgres(dir)?)
 }

@@ -1,39 +1,39 @@
-//! What one measurement yields, and how several rounds become one figure.
-//! Never averages latencies: percentiles come from histograms, rounds are summed up by their median.
-//! Called by `load`, `library` and `contest`.
+//! The result of one measurement, and the one figure for several rounds.
+//! Never averages latencies of rounds: percentiles come from histograms, and rounds are summed up by their median.
+//! Called by everything that measures, and by `report`, `plot` and `targets`.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
-/// Percentiles shown everywhere, with their labels.
+/// The percentiles that every table shows, with their labels.
 pub const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9)];
 
-/// Steps of one measurement: how many, how long each took, how many connections failed.
+/// Steps of one measurement: their number, their latencies, and the connections that failed.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Length of the measured window.
     pub window: Duration,
-    /// Steps that ended inside the window.
+    /// Steps that ended inside the measured window.
     pub steps: u64,
-    /// All steps, those of the warm-up and the last ones past the window too.
+    /// All steps: also those of the warm-up, and the last one of each connection, past the window.
     pub steps_all: u64,
-    /// Connections that met an unexpected reply.
+    /// Connections that got an unexpected reply.
     pub errors: u64,
-    /// The first of these.
+    /// The first of these errors.
     pub first_error: Option<String>,
     latency_ns: Option<Histogram<u64>>,
 }
 
 impl Sample {
-    /// Nothing seen yet.
+    /// A sample without steps.
     pub fn new(window: Duration) -> Sample {
-        // 3 digits from 1 ns up; the histogram grows by itself.
+        // Three significant digits from 1 ns up; the histogram grows by itself.
         Sample { window, steps: 0, steps_all: 0, errors: 0, first_error: None, latency_ns: Histogram::new(3).ok() }
     }
 
-    /// One step that took this long.
+    /// Adds one step and its latency.
     pub fn record(&mut self, took: Duration) -> Result<()> {
         self.steps += 1;
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -43,7 +43,7 @@ impl Sample {
         Ok(())
     }
 
-    /// An unexpected reply.
+    /// Counts a connection that got an unexpected reply.
     pub fn fail(&mut self, error: &anyhow::Error) {
         self.errors += 1;
         self.first_error.get_or_insert_with(|| format!("{error:#}"));
@@ -63,7 +63,7 @@ impl Sample {
         Ok(())
     }
 
-    /// Steps a second.
+    /// Steps a second in the window.
     pub fn rate(&self) -> f64 {
         self.steps as f64 / self.window.as_secs_f64()
     }

@@ -1,6 +1,6 @@
-//! Ctrl-C and SIGTERM, turned into an ordinary error so that every server guard is dropped and every child stopped.
-//! Never exits the process by itself: that would leave servers behind.
-//! Called by `main` once, and polled by everything that loops.
+//! Turns Ctrl-C and SIGTERM into an ordinary error, so that drop stops every child process.
+//! Never exits the process by itself: that would leave servers running.
+//! Called by `main` once at the start, and by every loop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Starts listening for the two signals, before the first server is started.
+/// Starts the signal handlers; must run before the first server starts.
 pub fn listen() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut interrupt, mut terminate) = {
@@ -23,13 +23,13 @@ pub fn listen() -> Result<()> {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
         });
         REQUESTED.store(true, Ordering::Relaxed);
-        // The runtime stays, and with it the handlers: a second signal must not kill us half-way through stopping.
+        // The runtime and its handlers stay: a second signal must not kill the process while it stops its servers.
         runtime.block_on(std::future::pending::<()>());
     });
     Ok(())
 }
 
-/// An error once a stop was asked for.
+/// Returns an error once a signal has asked the process to stop.
 pub fn check() -> Result<()> {
     if REQUESTED.load(Ordering::Relaxed) {
         bail!("interrupted; the servers were stopped");
@@ -37,7 +37,7 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// Completes soon after a stop was asked for.
+/// Completes soon after a signal has asked the process to stop.
 pub async fn requested() {
     while check().is_ok() {
         tokio::time::sleep(Duration::from_millis(100)).await;

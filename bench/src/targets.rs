@@ -1,11 +1,11 @@
-//! The ratios that the project promises, and whether this run kept them.
+//! The ratios that the project promises, and whether a run kept them.
 //! Never compares rows of different runs.
-//! Called by `report`.
+//! Called by `report` and `plot`.
 
 use crate::contest::{Outcome, Row};
 use crate::stats::spread;
 
-/// A promise: one row over another is at least so much.
+/// A promise: the ratio of one row to another is at least `least`.
 pub struct Target {
     /// Name of the row that is judged.
     pub of: &'static str,
@@ -13,11 +13,11 @@ pub struct Target {
     pub over: &'static str,
     /// The least acceptable ratio.
     pub least: f64,
-    /// What we would like, where it is more.
+    /// The ratio that the project aims for, where it is above `least`.
     pub aim: Option<f64>,
 }
 
-/// All promises.
+/// All promised ratios.
 pub const TARGETS: &[Target] = &[
     Target { of: "fencepost", over: "redis", least: 0.8, aim: Some(1.2) },
     Target { of: "fencepost", over: "postgres", least: 2.0, aim: None },
@@ -38,13 +38,13 @@ pub const TARGETS: &[Target] = &[
 pub struct Ratio {
     /// Median over median.
     pub value: f64,
-    /// The lowest round.
+    /// The lowest ratio of a round.
     pub low: f64,
-    /// The highest round.
+    /// The highest ratio of a round.
     pub high: f64,
 }
 
-/// `of` divided by `over`, where both were measured.
+/// The ratio of `of` to `over`; `None` unless both were measured.
 pub fn ratio(outcome: &Outcome, of: &str, over: &str) -> Option<Ratio> {
     let row = |name: &str| -> Option<&Row> { outcome.rows.iter().find(|row| row.contestant.name == name) };
     let (of, over) = (row(of)?, row(over)?);
@@ -58,8 +58,8 @@ pub fn judge(outcome: &Outcome) -> Vec<(&'static Target, Option<Ratio>)> {
     TARGETS.iter().map(|target| (target, ratio(outcome, target.of, target.over))).collect()
 }
 
-/// What the gateway adds to a proxy's median: at most two syncs and a fifth of that. Ask it with one connection; with more,
-/// the median is of the queue.
+/// Says whether the gateway adds at most 1.2 times two syncs to a proxy's median latency. Call it for runs with one
+/// connection: with more, the median is mostly queueing.
 pub fn added(outcome: &Outcome) -> Option<String> {
     let p50 = |name: &str| {
         let row = outcome.rows.iter().find(|row| row.contestant.name == name)?;

@@ -1,10 +1,10 @@
-//! A document pipeline: content is cut into snippets once, an index is built once per hash, and readers follow an alias
-//! that moves to finished indexes only.
+//! A document pipeline: content is cut into snippets once, an index is built once for each hash, and readers follow an
+//! alias that moves to finished indexes only. Called by people and by tests.
 //!
 //!     cargo build && cargo run -p fencepost-examples --bin documents
 //!
-//! tells the whole story with real processes, and counts: how often each effect was asked for, and how often it was had.
-//! With `--without-fence` it tells what happens otherwise. The steps can be run one by one against any server, too:
+//! runs the whole story with real processes, and counts how often each effect was requested and how often it happened.
+//! With `--without-fence` it shows the same without fences. The steps can be run one by one against any server, too:
 //!
 //!     fencepost serve --dev
 //!     documents ingest --shelf ./shelf a.txt b.txt
@@ -12,7 +12,7 @@
 //!     documents swap --shelf ./shelf search
 //!     documents search --shelf ./shelf search fence
 //!
-//! `pipeline.rs` is what to read first. The guide is docs/guides/documents.md.
+//! Read `pipeline.rs` first. The guide is docs/guides/documents.md.
 
 mod pipeline;
 mod shelf;

@@ -1,5 +1,5 @@
-//! The steps of the pipeline, each under its fence. This file is what the example is about.
-//! Never acts without a claim; who recovers looks at the shelf first; readers see sealed indexes only.
+//! The steps of the pipeline, each under its fence. This file shows what the example is about.
+//! Never acts without a claim; a recovering step checks the shelf first; readers see sealed indexes. Called by `main`.
 
 use std::{convert::Infallible, path::Path, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::{
     shelf::{Shelf, hash},
 };
 
-/// How long to wait for somebody else's build.
+/// How long to wait for another process's build.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// Where a process stands still, to be killed.
+/// Where a process pauses, so that it can be killed there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Stop {
     /// After the claim, before the effect.
@@ -28,7 +28,7 @@ pub enum Stop {
 /// A shelf and the fences in front of it.
 pub struct Pipeline {
     shelf: Shelf,
-    /// None where the pipeline runs without fences.
+    /// `None` where the pipeline runs without fences.
     fences: Option<Client>,
     http: Http,
     url: String,
@@ -37,7 +37,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// The pipeline at a place.
+    /// A pipeline with the settings of `place`.
     pub fn new(place: &Place, without_fence: bool) -> anyhow::Result<Self> {
         let fences = Client::new(&place.fencepost, &place.token)?;
         Ok(Self {
@@ -50,7 +50,7 @@ impl Pipeline {
         })
     }
 
-    /// Cuts a file into snippets. The same content has the same snippet ids, however often it comes.
+    /// Cuts a file into snippets. The same content gets the same snippet ids, however often it is ingested.
     pub async fn ingest(&self, file: &Path, words: usize) -> anyhow::Result<Value> {
         let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let doc_id = file.file_name().and_then(|name| name.to_str()).context("a file without a name")?;
@@ -67,13 +67,13 @@ impl Pipeline {
         let effect = fences
             .scope("DOCUMENT_INGEST")
             .key([("doc_id", doc_id), ("content_hash", &content_hash)])
-            // Other snippets of the same content would be other ids: that is a conflict, not a retry.
+            // Another number of words would make other snippets of the same content: that is a conflict, not a retry.
             .body(json!({"words": words}).to_string())
             .source("document", doc_id);
         self.once(effect, |claim| act(claim.idempotency_key(), claim.recovering())).await
     }
 
-    /// Builds the index of what is on the shelf, unless somebody has.
+    /// Builds the index of the shelf's snippets, unless it is built already.
     pub async fn build(&self) -> anyhow::Result<Value> {
         let index_hash = self.shelf.index_hash();
         let act = |token: u64, recovering: bool| {
@@ -87,7 +87,7 @@ impl Pipeline {
         self.once(effect, |claim| act(claim.token(), claim.recovering())).await
     }
 
-    /// Points an alias at the index of what is on the shelf.
+    /// Points an alias at the index of the shelf's snippets; refused unless that is sealed.
     pub async fn swap(&self, alias: &str) -> anyhow::Result<Value> {
         let target = json!({"scope": "INDEX_BUILD", "key": {"index_hash": self.shelf.index_hash()}});
         let answer = self.http.put(&self.alias(alias), &target).await?;
@@ -97,7 +97,7 @@ impl Pipeline {
         }
     }
 
-    /// Finds a word by the sealed index that an alias points at.
+    /// Finds a word in the sealed index that an alias points at.
     pub async fn search(&self, alias: &str, word: &str) -> anyhow::Result<Value> {
         let answer = self.http.get(&self.alias(alias)).await?.json();
         let file = answer["receipt"]["file"].as_str().context("the alias points at nothing")?;
@@ -108,7 +108,7 @@ impl Pipeline {
         format!("{}/v1/aliases/{name}", self.url)
     }
 
-    /// Claim, act, seal: the first caller acts, everyone else gets its receipt.
+    /// Claims, acts, seals: the first caller acts, every other caller gets its receipt.
     async fn once(&self, effect: Effect, act: impl Fn(&Claim) -> anyhow::Result<Done>) -> anyhow::Result<Value> {
         let effect = effect.lease(self.lease).wait(WAIT);
         let ran = effect.run(async |claim| {
@@ -128,7 +128,7 @@ impl Pipeline {
         }
     }
 
-    /// What happens without fences: everyone acts.
+    /// The same without a fence: every caller acts.
     async fn at_once(&self, act: impl Fn() -> anyhow::Result<Done>) -> anyhow::Result<Value> {
         self.stand_still_at(Stop::Claimed).await;
         let done = act()?;

@@ -1,5 +1,5 @@
-//! Where snippets and indexes lie: a folder. Deliberately naive: everything that is asked for is done again.
-//! A file of the shelf is whole or not there at all. Called by the pipeline.
+//! Stores snippets and indexes in a folder. Deliberately naive: it repeats whatever it is asked to do.
+//! Never shows a part of a file: a file of the shelf is whole or absent. Called by `pipeline`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,17 +12,17 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// The folder.
+/// The folder of the shelf.
 pub struct Shelf(PathBuf);
 
 impl Shelf {
-    /// Opens it.
+    /// Opens the shelf, and makes its folder if it is missing.
     pub fn open(folder: PathBuf) -> anyhow::Result<Self> {
         fs::create_dir_all(&folder)?;
         Ok(Self(folder))
     }
 
-    /// Cuts a text into snippets with ids of their own, and keeps them under a reference.
+    /// Cuts a text into snippets with new ids, and stores them with a reference. Returns the ids.
     pub fn cut(&self, doc_id: &str, text: &str, words: usize, reference: &str) -> anyhow::Result<Vec<String>> {
         let all: Vec<&str> = text.split_whitespace().collect();
         let (mut ids, mut lines) = (Vec::new(), String::new());
@@ -37,30 +37,30 @@ impl Shelf {
         Ok(ids)
     }
 
-    /// The ids of what was kept under a reference.
+    /// The ids of the snippets with this reference.
     pub fn cut_before(&self, reference: &str) -> Vec<String> {
         let own = self.snippets().into_iter().filter(|snippet| snippet["reference"] == reference);
         own.filter_map(|snippet| Some(snippet["id"].as_str()?.to_owned())).collect()
     }
 
-    /// Every snippet.
+    /// All snippets of the shelf.
     pub fn snippets(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.0.join("snippets.jsonl")).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// The hash of what an index would be built from.
+    /// The hash of the snippets that an index would be built from.
     pub fn index_hash(&self) -> String {
         let parts: BTreeSet<String> = self.snippets().iter().map(|snippet| snippet["id"].to_string()).collect();
         hash(parts.into_iter().collect::<Vec<_>>().join("\n").as_bytes())
     }
 
-    /// Says that a build is asked for.
+    /// Records that a build was requested.
     pub fn asked(&self, index_hash: &str) -> anyhow::Result<()> {
         self.append("builds.log", &format!("asked {index_hash}\n"))
     }
 
-    /// Builds an index into a file of its own: the token is in its name, so an old holder never writes over a newer one.
+    /// Builds an index into its own file. The token is in the name: an old holder never writes over a newer index.
     pub fn build(&self, index_hash: &str, token: u64) -> anyhow::Result<String> {
         let mut index = BTreeMap::<String, Vec<Value>>::new();
         for snippet in self.snippets() {
@@ -77,13 +77,13 @@ impl Shelf {
         Ok(name)
     }
 
-    /// A finished index of this hash.
+    /// The file of a finished index with this hash.
     pub fn built_before(&self, index_hash: &str) -> Option<String> {
         let names = fs::read_dir(&self.0).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         names.filter(|name| name.ends_with(".json")).find(|name| name.starts_with(&format!("index-{index_hash}-")))
     }
 
-    /// The snippets with a word, by the index in a file.
+    /// The ids of the snippets with a word, from the index in this file.
     pub fn find(&self, index: &str, word: &str) -> anyhow::Result<Value> {
         let text = fs::read_to_string(self.0.join(index)).with_context(|| index.to_owned())?;
         let index: Value = serde_json::from_str(&text)?;
@@ -96,7 +96,7 @@ impl Shelf {
     }
 }
 
-/// SHA-256 as hex.
+/// SHA-256 in hexadecimal.
 pub fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

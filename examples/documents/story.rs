@@ -1,5 +1,5 @@
-//! The story: documents that come again, builders that race and die, readers that never see unfinished work.
-//! Fails where an effect was had more often than it was wanted; without fences it is meant to.
+//! The story: documents that arrive again, builders that race and die, readers that never see unfinished work.
+//! Fails where an effect happened too often; without fences it must fail. Called by `main`.
 
 use fencepost_examples::documents::Stage;
 
@@ -7,7 +7,7 @@ const FIRST: &str =
     "A fence decides who may act. A seal records what was done. A receipt is what everyone else gets back.";
 const SECOND: &str = "Distributed systems retry. A queue delivers at least once. An effect should be had once.";
 
-/// Tells it.
+/// Runs the story and prints it.
 pub async fn tell(without_fence: bool) -> anyhow::Result<()> {
     let stage = Stage::start(std::env::current_exe()?, without_fence)?;
     let first = stage.document("fences.txt", FIRST)?;

@@ -1,6 +1,6 @@
-//! A service whose effects can be counted: each call has a new one, however often it is repeated. Deliberately naive.
-//! It can be asked by reference what it has done, and told to be slow, to refuse, or to fail before or after the effect.
-//! The hotel, the mailer, the card service and the model are such services; so are the desk's own records.
+//! Services whose effects are counted. Deliberately naive: a repeated call has a new effect, except a gateway's retry.
+//! A service can be queried by reference for earlier effects, and set to be slow, to refuse, or to fail before or
+//! after the effect. The hotel, mailer, card service, model and the desk's records are services. Called by `main`.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,13 +21,13 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-/// What a slow service takes.
+/// How long a slow call takes.
 const SLOW: Duration = Duration::from_millis(300);
 
 /// Several services in one process.
 pub struct Effects {
     services: Mutex<BTreeMap<String, Service>>,
-    /// Where effects are kept, for services that must survive a crash.
+    /// Stores effects of services that must survive a crash.
     journal: Option<Journal>,
 }
 
@@ -43,7 +43,7 @@ struct Service {
 pub struct Journal(Mutex<File>);
 
 impl Journal {
-    /// Opens a file, and gives what is in it. A line that a crash cut short never counted.
+    /// Opens a journal and returns its lines. A line that a crash cut short never counted.
     pub fn open(path: &Path) -> anyhow::Result<(Self, Vec<Value>)> {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -54,7 +54,7 @@ impl Journal {
         Ok((Self(Mutex::new(file)), lines))
     }
 
-    /// Adds a line.
+    /// Appends a line.
     pub fn add(&self, line: &Value) -> std::io::Result<()> {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(format!("{line}\n").as_bytes())
@@ -62,7 +62,7 @@ impl Journal {
 }
 
 impl Effects {
-    /// Services of these names, with what they did before.
+    /// Services with these names, and their effects from the journal.
     pub fn new(names: &[&str], journal: Option<(Journal, Vec<Value>)>) -> Self {
         let mut services: BTreeMap<_, _> = names.iter().map(|name| (name.to_string(), Service::default())).collect();
         let (journal, earlier) = journal.unzip();
@@ -74,7 +74,7 @@ impl Effects {
         Self { services: Mutex::new(services), journal }
     }
 
-    /// The services' paths: `POST /{name}` has an effect, `GET /{name}?reference=` tells of earlier ones.
+    /// The HTTP routes: `POST /{name}` has an effect, `GET /{name}?reference=` finds an earlier one.
     pub fn router(self: Arc<Self>) -> Router {
         Router::new()
             .route("/counts", get(counts))
@@ -117,7 +117,7 @@ async fn have(
 ) -> Response {
     let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    // Through the gateway the key is in a header; a worker puts it into the body.
+    // The gateway sends the key in a header, a worker sends it in the body.
     let reference = header("idempotency-key").or(asked["reference"].as_str()).unwrap_or_default().to_owned();
     let again = header("fencepost-attempt").is_some_and(|attempt| attempt != "1");
     let fault = match effects.lock().get_mut(&name) {
@@ -133,7 +133,7 @@ async fn have(
         "slow" => tokio::time::sleep(SLOW).await,
         _ => {}
     }
-    // An earlier attempt may have come this far, and its answer was lost: then this is its answer.
+    // An earlier attempt may have had the effect and lost its answer: then return that effect.
     let known = again.then(|| effects.by_reference(&name, &reference)).flatten();
     let effect = match known.map_or_else(|| effects.record(&name, &reference, asked), Ok) {
         Ok(effect) => effect,
@@ -169,7 +169,7 @@ async fn counts(State(effects): State<Arc<Effects>>) -> Response {
     said(StatusCode::OK, &json!(counts))
 }
 
-/// What meets the next calls: a list of `refuse`, `fail`, `slow`, `lose`, `stall`, or anything else for no fault.
+/// Sets the faults of the next calls: `refuse`, `fail`, `slow`, `lose`, `stall`; any other word is no fault.
 async fn faults(State(effects): State<Arc<Effects>>, Segment(name): Segment<String>, body: Bytes) -> Response {
     let list: Vec<String> = serde_json::from_slice(&body).unwrap_or_default();
     if let Some(service) = effects.lock().get_mut(&name) {

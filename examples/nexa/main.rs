@@ -1,17 +1,17 @@
 //! Nexa: a desk for disrupted passengers (cases, demand, waves, bookings, vouchers, payments, agent runs), in which
-//! everything is retried and nothing happens twice.
+//! everything is retried and nothing happens twice. Called by people and by tests.
 //!
 //!     cargo build && cargo run -p fencepost-examples --bin nexa
 //!
-//! tells the whole story with real processes, and counts: how often each effect was asked for, and how often it was had.
-//! With `--without-fence` it tells what happens otherwise. The parts can be started one by one, too:
+//! runs the whole story with real processes, and counts how often each effect was requested and how often it happened.
+//! With `--without-fence` it shows the same without fences. The parts can be started one by one, too:
 //!
 //!     fencepost serve --dev --config contracts/nexa.yml
 //!     nexa services --listen 127.0.0.1:9001
 //!     nexa desk --listen 127.0.0.1:9000 --folder ./nexa
 //!     nexa worker --desk http://127.0.0.1:9000 --services http://127.0.0.1:9001 --fencepost http://127.0.0.1:7411
 //!
-//! `worker.rs` is what to read first: claim, ask if recovering, act, seal. The guide is docs/guides/nexa.md.
+//! Read `worker.rs` first: claim, query if recovering, act, seal. The guide is docs/guides/nexa.md.
 
 mod effects;
 mod queue;

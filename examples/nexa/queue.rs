@@ -1,5 +1,5 @@
-//! The desk's queue of jobs. At least once, like every queue: each job comes in several copies, and one that is not
-//! reported done comes again. Survives a crash in a journal. Never knows what a job means; the workers do.
+//! The desk's queue of jobs. It delivers at least once, as every queue: each job has several copies, and one that is
+//! not reported done is delivered again. A journal survives crashes. Never knows what a job means. Called by `main`.
 
 use std::{
     path::Path,
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::effects::Journal;
 
-/// The queue.
+/// The jobs, each with its copies, in memory and in a journal.
 pub struct Queue {
     jobs: Mutex<Vec<Job>>,
     journal: Journal,
@@ -33,7 +33,7 @@ struct Job {
 }
 
 impl Queue {
-    /// A queue with what its journal holds.
+    /// Opens a queue with the jobs of its journal.
     pub fn open(path: &Path, copies: usize, redeliver: Duration) -> anyhow::Result<Self> {
         let (journal, lines) = Journal::open(path)?;
         let mut jobs: Vec<Job> = Vec::new();
@@ -51,7 +51,7 @@ impl Queue {
         Ok(Self { jobs: Mutex::new(jobs), journal, copies, redeliver })
     }
 
-    /// The queue's paths.
+    /// The HTTP routes of the queue.
     pub fn router(self: Arc<Self>) -> Router {
         Router::new()
             .route("/jobs", get(list).post(enqueue))
@@ -87,7 +87,7 @@ async fn enqueue(State(queue): State<Arc<Queue>>, body: Bytes) -> Response {
     queue.add(&work).map_or_else(|error| failed(&error), |()| said(&json!({"enqueued": true})))
 }
 
-/// The next job, hidden from others for a while; and how many are not at their end.
+/// Returns the next job, which stays hidden from others for a while, and the number of jobs without an end.
 async fn take(State(queue): State<Arc<Queue>>) -> Response {
     let (mut jobs, now) = (queue.lock(), Instant::now());
     let open = jobs.iter().filter(|job| job.end.is_none()).count();
@@ -101,11 +101,11 @@ async fn take(State(queue): State<Arc<Queue>>) -> Response {
     })
 }
 
-/// `{"end":"done","then":[work…]}`, or another end: what stands there is why a person must look.
+/// `{"end":"done","then":[work…]}`; any other `end` says why a person must look at the job.
 async fn end(State(queue): State<Arc<Queue>>, Segment(id): Segment<usize>, body: Bytes) -> Response {
     let told: Value = serde_json::from_slice(&body).unwrap_or_default();
     let end = told["end"].as_str().unwrap_or("done").to_owned();
-    // What follows is enqueued first: a crash in between makes copies, never a gap.
+    // Enqueues the next jobs first: a crash in between makes copies, never a gap.
     for work in told["then"].as_array().into_iter().flatten() {
         if let Err(error) = queue.add(work) {
             return failed(&error);

@@ -1,12 +1,12 @@
-//! The story: an airline, an operator, a queue and dying workers, told scene by scene with what was counted.
-//! Fails where an effect was had more often than it was wanted; without fences it is meant to.
+//! The story: an airline, an operator, a queue and dying workers, scene by scene with what was counted.
+//! Fails where an effect happened too often; without fences it must fail. Called by `main`.
 
 use std::fmt::Write as _;
 
 use fencepost_examples::nexa::{Fences, Stage, click_by_bucket, click_by_token};
 use serde_json::json;
 
-/// What each service should have done by the end, whatever was repeated: its jobs, words for them, how many.
+/// The effects that each service must have at the end: its jobs, words for the effects, their number.
 const WANTED: [(&str, &str, &str, u64); 7] = [
     ("cases", "", "cases opened", 1),
     ("demands", "demand", "demand requests", 3),
@@ -17,13 +17,13 @@ const WANTED: [(&str, &str, &str, u64); 7] = [
     ("model", "agent", "model runs", 1),
 ];
 
-/// How often the airline tells of one event.
+/// How often the airline sends one event.
 const EVENTS: usize = 5;
 const CASE: &str = "urn:nexa:case:1";
-/// 09:59:59 and 10:00:01 of some day.
+/// Two clicks in milliseconds since the Unix epoch: 09:59:59 and 10:00:01 of one day.
 const CLICKS_MS: [u64; 2] = [1_794_736_799_000, 1_794_736_801_000];
 
-/// Tells it.
+/// Runs the story and prints it.
 pub async fn tell(without_fence: bool) -> anyhow::Result<()> {
     let fences = if without_fence { Fences::Off } else { Fences::On };
     let stage = Stage::start(std::env::current_exe()?, fences)?;

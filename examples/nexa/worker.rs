@@ -1,5 +1,5 @@
-//! A worker: takes a job, has its effect once, reports it done. This file is what the example is about.
-//! Never acts without a claim, and never acts on a doubt: a recovering worker asks the service first.
+//! A worker: takes a job, has its effect once, reports it done. This file shows what the example is about.
+//! Never acts without a claim or on a doubt: a recovering worker queries the service first. Called by `main`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use fencepost_client::{Client, Done, Effect, Error, Failure, RunError};
 use fencepost_examples::http::{Http, Lost};
 use serde_json::{Value, json};
 
-/// Between two looks into an empty queue.
+/// The pause after a look into an empty queue.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Where everything is.
@@ -33,7 +33,7 @@ pub struct Places {
     pub without_fence: bool,
 }
 
-/// What a kind of job is: its scope, and the service that has its effect.
+/// The scope of a kind of job, and the service that has its effect.
 fn kind(name: &str) -> anyhow::Result<(&'static str, &'static str)> {
     Ok(match name {
         "demand" => ("DEMAND_REQUEST", "demands"),
@@ -46,7 +46,7 @@ fn kind(name: &str) -> anyhow::Result<(&'static str, &'static str)> {
     })
 }
 
-/// Works until the queue has no job that could still be done.
+/// Works until every job in the queue has an end.
 pub async fn work(places: &Places) -> anyhow::Result<()> {
     let fences = Client::new(&places.fencepost, &places.token)?;
     let http = Http::new();
@@ -63,7 +63,7 @@ pub async fn work(places: &Places) -> anyhow::Result<()> {
         let end = match job.run(&fences).await? {
             End::Done { effect_id } => json!({"end": "done", "then": job.then(&effect_id)}),
             End::Person(why) => json!({"end": why}),
-            // Not reported: the queue brings it again.
+            // Not reported: the queue delivers it again.
             End::Later => continue,
         };
         http.post(&format!("{}/jobs/{id}/end", places.desk), &end).await?;
@@ -72,11 +72,11 @@ pub async fn work(places: &Places) -> anyhow::Result<()> {
 
 /// How a job ended.
 enum End {
-    /// The effect was had, now or before.
+    /// The effect happened, now or earlier.
     Done { effect_id: String },
-    /// Not now.
+    /// The job is to be delivered again.
     Later,
-    /// A person must look, for this reason.
+    /// A person must look at the job, for this reason.
     Person(String),
 }
 
@@ -103,7 +103,7 @@ impl Job<'_> {
         let outcome = self
             .effect(fences, scope)
             .run(|claim| async move {
-                // Somebody held this claim and did not come back. The service knows whether it was had.
+                // An earlier holder's lease expired, outcome unknown. The service knows whether the effect happened.
                 if claim.recovering()
                     && let Some(effect_id) = self.had(&url, claim.idempotency_key()).await?
                 {
@@ -127,7 +127,7 @@ impl Job<'_> {
         })
     }
 
-    /// The key is what the job is about, never the job's own id: a copy of the job has the same.
+    /// The key is what the job is about, never the job's id: a copy of the job has the same key.
     fn effect(&self, fences: &Client, scope: &str) -> Effect {
         let fields = self.work["key"].as_object().into_iter().flatten();
         let lease = Duration::from_millis(self.places.lease_ms);
@@ -155,20 +155,20 @@ impl Job<'_> {
         })?;
         match answer.status {
             201 => Ok(answer.json()["urn"].as_str().unwrap_or_default().to_owned()),
-            // It says so itself: it did nothing.
+            // The service states that it did nothing.
             429 => Err(Failure::NotApplied("the service refused".into())),
             status => Err(Failure::Unknown(format!("the service answered {status}"))),
         }
     }
 
     async fn had(&self, url: &str, reference: &str) -> Result<Option<String>, Failure<String>> {
-        // Who cannot ask does not know either: the claim lapses again, and the next holder asks.
+        // Without an answer the outcome stays unknown: the lease expires again, and the next holder asks.
         let answer = self.http.get(&format!("{url}?reference={reference}")).await;
         let answer = answer.map_err(|lost| Failure::Unknown(lost.to_string()))?;
         Ok(answer.json()["found"].as_str().map(str::to_owned))
     }
 
-    /// The jobs that follow. They are made of keys and effect ids alone, so a repeated job makes the same ones.
+    /// The jobs that follow. They consist of keys and effect ids alone, so a repeated job makes the same ones.
     fn then(&self, effect_id: &str) -> Vec<Value> {
         let field = |name: &str| self.work["key"][name].clone();
         let job = |kind: &str, key: BTreeMap<&str, Value>| json!({"kind": kind, "key": key});

@@ -1,5 +1,5 @@
-//! The whole of the document pipeline as running processes: Fencepost, a shelf, and steps that are run, raced and killed.
-//! Never decides anything: it starts, asks and counts. Used by the story and by the tests.
+//! The whole document pipeline as processes: Fencepost, a shelf, and steps that are run, raced and killed.
+//! Never decides anything: it starts, queries and counts. Called by the story and by tests.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::{
     programs::{self, Program},
 };
 
-/// Everything that runs. It ends with its owner.
+/// A Fencepost server and a shelf; dropping it ends the server.
 pub struct Stage {
     program: PathBuf,
     without_fence: bool,
@@ -24,32 +24,32 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts a server, from the `documents` program.
+    /// Starts a server. `program` is the binary `documents`, which runs the steps.
     pub fn start(program: PathBuf, without_fence: bool) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let fencepost = programs::fencepost(folder.path(), None)?;
         Ok(Self { program, without_fence, fencepost, folder })
     }
 
-    /// Writes a document, and gives its path.
+    /// Writes a document and returns its path.
     pub fn document(&self, name: &str, text: &str) -> anyhow::Result<String> {
         let path = self.folder.path().join(name);
         fs::write(&path, text)?;
         Ok(path.display().to_string())
     }
 
-    /// One step to its end: what it says, or why it failed.
+    /// Runs one step to its end; returns its output, or why it failed.
     pub fn run(&self, step: &str, more: &[&str]) -> anyhow::Result<Result<Value, String>> {
         finished(self.begin(step, more)?)
     }
 
-    /// The same step in several processes at once.
+    /// Runs the same step in several processes at once.
     pub fn race(&self, processes: usize, step: &str) -> anyhow::Result<Vec<Result<Value, String>>> {
         let racing: Result<Vec<_>, _> = (0..processes).map(|_| self.begin(step, &[])).collect();
         racing?.into_iter().map(finished).collect()
     }
 
-    /// A step that is killed where it stands still: `claimed` or `acted`.
+    /// Starts a step and kills it where it pauses: at `claimed` or `acted`.
     pub fn kill(&self, step: &str, more: &[&str], stop: &str) -> anyhow::Result<()> {
         let program = Program::start(self.command(step, more).args(["--stop", stop]).stdout(Stdio::null()))?;
         program.until("standing still")?;
@@ -57,19 +57,19 @@ impl Stage {
         Ok(())
     }
 
-    /// How many snippets are on the shelf.
+    /// The number of snippets on the shelf.
     pub fn snippets(&self) -> usize {
         self.lines("shelf/snippets.jsonl").len()
     }
 
-    /// How often a build was asked for, and how often an index was built.
+    /// How often a build was requested, and how often an index was built.
     pub fn builds(&self) -> (usize, usize) {
         let lines = self.lines("shelf/builds.log");
         let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
         (count("asked"), count("built"))
     }
 
-    /// The server's log, as far as it is written.
+    /// The lines that the server has logged so far.
     pub fn log(&self) -> Vec<Value> {
         self.lines("log.jsonl").iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }

@@ -1,5 +1,5 @@
-//! JSON over HTTP: one request, one answer, nothing repeated. An example's service must see every call that was made.
-//! Never retries; whoever wants that claims first. Used by services, workers and stories.
+//! JSON over HTTP: one request, one answer. A service of an example must see every call that was made.
+//! Never retries: a caller that retries needs a claim first. Called by services, workers and stories.
 
 use std::{future::Future, time::Duration};
 
@@ -15,12 +15,12 @@ use hyper_util::{
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-/// Patience with one call.
+/// The longest wait for one answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two questions of [`until`].
+/// The pause between two questions of [`until`].
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// An answer, whole.
+/// A whole answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status.
@@ -32,23 +32,23 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The body as JSON; null where it is none.
+    /// The body as JSON; null where it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// A header's text.
+    /// The value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 }
 
-/// Why there is no answer: all that matters is whether the call may have had its effect.
+/// Why there is no answer, as far as it matters: whether the call may have had its effect.
 #[derive(Debug)]
 pub enum Lost {
-    /// It never left.
+    /// The request was not sent.
     NotSent(String),
-    /// It may have been carried out.
+    /// The outcome is unknown: the service may have carried it out.
     Unknown(String),
 }
 
@@ -69,27 +69,27 @@ pub struct Http {
 }
 
 impl Http {
-    /// For services that ask for no credential.
+    /// A client without a credential, for services that need none.
     pub fn new() -> Self {
         Self { client: Client::builder(TokioExecutor::new()).build_http(), token: None }
     }
 
-    /// For Fencepost.
+    /// A client with a credential, for Fencepost.
     pub fn with_token(token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..Self::new() }
     }
 
-    /// Asks for a document.
+    /// Sends a GET.
     pub async fn get(&self, url: &str) -> Result<Answer, Lost> {
         self.send(Method::GET, url, Bytes::new()).await
     }
 
-    /// Sends a document.
+    /// Sends a POST with a JSON body.
     pub async fn post(&self, url: &str, body: &Value) -> Result<Answer, Lost> {
         self.send(Method::POST, url, body.to_string().into()).await
     }
 
-    /// Puts a document.
+    /// Sends a PUT with a JSON body.
     pub async fn put(&self, url: &str, body: &Value) -> Result<Answer, Lost> {
         self.send(Method::PUT, url, body.to_string().into()).await
     }
@@ -120,14 +120,14 @@ impl Default for Http {
     }
 }
 
-/// Serves, and says where.
+/// Serves a router, after printing its address.
 pub async fn serve(listen: &str, router: Router) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     eprintln!("serving on http://{}", listener.local_addr()?);
     Ok(axum::serve(listener, router).await?)
 }
 
-/// Asks again until the answer is there, for half a minute.
+/// Repeats a question for half a minute, until it has an answer.
 pub async fn until<T, F: Future<Output = anyhow::Result<Option<T>>>>(
     what: &str,
     mut ask: impl FnMut() -> F,

@@ -1,5 +1,5 @@
-//! The whole of the Nexa example as running processes: Fencepost with its policy, the services, the desk, workers.
-//! Never decides anything: it starts, asks, counts and kills. Used by the story and by the tests.
+//! The whole Nexa example as processes: Fencepost with its policy, the services, the desk, workers.
+//! Never decides anything: it starts, queries, counts and kills. Called by the story and by tests.
 
 use std::{
     path::PathBuf,
@@ -14,32 +14,32 @@ use crate::{
     programs::{self, Program},
 };
 
-/// The contract as users have it; only the address of the desk is put in, and a lease that a story can wait for.
+/// The users' policy; the story replaces only the desk's address and the lease, which is shortened.
 const CONTRACT: &str = include_str!("../../contracts/nexa.yml");
-/// How long a claim of the gateway or of a worker is held without a sign of life.
+/// The lease of a claim of the gateway or of a worker, in milliseconds.
 const LEASE_MS: u64 = 2_000;
 
-/// Calls of a service, questions to it, and effects it had.
+/// The counts of one service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// How often it was called.
+    /// How often it was called for an effect.
     pub calls: u64,
-    /// How often it was asked what it had done.
+    /// How often it was queried for an earlier effect.
     pub asked: u64,
-    /// How often it acted.
+    /// How often it had an effect.
     pub had: u64,
 }
 
 /// Whether workers and airlines go through Fencepost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fences {
-    /// They do.
+    /// They claim before they act.
     On,
-    /// They act at once.
+    /// They act without a claim.
     Off,
 }
 
-/// Everything that runs. It ends with its owner.
+/// All processes but the workers; dropping it ends them.
 pub struct Stage {
     program: PathBuf,
     fences: Fences,
@@ -53,7 +53,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts everything but workers, from the `nexa` program.
+    /// Starts all but workers. `program` is the binary `nexa`.
     pub fn start(program: PathBuf, fences: Fences) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let services = Program::serving(Command::new(&program).args(["services", "--listen", "127.0.0.1:0"]))?;
@@ -66,7 +66,7 @@ impl Stage {
         Ok(Self { program, fences, desk, services, fencepost, http, tenant, admin, folder })
     }
 
-    /// An airline tells of an event.
+    /// Sends an event, as the airline does.
     pub async fn event(&self, body: &Value) -> Result<Answer, Lost> {
         let (http, to) = match self.fences {
             Fences::On => (&self.tenant, self.fencepost.url()),
@@ -75,13 +75,13 @@ impl Stage {
         http.post(&format!("{to}/cases"), body).await
     }
 
-    /// Puts work into the desk's queue.
+    /// Adds work to the desk's queue.
     pub async fn enqueue(&self, work: Value) -> anyhow::Result<()> {
         self.http.post(&format!("{}/jobs", self.desk.url()), &work).await?;
         Ok(())
     }
 
-    /// Starts a worker, which ends when the queue is empty.
+    /// Starts a worker, which ends when every job in the queue has an end.
     pub fn worker(&self) -> anyhow::Result<Program> {
         let mut command = Command::new(&self.program);
         command.args(["worker", "--desk", self.desk.url(), "--services", self.services.url()]);
@@ -92,13 +92,13 @@ impl Stage {
         Program::start(command.stdout(Stdio::null()))
     }
 
-    /// Lets two workers empty the queue.
+    /// Runs two workers until every job in the queue has an end.
     pub async fn work(&self) -> anyhow::Result<()> {
         let workers = [self.worker()?, self.worker()?];
         tokio::task::spawn_blocking(|| workers.into_iter().try_for_each(Program::finish)).await?
     }
 
-    /// A worker dies after the next effect of a service and before it could seal it.
+    /// Starts a worker, and kills it after the service's next effect, before the worker can seal.
     pub async fn work_and_die_after(&self, service: &str) -> anyhow::Result<()> {
         let before = self.counts(service).await?.had;
         self.faults(service, &["stall"]).await?;
@@ -108,25 +108,25 @@ impl Stage {
         Ok(())
     }
 
-    /// What meets the next calls of a service: `refuse`, `fail`, `slow`, `lose`, `stall`.
+    /// Sets the faults of a service's next calls: `refuse`, `fail`, `slow`, `lose`, `stall`.
     pub async fn faults(&self, service: &str, faults: &[&str]) -> anyhow::Result<()> {
         self.http.put(&format!("{}/{service}/faults", self.place(service)), &json!(faults)).await?;
         Ok(())
     }
 
-    /// What a service counted.
+    /// Fetches the counts of a service.
     pub async fn counts(&self, service: &str) -> anyhow::Result<Counts> {
         let counts = self.http.get(&format!("{}/counts", self.place(service))).await?.json();
         let count = |name: &str| counts[service][name].as_u64().unwrap_or_default();
         Ok(Counts { calls: count("calls"), asked: count("asked"), had: count("had") })
     }
 
-    /// How many jobs of a kind the queue has brought.
+    /// How many jobs of a kind the queue has had, with their copies.
     pub async fn jobs(&self, kind: &str) -> anyhow::Result<usize> {
         Ok(self.queue().await?.iter().filter(|job| job["work"]["kind"] == kind).count())
     }
 
-    /// Jobs that ended otherwise than done, with why.
+    /// Jobs that ended otherwise than done, with the reason.
     pub async fn held(&self) -> anyhow::Result<Vec<(Value, String)>> {
         let ended = |job: &Value| Some((job["work"].clone(), job["end"].as_str()?.to_owned()));
         let queue = self.queue().await?;
@@ -138,7 +138,7 @@ impl Stage {
         Ok(queue["jobs"].as_array().cloned().unwrap_or_default())
     }
 
-    /// What an admin is told about a key.
+    /// The record under a key, as an admin sees it.
     pub async fn lookup(&self, scope: &str, key: &Value, more: &str) -> anyhow::Result<Value> {
         let fields = key.as_object().into_iter().flatten();
         let query: String =
@@ -147,13 +147,13 @@ impl Stage {
         Ok(self.admin.get(&url).await?.json())
     }
 
-    /// The fences that wait for a person.
+    /// The fences in doubt, which wait for a person.
     pub async fn in_doubt(&self) -> anyhow::Result<Vec<Value>> {
         let page = self.admin.get(&format!("{}/admin/idempotency/in-doubt", self.fencepost.url())).await?.json();
         Ok(page["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// An admin looks at a doubt, asks the card service what it has, and says so.
+    /// Resolves a doubt as an admin would: queries the card service, and records its answer.
     pub async fn resolve(&self, doubt: &Value) -> anyhow::Result<String> {
         let reference = doubt["idempotency_key"].as_str().unwrap_or_default();
         let found = self.http.get(&format!("{}/card?reference={reference}", self.services.url())).await?.json();
@@ -174,12 +174,12 @@ impl Stage {
         Ok(body["outcome"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// kill -9 of the desk.
+    /// Kills the desk with SIGKILL.
     pub fn kill_desk(&self) {
         self.desk.end();
     }
 
-    /// The desk comes back at its address, with its files.
+    /// Starts the desk again at its address, with its files.
     pub fn restart_desk(&mut self) -> anyhow::Result<()> {
         let address = self.desk.url().trim_start_matches("http://").to_owned();
         self.desk = desk(&self.program, &self.folder, &address)?;
@@ -200,15 +200,15 @@ fn desk(program: &PathBuf, folder: &TempDir, address: &str) -> anyhow::Result<Pr
     )
 }
 
-/// Ten minutes, the bucket of a demand request.
+/// Ten minutes in milliseconds: the bucket of a demand request.
 const BUCKET_MS: u64 = 600_000;
 
-/// A click on "approve", recognised by its time, rounded. Two clicks on either side of a boundary are two requests.
+/// A click on "approve", keyed by its time, rounded down to a bucket. Two clicks across a boundary are two requests.
 pub fn click_by_bucket(case: &str, kind: &str, clicked_at_ms: u64) -> Value {
     demand(case, kind, &(clicked_at_ms / BUCKET_MS).to_string())
 }
 
-/// A click on "approve", recognised by a token that the page made when it was opened. It has no boundary.
+/// A click on "approve", keyed by a token that the page made when it was opened. A token has no boundary.
 pub fn click_by_token(case: &str, kind: &str, token: &str) -> Value {
     demand(case, kind, token)
 }

@@ -1,5 +1,5 @@
-//! Programs as processes of their own, so that a story or a test can kill -9 one of them. Each ends with its owner.
-//! Never waits for a time to pass: a server is there when it says so. Used by stories and tests.
+//! Runs programs as processes that a story or a test can kill with SIGKILL. Each ends when dropped.
+//! Never waits a fixed time: a server is ready when it says so. Called by stories and tests.
 
 use std::{
     fs::{self, File},
@@ -16,19 +16,19 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-/// Far longer than a start takes.
+/// The longest wait for a program's next line; far longer than a start takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running program; killed when dropped.
 pub struct Program {
-    // Behind a lock, so that who shares a program can end it.
+    // Behind a lock, so that any owner of a shared program can end it.
     child: Mutex<Child>,
     url: String,
     lines: Receiver<String>,
 }
 
 impl Program {
-    /// Starts a server, and returns when it serves.
+    /// Starts a server, and returns once it serves.
     pub fn serving(command: &mut Command) -> anyhow::Result<Self> {
         let mut program = Self::start(command)?;
         let line = program.until("serving on http://")?;
@@ -37,7 +37,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Starts anything.
+    /// Starts a program.
     pub fn start(command: &mut Command) -> anyhow::Result<Self> {
         let shown = format!("{command:?}");
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().with_context(|| shown)?;
@@ -45,14 +45,14 @@ impl Program {
         let (told, lines) = channel();
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                // Read on when nobody listens any more: a full pipe would stop the program.
+                // Reads on without a receiver: a full pipe would block the program.
                 let _ = told.send(line);
             }
         });
         Ok(Self { child: Mutex::new(child), url: String::new(), lines })
     }
 
-    /// Waits until it says something on standard error.
+    /// Waits until the program writes a line with these words to standard error, and returns the line.
     pub fn until(&self, words: &str) -> anyhow::Result<String> {
         let mut said = String::new();
         loop {
@@ -64,17 +64,17 @@ impl Program {
         }
     }
 
-    /// Where it serves.
+    /// The server's address; empty for a program that serves nothing.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// kill -9, and gone when this returns.
+    /// Kills the program with SIGKILL; it is gone when this returns.
     pub fn kill(self) {
         self.end();
     }
 
-    /// Waits for its end; an error where it failed.
+    /// Waits until the program ends; an error where it failed.
     pub fn finish(self) -> anyhow::Result<()> {
         let mut said = String::new();
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
@@ -87,7 +87,7 @@ impl Program {
         Ok(())
     }
 
-    /// The same, for one that is still asked where it served.
+    /// As `kill`, but the program's address stays readable.
     pub fn end(&self) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = child.kill();
@@ -113,18 +113,18 @@ pub fn fencepost(folder: &Path, policy: Option<&str>) -> anyhow::Result<Program>
     Program::serving(command.stdout(File::create(folder.join("log.jsonl"))?))
 }
 
-/// The binary beside this program, where `cargo build` puts it, or the one that `FENCEPOST_BINARY` names.
+/// The binary that `FENCEPOST_BINARY` names, or the one beside this program, where `cargo build` puts it.
 fn binary() -> anyhow::Result<PathBuf> {
     if let Some(named) = std::env::var_os("FENCEPOST_BINARY") {
         return Ok(named.into());
     }
     let own = std::env::current_exe()?;
-    // A test lies one folder deeper.
+    // The binary of a test is one folder deeper.
     let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join("fencepost")).find(|path| path.is_file());
     beside.context("there is no fencepost beside this program: run `cargo build` first, or name it in FENCEPOST_BINARY")
 }
 
-/// The end of a program: its error in a line, without where in the code it arose.
+/// The exit code of a program. Prints an error in one line, without a backtrace.
 pub fn ended(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The examples do what they say, also when they are killed.
+//! Tests that the examples do what they say, also when they are killed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,17 +18,17 @@ use fencepost_rig::Postgres;
 
 const ROOMS: usize = 60;
 const KILLS: usize = 12;
-/// Rooms that were booked, and how many bookings have no receipt or receipts no booking.
+/// Rooms with a booking and no receipt, or with a receipt and no booking.
 const APART: &str = "SELECT count(*) FROM (SELECT room FROM bookings) b
     FULL JOIN (SELECT fields->>'room' AS room FROM fencepost_fences WHERE state = 'sealed') f USING (room)
     WHERE b.room IS NULL OR f.room IS NULL";
 const TWICE: &str = "SELECT count(*) FROM (SELECT room FROM bookings GROUP BY room HAVING count(*) > 1) twice";
 
-/// Shippers that were released and of which no event tells, and events of shippers that were not.
+/// Released shippers without an event, and events of shippers that were not released.
 const UNTOLD: &str = "SELECT count(*) FROM (SELECT 'release-' || shipper AS id FROM released) r
     FULL JOIN (SELECT about->>'correlation_id' AS id FROM fencepost_rows WHERE kind = 9) e USING (id)
     WHERE r.id IS NULL OR e.id IS NULL";
-/// Whether the lane has as many entries as its last position says: no gap, nothing twice.
+/// Whether the lane has as many entries as its last position says: no gap and no entry twice.
 const WHOLE: &str = "SELECT coalesce(max((about->>'seq')::bigint), 0) = count(*) FROM fencepost_rows WHERE kind = 9";
 
 fn start(program: &str, url: &str, prefix: &str) -> Child {
@@ -44,7 +44,7 @@ fn release(url: &str) -> Child {
     start(env!("CARGO_BIN_EXE_release_in_postgres"), url, "SH-")
 }
 
-// Two at once, over the same things, killed somewhere in the middle; how much was seen done.
+// Runs two processes over the same things and kills both half-way; returns how many were seen done.
 fn killed(starting: fn(&str) -> Child, url: &str, done: &str, rng: &mut fastrand::Rng) -> usize {
     let mut both = [starting(url), starting(url)];
     let wanted = rng.usize(0..8);

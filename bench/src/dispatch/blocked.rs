@@ -1,4 +1,4 @@
-//! Whether lanes that are blocked by a dead receiver slow down those that are not.
+//! Measures whether lanes that are blocked by a dead receiver slow down healthy lanes.
 //! Never lets a healthy lane share a host with a dead one. Called by `dispatch`.
 
 use std::time::{Duration, Instant};
@@ -15,26 +15,26 @@ use super::{Bench, Sizes};
 use crate::http::Connection;
 use crate::stats::median;
 
-/// Lanes that are well, and what is published to all of them together.
+/// Lanes with a receiver that answers, and the events a second that are published to all of them together.
 const HEALTHY: u64 = 100;
 const PER_SECOND: f64 = 500.0;
-/// This share of a window is not counted: connections are opened, caches filled.
+/// The first share of a window is not counted: connections are opened and caches are filled then.
 const WARM_UP: f64 = 0.1;
-/// Attempts that the server has under way to one host, so that more than these do not reach it.
+/// The server's bound on attempts in flight to one host: a silent receiver never gets more than these at once.
 const PER_HOST_MAX: u64 = 256;
-/// The longest that lanes may take to be blocked.
+/// The longest wait until all lanes are blocked.
 const BLOCK_MAX: Duration = Duration::from_secs(120);
 
-/// How a receiver is dead.
+/// The ways in which a receiver is dead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dead {
-    /// Nobody listens: every attempt fails at once.
+    /// No process listens on the port: every attempt fails at once.
     Closed,
-    /// It accepts, reads and never answers.
+    /// The receiver accepts, reads and never answers.
     Silent,
 }
 
-/// Both kinds.
+/// Measures both kinds of dead receiver.
 pub fn lanes(bench: &Bench<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for (dead, word) in [(Dead::Closed, "closed port"), (Dead::Silent, "never answers")] {
@@ -55,7 +55,7 @@ pub fn lanes(bench: &Bench<'_>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-// The p99 in milliseconds without, then with the blocked lanes; the same server.
+// The p99 of the healthy lanes in milliseconds, without and with the blocked lanes, on one server.
 fn run(bench: &Bench<'_>, dead: Dead) -> Result<(f64, f64)> {
     let Sizes { blocked, window, .. } = bench.sizes;
     let receiver = Receiver::start(bench.ground, "receiver", free_port()?)?;
@@ -82,7 +82,7 @@ fn run(bench: &Bench<'_>, dead: Dead) -> Result<(f64, f64)> {
         let with = healthy(&receiver, port, events, events).await?;
         Ok((without, with))
     });
-    // Before the server, which would wait for its answers.
+    // Stopped before the server, which would otherwise wait for its answers.
     drop(silent);
     p99
 }
@@ -96,7 +96,7 @@ async fn healthy(receiver: &Receiver, port: u16, first: u64, events: u64) -> Res
     Ok(delays(&due, &receiver.times_ns().await?, counted)?.percentile_ms(99.0))
 }
 
-// Until every lane has failed once, as the server itself counts.
+// Waits until the server's own metrics count one failed attempt for each lane.
 async fn all_failed(port: u16, lanes: u64) -> Result<()> {
     const FAILED: &str = r#"fencepost_delivery_attempts_total{outcome="failed"} "#;
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Very many lanes that are due at the same moment: whether each is served, how soon, and what memory that takes.
-//! Never counts the server that took the events in: a fresh one finds them all due. Called by `dispatch`.
+//! Measures many lanes that are due at one moment: whether each is served, how soon, and with how much memory.
+//! Never measures the process that accepted the events: a restarted server finds them all due. Called by `dispatch`.
 
 use anyhow::Result;
 use fencepost_rig::programs::free_port;
@@ -16,7 +16,7 @@ const RSS_MAX_MIB: f64 = 1_024.0;
 /// Connections that publish while every delivery fails.
 const FILLERS: usize = 8;
 
-/// One event in each lane while its receiver is down; then the receiver comes up and the server is started again.
+/// Publishes one event in each lane while the receiver is down; then starts the receiver and restarts the server.
 pub fn at_once(bench: &Bench<'_>) -> Result<Vec<Finding>> {
     let lanes = bench.sizes.events;
     let receiver_port = free_port()?;

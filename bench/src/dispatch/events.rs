@@ -1,9 +1,9 @@
-//! The events that are published: 1 KiB each, prebuilt, with the number and the warehouse patched in place.
-//! Never formats anything while measuring. Called by `planner` and, to know a delivery again, by `receiver`.
+//! The events of the benchmark: 1 KiB each, prebuilt, with number and warehouse patched in place.
+//! Never formats anything while measuring. Called by the parts, by `planner` and by `receiver`, which reads the number.
 
 use crate::keys::scatter;
 
-/// Bytes of an event.
+/// Length of an event in bytes.
 pub const EVENT_LEN: usize = 1_024;
 
 const START: &str = r#"{"correlation_id":"b"#;
@@ -12,7 +12,7 @@ const WAREHOUSE: &str = r#""warehouse_id":"WH-"#;
 const WAREHOUSE_LEN: usize = 8;
 const DIGITS: &str = "0000000000000000";
 
-/// One event, with number and warehouse zero.
+/// An event whose number and warehouse are still zero.
 fn event() -> String {
     let warehouse = &DIGITS[..WAREHOUSE_LEN];
     let ops = (1..=3).map(|op| {
@@ -23,7 +23,7 @@ fn event() -> String {
         ops.collect::<Vec<_>>().join(",")
     );
     const END: &str = r#""}}"#;
-    // Digits that do not compress to nothing.
+    // Scattered digits: a body of one repeated character would compress to nothing.
     let mut salt = 0;
     while event.len() < EVENT_LEN - END.len() {
         salt += 1;
@@ -33,28 +33,28 @@ fn event() -> String {
     event + END
 }
 
-/// The number that an event was published under.
+/// The number inside an event; `None` where the bytes are not an event of the benchmark.
 pub fn number_of(event: &[u8]) -> Option<usize> {
     let digits = event.strip_prefix(START.as_bytes())?.get(..NUMBER_LEN)?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The numbers of all events in a page.
+/// The numbers of all events in a page, in its order.
 pub fn numbers_in(page: &[u8]) -> impl Iterator<Item = Option<usize>> + '_ {
     memchr::memmem::find_iter(page, START).map(|at| number_of(&page[at..]))
 }
 
-/// A request with one event, or with many.
+/// A prebuilt request with one event or many.
 #[derive(Clone)]
 pub struct Request {
     bytes: Vec<u8>,
-    /// Where each event begins.
+    /// The byte offset of each event in `bytes`.
     events_at: Vec<usize>,
     warehouse_at: usize,
 }
 
 impl Request {
-    /// A publication of so many events at once.
+    /// A request that publishes `count` events at once.
     pub fn publish(count: usize) -> Request {
         let body = match count {
             1 => event(),
@@ -63,7 +63,7 @@ impl Request {
         Request::new("/wes/v1/dispatch/events", &body)
     }
 
-    /// One event straight to a receiver, without anything between.
+    /// A request that posts one event straight to a receiver, without a server between.
     pub fn bare() -> Request {
         Request::new(super::receiver::DELIVER, &event())
     }
@@ -75,7 +75,7 @@ impl Request {
         Request { bytes, events_at, warehouse_at }
     }
 
-    /// Sets the number and the warehouse of one of its events.
+    /// Sets the number and the warehouse of the event at `index`.
     pub fn set(&mut self, index: usize, number: u64, warehouse: u64) {
         let at = self.events_at[index];
         let number_at = at + START.len();
@@ -84,12 +84,12 @@ impl Request {
         write_number(warehouse, &mut self.bytes[warehouse_at..warehouse_at + WAREHOUSE_LEN]);
     }
 
-    /// How many events it has.
+    /// The number of events in the request.
     pub fn len(&self) -> usize {
         self.events_at.len()
     }
 
-    /// As sent.
+    /// The request as it is sent.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -100,7 +100,7 @@ pub const PLANNER: &str = "dev-planner";
 /// The token of the executor under `--dev`.
 pub const EXECUTOR: &str = "dev-executor";
 
-/// A whole request.
+/// The bytes of a whole request, head and body.
 pub fn request(method: &str, path: &str, token: &str, body: &str) -> Vec<u8> {
     format!(
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\
@@ -110,7 +110,7 @@ pub fn request(method: &str, path: &str, token: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The name of a warehouse.
+/// The id of the warehouse with this number.
 pub fn warehouse(number: u64) -> String {
     format!("WH-{number:0WAREHOUSE_LEN$}")
 }

@@ -1,5 +1,5 @@
-//! How much gets through: deliveries a second over many lanes, and over one.
-//! Never counts from anything but the first publication and the receiver's own clock. Called by `dispatch`.
+//! Measures throughput: deliveries a second over many lanes, and over one.
+//! Never counts from anything but the first publication and the receiver's clock. Called by `dispatch`.
 
 use anyhow::{Context, Result, ensure};
 use fencepost_rig::programs::free_port;
@@ -12,13 +12,13 @@ use super::world::{Receiver, World, delays, drive};
 use super::{Bench, Sizes};
 use crate::machine;
 
-/// What Svix reached on such a machine, published and delivered a second; for information.
+/// Deliveries a second that Svix reached on a comparable machine; for information only.
 const SVIX_PER_SECOND: f64 = 794.0;
 const SVIX_TIMES: f64 = 10.0;
-/// Exchanges that a round trip is taken from.
+/// Exchanges that the figure for a round trip is taken from.
 pub const ROUND_TRIPS: u64 = 2_000;
 
-/// One load from the first publication to the last receipt.
+/// The figures of one load, from the first publication to the last receipt.
 struct Through {
     per_second: f64,
     published_per_second: f64,
@@ -27,7 +27,7 @@ struct Through {
     cpu_us: f64,
 }
 
-/// Many lanes: one event a request, then a hundred.
+/// Measures many lanes with one event a request, then with a hundred.
 pub fn many_lanes(bench: &Bench<'_>) -> Result<Vec<Finding>> {
     let Sizes { events, lanes, .. } = bench.sizes;
     let bare = bare(bench, events)?;
@@ -89,7 +89,7 @@ fn per_second(events: u64, began_ns: u64, times_ns: &[u64]) -> f64 {
     events as f64 * 1e9 / (last - began_ns) as f64
 }
 
-/// One lane, its events all there: each waits for the record of the one before.
+/// Measures one lane whose events are all published: each delivery waits until the one before it is recorded.
 pub fn one_lane(bench: &Bench<'_>) -> Result<Vec<Finding>> {
     let events = bench.sizes.one_lane;
     ensure!(events > 1, "one event has no rate");
@@ -112,7 +112,7 @@ pub fn one_lane(bench: &Bench<'_>) -> Result<Vec<Finding>> {
     ensure!(in_order, "events of one lane came in another order");
     let first = times.first().copied().context("nothing came")?;
     let rate = per_second(events - 1, first, &times);
-    // A rate is made of means; a sync that takes long holds the lane up for long.
+    // Means, not medians: a slow sync delays every later event of the lane, and the rate counts all of that delay.
     let mark = 1_000.0 / (round_trip.mean_ms() + sync.mean_ms());
     let more = json!({
         "events": events, "round_trip_mean_ms": round_trip.mean_ms(), "sync_mean_ms": sync.mean_ms(),

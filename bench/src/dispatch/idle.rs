@@ -1,5 +1,5 @@
-//! How long one event takes when nothing else happens.
-//! Never sends the next one before the last is received and on record. Called by `dispatch`.
+//! Measures how long one event takes on a server that does nothing else.
+//! Never sends the next event before the last is received and recorded. Called by `dispatch`.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::http::Connection;
 use crate::machine::Probe;
 use crate::stats::Sample;
 
-/// Between a receipt and the next event.
+/// The pause between a receipt and the next event.
 const REST: Duration = Duration::from_millis(10);
 
-/// One event at a time, on a system that does nothing else.
+/// Publishes one event at a time and measures from publish to receipt.
 pub fn idle(bench: &Bench<'_>) -> Result<Vec<Finding>> {
     let events = bench.sizes.idle;
     let receiver = Receiver::start(bench.ground, "receiver", free_port()?)?;
@@ -39,9 +39,9 @@ pub fn idle(bench: &Bench<'_>) -> Result<Vec<Finding>> {
             sent.push(now_ns());
             planner::expect_accepted(&mut connection, &request).await?;
             receiver.wait(number + 1).await?;
-            // Its record is still to be made.
+            // The server still has to record the receipt.
             tokio::time::sleep(REST).await;
-            // Between the events, so that a disk that is busy with something else is so for both.
+            // The probe syncs between the events, so that other work on the disk slows both figures alike.
             probe.sync(&mut sync)?;
         }
         delays(&sent, &receiver.times_ns().await?, 0..events)

@@ -1,5 +1,5 @@
-//! Events on their way out, measured through the real server: how many, how soon, beside whom, and out of how long a backlog.
-//! Never compares figures of two runs: what each figure stands beside is measured in the same one.
+//! Measures event delivery through the real server: throughput, latency, blocked lanes, many due lanes, a long backlog.
+//! Never compares figures of two runs: every figure and its baseline are measured in one run.
 //! Called by `main` for `--dispatch`.
 
 mod blocked;
@@ -26,7 +26,7 @@ use crate::stats::Sample;
 use table::Finding;
 pub use world::Store;
 
-/// A part, and what it measures.
+/// Measures one part and returns its figures.
 type Part = fn(&Bench<'_>) -> Result<Vec<Finding>>;
 
 const PARTS: [(char, Part); 6] = [
@@ -38,36 +38,36 @@ const PARTS: [(char, Part); 6] = [
     ('f', poll::backlog),
 ];
 
-/// A part by its letter.
+/// Parses the letter of a part, for the command line.
 pub fn part(letter: &str) -> Result<char, String> {
     let known = PARTS.iter().map(|(known, _)| *known);
     let mut letters = known.clone().filter(|known| known.to_string() == letter);
     letters.next().ok_or_else(|| format!("one of {}", known.map(String::from).collect::<Vec<_>>().join(", ")))
 }
 
-/// How much each part does, from one number.
+/// The size of each part, derived from the number of events.
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// Events of the load, and lanes that are due at once.
+    /// Events of the throughput parts; also the number of lanes that are due at once.
     events: u64,
-    /// Lanes of the load.
+    /// Lanes of the throughput part.
     lanes: u64,
-    /// Events of the idle system.
+    /// Events of the idle part, one at a time.
     idle: u64,
-    /// Events of the one lane.
+    /// Events of the part with one lane.
     one_lane: u64,
-    /// Lanes that are blocked.
+    /// Lanes whose receiver is dead.
     blocked: u64,
-    /// How long the healthy ones are watched, and how often all of it is done.
+    /// How long the healthy lanes are measured, and how often the whole comparison is repeated.
     window: Duration,
     runs: u32,
-    /// Events of the backlog.
+    /// Events of the backlog that one poller drains.
     backlog: u64,
-    /// How long syncs are measured, before and after.
+    /// How long sync latency is measured, before and after a part.
     sync: Duration,
 }
 
-/// What the project's targets are meant for.
+/// The number of events that the project's targets assume.
 const EVENTS_FULL: u64 = 100_000;
 
 impl Sizes {
@@ -87,7 +87,7 @@ impl Sizes {
     }
 }
 
-/// What every part is given.
+/// The input of every part.
 struct Bench<'a> {
     ground: &'a Ground,
     store: Store,
@@ -95,13 +95,13 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The latency of a sync where the server writes.
+    /// Measures the latency of a sync in the folder that the server writes to.
     fn syncs(&self, dir: &Path) -> Result<Sample> {
         machine::sync_latency(dir, self.sizes.sync)
     }
 }
 
-/// Measures the parts asked for, or all, and reports.
+/// Measures the chosen parts, or all of them, and writes the report.
 pub fn run(ground: &Ground, machine: &Machine, events: u64, parts: &[char], store: Store, out: &Path) -> Result<()> {
     anyhow::ensure!(events >= 100, "--dispatch wants at least 100 events");
     let bench = Bench { ground, store, sizes: Sizes::of(events) };

@@ -1,5 +1,5 @@
-//! The planner of the benchmark: names transports and publishes, as fast as it can or at a fixed rate.
-//! Never takes a reply on trust: every event must have been accepted, and as a new one.
+//! The planner of the benchmark: sets transports and publishes events, as fast as it can or at a fixed rate.
+//! Never trusts a status alone: the reply must accept every event as a new one.
 //! Called by the parts.
 
 use std::cell::{Cell, RefCell};
@@ -15,21 +15,21 @@ use crate::http::Connection;
 
 /// Connections that publish.
 pub const PUBLISHERS: usize = 32;
-/// Connections of the bare client, and those that set things up.
+/// Connections of the bare client, and of the requests that set transports.
 pub const MANY: usize = 64;
 
 /// A publishing load.
 #[derive(Clone)]
 pub struct Load {
-    /// The server.
+    /// The port of the server or receiver.
     pub port: u16,
     /// Connections, each with one request in flight.
     pub connections: usize,
     /// Events in one request.
     pub per_request: usize,
-    /// Numbers of the events.
+    /// The numbers of the events to publish.
     pub numbers: Range<u64>,
-    /// The warehouses that they go to in turn.
+    /// The warehouses that the events go to, in turn.
     pub lanes: Range<u64>,
 }
 
@@ -38,13 +38,13 @@ impl Load {
         self.lanes.start + number % (self.lanes.end - self.lanes.start)
     }
 
-    /// Publishes everything as fast as the replies come; when each event was sent, by its number.
+    /// Publishes all events as fast as replies come. Returns when each was sent, in nanoseconds, by event number.
     pub async fn publish(self) -> Result<Vec<u64>> {
         let request = Request::publish(self.per_request);
         self.run(request, expect_accepted).await
     }
 
-    /// The same to a receiver, with nothing between.
+    /// Sends all events straight to a receiver, without a server between.
     pub async fn send_bare(self) -> Result<Vec<u64>> {
         self.run(Request::bare(), expect_200).await
     }
@@ -80,7 +80,7 @@ impl Load {
         Ok(sent_ns.take())
     }
 
-    /// Publishes at a fixed rate, however long the replies take; when each event was due, by its number.
+    /// Publishes at a fixed rate, however slow the replies are. Returns when each event was due, by event number.
     pub async fn pace(self, per_second: f64) -> Result<Vec<u64>> {
         let due_ns = Rc::new(RefCell::new(vec![0; self.numbers.end as usize]));
         let began = Instant::now();
@@ -95,7 +95,7 @@ impl Load {
                     let late = due.elapsed();
                     tokio::time::sleep_until(due.into()).await;
                     request.set(0, number, load.lane(number));
-                    // A timer that rings late is not the server's fault; a reply that kept us waiting is.
+                    // A late timer is not the server's fault and is not counted; the wait for a slow reply is.
                     due_ns.borrow_mut()[number as usize] = now_ns() - late.as_nanos() as u64;
                     expect_accepted(&mut connection, &request).await?;
                 }
@@ -107,14 +107,14 @@ impl Load {
     }
 }
 
-/// Sends every event of these warehouses to a webhook of this machine.
+/// Sends every event of these warehouses to a webhook on this machine.
 pub async fn route_to_webhook(port: u16, lanes: Range<u64>, receiver: u16, path: &str) -> Result<()> {
     let url = format!("http://127.0.0.1:{receiver}{path}");
     let transport = format!(r#"{{"executor_id":"dev-wes","webhook":{{"url":"{url}","secret":"of-the-benchmark"}}}}"#);
     route(port, lanes, transport).await
 }
 
-/// Leaves the events of a warehouse to a poller.
+/// Lets an executor poll the events of a warehouse.
 pub async fn route_to_poller(port: u16, lane: u64) -> Result<()> {
     route(port, lane..lane + 1, r#"{"executor_id":"dev-wes","poll":{}}"#.to_owned()).await
 }
@@ -137,7 +137,7 @@ async fn route(port: u16, lanes: Range<u64>, transport: String) -> Result<()> {
     together(tasks).await
 }
 
-/// Publishes the only event of a request, or all of them.
+/// Publishes all events of a request; fails unless the server accepts each as a new one.
 pub async fn expect_accepted(connection: &mut Connection, request: &Request) -> Result<()> {
     const NEW: &str = r#""accepted":true,"replay":false"#;
     let reply = connection.exchange(request.bytes()).await?;
@@ -146,14 +146,14 @@ pub async fn expect_accepted(connection: &mut Connection, request: &Request) -> 
     Ok(())
 }
 
-/// One exchange with a receiver.
+/// Sends a request to a receiver; fails unless the answer is 200.
 pub async fn expect_200(connection: &mut Connection, request: &Request) -> Result<()> {
     let reply = connection.exchange(request.bytes()).await?;
     ensure!(reply.status == 200, reply.unexpected("200 from the receiver"));
     Ok(())
 }
 
-/// Runs all of them at once on this thread; the first error ends it.
+/// Runs all tasks concurrently on this thread and stops at the first error.
 async fn together(tasks: impl Iterator<Item = impl Future<Output = Result<()>> + 'static>) -> Result<()> {
     let mut all = tokio::task::JoinSet::new();
     tasks.for_each(|task| drop(all.spawn_local(task)));

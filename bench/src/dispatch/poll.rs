@@ -1,5 +1,5 @@
-//! A long backlog drained by one poller: whether the last page costs what the first one does.
-//! Never skips an acknowledgement, and misses no event: each must be on exactly one page. Called by `dispatch`.
+//! Measures one poller that drains a long backlog: whether the last page costs as much as the first.
+//! Never skips an acknowledgement; each event must be on exactly one page. Called by `dispatch`.
 
 use std::time::{Duration, Instant};
 
@@ -16,20 +16,20 @@ use crate::stats::median;
 
 /// Events of a page.
 const PAGE: u64 = 100;
-/// Connections that fill the backlog, with so many events a request.
+/// Connections that fill the backlog, and the events in each of their requests.
 const FILLERS: usize = 8;
 const PER_REQUEST: usize = 1_000;
-/// Pages at either end that are compared, as a share of all, and at least so many.
+/// The pages at either end that are compared: this share of all, and at least this many.
 const END: f64 = 0.01;
 const END_LEAST: usize = 10;
 
-/// What one page took.
+/// How long reading and acknowledging one page took.
 struct Page {
     read: Duration,
     acked: Duration,
 }
 
-/// Fills, drains, compares.
+/// Fills a backlog, drains it and compares the first pages with the last.
 pub fn backlog(bench: &Bench<'_>) -> Result<Vec<Finding>> {
     let events = bench.sizes.backlog;
     let world = World::start(bench.ground, bench.store, "poll")?;
@@ -93,7 +93,7 @@ async fn drained(port: u16, events: u64) -> Result<Vec<Page>> {
     Ok(pages)
 }
 
-// It stands at the end of a page: there is no need to parse all the events before it.
+// The cursor is the last member of a page, so the events before it need not be parsed.
 fn next_cursor(page: &[u8]) -> Result<&str> {
     const NAME: &[u8] = br#""next_cursor":""#;
     let at = memchr::memmem::rfind(page, NAME).context("a page without a cursor")? + NAME.len();

@@ -1,6 +1,6 @@
-//! The executor of the benchmark: reads a delivery, answers 200, and remembers when it came. In a process of its own.
-//! Never checks a signature or parses JSON, so what it reaches is the cost of receiving alone; one thread.
-//! Called by `main` (the hidden subcommand); asked by `world`.
+//! The executor of the benchmark, in its own process: reads a delivery, answers 200 and records its time of arrival.
+//! Never checks a signature or parses JSON, so its figures are the cost of receiving alone. It has one thread.
+//! Called by `main` (the hidden subcommand); `world` sends it requests.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,30 +12,30 @@ use tokio::sync::Notify;
 
 use super::events;
 
-/// Where deliveries go that are answered.
+/// The path of deliveries that are answered.
 pub const DELIVER: &str = "/deliver";
-/// Where deliveries go that are read and never answered.
+/// The path of deliveries that are read and never answered.
 pub const SILENT: &str = "/silent";
-/// Answered with the count once `/wait/N` deliveries of different events have come.
+/// `GET /wait/N` is answered, with the count, once N different events have arrived.
 pub const WAIT: &str = "/wait/";
-/// Answered with the time of each event's first receipt: eight bytes each, zero where there was none.
+/// Answers the time of each event's first arrival: eight bytes each, zero for an event that did not arrive.
 pub const TIMES: &str = "/times";
 
 const BUFFER_LEN: usize = 16 * 1024;
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// What has come.
+/// The deliveries that have arrived.
 #[derive(Default)]
 struct Ledger {
     times_ns: Vec<u64>,
     distinct: u64,
     again: u64,
-    /// The count that somebody waits for.
+    /// The number of different events that a request to `/wait/` waits for.
     awaited: u64,
 }
 
 impl Ledger {
-    /// Says whether that is what somebody waits for.
+    /// Records an arrival; true where the number that a request waits for is now reached.
     fn record(&mut self, number: usize, now_ns: u64) -> bool {
         if number >= self.times_ns.len() {
             self.times_ns.resize(number + 1, 0);
@@ -66,13 +66,13 @@ pub fn serve(port: u16) -> Result<()> {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             let desk = desk.clone();
-            // A connection that breaks is its client's affair: what did not come is missed at the end.
+            // A broken connection is the client's failure: a delivery that is missing is found at the end.
             tokio::task::spawn_local(async move { attend(stream, &desk).await });
         }
     })
 }
 
-/// The head of a request.
+/// The parsed head of a request.
 struct Head {
     path: String,
     head_len: usize,
@@ -101,7 +101,7 @@ async fn attend(mut stream: TcpStream, desk: &Desk) -> Result<()> {
     }
 }
 
-// False at the end of the stream.
+// Reads more bytes; false at the end of the stream.
 async fn read_some(stream: &mut TcpStream, buffer: &mut Vec<u8>, filled: &mut usize) -> Result<bool> {
     if *filled == buffer.len() {
         buffer.resize(2 * buffer.len(), 0);
@@ -120,7 +120,7 @@ async fn answer(stream: &mut TcpStream, desk: &Desk, path: &str, body: &[u8]) ->
                 desk.reached.notify_one();
             }
             if path == SILENT {
-                // Until the other side gives up.
+                // Reads until the client closes the connection.
                 while stream.read(&mut [0; 64]).await? > 0 {}
             }
             stream.write_all(OK).await?;
@@ -165,7 +165,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Head>> {
     Ok(Some(Head { path: request.path.context("a request without a path")?.to_owned(), head_len, body_len }))
 }
 
-/// The clock that all processes of this machine share, in nanoseconds.
+/// The monotonic clock in nanoseconds; all processes of this machine share it.
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

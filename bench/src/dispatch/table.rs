@@ -1,18 +1,18 @@
-//! A figure, what it stands beside, and whether that is what was promised; as a row and as JSON.
-//! Never hides a figure that misses its goal, and never fails for it: that is for people to judge. Called by the parts.
+//! A figure, the baseline that it is compared with, and the promised ratio; as a table row and as JSON.
+//! Never hides a figure that misses its goal and never fails the run for it: people judge. Called by the parts.
 
 use serde_json::{Value, json};
 
 use crate::plot::thousands;
 
-/// What a ratio should be.
+/// The promised bound on a ratio.
 #[derive(Clone, Copy, Debug)]
 pub enum Goal {
     /// No less than this.
     AtLeast(f64),
     /// No more than this.
     AtMost(f64),
-    /// It only informs.
+    /// No bound: the ratio only informs.
     None,
 }
 
@@ -27,7 +27,7 @@ impl Goal {
     }
 }
 
-/// One row.
+/// One row of the table.
 pub struct Finding {
     part: char,
     label: String,
@@ -37,22 +37,22 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A figure beside a mark.
+    /// A figure that is divided by the baseline `mark` and held against `goal`.
     pub fn ratio(part: char, label: &str, value: f64, mark: (String, f64), goal: Goal) -> Finding {
         Finding { part, label: label.to_owned(), value, mark: Some((mark.0, mark.1, goal)), more: Value::Null }
     }
 
-    /// A figure alone.
+    /// A figure without a baseline.
     pub fn alone(part: char, label: &str, value: f64) -> Finding {
         Finding { part, label: label.to_owned(), value, mark: None, more: Value::Null }
     }
 
-    /// What the results file says beside it.
+    /// Adds further members for the results file.
     pub fn with(self, more: Value) -> Finding {
         Finding { more, ..self }
     }
 
-    /// Prints it.
+    /// Prints the row.
     pub fn print(&self) {
         let start = format!("{}  {:<58} {:>10}", self.part, self.label, figure(self.value));
         match &self.mark {
@@ -64,7 +64,7 @@ impl Finding {
         }
     }
 
-    /// For the results file.
+    /// The row for the results file.
     pub fn json(&self) -> Value {
         let mut found = json!({ "part": self.part.to_string(), "what": self.label.trim(), "value": self.value });
         if let Some((name, mark, goal)) = &self.mark {

@@ -1,5 +1,5 @@
-//! What every part starts from: a fresh server with an empty store, and a receiver that has seen nothing.
-//! Never lets a wait last for ever: what does not come in time is an error that says how much did.
+//! The servers that a part starts from: a fresh server with an empty store, and a receiver that has seen no event.
+//! Never waits without a bound: a wait that times out is an error that says how many events arrived.
 //! Called by the parts.
 
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::server::{self, Server};
 use crate::stats::Sample;
 use crate::stop;
 
-/// The longest that deliveries may take in all.
+/// The longest wait for the deliveries of one part.
 const WAIT_MAX: Duration = Duration::from_secs(600);
 const CLUSTER: &str = "dispatch-cluster";
 
@@ -32,7 +32,7 @@ pub enum Store {
     Postgres,
 }
 
-/// A server, and where its data is. Fields are dropped in this order.
+/// A fencepost server and its store. Fields are dropped in this order: the server stops before its database.
 pub struct World {
     server: Option<Server>,
     _database: Option<Server>,
@@ -42,7 +42,7 @@ pub struct World {
 }
 
 impl World {
-    /// With nothing published yet.
+    /// Starts a server with an empty store.
     pub fn start(ground: &Ground, store: Store, name: &str) -> Result<World> {
         machine::settle(ground.patience)?;
         let dir = fresh(&ground.work.join(name))?;
@@ -58,28 +58,28 @@ impl World {
         Ok(world)
     }
 
-    /// Stops the server, if it runs, as an operator would.
+    /// Stops the server with SIGTERM, if it runs.
     pub fn end(&mut self) {
         self.server = None;
     }
 
-    /// Starts the server over what is stored.
+    /// Starts the server again over the stored data.
     pub fn begin(&mut self) -> Result<()> {
         self.server = Some(Server::fencepost(&self.binary, &self.dir, self.store.as_deref())?);
         Ok(())
     }
 
-    /// The server's port.
+    /// The port on 127.0.0.1; an error while the server is stopped.
     pub fn port(&self) -> Result<u16> {
         Ok(self.server.as_ref().context("the server is stopped")?.port)
     }
 
-    /// The highest that the server's resident memory has been, in bytes.
+    /// The peak of the server's resident memory, in bytes.
     pub fn peak_bytes(&self) -> Result<u64> {
         Ok(machine::resident(self.pid()?)?.1)
     }
 
-    /// Processor time that the server has used, in microseconds.
+    /// Processor time that the server has used so far, in microseconds.
     pub fn cpu_us(&self) -> Result<u64> {
         machine::cpu_us(self.pid()?)
     }
@@ -88,13 +88,13 @@ impl World {
         Ok(self.server.as_ref().context("the server is stopped")?.pid())
     }
 
-    /// Where its data is.
+    /// The server's folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 }
 
-// Its tables are made anew at every start.
+// The cluster is made once; each server start makes its tables anew.
 fn database(ground: &Ground) -> Result<Server> {
     let cluster = ground.work.join(CLUSTER);
     if !cluster.exists() {
@@ -103,7 +103,7 @@ fn database(ground: &Ground) -> Result<Server> {
     Server::postgres(&cluster, MANY)
 }
 
-/// An empty folder.
+/// Deletes the folder if it exists and makes it anew, empty.
 pub fn fresh(dir: &Path) -> Result<PathBuf> {
     if dir.exists() {
         std::fs::remove_dir_all(dir)?;
@@ -112,23 +112,23 @@ pub fn fresh(dir: &Path) -> Result<PathBuf> {
     Ok(dir.to_owned())
 }
 
-/// A running receiver.
+/// A running receiver process.
 pub struct Receiver {
     server: Server,
 }
 
 impl Receiver {
-    /// On this port.
+    /// Starts a receiver on this port.
     pub fn start(ground: &Ground, name: &str, port: u16) -> Result<Receiver> {
         Ok(Receiver { server: Server::receiver(&fresh(&ground.work.join(name))?, port)? })
     }
 
-    /// Its port.
+    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.server.port
     }
 
-    /// Waits until so many events have come; none may come twice where nothing has failed.
+    /// Waits until `count` different events have arrived; fails if an event arrived twice.
     pub async fn wait(&self, count: u64) -> Result<()> {
         let path = format!("{WAIT}{count}");
         let Ok(said) = tokio::time::timeout(WAIT_MAX, self.ask(&path)).await else {
@@ -140,7 +140,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// When each event came, by its number.
+    /// When each event arrived first, in nanoseconds, by its number.
     pub async fn times_ns(&self) -> Result<Vec<u64>> {
         let times = self.ask(TIMES).await?;
         let (chunks, _) = times.as_chunks();
@@ -153,7 +153,7 @@ impl Receiver {
         Ok(connection.exchange(request.as_bytes()).await?.body.to_vec())
     }
 
-    /// What one exchange with it takes, one at a time.
+    /// Measures `count` exchanges with the receiver, one after another.
     pub fn round_trips(&self, count: u64) -> Result<Sample> {
         drive(async {
             let mut connection = Connection::open(self.port()).await?;
@@ -170,10 +170,10 @@ impl Receiver {
     }
 }
 
-/// Answered at once.
+/// A path that is answered at once.
 const WAIT_NOT: &str = "/wait/0";
 
-/// From one time to the other, for these events.
+/// The time from `from_ns` to `to_ns` for each of these events; fails if an event was lost.
 pub fn delays(from_ns: &[u64], to_ns: &[u64], numbers: std::ops::Range<u64>) -> Result<Sample> {
     let mut sample = Sample::new(Duration::ZERO);
     for number in numbers {
@@ -184,7 +184,7 @@ pub fn delays(from_ns: &[u64], to_ns: &[u64], numbers: std::ops::Range<u64>) -> 
     Ok(sample)
 }
 
-/// Runs on this thread until it ends, or somebody wants everything to stop.
+/// Runs `work` on this thread until it ends or a signal asks the process to stop.
 pub fn drive<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {

@@ -1,5 +1,5 @@
-//! The right to act under a fence that lies in a server: renew, seal, release.
-//! A dropped claim is not a release: nobody knows whether its effect happened, so it keeps its lease.
+//! A claim: the right to act under a fence on the server. Renews it, seals it and releases it.
+//! Never releases on drop: a dropped claim's outcome is unknown, so it keeps its lease. Called by `effect` and users.
 
 use std::{
     future::Future,
@@ -19,10 +19,10 @@ use crate::{
     retry::{Retry, Tries},
 };
 
-/// The server's own bound.
+/// The server's bound, in bytes.
 const EFFECT_ID_BYTES_MAX: usize = 1_024;
 
-/// The right to act under a fence, until its lease runs out.
+/// The right to act under a fence, until its lease expires.
 #[derive(Clone)]
 pub struct Claim {
     granted: Arc<Granted>,
@@ -30,7 +30,7 @@ pub struct Claim {
 
 struct Granted {
     client: Client,
-    /// `scope`, `key` and, where they were given, `seq` and `tenant`.
+    /// The members `scope` and `key`, and where they were given `seq` and `tenant`.
     target: Writer,
     lease: Duration,
     token: u64,
@@ -42,7 +42,7 @@ struct Granted {
 }
 
 impl Claim {
-    /// From the server's answer; none where it is not one.
+    /// Reads a claim out of the server's answer; `None` where the answer is not a claim.
     pub(crate) fn read(client: &Client, target: Writer, lease: Duration, answer: &Object) -> Option<Self> {
         let granted = Granted {
             client: client.clone(),
@@ -58,39 +58,39 @@ impl Claim {
         Some(Self { granted: Arc::new(granted) })
     }
 
-    /// The token; hand it to targets that can compare, so that an old holder's write is refused there too.
+    /// The token. Pass it to targets that compare tokens, so that they refuse a late write of an earlier holder.
     pub fn token(&self) -> u64 {
         self.granted.token
     }
 
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub fn attempt(&self) -> u64 {
         self.granted.attempt
     }
 
-    /// Whether an earlier attempt ran out of its lease, and nobody knows what became of it: ask the target before acting.
-    /// It may have been this call's own claim, if its answer was lost.
+    /// Whether an earlier attempt's lease expired with its outcome unknown: query the target before acting. That
+    /// attempt may be an earlier try of this very call, if its answer was lost.
     pub fn recovering(&self) -> bool {
         self.granted.recovering
     }
 
-    /// What is known of that attempt, as JSON: `token`, `attempt`, `lease_expired_at`.
+    /// The server's record of that attempt, as JSON: `token`, `attempt`, `lease_expired_at`.
     pub fn earlier(&self) -> Option<&str> {
         self.granted.earlier.as_deref()
     }
 
-    /// A stable key for a target that is idempotent itself: the same for every attempt.
+    /// A stable key to pass to a target that is idempotent itself: the same for every attempt.
     pub fn idempotency_key(&self) -> &str {
         &self.granted.idempotency_key
     }
 
-    /// Whether a renewal was refused: somebody else was let in, and this claim's outcome will not count. A long effect asks
-    /// between its steps.
+    /// Whether a renewal was refused: another caller may hold the claim, and this outcome will not be recorded. A long
+    /// effect checks this between its steps.
     pub fn lost(&self) -> bool {
         self.granted.lost.load(Relaxed)
     }
 
-    /// Asks for more time, counted from now. Safe to repeat: the last one counts.
+    /// Extends the lease, counted from now. Safe to repeat: the last renewal counts.
     pub async fn renew(&self) -> Result<(), Error> {
         self.renew_by(self.granted.client.retry()).await
     }
@@ -105,38 +105,38 @@ impl Claim {
         renewed.map(drop)
     }
 
-    /// Records the outcome. Safe to repeat: the same seal again is answered as done.
+    /// Records the outcome. Safe to repeat: the server answers the same seal again as done.
     pub async fn seal(&self, effect_id: impl ToString, receipt: impl Into<Bytes>) -> Result<(), Error> {
         let client = &self.granted.client;
         let body = self.sealed(&Done::new(effect_id, receipt))?.end();
         client.ask("/v1/fences/seal", body, &mut Tries::new(client.retry())).await.map(drop)
     }
 
-    /// Gives the key back: nothing happened.
+    /// Releases the claim: the effect did not happen, and another caller may claim at once.
     pub async fn release(&self) -> Result<(), Error> {
         let client = &self.granted.client;
         let mut tries = Tries::new(client.retry());
         match client.ask("/v1/fences/release", self.told().end(), &mut tries).await {
-            // A try without an answer released it, and somebody was let in before the next. The claim is given up either way.
+            // An unanswered try released it, and another caller claimed before this try. The claim is over either way.
             Err(Error::FencedOff(_)) if tries.unanswered => Ok(()),
             released => released.map(drop),
         }
     }
 
-    /// The seal as a command of a batch.
+    /// The seal as a command for [`Client::batch`].
     pub fn sealing(&self, done: &Done) -> Result<String, Error> {
         Ok(self.sealed(done)?.text("op", "seal").end())
     }
 
-    /// The release as a command of a batch.
+    /// The release as a command for [`Client::batch`].
     pub fn releasing(&self) -> String {
         self.told().text("op", "release").end()
     }
 
-    /// Runs a future while renewing the lease at a third of its length. Stops renewing when it is dropped.
+    /// Runs a future and renews the lease at a third of its length, until the future ends or is dropped.
     pub async fn keep<T>(&self, work: impl Future<Output = T>) -> T {
         let third = (self.granted.lease / 3).max(Duration::from_millis(1));
-        // One try that hangs must leave time for another before the lease is over.
+        // A try that hangs must leave time for another before the lease expires.
         let usual = self.granted.client.retry();
         let retry =
             Retry { deadline: self.granted.lease, attempt_timeout: third.min(usual.attempt_timeout), ..usual.clone() };
@@ -148,7 +148,7 @@ impl Claim {
             tokio::select! {
                 biased;
                 done = &mut work => return done,
-                // A refused renewal is not an error yet: the seal will say what became of the claim.
+                // A refused renewal is not an error yet: the seal will tell whether the claim was lost.
                 _ = async { beat.tick().await; self.renew_by(&retry).await } => {}
             }
         }

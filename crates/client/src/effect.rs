@@ -1,5 +1,5 @@
-//! One effect to be had once: a scope, a key, and how to claim it. The words are the library's.
-//! A claim whose answer was lost cannot be told from somebody else's: it is waited for, never assumed.
+//! One effect that must happen once: a scope, a key, and how to claim it. The names are those of the server's library.
+//! Never takes a claim in flight for its own after a lost answer: it waits. Called by users through `Client::scope`.
 
 use std::{future::Future, time::Duration};
 
@@ -12,59 +12,59 @@ use crate::{
     retry::Tries,
 };
 
-/// Unless said otherwise. Short, since it is renewed: it is also how long a lost answer to a claim costs.
+/// The lease where none is set. Short, since `run` renews it, and a lost answer to a claim costs one lease of waiting.
 const LEASE: Duration = Duration::from_secs(30);
-/// The server's own bound.
+/// The server's bound.
 const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Far beyond any use, and no time that a clock cannot tell.
+/// Beyond any use, and small enough to add to an `Instant`.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What a holder did: the id of the effect, and the bytes that every duplicate gets.
+/// The outcome of a holder's effect: the effect's id, and the bytes that every duplicate gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// The id of the effect.
+    /// The id of the effect, such as an order number.
     pub effect_id: String,
-    /// What duplicates get, byte for byte: one JSON value.
+    /// The bytes that duplicates get unchanged: one JSON value.
     pub receipt: Bytes,
 }
 
 impl Done {
-    /// An effect and its receipt. The id may be anything that is written as text: a number, a UUID.
+    /// The id may be anything that is written as text: a number, a UUID. The receipt must be one JSON value.
     pub fn new(effect_id: impl ToString, receipt: impl Into<Bytes>) -> Self {
         Self { effect_id: effect_id.to_string(), receipt: receipt.into() }
     }
 }
 
-/// Why an effect did not come to its end, in the words that matter to the next caller.
+/// Why an effect failed, as far as the next caller must know.
 #[derive(Debug)]
 pub enum Failure<E> {
-    /// Nothing happened: the key is free again at once.
+    /// The effect did not happen: the key is free again at once.
     NotApplied(E),
-    /// It may have happened: the claim keeps its lease, and the next holder is told.
+    /// The outcome is unknown: the claim keeps its lease, and the next holder learns that it recovers.
     Unknown(E),
 }
 
-/// What `run` gives to every caller, first or not.
+/// The result of `run` for every caller, whether first or duplicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The id of the effect.
     pub effect_id: String,
-    /// The first one's receipt.
+    /// The receipt of the caller whose effect happened.
     pub receipt: Bytes,
-    /// Whether somebody, perhaps this caller before a crash, had the effect earlier.
+    /// Whether the effect happened in an earlier call, perhaps one of this caller before a crash.
     pub replayed: bool,
 }
 
-/// The answer to a claim that was not refused.
+/// The answer to a claim that the server did not refuse.
 #[derive(Clone)]
 pub enum Claimed {
-    /// The caller may act.
+    /// The caller holds the claim and may act.
     New(Claim),
-    /// Somebody did.
+    /// The effect has happened already.
     Duplicate(Outcome),
 }
 
-/// One effect to be had once.
+/// One effect that must happen once, with its settings.
 #[derive(Clone)]
 pub struct Effect {
     client: Client,
@@ -86,65 +86,65 @@ impl Effect {
         Self { client, scope, fields, tenant, seq, body, version, source, lease: LEASE, wait: None }
     }
 
-    /// The key fields, in any order; exactly those of the scope. Values may be anything that is written as text: a number,
-    /// a UUID.
+    /// The key fields, in any order: exactly those of the scope. Values may be anything that is written as text: a
+    /// number, a UUID.
     pub fn key(mut self, fields: impl IntoIterator<Item = (impl Into<String>, impl ToString)>) -> Self {
         self.fields = fields.into_iter().map(|(name, value)| (name.into(), value.to_string())).collect();
         self
     }
 
-    /// Whose key it is, where an admin asks; everybody else's credential says.
+    /// The tenant of the key. Only an admin sets it; any other caller's tenant comes from the credential.
     pub fn tenant(mut self, tenant: &str) -> Self {
         self.tenant = Some(tenant.to_owned());
         self
     }
 
-    /// The JSON the effect is asked with; another body under the same key is a conflict.
+    /// The effect's request as JSON: another body under the same key is a conflict.
     pub fn body(mut self, json: impl Into<Bytes>) -> Self {
         self.body = Some(json.into());
         self
     }
 
-    /// The version of the source; one below the last sealed is stale.
+    /// The version of the source; a version below the last sealed one is stale.
     pub fn version(mut self, version: u64) -> Self {
         self.version = Some(version.to_string());
         self
     }
 
-    /// The same for versions that are texts.
+    /// As [`Effect::version`], for versions that are texts.
     pub fn version_text(mut self, version: &str) -> Self {
         self.version = Some(json::quoted(version));
         self
     }
 
-    /// What the effect comes from.
+    /// The source of the effect: its kind and its id.
     pub fn source(mut self, kind: &str, id: &str) -> Self {
         self.source = Some((kind.to_owned(), id.to_owned()));
         self
     }
 
-    /// The `seq`th deliberate repetition of the effect, from 1.
+    /// The number of a deliberate repetition of the effect, from 1.
     pub fn again(mut self, seq: u64) -> Self {
         self.seq = Some(seq);
         self
     }
 
-    /// How long a holder may be silent, 30 s unless said and a day at most; `run` renews while it runs.
+    /// How long a holder may go without a renewal: 30 s by default, a day at most. `run` renews while the effect runs.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease.max(Duration::from_millis(1));
         self
     }
 
-    /// How long to wait for somebody else's outcome before giving up. Unless said, `run` waits for as long as the lease, and
-    /// `claim` does not wait.
+    /// The longest wait for another caller's outcome. By default `run` waits for as long as the lease, and `claim` does
+    /// not wait.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait.min(WAIT_MAX));
         self
     }
 
-    /// Asks for the right to act. Safe to repeat, with one cost: where the answer is lost on the way, the next try meets
-    /// this call's own claim. It then waits, within the deadline, until that lease runs out, and is let in as `recovering`;
-    /// in a scope that holds lapsed claims, the key is in doubt.
+    /// Asks for the right to act. Safe to repeat, with one cost: if the answer is lost, the next try meets this
+    /// call's own claim. It waits, within the deadline, until that lease expires, and gets the claim as `recovering`;
+    /// in a scope that holds lapsed claims, the key is in doubt instead.
     pub async fn claim(&self) -> Result<Claimed, Error> {
         self.claim_within(self.wait.unwrap_or_default()).await
     }
@@ -159,7 +159,7 @@ impl Effect {
                 true => tries.left().saturating_sub(Duration::from_secs(1)),
                 false => wait_until.saturating_duration_since(Instant::now()),
             };
-            // Longer waits are several requests.
+            // A longer wait is split into several requests.
             let wait = patience.min(tries.wait_max());
             let begun = Instant::now();
             let body = request.clone().number("wait_ms", wait.as_millis() as u64).end();
@@ -168,15 +168,15 @@ impl Effect {
                 Err(Error::InFlight { problem, .. }) => problem.said(in_flight(patience_max)),
                 Err(error) => return Err(error),
             };
-            // The server answers: the deadline is for one that does not, and counts from the end of the wait.
+            // The deadline bounds only the time without answers, so after an answer it counts from the end of the wait.
             tries.not_before(wait_until);
             let (perhaps_own, held) = (tries.unanswered, begun.elapsed());
             let left = wait_until.saturating_duration_since(Instant::now());
             if !perhaps_own && left.is_zero() {
                 return Err(Error::InFlight { problem, perhaps_own });
             }
-            // A server that lets nobody wait so long answers sooner, one with too many waiters at once; asking at once again
-            // would be a storm. The time at the server counts as a pause, and the last question is when the wait is over.
+            // The server answers early at its own bound, or with too many waiters. Asking again at once would flood it.
+            // The time it held the request counts as pause; the last request goes out as the wait ends.
             let asked = problem.retry_after.unwrap_or_default().saturating_sub(held);
             let pause = if perhaps_own { asked } else { asked.min(left) };
             let waited = !wait.is_zero() && held >= wait;
@@ -186,9 +186,9 @@ impl Effect {
         }
     }
 
-    /// Has the effect once: the first caller runs it, everyone else gets the receipt. Callers wait for the one who runs it
-    /// for as long as the lease, unless [`Effect::wait`] says otherwise. Renews the lease while the effect runs. If this
-    /// future is dropped half-way, the claim stays until its lease runs out.
+    /// Runs the effect once: the first caller runs it, every other caller gets its receipt. The others wait for it as
+    /// long as the lease, unless [`Effect::wait`] says otherwise. Renews the lease while the effect runs. If this
+    /// future is dropped half-way, the claim stays until its lease expires.
     pub async fn run<F, Fut, E>(&self, effect: F) -> Result<Outcome, RunError<E>>
     where
         F: FnOnce(Claim) -> Fut,
@@ -205,7 +205,7 @@ impl Effect {
                 Err(cause) => Err(RunError::Unsealed { done, cause }),
             },
             Err(Failure::NotApplied(error)) => {
-                // If even the release fails, the lease ends the claim; the caller hears of its own failure.
+                // If the release fails too, the lease ends the claim; the caller gets the effect's own error.
                 let _ = claim.release().await;
                 Err(RunError::Effect(error))
             }
@@ -213,7 +213,7 @@ impl Effect {
         }
     }
 
-    /// What happened under the key, as JSON; none where it is unknown.
+    /// The record under the key as JSON; `None` where the key is unknown.
     pub async fn lookup(&self) -> Result<Option<Bytes>, Error> {
         let mut query = format!("scope={}", encoded(&self.scope));
         let seq = self.seq.map(|seq| ("seq".to_owned(), seq.to_string()));
@@ -226,7 +226,7 @@ impl Effect {
         Ok(exists.then_some(reply.body))
     }
 
-    /// The claim as a command of a batch. It cannot wait.
+    /// The claim as a command for [`Client::batch`]; such a claim does not wait.
     pub fn command(&self) -> Result<String, Error> {
         Ok(self.request()?.text("op", if self.seq.is_some() { "again" } else { "claim" }).end())
     }
@@ -255,7 +255,7 @@ impl Effect {
             .maybe("source", source.as_deref()))
     }
 
-    /// The server's answer in these words.
+    /// Reads the server's answer to a claim.
     pub(crate) fn read(&self, body: Bytes) -> Result<Claimed, Error> {
         let foreign = || Error::Invalid("the answer is not one of Fencepost's".into());
         let answer = Object::parse(&body).ok_or_else(foreign)?;
@@ -271,7 +271,7 @@ impl Effect {
     }
 }
 
-/// Why a claim was given up, in the words of this crate: the server's own name the members of its requests.
+/// The message of a claim that gave up. It names this crate's settings: the server's detail names members of requests.
 fn in_flight(patience_max: Duration) -> String {
     let held = match patience_max.is_zero() {
         true => "and this call does not wait".to_owned(),

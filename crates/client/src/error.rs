@@ -1,5 +1,5 @@
-//! Why there is no outcome: the server's problem document, or what became of the requests.
-//! Never hides whether something may have happened: that is what the caller must know.
+//! Why a call has no outcome: the server's problem document, or how the requests failed.
+//! Never hides whether the effect may have happened: the caller must know. Called by every module of the crate.
 
 use std::{fmt, time::Duration};
 
@@ -8,41 +8,41 @@ use http::{HeaderMap, header};
 
 use crate::{Done, json::Object, retry};
 
-/// A refusal as the server wrote it (RFC 9457).
+/// A refusal, as the server's problem document says it (RFC 9457).
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
-    /// The stable code, such as `conflict`; empty where the answer is not one of Fencepost's.
+    /// The stable code, such as `conflict`; empty where the answer does not come from Fencepost.
     pub code: String,
     /// A sentence for a person.
     pub detail: String,
-    /// What to look for in the server's log.
+    /// The id to search for in the server's log.
     pub trace_id: Option<String>,
     /// On a conflict of two JSON bodies: the RFC 6902 patch from the first to this one, as JSON text.
     pub diff: Option<String>,
-    /// When to come back.
+    /// The shortest time to wait before asking again.
     pub retry_after: Option<Duration>,
     members: Object,
-    /// What is shown in place of `detail`, where that is about requests and not about calls of this crate.
+    /// Shown in place of `detail`, where `detail` is about members of requests that callers of this crate never see.
     said: Option<String>,
 }
 
-/// Where the pages of Fencepost's own codes are.
+/// The `type` of Fencepost's own problem documents begins with this.
 const PAGES: &str = "https://fencepost.dev/errors/";
 
-/// What a request in flight is told; a claim has its own words.
+/// The message of a request that is still in flight; a claim has a message of its own.
 const UNDER_WAY: &str =
     "an earlier request with this key is under way; ask again with the same key, or set a longer `deadline`";
 
-/// An id of an effect that is longer is not shown.
+/// A longer effect id is left out of messages.
 const SHOWN_BYTES_MAX: usize = 200;
 
 impl Problem {
     pub(crate) fn read(status: u16, headers: &HeaderMap, body: &Bytes) -> Self {
         let members = Object::parse(body).unwrap_or_default();
         let text = |name| members.text(name);
-        // An upstream or a proxy may have problem documents with codes of its own.
+        // An upstream or a proxy may send problem documents with codes of its own.
         let own = status >= 400 && text("type").is_some_and(|page| page.starts_with(PAGES));
         Self {
             status,
@@ -61,7 +61,7 @@ impl Problem {
         Box::new(self)
     }
 
-    /// Any further member, as JSON text: `sealed_version`, `last`, `lease_expires_at`.
+    /// Another member as JSON text: `sealed_version`, `last`, `lease_expires_at`.
     pub fn member(&self, name: &str) -> Option<&str> {
         self.members.raw(name)
     }
@@ -93,45 +93,45 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why a request came to nothing.
+/// Why a call has no outcome.
 #[derive(Clone, Debug)]
 pub enum Error {
-    /// What was asked cannot be sent, or the answer cannot be Fencepost's.
+    /// The request cannot be sent as it is, or the answer does not come from Fencepost.
     Invalid(String),
-    /// Somebody else is acting, and still was when the wait was over.
+    /// Another caller held the claim until the wait was over.
     InFlight {
         /// The refusal.
         problem: Box<Problem>,
-        /// Whether it may be this very call: an earlier try of it had no answer and may have been let in.
+        /// Whether the holder may be this very call: an earlier try of it had no answer and may have got the claim.
         perhaps_own: bool,
     },
     /// The key was first used with another body; `diff` leads from the first to this one.
     Conflict(Box<Problem>),
     /// A newer version of the source is already sealed.
     Stale(Box<Problem>),
-    /// The outcome of an earlier attempt is unknown and a person must decide.
+    /// An earlier attempt's outcome is unknown, and a person must decide.
     InDoubt(Box<Problem>),
-    /// Not the next repetition.
+    /// The repetition is not the next in its sequence.
     SequenceGap(Box<Problem>),
-    /// The token no longer holds the claim.
+    /// The token no longer holds the claim: the lease expired, or the claim is over.
     FencedOff(Box<Problem>),
-    /// Any other refusal: a wrong key, an unknown scope, a credential that does not fit.
+    /// Any other refusal: a wrong key, an unknown scope, a missing permission.
     Refused(Box<Problem>),
-    /// No answer that stands before the deadline.
+    /// No final answer came before the deadline.
     Unavailable {
-        /// How often it was tried.
+        /// How many tries were made.
         attempts: u32,
-        /// Whether a try may have been carried out without its answer coming through.
+        /// Whether the server may have carried out a try whose answer was lost.
         unanswered: bool,
-        /// What the last try met.
+        /// How the last try failed.
         why: String,
-        /// Its refusal, where there was one.
+        /// The refusal in the last try's answer, where there was one.
         problem: Option<Box<Problem>>,
     },
 }
 
 impl Error {
-    /// The refusal behind it, where there is one.
+    /// The server's refusal behind this error, where there is one.
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Invalid(_) => None,
@@ -165,15 +165,15 @@ impl std::error::Error for Error {}
 /// Why `run` has no outcome.
 #[derive(Debug)]
 pub enum RunError<E> {
-    /// The effect was not run: there was no claim.
+    /// The claim was not granted, so the effect did not run.
     Claim(Error),
     /// The effect itself failed.
     Effect(E),
-    /// The effect was had and could not be recorded. Whoever claims next is told that this attempt is unknown.
+    /// The effect happened, but recording it failed. The next holder learns that this attempt's outcome is unknown.
     Unsealed {
-        /// What was done.
+        /// The outcome that is not recorded.
         done: Done,
-        /// Why it is not recorded.
+        /// Why the seal failed.
         cause: Error,
     },
 }

@@ -1,5 +1,5 @@
-//! The little JSON that a client needs: members as the exact text they were sent in, and objects written by hand.
-//! Never parses a receipt and writes it again: duplicates get the first one's bytes.
+//! The JSON that a client needs: members as the exact text that was received, and objects written by hand.
+//! Never parses a receipt to write it again: duplicates get the same bytes. Called by `claim`, `effect` and `error`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::Batched;
 
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// An object whose members are not looked into.
+/// A JSON object whose members stay unparsed text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Object(BTreeMap<String, Box<RawValue>>);
 
@@ -37,13 +37,13 @@ impl Object {
     }
 }
 
-/// The text of one JSON value and nothing beside it: what is spliced into a document must not be able to end it.
+/// The text of exactly one JSON value: text spliced into a document must not be able to end it.
 pub(crate) fn value(text: &[u8]) -> Result<String, String> {
     let value: &RawValue = serde_json::from_slice(text).map_err(|bad| bad.to_string())?;
     Ok(value.get().to_owned())
 }
 
-/// Bytes for a message, cut to a length that can be read.
+/// Bytes as text for a message, cut to a readable length.
 pub(crate) fn shown(text: &[u8]) -> String {
     let whole = String::from_utf8_lossy(text);
     match whole.char_indices().nth(SHOWN_CHARS_MAX) {
@@ -52,7 +52,7 @@ pub(crate) fn shown(text: &[u8]) -> String {
     }
 }
 
-/// The answers of a batch.
+/// The answers in the reply to a batch, in order; `None` where the body is not such a reply.
 pub(crate) fn results(body: &[u8]) -> Option<Vec<Batched>> {
     let answer = Object::parse(body)?;
     let list: Vec<&RawValue> = serde_json::from_str(answer.raw("results")?).ok()?;
@@ -64,7 +64,7 @@ pub(crate) fn results(body: &[u8]) -> Option<Vec<Batched>> {
     list.iter().map(one).collect()
 }
 
-/// An object being written.
+/// Writes one JSON object, member by member.
 #[derive(Clone)]
 pub(crate) struct Writer(String);
 
@@ -73,7 +73,7 @@ impl Writer {
         Self(String::new())
     }
 
-    /// A member whose value is JSON text.
+    /// Adds a member whose value is JSON text.
     pub(crate) fn raw(mut self, name: &str, json: &str) -> Self {
         self.0.push(if self.0.is_empty() { '{' } else { ',' });
         self.0.push_str(&quoted(name));
@@ -90,7 +90,7 @@ impl Writer {
         self.raw(name, &value.to_string())
     }
 
-    /// A member that may be absent, as JSON text.
+    /// Adds a member as JSON text, where there is one.
     pub(crate) fn maybe(self, name: &str, json: Option<&str>) -> Self {
         match json {
             Some(json) => self.raw(name, json),

@@ -1,6 +1,6 @@
-//! Fencepost over HTTP, from Rust. Mirrors the library's `once.scope(..).key(..).run(..)`, with the server elsewhere.
+//! A client for Fencepost over HTTP. Mirrors the embedded library: `once.scope(..).key(..).run(..)`.
 //! Never runs an effect without a claim, and never sends a retry under another key or token than the first try.
-//! For workers and callers; knows none of the server's crates.
+//! Called by workers and services; depends on no crate of the server.
 //!
 //! ```no_run
 //! # async fn book(_: &str) -> Result<String, std::io::Error> { Ok("RSV-1".into()) }
@@ -21,7 +21,7 @@
 //!     .await?;
 //! assert_eq!(outcome.effect_id, "RSV-1");
 //!
-//! // Any API behind the gateway: one key over all tries.
+//! // Any API behind the gateway: one key for all tries.
 //! let answer = client.post("/cases").json(r#"{"externalEventId":"E-1"}"#).send().await?;
 //! println!("{} replayed: {}", answer.status, answer.replayed);
 //! # Ok(())
@@ -63,7 +63,7 @@ struct Shared {
     retry: Retry,
 }
 
-/// How a client is made, where the defaults do not fit.
+/// Settings of a client that differ from the defaults.
 pub struct Builder {
     base: String,
     token: String,
@@ -78,13 +78,13 @@ impl Builder {
         self
     }
 
-    /// Authorities, as PEM, that the server's certificate may come from beside the public ones.
+    /// PEM certificates of authorities to trust for the server's certificate, beside the public ones.
     pub fn authorities(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authorities_pem = pem.into();
         self
     }
 
-    /// The client. Opens no connection yet.
+    /// Makes the client, without opening a connection.
     pub fn build(self) -> Result<Client, Error> {
         let base = self.base.trim_end_matches('/').to_owned();
         let uri: http::Uri = base.parse().map_err(|_| Error::Invalid(format!("{base:?} is not an address")))?;
@@ -100,17 +100,17 @@ impl Builder {
     }
 }
 
-/// One command's answer among those of a batch.
+/// The answer to one command of a batch.
 #[derive(Clone, Debug)]
 pub struct Batched {
-    /// Its status, as if it had been asked alone.
+    /// The status that the command alone would have got.
     pub status: u16,
-    /// Its body, as if it had been asked alone.
+    /// The body that the command alone would have got.
     pub body: Bytes,
 }
 
 impl Batched {
-    /// The body of an answer that is not a refusal.
+    /// The body, unless the answer is a refusal.
     pub fn ok(self) -> Result<Bytes, Error> {
         match self.status {
             200..300 => Ok(self.body),
@@ -125,18 +125,18 @@ impl Batched {
 }
 
 impl Client {
-    /// A client with the usual retries.
+    /// A client with default settings.
     pub fn new(base_url: &str, token: &str) -> Result<Self, Error> {
         Self::builder(base_url, token).build()
     }
 
-    /// A client with settings of its own.
+    /// Settings for a client, to be changed before `build`.
     pub fn builder(base_url: &str, token: &str) -> Builder {
         let authorities_pem = Vec::new();
         Builder { base: base_url.to_owned(), token: token.to_owned(), retry: Retry::default(), authorities_pem }
     }
 
-    /// An effect of this scope.
+    /// An effect of this scope, with its settings to be filled in.
     pub fn scope(&self, name: &str) -> Effect {
         Effect::new(self.clone(), name)
     }
@@ -146,14 +146,14 @@ impl Client {
         Request::new(self.clone(), method, path)
     }
 
-    /// The same for POST.
+    /// A POST to an API behind the gateway, under one fresh `Idempotency-Key`.
     pub fn post(&self, path: &str) -> Request {
         self.request(Method::POST, path)
     }
 
-    /// Asks several commands in one commit, in their order: [`Effect::command`], [`Claim::sealing`], [`Claim::releasing`].
-    /// A batch whose answer is lost is asked again whole. Its seals and releases are then answered as done before, but its
-    /// claims meet themselves and are in flight until their lease runs out.
+    /// Sends several commands in one commit, in order: [`Effect::command`], [`Claim::sealing`], [`Claim::releasing`].
+    /// After a lost answer the whole batch is sent again. Its seals and releases are then answered as done before, but
+    /// its claims meet themselves and are in flight until their lease expires.
     pub async fn batch(&self, commands: impl IntoIterator<Item = String>) -> Result<Vec<Batched>, Error> {
         let commands: Vec<String> = commands.into_iter().collect();
         let body = format!(r#"{{"commands":[{}]}}"#, commands.join(","));
@@ -166,13 +166,13 @@ impl Client {
         &self.shared.retry
     }
 
-    /// Posts a document until there is an answer that stands. A refusal is an error.
+    /// Posts a document until the server gives a final answer. A refusal is an error.
     async fn ask(&self, path: &str, body: String, tries: &mut Tries) -> Result<Reply, Error> {
         let packet = self.packet(Method::POST, path, Some(body.into()))?;
         self.settle(packet, tries).await
     }
 
-    /// Reads a document.
+    /// Fetches a document; repeats like `ask`.
     async fn get(&self, path: &str) -> Result<Reply, Error> {
         let packet = self.packet(Method::GET, path, None)?;
         self.settle(packet, &mut Tries::new(self.retry())).await
@@ -192,7 +192,7 @@ impl Client {
     }
 
     fn packet(&self, method: Method, path: &str, json: Option<Bytes>) -> Result<Packet, Error> {
-        // Without it the path could name another host, and the token would go there.
+        // Without the slash the path could name another host, which would then receive the token.
         if !path.starts_with('/') {
             return Err(Error::Invalid(format!("{path:?} does not begin with `/`")));
         }

@@ -1,6 +1,6 @@
-//! When a request is sent again: which answers, after how long, until when.
-//! Never changes what is sent: every try is the same request, under the same key and token.
-//! Called for every request.
+//! Decides when a request is sent again: after which answers, after how long, and until when.
+//! Never changes the request: every try has the same key and token.
+//! Called by `effect`, `claim`, `send` and `Client` for each request.
 
 use std::{
     ops::ControlFlow,
@@ -15,14 +15,14 @@ use crate::transport::{Fault, Packet, Reply, Transport};
 /// How long and how often a request is sent again.
 #[derive(Clone, Debug)]
 pub struct Retry {
-    /// The longest first pause; it doubles with every try. The pause itself is random below that (full jitter).
+    /// The longest first pause; the bound doubles with every try. The pause itself is random below it (full jitter).
     pub pause: Duration,
-    /// What it doubles up to.
+    /// The largest bound on a pause.
     pub pause_max: Duration,
-    /// Patience with one try.
+    /// The longest time for one try.
     pub attempt_timeout: Duration,
-    /// Patience with all tries of one request together. Longer than a lease, so that a claim whose answer was lost can be
-    /// had again within one call.
+    /// The longest time for all tries of one request. Longer than a lease, so that a claim whose answer was lost can be
+    /// granted again within one call.
     pub deadline: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    // Full jitter: callers that failed together do not come back together.
+    // Full jitter: callers that failed together do not retry together.
     fn pause_before(&self, try_number: u32) -> Duration {
         let ceiling = self.pause.saturating_mul(2u32.saturating_pow(try_number.saturating_sub(1)));
         ceiling.min(self.pause_max).mul_f64(fastrand::f64())
@@ -49,21 +49,21 @@ impl Retry {
 pub(crate) struct Tries {
     retry: Retry,
     until: Instant,
-    /// How many there were.
+    /// The number of tries so far.
     pub(crate) made: u32,
-    /// Whether one may have been carried out without its answer coming through.
+    /// Whether the server may have carried out a try whose answer was lost.
     pub(crate) unanswered: bool,
 }
 
-/// What came of them.
+/// How the tries of one request ended.
 pub(crate) enum Tried {
-    /// An answer that another try would not change.
+    /// A final answer: another try would not change it.
     Answered(Reply),
-    /// The deadline.
+    /// The deadline is over.
     GaveUp {
-        /// What the last one met.
+        /// How the last try failed.
         why: String,
-        /// Its answer, where there was one.
+        /// The last try's answer, where there was one.
         last: Option<Reply>,
     },
 }
@@ -73,22 +73,22 @@ impl Tries {
         Self { retry: retry.clone(), until: Instant::now() + retry.deadline, made: 0, unanswered: false }
     }
 
-    /// Lets the deadline count from the end of a wait that the server goes along with.
+    /// Moves the deadline behind the end of a wait that the server goes along with.
     pub(crate) fn not_before(&mut self, wait_until: Instant) {
         self.until = self.until.max(wait_until + self.retry.deadline);
     }
 
-    /// The longest that one try should wait at the server: well within the patience with it.
+    /// The longest wait to ask of the server in one try: shorter than the try's own timeout.
     pub(crate) fn wait_max(&self) -> Duration {
         self.retry.attempt_timeout.min(self.left()).mul_f64(0.6)
     }
 
-    /// The time that is left.
+    /// The time until the deadline.
     pub(crate) fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Waits before another try, at least as long as the server asked; `Break` where the deadline is before that.
+    /// Pauses before the next try, for `at_least` or longer; `Break` where the deadline comes first.
     pub(crate) async fn pause(&self, at_least: Duration) -> ControlFlow<()> {
         let pause = at_least.saturating_add(self.retry.pause_before(self.made));
         if pause >= self.left() {
@@ -98,7 +98,7 @@ impl Tries {
         ControlFlow::Continue(())
     }
 
-    /// Sends until there is an answer that stands.
+    /// Sends until there is a final answer or the deadline is over.
     pub(crate) async fn send(&mut self, transport: &Transport, packet: &Packet) -> Tried {
         loop {
             self.made = self.made.saturating_add(1);
@@ -106,7 +106,7 @@ impl Tries {
             let (why, last) = match transport.once(packet, timeout).await {
                 Ok(reply) if !is_passing(reply.status) => return Tried::Answered(reply),
                 Ok(reply) => {
-                    // A store that did not confirm in time may have committed all the same.
+                    // A store that did not confirm in time may still have committed.
                     self.unanswered |= reply.status >= 500;
                     (format!("status {}", reply.status), Some(reply))
                 }
@@ -124,7 +124,7 @@ impl Tries {
     }
 }
 
-/// Whether another try of the same request may fare better. Nothing else of 4xx is: asking again would not change it.
+/// Whether another try may get another answer. No other 4xx is here: asking again would not change it.
 fn is_passing(status: u16) -> bool {
     matches!(status, 408 | 429 | 502 | 503 | 504)
 }

@@ -1,5 +1,5 @@
-//! A request to any API behind the gateway, sent until there is an answer, under one `Idempotency-Key`.
-//! Never makes a second key: who wants the effect a second time asks a second time.
+//! A request to any API behind the gateway, repeated under one `Idempotency-Key` until it is answered.
+//! Never makes a second key for a request: a second effect needs a second request. Called by users through `Client`.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const REPLAYED: &str = "idempotency-replayed";
 
-/// One request, to be carried out once.
+/// One request that must be carried out once.
 pub struct Request {
     client: Client,
     method: Method,
     path: String,
-    /// What is sent where the caller says nothing under that name.
+    /// Headers of the client; a header of the caller with the same name replaces them.
     usual: HeaderMap,
     headers: Vec<(String, String)>,
     key: Option<String>,
     body: Bytes,
 }
 
-/// An answer: the API's own, whatever its status.
+/// An answer of the API behind the gateway, whatever its status.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status.
@@ -40,7 +40,7 @@ pub struct Answer {
     pub body: Bytes,
     /// Whether it is the stored answer to an earlier request with this key.
     pub replayed: bool,
-    /// The key it was sent under.
+    /// The key that every try was sent under.
     pub idempotency_key: String,
 }
 
@@ -50,20 +50,20 @@ impl Request {
         Self { client, method, path: path.to_owned(), usual, headers: Vec::new(), key: None, body: Bytes::new() }
     }
 
-    /// The key in place of a fresh UUID v7. Who wants retries to be safe over a restart keeps it with the work.
+    /// Sets the key, instead of a fresh UUID v7. To retry safely after a restart, store the key with the work.
     pub fn idempotency_key(mut self, key: &str) -> Self {
         self.key = Some(key.to_owned());
         self
     }
 
-    /// A header more, also beside one of the same name. One that the client would send itself gives way to it; an
-    /// `Idempotency-Key` is the key.
+    /// Adds a header, also beside one of the same name. It replaces a header that the client itself would send; an
+    /// `Idempotency-Key` sets the key.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The body, which is JSON.
+    /// The body, sent as JSON.
     pub fn json(mut self, json: impl Into<Bytes>) -> Self {
         self.usual.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         self.body(json)
@@ -75,8 +75,8 @@ impl Request {
         self
     }
 
-    /// Sends it, and again with the same key while that may help: no connection, no answer, 408, 429, 502, 503, 504, and while
-    /// the first request is in flight. What Fencepost itself refuses is an error; every other answer is the API's.
+    /// Sends the request. Retries under the same key while that may help: no connection, no answer, 408, 429, 502, 503,
+    /// 504, or an earlier try in flight. A refusal of Fencepost is an error; every other answer is the API's.
     pub async fn send(self) -> Result<Answer, Error> {
         let mut tries = Tries::new(self.client.retry());
         let (packet, key) = self.packet(tries.wait_max())?;
@@ -99,7 +99,7 @@ impl Request {
         }
     }
 
-    /// What every try sends, and the key in it.
+    /// The packet that every try sends, and its key.
     fn packet(&self, wait: Duration) -> Result<(Packet, String), Error> {
         let invalid = |what: &str| Error::Invalid(format!("{what:?} cannot be sent as a header"));
         let mut headers = HeaderMap::new();
@@ -107,7 +107,7 @@ impl Request {
             let known = HeaderName::try_from(name).map_err(|_| invalid(name))?;
             headers.append(known, HeaderValue::try_from(value).map_err(|_| invalid(name))?);
         }
-        // A key among the headers is the caller's own, and no less meant.
+        // The caller may also set the key as a header.
         let own = headers.get(KEY).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let key = self.key.clone().or(own).unwrap_or_else(|| Uuid::now_v7().to_string());
         if key.is_empty() || headers.get_all(KEY).iter().any(|value| value != key.as_str()) {
@@ -116,10 +116,10 @@ impl Request {
         headers.insert(KEY, HeaderValue::try_from(&key).map_err(|_| invalid(&key))?);
         let mut packet = self.client.packet(self.method.clone(), &self.path, None)?;
         packet.headers.extend(self.usual.clone());
-        // Who comes while the first request is under way is answered as soon as that one is.
+        // While an earlier try is in flight, the server holds this one until that is answered.
         let prefer = HeaderValue::try_from(format!("wait={}", wait.as_secs()));
         packet.headers.insert(PREFER, prefer.unwrap_or(HeaderValue::from_static("wait=0")));
-        // Takes the place of ours of the same name, and keeps all of the caller's.
+        // The caller's headers replace ours of the same name; repeated ones are all kept.
         packet.headers.extend(headers);
         packet.body = self.body.clone();
         Ok((packet, key))

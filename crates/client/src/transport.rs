@@ -1,5 +1,5 @@
-//! One request, one answer, over HTTP/1.1 with or without TLS. Decides nothing and repeats nothing.
-//! Never follows a redirect: a token and a key are for the address they were meant for.
+//! Sends one request and reads one answer, over HTTP/1.1 with or without TLS. Decides nothing and repeats nothing.
+//! Never follows a redirect: token and key are for the address they were sent to. Called by `retry` and `Client`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,10 +17,10 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-/// The largest answer that is read.
+/// The largest answer body that is read; a larger one counts as no answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Below the server's own patience with idle connections, so that it rarely closes one that is about to be used.
+/// Below the server's idle timeout, so that the server rarely closes a connection just as it is used.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A request that can be sent again as it is.
@@ -32,7 +32,7 @@ pub(crate) struct Packet {
     pub(crate) body: Bytes,
 }
 
-/// An answer, whole.
+/// A whole answer.
 #[derive(Clone)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -42,9 +42,9 @@ pub(crate) struct Reply {
 
 /// Why there is no answer.
 pub(crate) enum Fault {
-    /// It never left.
+    /// The request was not sent: connecting failed.
     NotSent(String),
-    /// It may have been carried out.
+    /// The outcome is unknown: the server may have carried out the request.
     Unanswered(String),
 }
 
@@ -96,7 +96,7 @@ impl Transport {
     }
 }
 
-// The outermost message alone says only that it failed.
+// Joins the messages of all causes: the outermost message alone says only that the request failed.
 fn whole(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut inner = error.source();

@@ -1,6 +1,6 @@
-//! Takes connections until told to stop, then lets what is in flight finish.
-//! Never serves more connections than allowed, but probes on a few more; never spins when the process is out of files.
-//! Called by the binary.
+//! Accepts connections until shutdown, then lets requests in flight finish.
+//! Never serves more connections than allowed, except a few for probes; never spins when the process is out of files.
+//! Called by `cli`.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -31,13 +31,13 @@ use super::tls::{Shaken, Tls};
 pub enum Drained {
     /// Every request in flight was answered.
     Whole,
-    /// The grace period ended with so many connections still busy; they were cut.
+    /// The grace period ended with this many connections still busy; they were cut.
     Cut(usize),
 }
 
-/// Serves until `shutdown` ends: then takes no more connections, closes the idle ones, finishes
-/// what is in flight within `grace_ms_max`, and cuts the rest. HTTP/1 connections stay on the runtime of `threads` that
-/// they are given to; HTTP/2, and everything where there are none, is served on this one.
+/// Serves until `shutdown` ends. Then it accepts no more connections, closes idle ones, lets requests in flight
+/// finish within `grace_ms_max`, and cuts the rest. An HTTP/1 connection stays on one runtime of `threads`. HTTP/2, and
+/// everything where `threads` is empty, is served on the runtime of this call.
 pub async fn serve<S, B>(
     listener: TcpListener,
     service: S,
@@ -77,8 +77,8 @@ where
             }
             Err(error) if is_the_clients(&error) => {}
             Err(_) => {
-                // Out of files or memory: the same connection is still first in the queue, so
-                // asking again at once would only burn the processor that could free some.
+                // Out of files or memory. The same connection is still first in the queue: accepting again at once
+                // would only burn the processor time that is needed to free some.
                 tokio::select! {
                     biased;
                     () = &mut shutdown => break,
@@ -91,13 +91,13 @@ where
     door.drain(&phase).await
 }
 
-/// So few connections are served sooner by one thread that is awake than by several that must be woken.
+/// Below this many connections, one thread that is awake serves them sooner than several that must be woken.
 const TOGETHER: usize = 8;
 
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// A connection that died while it was queued says nothing about the next.
+/// Whether only the queued connection failed: that says nothing about the next one.
 fn is_the_clients(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
@@ -110,7 +110,7 @@ struct Door {
     reserve_limits: Arc<Limits>,
     tls: Option<Tls>,
     threads: Vec<Handle>,
-    /// Where the many requests of one HTTP/2 connection go, if not beside it.
+    /// The accept loop's own runtime, for HTTP/2 connections; none where `threads` is empty.
     aside: Option<Handle>,
 }
 
@@ -122,7 +122,7 @@ impl Door {
         B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        // Answers are small and written whole: waiting to fill a segment only delays them.
+        // Answers are small and written whole: waiting to fill a segment would only delay them.
         let _ = stream.set_nodelay(true);
         let seat = self.seats.take(addr.ip());
         let caller = Caller {
@@ -147,7 +147,7 @@ impl Door {
             tokio::spawn(attend(stream, tls, caller, Some(seat)));
             return;
         };
-        // A socket is watched by the runtime that it was made on.
+        // A socket belongs to the runtime that it was registered on, so it is registered again on its thread.
         let Ok(stream) = stream.into_std() else { return };
         thread.spawn(async move {
             if let Ok(stream) = TcpStream::from_std(stream) {
@@ -156,7 +156,7 @@ impl Door {
         });
     }
 
-    // The first that has room to share, then whoever has the fewest; one that does not get on with what it was given comes last.
+    // The first thread while it has few tasks, else the thread with the fewest. A thread with a backlog comes last.
     fn thread(&self) -> Option<&Handle> {
         let held_up = |thread: &Handle| thread.metrics().global_queue_depth() > 1;
         let taken = |thread: &Handle| thread.metrics().num_alive_tasks();
@@ -172,13 +172,13 @@ impl Door {
         }
         let busy = self.seats.len_taken();
         phase.send_replace(Phase::Cut);
-        // Dropping a connection is quick; a service that blocks its thread is not waited for.
+        // Dropping connections is quick. A service that blocks its thread is not waited for.
         let _ = timeout(PAUSE_MAX, self.seats.all_free()).await;
         Drained::Cut(busy)
     }
 }
 
-/// A connection past the bounds has a moment for its one request.
+/// The limits of a connection past the bounds: a short time for its one request.
 fn reserve_limits(limits: &Limits) -> Limits {
     let ms = limits.reserve_ms_max;
     Limits { handshake_ms_max: ms, head_ms_max: ms, idle_ms_max: ms, write_wait_ms_max: ms, ..limits.clone() }

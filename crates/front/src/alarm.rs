@@ -1,6 +1,6 @@
-//! Waiting with a bound: one timer per connection or stream, and the sum of waiting that one transfer has cost.
-//! Never resets the timer for a later deadline: it fires early and is set anew, so a busy connection pays nothing.
-//! Called from `guard`, `plain`, `body` and `http2`.
+//! Bounded waiting: one timer for each connection or stream, and the waiting time that one transfer has used up.
+//! Never resets the timer to a later deadline: it fires early and is set again, so a busy connection pays nothing.
+//! Called by `guard`, `plain`, `body` and `http2`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Wakes the connection's task when a deadline has come. Whoever waits for nothing need not ask.
+/// Wakes the connection's task at a deadline. A task that waits for nothing does not poll it.
 #[derive(Debug, Default)]
 pub(super) struct Alarm(Option<Pin<Box<Sleep>>>);
 
 impl Alarm {
-    /// Ready once `deadline` is past. The clock is read only when the timer has rung.
+    /// Ready once `deadline` is past. Reads the clock only after the timer has fired.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if sleep.deadline() > deadline {
@@ -24,16 +24,16 @@ impl Alarm {
             if Instant::now() >= deadline {
                 return Poll::Ready(());
             }
-            // It rang for an earlier deadline.
+            // The timer fired for an earlier deadline.
             sleep.as_mut().reset(deadline);
         }
         Poll::Pending
     }
 }
 
-/// The waiting that one body or one answer has cost us. Bytes that move pay it back, but nobody
-/// saves up for later: a quick start buys no longer stall. Time in which nobody waited for the
-/// client (a busy service, a full buffer of ours) is not counted.
+/// The time that one body or answer has spent waiting for the client. Bytes that move pay it back, but never below
+/// zero: a quick start earns no longer stall. Time in which nothing waited for the client (a busy service, a full
+/// buffer of ours) does not count.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     since: Option<Instant>,
@@ -59,7 +59,7 @@ impl Pace {
         *self = Pace::default();
     }
 
-    /// When the patience for this transfer ends, if nothing moves from now on.
+    /// When the time for this transfer is used up, if no byte moves from now on.
     pub(super) fn deadline(&mut self, wait_ms_max: u64) -> Instant {
         let since = *self.since.get_or_insert_with(Instant::now);
         since + Duration::from_millis(wait_ms_max).saturating_sub(self.spent)

@@ -1,6 +1,6 @@
-//! The future of one answer: the service's response, or the problem that takes its place.
-//! Never touches a response that the service could give, but for closing after HTTP/1.0 and on a connection that only probes are served on.
-//! Begun by `connection`, polled by hyper.
+//! The future of one answer: the service's response, or the refusal that takes its place.
+//! Never changes a response, except that it adds `Connection: close` or replaces the 4xx or 5xx to a body that failed.
+//! Called by `connection` and `http2`; hyper polls it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -30,13 +30,13 @@ pin_project! {
         pub(super) after: After,
         pub(super) budget: Arc<Budget>,
         pub(super) refuse: Refuse,
-        // For the head of a request of HTTP/2, of which a connection may have many.
+        // HTTP/2: the charge for the request's head. One connection may have many.
         pub(super) head: Option<Charge>,
     }
 }
 
 pin_project! {
-    /// How far the call is.
+    /// How far the call has come.
     #[project = StepNow]
     pub(super) enum Step<F, S> {
         Call { #[pin] future: F },
@@ -45,7 +45,7 @@ pin_project! {
     }
 }
 
-/// What must still be known of a request once it is the service's.
+/// Parts of the request that the answer needs after the service has taken the request.
 #[derive(Debug, Default)]
 pub(super) struct After {
     pub(super) has_body: bool,
@@ -90,12 +90,12 @@ where
 }
 
 impl After {
-    // A request that could not be read has no place to name.
+    // Empty for a request that could not be read, or that has no body.
     fn path(&self) -> &str {
         self.uri.as_ref().map_or("", Uri::path)
     }
 
-    // A response that ends the connection.
+    // A refusal, which also ends the connection.
     fn refused(&self, refuse: Refuse, refusal: &Refusal) -> Response<Full<Bytes>> {
         let mut response = refuse(refusal, self.path(), self.traceparent.as_ref());
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -109,7 +109,7 @@ impl After {
         refuse: Refuse,
         flight: Flight,
     ) -> Response<Reply<B>> {
-        // A service that could not read the body cannot know why as well as we do.
+        // The service knows only that the body failed; the front knows why.
         if self.has_body
             && (response.status().is_client_error() || response.status().is_server_error())
             && let Some(fault) = flight.link().fault()

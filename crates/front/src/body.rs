@@ -1,6 +1,6 @@
-//! A request body with a bound on its size, and in HTTP/2 on its time.
+//! A request body with a bound on its size and, in HTTP/2, on its time.
 //! Never buffers: a frame is passed on as it came.
-//! Made by `connection` and `plain`, read by the service.
+//! Called by `connection` and `plain`; the service reads it.
 
 use std::fmt;
 use std::io;
@@ -24,16 +24,16 @@ use super::link::{Fault, Link};
 pub struct Body {
     source: Source,
     left: u64,
-    // None where there is no body, which cannot fail.
+    // None where the body is whole or absent: then it cannot fail.
     link: Option<Arc<Link>>,
-    // Only where many bodies share a connection: elsewhere the guard keeps the time.
+    // Set where many bodies share a connection; in HTTP/1 the guard bounds the time.
     clock: Option<Box<Clock>>,
 }
 
 #[derive(Debug)]
 enum Source {
     Wire(Incoming),
-    /// All of it.
+    /// The whole body, in memory.
     Here(Bytes),
     /// Read to its end, or dropped.
     Over,
@@ -48,17 +48,17 @@ struct Clock {
     linger_ms_max: u64,
 }
 
-/// Why a body could not be read to its end. A service may answer any 4xx or 5xx to it: the front
-/// replaces that answer by the fitting problem, and closes an HTTP/1 connection.
+/// Why a body could not be read to its end. A service may answer it with any 4xx or 5xx: the front replaces that
+/// answer with the fitting problem, and closes an HTTP/1 connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyError {
-    /// Larger than this request may be.
+    /// More bytes than this request may have.
     TooLarge,
     /// It came too slowly.
     TooSlow,
     /// Its chunked framing is broken.
     Malformed,
-    /// The connection ended first.
+    /// The connection ended before the body.
     Gone,
 }
 
@@ -76,7 +76,7 @@ impl Body {
         Body { source: Source::Wire(incoming), left: bytes_max, link, clock }
     }
 
-    /// A body that is there whole, within its bound.
+    /// A body that is in memory already and within its bound.
     pub(super) fn whole(bytes: Bytes) -> Self {
         let source = if bytes.is_empty() { Source::Over } else { Source::Here(bytes) };
         Body { source, left: 0, link: None, clock: None }
@@ -93,7 +93,7 @@ impl Body {
         if let Some(fault) = self.link.as_ref().and_then(|link| link.fault()) {
             return fault.into();
         }
-        // What the guard let through and hyper's decoder did not, such as a trailer's name.
+        // The guard let it pass and hyper's decoder refused it, for example the name of a trailer.
         let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
         match cause.map(io::Error::kind) {
             Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => self.fail(Fault::Malformed),
@@ -161,8 +161,8 @@ impl http_body::Body for Body {
 }
 
 impl Drop for Body {
-    /// A stream that is reset while its client still sends is an answer lost to many clients, although
-    /// HTTP/2 says otherwise. So what is still sent is read and dropped for a while, as after HTTP/1 by the guard.
+    /// Resetting a stream while its client still sends makes many clients lose the answer, although HTTP/2 says
+    /// otherwise. So the rest is read and dropped for a while, as the guard does for HTTP/1.
     fn drop(&mut self) {
         let source = std::mem::replace(&mut self.source, Source::Over);
         let (Some(clock), Source::Wire(mut rest)) = (&self.clock, source) else { return };
@@ -170,7 +170,7 @@ impl Drop for Body {
         if http_body::Body::is_end_stream(&rest) {
             return;
         }
-        // Without a runtime there is no connection left either.
+        // Without a runtime the connection is gone, too.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(timeout(patience, async move {
                 let mut left = LINGER_BYTES_MAX;

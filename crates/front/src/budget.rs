@@ -1,7 +1,7 @@
-//! One bound on the bytes of request bodies and answers that are in memory, all connections together.
-//! Never waits and never copies: a request that gets no room is refused. Answers are always charged, since their bytes
+//! One bound on the bytes of request bodies and answers in memory, over all connections.
+//! Never waits and never copies: a request without room is refused. Answers are always charged, since their bytes
 //! exist already; while they take too much, no new request begins.
-//! Made by the binary, charged by the front for answers and by the routes for request bodies.
+//! Called by `cli` to make it, by the front for answers, and by the routes for request bodies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,17 +14,17 @@ const REQUESTS_SHARE: (usize, usize) = (3, 4);
 /// Bodies of clients that are not authenticated yet may take one eighth.
 const UNAUTHENTICATED_SHARE: (usize, usize) = (1, 8);
 
-/// How many bytes are held for clients, and how many may be.
+/// How many bytes are held for clients, and the bound.
 #[derive(Debug)]
 pub struct Budget {
     bytes_max: usize,
     held: AtomicUsize,
-    /// The part of `held` that belongs to clients that are not authenticated yet.
+    /// The part of `held` for clients that are not authenticated yet.
     unauthenticated: AtomicUsize,
     refused: AtomicU64,
 }
 
-/// Whose bytes they are.
+/// Whether the client of these bytes is authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// A client whose credential or signature was checked.
@@ -33,16 +33,16 @@ pub enum Standing {
     Unauthenticated,
 }
 
-/// There is no room for these bytes now.
+/// The budget has no room for these bytes now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// Marks a response whose bytes are not held for it alone: it streams, or it is one document that all requests share.
+/// Marks a response whose bytes are not its own: it streams, or it is one document that all requests share.
 #[derive(Debug, Clone, Copy)]
 pub struct Unbuffered;
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// A budget of `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
@@ -62,22 +62,22 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Bytes that may be held.
+    /// The bound on the bytes held.
     pub fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// Requests that were refused for want of room.
+    /// Requests refused so far because the budget had no room.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Whether what is held leaves room for a new request.
+    /// Whether a new request may begin.
     pub(super) fn has_room(&self) -> bool {
         self.held() < share(self.bytes_max, REQUESTS_SHARE)
     }
 
-    /// The charge for a response whose bytes are in memory.
+    /// The charge for a response whose bytes are in memory; none for one that streams or is shared.
     pub(super) fn answer<B: http_body::Body>(self: &Arc<Self>, response: &Response<B>) -> Option<Charge> {
         let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok())?;
         if bytes == 0 || response.extensions().get::<Unbuffered>().is_some() {
@@ -88,7 +88,7 @@ impl Budget {
         Some(charge)
     }
 
-    /// Counts a request that is refused.
+    /// Counts a refused request.
     pub(super) fn refuse(&self) -> NoRoom {
         self.refused.fetch_add(1, Ordering::Relaxed);
         NoRoom
@@ -99,7 +99,7 @@ fn share(bytes: usize, (of, parts): (usize, usize)) -> usize {
     bytes / parts * of
 }
 
-/// Bytes held for one request or answer; given back when dropped.
+/// Bytes held for one request or answer; given back on drop.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,
@@ -108,17 +108,17 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Takes room for more bytes of a request, if there is any.
+    /// Adds bytes of a request, if there is room.
     pub fn try_add(&mut self, bytes: usize) -> Result<(), NoRoom> {
         self.add_within(bytes, share(self.budget.bytes_max, REQUESTS_SHARE))
     }
 
-    /// Takes room for bytes of an answer, which may fill the whole budget.
+    /// Adds bytes of an answer, which may fill the whole budget.
     pub fn try_add_answer(&mut self, bytes: usize) -> Result<(), NoRoom> {
         self.add_within(bytes, self.budget.bytes_max)
     }
 
-    // Added first and taken back: two at once never both find the last room.
+    // Added first and taken back if too much: two concurrent calls never both get the last room.
     fn add_within(&mut self, bytes: usize, bytes_max: usize) -> Result<(), NoRoom> {
         self.add(bytes);
         let budget = &self.budget;
@@ -140,7 +140,7 @@ impl Charge {
         self.bytes -= bytes;
     }
 
-    /// Accounts for bytes that exist, whether there is room or not.
+    /// Adds bytes that exist already, whether there is room or not.
     pub fn add(&mut self, bytes: usize) {
         self.budget.held.fetch_add(bytes, Ordering::Relaxed);
         if self.standing == Standing::Unauthenticated {
@@ -149,7 +149,7 @@ impl Charge {
         self.bytes += bytes;
     }
 
-    /// The client's signature was checked: its bytes no longer count among those of unknown clients.
+    /// Records that the client is authenticated: its bytes no longer count as those of unknown clients.
     pub fn authenticated(&mut self) {
         if self.standing == Standing::Unauthenticated {
             self.budget.unauthenticated.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -157,7 +157,7 @@ impl Charge {
         }
     }
 
-    /// The same bytes, charged until the last slice of them is dropped, wherever it is.
+    /// The same bytes, charged until the last slice of them is dropped.
     pub fn attach(self, data: Bytes) -> Bytes {
         Bytes::from_owner(Charged { data, _charge: self })
     }

@@ -1,8 +1,8 @@
-//! Follows a chunked body to its end, without reading it: sizes, line ends, trailers.
-//! Never forgives a bare LF or a space, where other parsers on the way may disagree about the body's end.
-//! Called only from `scan`.
+//! Finds the end of a chunked body: sizes, line ends, trailers. Reads no content.
+//! Never accepts a bare LF or an extra space: parsers behind us may then disagree about the body's end.
+//! Called only by `scan`.
 
-/// Where in a chunked body the next byte falls.
+/// The part of a chunked body that the next byte belongs to.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Size { value: u64, digits: u8 },
@@ -17,16 +17,16 @@ enum Step {
     EndLf,
 }
 
-/// A chunked body being followed.
+/// The state of one chunked body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chunked {
     step: Step,
     size: u64,
-    // Extensions and trailers together: bytes that cost us work and carry nothing.
+    // Bytes of extensions and trailers so far: they cost work and carry no content.
     frills: usize,
 }
 
-/// What became of a slice of the body.
+/// The result of one slice of the body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Walk {
     /// Bytes that belong to the message and are well-formed.
@@ -54,7 +54,7 @@ impl Chunked {
                 let taken = (*left).min((data.len() - used) as u64);
                 *left -= taken;
                 content += taken;
-                // It fits: it is at most the slice's length.
+                // At most the slice's length, so it fits.
                 used += taken as usize;
                 if *left == 0 {
                     self.step = Step::DataCr;
@@ -112,7 +112,7 @@ impl Chunked {
     }
 }
 
-/// Stands in `size` once the body is over; no chunk can be this large.
+/// In `size`, marks that the body is over; no chunk can be this large.
 const LAST: u64 = u64::MAX;
 
 fn is_text(byte: u8) -> bool {

@@ -1,7 +1,7 @@
-//! Serves one connection: tells its protocol, and for HTTP/1 takes the short way as long as it can, then runs hyper over the guard
-//! below, the service above.
-//! Never outlives the phase it is told: closing finishes what is in flight, cut ends at once.
-//! Spawned by `accept`.
+//! Serves one connection: detects its protocol. HTTP/1 runs on the fast path while it can; then hyper runs over the
+//! guard and under the service.
+//! Never outlives its phase: `Closing` finishes requests in flight, `Cut` ends at once.
+//! Called by `accept`, which spawns it.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -38,27 +38,27 @@ use super::sniff::{First, Protocol};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// What a connection may still do.
+/// The phase of a connection, which the accept loop sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Open,
-    /// Finish what is in flight, begin nothing.
+    /// Finish requests in flight, begin no more.
     Closing,
-    /// End now.
+    /// End at once.
     Cut,
 }
 
-/// Who is served, what serves, and within which bounds.
+/// The client of a connection, its service and its limits.
 pub(super) struct Caller<S> {
     pub(super) peer: Peer,
     pub(super) service: S,
     pub(super) limits: Arc<Limits>,
     pub(super) phases: watch::Receiver<Phase>,
-    /// The runtime for what one thread is too few for, where the connection has one thread.
+    /// The runtime for HTTP/2, where this connection's own runtime has only one thread.
     pub(super) aside: Option<Handle>,
 }
 
-/// Serves a connection that has yet to show what it speaks.
+/// Serves a connection whose protocol is still unknown.
 pub(super) async fn open<IO, S, B>(mut io: IO, mut caller: Caller<S>)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -74,7 +74,7 @@ where
         read = timeout(patience, first.read(&mut io)) => read,
         _ = caller.phases.wait_for(|phase| *phase != Phase::Open) => return,
     };
-    // Who has said something in vain is told so by the guard.
+    // A client that sent some bytes and ran out of time gets its answer from the guard.
     if matches!(read, Ok(Err(_))) || first.bytes.is_empty() {
         return;
     }
@@ -118,14 +118,14 @@ where
     let (link, peer, bounds) = (&link, &peer, &*limits);
     let answering = service_fn(move |request| answer(request, link, service.clone(), peer, bounds));
     let serving = http1::Builder::new()
-        // The guard keeps the time; hyper's timer would cost one allocation a request.
+        // The guard bounds the time; hyper's timer would cost one allocation a request.
         .header_read_timeout(None)
         .max_headers(HEADERS_MAX)
         .max_header_size(limits.head_bytes_max.max(8 * 1024))
         .max_buf_size((4 * limits.head_bytes_max).max(64 * 1024))
         .serve_connection(TokioIo::new(guard), answering);
     let mut serving = pin!(serving);
-    // How a connection ends, the client knows best; there is nobody here to tell.
+    // Its result is ignored: the client knows how the connection ended, and there is no other receiver.
     tokio::select! {
         biased;
         _ = serving.as_mut() => return,
@@ -138,8 +138,8 @@ where
     }
 }
 
-/// Begins one call. What can be done before the future exists is done here: the request is large,
-/// and every future it passes through copies it.
+/// Begins one call. Work is done here where it needs no future: the request is large, and each future it passes
+/// through copies it.
 fn answer<S, B>(
     request: Request<Incoming>,
     link: &Arc<Link>,
@@ -159,7 +159,7 @@ where
     Answer { step, flight: Some(flight), after, budget: limits.budget.clone(), refuse: limits.refuse, head: None }
 }
 
-/// Hands one request over, unless it is one too many or its body is already known to be too large.
+/// Hands one request to the service, unless there is no room for it or its body is known to be too large.
 pub(super) fn begin<S, B>(
     mut request: Request<Incoming>,
     link: &Arc<Link>,
@@ -194,15 +194,15 @@ where
         request.extensions_mut().insert(thumbprint.clone());
     }
     let request = request.map(|incoming| Body::new(incoming, bytes_max, body_link, limits));
-    // Nearly every service is always ready. One that is not is asked again with the task's own waker.
+    // Almost every service is ready at once. Another one is polled again with the task's own waker.
     match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(_) => Step::Call { future: service.call(request) },
         Poll::Pending => Step::Wait { waiting: Some(Box::new((service, request))) },
     }
 }
 
-/// Why a request is refused for what the server already holds: its connection is one too many, or its memory is full.
-/// Probes are answered all the same.
+/// Why a request is refused for the server's load: its connection is past the bounds, or memory is full. Probes are
+/// answered all the same.
 fn refuse<B>(request: &Request<B>, peer: &Peer, limits: &Limits) -> Option<Refusal> {
     let is_probe = || (limits.is_probe)(request.method(), request.uri().path());
     match peer.serves {

@@ -1,6 +1,6 @@
-//! Stands between the socket and hyper: passes on whole, well-formed heads and what follows them, and ends what takes too long.
-//! Never copies what may pass at once: only an unfinished head is held back, so that hyper never sees one it could misread.
-//! Made by `connection`, polled by hyper.
+//! Sits between socket and hyper: passes on whole, well-formed heads and their bodies, and ends what takes too long.
+//! Never copies what can pass at once: it holds back only an unfinished head, which hyper could misread.
+//! Called by `connection`; hyper polls it.
 
 use std::io;
 use std::pin::Pin;
@@ -17,8 +17,8 @@ use super::link::{Fault, Link};
 use super::refusal::{self, Refusal};
 use super::scan::{Scanner, Stop};
 
-/// Passed to hyper in the place of a head that we refuse. hyper then orders the answer behind those
-/// still owed on this connection, and closes after it; `Link` tells the service which call it is.
+/// Takes the place of a refused head. hyper then queues the answer behind those still owed on this connection, and
+/// closes afterwards; `Link` tells the service which call is the stand-in.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
 
 /// A guarded socket.
@@ -31,7 +31,7 @@ pub(super) struct Guard<IO> {
     held: Held,
     fault: Option<Fault>,
     refused: bool,
-    // When the present wait for a head began: its first byte, or the quiet before it.
+    // When the current wait for a head began: at its first byte, or at the start of the idle time before it.
     since: Option<Instant>,
     intake: Pace,
     outflow: Pace,
@@ -39,7 +39,7 @@ pub(super) struct Guard<IO> {
     linger: Option<Linger>,
 }
 
-/// Bytes that came but are not hyper's yet: some that may pass, then an unfinished head.
+/// Bytes that were read and not yet passed to hyper: some that may pass, then an unfinished head.
 #[derive(Debug, Default)]
 struct Held {
     bytes: Vec<u8>,
@@ -71,7 +71,7 @@ impl<IO> Guard<IO> {
         }
     }
 
-    /// Begins with bytes that were read to learn the protocol; the wait for them counts.
+    /// Starts with the bytes that were read to detect the protocol; the time that took counts.
     pub(super) fn begin_with(&mut self, first: Vec<u8>, begun: Instant) {
         let scan = self.scanner.scan(&first);
         if scan.good < first.len() {
@@ -83,7 +83,7 @@ impl<IO> Guard<IO> {
         }
     }
 
-    /// Judges what was read behind `before`, and leaves in `buf` what may pass.
+    /// Scans the bytes read after `before`, and leaves in `buf` those that may pass.
     fn admit(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
         let (heads, content) = (self.scanner.heads(), self.scanner.content());
         let fresh = &buf.filled()[before..];
@@ -121,7 +121,7 @@ impl<IO> Guard<IO> {
     fn stop(&mut self, stop: Stop) {
         match stop {
             Stop::Refused(refusal) => self.refuse(refusal),
-            // Told by the read after the good bytes; nothing behind them is looked at again.
+            // The read after the good bytes reports it; the bytes behind them are not scanned.
             Stop::Broken => self.fault = Some(Fault::Malformed),
         }
     }
@@ -134,7 +134,7 @@ impl<IO> Guard<IO> {
         self.held.good = self.held.bytes.len();
     }
 
-    /// Nothing to read: wait, or lose patience. `Ready` means that a read has something to say now.
+    /// Nothing to read: waits, or gives up. `Ready` means that the next read has a result.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Patience> {
         let (deadline, end) = if self.scanner.is_in_body() {
             (self.intake.deadline(self.limits.body_wait_ms_max), Patience::Body)
@@ -149,7 +149,7 @@ impl<IO> Guard<IO> {
         self.alarm.poll(cx, deadline).map(|()| end)
     }
 
-    /// No request is being received, served or answered.
+    /// Whether no request is being received, served or answered.
     fn is_resting(&self) -> bool {
         !self.scanner.is_in_body()
             && self.held.bytes.is_empty()
@@ -168,7 +168,7 @@ impl<IO> Guard<IO> {
         *self.since.get_or_insert_with(Instant::now) + Duration::from_millis(ms)
     }
 
-    /// The socket takes nothing: wait, or give the client up.
+    /// The socket takes no bytes: waits, or gives the client up.
     fn stalled<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let deadline = self.outflow.deadline(self.limits.write_wait_ms_max);
         self.alarm.poll(cx, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))
@@ -186,7 +186,7 @@ impl<IO> Guard<IO> {
     }
 }
 
-/// What the client was given time for, in vain.
+/// The wait whose time is over.
 enum Patience {
     Body,
     Head,
@@ -194,7 +194,7 @@ enum Patience {
 }
 
 impl Held {
-    /// Moves what may pass into `buf`.
+    /// Moves the bytes that may pass into `buf`.
     fn pass(&mut self, buf: &mut ReadBuf<'_>) {
         let end = self.good.min(self.passed + buf.remaining());
         buf.put_slice(&self.bytes[self.passed..end]);
@@ -235,7 +235,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Guard<IO> {
                 Poll::Pending => match ready!(me.wait(cx)) {
                     Patience::Body => me.fault = Some(Fault::TooSlow),
                     Patience::Head => me.refuse(refusal::HEAD_TOO_SLOW),
-                    // hyper takes it for the client's own close.
+                    // To hyper this looks as if the client had closed.
                     Patience::Quiet => return Poll::Ready(Ok(())),
                 },
             }
@@ -272,11 +272,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<IO> {
             Poll::Pending => return me.stalled(cx),
         }
         me.outflow.reset();
-        // hyper reads no more after an answer once a read was pending, so the quiet begins here.
+        // After an answer hyper reads no more if a read was pending, so the idle time begins here.
         if me.since.is_none() && me.is_resting() {
             let deadline = me.after(me.quiet_ms_max());
             if me.alarm.poll(cx, deadline).is_ready() {
-                // A bound of nothing is already past: let the next read say so.
+                // A bound of zero is already past: the next read reports it.
                 cx.waker().wake_by_ref();
             }
         }
@@ -296,7 +296,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<IO> {
         if !me.refused && !me.scanner.is_in_body() {
             return Poll::Ready(Ok(()));
         }
-        // Closing a socket with unread input resets it, and the reset may overtake our answer.
+        // Closing a socket with unread input resets it, and the reset may overtake the answer.
         let Some(linger) = &mut me.linger else { return Poll::Ready(Ok(())) };
         let mut space = [0; 4096];
         loop {

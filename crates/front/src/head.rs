@@ -1,16 +1,16 @@
-//! Judges request heads: where one ends, whether it is well-formed, and how its body is framed.
-//! Never more lenient than hyper, which parses the same bytes afterwards: two readings of one message are how requests are smuggled.
-//! Called from `scan` and `plain`.
+//! Checks request heads: where one ends, whether it is well-formed, and how its body is framed.
+//! Never more lenient than hyper, which parses the same bytes again: two readings of one message allow smuggling.
+//! Called by `scan`, `plain` and `http2`.
 
 use std::mem::MaybeUninit;
 
 use super::refusal::{self, Refusal, malformed};
 use super::target;
 
-/// hyper's own default; above it both refuse.
+/// hyper's default; with more headers both refuse.
 pub(super) const HEADERS_MAX: usize = 100;
 
-/// Fields that say who asks for what, and mean nothing if they say it twice.
+/// Headers that must not occur twice: a second value would change the caller or the meaning of the request.
 pub(super) const SINGLES: [(&str, &str); 3] = [
     ("content-type", "Content-Type is given more than once"),
     ("authorization", "Authorization is given more than once"),
@@ -24,7 +24,7 @@ pub(super) enum Framing {
     Chunked,
 }
 
-/// Looks for the end of a head that may arrive in pieces; every byte is looked at once.
+/// Finds the end of a head that may arrive in pieces; looks at each byte once.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Seek {
     seen: usize,
@@ -34,8 +34,8 @@ pub(super) struct Seek {
 }
 
 impl Seek {
-    /// The head's length once its last line is there. `head` starts at the head's first byte and
-    /// holds at least what it held at the last call.
+    /// The head's length once its last line is complete. `head` must start at the head's first byte and hold at least
+    /// the bytes of the last call.
     pub(super) fn end(
         &mut self,
         head: &[u8],
@@ -51,7 +51,7 @@ impl Seek {
             let empty = lf - 1 == self.line;
             self.line = lf + 1;
             if !self.first_line_done && empty {
-                // RFC 9112, 2.2: one empty line before a request is to be forgiven.
+                // RFC 9112, 2.2: a server should ignore one empty line before the request line.
                 if std::mem::replace(&mut self.blank, true) {
                     return Err(malformed("more than one empty line before the request line"));
                 }
@@ -76,23 +76,23 @@ impl Seek {
     }
 }
 
-/// A head that may be served.
+/// A parsed head that may be served.
 pub(super) struct Head<'h, 'b> {
     pub(super) method: &'b str,
     pub(super) target: &'b str,
-    /// The minor version: HTTP/1.0 or HTTP/1.1.
+    /// The minor version: 0 for HTTP/1.0, 1 for HTTP/1.1.
     pub(super) version: u8,
     pub(super) headers: &'h [httparse::Header<'b>],
     pub(super) framing: Framing,
 }
 
-/// Judges one whole head, the empty line included.
+/// Checks one whole head, including its empty line.
 pub(super) fn check(head: &[u8]) -> Result<Framing, Refusal> {
     let mut slots = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     read(head, &mut slots).map(|head| head.framing)
 }
 
-/// As `check`, for whoever needs more of it than how it goes on.
+/// As `check`, for callers that need more of the head than its framing.
 pub(super) fn read<'h, 'b>(
     head: &'b [u8],
     slots: &'h mut [MaybeUninit<httparse::Header<'b>>; HEADERS_MAX],
@@ -133,7 +133,7 @@ fn fields(headers: &[httparse::Header<'_>], version: u8, authority: Option<&str>
     let (mut host, mut length, mut chunked) = (None, None, false);
     let mut singles = [false; SINGLES.len()];
     for header in headers {
-        // By length first: most headers are none of ours.
+        // Compares lengths first: most headers are none of these.
         match header.name.len() {
             4 if header.name.eq_ignore_ascii_case("host") => {
                 if host.replace(header.value).is_some() {
@@ -141,7 +141,7 @@ fn fields(headers: &[httparse::Header<'_>], version: u8, authority: Option<&str>
                 }
                 target::check_host(header.value)?;
             }
-            // Some clients offer h2c with every request and go on in HTTP/1.1 when it is ignored.
+            // Some clients offer h2c with every request, and continue in HTTP/1.1 when it is ignored.
             7 if header.name.eq_ignore_ascii_case("upgrade") && !header.value.eq_ignore_ascii_case(b"h2c") => {
                 return Err(refusal::not_implemented("no protocol can be upgraded to here"));
             }

@@ -1,6 +1,6 @@
-//! The HTTP front, 1.1 and 2: takes connections, refuses what is malformed or too slow, and hands clean requests to a service.
+//! The HTTP front, 1.1 and 2: accepts connections, refuses malformed or slow requests, hands the others to a service.
 //! Never looks into a body and knows no route: what a request means is the service's business.
-//! Called by the binary, which passes a listener, a router, the limits and a future that ends at shutdown.
+//! Called by `cli`, which passes a listener, a router, the limits and a future that ends at shutdown.
 
 mod accept;
 mod alarm;

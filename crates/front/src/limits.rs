@@ -1,6 +1,6 @@
-//! Every bound that a client can run into, with its default.
-//! Never decides anything: the guard, the body and the accept loop read it.
-//! Filled in by the binary from its configuration.
+//! Every bound that a client can reach, with its default.
+//! Never decides anything: the modules of this crate read and enforce the bounds.
+//! Called by `cli`, which fills it from the policy.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use super::budget::Budget;
 use super::refusal::Refusal;
 use super::seats::Proxies;
 
-/// Input read and dropped after a refusal, at most.
+/// Bytes of input that are read and dropped after a refusal, at most.
 pub(super) const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Bounds on what one client, and all clients together, may take.
+/// Bounds on what one client, and all clients together, may use.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections served at once; one more is answered 503 and closed, unless it asks a probe.
+    /// Connections served at once. One more is answered 503 and closed, unless it requests a probe.
     pub connections_max: usize,
-    /// Of these, how many one client address may hold (one /64 of IPv6).
+    /// The number of these that one client address (one /64 of IPv6) may hold.
     pub connections_per_client_max: usize,
-    /// Proxies, whose connections are those of many clients: only `connections_max` bounds them.
+    /// Addresses of proxies: many clients share their connections, so only `connections_max` bounds them.
     pub proxies: Proxies,
-    /// Connections past those bounds that are answered at once, 503 or a probe; one more ends the oldest.
+    /// Connections past those bounds that are still answered, with 503 or a probe. One more ends the oldest.
     pub reserve_max: usize,
-    /// How long a connection past those bounds may take for its request, and for reading the answer.
+    /// How long a connection past those bounds may take to send its request, and to read the answer.
     pub reserve_ms_max: u64,
-    /// Requests at once on one HTTP/2 connection; one more waits or is refused by the protocol.
+    /// Requests in flight on one HTTP/2 connection; the protocol delays or refuses one more.
     pub streams_max: u32,
     /// Request line and headers together; past this 431. hyper needs the whole head in one buffer.
     pub head_bytes_max: usize,
@@ -36,38 +36,38 @@ pub struct Limits {
     pub request_line_bytes_max: usize,
     /// A request body, unless `body_bytes_max_for` says otherwise; past this 413.
     pub body_bytes_max: u64,
-    /// The body bound of one request, given the default: for paths that stream bodies of any size.
+    /// The bound on one request's body, given the default: for paths that stream bodies of any size.
     pub body_bytes_max_for: fn(&Method, &Uri, u64) -> u64,
-    /// What is answered whole, given its method and path: read and written the short way. For answers of known length only: any
-    /// other ends its connection, and breaks off unnoticed.
+    /// Whether this method and path may use the fast path. Only for answers of known length: any other ends its
+    /// connection, and the client cannot tell when it breaks off.
     pub is_plain: fn(&Method, &str) -> bool,
-    /// Which requests ask whether the server lives and how it does: answered when everything else is refused for want of room.
+    /// Whether a request is a health probe: it is answered even when other requests are refused for want of room.
     pub is_probe: fn(&Method, &str) -> bool,
-    /// Writes the answer to a request that the front refuses by itself.
+    /// Writes the answer to a request that the front refuses.
     pub refuse: Refuse,
-    /// The bytes of bodies and answers in memory, all connections together; past it 503.
+    /// The bound on bytes of bodies and answers in memory, over all connections; past it 503.
     pub budget: Arc<Budget>,
     /// From accepting a connection to a finished TLS handshake.
     pub handshake_ms_max: u64,
     /// From a head's first byte (on a new connection: from accepting it) to its last; past this 408.
     pub head_ms_max: u64,
-    /// Between an answer and the next request's first byte.
+    /// From an answer to the first byte of the next request.
     pub idle_ms_max: u64,
-    /// How long one body may keep us waiting, at once or in sum; past this 408.
+    /// How long one body may keep us waiting, in one pause or in sum; past this 408.
     pub body_wait_ms_max: u64,
-    /// So many body bytes pay back a second of that waiting.
+    /// This many body bytes pay back one second of that waiting.
     pub body_bytes_per_s_min: u64,
-    /// How long one answer may wait for the client to read, at once or in sum; past this it is cut.
+    /// How long one answer may wait for the client to read it, in one pause or in sum; past this it is cut.
     pub write_wait_ms_max: u64,
-    /// So many bytes that the client took pay back a second of that waiting.
+    /// This many bytes taken by the client pay back one second of that waiting.
     pub write_bytes_per_s_min: u64,
-    /// An HTTP/2 client that sends nothing for so long is asked whether it is there.
+    /// An HTTP/2 client that sends nothing for this long gets a ping.
     pub ping_every_ms: u64,
-    /// How long it may take to answer that; past this it is cut.
+    /// How long the client may take to answer the ping; past this it is cut.
     pub ping_wait_ms_max: u64,
-    /// After a refusal, how long input is still read and dropped, so that the client can read why.
+    /// How long input is read and dropped after a refusal, so that the client can read the answer.
     pub linger_ms_max: u64,
-    /// From the shutdown signal to cutting what is still in flight.
+    /// From the shutdown signal until requests in flight are cut.
     pub grace_ms_max: u64,
 }
 
@@ -103,7 +103,7 @@ impl Default for Limits {
     }
 }
 
-/// Writes the answer to a request that is refused: why, the request's path where it could be read, and its `traceparent`.
+/// Writes the answer to a refused request, from the refusal, the request's path where known, and its `traceparent`.
 pub type Refuse = fn(&Refusal, &str, Option<&HeaderValue>) -> Response<Full<Bytes>>;
 
 fn refuse_plainly(refusal: &Refusal, _: &str, _: Option<&HeaderValue>) -> Response<Full<Bytes>> {

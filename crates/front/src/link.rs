@@ -1,6 +1,6 @@
-//! What the two sides of one connection tell each other: the guard below hyper and the service above it. In HTTP/2, of one stream.
-//! Never shared between connections; both sides run in one task, or take turns: the atomics are not contended.
-//! Used by `guard`, `connection`, `body` and `reply`.
+//! State that the guard below hyper and the service above it share: of one connection, or of one HTTP/2 stream.
+//! Never shared between connections. Both sides run in one task or take turns, so the atomics are not contended.
+//! Called by `guard`, `connection`, `answer`, `body`, `reply` and `http2`.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use super::http2::Stream;
 use super::refusal::{self, Refusal};
 
-/// Why a body could not be read to its end, where the client is still owed an answer.
+/// Why a body could not be read to its end; the client still gets an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     Malformed = 1,
@@ -23,7 +23,7 @@ impl Fault {
             Fault::Malformed => refusal::malformed("the chunked body is not framed as RFC 9112 says"),
             Fault::TooSlow => refusal::BODY_TOO_SLOW,
             Fault::TooLarge => refusal::BODY_TOO_LARGE,
-            // Only the client's sending half may be gone.
+            // The client may have closed only its sending half, and can still read an answer.
             Fault::Gone => refusal::malformed("the request ended before its body was whole"),
         }
     }
@@ -39,7 +39,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// HTTP/2: every stream has a link of its own.
+    /// The link of one HTTP/2 stream.
     pub(super) fn of(stream: Stream) -> Link {
         Link { stream: Some(stream), ..Link::default() }
     }
@@ -48,13 +48,13 @@ impl Link {
         self.stream.as_ref()
     }
 
-    /// The guard: the request after `heads` good ones is a stand-in for one that we refuse.
+    /// The guard calls this: the request after `heads` good ones stands in for a refused one.
     pub(super) fn refuse(&self, heads: u64, refusal: Refusal) {
-        // The first refusal ends the connection, so a second cannot matter.
+        // The first refusal ends the connection, so a second one is ignored.
         let _ = self.refused.set((heads, refusal));
     }
 
-    /// The guard or the body: the current request's body failed.
+    /// The guard or the body calls this: the current request's body failed.
     pub(super) fn set_fault(&self, fault: Fault) {
         self.fault.store(fault as u8, Ordering::Release);
     }
@@ -69,18 +69,18 @@ impl Link {
         }
     }
 
-    /// From a request's arrival to the end of its answer's body.
+    /// Whether a request has arrived and the end of its answer's body is not yet handed over.
     pub(super) fn is_in_flight(&self) -> bool {
         self.in_flight.load(Ordering::Acquire)
     }
 }
 
-/// A request being served; dropped when its answer has been handed over whole.
+/// A request in flight; dropped when its answer has been handed over whole.
 #[derive(Debug)]
 pub(super) struct Flight(Arc<Link>);
 
 impl Flight {
-    /// Begins a call. The refusal, where this request is the guard's stand-in for a bad one.
+    /// Begins a call. Returns the refusal, too, where the request stands in for one that the guard refused.
     pub(super) fn begin(link: &Arc<Link>) -> (Flight, Option<Refusal>) {
         let call = link.calls.fetch_add(1, Ordering::AcqRel);
         link.in_flight.store(true, Ordering::Release);

@@ -1,12 +1,12 @@
-//! What the front refuses by itself, and why. The service's crate writes the answer, so that all refusals look alike.
-//! Made by the guard, the body and the accept loop; written by the connection.
+//! The reasons for which the front refuses a request. The service's crate writes the answer: all refusals look alike.
+//! Called by `head`, `target`, `scan`, `guard`, `link`, `connection` and `http2`; `answer` has the answer written.
 
 /// Why the front does not serve a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// The bytes are not a request that everybody would read the same way.
+    /// Readers could disagree about the bytes of the request.
     Malformed,
-    /// A mechanism of HTTP that is deliberately absent here.
+    /// The request needs an HTTP mechanism that this server deliberately lacks.
     NotImplemented,
     /// The request did not arrive in time.
     Timeout,
@@ -16,11 +16,11 @@ pub enum Cause {
     LineTooLong,
     /// The headers are too many or too large.
     HeadersTooLarge,
-    /// There are as many connections as there may be.
+    /// The number of connections is at its bound.
     TooManyConnections,
-    /// The bodies and answers in memory leave no room.
+    /// Bodies and answers in memory leave no room.
     BuffersFull,
-    /// Another version of HTTP.
+    /// An HTTP version that this server does not speak.
     Version,
 }
 
@@ -38,7 +38,7 @@ impl Cause {
         Self::Version,
     ];
 
-    /// The status that says so.
+    /// The HTTP status of the answer.
     pub fn status(self) -> u16 {
         match self {
             Self::Malformed | Self::NotImplemented | Self::Version => 400,
@@ -51,21 +51,21 @@ impl Cause {
     }
 }
 
-/// One reason not to serve.
+/// One reason for refusing a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    /// Its kind.
+    /// The kind, which decides status and error code.
     pub cause: Cause,
     /// A sentence for the person who reads the answer.
     pub detail: &'static str,
 }
 
-/// The bytes on the wire are not a request that we would read the same way as everybody else.
+/// A refusal of bytes that other readers could take for another request.
 pub(super) const fn malformed(detail: &'static str) -> Refusal {
     Refusal { cause: Cause::Malformed, detail }
 }
 
-/// A mechanism of HTTP that is deliberately absent here.
+/// A refusal of an HTTP mechanism that this server deliberately lacks.
 pub(super) const fn not_implemented(detail: &'static str) -> Refusal {
     Refusal { cause: Cause::NotImplemented, detail }
 }
@@ -92,7 +92,7 @@ pub(super) const FULL: Refusal = Refusal {
     detail: "this server, or your address, has as many connections as it may have; reuse them, or try again shortly",
 };
 
-/// What a client is told where the buffers are full.
+/// The detail for a client that is refused because memory is full.
 pub const NO_ROOM_DETAIL: &str =
     "the bodies and answers in memory leave no room for this request; nothing was done, try again shortly";
 

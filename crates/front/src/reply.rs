@@ -1,6 +1,6 @@
-//! The body of an answer: the service's, or a problem of our own.
-//! Never changes a byte of it; it is wrapped to know when the answer is over.
-//! Made by `connection`, written by hyper.
+//! The body of an answer: the service's, or a refusal's.
+//! Never changes a byte of it; wraps it to know when the answer is over.
+//! Called by `answer`; hyper polls it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,13 +12,13 @@ use http_body_util::Full;
 use super::budget::Charge;
 use super::link::Flight;
 
-/// An answer's body, with the flight that ends with it.
+/// An answer's body, with the `Flight` that ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Reply<B> {
     source: Source<B>,
-    // Moves on with the bytes once they are handed over.
+    // Moves to the last bytes when they are handed over.
     charge: Option<Charge>,
-    // Dropped with the reply: from then on the connection may be idle.
+    // Dropped with the reply: then the connection may be idle again.
     _flight: Flight,
 }
 
@@ -46,7 +46,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Reply<B> {
         let me = &mut *self;
         match &mut me.source {
             Source::Service(body) => Pin::new(&mut *body).poll_frame(cx).map_ok(|frame| match frame.into_data() {
-                // The last of them keeps the charge, and with it, usually, all the bytes.
+                // The last piece keeps the charge: usually it keeps all of the bytes in memory.
                 Ok(data) if body.is_end_stream() => match me.charge.take() {
                     Some(charge) => Frame::data(charge.attach(data)),
                     None => Frame::data(data),

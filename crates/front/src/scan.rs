@@ -1,12 +1,12 @@
-//! Follows the byte stream of a connection, message by message, and says how far it may be passed on.
-//! Never does I/O and never keeps a byte: how the stream is cut into pieces changes nothing.
-//! Called only from `guard`.
+//! Follows the byte stream of a connection, message by message, and says how much of it may be passed on.
+//! Never does I/O and never keeps a byte: the sizes of the reads change nothing.
+//! Called only by `guard`.
 
 use super::chunk::{Chunked, End};
 use super::head::{self, Framing, Seek};
 use super::refusal::Refusal;
 
-/// Chunk extensions and trailers of one body together. Nobody here reads them; hyper gives up at 16 KiB.
+/// Chunk extensions and trailers of one body together. Nothing here reads them; hyper's own bound is 16 KiB.
 const FRILLS_BYTES_MAX: usize = 8 * 1024;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Scanner {
 /// How much of a slice may be passed on, and why not more.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Scan {
-    /// What lies behind it is the beginning of a head, unless `stop` says that it is bad.
+    /// The bytes after these begin the next head, unless `stop` says that they are bad.
     pub(super) good: usize,
     pub(super) stop: Option<Stop>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Scan {
 pub(super) enum Stop {
     /// A head that must not be served.
     Refused(Refusal),
-    /// The body of a request that was already passed on.
+    /// A body that is malformed; its request was passed on already.
     Broken,
 }
 
@@ -47,7 +47,7 @@ impl Scanner {
         Scanner { state: State::Head(Seek::default()), heads: 0, content: 0, line_bytes_max, head_bytes_max }
     }
 
-    /// Good heads so far.
+    /// Well-formed heads so far.
     pub(super) fn heads(&self) -> u64 {
         self.heads
     }
@@ -61,7 +61,7 @@ impl Scanner {
         !matches!(self.state, State::Head(_))
     }
 
-    /// `data` goes on where the last scan's good part ended: an unfinished head is shown again, whole.
+    /// `data` starts where the last scan's good part ended: an unfinished head is passed in again, whole.
     pub(super) fn scan(&mut self, data: &[u8]) -> Scan {
         let mut good = 0;
         while good < data.len() {
@@ -87,7 +87,7 @@ impl Scanner {
                     let taken = (*left).min(rest.len() as u64);
                     *left -= taken;
                     self.content += taken;
-                    // It fits: it is at most the slice's length.
+                    // At most the slice's length, so it fits.
                     good += taken as usize;
                     if *left == 0 {
                         self.state = State::Head(Seek::default());
@@ -113,7 +113,7 @@ impl Scanner {
 mod tests {
     use super::*;
 
-    /// Scans as the guard does: what is not good yet is kept and shown again.
+    /// Scans like the guard: bytes that are not good yet are kept and passed in again.
     fn pieces(stream: &[u8], size: usize) -> (usize, u64, u64, Option<Stop>) {
         let mut scanner = Scanner::new(60, 120);
         let (mut passed, mut kept) = (0, Vec::new());

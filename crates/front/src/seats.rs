@@ -1,6 +1,6 @@
-//! Counts connections: all together, and those of one client address. Past a bound a connection gets a seat in the reserve,
-//! in which only probes are answered, so that a server with no free connection can still say how it does.
-//! Never waits, and never keeps an address that has no connection. Used by the accept loop.
+//! Counts connections, in all and for each client address. A connection past a bound goes to the reserve, where only
+//! probes are answered: a server with no free connection can still report its health.
+//! Never waits, and never keeps an address that has no connection. Called by `accept`.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -12,17 +12,17 @@ use tokio::task::AbortHandle;
 
 use super::peer::client_network;
 
-/// Which addresses are proxies, each of which stands for many clients.
+/// Decides which addresses are proxies; the connections of a proxy belong to many clients.
 #[derive(Clone)]
 pub struct Proxies(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
 
 impl Proxies {
-    /// Those of which this is true.
+    /// The addresses for which `is_proxy` is true.
     pub fn new(is_proxy: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(is_proxy))
     }
 
-    /// No address.
+    /// No address is a proxy's.
     pub fn none() -> Self {
         Self::new(|_| false)
     }
@@ -34,17 +34,17 @@ impl fmt::Debug for Proxies {
     }
 }
 
-/// Every connection that is served in full.
+/// The connections that may be served in full.
 pub(super) struct Seats {
     free: Arc<Semaphore>,
     total: u32,
     per_client_max: usize,
-    /// Addresses that many clients share, which count together only.
+    /// Many clients share these addresses, so their connections count only in the total.
     proxies: Proxies,
     taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
-/// One connection's seat; free again when dropped.
+/// One connection's seat; given back on drop.
 pub(super) struct Seat {
     client: IpAddr,
     taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
@@ -57,7 +57,7 @@ impl Seats {
         Self { free: Arc::new(Semaphore::new(total as usize)), total, per_client_max, proxies, taken: Arc::default() }
     }
 
-    /// A seat for a connection from `addr`, unless there is none, or its client has as many as one may.
+    /// A seat for a connection from `addr`; `None` where all are taken, or its client has its maximum.
     pub(super) fn take(&self, addr: IpAddr) -> Option<Seat> {
         let client = client_network(addr);
         let permit = self.free.clone().try_acquire_owned().ok()?;
@@ -70,7 +70,7 @@ impl Seats {
         Some(Seat { client, taken: self.taken.clone(), _permit: permit })
     }
 
-    /// Ends when no seat is taken any more.
+    /// Ends when no seat is taken.
     pub(super) async fn all_free(&self) {
         let _ = self.free.acquire_many(self.total).await;
     }
@@ -96,7 +96,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Connections that are served probes only. A new one ends the oldest: a client that says nothing cannot keep others out.
+/// Connections on which only probes are served. A new one ends the oldest, so a silent client cannot block the others.
 pub(super) struct Reserve {
     max: usize,
     seated: Mutex<VecDeque<AbortHandle>>,

@@ -1,5 +1,5 @@
 //! Reads the first bytes of a cleartext connection, to tell HTTP/2 from HTTP/1.
-//! Never reads more once it is told: what came is handed on, so that HTTP/1 pays one copy a connection and no system call.
+//! Never reads on once the protocol is known: the bytes are handed on, which costs HTTP/1 one copy and no system call.
 //! Called by `connection`.
 
 use std::io;
@@ -7,20 +7,20 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
-/// What every HTTP/2 connection begins with (RFC 9113, 3.4).
+/// The first bytes of every HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Most first requests are smaller.
+/// Most first requests are smaller than this.
 const FIRST_BYTES: usize = 4 * 1024;
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
     Http2,
 }
 
-/// What is known of a connection before it is served.
+/// A connection before it is served: its protocol, the bytes read so far, and when it began.
 #[derive(Debug)]
 pub(super) struct First {
     pub(super) protocol: Protocol,
@@ -29,17 +29,17 @@ pub(super) struct First {
 }
 
 impl First {
-    /// The handshake has told the protocol; nothing was read.
+    /// The TLS handshake agreed on the protocol, and no byte was read.
     pub(super) fn nothing(protocol: Protocol) -> First {
         First { protocol, bytes: Vec::new(), begun: Instant::now() }
     }
 
-    /// Nobody knows yet.
+    /// The protocol is not known yet.
     pub(super) fn unread() -> First {
         First { bytes: Vec::with_capacity(FIRST_BYTES), ..First::nothing(Protocol::Http1) }
     }
 
-    /// Reads until the protocol is certain, or the client ends. May be dropped half way: what was read is kept.
+    /// Reads until the protocol is known or the client closes. Safe to cancel: the bytes read are kept.
     pub(super) async fn read<IO: AsyncRead + Unpin>(&mut self, io: &mut IO) -> io::Result<()> {
         while PREFACE.starts_with(&self.bytes) {
             if io.read_buf(&mut self.bytes).await? == 0 {

@@ -1,15 +1,15 @@
-//! Judges what a request is addressed to: method, target and host, the same for both protocols.
-//! Never repairs one: a path that two readers could resolve differently is refused, for behind a gateway one of them decides what is fenced.
-//! Called from `head` and from `http2::request`.
+//! Checks method, target and host of a request, for HTTP/1 and HTTP/2 alike.
+//! Never repairs a target. Refuses paths that two readers could resolve differently: gateway and upstream must agree.
+//! Called by `head` and `http2::request`.
 
 use super::refusal::{self, Refusal, malformed};
 
-/// Judges method and target. The authority, where the target names one.
+/// Checks method and target. Returns the authority, where the target has one.
 pub(super) fn check<'t>(method: &str, target: &'t str) -> Result<Option<&'t str>, Refusal> {
     if method == "CONNECT" {
         return Err(refusal::not_implemented("CONNECT is not served here"));
     }
-    // Methods are case-sensitive; some servers read them as if they were not.
+    // Methods are case-sensitive, but some servers read them as if they were not.
     if method.bytes().any(|b| b.is_ascii_lowercase()) {
         return Err(malformed("the method is not in capitals"));
     }
@@ -25,7 +25,7 @@ pub(super) fn check<'t>(method: &str, target: &'t str) -> Result<Option<&'t str>
     }
 }
 
-/// A host name or address with an optional port.
+/// Accepts a host name or address with an optional port.
 pub(super) fn check_host(host: &[u8]) -> Result<(), Refusal> {
     if !host.is_empty() && host.iter().all(|b| HOST[*b as usize]) {
         Ok(())
@@ -34,7 +34,7 @@ pub(super) fn check_host(host: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Whether target and Host name one place. A port that the scheme implies may be left out.
+/// Refuses a target and a Host that name different places. A port that the scheme implies may be left out.
 pub(super) fn check_same_host(authority: &str, host: &[u8]) -> Result<(), Refusal> {
     fn bare(host: &[u8]) -> &[u8] {
         host.strip_suffix(b":80").or_else(|| host.strip_suffix(b":443")).unwrap_or(host)
@@ -53,7 +53,7 @@ fn absolute(target: &str) -> Result<&str, Refusal> {
     let (authority, rest) = rest.split_at(end);
     let is_http = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
     let has_host = !authority.is_empty() && !authority.starts_with(':');
-    // hyper reads it once more; what it would not take must not get there.
+    // hyper parses the target again: refuse here what hyper would not accept.
     if !is_http || !has_host || check_host(authority.as_bytes()).is_err() || target.parse::<http::Uri>().is_err() {
         return Err(bad);
     }
@@ -75,13 +75,13 @@ fn path_and_query(target: &[u8]) -> Result<(), Refusal> {
 fn escaped(text: &[u8]) -> Result<u8, Refusal> {
     let digit = |at: usize| text.get(at).and_then(|b| (*b as char).to_digit(16));
     match (digit(1), digit(2)) {
-        // Two hexadecimal digits fit a byte.
+        // Two hexadecimal digits fit into a byte.
         (Some(high), Some(low)) => Ok((high << 4 | low) as u8),
         _ => Err(malformed("a percent sign in the target is not followed by two hexadecimal digits")),
     }
 }
 
-/// No empty segment, and no dot segment in any spelling that somebody might resolve.
+/// Refuses empty segments, and dot segments in every spelling that some server resolves.
 fn path(path: &[u8]) -> Result<(), Refusal> {
     let (mut at, mut dots, mut is_start) = (0, Some(0), false);
     while at < path.len() {
@@ -98,7 +98,7 @@ fn path(path: &[u8]) -> Result<(), Refusal> {
                 dotted(dots)?;
                 dots = Some(0);
             }
-            // Some servers drop what follows a semicolon before they resolve the segment.
+            // Some servers cut a segment at a semicolon before they resolve it.
             b';' => {
                 dotted(dots)?;
                 dots = None;
@@ -119,11 +119,11 @@ fn dotted(dots: Option<u8>) -> Result<(), Refusal> {
     }
 }
 
-/// What RFC 3986 allows in a path or query, and the few raw characters that clients do send and `http::Uri` takes.
+/// The characters of RFC 3986 in a path or query, and the few others that clients send and `http::Uri` accepts.
 const TARGET: [bool; 256] = set(b"-._~%!$&'()*+,;=:@/?[]{}|");
 const HOST: [bool; 256] = set(b"-._~%:[]");
 
-/// The letters, the digits and these.
+/// A table of the letters, the digits and the bytes in `more`.
 const fn set(more: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut byte = 0;

@@ -1,6 +1,6 @@
-//! TLS from PEM files, with client certificates where an authority for them is named.
-//! Never decides who a client is: it hands on the thumbprint of a certificate that the authority signed.
-//! Loaded by the binary at start, used by `accept`.
+//! TLS from PEM files, with client certificates where an authority for them is configured.
+//! Never decides who a client is: it passes on the thumbprint of a certificate that the authority signed.
+//! Called by `cli` at start, and by `accept`.
 
 use std::fmt;
 use std::io;
@@ -20,20 +20,20 @@ use tokio_rustls::server::TlsStream;
 use super::peer::PeerThumbprint;
 use super::sniff::Protocol;
 
-/// Whether clients show certificates, and who signs them (a PEM file).
+/// Whether clients show certificates, and the PEM file of the authority that signs them.
 #[derive(Debug, Clone)]
 pub enum ClientAuth {
-    /// Certificates are not asked for.
+    /// Clients are not asked for a certificate.
     Off,
-    /// Asked for; a client without one may still use another credential.
+    /// Clients are asked; one without a certificate may use another credential.
     Optional(PathBuf),
-    /// A client without one is refused in the handshake.
+    /// The handshake fails for a client without a certificate.
     Required(PathBuf),
 }
 
 const ALPN_HTTP2: &[u8] = b"h2";
 
-/// A finished handshake, and what it agreed on.
+/// A finished handshake, with the protocol and the client certificate's thumbprint.
 pub(super) struct Shaken<IO> {
     pub(super) stream: TlsStream<IO>,
     pub(super) thumbprint: Option<PeerThumbprint>,
@@ -51,7 +51,7 @@ pub struct Tls {
 pub enum Error {
     /// A file could not be read, or holds no usable PEM.
     File(PathBuf, String),
-    /// The files do not fit together.
+    /// The files do not belong together, for example key and certificate.
     Config(String),
 }
 

@@ -1,6 +1,6 @@
-//! Strict JSON: reads a document without losing a byte of it, and writes the form in which two are compared.
-//! Refuses what would let two readers disagree: repeated member names, bad UTF-8, lone surrogates, deep nesting.
-//! The canonical form is RFC 8785 except that numbers keep their exact decimal value. Called by `body` and the wire.
+//! Strict JSON: reads a document without losing a byte, and writes the canonical form for comparisons.
+//! Refuses documents that readers could disagree on: repeated names, bad UTF-8, lone surrogates, deep nesting.
+//! The canonical form is RFC 8785, but numbers keep their exact value. Called by the kernel and all crates above.
 
 mod canonical;
 
@@ -10,24 +10,24 @@ pub(crate) use canonical::step;
 use canonical::{Decimal, EXPONENT_DIGITS_MAX, POWER_MAX, plain};
 pub use canonical::{canonical, canonical_masked, write_name, write_string};
 
-/// What stands where a value is masked.
+/// Written in place of a masked value.
 pub const MASKED: &[u8] = b"\"***\"";
 
-/// Containers may be nested this deep.
+/// The deepest nesting of arrays and objects.
 pub const DEPTH_MAX: usize = 64;
 
-/// A document may hold this many values: a few megabytes of `[0,0,…` must not become a hundred in memory.
+/// The most values in a document: a few megabytes of `[0,0,…` must not take a hundred in memory.
 pub const VALUES_MAX: usize = 250_000;
 
-/// Names of one object that are compared each with each.
+/// Up to this many names, each is compared with each; more are sorted first.
 const COMPARED_MAX: usize = 12;
 
-/// A value with the exact text it was written as.
+/// A value with its exact text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node<'a> {
     /// The text, without surrounding white space.
     pub raw: &'a str,
-    /// What it says.
+    /// The parsed value.
     pub value: Value<'a>,
 }
 
@@ -38,23 +38,23 @@ pub enum Value<'a> {
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// A number; its text is the node's.
+    /// A number; its text is in the node.
     Number,
     /// A string, unescaped.
     String(Cow<'a, str>),
     /// An array.
     Array(Vec<Node<'a>>),
-    /// An object, in the order written.
+    /// An object, with its members in the order of the text.
     Object(Vec<(Cow<'a, str>, Node<'a>)>),
 }
 
 impl<'a> Node<'a> {
-    /// The member of an object.
+    /// The value of the member with this name.
     pub fn get(&self, name: &str) -> Option<&Node<'a>> {
         self.members().iter().find(|(known, _)| known == name).map(|(_, node)| node)
     }
 
-    /// The members of an object; none for anything else.
+    /// The members of an object; empty for any other value.
     pub fn members(&self) -> &[(Cow<'a, str>, Node<'a>)] {
         match &self.value {
             Value::Object(members) => members,
@@ -62,7 +62,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The text of a string.
+    /// The text, if it is a string.
     pub fn as_str(&self) -> Option<&str> {
         match &self.value {
             Value::String(text) => Some(text),
@@ -70,12 +70,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A number written without fraction or exponent.
+    /// The value, if it is a number written without fraction or exponent.
     pub fn as_integer(&self) -> Option<i128> {
         matches!(self.value, Value::Number).then(|| self.raw.parse().ok()).flatten()
     }
 
-    /// A non-negative whole number.
+    /// The value, if it is a non-negative integer that fits.
     pub fn as_u64(&self) -> Option<u64> {
         self.as_integer().and_then(|number| number.try_into().ok())
     }
@@ -84,9 +84,9 @@ impl<'a> Node<'a> {
 /// Why a document was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// Where, in bytes.
+    /// The place in the document, in bytes from its start.
     pub offset: usize,
-    /// What is wrong.
+    /// The kind of error.
     pub problem: Problem,
 }
 
@@ -95,7 +95,7 @@ pub struct Error {
 pub enum Problem {
     /// Not UTF-8.
     Encoding,
-    /// Not JSON, and why.
+    /// Not JSON; says what is wrong.
     Syntax(&'static str),
     /// The document ends too early.
     End,
@@ -107,9 +107,9 @@ pub enum Problem {
     Values,
     /// A member name is used twice in one object.
     Repeated(String),
-    /// Half of a surrogate pair.
+    /// Half of a surrogate pair without the other half.
     Surrogate,
-    /// An exponent that no reader agrees on.
+    /// An exponent of more than 15 digits: readers disagree about such a number.
     Exponent,
 }
 
@@ -131,7 +131,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Reads one document.
+/// Parses one whole document.
 pub fn parse(bytes: &[u8]) -> Result<Node<'_>, Error> {
     let text =
         std::str::from_utf8(bytes).map_err(|bad| Error { offset: bad.valid_up_to(), problem: Problem::Encoding })?;
@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
         self.fail(if self.at >= self.text.len() { Problem::End } else { Problem::Syntax(why) })
     }
 
-    // Nothing may follow a comma but another value: a closing bracket there is the commonest mistake of hands.
+    // Another value must follow a comma: a closing bracket there is the commonest mistake in JSON written by hand.
     fn after_comma(&self, close: u8, why: &'static str) -> Result<(), Error> {
         if self.peek() == Some(close) { self.fail(Problem::Syntax(why)) } else { Ok(()) }
     }
@@ -398,7 +398,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-// A few are compared with each other, many are sorted first.
+// A few names are compared each with each; many are sorted first.
 fn repeated(members: &[(Cow<'_, str>, Node<'_>)]) -> Option<String> {
     if members.len() <= COMPARED_MAX {
         let before = |at: usize| members[..at].iter().any(|(name, _)| *name == members[at].0);

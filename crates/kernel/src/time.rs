@@ -1,4 +1,4 @@
-//! A point in store time: milliseconds since the Unix epoch, as the store's clock tells it.
+//! A point in store time: milliseconds since the Unix epoch, as the store's clock tells it. Called by every rule.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use std::fmt;
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// This point plus a span; the far end of time rather than an overflow.
+    /// This point plus a span; the largest time instead of an overflow.
     pub fn plus(self, span_ms: u64) -> Self {
         Self(self.0.saturating_add(span_ms))
     }
 
-    /// Milliseconds from `earlier` to this point, zero if it lies ahead.
+    /// Milliseconds from `earlier` to this point; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -24,7 +24,7 @@ impl fmt::Debug for Millis {
     }
 }
 
-/// Whether a text is a time as RFC 3339 has it: `2026-05-24T03:14:01Z`, with any fraction and any offset.
+/// Whether a text is an RFC 3339 time, such as `2026-05-24T03:14:01Z`, with any fraction and any offset.
 pub fn is_rfc3339(text: &str) -> bool {
     let number = |from: usize, to: usize| {
         let digits = text.get(from..to).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))?;

@@ -1,4 +1,4 @@
-//! A Redis Cluster of six: three masters, a replica each.
+//! A Redis Cluster of six servers: three masters with a replica each. Called by tests.
 
 use std::{process::Command, thread, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     server::{Server, wait_until},
 };
 
-/// Six servers that are one, gone when dropped.
+/// A running cluster; dropping it kills all six servers.
 pub struct Cluster {
     nodes: Vec<Member>,
 }
@@ -44,7 +44,7 @@ impl Member {
 }
 
 impl Cluster {
-    /// Six servers, with every slot served and every replica in step. The first three are masters.
+    /// Starts six servers and waits until all slots are served and all replicas connected. The first three are masters.
     pub fn start() -> Self {
         let member =
             || Member { server: None, stalled: false, port: cluster_port(), dir: tempfile::tempdir().unwrap() };
@@ -63,34 +63,34 @@ impl Cluster {
         own
     }
 
-    /// Its address: three of its members.
+    /// The address for a client: three of the servers.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.nodes.iter().take(3).map(|node| format!("127.0.0.1:{}", node.port)).collect();
         format!("redis+cluster://{}", hosts.join(","))
     }
 
-    /// The port of a member, from 0.
+    /// The port of a server, numbered from 0.
     pub fn port(&self, member: usize) -> u16 {
         self.nodes[member].port
     }
 
-    /// What `redis-cli` says on a member.
+    /// Runs `redis-cli` on a server and returns what it prints.
     pub fn cli(&self, member: usize, words: &[&str]) -> String {
         cli(self.nodes[member].port, words)
     }
 
-    /// kill -9 of all six.
+    /// Kills all six servers with SIGKILL.
     pub fn kill_all(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.server = None);
     }
 
-    /// Starts those that are dead, and waits until every slot is served and every replica is in step.
+    /// Starts the servers that were killed, and waits until every slot is served and every replica is connected.
     pub fn restart_all(&mut self) {
         self.nodes.iter_mut().filter(|node| !node.alive()).for_each(Member::start);
         self.settled();
     }
 
-    /// kill -9 of one master; waits until its replica has taken over. Which port died.
+    /// Kills one master with SIGKILL, waits until its replica has taken over, and returns the killed port.
     pub fn kill_a_master(&mut self) -> u16 {
         let master = self.nodes.iter_mut().find(|node| node.alive() && role(node.port) == "master").unwrap();
         master.server = None;
@@ -99,14 +99,14 @@ impl Cluster {
         port
     }
 
-    /// SIGSTOP of a master: it keeps its connections and answers nothing. Waits until its replica has taken over.
+    /// Stops a master with SIGSTOP: its connections stay open without answers. Waits until its replica has taken over.
     pub fn stall(&mut self, member: usize) {
         self.signal(member, Signal::STOP);
         self.nodes[member].stalled = true;
         self.taken_over();
     }
 
-    /// SIGCONT, and waits until every slot is served and every replica is in step.
+    /// Continues a stopped server, and waits until every slot is served and every replica is connected.
     pub fn wake(&mut self, member: usize) {
         self.signal(member, Signal::CONT);
         self.nodes[member].stalled = false;
@@ -118,7 +118,7 @@ impl Cluster {
     }
 
     fn taken_over(&self) {
-        // The survivors notice only after the node timeout.
+        // The others notice the loss only after the node timeout.
         thread::sleep(Duration::from_millis(2_500));
         wait_until("a replica has taken over", || self.serves());
     }
@@ -146,7 +146,7 @@ fn role(port: u16) -> String {
     info.lines().find_map(|line| line.trim().strip_prefix("role:")).unwrap_or_default().to_owned()
 }
 
-// Members talk to one another on this port plus 10000, which must exist.
+// The servers talk to each other on this port plus 10000, which must be a valid port.
 fn cluster_port() -> u16 {
     loop {
         let port = free_port().unwrap();

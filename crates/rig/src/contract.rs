@@ -1,6 +1,6 @@
-//! Holds answers against the committed OpenAPI document, more strictly than a client would: an object whose members the
-//! document lists may have no other. So a member that the server sends and the document lacks fails the test that sees it.
-//! Never judges requests. Called by the tests' own clients, with every answer that they read.
+//! Checks answers against the committed OpenAPI document, more strictly than a client would: an object may have only
+//! the members that the document lists. So a member that the document lacks fails the test that receives it.
+//! Never checks requests. Called by the tests' own clients, with every answer that they read.
 
 use std::sync::LazyLock;
 
@@ -11,9 +11,9 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         .expect("a test holds the snapshot against the code")
 });
 
-/// The `type` of a problem document that Fencepost wrote; an upstream behind the gateway has its own.
+/// The `type` of a problem document of Fencepost begins with this; an upstream's does not.
 const OWN_PROBLEM: &str = "https://fencepost.dev/errors/";
-/// What is understood of a schema. Another keyword is a breach: it would be ignored in silence.
+/// The schema keywords that this checker knows. It reports any other, instead of ignoring it silently.
 const KEYWORDS: [&str; 23] = [
     "$ref",
     "additionalProperties",
@@ -31,7 +31,7 @@ const KEYWORDS: [&str; 23] = [
     "minLength",
     "minimum",
     "oneOf",
-    // Bounds of requests alone, but for the digests: not judged.
+    // Not checked: except for digests, these bound requests only.
     "pattern",
     "properties",
     "required",
@@ -41,27 +41,27 @@ const KEYWORDS: [&str; 23] = [
     "writeOnly",
 ];
 
-/// An answer as a client read it.
+/// An answer as a client received it, and its request.
 #[derive(Clone, Copy)]
 pub struct Answered<'a> {
-    /// Of the request.
+    /// The request's method.
     pub method: &'a str,
-    /// Of the request, with or without a query.
+    /// The request's path, with or without a query.
     pub path: &'a str,
-    /// The status.
+    /// The answer's status.
     pub status: u16,
-    /// Its media type, where it has one.
+    /// The answer's media type; `None` where it has none.
     pub content_type: Option<&'a str>,
-    /// The body.
+    /// The answer's body.
     pub body: &'a [u8],
 }
 
-/// The name of the operation that a request asks for; none where the document has no such path or method.
+/// The operation that a request names; `None` where the document has no such path or method.
 pub fn operation(method: &str, path: &str) -> Option<&'static str> {
     said(method, path)?["operationId"].as_str()
 }
 
-/// Every operation of the document with each status below 400 that it may answer.
+/// All operations of the document, each with the statuses below 400 that it may answer.
 pub fn successes() -> Vec<(&'static str, u16)> {
     let Some(paths) = DOCUMENT["paths"].as_object() else { return Vec::new() };
     let operations = paths.values().filter_map(Value::as_object).flat_map(Map::values);
@@ -73,14 +73,14 @@ pub fn successes() -> Vec<(&'static str, u16)> {
     successes.collect()
 }
 
-/// What of an answer the document does not say, or says otherwise.
+/// The differences between an answer and the document, as sentences.
 pub fn breaches(answer: Answered<'_>) -> Vec<String> {
     let Answered { method, path, status, content_type, body } = answer;
     let kind = content_type.unwrap_or_default().split(';').next().unwrap_or_default();
     let mut found = Vec::new();
     let document = || serde_json::from_slice::<Value>(body);
     match said(method, path) {
-        // Not a path of ours, or a method that it does not take: but what Fencepost refuses has one form everywhere.
+        // A path or method that the document lacks: still, Fencepost's refusals have one form everywhere.
         None if kind == "application/problem+json" => {
             if let Ok(value) = document()
                 && value["type"].as_str().is_some_and(|own| own.starts_with(OWN_PROBLEM))
@@ -104,7 +104,7 @@ pub fn breaches(answer: Answered<'_>) -> Vec<String> {
     found.into_iter().map(|what| format!("{method} {path} {status}: {what}")).collect()
 }
 
-// A literal path before one with a parameter: `/dlq/redrive` is no letter's id.
+// Prefers a literal path to one with a parameter: `/dlq/redrive` is not the id of a dead letter.
 fn said(method: &str, path: &str) -> Option<&'static Value> {
     let path = path.split('?').next().unwrap_or_default();
     let paths = DOCUMENT["paths"].as_object()?;
@@ -175,7 +175,7 @@ fn judge(wanted: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
         });
         let tried: Vec<_> = tried.collect();
         if !tried.iter().any(Vec::is_empty) {
-            // The nearest is the one that was meant.
+            // Reports the choice with the fewest differences: most likely the one that was meant.
             found.extend(tried.into_iter().min_by_key(Vec::len).unwrap_or_default());
         }
     }
@@ -217,7 +217,7 @@ fn is_of(value: &Value, name: &str) -> bool {
     }
 }
 
-// RFC 3339 in UTC, as it is always written here.
+// RFC 3339 in UTC, as the server always writes it.
 fn is_time(text: &str) -> bool {
     let shape: String = text.chars().map(|one| if one.is_ascii_digit() { '0' } else { one }).collect();
     ["0000-00-00T00:00:00.000Z", "0000-00-00T00:00:00Z"].contains(&shape.as_str())

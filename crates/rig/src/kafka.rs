@@ -1,4 +1,4 @@
-//! A Kafka broker of one's own: nisshi, which speaks the protocol and keeps its log in SQLite.
+//! A Kafka broker for one test: nisshi, which speaks the protocol and keeps its log in SQLite. Called by tests.
 
 use std::{
     net::TcpStream,
@@ -13,7 +13,7 @@ use crate::{
     server::Server,
 };
 
-/// A broker, gone when dropped.
+/// A running broker; dropping it kills it.
 pub struct Kafka {
     server: Option<Server>,
     port: u16,
@@ -21,24 +21,24 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// A broker without topics.
+    /// Starts a broker without topics.
     pub fn start() -> Self {
         let mut own = Self { server: None, port: free_port().unwrap(), dir: tempfile::tempdir().unwrap() };
         own.restart();
         own
     }
 
-    /// Its address.
+    /// The broker's address, host and port.
     pub fn brokers(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// kill -9.
+    /// Kills the broker with SIGKILL.
     pub fn kill(&mut self) {
         self.server = None;
     }
 
-    /// Starts again on the same port and data, and waits until it answers.
+    /// Kills the broker, starts it again on the same port and data, and waits until it answers.
     pub fn restart(&mut self) {
         self.kill();
         let url = format!("tcp://127.0.0.1:{}", self.port);
@@ -50,7 +50,7 @@ impl Kafka {
         self.server = Some(server);
     }
 
-    /// Makes a topic.
+    /// Creates a topic.
     pub fn topic(&self, name: &str, partitions: u32) {
         let broker = format!("tcp://127.0.0.1:{}", self.port);
         let mut command = Command::new(program());
@@ -60,7 +60,7 @@ impl Kafka {
     }
 }
 
-// On the PATH, or where ./test has built it.
+// The program on the PATH, or the one that ./test has built.
 fn program() -> PathBuf {
     let built = cache().map(|cache| cache.join("nisshi/bin/nisshi")).filter(|program| program.is_file());
     built.or_else(|| find("nisshi")).unwrap_or_else(|| panic!("no Kafka broker: run ./test --install"))

@@ -1,6 +1,6 @@
-//! Real servers for the tests: PostgreSQL, alone or with a standby, Redis, a Redis Cluster, a Kafka broker, nginx, and a proxy that cuts connections.
-//! Each in a temporary folder on a free port, gone when dropped. Panics where a test could not go on anyway.
-//! Never used by the product.
+//! Real servers for tests: PostgreSQL (alone or with a standby), Redis, a Redis Cluster, Kafka, nginx, a cutting proxy.
+//! Each in a temporary folder on a free port, killed on drop. Panics where a test could not go on anyway.
+//! Never used by the product. Called by tests; `bench` uses `programs`.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 

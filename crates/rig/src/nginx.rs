@@ -1,4 +1,4 @@
-//! An nginx of one's own, which answers by itself and logs what it was asked.
+//! An nginx for one test, which answers by itself and logs its requests. Called by tests.
 
 use std::{net::TcpStream, process::Command};
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::{programs::free_port, server::Server};
 
-/// An nginx, gone when dropped.
+/// A running nginx; dropping it kills it.
 pub struct Nginx {
     _server: Server,
     port: u16,
@@ -14,8 +14,8 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Answers every request with what the lines of a `location` say, such as `return 200 'hello';`, and logs each in a
-    /// format such as `$request`.
+    /// Starts an nginx that answers every request with `location`, such as `return 200 'hello';`, and logs each request
+    /// in `log_format`, such as `$request`.
     pub fn start(location: &str, log_format: &str) -> Self {
         let (port, dir) = (free_port().unwrap(), tempfile::tempdir().unwrap());
         let folder = dir.path().display();
@@ -41,7 +41,7 @@ impl Nginx {
         self.port
     }
 
-    /// A line for each request that it has answered. One that was just answered may not be there yet.
+    /// One line for each request that was answered. The line of the last one may still be missing.
     pub fn heard(&self) -> Vec<String> {
         let log = std::fs::read(self.dir.path().join("heard.log")).unwrap_or_default();
         String::from_utf8_lossy(&log).lines().map(str::to_owned).collect()

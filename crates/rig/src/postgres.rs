@@ -1,4 +1,4 @@
-//! A PostgreSQL of one's own.
+//! A PostgreSQL server for one test. Called by tests and by `pair`.
 
 use std::{
     fs::Permissions,
@@ -17,24 +17,24 @@ use crate::{
     slow_clock,
 };
 
-/// A PostgreSQL server with fsync on, gone when dropped.
+/// A running PostgreSQL server with fsync on; dropping it kills it.
 pub struct Postgres {
     server: Option<Server>,
     port: u16,
     settings: Vec<String>,
     databases: AtomicU32,
-    /// How far its clock is off.
+    /// Seconds that the server's clock is ahead; negative where it is behind.
     clock_shift_s: i64,
     dir: TempDir,
 }
 
 impl Postgres {
-    /// A server with its default settings.
+    /// Starts a server with default settings.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// A server with settings such as `fsync=off`.
+    /// Starts a server with settings such as `fsync=off`.
     pub fn start_with(settings: &[&str]) -> Self {
         let dir = passable_dir();
         init_postgres(&dir.path().join("postgres")).unwrap();
@@ -48,7 +48,7 @@ impl Postgres {
         own
     }
 
-    /// A copy of this server that follows it and that every later commit waits for.
+    /// Copies this server to `port` as a standby that every later commit waits for.
     pub fn standby(&self, port: u16) -> Self {
         let dir = passable_dir();
         let folder = dir.path().join("postgres");
@@ -64,14 +64,14 @@ impl Postgres {
         own
     }
 
-    /// Until commits wait for the standby.
+    /// Waits until commits wait for the standby.
     pub fn wait_for_standby(&self) {
         wait_until("a standby is synchronous", || {
             self.sql(&self.url(), "SELECT sync_state FROM pg_stat_replication") == "sync"
         });
     }
 
-    /// Starts again with a clock that is off by so many seconds.
+    /// Restarts the server with a clock that is `shift_s` seconds ahead.
     pub fn restart_with_clock(&mut self, shift_s: i64) {
         self.clock_shift_s = shift_s;
         self.restart();
@@ -82,36 +82,36 @@ impl Postgres {
         self.port
     }
 
-    /// The database that is always there.
+    /// The address of the database `postgres`, which always exists.
     pub fn url(&self) -> String {
         self.url_of("postgres")
     }
 
-    /// A new, empty database.
+    /// Creates an empty database and returns its address.
     pub fn fresh_database(&self) -> String {
         let name = format!("fresh_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.sql(&self.url(), &format!("CREATE DATABASE {name}"));
         self.url_of(&name)
     }
 
-    /// What `psql` says to a statement.
+    /// Runs a statement with `psql` and returns what it prints.
     pub fn sql(&self, database_url: &str, statement: &str) -> String {
         let output = psql(database_url, statement);
         assert!(output.status.success(), "{statement}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// kill -9 of the server and of every connection's process.
+    /// Kills the server and its connections' processes with SIGKILL.
     pub fn kill(&mut self) {
         self.server = None;
     }
 
-    /// Ends every connection's process as a crash of one would, which makes the server recover.
+    /// Kills the connections' processes: as after a crash of one, the server then recovers.
     pub fn crash_backends(&self) {
         self.server.as_ref().unwrap().signal_children(Signal::KILL);
     }
 
-    /// Stops every process of the server in its tracks, or lets them go on.
+    /// Stops all processes of the server with SIGSTOP, or continues them.
     pub fn freeze(&self, frozen: bool) {
         let what = if frozen { Signal::STOP } else { Signal::CONT };
         let server = self.server.as_ref().unwrap();
@@ -119,7 +119,7 @@ impl Postgres {
         server.signal_children(what);
     }
 
-    /// Starts again on the same port and data, and waits until it answers.
+    /// Kills the server, starts it again on the same port and data, and waits until it answers.
     pub fn restart(&mut self) {
         self.kill();
         let folder = self.folder();
@@ -153,7 +153,7 @@ impl Postgres {
     }
 }
 
-// The user postgres must pass through.
+// The user postgres must be able to enter the folder.
 fn passable_dir() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o711)).unwrap();

@@ -1,4 +1,4 @@
-//! Where the programs of other servers are, and as whom they run.
+//! Finds the programs of other servers, and the user to run them as. Called by this crate and by `bench`.
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
 
 use rustix::process::geteuid;
 
-/// Where `./test` keeps what it has built or fetched: outside of the work tree.
+/// The folder for what `./test` builds or fetches, outside of the work tree; `None` where no home is known.
 pub fn cache() -> Option<PathBuf> {
     let named = std::env::var_os("FENCEPOST_CACHE").map(PathBuf::from);
     named.or_else(|| {
@@ -18,7 +18,7 @@ pub fn cache() -> Option<PathBuf> {
     })
 }
 
-/// A program on PATH, or where Debian keeps PostgreSQL's.
+/// The path of a program on the PATH, or in Debian's folder of PostgreSQL.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
@@ -28,7 +28,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// A program of PostgreSQL, as the user postgres where we are root: it refuses to run as root.
+/// A command for a PostgreSQL program. PostgreSQL refuses to run as root, so root runs it as the user postgres.
 pub fn as_postgres(program: &str) -> Command {
     let program = find(program).unwrap_or_else(|| program.into());
     let mut command = if geteuid().is_root() {
@@ -56,7 +56,7 @@ pub fn folder_of_postgres(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a PostgreSQL cluster in `dir/data`. The folders above must let the user postgres pass.
+/// Makes a PostgreSQL cluster in `dir/data`. The user postgres must be able to enter the folders above.
 pub fn init_postgres(dir: &Path) -> io::Result<()> {
     folder_of_postgres(dir)?;
     let output = as_postgres("initdb")
@@ -69,7 +69,7 @@ pub fn init_postgres(dir: &Path) -> io::Result<()> {
     Err(io::Error::other(format!("initdb: {}", String::from_utf8_lossy(&output.stderr).trim())))
 }
 
-/// A port that was free a moment ago.
+/// A port that was free at the time of the call.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

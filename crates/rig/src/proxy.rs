@@ -1,4 +1,4 @@
-//! A connection between a client and a server that can be cut, at once or after so many bytes, or led to another server.
+//! A proxy that cuts its connections, at once or after some bytes, or forwards to another server. Called by tests.
 
 use std::{
     io::{Read, Write},
@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-/// Passes bytes on to a server on 127.0.0.1 until told otherwise.
+/// Forwards bytes to a server on 127.0.0.1.
 pub struct Proxy {
     port: u16,
     state: Arc<State>,
@@ -19,13 +19,13 @@ pub struct Proxy {
 struct State {
     upstream: AtomicU16,
     refuse: AtomicBool,
-    /// How many more bytes of clients may pass; negative for any number.
+    /// How many more bytes of clients may pass; negative for no bound.
     allowance: AtomicI64,
     open: Mutex<Vec<TcpStream>>,
 }
 
 impl Proxy {
-    /// A proxy in front of a port on 127.0.0.1.
+    /// Starts a proxy in front of a port on 127.0.0.1.
     pub fn start(upstream: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -40,27 +40,27 @@ impl Proxy {
         Self { port, state }
     }
 
-    /// The port that clients use.
+    /// The port for clients.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Cuts every open connection now; new ones are let through.
+    /// Cuts every open connection now; new ones pass.
     pub fn cut(&self) {
         self.state.cut();
     }
 
-    /// Lets so many more bytes of clients through, then cuts every connection, once.
+    /// Lets this many more bytes of clients pass, then cuts every connection, once.
     pub fn cut_after(&self, bytes: u64) {
         self.state.allowance.store(bytes as i64, Ordering::SeqCst);
     }
 
-    /// Leads new connections to another port on 127.0.0.1; open ones stay where they are.
+    /// Forwards new connections to another port on 127.0.0.1; open ones stay.
     pub fn lead_to(&self, upstream: u16) {
         self.state.upstream.store(upstream, Ordering::SeqCst);
     }
 
-    /// Whether new connections are refused; open ones stay.
+    /// Sets whether new connections are refused; open ones stay.
     pub fn refuse(&self, refuse: bool) {
         self.state.refuse.store(refuse, Ordering::SeqCst);
     }
@@ -97,7 +97,7 @@ impl State {
         let _ = from.shutdown(Shutdown::Both);
     }
 
-    // How many of `n` bytes may pass. The cut happens once: afterwards everything may.
+    // How many of `n` bytes may pass. The cut happens once; afterwards there is no bound.
     fn spend(&self, n: usize) -> usize {
         let before = self.allowance.load(Ordering::SeqCst);
         if before < 0 {

@@ -1,4 +1,4 @@
-//! A Redis of one's own.
+//! A Redis server for one test. Called by tests and by `cluster`.
 
 use std::{path::Path, process::Command};
 
@@ -6,18 +6,18 @@ use tempfile::TempDir;
 
 use crate::{programs::free_port, server::Server, slow_clock};
 
-/// A Redis server, gone when dropped.
+/// A running Redis server; dropping it kills it.
 pub struct Redis {
     server: Option<Server>,
     port: u16,
     settings: Vec<String>,
-    /// How far its clock is off.
+    /// Seconds that the server's clock is ahead; negative where it is behind.
     clock_shift_s: i64,
     dir: TempDir,
 }
 
 impl Redis {
-    /// A server with settings such as `["--appendonly", "yes"]`; it saves nothing unless told to.
+    /// Starts a server with settings such as `["--appendonly", "yes"]`. By default it saves nothing.
     pub fn start(settings: &[&str]) -> Self {
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         let (port, dir) = (free_port().unwrap(), tempfile::tempdir().unwrap());
@@ -26,7 +26,7 @@ impl Redis {
         own
     }
 
-    /// A server that syncs before every reply.
+    /// Starts a server that syncs before every reply.
     pub fn synced() -> Self {
         Self::start(&["--appendonly", "yes", "--appendfsync", "always"])
     }
@@ -36,29 +36,29 @@ impl Redis {
         self.port
     }
 
-    /// Its address.
+    /// The address for a client.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// kill -9.
+    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
         self.server = None;
     }
 
-    /// Starts again on the same port and data, and waits until it answers.
+    /// Kills the server, starts it again on the same port and data, and waits until it answers.
     pub fn restart(&mut self) {
         self.kill();
         self.server = Some(spawn(self.port, self.dir.path(), &self.settings, self.clock_shift_s));
     }
 
-    /// Starts again with a clock that is off by so many seconds.
+    /// Restarts the server with a clock that is `shift_s` seconds ahead.
     pub fn restart_with_clock(&mut self, shift_s: i64) {
         self.clock_shift_s = shift_s;
         self.restart();
     }
 
-    /// What `redis-cli` says.
+    /// Runs `redis-cli` and returns what it prints.
     pub fn cli(&self, words: &[&str]) -> String {
         cli(self.port, words)
     }

@@ -1,4 +1,4 @@
-//! One process of somebody else's server: started, killed, waited for.
+//! The process of one server: starts it, waits for it, kills it. Called by this crate's servers.
 
 use std::{
     fs::File,
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const WAIT_MAX: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A running server. Dropping it kills it: its data goes too, so there is nothing to close in order.
+/// A running server. Dropping it kills it: its data is deleted, too, so no orderly shutdown is needed.
 pub(crate) struct Server {
     child: Child,
     log: PathBuf,
@@ -28,7 +28,7 @@ impl Server {
         Self { child, log }
     }
 
-    /// Waits until `probe` is content.
+    /// Waits until `probe` is true. Panics with the server's log if the server ends or takes too long.
     pub(crate) fn ready(&mut self, mut probe: impl FnMut() -> bool) {
         let deadline = Instant::now() + WAIT_MAX;
         while !probe() {
@@ -41,17 +41,17 @@ impl Server {
         }
     }
 
-    /// SIGKILL of the process and of all that it started, and waits until they are gone.
+    /// Kills the process and all that it started, and waits until they are gone.
     pub(crate) fn kill(&mut self) {
         let children = children_of(self.child.id());
         let _ = self.child.kill();
         children.iter().for_each(|pid| signal(*pid, Signal::KILL));
         let _ = self.child.wait();
-        // Children are gone when init, or whoever took them over, has reaped them; a zombie holds nothing any more.
+        // The parent that inherits the children reaps them some time later; a zombie holds nothing any more.
         wait_until("the children of a killed server are gone", || children.iter().all(|pid| is_over(*pid)));
     }
 
-    /// The processes that the server started.
+    /// Sends a signal to the processes that the server started.
     pub(crate) fn signal_children(&self, what: Signal) {
         children_of(self.child.id()).into_iter().for_each(|pid| signal(pid, what));
     }
@@ -77,7 +77,7 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 
 fn signal(pid: u32, what: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // It may have ended by itself, which is as good.
+        // The process may have ended already; then there is nothing to do.
         let _ = kill_process(pid, what);
     }
 }
@@ -92,7 +92,7 @@ fn is_over(pid: u32) -> bool {
     stat(pid).is_none_or(|(state, _)| state == "Z")
 }
 
-// State and parent follow the name, which stands in brackets and may hold anything.
+// State and parent follow the name, which is in parentheses and may hold any character.
 fn stat(pid: u32) -> Option<(String, u32)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut words = text.rsplit_once(") ")?.1.split(' ');

@@ -1,4 +1,4 @@
-//! A wall clock that is behind, for a server that is started with it: a library between the server and the system's.
+//! Shifts the wall clock of one server: a library between the server and the C library. Called by this crate's servers.
 
 use std::{
     path::{Path, PathBuf},
@@ -36,7 +36,7 @@ time_t time(time_t *at) {
 }
 "#;
 
-/// Builds in `dir` a library that moves the wall clock of a program by so many seconds, to be named in `LD_PRELOAD`.
+/// Builds the library in `dir`. Named in `LD_PRELOAD`, it sets a program's wall clock `shift_s` seconds ahead.
 pub(crate) fn library(dir: &Path, shift_s: i64) -> PathBuf {
     let (source, library) = (dir.join("clock.c"), dir.join(format!("clock{shift_s}.so")));
     std::fs::write(&source, SOURCE).unwrap();

@@ -1,5 +1,5 @@
-//! Books each room once, however often it is run and wherever it is killed: the claim, the booking and the receipt are one
-//! PostgreSQL transaction.
+//! Books each room once, however often it runs and wherever it is killed: claim, booking and receipt are one PostgreSQL
+//! transaction. Called by people and by tests.
 //!
 //!     cargo run -p fencepost-examples --bin book_in_postgres -- postgres://localhost/hotel 101 102 103
 
@@ -18,7 +18,7 @@ async fn main() -> anyhow::Result<()> {
     let once = Fencepost::connect(&url, policy).await?;
     let (mut client, connection) = tokio_postgres::connect(&url, NoTls).await?;
     tokio::spawn(connection);
-    // No unique index: only the fence keeps a room from being booked twice.
+    // There is no unique index: only the fence prevents a second booking of a room.
     client.batch_execute("CREATE TABLE IF NOT EXISTS bookings (room text NOT NULL, guest text NOT NULL)").await?;
     for room in arguments {
         println!("{}", book(&once, &mut client, &room).await?);

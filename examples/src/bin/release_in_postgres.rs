@@ -1,5 +1,5 @@
-//! Releases each shipper once, however often it is run and wherever it is killed: the row and the event that tells of it are
-//! one PostgreSQL transaction. A Fencepost server on the same database sends the events; here an executor polls them.
+//! Releases each shipper once, however often it runs or is killed: its row and event are one PostgreSQL transaction.
+//! A Fencepost server on the same database sends the events; here an executor polls them. Called by people and tests.
 //!
 //!     cargo run -p fencepost-examples --bin release_in_postgres -- postgres://localhost/wms SH-1 SH-2 SH-3
 

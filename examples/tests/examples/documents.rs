@@ -1,4 +1,4 @@
-//! The document pipeline, end to end: real processes, the real binary, and what it logs and counts of them.
+//! Tests the document pipeline end to end: real processes and the real binary, its log and its metrics.
 
 use std::process::Command;
 
@@ -62,7 +62,7 @@ fn an_index_is_built_once_per_hash_and_an_alias_moves_to_a_sealed_one_only() {
     stage.kill("build", &[], "claimed").unwrap();
     assert_eq!(stage.builds().1, 0);
     stage.kill("build", &[], "acted").unwrap();
-    // Built, and its builder did not live to say so: still nothing to follow.
+    // The builder built the index and died before it sealed: the alias still has nothing to point at.
     assert_eq!(stage.builds().1, 1);
     assert!(refused(stage.run("swap", &["search"]).unwrap()));
     assert!(stage.run("search", &["search", "three"]).unwrap().is_err());
@@ -84,7 +84,7 @@ fn an_index_is_built_once_per_hash_and_an_alias_moves_to_a_sealed_one_only() {
     assert_eq!(stage.builds().1, 2);
 }
 
-/// The value of a series whose name and labels hold all of these.
+/// The value of the metric whose name and labels contain all of these.
 fn figure(metrics: &str, parts: &[&str]) -> f64 {
     let line = metrics.lines().find(|line| parts.iter().all(|part| line.contains(part)));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {parts:?} in {metrics}"))
@@ -108,7 +108,7 @@ async fn every_decision_is_logged_and_counted_as_the_seed_asks() {
     assert_eq!(figure(&metrics, &["fencepost_decisions_total", ingest, "\"conflict\"", "acme"]), 1.0);
     assert_eq!(figure(&metrics, &["fencepost_conflict_diff_operations_count"]), 1.0);
     assert_eq!(figure(&metrics, &["fencepost_conflict_diff_operations_sum"]), 1.0);
-    // The log is written by a thread of its own, a little later.
+    // A thread of its own writes the log, a little later.
     let lines = until("the log", async || {
         let lines = stage.log();
         Ok(lines.iter().any(|line| line["decision"] == "conflict").then_some(lines))
@@ -123,7 +123,7 @@ async fn every_decision_is_logged_and_counted_as_the_seed_asks() {
             assert_eq!((&line["tenant"], &line["source_type"]), (&json!("acme"), &json!("document")), "{line}");
         }
     }
-    // Who acted, and on what: the effect where there is one, the source where the request names it.
+    // Each line says what was acted on: the effect where there is one, the source where the request names it.
     for line in told("duplicate") {
         assert_eq!((&line["effect_id"], &line["source_id"]), (&first["effect_id"], &json!("a.txt")), "{line}");
     }

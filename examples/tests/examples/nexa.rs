@@ -1,4 +1,4 @@
-//! The Nexa desk, end to end: real processes, the real binary, and a worker that dies at the worst moment.
+//! Tests the Nexa desk end to end: real processes, the real binary, and a worker that dies at the worst moment.
 
 use std::process::{Command, Output};
 
@@ -21,7 +21,7 @@ fn story(arguments: &[&str]) -> (Output, String) {
     (output, told)
 }
 
-/// The row of the story's last table: asked, wanted, had, calls.
+/// A row of the story's last table: requested, wanted, had, calls.
 fn row(told: &str, words: &str) -> Vec<u64> {
     let line = told.lines().rev().find(|line| line.starts_with(words)).unwrap_or_else(|| panic!("{words}: {told}"));
     line[words.len()..].split_whitespace().map_while(|number| number.parse().ok()).collect()
@@ -48,7 +48,7 @@ fn the_whole_story_has_every_effect_once() {
     {
         let [asked, wanted, had, calls] = row(&told, words)[..] else { panic!("{told}") };
         assert!(asked > wanted, "{words}: {told}");
-        // A call more than effects would be a service that was lucky.
+        // A call without an effect would mean that the service, not the fence, prevented a repetition.
         assert_eq!((had, calls), (wanted, wanted), "{words}: {told}");
     }
 }
@@ -92,7 +92,7 @@ async fn the_same_webhook_eight_times_at_once_opens_one_case() {
     let send = async || stage.event(&event).await.unwrap().status;
     let (a, b, c, d, e, f, g, h) = tokio::join!(send(), send(), send(), send(), send(), send(), send(), send());
     let statuses = [a, b, c, d, e, f, g, h];
-    // One was let through; the others were told to come back, or came late enough for its answer.
+    // One request was let through. The others had to come back, or arrived late enough to get its answer.
     assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
     assert!(statuses.iter().all(|status| [200, 201, 409].contains(status)), "{statuses:?}");
     assert_eq!(stage.counts("cases").await.unwrap(), Counts { calls: 1, asked: 0, had: 1 });
@@ -105,12 +105,12 @@ async fn a_desk_that_dies_after_it_opened_the_case_opens_no_second_one() {
     stage.faults("cases", &["stall"]).await.unwrap();
     let (unheard, ()) = tokio::join!(stage.event(&event), async {
         until("the case", async || Ok((stage.counts("cases").await?.had == 1).then_some(()))).await.unwrap();
-        // The webhook's own call ends with the desk.
+        // The webhook's own call fails when the desk is killed.
         stage.kill_desk();
     });
     assert_eq!(unheard.unwrap().status, 502);
     stage.restart_desk().unwrap();
-    // The airline retries until the lease of the first attempt is over.
+    // The airline retries until the lease of the first attempt has expired.
     let told = until("the answer", async || Ok(Some(stage.event(&event).await?).filter(|told| told.status == 201)))
         .await
         .unwrap();
@@ -127,13 +127,13 @@ async fn a_recovering_booking_asks_the_hotel_before_it_books() {
     stage.enqueue(json!({"kind": "booking", "key": booking("G-1")})).await.unwrap();
     stage.work_and_die_after("hotel").await.unwrap();
     stage.work().await.unwrap();
-    // One call, one question, one room: the second worker found the first one's.
+    // One call, one query, one room: the second worker found the room of the first.
     assert_eq!(stage.counts("hotel").await.unwrap(), Counts { calls: 1, asked: 1, had: 1 });
     assert_eq!((stage.counts("mail").await.unwrap().had, stage.counts("card").await.unwrap().had), (1, 1));
     let told = stage.lookup("BOOKING", &booking("G-1"), "").await.unwrap();
     assert_eq!((&told["resultUrn"], &told["attempts"]), (&json!("urn:nexa:hotel:1"), &json!(2)));
     assert!(decisions(&told).contains(&"recovered"), "{told}");
-    // The job comes again: no provider call is made.
+    // The job is delivered again: no provider is called.
     stage.enqueue(json!({"kind": "booking", "key": booking("G-1")})).await.unwrap();
     stage.work().await.unwrap();
     assert_eq!(stage.counts("hotel").await.unwrap().calls, 1);
@@ -142,13 +142,13 @@ async fn a_recovering_booking_asks_the_hotel_before_it_books() {
 #[tokio::test]
 async fn a_hotel_that_fails_in_any_way_books_once() {
     let stage = stage();
-    // Refused, and known not to be booked; failed without a booking; booked and the answer lost; slow.
+    // Refused and not booked; failed and not booked; booked with a lost answer; slow.
     for (group, fault) in [("G-1", "refuse"), ("G-2", "fail"), ("G-3", "lose"), ("G-4", "slow")] {
         stage.faults("hotel", &[fault]).await.unwrap();
         stage.enqueue(json!({"kind": "booking", "key": booking(group)})).await.unwrap();
         stage.work().await.unwrap();
     }
-    // The first two were called again, and after the two unknown outcomes the hotel was asked.
+    // The first two were called again. After the two unknown outcomes the hotel was queried.
     assert_eq!(stage.counts("hotel").await.unwrap(), Counts { calls: 6, asked: 2, had: 4 });
 }
 
@@ -162,7 +162,7 @@ async fn resend_and_rebook_are_new_actions_and_a_double_click_is_one() {
         stage.enqueue(json!({"kind": "booking", "key": booking("G-1"), "seq": 1})).await.unwrap();
     }
     stage.work().await.unwrap();
-    // The new reservation has a voucher and a charge of its own.
+    // The new reservation gets a voucher and a charge of its own.
     assert_eq!(stage.counts("hotel").await.unwrap().had, 2);
     assert_eq!(stage.counts("mail").await.unwrap().had, 3);
     assert_eq!(stage.counts("card").await.unwrap().had, 2);
@@ -170,7 +170,7 @@ async fn resend_and_rebook_are_new_actions_and_a_double_click_is_one() {
     assert_eq!((&told["state"], &told["resultUrn"]), (&json!("sealed"), &json!("urn:nexa:hotel:2")));
     let told = stage.lookup("NOTIFICATION", &voucher("urn:nexa:hotel:1"), "&resendSeq=1").await.unwrap();
     assert_eq!(told["state"], "sealed");
-    // The third resend before the second is a mistake, and a person sees it.
+    // The third resend before the second is a mistake: a person must look at it.
     stage.enqueue(json!({"kind": "notification", "key": voucher("urn:nexa:hotel:1"), "seq": 3})).await.unwrap();
     stage.work().await.unwrap();
     let held = stage.held().await.unwrap();
@@ -187,7 +187,7 @@ async fn a_charge_in_doubt_waits_for_a_person_and_is_made_once() {
     stage.work().await.unwrap();
     let held = stage.held().await.unwrap();
     assert!(!held.is_empty() && held.iter().all(|(_, why)| why == "in-doubt"), "{held:?}");
-    // Nobody asked, nobody charged again.
+    // No caller queried the service, and the card was not charged again.
     assert_eq!(stage.counts("card").await.unwrap(), Counts { calls: 1, asked: 0, had: 1 });
     assert_eq!(stage.lookup("PAYMENT_TOKENIZATION", &payment, "").await.unwrap()["state"], "in_doubt");
     let doubts = stage.in_doubt().await.unwrap();
@@ -235,7 +235,7 @@ async fn two_clicks_around_the_boundary_of_a_bucket_are_two_requests_and_a_token
     }
     stage.work().await.unwrap();
     assert_eq!(stage.counts("demands").await.unwrap().had - before, 1);
-    // The same token with another wish is not a retry.
+    // The same token with another request is a conflict, not a retry.
     let mut other = click_by_token(CASE, "MEALS", "page-7f3a");
     other["body"]["rooms"] = json!(60);
     stage.enqueue(other).await.unwrap();

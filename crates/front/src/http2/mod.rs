@@ -1,5 +1,5 @@
-//! Serves one HTTP/2 connection: hyper over a socket that keeps the time, the same service above.
-//! Never lets one stream cost the others: a stall ends its stream; only an abusive or silent client loses the connection.
+//! Serves one HTTP/2 connection: hyper runs over a socket with time bounds and under the same service as HTTP/1.
+//! Never lets one stream slow the others: a stall ends its stream; only an abusive or silent client is cut.
 //! Called by `connection`.
 
 mod request;
@@ -38,14 +38,14 @@ use socket::Socket;
 pub(super) use stream::Stream;
 use stream::Streams;
 
-/// What may lie unread of one request's body, and of all bodies of a connection.
+/// The largest unread part of one request's body, and of all bodies of a connection.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 512 * 1024;
 
-/// What may lie unsent of one answer.
+/// The largest unsent part of one answer.
 const SEND_BYTES_MAX: usize = 64 * 1024;
 
-/// Streams that were reset before we saw them, and those that we reset, before the client is taken for an attacker.
+/// Bounds past which the client is taken for an attacker: streams it reset before we saw them, and streams we reset.
 const EARLY_RESETS_MAX: usize = 20;
 const ERROR_RESETS_MAX: usize = 256;
 
@@ -68,7 +68,7 @@ where
             let (flight, _) = Flight::begin(&link);
             let is_head = request.method() == http::Method::HEAD;
             let mut after = After::default();
-            // Until somebody has looked at a credential in it, a head is an unknown client's.
+            // Until a credential in it is checked, the head counts as an unknown client's.
             let mut head = limits.budget.charge(Standing::Unauthenticated);
             let fits = |head: &mut Charge, request: &Request<Incoming>| {
                 head.try_add(head_bytes(request)).map_err(|NoRoom| refusal::NO_ROOM)
@@ -104,7 +104,7 @@ where
     let serving = http2::Builder::new(streams)
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams_max)
-        // Past our own bound there is still room for an answer that says why.
+        // hyper accepts heads up to twice our own bound, so that we can answer why a larger one is refused.
         .max_header_list_size(head_bytes_max.saturating_mul(2))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -125,7 +125,7 @@ where
         () = tally.quiet(begun, limits.head_ms_max, limits.idle_ms_max) => {}
     }
     serving.as_mut().graceful_shutdown();
-    // A client that has nothing in flight and does not hear the farewell is not waited for.
+    // A client with nothing in flight that ignores the GOAWAY frame is not waited for.
     tokio::select! {
         biased;
         _ = serving => {}

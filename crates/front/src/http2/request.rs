@@ -1,5 +1,5 @@
-//! Judges a request of HTTP/2 as the guard judges one of HTTP/1, and gives it the same shape: a path, and a Host.
-//! Never forgives what HTTP/1 would not: behind us it may be written out as HTTP/1.
+//! Checks an HTTP/2 request as the guard checks one of HTTP/1, and gives it the same shape: a path and a Host.
+//! Never accepts what HTTP/1 would not: the gateway may forward the request as HTTP/1.
 //! Called by `http2`, before the service.
 
 use http::header::{self, HeaderMap, HeaderValue};
@@ -10,7 +10,7 @@ use super::super::limits::Limits;
 use super::super::refusal::{self, Refusal, malformed};
 use super::super::target;
 
-/// Makes it the request that the service knows from HTTP/1.
+/// Checks the request and turns it into the shape that the service knows from HTTP/1.
 pub(super) fn vet<B>(request: &mut Request<B>, limits: &Limits) -> Result<(), Refusal> {
     let path = request.uri().path_and_query().map_or("", |path| path.as_str());
     if path.len() > limits.request_line_bytes_max {
@@ -19,7 +19,7 @@ pub(super) fn vet<B>(request: &mut Request<B>, limits: &Limits) -> Result<(), Re
     if target::check(request.method().as_str(), path)?.is_some() {
         return Err(malformed("the path does not begin with a slash"));
     }
-    // h2 checks that there is one, and drops it where there is no authority.
+    // h2 checks that there is a scheme, and drops it where there is no authority.
     if !matches!(request.uri().scheme_str(), None | Some("http" | "https")) {
         return Err(malformed("the request's scheme is not http"));
     }
@@ -34,13 +34,13 @@ pub(super) fn vet<B>(request: &mut Request<B>, limits: &Limits) -> Result<(), Re
     Ok(())
 }
 
-/// What a head takes.
+/// Bytes that a head takes in memory, without its method.
 pub(super) fn head_bytes<B>(request: &Request<B>) -> usize {
     let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
     path + fields_bytes(request.headers())
 }
 
-// As HTTP/1 would write it: a colon, a space and a line end.
+// As in HTTP/1: a colon, a space and a line end after each name and value.
 fn fields_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
@@ -90,7 +90,7 @@ fn host(uri: &Uri, headers: &HeaderMap) -> Result<HeaderValue, Refusal> {
     }
 }
 
-/// HTTP/2 may send a cookie in crumbs; nobody else reads them so (RFC 9113, 8.2.3).
+/// HTTP/2 may split a cookie over several headers; HTTP/1 readers expect one (RFC 9113, 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let crumbs = headers.get_all(header::COOKIE);
     if crumbs.iter().nth(1).is_none() {

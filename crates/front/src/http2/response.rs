@@ -1,6 +1,6 @@
-//! An answer's body in pieces that fit a frame, so that what a client does not take stays with us.
+//! An answer's body in pieces that fit a frame, so that bytes a client does not take stay in this module.
 //! Never changes a byte; an answer that has no body in HTTP has none here.
-//! Made by `http2`, written by hyper.
+//! Called by `http2`; hyper polls it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use http_body::{Body, Frame, SizeHint};
 use super::super::link::Link;
 use super::super::reply::Reply;
 
-/// What HTTP/2 allows every frame to be. A larger piece would lie in hyper's buffers, where no time runs.
+/// The frame size that every peer accepts. A larger piece would wait in hyper's buffers, where no time bound applies.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 
-/// The end of an answer up to this size leaves with its last bytes. The end of a larger one leaves once its last piece has:
-/// until then the stream is watched, since that piece keeps all of the answer in memory.
+/// An answer up to this size ends with its last bytes. A larger one ends only when hyper has sent its last piece:
+/// until then the stream is timed, since that piece keeps the whole answer in memory.
 const UNWATCHED_BYTES_MAX: u64 = 1024;
 
 pub(super) struct Paced<B> {
-    // None: a head without a body.
+    // None for a head without a body.
     reply: Option<Reply<B>>,
     rest: Bytes,
     is_small: bool,
-    // The last piece is on its way, and tells when it has left.
+    // hyper has the last piece, which reports when it is sent.
     is_last_given: bool,
     link: Arc<Link>,
 }
@@ -60,7 +60,7 @@ impl<B: Body<Data = Bytes> + Unpin> Paced<B> {
         Poll::Ready(last)
     }
 
-    /// Everything was handed over.
+    /// Whether the whole answer was handed to hyper.
     fn is_over(&self) -> bool {
         self.rest.is_empty() && self.reply.as_ref().is_none_or(Body::is_end_stream)
     }
@@ -72,7 +72,7 @@ impl<B: Body<Data = Bytes> + Unpin> Paced<B> {
     }
 }
 
-/// Tells its stream when hyper has written it, or has dropped it with the stream.
+/// Reports to its stream when hyper has sent it, or dropped it with the stream.
 struct LastPiece {
     data: Bytes,
     link: Arc<Link>,
@@ -110,7 +110,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
             let next = ready!(Pin::new(reply).poll_frame(cx));
             match next.map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) => me.rest = data,
-                // Trailers, the end, or an answer that its service broke off: that is not the client's doing either.
+                // Trailers, the end, or an answer that the service broke off: the client is not at fault.
                 Some(Ok(Err(trailers))) => return me.last(Some(Ok(trailers))),
                 Some(Err(error)) => return me.last(Some(Err(error))),
                 None => return me.last(None),

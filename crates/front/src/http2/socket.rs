@@ -1,6 +1,6 @@
-//! The socket of an HTTP/2 connection: first the bytes that told the protocol, then the stream.
-//! Never waits for ever: a client that takes nothing for too long is cut.
-//! Made by `http2`, polled by hyper.
+//! The socket of an HTTP/2 connection: first the bytes that were read to detect the protocol, then the stream.
+//! Never waits without a bound: a client that takes no bytes for too long is cut.
+//! Called by `http2`; hyper polls it.
 
 use std::io;
 use std::pin::Pin;

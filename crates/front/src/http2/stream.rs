@@ -1,6 +1,6 @@
-//! One stream's task, and the time that its client may take to read the answer.
-//! Never waits for the service: only bytes that the client has yet to take count.
-//! Spawned by hyper; the connection's `open` comes right before it.
+//! The task of one stream, and the time that its client may take to read the answer.
+//! Never counts time that the service takes: only bytes that the client has yet to take start the clock.
+//! Called by hyper, which spawns the task; the connection's `open` comes right before.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,11 +17,11 @@ use super::super::limits::Limits;
 use super::super::link::Link;
 use super::tally::Tally;
 
-/// What becomes of one stream's answer.
+/// The progress of one stream's answer.
 #[derive(Debug)]
 pub(in super::super) struct Stream {
     tally: Arc<Tally>,
-    // Bytes handed to hyper, and those of them that it has sent on.
+    // Bytes handed to hyper, and how many of them it has sent.
     given: AtomicU64,
     taken: AtomicU64,
     last_left: AtomicBool,
@@ -34,12 +34,12 @@ impl Stream {
         self.given.fetch_add(bytes as u64, Ordering::AcqRel);
     }
 
-    /// hyper asks for more only once it is rid of what it had.
+    /// Marks all bytes as sent: hyper asks for more only after it has sent what it had.
     pub(super) fn take_all(&self) {
         self.taken.store(self.given.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// The last piece has left our memory.
+    /// Records that the last piece has left our memory.
     pub(super) fn set_last_left(&self) {
         self.last_left.store(true, Ordering::Release);
         self.last_waker.wake();
@@ -64,12 +64,12 @@ impl Stream {
     }
 }
 
-/// Runs the streams of one connection.
+/// Spawns the tasks of one connection's streams.
 #[derive(Debug, Clone)]
 pub(super) struct Streams {
     tally: Arc<Tally>,
     limits: Arc<Limits>,
-    // hyper calls the service and then spawns what it returned, in one breath.
+    // hyper calls the service and at once spawns the future that it returned, so one slot is enough.
     opened: Arc<Mutex<Option<Arc<Link>>>>,
 }
 
@@ -82,7 +82,7 @@ impl Streams {
         self.tally.clone()
     }
 
-    /// A new stream, whose task comes next.
+    /// Opens the link of a new stream; hyper spawns the stream's task next.
     pub(super) fn open(&self) -> Arc<Link> {
         self.tally.begin();
         let stream = Stream {
@@ -145,7 +145,7 @@ impl<F: Future<Output = ()>> Future for Watched<F> {
         if stream.given.load(Ordering::Acquire) == taken {
             return Poll::Pending;
         }
-        // Dropped at its end, which resets the stream and leaves the others alone.
+        // The task ends, which resets its stream and leaves the others alone.
         me.alarm.poll(cx, me.pace.deadline(me.limits.write_wait_ms_max))
     }
 }

@@ -1,23 +1,23 @@
-//! Counts the streams of one connection: how many are open, how many the client gave up, since when it is quiet.
-//! Never wakes anybody: who wants to know looks when its timer rings.
-//! Used by `http2` and, through `Stream`, by every flight.
+//! Counts the streams of one connection: how many are open, how many the client reset, how long it has been idle.
+//! Never wakes a task: a task that needs a count reads it when its own timer fires.
+//! Called by `http2` and, through `Stream`, by every request in flight.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// So many may be given up before it is held against the client.
+/// The client may always reset this many.
 const GIVEN_UP_MIN: u64 = 100;
 
-/// One connection's streams.
+/// The counts of one connection.
 #[derive(Debug)]
 pub(super) struct Tally {
     begun: Instant,
     calls: AtomicU64,
     ended: AtomicU64,
     given_up: AtomicU64,
-    // When the last stream ended, after `begun`.
+    // When the last stream ended, in microseconds after `begun`.
     ended_us: AtomicU64,
 }
 
@@ -36,7 +36,7 @@ impl Tally {
         self.calls.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Its answer was handed over whole, or was given up.
+    /// Counts a stream that ended: its answer was handed over whole, or the client gave it up.
     pub(super) fn end(&self, is_whole: bool) {
         if !is_whole {
             self.given_up.fetch_add(1, Ordering::AcqRel);
@@ -46,13 +46,13 @@ impl Tally {
         self.ended.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Most of what it began it gave up: every request costs it a frame, and us a call.
+    /// Whether the client reset most of its streams: each costs it one frame, and us a call to the service.
     pub(super) fn is_abused(&self) -> bool {
         let given_up = self.given_up.load(Ordering::Acquire);
         given_up > GIVEN_UP_MIN && given_up > self.calls.load(Ordering::Acquire) / 2
     }
 
-    /// Ends when no stream has been open for `idle_ms`, or none was ever opened within `fresh_ms` of `since`.
+    /// Ends after `idle_ms` without an open stream, or `fresh_ms` after `since` where none was ever opened.
     pub(super) async fn quiet(&self, since: Instant, fresh_ms: u64, idle_ms: u64) {
         let (fresh, idle) = (Duration::from_millis(fresh_ms), Duration::from_millis(idle_ms));
         loop {
@@ -69,14 +69,14 @@ impl Tally {
             if deadline <= now && calls == ended {
                 return;
             }
-            // Nobody wakes us when the last stream ends: we look again before its time can be over.
+            // The end of the last stream wakes no task, so this looks again before the idle time can be over.
             let look = deadline.min(now + idle.min(fresh).max(LOOK_MIN));
             sleep_until(look).await;
         }
     }
 }
 
-/// A bound of nothing must not make us spin.
+/// A bound of zero must not make the loop spin.
 const LOOK_MIN: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The short way for plain requests of an HTTP/1.1 connection: a whole head of the usual kind, a body of known length that is there, an
-//! answer that is soon whole. Reads and writes them without hyper, whose care for everything else they need not pay for.
-//! Never refuses anything: whatever is not plain goes to the guard and to hyper, as it came, and the rest of its connection with it.
+//! The fast path for plain HTTP/1.1 requests: a whole, ordinary head, a body of known length that has arrived, an
+//! answer that is complete soon. Reads and writes them without hyper, whose care for all other requests costs time.
+//! Never refuses a request: one that is not plain goes unchanged to the guard, with the rest of its connection.
 //! Called by `connection`.
 
 mod request;
@@ -33,14 +33,14 @@ use super::sniff::{First, Protocol};
 use request::Not;
 use response::Then;
 
-/// Room for what is read at a time. A read that leaves some of it tells that nothing more is there.
+/// Space for one read. A read that does not fill it has taken all that was there.
 const READ_BYTES: usize = 4 * 1024;
-/// A plain request has no more: what is longer has time for hyper.
+/// The largest plain request; a larger one has time for hyper.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
-/// An answer up to this size leaves in one piece with its head.
+/// An answer up to this size is written in one piece with its head.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 
-/// Serves plain requests. The connection as it then is, where something else came.
+/// Serves plain requests. Returns the connection with its unread bytes when another request arrives; `None` at its end.
 pub(super) async fn run<IO, S, B>(io: IO, first: First, caller: &mut Caller<S>) -> Option<(IO, First)>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
@@ -61,7 +61,7 @@ where
         alarm: Alarm::default(),
     };
     let mut serving = pin!(lane.serve(first.begun));
-    // Looked at when it wakes, and not with each request: what is shared with every connection stands behind it.
+    // Polled only when it wakes, not with each request: all connections share the channel and would contend for it.
     let mut told = FuturesUnordered::from_iter([caller.phases.wait_for(|phase| *phase != Phase::Open)]);
     tokio::select! {
         biased;
@@ -81,7 +81,7 @@ struct Lane<'c, IO, S> {
     limits: &'c Limits,
     peer: &'c Peer,
     service: S,
-    /// Nothing is begun any more. Of this connection alone: what all share, each request would fetch from the others' processors.
+    /// No further request begins. A flag of this connection alone: requests read it without touching shared memory.
     closing: &'c AtomicBool,
     input: BytesMut,
     output: Vec<u8>,
@@ -106,10 +106,10 @@ where
             let request = loop {
                 match self.next() {
                     Ok(request) => break request,
-                    // Some of it may only be waiting to be read. What is not there yet, hyper waits for.
+                    // More of it may be in the socket already. hyper waits for what has yet to arrive.
                     Err(Not::Whole) if self.more().await => {}
                     Err(_) => {
-                        // On a new connection the wait for the first byte counts.
+                        // On a new connection the time before the first byte counts, too.
                         let begun = if answered { Instant::now() } else { begun };
                         return Some((self.io, First { protocol: Protocol::Http1, bytes: self.input.into(), begun }));
                     }
@@ -127,7 +127,7 @@ where
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Waits for a request. Whether one has begun: not if the client has gone, says nothing for too long, or all is closing.
+    /// Waits for a request; true when one begins. False if the client is gone or idle for too long, or at shutdown.
     async fn heard(&mut self, until: Instant) -> bool {
         self.input.reserve(READ_BYTES);
         poll_fn(|cx| match poll_read_buf(Pin::new(&mut self.io), cx, &mut self.input) {
@@ -138,7 +138,7 @@ where
         .await
     }
 
-    /// Reads what has come already, without waiting. Whether there was anything.
+    /// Reads what has arrived already, without waiting; false where that is nothing.
     async fn more(&mut self) -> bool {
         if self.input.len() >= REQUEST_BYTES_MAX {
             return false;
@@ -151,21 +151,21 @@ where
         .await
     }
 
-    /// The request that is there, if it is plain; else what is there stays.
+    /// Takes the next request if it is plain and whole; otherwise its bytes stay in `input`.
     fn next(&mut self) -> Result<Request<Body>, Not> {
         let bytes = self.input.split().freeze();
         let found = request::read(&bytes, self.limits);
         let len = found.as_ref().map_or(0, |(_, len)| *len);
         self.input.extend_from_slice(&bytes[len..]);
         let (mut request, _) = found?;
-        // Its address is told where somebody asks for it, which costs an allocation: not here.
+        // The peer's address would cost an allocation, so it is not set on this path.
         if let Some(thumbprint) = &self.peer.thumbprint {
             request.extensions_mut().insert(thumbprint.clone());
         }
         Ok(request)
     }
 
-    /// The service's response; none where the client hung up before.
+    /// The service's response; `None` where the client closed the connection before it.
     async fn answered(&mut self, request: Request<Body>) -> Option<Response<B>> {
         let Ok(()) = poll_fn(|cx| self.service.poll_ready(cx)).await;
         let mut answer = pin!(self.service.call(request));
@@ -173,7 +173,7 @@ where
             if let Poll::Ready(Ok(response)) = answer.as_mut().poll(cx) {
                 return Poll::Ready(Some(response));
             }
-            // Who sends the next request already has not gone. The request still holds the buffer: a little room will do.
+            // A client that sends its next request is not gone. This one still uses `input`: a small buffer must do.
             if self.input.is_empty() {
                 let mut room = [0; 64];
                 let mut ahead = ReadBuf::new(&mut room);
@@ -189,13 +189,13 @@ where
     }
 
     async fn send(&mut self, response: Response<B>) -> io::Result<Then> {
-        // Held until the last byte is written.
+        // Holds the charge until the last byte is written.
         let _charge = self.limits.budget.answer(&response);
         let (parts, mut body) = response.into_parts();
         let mut piece = std::mem::take(&mut self.output);
         piece.clear();
         let then = response::head(&mut piece, &parts, body.size_hint().exact(), self.is_last());
-        // Its error says nothing that could still be told.
+        // The head is sent, so an error of the body cannot be reported; the connection just ends.
         while let Some(frame) = body.frame().await.map(Result::ok) {
             let frame = frame.ok_or(io::ErrorKind::BrokenPipe)?;
             let Some(data) = frame.into_data().ok().filter(|_| !response::is_bodiless(parts.status)) else { continue };
@@ -218,7 +218,7 @@ where
         Ok(then)
     }
 
-    /// Ends the connection, TLS in its own words. How it ends, the client knows best.
+    /// Ends the connection, with a TLS close where it has TLS. Errors are ignored: the client sees how it ended.
     async fn farewell<T>(mut self) -> Option<T> {
         let _ = poll_fn(|cx| match Pin::new(&mut self.io).poll_shutdown(cx) {
             Poll::Pending => self.stalled(cx),
@@ -244,7 +244,7 @@ where
         Ok(())
     }
 
-    /// The socket takes nothing: wait, or give the client up.
+    /// The socket takes no bytes: waits, or gives the client up.
     fn stalled<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let deadline = self.outflow.deadline(self.limits.write_wait_ms_max);
         self.alarm.poll(cx, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))

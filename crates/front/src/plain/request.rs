@@ -1,5 +1,5 @@
-//! Reads a plain request: judged as the guard judges it, by the same code, and parsed once.
-//! Never takes half of one, nor one whose meaning depends on more than this: a chunked body, an expectation, an upgrade, HTTP/1.0.
+//! Reads a plain request: checked by the guard's own code, and parsed once.
+//! Never takes a part of one, nor one that needs more care: a chunked body, an expectation, an upgrade, HTTP/1.0.
 //! Called by `plain`.
 
 use std::error::Error;
@@ -12,22 +12,22 @@ use crate::body::Body;
 use crate::head::{self, Framing, HEADERS_MAX, Seek};
 use crate::limits::Limits;
 
-/// Why a request is not served the short way.
+/// Why a request is not served on the fast path.
 #[derive(Debug)]
 pub(super) enum Not {
-    /// It is not whole, and may be plain when it is.
+    /// It is incomplete; it may be plain once it is whole.
     Whole,
     Plain,
 }
 
-/// What cannot be read here is read, or refused, elsewhere.
+/// An error here leaves the request to hyper and the guard, which serve or refuse it.
 impl<E: Error> From<E> for Not {
     fn from(_: E) -> Self {
         Not::Plain
     }
 }
 
-/// The request that `bytes` begin with, and its length, if it is plain and whole.
+/// The request at the start of `bytes`, and its length, if it is plain and whole.
 pub(super) fn read(bytes: &Bytes, limits: &Limits) -> Result<(Request<Body>, usize), Not> {
     let head_len = match Seek::default().end(bytes, limits.request_line_bytes_max, limits.head_bytes_max) {
         Ok(Some(len)) => len,

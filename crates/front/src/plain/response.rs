@@ -1,5 +1,5 @@
-//! The head of a response as bytes, as hyper writes it for the answers of our routes.
-//! Never writes a length that the body does not have: one that is not known is told by the end of the connection.
+//! Writes the head of a response as bytes, as hyper writes it for the answers of our routes.
+//! Never writes a length that the body does not have: an unknown length is marked by the end of the connection.
 //! Called by `plain`.
 
 use std::cell::RefCell;
@@ -7,20 +7,20 @@ use std::time::{Duration, SystemTime};
 
 use http::{StatusCode, header, response::Parts};
 
-/// Whether more may follow on the connection.
+/// Whether the connection stays open after the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Then {
     Stay,
     Close,
 }
 
-/// Whether what the service has for a body must not be sent.
+/// Whether a body that the service gives must not be sent.
 pub(super) fn is_bodiless(status: StatusCode) -> bool {
     status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
 }
 
-/// Writes a head for a body of `length`. The connection ends with it where it is the last, where the length is unknown, or where
-/// the service wishes so.
+/// Writes the head for a body of `length` bytes. The connection ends afterwards where this answer is the last, where
+/// the length is unknown, or where the service asks for it.
 pub(super) fn head(out: &mut Vec<u8>, parts: &Parts, length: Option<u64>, is_last: bool) -> Then {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(parts.status.as_str().as_bytes());
@@ -31,7 +31,7 @@ pub(super) fn head(out: &mut Vec<u8>, parts: &Parts, length: Option<u64>, is_las
     let (mut has_length, mut has_date, mut ends) = (bodiless, false, is_last);
     for (name, value) in &parts.headers {
         match *name {
-            // What is not changed may still say how long it is.
+            // A 304 may state the length that the body would have.
             header::CONTENT_LENGTH if bodiless && parts.status != StatusCode::NOT_MODIFIED => continue,
             header::CONTENT_LENGTH => has_length = true,
             header::CONNECTION => {
@@ -69,7 +69,7 @@ thread_local! {
     static DATE: RefCell<Date> = RefCell::default();
 }
 
-/// The time as a header has it, written once a second.
+/// The time as the `Date` header has it, formatted once a second.
 #[derive(Default)]
 struct Date {
     second: u64,
@@ -78,7 +78,7 @@ struct Date {
 
 impl Date {
     fn now(&mut self) -> &[u8] {
-        // A clock that goes back before 1970 stands there: a date before it cannot be written.
+        // A clock set before 1970 is taken for 1970: an earlier date cannot be written.
         let second = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if second != self.second || self.text.is_empty() {
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(second);

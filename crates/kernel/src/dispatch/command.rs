@@ -1,5 +1,5 @@
-//! What may be asked about events for a warehouse.
-//! Decided by `dispatch`.
+//! The commands about events for a warehouse.
+//! Called by `fencepost::dispatch`, which makes them; `dispatch` decides them.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::{
     lane::{Entry, LaneId, Members},
 };
 
-/// One request about events for a warehouse.
+/// One command about events for a warehouse.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Puts an event at the end of its lane, once.
     Publish(Box<Publish>),
-    /// Says where the events of a warehouse go.
+    /// Sets the transport of a warehouse's events.
     PutRoute(Box<PutRoute>),
-    /// A person's word on a dead letter.
+    /// Redrives or discards a dead letter, for a person.
     Letter(Box<OnLetter>),
 }
 
@@ -28,7 +28,7 @@ impl Command {
         }
     }
 
-    /// The fence that the command is about, where it is about one.
+    /// The fence of the command's claim, where it has one.
     pub fn target(&self) -> Option<&Target> {
         match self {
             Self::Publish(publish) => Some(&publish.claim.target),
@@ -40,56 +40,56 @@ impl Command {
 /// See [`Command::Publish`].
 #[derive(Clone, Debug)]
 pub struct Publish {
-    /// The fence of the publication; its body is compared.
+    /// The claim of the publication's fence; its body is compared with that of an earlier claim.
     pub claim: fence::Claim,
     /// The event.
     pub entry: Arc<Entry>,
-    /// The publication that it cancels.
+    /// The fence of the earlier publication that this event cancels.
     pub cancels: Option<Target>,
-    /// Who publishes.
+    /// The nodes that share the store.
     pub members: Arc<Members>,
-    /// How much of the lane of what it cancels pollers may have seen; none where nobody knows.
+    /// The last position that pollers may have read in the lane of the cancelled event; `None` where that is unknown.
     pub served: Option<u64>,
 }
 
 /// See [`Command::PutRoute`].
 #[derive(Clone, Debug)]
 pub struct PutRoute {
-    /// The new one. Its time is set when it is decided.
+    /// The new route. Its time is set when the command is decided.
     pub route: Route,
-    /// Up to which position of the lane that is left somebody has looked for events of this warehouse, and found none.
+    /// The position up to which the old lane was searched for open events of this warehouse and had none.
     pub seen_to: Option<u64>,
-    /// The route that this one is written over, and over no other, where it says the same sealed with another key: a change
-    /// that somebody made meanwhile stands, and its time stays.
+    /// Writes only over exactly this route, and keeps its time. For the same route sealed with another key: a change
+    /// made meanwhile must not be overwritten.
     pub over: Option<Arc<Route>>,
 }
 
 /// See [`Command::Letter`].
 #[derive(Clone, Debug)]
 pub struct OnLetter {
-    /// The lane it left.
+    /// The lane that the event left.
     pub lane: LaneId,
-    /// Where.
+    /// The position that it had there.
     pub seq: u64,
-    /// What shall become of it.
+    /// The person's decision.
     pub verdict: LetterVerdict,
-    /// Who says so.
+    /// The person who decides, for the record.
     pub by: String,
     /// The nodes that share the store.
     pub members: Arc<Members>,
 }
 
-/// What a person may decide about a dead letter.
+/// A person's decision about a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LetterVerdict {
-    /// Send it again, past the receiver's memory only with a reason.
+    /// Send the event again. Past the time that the receiver remembers events, this needs a reason.
     Redrive {
-        /// That reason.
+        /// The reason to redrive past that time; `None` refuses it.
         force: Option<String>,
     },
-    /// Give it up.
+    /// Give the event up.
     Discard {
-        /// Why.
+        /// The reason, for the record.
         why: String,
     },
 }

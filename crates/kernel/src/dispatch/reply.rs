@@ -1,5 +1,5 @@
-//! What a caller is told about events for a warehouse.
-//! Made by `dispatch`.
+//! The replies to commands about events for a warehouse. A refusal is a reply, not an error.
+//! Called by `dispatch`, which makes them; `fencepost` and `wire` read them.
 
 use std::sync::Arc;
 
@@ -9,59 +9,59 @@ use crate::{
     time::Millis,
 };
 
-/// What a caller is told. A refusal is a reply, not an error.
+/// The result of a command.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// The event is in its lane.
     Published {
-        /// Where. Its position is 0 until the store has given one.
+        /// Its place in the lane. The position is 0 until the store has given one.
         publication: Publication,
-        /// Until when a repetition is known as one.
+        /// Until when a repeated publication is recognised as one.
         expires: Millis,
     },
-    /// The warehouse has no transport.
+    /// The warehouse has no transport yet.
     NoRoute,
-    /// What it cancels was never published.
+    /// The event to be cancelled was never published.
     UnknownOriginal,
-    /// The transport is as asked for.
+    /// The warehouse's transport is set as requested.
     Routed {
-        /// Whether it already was.
+        /// Whether it was set so already.
         replay: bool,
     },
-    /// Events are still on their way over the transport that is to be left.
+    /// The lane that the warehouse would leave still has events that are not settled.
     NotDrained {
-        /// The lane.
+        /// That lane.
         lane: LaneId,
         /// Its last position.
         tail: u64,
-        /// Everything up to here is settled.
+        /// The position up to which its events are settled.
         settled: u64,
     },
-    /// There is no such letter.
+    /// The lane has no dead letter at that position.
     NoLetter,
-    /// The letter's event was cancelled.
+    /// A later event cancelled the letter's event.
     LetterCancelled {
-        /// By which event.
+        /// The id of the cancelling event.
         by: String,
     },
     /// The receiver no longer remembers whether it has seen the event.
     PastRetention {
-        /// How long it remembers.
+        /// How long it remembers events, in milliseconds.
         receiver_retain_ms: u64,
     },
-    /// Somebody has decided otherwise.
+    /// The letter has another decision already.
     LetterDecided(Arc<DeadLetter>),
-    /// What became of the letter.
+    /// The letter is decided as requested.
     Letter {
         /// The letter.
         letter: Arc<DeadLetter>,
-        /// Whether it already was so.
+        /// Whether it was decided so already.
         replay: bool,
     },
 }
 
 impl Reply {
-    /// The word for the decision, in logs, metrics and answers.
+    /// The word for this reply in logs, metrics and answers.
     pub fn decision(&self) -> &'static str {
         match self {
             Self::Published { .. } => "published",
@@ -77,7 +77,7 @@ impl Reply {
         }
     }
 
-    /// The same reply with the position that the store has given.
+    /// The same reply with the position that the store assigned.
     pub(crate) fn with_position(mut self, seq: u64) -> Self {
         match &mut self {
             Self::Published { publication, .. } => publication.seq = seq,

@@ -1,5 +1,5 @@
-//! Decides whether the events of a warehouse may go another way from now on.
-//! Never lets a lane be left while something in it is on its way. Called only from `dispatch`.
+//! Decides whether a warehouse's events may move to another transport.
+//! Never lets a warehouse leave a lane with unsettled events of that warehouse. Called only by `dispatch`.
 
 use super::{PutRoute, Reply, Route, route_key, route_of};
 use crate::{
@@ -23,7 +23,7 @@ pub(crate) fn follow(put: &PutRoute, rows: &impl Rows, add: &mut impl FnMut(RowK
     }
 }
 
-// The lane that is left and the one that is entered, which may be the same.
+// The lane that the warehouse leaves and the one that it enters; they may be the same.
 fn lanes_of(put: &PutRoute, rows: &impl Rows) -> impl Iterator<Item = LaneId> {
     let entered = put.route.lane();
     let left = route_of(rows, route_key(&put.route)).map(|known| known.lane());
@@ -51,13 +51,13 @@ pub(crate) fn put_route(put: &PutRoute, rows: &impl Rows, now: Millis) -> Decisi
             if !drained {
                 return Decision::reply(Reply::NotDrained { lane, tail, settled });
             }
-            // Nothing may be appended between this look at the lane and the change.
+            // No event may be appended between this check of the lane and the change.
             let tail = RowKey::tail(lane);
             decision.also.held.push((tail, rows.row(&tail).map(|row| row.revision)));
         }
     }
-    // Who drives a lane must not go on with the old address or the old secret. The lane that is entered may have been left
-    // before, and its driver may remember that route.
+    // The driver of a lane must not go on with the old address or secret. The entered lane may have been left before,
+    // and its driver may still have that route cached.
     for id in lanes_of(put, rows) {
         if let Some(lane) = lane_of(rows, id) {
             tell(&lane.owner.node, id, rows, &mut decision);

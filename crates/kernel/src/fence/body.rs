@@ -1,22 +1,22 @@
-//! A request body made comparable: a digest that decides, and a masked copy that explains.
-//! Never keeps a value under a masked pointer, and never decides anything itself.
+//! Makes request bodies comparable: a digest that decides, and a masked copy that explains.
+//! Never keeps a value under a masked pointer and decides nothing. Called by `fencepost` and `wire` to make claims.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::json::{self, Node};
 
-/// Bodies up to this size are kept for the diff; of larger ones only digest and size.
+/// The largest body that is kept for the diff, in bytes; of larger ones only digest and size are kept.
 pub const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// What is compared, and kept, of a body.
+/// The digest and the copy of a body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Body {
-    /// SHA-256 of the canonical form; two bodies are the same where this is.
+    /// SHA-256 of the canonical form: bodies with equal digests are the same.
     pub digest: [u8; 32],
-    /// Bytes as sent.
+    /// Length in bytes, as sent.
     pub size: u64,
-    /// The canonical JSON with masked values, for the diff.
+    /// The canonical JSON with masked values, for the diff; `None` where it is too large or not JSON.
     pub kept: Option<Bytes>,
 }
 
@@ -27,7 +27,7 @@ impl Body {
         let digest = Sha256::digest(&canonical).into();
         let kept = (canonical.len() <= KEPT_BYTES_MAX)
             .then(|| if mask.is_empty() { canonical } else { json::canonical_masked(node, mask) });
-        // Without the room that white space and escapes took: what is kept must not weigh more than it says.
+        // Gives back spare capacity: a kept body must not take more memory than its length says.
         let kept = kept.map(|kept| Bytes::from(kept.into_boxed_slice()));
         Self { digest, size: node.raw.len() as u64, kept }
     }
@@ -37,7 +37,7 @@ impl Body {
         Self { digest: Sha256::digest(bytes).into(), size: bytes.len() as u64, kept: None }
     }
 
-    /// The same body asked of another place is another request: method, path and query take part.
+    /// Adds method, path and query to the digest: the same body sent to another place is another request.
     pub fn asked_of(mut self, method: &str, path_and_query: &str) -> Self {
         let mut hash = Sha256::new();
         for part in [method, path_and_query] {
@@ -49,7 +49,7 @@ impl Body {
         self
     }
 
-    /// The same request of another user is another request: whose answer it is takes part.
+    /// Adds the user to the digest: the same request of another user must not get this user's answer.
     pub fn asked_by(mut self, principal: &str) -> Self {
         let mut hash = Sha256::new();
         hash.update((principal.len() as u64).to_be_bytes());

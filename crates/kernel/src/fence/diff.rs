@@ -1,6 +1,6 @@
 //! Explains a conflict: an RFC 6902 patch from the first body to the second.
-//! Works on the masked copies only, so a masked value can never leak into an answer.
-//! Called when an answer is written, never inside a decision.
+//! Never reads unmasked bodies, so a masked value cannot leak into an answer.
+//! Called where an answer is written, never inside a decision.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use crate::{
     json::{self, Node, Value},
 };
 
-/// A diff stops here and says so.
+/// The largest number of operations; a longer diff is cut off.
 pub const OPERATIONS_MAX: usize = 100;
-/// And here, after its first operation: each tells its whole path, and names may be as long as a body.
+/// The largest patch in bytes, after its first operation: each operation repeats a path, and names may be very long.
 pub const PATCH_BYTES_MAX: usize = 128 << 10;
 
-/// What differs, as far as it can be said.
+/// The difference between two bodies, as far as it can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diff {
     /// The text of an RFC 6902 array; none where a body was not JSON or too large to keep.
     pub patch: Option<String>,
-    /// Whether there was more to say than [`OPERATIONS_MAX`] or [`PATCH_BYTES_MAX`].
+    /// Whether [`OPERATIONS_MAX`] or [`PATCH_BYTES_MAX`] cut the patch off.
     pub truncated: bool,
-    /// How many operations there are.
+    /// The number of operations in the patch.
     pub operations: usize,
 }
 
-/// The difference between both sides of a conflict.
+/// Computes the difference between the two bodies of a conflict.
 pub fn between(mismatch: &Mismatch, mask: &[String]) -> Diff {
     let (Some(first), Some(second)) = (&mismatch.first.kept, &mismatch.second.kept) else {
         return Diff { patch: None, truncated: false, operations: 0 };
@@ -39,7 +39,7 @@ pub fn between(mismatch: &Mismatch, mask: &[String]) -> Diff {
     let mut patch = Patch { out: vec![b'['], count: 0, truncated: false };
     patch.compare(&mut String::new(), &first, &second);
     if patch.count == 0 {
-        // Equal but for what is masked: name the places, never the values.
+        // The bodies differ only in masked values: name the places, never the values.
         let masks: Vec<&str> = mask.iter().map(String::as_str).collect();
         patch.places(&mut String::new(), &first, &masks);
     }
@@ -47,7 +47,7 @@ pub fn between(mismatch: &Mismatch, mask: &[String]) -> Diff {
     Diff { patch: String::from_utf8(patch.out).ok(), truncated: patch.truncated, operations: patch.count }
 }
 
-// Masked once more: the policy may have learned of a secret since the first body was kept.
+// Masked again: the policy may mask more than when the first body was kept.
 fn masked(kept: &[u8], mask: &[String]) -> Option<Vec<u8>> {
     json::parse(kept).ok().map(|node| json::canonical_masked(&node, mask))
 }
@@ -79,7 +79,7 @@ impl Patch {
     }
 
     fn compare(&mut self, path: &mut String, first: &Node<'_>, second: &Node<'_>) {
-        // Kept bodies are canonical: equal text is equal meaning.
+        // Kept bodies are canonical: equal text means equal values.
         if self.truncated || first.raw == second.raw {
             return;
         }
@@ -90,7 +90,7 @@ impl Patch {
         }
     }
 
-    // Indexed, not searched: a body may be all names, and a conflict must not cost the square of them.
+    // Indexed, not searched: a body may have very many names, and the cost must not grow with their square.
     fn objects(&mut self, path: &mut String, first: &Node<'_>, second: &Node<'_>) {
         let (before, after) = (index(first), index(second));
         for (name, node) in first.members() {
@@ -110,7 +110,7 @@ impl Patch {
         }
     }
 
-    // Elements that agree at both ends are left alone, so an insertion is one operation and not a rewrite of the tail.
+    // Equal elements at both ends are skipped, so an insertion is one operation and does not rewrite the tail.
     fn arrays(&mut self, path: &mut String, a: &[Node<'_>], b: &[Node<'_>]) {
         let same = |(x, y): &(&Node<'_>, &Node<'_>)| x.raw == y.raw;
         let start = a.iter().zip(b).take_while(same).count();
@@ -134,7 +134,7 @@ impl Patch {
         }
     }
 
-    // Every place that a mask hides.
+    // Adds an operation for every place that a mask hides.
     fn places(&mut self, path: &mut String, node: &Node<'_>, masks: &[&str]) {
         if self.truncated || masks.is_empty() {
             return;

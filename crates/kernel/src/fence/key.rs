@@ -1,6 +1,6 @@
-//! Derives the key of a fence, and the addresses of the rows beside it.
-//! Never joins fields by plain concatenation: every component carries its length, so no value can spill into its neighbour,
-//! and the tenant is always inside.
+//! Derives the key of a fence, and the keys of the rows that belong to it.
+//! Never joins fields by plain concatenation: every component carries its length, so no value can run into its
+//! neighbour. The tenant is always inside. Called by `law`, the capabilities, the stores and `fencepost`.
 
 use std::{fmt, sync::Arc};
 
@@ -9,11 +9,11 @@ use sha2::{Digest, Sha256};
 use super::scope::Scope;
 use crate::key::{Kind, RowKey, Tenant, VERSION_TAG, component, digest};
 
-/// The SHA-256 under which a fence is kept.
+/// The SHA-256 that names a fence.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FenceKey(pub [u8; 32]);
 
-/// Hexadecimal digits, lower case.
+/// 64 hexadecimal digits in lower case.
 pub struct Hex([u8; 64]);
 
 impl std::ops::Deref for Hex {
@@ -25,7 +25,7 @@ impl std::ops::Deref for Hex {
 }
 
 impl FenceKey {
-    /// The key as clients see it.
+    /// The key as clients see it, in hexadecimal.
     pub fn hex(&self) -> Hex {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut hex = [0u8; 64];
@@ -50,22 +50,22 @@ impl fmt::Debug for FenceKey {
 }
 
 impl RowKey {
-    /// The row of a fence.
+    /// The key of the row that holds a fence.
     pub fn fence(key: FenceKey) -> Self {
         Self { kind: Kind::Fence, id: key.0 }
     }
 
-    /// The lazily written counts beside a fence.
+    /// The key of the counts beside a fence, which are written lazily.
     pub fn trace(key: FenceKey) -> Self {
         Self { kind: Kind::Trace, id: key.0 }
     }
 
-    /// The row of an alias: a name within a tenant.
+    /// The key of an alias's row: a name within a tenant.
     pub fn alias(tenant: &Tenant, name: &str) -> Self {
         Self { kind: Kind::Alias, id: digest(&[tenant.as_str(), name]) }
     }
 
-    /// The version head of a source: the tenant, the scope and what names the source.
+    /// The key of a source's last sealed version: the tenant, the scope and the values that name the source.
     pub fn version_head(tenant: &Tenant, scope: &str, source: &[&str]) -> Self {
         let mut parts = vec![tenant.as_str(), scope];
         parts.extend_from_slice(source);
@@ -73,16 +73,16 @@ impl RowKey {
     }
 }
 
-/// One key field: its name and its value as text. An integer is its decimal digits and a boolean is
-/// `true` or `false`, so that a lookup by query string finds what a JSON claim made.
+/// One key field: its name and its value as text. An integer is its decimal digits, a boolean `true` or `false`: so a
+/// lookup by query string finds the fence of a JSON claim.
 pub type Field = (String, String);
 
-/// Why a set of fields is not a key of a scope.
+/// The fields do not match the key of the scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongFields {
-    /// Declared by the scope, absent from the request.
+    /// Fields of the scope that the request lacks.
     pub missing: Vec<String>,
-    /// In the request, unknown to the scope.
+    /// Fields of the request that the scope does not have.
     pub unexpected: Vec<String>,
 }
 
@@ -99,18 +99,18 @@ impl fmt::Display for WrongFields {
     }
 }
 
-/// What a command acts on: one fence of one tenant, with everything needed to find its rows.
+/// The fence that a command acts on, with all that names its rows.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The fence itself.
+    /// The fence's own key.
     pub key: FenceKey,
-    /// The rules of its kind of effect.
+    /// The scope, with the rules for this kind of effect.
     pub scope: Arc<Scope>,
-    /// Whose it is.
+    /// The tenant whose fence it is.
     pub tenant: Tenant,
     /// The key fields, sorted by name.
     pub fields: Arc<[Field]>,
-    /// Which deliberate repetition is meant; none for the effect itself.
+    /// The number of a deliberate repetition; `None` for the effect itself.
     pub seq: Option<u64>,
 }
 
@@ -140,28 +140,28 @@ impl Target {
         Ok(Self { key, scope, tenant, fields: fields.into(), seq })
     }
 
-    /// The value of a key field.
+    /// The value of the key field with this name.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The same effect without its repetition: what `seq` 1 repeats.
+    /// The key of the effect itself, which repetition 1 repeats.
     pub fn base(&self) -> FenceKey {
         derive(&self.tenant, &self.scope.name, &self.fields, None)
     }
 
-    /// The key of one of this effect's repetitions.
+    /// The key of this effect's repetition `seq`.
     pub fn repetition(&self, seq: u64) -> FenceKey {
         derive(&self.tenant, &self.scope.name, &self.fields, Some(seq))
     }
 
-    /// Where the last repetition of this effect is remembered.
+    /// The row that remembers the last repetition of this effect.
     pub fn again_head(&self) -> RowKey {
         RowKey { kind: Kind::AgainHead, id: self.base().0 }
     }
 }
 
-// Names are hashed beside the values, sorted: neither the order of attributes in a request nor the order
+// Field names are hashed beside their values, in sorted order: neither the order of attributes in a request nor that
 // of fields in a policy file can change a key.
 fn derive(tenant: &Tenant, scope: &str, fields: &[Field], seq: Option<u64>) -> FenceKey {
     let mut hash = Sha256::new();
@@ -173,7 +173,7 @@ fn derive(tenant: &Tenant, scope: &str, fields: &[Field], seq: Option<u64>) -> F
         component(&mut hash, name);
         component(&mut hash, value);
     }
-    // A repetition is marked after a counted list of fields, so no field value can imitate one.
+    // The mark of a repetition follows a counted list of fields, so no field value can imitate it.
     if let Some(seq) = seq {
         hash.update(b"again");
         hash.update(seq.to_be_bytes());

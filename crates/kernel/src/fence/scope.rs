@@ -1,89 +1,89 @@
-//! A scope: the rules for one kind of effect. Scopes are data; the policy file makes them.
+//! A scope: the rules for one kind of effect. Scopes are data: the policy makes them, `fence` reads them.
 
 use std::sync::Arc;
 
-/// What happens to a claim whose lease ran out without a seal.
+/// The rule for a claim whose lease expired without a seal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnLapse {
-    /// The next claimant may run, told that an earlier attempt may have had its effect.
+    /// The next claimant gets the claim, and learns that an earlier attempt may have had its effect.
     #[default]
     Recover,
-    /// Nobody runs until a person has resolved the doubt.
+    /// No claimant gets the claim until a person has resolved the doubt.
     Hold,
 }
 
-/// What happens when a known key comes with another body.
+/// The rule for a claim of a known key with another body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BodyMismatch {
-    /// Refused as a conflict, with a diff.
+    /// The claim is refused as a conflict, with a diff.
     #[default]
     Refuse,
-    /// Treated as a duplicate; the difference is counted and warned about.
+    /// The claim is a duplicate; the difference is counted and logged as a warning.
     Replay,
 }
 
-/// How hard an acknowledgement must be.
+/// How durable a commit must be before it is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// On stable storage before the reply; a store that does not offer it is refused.
+    /// On stable storage. A store that cannot promise this is refused.
     Synced,
-    /// As hard as the store's own settings make it.
+    /// As durable as the store's own settings make it.
     #[default]
     Store,
 }
 
-/// How versions of one source are ordered.
+/// How the versions of one source are ordered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VersionRule {
-    /// The key field that holds the version, where the claim does not say it.
+    /// The key field that holds the version, where the claim does not state it.
     pub field: String,
-    /// What names the thing that is versioned: key fields, and `source` for the source that the claim names.
+    /// The key fields that name the versioned source; the entry `source` stands for the source that the claim states.
     pub per: Vec<String>,
 }
 
-/// The entry of [`VersionRule::per`] that stands for the claim's own source.
+/// The entry of [`VersionRule::per`] that stands for the source that the claim states.
 pub const PER_SOURCE: &str = "source";
 
 /// The rules for one kind of effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scope {
-    /// Its name, such as `BOOKING`.
+    /// The name, such as `BOOKING`.
     pub name: Arc<str>,
-    /// The names of its key fields.
+    /// The names of the key fields.
     pub key: Vec<String>,
-    /// How long a sealed fence answers duplicates.
+    /// How long a sealed fence answers duplicates, in milliseconds.
     pub retain_ms: u64,
-    /// The lease a claim gets when it asks for none.
+    /// The lease of a claim that requests none.
     pub lease_ms: u64,
-    /// The longest lease a claim may ask for.
+    /// The longest lease that a claim may request.
     pub lease_ms_max: u64,
-    /// What a lapse leads to.
+    /// The rule for a claim whose lease expired.
     pub on_lapse: OnLapse,
-    /// The name of the sequence of deliberate repetitions, if there is one.
+    /// The name of the sequence number of deliberate repetitions; `None` where they are not allowed.
     pub again: Option<String>,
-    /// The order of versions, if there is one.
+    /// The order of versions; `None` where versions do not count.
     pub version: Option<VersionRule>,
     /// JSON pointers whose values are never stored or shown.
     pub mask: Vec<String>,
-    /// What another body under a known key leads to.
+    /// The rule for a claim with another body.
     pub body_mismatch: BodyMismatch,
-    /// What a store must offer to carry this scope.
+    /// How durable the scope's commits must be.
     pub durability: Durability,
-    /// How long its senders retry, where declared.
+    /// How long senders retry, in milliseconds, where the policy says so.
     pub horizon_ms: Option<u64>,
-    /// What its effects come from, for the logs.
+    /// The kind of source that its effects come from, for logs.
     pub source: Option<String>,
 }
 
-/// Seven days: what a scope retains unless it says otherwise.
+/// Seven days: the default of `retain_ms`.
 pub const RETAIN_MS_DEFAULT: u64 = 7 * 24 * 3_600_000;
-/// Half a minute: the lease of a claim that names none.
+/// Half a minute: the default of `lease_ms`.
 pub const LEASE_MS_DEFAULT: u64 = 30_000;
-/// A day: the longest lease unless the scope says otherwise.
+/// A day: the default of `lease_ms_max`.
 pub const LEASE_MS_MAX_DEFAULT: u64 = 24 * 3_600_000;
 
 impl Scope {
-    /// Whether versions are ordered per source that the claim names. A key field of that name is just a field.
+    /// Whether versions are ordered for each source that claims state. A key field of that name is an ordinary field.
     pub(crate) fn versions_per_source(&self) -> bool {
         let names = |list: &[String]| list.iter().any(|name| name == PER_SOURCE);
         self.version.as_ref().is_some_and(|rule| names(&rule.per)) && !names(&self.key)

@@ -1,9 +1,9 @@
-//! Writes JSON in the form in which two documents are compared: RFC 8785, except that numbers keep their exact value.
-//! Never writes a value under a masked pointer. Called by `body`, and for single strings by whoever writes JSON.
+//! Writes JSON in its canonical form: RFC 8785, except that numbers keep their exact value.
+//! Never writes a value under a masked pointer. Called by `fence::body` and by the crates that write JSON.
 
 use super::{MASKED, Node, Value};
 
-/// The form in which two documents are the same exactly when they mean the same.
+/// The canonical form: equal for two documents exactly when they have the same value.
 pub fn canonical(node: &Node<'_>) -> Vec<u8> {
     canonical_masked(node, &[])
 }
@@ -54,7 +54,7 @@ fn write_node(out: &mut Vec<u8>, node: &Node<'_>, masks: &[&str]) {
     }
 }
 
-/// The masks that go on below one step of a pointer.
+/// The masks that apply below one step of a pointer.
 pub(crate) fn step<'m>(masks: &[&'m str], name: &str) -> Vec<&'m str> {
     masks
         .iter()
@@ -66,7 +66,7 @@ pub(crate) fn step<'m>(masks: &[&'m str], name: &str) -> Vec<&'m str> {
         .collect()
 }
 
-/// What follows the backslash for each byte that needs one; `u` where only the long form will do, 0 where none is needed.
+/// The character after the backslash for each byte to be escaped: `u` for the long form, 0 for no escape.
 const ESCAPES: [u8; 256] = {
     let mut table = [0; 256];
     let mut control = 0;
@@ -84,7 +84,7 @@ const ESCAPES: [u8; 256] = {
     table
 };
 
-/// Writes a string with the escapes of RFC 8785 and no others.
+/// Writes a string with the escapes of RFC 8785, and no others.
 pub fn write_string(out: &mut Vec<u8>, text: &str) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.reserve(text.len() + 2);
@@ -110,7 +110,7 @@ pub fn write_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Writes the name of a member and the colon after it. The name is ours, and has nothing to escape.
+/// Writes the name of a member and its colon. The name is a constant of ours that needs no escape.
 pub fn write_name(out: &mut Vec<u8>, name: &'static str) {
     debug_assert_eq!(plain(name.as_bytes()), name.len(), "{name}");
     out.reserve(name.len() + 3);
@@ -119,8 +119,8 @@ pub fn write_name(out: &mut Vec<u8>, name: &'static str) {
     out.extend_from_slice(b"\":");
 }
 
-/// How many bytes from the first on can stand in a string as they are. Every text that comes or goes passes here: eight bytes
-/// are looked at at a time.
+/// The length of the prefix that needs no escape. Every string read or written passes here, so it looks at eight bytes
+/// at a time.
 pub(super) fn plain(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(piece) = bytes[at..].first_chunk() {
@@ -134,8 +134,8 @@ pub(super) fn plain(bytes: &[u8]) -> usize {
     rest.map_or(bytes.len(), |rest| at + rest)
 }
 
-// The highest bit of each of eight bytes that needs an escape. What is borrowed for one that does may mark others above it, so
-// only the lowest mark can be trusted, and that is the first byte.
+// Sets the highest bit of each byte that needs an escape. A borrow may also set bits above such a byte, so only the
+// lowest set bit can be trusted: it is that of the first byte to be escaped.
 fn escaped(bytes: u64) -> u64 {
     const EACH: u64 = u64::MAX / 255;
     let below = |bytes: u64, limit: u8| bytes.wrapping_sub(EACH * u64::from(limit)) & !bytes;
@@ -146,8 +146,8 @@ fn escaped(bytes: u64) -> u64 {
 pub(super) const EXPONENT_DIGITS_MAX: usize = 15;
 pub(super) const POWER_MAX: u64 = 10u64.pow(EXPONENT_DIGITS_MAX as u32) - 1;
 
-/// The exact value of a number: its digits without zeros at either end, and the power of ten of the last one.
-/// No digits at all is zero.
+/// The exact value of a number: its digits without zeros at either end, and the power of ten of the last digit. Zero
+/// has no digits.
 pub(super) struct Decimal {
     pub(super) negative: bool,
     pub(super) digits: String,
@@ -167,14 +167,14 @@ impl Decimal {
         if digits.is_empty() {
             return Self { negative: false, digits, power: 0 };
         }
-        // `parse` admits at most 15 exponent digits, so this neither fails nor overflows.
+        // `parse` accepts at most 15 exponent digits, so this neither fails nor overflows.
         let power = exponent.parse::<i64>().unwrap_or(0) - fraction.len() as i64 + trailing as i64;
         Self { negative, digits, power }
     }
 }
 
-// One text per decimal value. Short values are written out (1.50 is 1.5, 1e2 is 100); long exponents stay exponents,
-// so 1e400000 costs nothing. What is written is read again as the same value, with the same power.
+// One text for each decimal value. Short values are written out (1.50 is 1.5, 1e2 is 100); long exponents stay, so
+// 1e400000 costs nothing. The text reads back as the same value, with the same power.
 fn write_number(out: &mut Vec<u8>, raw: &str) {
     let Decimal { negative, digits, power } = Decimal::read(raw);
     if digits.is_empty() {
@@ -212,7 +212,7 @@ mod tests {
         for len in 0..20 {
             for at in 0..len {
                 for byte in 0..=u8::MAX {
-                    // What comes after it may look like anything, and must not be taken for it.
+                    // The bytes after it may be anything, and must not be taken for it.
                     for fill in [b'a', 0x00, 0x1f, b'"', b'!', b']', 0x7f, 0x80, 0xff] {
                         let mut text = vec![b'a'; at];
                         text.push(byte);

@@ -1,15 +1,15 @@
-//! What may be asked about a lane that has come into being.
-//! Decided by `lane::acts`.
+//! The commands about a lane that exists.
+//! Called by `fencepost::dispatch`, which makes them; `lane::acts` decides them.
 
 use super::{AfterDead, Answer, LaneId, Reason, retry::Chance};
 use crate::{key::RowKey, time::Millis};
 
-/// One request about lanes.
+/// One command about lanes.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Something that happens to a lane.
+    /// Applies an act to a lane.
     Act(Box<OnLane>),
-    /// Forgets words from other nodes that were heard.
+    /// Deletes notices of other nodes that this node has read.
     Heard(Vec<RowKey>),
 }
 
@@ -25,87 +25,87 @@ impl Command {
 /// See [`Command::Act`].
 #[derive(Clone, Debug)]
 pub struct OnLane {
-    /// Which.
+    /// The lane.
     pub lane: LaneId,
-    /// What happens.
+    /// The act.
     pub act: Act,
 }
 
-/// What may happen to a lane.
+/// The acts on a lane.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// Everything up to a position was received.
+    /// The events up to a position were received.
     Ack {
         /// The position.
         upto: u64,
-        /// The epoch of who drives the lane; none where the receiver comes itself.
+        /// The epoch of the node that drives the lane; `None` for a receiver that polls.
         epoch: Option<u64>,
     },
-    /// An attempt at the head failed.
+    /// An attempt to deliver the event at the head failed.
     Fail {
-        /// The head.
+        /// The position of the head.
         seq: u64,
-        /// The epoch of who drives the lane.
+        /// The epoch of the node that drives the lane.
         epoch: u64,
         /// When the attempt began.
         began: Millis,
-        /// What came of it.
+        /// The kind of failure.
         failure: Failure,
-        /// What follows a dead letter.
+        /// Whether the lane goes on if the event becomes a dead letter.
         after_dead: AfterDead,
-        /// For the jitter.
+        /// The random number for the jitter.
         chance: Chance,
     },
-    /// The head goes to the dead letters now.
+    /// The event at the head becomes a dead letter now.
     Skip {
-        /// The head.
+        /// The position of the head.
         seq: u64,
-        /// Who says so.
+        /// The person who asks for it.
         by: String,
     },
-    /// Nothing is sent any more.
+    /// No event is sent until the lane is resumed.
     Pause {
-        /// Who says so.
+        /// The person who asks for it.
         by: String,
-        /// Their reason.
+        /// The person's reason.
         why: String,
     },
-    /// Sending goes on.
+    /// Events are sent again.
     Resume,
-    /// Who drives it shall look at it.
+    /// Notifies the node that drives the lane to look at it.
     Tell,
-    /// Another node drives it now.
+    /// Another node drives the lane from now on.
     Take {
-        /// Who.
+        /// The name of that node.
         node: String,
-        /// The epoch that ended.
+        /// The epoch that ends; the act is refused where another has begun.
         after: u64,
     },
 }
 
-/// Why an attempt failed.
+/// Why an attempt failed, and so whether to try again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It may go better later.
+    /// A later attempt may succeed.
     Later {
-        /// What came of it.
+        /// The receiver's answer, or why there is none.
         answer: Answer,
-        /// How long the receiver asks to be left alone.
+        /// How long the receiver asks to wait, in milliseconds.
         wish_ms: Option<u64>,
     },
-    /// The way to the receiver is down: that is not the event's fault, and it is tried for as long as it takes.
+    /// The transport itself failed (Kafka is down, a key is missing): not the event's fault, so tries have no limit.
     Away(Answer),
-    /// The receiver says that it is gone for good: the lane is paused, and nothing is lost.
+    /// The receiver says that it is gone for good: the lane is paused and keeps its events.
     Gone(Answer),
-    /// It will never be taken.
+    /// The receiver will never accept this event.
     Never(Answer, Reason),
 }
 
 /// The nodes that share a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// This one; empty where there is only one.
+    /// This node; empty where there is only one.
     pub me: String,
-    /// Those that live.
+    /// The nodes that are alive.
     pub alive: Vec<String>,
 }

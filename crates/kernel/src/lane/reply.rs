@@ -1,40 +1,40 @@
-//! What a caller is told about a lane.
-//! Made by `lane::acts`.
+//! The replies to commands about a lane. A refusal is a reply, not an error.
+//! Called by `lane::acts`, which makes them; `fencepost` and `wire` read them.
 
 use std::sync::Arc;
 
 use super::{DeadLetter, Lane};
 
-/// What a caller is told. A refusal is a reply, not an error.
+/// The result of a command.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// How the lane stands after what happened to it.
+    /// The act was applied.
     OnLane {
-        /// The lane.
+        /// The lane afterwards.
         lane: Arc<Lane>,
         /// Whether nothing changed.
         replay: bool,
-        /// The letter that came of it.
+        /// The dead letter that the act made, if it made one.
         died: Option<Arc<DeadLetter>>,
     },
-    /// There is no such lane, or none at that position.
+    /// The lane does not exist, or a poller acknowledged a lane that is not polled.
     NoLane,
-    /// Not the head of the lane.
+    /// The position is not the head of the lane, or an attempt was reported while the lane is blocked.
     NotHead {
-        /// Everything up to here is settled.
+        /// The position up to which events are settled.
         settled: u64,
     },
     /// The position is past the lane's end.
     Ahead {
-        /// The last one.
+        /// The last position.
         tail: u64,
     },
-    /// Another node drives the lane by now.
+    /// Another node drives the lane now.
     LaneLost,
 }
 
 impl Reply {
-    /// The word for the decision, in logs, metrics and answers.
+    /// The word for this reply in logs, metrics and answers.
     pub fn decision(&self) -> &'static str {
         match self {
             Self::OnLane { .. } => "lane",
