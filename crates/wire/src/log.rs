@@ -37,7 +37,6 @@ struct Sink {
 struct State {
     lines: Vec<u8>,
     dropped: u64,
-    closed: bool,
     idle: bool,
 }
 
@@ -52,14 +51,11 @@ impl Log {
             .spawn(move || {
                 let mut lines = Vec::new();
                 loop {
-                    let (dropped, closed) = writer.take(&mut lines);
+                    let dropped = writer.take(&mut lines);
                     // Where standard output is gone, there is nowhere to report the error.
                     let _ = out.write_all(&lines).and_then(|()| out.flush());
                     if dropped > 0 {
                         let _ = writeln!(out, r#"{{"level":"warn","msg":"log lines dropped","count":{dropped}}}"#);
-                    }
-                    if closed && lines.is_empty() {
-                        return;
                     }
                     lines.clear();
                     lines.shrink_to(KEPT_BYTES_MAX);
@@ -117,16 +113,16 @@ impl Sink {
     }
 
     // Leaves the empty `lines` in place of the full buffer, so that its capacity is used again.
-    fn take(&self, lines: &mut Vec<u8>) -> (u64, bool) {
+    fn take(&self, lines: &mut Vec<u8>) -> u64 {
         let mut state = self.lock();
         state.idle = true;
-        if state.lines.len() < FLUSH_BYTES && !state.closed {
+        if state.lines.len() < FLUSH_BYTES {
             let (next, _) = self.bell.wait_timeout(state, FLUSH_EVERY).unwrap_or_else(PoisonError::into_inner);
             state = next;
         }
         state.idle = state.lines.is_empty();
         std::mem::swap(&mut state.lines, lines);
-        (std::mem::take(&mut state.dropped), state.closed)
+        std::mem::take(&mut state.dropped)
     }
 }
 
