@@ -1,5 +1,5 @@
-//! What of an HTTP answer is stored, and which answers are outcomes at all.
-//! Never stores a cookie or a credential. Pure; used by the tower layer and the gateway.
+//! Decides which parts of an HTTP answer are stored, and which answers are outcomes at all.
+//! Never stores a cookie or a credential. Pure. Called by the tower layer and the gateway.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -8,14 +8,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 pub const STORED_HEADERS: [HeaderName; 5] =
     [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::CONTENT_LANGUAGE, header::LOCATION, header::ETAG];
 
-/// What an answer means for its fence.
+/// The meaning of an answer for its fence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Meaning {
     /// An outcome: seal it.
     Seal,
     /// Nothing happened and a retry may do better: release.
     Release,
-    /// Nobody knows: the claim keeps its lease, then lapses.
+    /// The outcome is unknown: the claim keeps its lease, then lapses.
     Unknown,
 }
 
@@ -28,7 +28,7 @@ pub fn meaning(status: StatusCode) -> Meaning {
     }
 }
 
-/// Whether an answer's body is a stream of events, which is for whoever listens and may never end: nobody keeps it.
+/// Whether an answer's body is a stream of events. Such a body is for a listener and may never end: it is never stored.
 pub fn endless(headers: &HeaderMap) -> bool {
     const EVENTS: &[u8] = b"text/event-stream";
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.as_bytes().get(..EVENTS.len()));
@@ -38,7 +38,7 @@ pub fn endless(headers: &HeaderMap) -> bool {
 /// A stored answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The status.
+    /// The HTTP status.
     pub status: StatusCode,
     /// The stored headers, in the order of [`STORED_HEADERS`].
     pub headers: HeaderMap,
@@ -47,7 +47,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Takes what may be stored of an answer.
+    /// Keeps only the headers that may be stored.
     pub fn new(status: StatusCode, headers: &HeaderMap, body: Option<Bytes>) -> Self {
         let kept = STORED_HEADERS
             .iter()

@@ -1,5 +1,5 @@
 //! The executor's end of a webhook: verifies, fences, hands over, and acknowledges only what is durable here.
-//! Never parses what it has not verified, and never hands the same event over twice.
+//! Never parses an unverified body. Never hands an event over while a copy is in flight, or after one was sealed.
 //! Called by services that execute work, and by `fencepost executor`.
 
 use std::{fmt::Display, time::Duration};
@@ -17,34 +17,34 @@ use crate::{
 /// The scope that received events are fenced under; it remembers them for seven days.
 pub const SCOPE: &str = "WES_EXECUTE";
 
-/// How far the planner's clock may be from ours.
+/// How many seconds the planner's clock may be from ours.
 const TOLERANCE_S: u64 = 300;
-/// How long a second copy waits for the first one's end, before the planner is told to come again.
+/// How long a second copy waits for the first one's end, before the planner is asked to retry.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// An event that is certainly the planner's.
+/// An event whose signature was verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Who published it.
+    /// The planner that published it.
     pub planner_id: String,
-    /// Its id.
+    /// The planner's id of it: the fence is under this and the planner.
     pub correlation_id: String,
     /// Its kind, such as `SHIPPER_RELEASED`.
     pub kind: String,
     /// The whole envelope, byte for byte.
     pub body: Bytes,
-    /// Where it stands in its lane, where the planner says so.
+    /// Its position in its lane, where the planner has signed one.
     pub place: Option<Place>,
 }
 
-/// Where an event stands in its lane.
+/// The position of an event in its lane, as the planner has signed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The lane.
+    /// The name of the lane.
     pub lane: String,
-    /// Its position.
+    /// The event's position in the lane, from 1.
     pub seq: u64,
-    /// The position before it: another one than the last that was received is a gap.
+    /// The position before it. A receiver that last got another one has a gap.
     pub prev_seq: u64,
     /// Whether a person has sent it again, out of order.
     pub redrive: bool,
@@ -53,20 +53,20 @@ pub struct Place {
 /// Why an event was not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No secret made its signature; nothing was read.
+    /// No secret made its signature; the body was not read.
     BadSignature,
-    /// Not an envelope.
+    /// The body is no envelope: not JSON, or without planner, id or kind.
     Malformed,
-    /// An earlier copy is being worked on, or its outcome is not known yet.
+    /// An earlier copy is in flight, or its outcome is not known yet.
     InFlight,
-    /// The handler has not done it, or its outcome is not known.
+    /// The handler has failed, or its outcome is not known.
     NotDone,
     /// The store of the fences does not answer.
     Unavailable,
 }
 
 impl Refusal {
-    /// Its code on the wire.
+    /// Its error code in the answer's problem document.
     pub fn code(self) -> &'static str {
         match self {
             Self::BadSignature => "bad-signature",
@@ -77,7 +77,7 @@ impl Refusal {
         }
     }
 
-    /// Its status. The planner tries again whatever it is; a 503 says that this is of use.
+    /// Its HTTP status. The planner retries whatever it is; a 503 says that a retry is of use.
     pub fn status(self) -> StatusCode {
         match self {
             Self::BadSignature => StatusCode::UNAUTHORIZED,
@@ -87,24 +87,24 @@ impl Refusal {
     }
 }
 
-/// What the planner is answered.
+/// The answer to the planner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The status: 2xx is an acknowledgement.
     pub status: StatusCode,
     /// A JSON document: an acknowledgement, or a problem document (`application/problem+json`).
     pub body: String,
-    /// Why it is no acknowledgement, and that in a sentence.
+    /// Why it is no acknowledgement, also in a sentence.
     pub refused: Option<(Refusal, String)>,
-    /// What the fence said, as in other log lines: `new`, `duplicate`, `conflict`, `in_flight`, `in_doubt`, `fenced_off`;
-    /// `unavailable` where it could not be asked, `refused` where it was not.
+    /// The fence's decision, as in other log lines: `new`, `duplicate`, `conflict`, `in_flight`, `in_doubt`,
+    /// `fenced_off`; `unavailable` where the store did not answer, `refused` where the fence was not asked.
     pub decision: &'static str,
-    /// The event's own id; empty where nothing was read.
+    /// The event's own id; empty where no event was read.
     pub correlation_id: String,
-    /// What the handler is given as `Idempotency-Key`, and what finds the fence; empty where nothing was read.
+    /// The `Idempotency-Key` for the handler, which also finds the fence; empty where no event was read.
     pub idempotency_key: String,
-    /// Whether the id was known with another body: acknowledged, since to refuse it would only make it a dead letter; but
-    /// somebody should look at the planner.
+    /// Whether the id was known with another body. It is acknowledged, since a refusal would only make it a dead
+    /// letter; but an operator should look at the planner.
     pub other_body: bool,
 }
 
@@ -132,7 +132,7 @@ impl Received {
     }
 }
 
-/// Takes in what a planner posts.
+/// Receives the events that a planner posts.
 #[derive(Clone)]
 pub struct Receiver {
     once: Fencepost,
@@ -140,16 +140,16 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver whose fences are in `once`. Each of the secrets counts: two while they are being changed.
+    /// A receiver whose fences are in `once`. Any of the secrets may have signed: give both while one replaces another.
     pub fn new(once: Fencepost, secrets: Vec<Secret>) -> Self {
         Self { once, secrets }
     }
 
-    /// Verifies a delivery, hands it over if it is the first of its id, and says what to answer. The effect of `hand_over` is
-    /// sealed before the answer; a copy that comes meanwhile or later is answered as a replay.
+    /// Verifies a delivery, hands it over if it is the first of its id, and says what to answer. The effect of
+    /// `hand_over` is sealed before the answer; a copy that comes meanwhile or later is answered as a replay.
     ///
-    /// A planner that gives up closes its connection, and most servers drop the handler with it: let this run in a task of its
-    /// own, or the work ends half done and unsealed, and comes again when its lease is over.
+    /// A planner that gives up closes its connection, and most servers drop the handler with it: let this run in a task
+    /// of its own, or the work ends half done and unsealed, and comes again when its lease is over.
     ///
     /// ```no_run
     /// # async fn webhook(receiver: &fencepost::executor::Receiver, headers: http::HeaderMap, body: bytes::Bytes) {
@@ -214,13 +214,13 @@ impl Receiver {
         }
     }
 
-    // The same as a claim has.
+    // The same key as the claim has.
     fn idempotency_key(&self, event: &Event) -> String {
         let fields = fields(event).map(|(name, value)| (name.to_owned(), value));
         self.once.target(SCOPE, fields.into(), None).map(|target| target.key.to_string()).unwrap_or_default()
     }
 
-    // The planner's own signature, or that of Standard Webhooks, under its names or Svix's; and where the lane is signed, that must be right, too.
+    // The planner's own signature or that of Standard Webhooks, under either name; and the lane's, if there is one.
     fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<Place>, Refused> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let window = Window { now_s: self.once.engine().wall().0 / 1_000, tolerance_s: TOLERANCE_S };

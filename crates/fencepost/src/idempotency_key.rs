@@ -1,5 +1,5 @@
 //! Reads `Idempotency-Key`: an RFC 9651 string, or the bare value that most clients send. `"k"` and `k` are one key.
-//! Never guesses: what is there twice, empty, too long or half quoted is refused.
+//! Never guesses: a key that is repeated, empty, too long or half quoted is refused.
 //! Called by the layer and by the gateway.
 
 use std::fmt;
@@ -18,7 +18,7 @@ pub const KEY_BYTES_MAX: usize = 255;
 pub enum Malformed {
     /// The header is there more than once.
     Repeated,
-    /// There is nothing in it.
+    /// The key is empty, with or without quotes.
     Empty,
     /// It is longer than [`KEY_BYTES_MAX`].
     TooLong,
@@ -41,7 +41,7 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// The key of a request; none where the header is not there. Parameters behind a string are legal, and mean nothing here.
+/// The key of a request; none without the header. Parameters after a string are legal, and mean nothing here.
 pub fn parse(headers: &HeaderMap) -> Result<Option<String>, Malformed> {
     let mut lines = headers.get_all(NAME).iter();
     let Some(line) = lines.next() else { return Ok(None) };
@@ -64,7 +64,7 @@ fn quoted(value: &[u8]) -> Option<String> {
     }
 }
 
-// A comma is how a proxy joins a header that was there twice; a quotation mark is half of a string. Spaces need quotes, too.
+// A proxy joins repeated headers with a comma; a quotation mark is half of a string. Spaces need quotes too.
 fn bare(value: &[u8]) -> Option<String> {
     let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b',' | b'"');
     value.iter().all(plain).then(|| String::from_utf8(value.to_vec()).ok())?

@@ -1,4 +1,4 @@
-//! Whether an incoming webhook is its provider's: the signature asked for by a route, over the bytes as they came.
+//! Checks the signature that a gateway rule asks for, over the bytes of an incoming webhook as they came.
 //! Never parses the body, never reads a clock, and never says which of the secrets it tried.
 //! Called by the gateway before anything else looks at the request; the arithmetic is in `signature`.
 
@@ -11,10 +11,10 @@ use crate::{
 
 pub use crate::signature::Refused;
 
-/// Whether a request with these headers and this body is signed as the route asks. Each of its secrets counts, so that one
-/// can be changed without a gap.
+/// Whether a request with these headers and this body is signed as the rule asks. Any of its secrets may have signed,
+/// so that one can be changed without a gap.
 pub fn verify(how: &Verify, headers: &HeaderMap, body: &[u8], now_ms: u64) -> Result<(), Refused> {
-    // A secret that cannot be one signs nothing. Without any, no signature fits.
+    // A secret that cannot be used is left out. Without any, no signature fits.
     let secrets: Vec<Secret> = how.secrets.iter().filter_map(|text| secret(how.scheme, text).ok()).collect();
     let window = Window {
         now_s: now_ms / 1_000,
@@ -32,7 +32,7 @@ pub fn verify(how: &Verify, headers: &HeaderMap, body: &[u8], now_ms: u64) -> Re
         }
         Scheme::Fgai => {
             let newest = verify_fgai(&secrets, one("x-fgai-signature")?, body);
-            // While a sender changes its secret, it signs with the one before, too.
+            // While a sender changes its secret, it also signs with the one before.
             match one("x-fgai-signature-previous") {
                 Err(Refused::Missing(_)) => newest,
                 previous => previous.and_then(|text| newest.or_else(|_| verify_fgai(&secrets, text, body))),
@@ -41,8 +41,8 @@ pub fn verify(how: &Verify, headers: &HeaderMap, body: &[u8], now_ms: u64) -> Re
     }
 }
 
-/// The secret that a text of the policy stands for: what Stripe and GitHub show is the key itself, what Standard Webhooks
-/// shows is base64. The error says what is wrong with it, and never shows it.
+/// Reads a secret of the policy: Stripe and GitHub show the key itself, Standard Webhooks shows base64. The error says
+/// what is wrong with it, and never shows it.
 pub fn secret(scheme: Scheme, text: &str) -> Result<Secret, String> {
     match scheme {
         Scheme::Stripe | Scheme::Github => Secret::literal(text.as_bytes()),
@@ -51,7 +51,7 @@ pub fn secret(scheme: Scheme, text: &str) -> Result<Secret, String> {
     }
 }
 
-/// The other name that a header of Standard Webhooks goes by: Svix, whose scheme it was first, keeps its own.
+/// The other name of a header of Standard Webhooks: Svix, whose scheme it was first, keeps its own.
 pub fn standard_twin(name: &str) -> Option<&'static str> {
     const TWINS: [(&str, &str); 3] =
         [("webhook-id", "svix-id"), ("webhook-timestamp", "svix-timestamp"), ("webhook-signature", "svix-signature")];
@@ -62,8 +62,8 @@ pub fn standard_twin(name: &str) -> Option<&'static str> {
     })
 }
 
-// A header of Standard Webhooks under either name. Under both, it must be the same: the application may read the one that
-// was not verified.
+// A header of Standard Webhooks under either name. Under both, it must be the same: the application may read the one
+// that was not verified.
 pub(crate) fn either<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h str, Refused> {
     let svix = standard_twin(name).map_or(Err(Refused::Missing(name)), |svix| one(headers, svix));
     match (one(headers, name), svix) {
@@ -75,7 +75,7 @@ pub(crate) fn either<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&
     }
 }
 
-// Of two, the one that is verified here and the one that the application reads might differ.
+// A repeated header is refused: the application might read another value than the one verified here.
 fn one<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h str, Refused> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {

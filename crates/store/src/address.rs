@@ -1,6 +1,6 @@
-//! Where a store is: a directory, a PostgreSQL or a Redis; and how to open it from there.
-//! Never shows a password: what is printed is what a person may see.
-//! Called by `serve --store`, and by everything that moves rows between stores.
+//! Parses the address of a store (a directory, a PostgreSQL or a Redis URL) and opens the store there.
+//! Never shows a password: the printed form is safe to show.
+//! Called wherever a store is opened from a text: by the commands, and by the library.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{
     embedded::{self, Embedded},
 };
 
-/// Where a store is.
+/// The address of a store, as a user writes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
     /// The embedded store in a directory.
@@ -20,14 +20,14 @@ pub enum Address {
     Redis(String),
 }
 
-/// Who opens a shared store.
+/// The identity with which a node opens a shared store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Opener {
     /// The node's name; unique among all that share the store.
     pub node: String,
-    /// Where its clients reach it; empty for one that serves nobody.
+    /// The address at which clients reach the node; empty for a node that serves no clients.
     pub address: String,
-    /// Its release.
+    /// The Fencepost release that the node runs.
     pub release: String,
     /// For tests of a rolling upgrade: reads and writes rows only up to this format, as an older release does.
     #[doc(hidden)]
@@ -39,7 +39,7 @@ impl Address {
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.split_once("://") {
             None if text.is_empty() => Err("the address of a store is empty".to_owned()),
-            // Taken for a directory, each node would have a store of its own.
+            // Taken for a directory, a mistyped server address would give each node a store of its own.
             None if looks_like_a_server(text) => {
                 Err("this is no directory and no address: write postgres://user@host/database or redis://host"
                     .to_owned())
@@ -68,7 +68,7 @@ impl Address {
         }
     }
 
-    /// Why it could not be opened, with its address. Errors about a directory name it themselves.
+    /// Why the store could not be opened, with its address. Errors about a directory contain its path already.
     pub fn not_opened(&self, error: &Error) -> String {
         match self {
             Self::Directory(_) => error.why().to_owned(),
@@ -95,7 +95,7 @@ fn looks_like_a_server(text: &str) -> bool {
             .any(|word| text.split_whitespace().any(|part| part.starts_with(word)))
 }
 
-// Between the scheme and the last @ stands who logs in; what follows its colon is secret, and may hold any character.
+// The login is between the scheme and the last @. After its first colon comes the password, in any characters.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let place = |text: &str| text.split('?').next().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
 //! The memory store: every law but durability, for tests and for simulation.
-//! Never depends on the order of a hash: two runs over the same commits are the same to the byte.
+//! Never depends on the order of a hash: two runs over the same commits are identical to the byte.
 //! Called by the commit loop like any store.
 
 use std::{

@@ -1,9 +1,9 @@
-//! Directories and files that belong to one user: nobody else on the machine may read receipts, bodies or key files.
-//! Never loosens a mode, and never touches what it cannot tell to be a store's. Called where a data directory is opened.
+//! Makes directories and files private: no other user of the machine may read receipts, bodies or key files.
+//! Never loosens a mode, and never touches files that may not be a store's. Called where a data directory is opened.
 
 use std::{fs, io, path::Path};
 
-/// Makes a directory, and those above it that are missing, for its owner only. One that is there stays as it is.
+/// Makes a directory and its missing parents, for their owner only. One that exists stays as it is.
 pub fn create_dir(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -12,34 +12,34 @@ pub fn create_dir(dir: &Path) -> io::Result<()> {
     builder.create(dir)
 }
 
-/// What [`tighten`] has done.
+/// The result of [`tighten`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tightened {
-    /// Files and directories that others could reach, and no longer can.
+    /// How many files and directories other users could reach, and no longer can.
     pub changed: usize,
-    /// Whether some of it stays as it was: it is another user's, or the directory is one that others share.
+    /// Whether something stays open: it belongs to another user, or the directory is shared with others.
     pub open: bool,
 }
 
-/// Takes what is in a data directory away from everybody but its owner: the directory itself 0700, where nothing but `within`
-/// is in it, and these with all that is in them 0700 and 0600. What is not there is passed over.
+/// Closes a data directory to other users: the directory itself becomes 0700, if it holds nothing but `within`, and
+/// these with all that is in them become 0700 and 0600. Missing names are skipped.
 #[cfg(unix)]
 pub fn tighten(dir: &Path, within: &[&str]) -> io::Result<Tightened> {
     use std::os::unix::fs::PermissionsExt;
 
     const STICKY: u32 = 0o1000;
-    /// Of the filesystem, where the directory is one of its own.
+    /// Belongs to the filesystem, where the directory is the root of one.
     const FOUND: &str = "lost+found";
     let mut done = Tightened::default();
     let mode = fs::metadata(dir)?.permissions().mode();
     if mode & 0o077 != 0 {
-        // A directory that others share, such as /tmp, or one with other things in it, is not ours to close.
+        // A directory that is shared, such as /tmp, or that holds other things too, is not ours to close.
         let names: Vec<_> = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>()?;
         let ours = names.iter().all(|name| name == FOUND || within.iter().any(|known| name == *known));
         let may = ours && mode & STICKY == 0;
         match may.then(|| fs::set_permissions(dir, fs::Permissions::from_mode(0o700))) {
             Some(Ok(())) => done.changed += 1,
-            // Another user's, as with volumes that a group was given: what is in it is still closed.
+            // It is another user's, such as a volume that a group was given, or shared: its entries are still closed.
             _ => done.open = true,
         }
     }
@@ -84,7 +84,7 @@ fn close(path: &Path, done: &mut Tightened) -> io::Result<()> {
     Ok(())
 }
 
-/// Modes are a notion of Unix.
+/// Does nothing: file modes exist only on Unix.
 #[cfg(not(unix))]
 pub fn tighten(_: &Path, _: &[&str]) -> io::Result<Tightened> {
     Ok(Tightened::default())
@@ -140,7 +140,7 @@ mod tests {
         set(dir.path(), 0o1777);
         assert_eq!(tighten(dir.path(), &["db"]).unwrap(), Tightened { changed: 1, open: true });
         assert_eq!((mode(dir.path()), mode(&dir.path().join("db"))), (0o1777, 0o700));
-        // One with other things in it: who reads those must not be kept from them.
+        // A directory with other things in it: their readers must not lose them.
         let other = dir.path().join("other");
         fs::create_dir_all(other.join("db")).unwrap();
         fs::write(other.join("index.html"), "").unwrap();

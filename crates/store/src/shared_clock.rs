@@ -1,6 +1,6 @@
-//! The time of a server that several engines share, told without asking it each time.
-//! Never goes back, and never runs ahead of the server by more than a server's clock that was set back.
-//! Fed with every answer of the server that says its time; read by the engine at every decision.
+//! The time of a server that several engines share, known without asking the server each time.
+//! Never goes back, and runs ahead of the server by no more than a server's clock was set back.
+//! Called with every server time that an answer brings, and by the engine at every decision.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
@@ -9,27 +9,27 @@ use std::{
 
 use fencepost_kernel::Millis;
 
-/// The server's time as the local monotonic clock plus what the server is ahead of it.
-/// The lead only grows: a machine that slept is corrected by the next answer, and a server whose clock is set back, or
-/// that is replaced by one with another clock, makes no millisecond happen twice.
+/// The server's time: the local monotonic clock plus the server's lead over it.
+/// The lead only grows: a machine that slept is corrected by the next answer, and no millisecond happens twice when a
+/// server's clock is set back or a server with another clock takes over.
 pub(crate) struct SharedClock {
     origin: Instant,
     lead_ms: AtomicI64,
-    /// Told when an answer shows the server behind what this process has lived through.
+    /// Notified when an answer shows the server's clock behind this process's time.
     #[cfg(feature = "postgres")]
     behind: std::sync::Arc<tokio::sync::Notify>,
-    /// How far the wall was ahead of the local clock when the server last answered.
+    /// How far the wall clock was ahead of the local one when the server last answered.
     wall_ms: AtomicI64,
 }
 
-/// How far the wall may have moved against the local clock before the next answer must come first.
+/// How far the wall clock may move against the local one before the server must be asked again.
 const SLEPT_MS: i64 = 1_000;
-/// How far the server may be behind before that counts: what it said was on its way for a while.
+/// How far the server may be behind before that counts, in milliseconds: its answer took a while to arrive.
 #[cfg(feature = "postgres")]
 pub(crate) const BEHIND_MS: u64 = 250;
 
 impl SharedClock {
-    /// Starts past the floor: no millisecond of an earlier run is lived twice.
+    /// Starts past the floor, so that no millisecond of an earlier run happens twice.
     pub(crate) fn new(floor: Millis) -> Self {
         let lead_ms = AtomicI64::new(floor.plus(1).0 as i64);
         Self {
@@ -41,7 +41,7 @@ impl SharedClock {
         }
     }
 
-    /// Takes in what the server said its time was. The answer is older than its arrival, so this errs to the past.
+    /// Takes in a time that the server has reported. The answer is older than its arrival, so this errs to the past.
     pub(crate) fn heard(&self, server: Millis) {
         let local_ms = self.local_ms();
         let told_ms = server.0 as i64 - local_ms;
@@ -53,14 +53,14 @@ impl SharedClock {
         self.wall_ms.store(wall_ms() - local_ms, Ordering::Release);
     }
 
-    /// Notified when an answer shows the server behind: then nobody but those who lived through it knows what time it is.
+    /// Notified when an answer shows the server behind: then only the processes that share it know the time.
     #[cfg(feature = "postgres")]
     pub(crate) fn behind(&self) -> std::sync::Arc<tokio::sync::Notify> {
         self.behind.clone()
     }
 
-    /// Whether the time can be relied on without asking. The local clock stands still while a machine sleeps, and the wall
-    /// does not: where they have moved apart since the last answer, only the next one can tell.
+    /// Whether the time can be relied on without asking. The local clock stops while a machine sleeps, and the wall
+    /// clock does not: where they have moved apart since the last answer, only the next answer can tell.
     #[cfg(feature = "postgres")]
     pub(crate) fn awake(&self) -> bool {
         let apart = (wall_ms() - self.local_ms()).saturating_sub(self.wall_ms.load(Ordering::Acquire));

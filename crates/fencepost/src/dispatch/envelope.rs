@@ -1,6 +1,6 @@
-//! What an envelope must hold, kind by kind: one set of rules for HTTP, the library and a user's transaction. Refuses with the
-//! JSON pointer of what is wrong.
-//! Never changes an envelope, and lets pass whatever it does not know: the executor gets the bytes as they came.
+//! Checks an envelope by the rules of its kind: one set of rules for HTTP, the library and a user's transaction. A
+//! refusal has the JSON pointer of the fault.
+//! Never changes an envelope, and ignores members that it does not know: the executor gets the bytes as they came.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -13,10 +13,10 @@ use super::ENVELOPE_BYTES_MAX;
 
 /// The longest id, in characters.
 const ID_CHARS_MAX: usize = 128;
-/// The longest of the other texts that are looked at.
+/// The longest of the other texts that are checked, in characters.
 const TEXT_CHARS_MAX: usize = 1_024;
 
-/// Whether an event of a kind carries the recipe of its work.
+/// Whether an event of a kind must carry the recipe of its work, which is its `routing`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Recipe {
     Required,
@@ -36,12 +36,12 @@ const KINDS: [(&str, Recipe); 8] = [
     (CANCELLED, Recipe::Optional),
 ];
 
-/// Every kind there is.
+/// The names of all kinds of events.
 pub fn kinds() -> Vec<&'static str> {
     KINDS.map(|(kind, _)| kind).to_vec()
 }
 
-/// Whether there is such a kind.
+/// Whether this is one of [`kinds`].
 pub fn is_kind(kind: &str) -> bool {
     KINDS.iter().any(|(known, _)| *known == kind)
 }
@@ -49,13 +49,13 @@ pub fn is_kind(kind: &str) -> bool {
 /// Which kind of rule an envelope breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// Its shape.
+    /// A member is missing, or has a wrong type, length or value.
     Shape,
-    /// Its size.
+    /// It has more bytes than an envelope may have.
     Size,
-    /// It names another planner than the one who publishes.
+    /// It names a planner other than the one that publishes it.
     Planner,
-    /// Its shape is right, and what it says cannot be.
+    /// Its shape is right, but its content makes no sense.
     Sense,
 }
 
@@ -64,9 +64,9 @@ pub enum Rule {
 pub struct Refusal {
     /// Which kind of rule it breaks.
     pub rule: Rule,
-    /// Where: a JSON pointer, empty for the whole.
+    /// The JSON pointer of the fault; empty for the whole envelope.
     pub pointer: String,
-    /// What is wrong there.
+    /// The fault in words, which follow the pointer in a sentence.
     pub detail: String,
 }
 
@@ -81,13 +81,13 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What of an envelope the way out depends on.
+/// The members of an envelope that its delivery depends on.
 pub struct Envelope<'n> {
-    /// Its kind.
+    /// One of [`kinds`].
     pub kind: &'n str,
-    /// The publisher's id of it.
+    /// The publisher's id of the event.
     pub correlation_id: &'n str,
-    /// Where it goes.
+    /// The warehouse that it goes to.
     pub warehouse: &'n str,
     /// Type and id of the document.
     pub document: Option<(&'n str, &'n str)>,
@@ -95,7 +95,7 @@ pub struct Envelope<'n> {
     pub cancels: Option<&'n str>,
 }
 
-/// Reads an envelope of this planner that is delivered as so many bytes.
+/// Checks an envelope of this planner; `bytes` is its size as it is delivered.
 pub fn read<'n>(planner: &str, node: &'n Node<'_>, bytes: usize) -> Result<Envelope<'n>, Refusal> {
     if !matches!(node.value, Value::Object(_)) {
         return Err(wrong(Rule::Shape, "", "must be a JSON object"));
@@ -130,16 +130,16 @@ pub fn read<'n>(planner: &str, node: &'n Node<'_>, bytes: usize) -> Result<Envel
     Ok(Envelope { kind, correlation_id, warehouse, document, cancels })
 }
 
-/// The name of a warehouse.
+/// Checks the name of a warehouse; `at` is its JSON pointer.
 pub fn warehouse<'n>(name: &'n str, at: &str) -> Result<&'n str, Refusal> {
-    // Its lane would have the name of one that is polled.
+    // Its lane would have the same name as a polled one.
     if name.starts_with("poll:") {
         return Err(wrong(Rule::Shape, at, "must not begin with `poll:`"));
     }
     readable(name, at)
 }
 
-/// A name that a person reads.
+/// Checks a name that people read; `at` is its JSON pointer.
 pub fn readable<'n>(name: &'n str, at: &str) -> Result<&'n str, Refusal> {
     let fits = (1..=ID_CHARS_MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control);
     let detail = format!("must have 1 to {ID_CHARS_MAX} characters, none of them a control character");
@@ -148,7 +148,7 @@ pub fn readable<'n>(name: &'n str, at: &str) -> Result<&'n str, Refusal> {
 
 fn document<'n>(node: &'n Node<'_>, kind: &str) -> Result<Option<(&'n str, &'n str)>, Refusal> {
     match known(node, "document_ref") {
-        // What it cancels says which document is meant.
+        // The event that it cancels names the document.
         None if kind == CANCELLED => Ok(None),
         None => Err(missing("/document_ref")),
         Some(document) => {
@@ -190,7 +190,7 @@ fn routing(routing: &Node<'_>, recipe: Recipe) -> Result<(), Refusal> {
     Ok(())
 }
 
-// One step of the recipe; its id.
+// Checks one step of the recipe, and returns its id.
 fn operation<'n>(op: &'n Node<'_>, at: &str) -> Result<&'n str, Refusal> {
     object(op, at)?;
     let op_id = text(op, at, "op_id", ID_CHARS_MAX)?;
@@ -209,7 +209,7 @@ fn operation<'n>(op: &'n Node<'_>, at: &str) -> Result<&'n str, Refusal> {
         let at = format!("{at}/bom_deltas/{index}");
         object(delta, &at)?;
         text(delta, &at, "sku", TEXT_CHARS_MAX)?;
-        // A delta takes away as well as it adds.
+        // It may be negative: a delta takes away as well as it adds.
         if number(delta, &at, "qty")?.is_none() {
             return Err(missing(&format!("{at}/qty")));
         }
@@ -217,7 +217,7 @@ fn operation<'n>(op: &'n Node<'_>, at: &str) -> Result<&'n str, Refusal> {
     Ok(op_id)
 }
 
-// A member that says something: null says nothing.
+// A member with a value: null counts as absent.
 fn known<'n, 'a>(node: &'n Node<'a>, name: &str) -> Option<&'n Node<'a>> {
     node.get(name).filter(|node| node.value != Value::Null)
 }
@@ -261,7 +261,7 @@ fn number<'n>(node: &'n Node<'_>, at: &str, name: &str) -> Result<Option<&'n str
     }
 }
 
-// A number that counts or measures something.
+// A number that counts or measures something: never negative.
 fn amount(node: &Node<'_>, at: &str, name: &str) -> Result<(), Refusal> {
     match number(node, at, name)? {
         Some(raw) if raw.starts_with('-') && raw.bytes().any(|byte| matches!(byte, b'1'..=b'9')) => {

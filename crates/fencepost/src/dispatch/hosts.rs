@@ -1,5 +1,5 @@
-//! Whose turn it is among the hosts: bounded in all, bounded for each, and retries never before all first attempts.
-//! Knows lanes by their ids only, and never waits: a host that may not go is not looked at. Asked by `table`.
+//! Chooses which host is sent to next: bounded in all, bounded per host, and retries starve no first attempts.
+//! Never waits, and knows lanes by their ids only: a host without room is not looked at. Called by `table`.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,14 +9,14 @@ use std::{
 
 use fencepost_kernel::{LaneId, lane::Lane};
 
-/// First attempts at a host for each retry there, while both wait.
+/// How many first attempts at a host come before each retry there, while both wait.
 const FRESH_TURNS: u8 = 7;
-/// The pace at which lanes of a host that is down are tried again, all of its places together; and how long one place is kept
-/// for that at most.
+/// The mean pace of retries to a host that is down, over all of its places; and the longest time for which one place is
+/// closed to retries.
 const AGAIN_EVERY: Duration = Duration::from_millis(2);
 const KEPT_MAX: Duration = Duration::from_secs(1);
 
-/// Which attempt at a head.
+/// Whether an attempt at a lane's head (its first unsettled event) is the first one or a retry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Try {
     First,
@@ -24,7 +24,7 @@ pub(super) enum Try {
 }
 
 impl Try {
-    /// The next one of a lane.
+    /// The kind of a lane's next attempt.
     pub(super) fn of(lane: &Lane) -> Self {
         if lane.trouble.is_some() { Self::Again } else { Self::First }
     }
@@ -35,12 +35,12 @@ struct Host {
     /// Lanes whose head was not tried yet, and those whose head has failed.
     fresh: VecDeque<LaneId>,
     troubled: VecDeque<LaneId>,
-    /// Turns that the first kind had since the second had one.
+    /// First attempts since the last retry.
     fresh_turns: u8,
     flying: usize,
-    /// Of these, retries.
+    /// Of the attempts in flight, those that are retries.
     flying_troubled: usize,
-    /// Places that a retry may not have yet, since the one before it failed.
+    /// Places that are closed to retries, since a retry failed there.
     kept: usize,
     in_ring: bool,
     in_again: bool,
@@ -51,13 +51,13 @@ impl Host {
         !self.fresh.is_empty() && self.flying < per_host_max
     }
 
-    // A few places are left to first attempts, also where retries hang.
+    // An eighth of the places is left to first attempts, even where retries hang.
     fn troubled_may(&self, per_host_max: usize) -> bool {
         let retries_max = per_host_max - per_host_max / 8;
         !self.troubled.is_empty() && self.flying < per_host_max && self.flying_troubled + self.kept < retries_max
     }
 
-    /// Whose turn it is, and which attempt it is.
+    /// The lane that goes next, and which attempt it makes.
     fn take(&mut self, per_host_max: usize, troubled_too: bool) -> Option<(LaneId, Try)> {
         let fresh = self.fresh_may(per_host_max);
         let troubled = troubled_too && self.troubled_may(per_host_max);
@@ -81,12 +81,12 @@ impl Host {
 /// Hosts in turn, each once, with the number of its turn.
 type Ring = VecDeque<(u64, Arc<str>)>;
 
-/// The hosts that something is to be sent to.
+/// The hosts that have events to be sent.
 pub(super) struct Hosts {
     hosts: HashMap<Arc<str>, Host>,
-    /// Those with a first attempt to make and room for it.
+    /// Hosts with a first attempt to make and room for it.
     ring: Ring,
-    /// Those with retries only. They keep their turn while there are as many retries under way as there may be.
+    /// Hosts with retries only. They keep their turn while as many retries are in flight as there may be.
     again: Ring,
     turns: u64,
     flying: usize,
@@ -109,12 +109,12 @@ impl Hosts {
         }
     }
 
-    /// Attempts under way.
+    /// The number of attempts in flight.
     pub(super) fn flying(&self) -> usize {
         self.flying
     }
 
-    /// A lane waits for its turn at a host. It has one when `turn` says so, too.
+    /// Puts a lane in a host's queue. The host takes part only once [`Self::turn`] is called for it.
     pub(super) fn queue(&mut self, name: &Arc<str>, id: LaneId, attempt: Try) {
         let host = self.hosts.entry(name.clone()).or_default();
         match attempt {
@@ -123,7 +123,7 @@ impl Hosts {
         }
     }
 
-    /// A host with work and room takes its turn with the others.
+    /// Gives a host with work and room its turn among the others, and forgets an idle one.
     pub(super) fn turn(&mut self, name: &Arc<str>) {
         let Some(host) = self.hosts.get_mut(name) else { return };
         if host.fresh_may(self.per_host_max) {
@@ -141,10 +141,10 @@ impl Hosts {
         }
     }
 
-    /// The next lane, where there is room for one.
+    /// The next lane to send for; none where there is no room or no work.
     pub(super) fn next(&mut self) -> Option<(Arc<str>, LaneId, Try)> {
         while self.flying < self.in_flight_max {
-            // Those that fail may not take all the room: others would wait for receivers that are down.
+            // Retries may not take all the room: other lanes would wait for receivers that are down.
             let troubled_too = self.flying_troubled < self.in_flight_max.div_ceil(2);
             let fresh = self.ring.front().map(|(turn, _)| *turn);
             let again = self.again.front().map(|(turn, _)| *turn).filter(|_| troubled_too);
@@ -154,14 +154,14 @@ impl Hosts {
             *(if from_again { &mut host.in_again } else { &mut host.in_ring }) = false;
             match host.take(self.per_host_max, troubled_too) {
                 Some((id, attempt)) => return Some((name, id, attempt)),
-                // Its work is done, its room is taken, or only retries are left that may not go.
+                // Its queues are empty, its room is taken, or it has only retries, which must wait.
                 None => self.turn(&name),
             }
         }
         None
     }
 
-    /// An attempt is under way.
+    /// Counts an attempt that begins.
     pub(super) fn launched(&mut self, name: &Arc<str>, attempt: Try) {
         let troubled = usize::from(attempt == Try::Again);
         self.flying += 1;
@@ -172,7 +172,7 @@ impl Hosts {
         }
     }
 
-    /// It has come to an answer: its host has room for another.
+    /// Counts an attempt that has ended: its host has room for another.
     pub(super) fn answered(&mut self, name: &Arc<str>, attempt: Try) {
         let troubled = usize::from(attempt == Try::Again);
         self.flying -= 1;
@@ -184,10 +184,10 @@ impl Hosts {
         self.turn(name);
     }
 
-    /// It has failed. Says for how long no other retry may have its place, where it was one itself.
+    /// Counts an attempt that has failed. For a retry, returns how long its place stays closed to other retries.
     ///
-    /// So the retries of a host that is down come at a steady pace: thousands that are due together would take the processor
-    /// and the disk from those who are well. First attempts have that place at once.
+    /// So retries to a host that is down come at a steady pace: thousands that are due together would take the
+    /// processor and the disk from healthy hosts. First attempts may use the place at once.
     pub(super) fn failed(&mut self, name: &Arc<str>, attempt: Try) -> Option<Duration> {
         let kept = (attempt == Try::Again).then(|| {
             let places = u32::try_from(self.per_host_max).unwrap_or(u32::MAX);
@@ -200,7 +200,7 @@ impl Hosts {
         kept
     }
 
-    /// A retry may have the place again.
+    /// Opens the place to retries again.
     pub(super) fn free(&mut self, name: &Arc<str>) {
         if let Some(host) = self.hosts.get_mut(name) {
             host.kept -= 1;
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(launched(&mut hosts).as_ref(), Some(&names[0]), "half of all places are for retries");
         for pair in names.windows(2) {
             assert_eq!((launched(&mut hosts), launched(&mut hosts)), (None, None));
-            // A first attempt has the other half, whoever waits.
+            // The other half is for first attempts, however many retries wait.
             let fresh = "fresh".into();
             queued(&mut hosts, &fresh, Try::First);
             assert_eq!(launched(&mut hosts).as_ref(), Some(&fresh));

@@ -1,6 +1,6 @@
-//! The file of master keys: one a line, 64 hex digits each. The first seals, all of them open.
-//! Never written in place, never readable by others, and never shown: people see fingerprints.
-//! Read by the vault; changed by `fencepost credential rotate-key`.
+//! Reads and changes the file of master keys: one per line, 64 hex digits each. The first seals, all of them open.
+//! Never writes the file in place, makes it readable to others or shows a key: people see fingerprints.
+//! Called by the vault to read, and by `fencepost credential rotate-key` to change the file.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,9 +10,9 @@ use std::{
 
 use super::vault::{KEY_LEN, fingerprint, hex};
 
-/// More lines than this are refused: each is tried on what an unknown key has sealed.
+/// More keys than this are refused: each is tried on a poller's cursor.
 pub const KEYS_MAX: usize = 16;
-/// Stands behind a key that does not seal yet.
+/// Follows a key that does not seal yet.
 const STAGED: &str = " staged";
 
 /// A master key. Its debug form is its fingerprint.
@@ -20,7 +20,7 @@ const STAGED: &str = " staged";
 pub struct MasterKey(pub(super) [u8; KEY_LEN]);
 
 impl MasterKey {
-    /// What people call it: it gives nothing away.
+    /// The name by which people know the key: it reveals nothing of it.
     pub fn fingerprint(&self) -> String {
         hex(&fingerprint(&self.0))
     }
@@ -38,20 +38,20 @@ impl std::fmt::Debug for MasterKey {
     }
 }
 
-/// What is done to the list of keys.
+/// A change to the list of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyChange {
     /// A new key seals from now on; the others still open.
     Rotate,
     /// A new key opens, and does not seal yet: for nodes that share a store, each of which must know it first.
     Stage,
-    /// The key that was staged seals from now on. Without one nothing changes: said twice, it is done once.
+    /// The staged key seals from now on. Without a staged key it is refused, so a repeated call changes nothing.
     Promote,
     /// Every key but the first leaves the list. They are kept in a file beside it, which a person deletes.
     DropOld,
 }
 
-/// The keys of a file. Where there is no such file one is made with a new key.
+/// The keys of a file. A file that is missing or empty gets a new key.
 pub(super) fn read_or_make(path: &Path) -> Result<Vec<MasterKey>, String> {
     match fs::read_to_string(path) {
         Ok(text) if !text.is_empty() => parse(path, &text),
@@ -60,18 +60,18 @@ pub(super) fn read_or_make(path: &Path) -> Result<Vec<MasterKey>, String> {
     }
 }
 
-/// The keys of a file that must be there.
+/// The keys of an existing file.
 pub fn read(path: &Path) -> Result<Vec<MasterKey>, String> {
     parse(path, &fs::read_to_string(path).map_err(|error| failed(path, &error))?)
 }
 
-/// Changes the list, and says what it is now. A server that reads the file sees the old list or the new one, whole.
+/// Changes the list, and returns the new one. A server that reads the file sees the old list or the new one, whole.
 pub fn change(path: &Path, change: KeyChange) -> Result<Vec<MasterKey>, String> {
     let io = |error: io::Error| failed(path, &error);
     let mut name = path.file_name().ok_or_else(|| format!("{}: not the name of a file", path.display()))?.to_owned();
-    // Two changes at once would each write what the other had not yet seen, and a key that has sealed would be lost.
+    // Locked: of two changes at once, one would overwrite the other, and a key that has sealed would be lost.
     name.push(".lock");
-    // Made only by a server: a file that none reads would look as if its keys were in use.
+    // Only a server makes the file: in one that no server reads, keys would look as if they were in use.
     fs::metadata(path).map_err(io)?;
     let lock = private().create(true).truncate(false).open(path.with_file_name(name)).map_err(io)?;
     lock.lock().map_err(io)?;
@@ -109,7 +109,7 @@ pub fn change(path: &Path, change: KeyChange) -> Result<Vec<MasterKey>, String> 
     Ok(keys)
 }
 
-/// Where keys that were dropped are kept, so that a mistake can be undone.
+/// The file that keeps dropped keys, so that a mistake can be undone.
 pub fn dropped(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".dropped");
@@ -141,7 +141,7 @@ fn replace(path: &Path, keys: &[MasterKey], staged: Option<&MasterKey>) -> io::R
     file.sync_all()?;
     keep_owner(path, &fresh)?;
     fs::rename(&fresh, path)?;
-    // What the new key seals may be durable a moment later: then the key must be, too.
+    // Data that the new key seals may be durable a moment later: the key must be durable first.
     File::open(dir_of(path))?.sync_all()
 }
 
@@ -161,7 +161,7 @@ fn keep_owner(_: &Path, _: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A new key in the file, or that of a process that was faster.
+/// Puts a new key into the file, or reads that of a process that was faster.
 fn make(path: &Path) -> io::Result<String> {
     let dir = dir_of(path);
     fencepost_store::private::create_dir(dir)?;
@@ -172,7 +172,7 @@ fn make(path: &Path) -> io::Result<String> {
     if text.is_empty() {
         text = hex(&MasterKey::new()?.0);
         file.write_all(text.as_bytes())?;
-        // What it seals may be durable a moment later: then it must be, too.
+        // Data that it seals may be durable a moment later: the key must be durable first.
         file.sync_all()?;
         File::open(dir)?.sync_all()?;
     }
@@ -188,7 +188,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<MasterKey>, String> {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let key = |line: &&str| from_hex(line.strip_suffix(STAGED).unwrap_or(line)).map(MasterKey);
     let keys: Option<Vec<MasterKey>> = lines.iter().map(key).collect();
-    // The lines themselves are not shown: one of them may be a key but for a digit.
+    // The error does not show the lines: one may be a key with one wrong digit.
     match keys {
         Some(keys) if (1..=KEYS_MAX).contains(&keys.len()) => Ok(keys),
         _ => Err(format!("{}: a key is 64 hex digits; 1 to {KEYS_MAX} of them, each on its line", path.display())),

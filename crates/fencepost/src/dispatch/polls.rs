@@ -1,4 +1,4 @@
-//! Those who wait for something new in a lane, and how far each lane was ever served.
+//! Keeps the polls that wait for a lane to change, and the position up to which each lane was ever served.
 //! Never makes a poller wait longer than it asked. A wake-up is a hint: the lane is read again after it.
 
 use std::{
@@ -13,12 +13,12 @@ use std::{
 use fencepost_kernel::LaneId;
 use tokio::{sync::Notify, time::Instant};
 
-/// How often a poller looks by itself where other nodes publish, too.
+/// How often a waiting poll reads the lane without a wake-up, where other nodes publish too.
 const RECHECK: Duration = Duration::from_millis(500);
 
 pub(super) struct Polls {
     lanes: Mutex<HashMap<LaneId, Poll>>,
-    /// Whether other nodes publish and serve, too.
+    /// Whether other nodes publish and serve too.
     shared: bool,
     closed: AtomicBool,
 }
@@ -27,7 +27,7 @@ pub(super) struct Polls {
 struct Poll {
     bell: Arc<Notify>,
     waiting: usize,
-    /// Up to here it may have been served; none where nobody knows.
+    /// The last position that may have been served; none where it is unknown.
     served: Option<u64>,
 }
 
@@ -40,24 +40,24 @@ impl Polls {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An entry is in a lane.
+    /// Wakes the polls of a lane that has a new entry, at `seq` if the position is known.
     pub(super) fn appended(&self, lane: LaneId, seq: Option<u64>) {
         let Some(seq) = seq.filter(|_| !self.shared) else { return self.ring(lane) };
         let mut lanes = self.lanes();
         let poll = lanes.entry(lane).or_default();
-        // What was there before this process may have been served by an earlier one.
+        // An earlier process may have served the entries before this one.
         poll.served.get_or_insert(seq - 1);
         poll.bell.notify_waiters();
     }
 
-    /// Something else about a lane is new.
+    /// Wakes the polls of a lane that has changed in another way.
     pub(super) fn ring(&self, lane: LaneId) {
         if let Some(poll) = self.lanes().get(&lane) {
             poll.bell.notify_waiters();
         }
     }
 
-    /// A page up to here is handed out.
+    /// Records that entries up to this position are handed out.
     pub(super) fn serve(&self, lane: LaneId, seq: u64) {
         if let Some(served) = self.lanes().get_mut(&lane).and_then(|poll| poll.served.as_mut()) {
             *served = (*served).max(seq);
@@ -73,13 +73,13 @@ impl Polls {
         self.lanes().values().map(|poll| poll.waiting).sum()
     }
 
-    /// Nobody waits any more.
+    /// Ends all waiting: each poll looks once more and answers.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.lanes().values().for_each(|poll| poll.bell.notify_waiters());
     }
 
-    /// What `look` finds, as soon as it finds anything, or when the time is over.
+    /// Calls `look` until it finds anything or the time is over, and returns what it found last.
     pub(super) async fn wait<T, E, F>(&self, lane: LaneId, wait: Duration, look: impl Fn() -> F) -> Result<Vec<T>, E>
     where
         F: Future<Output = Result<Vec<T>, E>>,
@@ -90,7 +90,7 @@ impl Polls {
         let until = Instant::now() + wait;
         let seat = Seat::take(self, lane);
         loop {
-            // Listening begins before the look: what comes in between is not missed.
+            // Listening begins before the look, so that no entry in between is missed.
             let mut bell = std::pin::pin!(seat.bell.notified());
             bell.as_mut().enable();
             let found = look().await?;
@@ -103,7 +103,7 @@ impl Polls {
     }
 }
 
-// A place among those who wait; given back also where the poller goes away.
+// The place of one waiting poll; given back also where the poller goes away.
 struct Seat<'p> {
     polls: &'p Polls,
     lane: LaneId,

@@ -1,5 +1,5 @@
-//! Goes over stored transports: finds those whose key is missing, and seals the others anew with the first key, so that older
-//! keys can be retired. Never overwrites what somebody put meanwhile.
+//! Goes over stored transports: finds those whose key is missing, and seals the others anew with the first key, so that
+//! older keys can be retired. Never overwrites a transport that was put meanwhile.
 //! Called at start, when the list of keys changes, and now and then while a key is missing.
 
 use std::{
@@ -23,28 +23,28 @@ const READ_MAX: usize = 1_000;
 /// Whether a pass over stored transports writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SealAnew {
-    /// What an older key or an earlier release sealed is sealed with the first key.
+    /// Transports that an older key or an earlier release has sealed are sealed with the first key.
     Yes,
     /// Nothing is written: a node of an earlier release may share the store.
     No,
 }
 
-/// How stored transports are sealed after a pass over them.
+/// The result of a pass over stored transports.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Resealed {
-    /// Sealed anew by this pass.
+    /// How many transports this pass sealed anew.
     pub resealed: usize,
-    /// Those that cannot be opened: they are left as they are.
+    /// How many cannot be opened: they are left as they are.
     pub unreadable: usize,
-    /// The fingerprints of the keys that some of those are sealed with and that are missing here.
+    /// The fingerprints of the keys that some of those are sealed with and that this process does not have.
     pub missing: BTreeSet<String>,
-    /// What is wrong with the first of those.
+    /// The error of the first one that cannot be opened.
     pub why: Option<String>,
 }
 
 impl Dispatch {
-    /// Goes over every stored transport. One that cannot be opened is counted, and no reason to leave the others. Lanes that
-    /// wait for a key that is back are looked at again.
+    /// Goes over every stored transport. One that cannot be opened is counted and does not stop the pass. Then looks
+    /// again at lanes that wait for a key, which may be back.
     pub async fn reseal(&self, anew: SealAnew) -> Result<Resealed, Error> {
         let done = self.reseal_all(anew).await?;
         *self.resealed.lock().unwrap_or_else(PoisonError::into_inner) = Some(done.clone());
@@ -52,8 +52,8 @@ impl Dispatch {
         Ok(done)
     }
 
-    /// Reads the file of keys again if it changed since; says whether the keys did. What an earlier pass found does not count
-    /// then.
+    /// Reads the key file again if it has changed; returns whether the keys did, or a file that could not be used can
+    /// be used again. The result of an earlier pass does not count then.
     pub fn refresh_keys(&self) -> Result<bool, String> {
         let changed = self.vault.refresh()?;
         if changed {
@@ -62,13 +62,13 @@ impl Dispatch {
         Ok(changed)
     }
 
-    /// What the last pass found; none where none came to its end.
+    /// The result of the last pass; none where none has ended since the keys changed.
     pub fn resealed(&self) -> Option<Resealed> {
         self.resealed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The fingerprints of the keys that stored transports need and that are missing here, as far as the last pass and the
-    /// lanes that this process drives tell.
+    /// The fingerprints of the keys that stored transports need and this process does not have, as far as the last pass
+    /// and the lanes that it drives show.
     pub fn missing_keys(&self) -> BTreeSet<String> {
         let mut missing = self.resealed().map(|found| found.missing).unwrap_or_default();
         missing.extend(self.driver.missing_keys());
@@ -91,7 +91,7 @@ impl Dispatch {
                         let lane = route.lane();
                         let put = PutRoute { route, seen_to: None, over: Some(Arc::clone(known)) };
                         self.engine.ask(Command::Dispatch(dispatch::Command::PutRoute(Box::new(put)))).await?;
-                        // Its driver must not go on with what a retired key has sealed.
+                        // Its driver must not go on with the row that a retired key has sealed.
                         self.driver.look_at(lane);
                         done.resealed += 1;
                     }

@@ -1,10 +1,10 @@
-//! A webhook as it is stored: of its url only scheme, host and port can be read, and none of its secrets.
-//! Never changes what is sealed already: the same transport put again is the same row.
+//! Seals a webhook for its row: of its url only scheme, host and port stay readable, and none of its secrets.
+//! Never seals again what is sealed already: the same transport put again is the same row.
 //! Called by the route that takes transports, by the sink that posts to them, and when keys change.
 //!
-//! Tokens stand in paths as often as in queries (`https://hooks.slack.com/services/T…/B…/…`), so all that follows the host is
-//! sealed. The stored url is `https://host:port/#SEALED`: no url that is accepted has a fragment, so rows of the release
-//! before, which hold urls in clear, are told apart, and that release posts nothing to a url that it cannot read.
+//! Tokens are in paths as often as in queries (`https://hooks.slack.com/services/T…/B…/…`), so all that follows the
+//! host is sealed. The stored url is `https://host:port/#SEALED`: no accepted url has a fragment, so rows of the
+//! previous release, with urls in clear, differ; and that release posts nothing to a url that it cannot read.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use fencepost_kernel::{
 
 use super::vault::{SealedFor, SealedPart, SealedUnder, Vault, hex, sealing_key};
 
-/// Stands for what is not shown.
+/// Replaces the part of a url that is not shown.
 pub const MASK: &str = "***";
 
 /// A webhook's parts that are not stored in clear.
@@ -29,7 +29,7 @@ pub struct OpenWebhook {
 }
 
 impl Vault {
-    /// The webhook to store for this url and these secrets. What `known` has sealed stays as it is sealed.
+    /// The webhook to store for this url and these secrets. Parts that `known` has sealed keep their sealed form.
     pub fn seal_webhook(
         &self,
         planner: &Tenant,
@@ -54,19 +54,19 @@ impl Vault {
         Ok(Webhook { url, secrets: secrets.iter().map(secret).collect::<Result<_, _>>()?, standard: false })
     }
 
-    /// The url and the secrets again.
+    /// Opens the url and the secrets of a stored webhook.
     pub fn open_webhook(&self, planner: &Tenant, warehouse: &str, webhook: &Webhook) -> Result<OpenWebhook, String> {
         let owner = SealedFor { planner: planner.as_str(), warehouse, part: SealedPart::Secret };
         let secrets = webhook.secrets.iter().map(|sealed| self.open_sealed(owner, sealed)).collect::<Result<_, _>>()?;
         Ok(OpenWebhook { url: self.url(planner, warehouse, &webhook.url)?, secrets })
     }
 
-    /// The fingerprint of a key that a transport is sealed with and that is not in the list; none where every key is there.
+    /// The fingerprint of a key that a transport is sealed with and that is not in the list; none where all are.
     pub fn missing_key(&self, route: &Route) -> Option<String> {
         sealed_parts(route).find_map(|sealed| self.missing_key_of(&sealed))
     }
 
-    /// The same transport sealed anew with the first key; none where all of it is.
+    /// The same transport sealed anew with the first key; none where all of it is sealed so.
     pub fn reseal(&self, route: &Route) -> Result<Option<Route>, String> {
         let Transport::Webhook(webhook) = &route.transport else { return Ok(None) };
         if self.webhook_under(webhook) == SealedUnder::First {
@@ -81,8 +81,8 @@ impl Vault {
         Ok(Some(Route { transport, ..route.clone() }))
     }
 
-    /// Which key must be there for a webhook to be opened, by that of its parts that is farthest from the first. A url in clear
-    /// counts as sealed with an older one: it is to be sealed anew.
+    /// The key that a webhook needs to be opened: that of the part that is farthest from the first key. A url in clear
+    /// counts as sealed with an older key, so that it is sealed anew.
     fn webhook_under(&self, webhook: &Webhook) -> SealedUnder {
         let url = match (webhook.url.split_once('#'), split(&webhook.url).1) {
             (Some((_, sealed)), _) => self.sealed_under(&BASE64.decode(sealed).unwrap_or_default()),
@@ -124,7 +124,7 @@ pub fn sealing_keys(route: &Route) -> BTreeSet<String> {
     sealed_parts(route).filter_map(|sealed| sealing_key(&sealed)).map(|print| hex(&print)).collect()
 }
 
-// The secrets of a webhook, and what follows the host in its url.
+// The sealed secrets of a webhook, and the sealed part of its url.
 fn sealed_parts(route: &Route) -> impl Iterator<Item = Bytes> {
     let webhook = match &route.transport {
         Transport::Webhook(webhook) => Some(webhook),
@@ -136,13 +136,13 @@ fn sealed_parts(route: &Route) -> impl Iterator<Item = Bytes> {
     })
 }
 
-/// What may be shown of a stored url: where it leads, and whether there is more.
+/// The printable form of a stored url: scheme, host and port, and a mask if there is more.
 pub fn shown_url(stored: &str) -> String {
     let (origin, rest) = split(stored);
     if matches!(rest, "" | "/") { stored.to_owned() } else { format!("{origin}/{MASK}") }
 }
 
-/// Scheme, host and port of a url without credentials, and what follows them.
+/// Scheme, host and port of a url without credentials.
 pub fn origin(url: &str) -> &str {
     split(url).0
 }
@@ -212,7 +212,7 @@ mod tests {
         let other = seal(&vault, "https://hooks.slack.com:8443/other", Some(&first));
         assert_eq!(other.secrets, first.secrets);
         assert_ne!(other.url, first.url);
-        // Rows of before hold their url in clear, and after a rotation they are sealed with an older key.
+        // Rows of the previous release hold their url in clear; after a rotation, rows are sealed with an older key.
         let clear = Webhook { url: SLACK.to_owned(), ..first.clone() };
         assert_eq!(seal(&vault, SLACK, Some(&clear)), clear);
         let rotated = Vault::of(&[MasterKey([8; 32]), MasterKey([7; 32])]);

@@ -1,5 +1,5 @@
-//! The port through which events leave: what a transport is given, and what it may say of it.
-//! Never decides when or whether to try: the driver does. Implemented by the wire, and by tests.
+//! The port through which events leave: a sink gets one delivery, and returns whether it was received.
+//! Never decides when or whether to try: the driver does. Called by the driver; the wire and tests implement it.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ pub struct Delivery {
     pub lane: Arc<str>,
     /// The event's position in it.
     pub seq: u64,
-    /// The position before it. A receiver whose last one was another has a gap: what is between was given up.
+    /// The position before it. A receiver that last got another one has a gap: the events between were given up.
     pub prev_seq: u64,
     /// Which attempt this is, from 1.
     pub attempt: u32,
-    /// Where it goes.
+    /// The route that it goes over.
     pub route: Arc<Route>,
-    /// What.
+    /// The event.
     pub entry: Arc<Entry>,
 }
 
@@ -33,11 +33,11 @@ impl Delivery {
     }
 }
 
-/// A way out.
+/// Delivers events over the routes of one or more transports.
 pub trait Sink: Send + Sync + 'static {
-    /// What deliveries over this route share a bound with, such as the host that they go to.
+    /// The name under which deliveries over this route share a bound, such as the host that they go to.
     fn host(&self, route: &Route) -> String;
 
-    /// One attempt. Ends by itself within the transport's time; that it was received, or why not.
+    /// Makes one attempt, and returns whether it was received or why not. Ends by itself within the transport's time.
     fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>>;
 }

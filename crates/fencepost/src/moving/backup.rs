@@ -1,5 +1,5 @@
-//! Reads a store out as a backup file, piece by piece, while it is being served.
-//! Never holds more than a page, and never stops a write: rows may be of different moments, and the file says which.
+//! Writes a store out as a backup file, piece by piece, while it is being served.
+//! Never holds more than a page, and never stops a write: the file says between which moments its rows are.
 //! Called by `fencepost backup` on a store, and by the server on its own.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::{
     engine,
 };
 
-/// A backup on its way out. Keeps the store open until it is dropped.
+/// A backup that is being written. Keeps the store open until it is dropped.
 pub struct Backup {
     header: Header,
     scan: Scan,

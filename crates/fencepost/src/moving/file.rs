@@ -1,5 +1,5 @@
 //! The backup file: a magic line, a header line, rows, a trailer and a SHA-256 over all of it.
-//! Never trusts a length or a row that it reads. Written by `backup`, read by `verify` and `restore`.
+//! Never trusts a length or a row that it reads. Called by `backup` to write, by `verify` and `restore` to read.
 //!
 //! ```text
 //! fencepost backup 2\n
@@ -28,26 +28,26 @@ use super::{
 };
 
 const MAGIC: &str = "fencepost backup ";
-/// The first had no rows of lanes; nothing else differs.
+/// The first format had no rows of lanes; nothing else differs.
 const FORMATS: [&str; 2] = ["1", "2"];
 const LINE_BYTES_MAX: usize = 4_096;
-/// Far more than any row; a damaged length must not be read into memory.
+/// Far more than any row: a damaged length must not fill the memory.
 const ROW_BYTES_MAX: u32 = 256 << 20;
 
-/// What a backup says of itself at its beginning.
+/// The header line of a backup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The release that wrote it.
     pub release: String,
     /// The format of its rows.
     pub row_format: u8,
-    /// What kept the rows, in the store's own words.
+    /// The store that held the rows, in its own words.
     pub store: String,
-    /// When it was begun, in store time: no row is older than this says.
+    /// When it was begun, in store time: each row is as it was then, or later.
     pub started_at: Millis,
-    /// When it was begun, by the clock on the wall.
+    /// When it was begun, by the wall clock.
     pub wall: Millis,
-    /// The store's time floor then.
+    /// The store's time floor when it was begun: rows that have expired by it are left out.
     pub time_floor: Millis,
 }
 
@@ -89,30 +89,30 @@ pub(super) fn put_row(out: &mut Vec<u8>, key: &RowKey, row: &Row) {
     out[length..length + 4].copy_from_slice(&bytes.to_le_bytes());
 }
 
-/// The trailer, without the sum over everything.
+/// The trailer, without the SHA-256.
 pub(super) fn trailer(ended_at: Millis, counts: &Counts) -> Vec<u8> {
     let counts: Vec<_> = row::BACKUP.iter().map(|kind| counts.of(*kind).to_string()).collect();
     format!("\0{{\"ended_at_ms\":{},\"rows\":[{}]}}\n", ended_at.0, counts.join(",")).into_bytes()
 }
 
-/// What a whole backup holds.
+/// The contents of a whole backup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contents {
-    /// What it says at its beginning.
+    /// Its header line.
     pub header: Header,
-    /// When it was ended, in store time. A row may be of any moment between the two.
+    /// When it was ended, in store time. A row may be of any moment between its begin and this.
     pub ended_at: Millis,
     /// How many rows it holds.
     pub rows: Counts,
-    /// Fences that somebody held when it was taken.
+    /// Fences whose holder's lease was running when it was begun.
     pub pending: u64,
     /// Fences whose holder's lease had run out.
     pub lapsed: u64,
     /// Fences that waited for a person.
     pub in_doubt: u64,
-    /// The latest moment or token that any row tells of.
+    /// The latest moment or token in any row.
     pub latest: Millis,
-    /// The keys that its transports are sealed with. They are not in it.
+    /// The keys that its transports are sealed with. The keys themselves are not in it.
     pub keys: KeysNeeded,
 }
 
@@ -123,7 +123,7 @@ pub fn verify(file: impl Read) -> Result<Contents, Error> {
     Ok(reader.contents)
 }
 
-/// Reads a backup row by row; complains at the end where anything before was not as it was written.
+/// Reads a backup row by row; fails at the end where the checksum or the counts do not fit.
 pub(super) struct Reader<R> {
     file: R,
     digest: Sha256,
@@ -156,7 +156,7 @@ impl<R: Read> Reader<R> {
         self.contents.header.started_at
     }
 
-    /// The next row; none once the whole file was found sound.
+    /// The next row; none at the end, once the whole file was found sound.
     pub(super) fn next(&mut self) -> Result<Option<(RowKey, Arc<Row>)>, Error> {
         if self.is_over {
             return Ok(None);
@@ -248,7 +248,7 @@ fn read_trailer(line: &[u8]) -> Option<(Millis, Counts)> {
     Some((Millis(said.get("ended_at_ms")?.as_u64()?), Counts(rows.try_into().ok()?)))
 }
 
-// A line without its end. Byte by byte: what follows it is not text, and the reader is buffered.
+// A line without its newline. Byte by byte: the bytes after it are not text, and the reader is buffered.
 fn line(file: &mut impl Read, digest: &mut Sha256) -> Result<Vec<u8>, Error> {
     let mut line = Vec::new();
     loop {

@@ -10,18 +10,18 @@ use super::{
     rows::{Pages, is_over},
 };
 
-/// What became of the rows that were to be written.
+/// The result of [`fill`].
 #[derive(Default)]
 pub(super) struct Filled {
     /// Rows that were there already, with the same content.
     pub(super) already: u64,
-    /// Rows that were left out, since their time is over.
+    /// Rows that were left out, since they have expired.
     pub(super) expired: u64,
-    /// The target's time floor.
+    /// The time floor that the target has now.
     pub(super) floor: Millis,
 }
 
-/// Writes every row that is not over at `floor`, and raises the target's time floor to that and past all rows.
+/// Writes every row that has not expired at `floor`, and raises the target's time floor to that and past all rows.
 pub(super) async fn fill(
     from: &mut impl Pages,
     to: &dyn Store,
@@ -67,20 +67,20 @@ pub(super) async fn fill(
     Ok(filled)
 }
 
-/// What of some rows another store has.
+/// The result of comparing rows with another store.
 #[derive(Default)]
 pub(super) struct Compared {
-    /// Rows that both have.
+    /// Rows that both have, with the same content.
     pub(super) same: Counts,
-    /// Rows that only one has, since their time is over.
+    /// Rows that the other does not have, since they have expired.
     pub(super) expired: u64,
-    /// Rows that are missing.
+    /// Rows that the other should have and does not.
     pub(super) missing: u64,
     pub(super) missing_first: Option<fencepost_kernel::RowKey>,
 }
 
 impl Compared {
-    /// Holds rows against those of a store. A row that is over at `now` may be missing; one that differs never may.
+    /// Compares rows with those of a store. A row that has expired at `now` may be missing; one that differs never may.
     async fn compare(&mut self, page: &Found, other: &dyn Store, now: Millis) -> Result<(), Error> {
         let keys: Vec<_> = page.iter().map(|(key, _)| *key).collect();
         for ((key, row), loaded) in page.iter().zip(other.load(&keys).await?) {
@@ -98,7 +98,7 @@ impl Compared {
     }
 }
 
-/// Holds every row against those of a store.
+/// Compares every row with those of a store.
 pub(super) async fn compare(
     rows: &mut impl Pages,
     other: &dyn Store,

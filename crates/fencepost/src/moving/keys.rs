@@ -1,5 +1,5 @@
-//! Which keys the transports of a store or of a backup are sealed with. The keys themselves are moved by people.
-//! Never opens what is sealed, and reads no key. Called by `verify`, and by commands that move or look at a store.
+//! Tells which keys the transports of a store or of a backup are sealed with. People move the keys themselves.
+//! Never opens a sealed part, and reads no key. Called by `verify`, and by commands that move or look at a store.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,7 +19,7 @@ pub struct KeysNeeded {
 }
 
 impl KeysNeeded {
-    /// Those of a store that nobody writes to.
+    /// The keys that a store needs. No process may write to it meanwhile.
     pub async fn of(store: &Arc<dyn Store>) -> Result<Self, Error> {
         let (mut needed, mut after) = (Self::default(), None);
         loop {

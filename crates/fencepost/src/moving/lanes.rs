@@ -1,9 +1,9 @@
-//! Makes lanes whole again that were read while they moved: a backup has rows of different moments.
+//! Repairs lanes that moved while a backup read them: it has rows of different moments.
 //! Never loses an event that the backup holds: where the rows disagree, it is delivered again rather than not at all.
 //! Called by `restore`.
 //!
-//! Lanes are read first, then entries, ends and letters. So an entry that a lane still waits for is in the file, or it was
-//! acknowledged, or its letter is there; and no entry is past its lane's end.
+//! A backup reads lanes first, then entries, tails and dead letters. So an entry that a lane still waits for is in the
+//! file, or it was acknowledged, or its dead letter is there; and no entry is past its lane's tail.
 
 use std::{collections::BTreeMap, io::Read, sync::Arc};
 
@@ -15,19 +15,19 @@ use fencepost_kernel::{
 
 use super::{Error, file::Reader};
 
-/// What a backup tells of its lanes.
+/// The lanes of a backup, as its rows show them.
 #[derive(Default)]
 pub(super) struct Lanes {
     spans: BTreeMap<LaneId, Span>,
-    /// What a person decided from here on, the rows that followed from it may not know.
+    /// When the backup was begun: the rows that follow from a person's later decision may not be in it.
     since: Millis,
 }
 
 #[derive(Default)]
 struct Span {
-    /// None where the lane came into being only after lanes were read.
+    /// The last settled position; none where the lane was made only after lanes were read.
     settled: Option<u64>,
-    /// The last entries without a gap: what is before a gap was settled while entries were read.
+    /// The last entries without a gap: an entry before a gap was settled while entries were read.
     first: u64,
     last: u64,
     tail: u64,
@@ -36,7 +36,7 @@ struct Span {
 impl Span {
     fn settled(&self) -> Option<u64> {
         let settled = self.settled?;
-        // Without an entry that waits, everything up to the end is settled, or came after the entries were read.
+        // Without an entry that waits, everything up to the tail is settled, or came after the entries were read.
         Some(settled.max(if self.last > settled { self.first - 1 } else { self.tail }))
     }
 }
@@ -72,7 +72,7 @@ impl Lanes {
         self.spans.get(&key.place().0)?.settled()
     }
 
-    /// A row as it is restored by this floor; none where it is settled, or of a lane that is not in the backup.
+    /// A row as it is restored with this floor; none for a settled entry, and for a lane that is not in the backup.
     pub(super) fn restored(&self, key: &RowKey, row: Arc<Row>, floor: Millis) -> Option<Arc<Row>> {
         let Record::Lane(record) = &row.record else { return Some(row) };
         let record = match record {
@@ -89,18 +89,18 @@ impl Lanes {
     }
 }
 
-// Under a later epoch: who drove it when the backup was taken has no say any more. The floor is in it since a backup may
-// be restored twice: each store then gives the same positions to other events, and a cursor of one must not count in the
-// other.
+// Under a later epoch, so that the node that drove it when the backup was taken no longer may. The floor is in it since
+// a backup may be restored twice: each store then gives the same positions to other events, and a cursor of one must
+// not count in the other.
 fn restart(lane: &Lane, settled: u64, floor: Millis) -> Lane {
     let owner = Owner { epoch: floor.0.max(lane.owner.epoch + 1), ..lane.owner.clone() };
     let same_head = lane.settled == settled;
     let trouble = lane.trouble.clone().filter(|_| same_head);
-    // Everything that is settled is left out, so it counts as gone.
+    // Settled entries are not restored, so they count as trimmed.
     Lane { owner, settled, trimmed: settled, trouble, blocked: lane.blocked && same_head, ..lane.clone() }
 }
 
-// A person decides again: the event that was sent again, or the lane that was let go on, may not be in the backup.
+// A person decides again: the backup may not have the redriven event, or the lane that was let go on.
 fn undecided(letter: &DeadLetter, since: Millis) -> DeadLetter {
     let fate = match &letter.fate {
         Fate::Redriven { at, .. } | Fate::Discarded { at, .. } if *at >= since => Fate::Waiting,

@@ -1,5 +1,5 @@
 //! Moves a whole store: to another one, to a file, and back from a file.
-//! Never reads or changes what a row means, and holds no more than a page of rows in memory.
+//! Never holds more than a page of rows in memory, nor changes a row, but for the claims and lanes that a restore ends.
 //! Called by `fencepost copy`, `backup` and `restore`, and by the server's `/admin/backup`.
 
 mod backup;
@@ -23,10 +23,10 @@ pub use restore::{Restored, restore};
 
 use crate::clock::Clock;
 
-/// How often at most progress is told.
+/// The shortest time between two reports of progress.
 const TOLD_EVERY_MS: u64 = 500;
 
-/// Why a move did not happen or did not end. Rows that were written before stay; the same move goes on from there.
+/// Why a move did not happen or did not end. Rows that were written stay; the same move goes on from there.
 #[derive(Debug)]
 pub enum Error {
     /// One of the stores does not answer, or has stopped.
@@ -35,15 +35,15 @@ pub enum Error {
     File(io::Error),
     /// The file is not a whole backup, and why.
     Damaged(String),
-    /// The target holds so many rows that the source does not.
+    /// The target holds this many rows that the source does not.
     NotEmpty(u64),
     /// Source and target hold different rows under one key.
     Differs(RowKey),
     /// A row that was written is not in the target.
     Lost(RowKey),
-    /// The target did not take the time floor, without which an old token could come back.
+    /// The target did not take the time floor, without which an old token could be given again.
     NoFloor,
-    /// The system gives no random numbers, without which no write can be told from another.
+    /// The system gives no random numbers, from which the ids of writes are made.
     NoChance,
 }
 
@@ -84,7 +84,7 @@ impl From<fencepost_store::Error> for Error {
 
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
-        // Of a file that ends too early it matters what it is, not what the system says.
+        // A file that ends too early is a damaged backup, not a failure of the system.
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Self::Damaged("it ends too early".to_owned()),
             _ => Self::File(error),
@@ -126,18 +126,18 @@ impl fmt::Display for Counts {
     }
 }
 
-/// How far a move is.
+/// The progress of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// What is being done now, in one word.
+    /// The step under way, in a few words.
     pub step: &'static str,
-    /// Rows that this step has dealt with.
+    /// Rows that this step is done with.
     pub rows: u64,
-    /// How fast it is since it began.
+    /// Rows per second since the step began.
     pub rows_per_s: u64,
 }
 
-/// Tells progress, but not too often.
+/// Reports progress, but not too often.
 struct Meter<'t> {
     clock: &'t dyn Clock,
     told: &'t mut dyn FnMut(Progress),

@@ -1,5 +1,5 @@
-//! Fills an empty store from a backup file, raises its time past every token the lost store may have given, and ends the
-//! claims that were under way and the say of whoever drove a lane.
+//! Fills an empty store from a backup file, raises its time past every token the lost store may have given, and ends
+//! claims that were in flight and the right of any node to drive a lane.
 //! Never writes before the whole file was found sound. Called by `fencepost restore`.
 
 use std::{
@@ -23,23 +23,23 @@ use super::{
 };
 use crate::clock::Clock;
 
-/// How far past everything known the floor goes.
+/// How many milliseconds past the latest known time the floor goes.
 const MARGIN_MS: u64 = 1_000;
 
-/// What a restore did.
+/// The result of a restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Restored {
-    /// What the backup holds.
+    /// The contents of the backup.
     pub contents: Contents,
     /// The rows that the store holds now.
     pub rows: Counts,
     /// How many of them an earlier, interrupted restore had written.
     pub already: u64,
-    /// Rows that were left out, since their time is over.
+    /// Rows that were left out, since they have expired.
     pub expired: u64,
     /// The store's time floor: every token it gives is above this, and so above all that were ever given.
     pub floor: Millis,
-    /// The span of which the store knows nothing: what was sealed in it may run again.
+    /// The span of which the store knows nothing: effects that were sealed in it may run again.
     pub forgotten: (Millis, Millis),
 }
 
@@ -69,7 +69,7 @@ pub async fn restore<R: Read + Seek>(
         }
     }
     meter.begin("restoring");
-    // The floor goes in with the first rows: a restore that is interrupted leaves no store with an old one.
+    // The floor goes in with the first rows: an interrupted restore leaves no store with an old one.
     let filled = fill(&mut again(file, ended)?, &**to, floor, &mut meter).await?;
     meter.begin("comparing");
     let compared = held(file, to, ended, filled.floor, &mut meter).await?;
@@ -81,7 +81,7 @@ pub async fn restore<R: Read + Seek>(
     Ok(Restored { contents, rows: compared.same, already, expired, floor: filled.floor, forgotten })
 }
 
-// What the lost store's clock says now: where it was ahead of the wall, it still would be.
+// The time of the lost store's clock now: where it was ahead of the wall clock, it still would be.
 fn store_time(contents: &Contents, wall: Millis) -> Millis {
     wall.plus(contents.header.started_at.since(contents.header.wall))
 }
@@ -98,8 +98,8 @@ async fn count(store: &Arc<dyn Store>, meter: &mut Meter<'_>) -> Result<u64, Err
     }
 }
 
-// The floor of the run that began an interrupted restore of this file, as the rows tell that it wrote; none where none
-// does. The target's own floor does not tell: every run raises it.
+// The floor of the first run of an interrupted restore of this file, as shown by the rows that it wrote; none where no
+// row shows it. The target's own floor does not: every run raises that.
 async fn begun<R: Read + Seek>(file: &mut R, to: &dyn Store) -> Result<Option<Millis>, Error> {
     let mut rows = from_start(file)?;
     loop {
@@ -117,7 +117,7 @@ async fn begun<R: Read + Seek>(file: &mut R, to: &dyn Store) -> Result<Option<Mi
             if let Some(fence) = found.record.as_fence() {
                 return Ok(Some(Millis(fence.token.0)));
             }
-            // One epoch further: its floor was below that, and does not show.
+            // An epoch that is higher by one shows no floor: the floor was below it.
             if let (Some(before), Some(lane)) = (row.record.as_lane(), found.record.as_lane())
                 && lane.owner.epoch > before.owner.epoch + 1
             {
@@ -127,11 +127,11 @@ async fn begun<R: Read + Seek>(file: &mut R, to: &dyn Store) -> Result<Option<Mi
     }
 }
 
-/// The claims of a backup as they are restored: over, under a token that nobody holds. Whoever held them then may have
-/// acted since, or have been followed by others.
+/// Restores claims as ended, under a token that no caller holds. Their holders may have acted since, or have been
+/// followed by others.
 #[derive(Clone, Copy)]
 struct Ended<'l> {
-    /// The token that nobody holds: every one that is given is above it.
+    /// The token that no caller holds: every one that is given is above it.
     floor: Millis,
     at: Millis,
     lanes: &'l Lanes,
@@ -146,7 +146,7 @@ impl Ended<'_> {
         let state = State::Pending {
             lease_expires: (*lease_expires).min(self.at),
             on_lapse: *on_lapse,
-            // Never forgotten before the clock has passed its token.
+            // The row is not forgotten before the clock has passed its token.
             forget_at: forget_at.map(|at| at.max(self.floor.plus(1))),
             doubted_at: *doubted_at,
             held_by: *held_by,

@@ -1,4 +1,4 @@
-//! Rows in pages, wherever they come from; and whether a row is over.
+//! Reads rows in pages, from a store or a file, and tells whether a row has expired.
 //! Never holds more than a page. Called by the other files of this module.
 
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use fencepost_store::{Found, Store};
 
 use super::Error;
 
-/// Rows in one page, and so in one commit.
+/// The most rows in one page, and so in one commit.
 pub(super) const PAGE_ROWS_MAX: usize = 500;
-/// What a page should weigh at most; one row may weigh more.
+/// The most bytes that a page should have; one row may have more.
 pub(super) const PAGE_BYTES_MAX: usize = 4 << 20;
 
-/// Somewhere rows come from.
+/// A source of rows.
 pub(super) trait Pages {
-    /// The next rows; none at the end.
+    /// The next rows; empty at the end.
     async fn page(&mut self) -> Result<Found, Error>;
 }
 
@@ -52,14 +52,14 @@ impl Pages for Scan {
     }
 }
 
-// A store counts rows and not bytes, so the rows before tell how many of the next fit a page.
+// A store limits a page by rows and not by bytes, so the last page tells how many rows fit the next.
 fn next_limit(limit: usize, page: &Found) -> usize {
     let bytes: usize = page.iter().map(|(_, row)| row.record.weight_bytes()).sum();
     let fitting = page.len() * PAGE_BYTES_MAX / bytes.max(1);
     fitting.min(limit * 2).clamp(1, PAGE_ROWS_MAX)
 }
 
-/// Whether a row's time is over at `now`.
+/// Whether a row has expired at `now`.
 pub(super) fn is_over(record: &Record, now: Millis) -> bool {
     record.expires_at().is_some_and(|expires| expires <= now)
 }

@@ -1,10 +1,10 @@
 //! A message as its queue names it, and how its names become key fields.
-//! Never reads the message itself. Made by whoever receives messages.
+//! Never reads the message itself. Called by the consumers of queues.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-/// Field values longer than this are known by their digest.
+/// Longer field values are replaced by their digest.
 const FIELD_BYTES_MAX: usize = 512;
 
 /// One message, as its queue names it.
@@ -18,13 +18,13 @@ pub struct Message {
     pub offset: i64,
     /// The key; empty where there is none. See [`field`] for bytes that are no text.
     pub key: String,
-    /// What tells this message from all others of its key. See [`dedupe_id`].
+    /// The id that tells this message from all others of its key. See [`dedupe_id`].
     pub dedupe_id: String,
-    /// The message itself.
+    /// The bytes of the message.
     pub body: Bytes,
 }
 
-/// A value of any bytes as a key field: the text itself, or its digest where it is no plain text of a sensible length.
+/// Any bytes as a key field: the text, or its digest if it is no text, too long, or begins with a prefix of ours.
 pub fn field(bytes: &[u8]) -> String {
     let reserved = |text: &str| ["sha256:", "offset:", "dead:"].iter().any(|prefix| text.starts_with(prefix));
     match std::str::from_utf8(bytes) {
@@ -33,8 +33,8 @@ pub fn field(bytes: &[u8]) -> String {
     }
 }
 
-/// What the producer says, where it says something; else the offset, which a redelivery repeats and a producer's own
-/// second copy does not.
+/// The producer's own id, where it gives one; else the offset, which a redelivery repeats and a producer's own second
+/// copy does not.
 pub fn dedupe_id(said: Option<&[u8]>, offset: i64) -> String {
     said.filter(|said| !said.is_empty()).map_or_else(|| format!("offset:{offset}"), field)
 }

@@ -1,5 +1,5 @@
-//! The stored form of a counter. Its due time comes first: a store asks for it without the rest.
-//! Never shorter for a small figure: a counter that grows keeps its place. Called only by the codec.
+//! The stored form of a counter. Its due time comes first, so that a store can read it without the rest.
+//! Never stores a small value in fewer bytes: a counter that grows keeps its row size. Called only by the codec.
 
 use fencepost_kernel::{Millis, merge::Counter};
 

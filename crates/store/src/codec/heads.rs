@@ -1,5 +1,5 @@
 //! The stored forms of the rows beside a fence: version head, again head, alias and trace.
-//! Never needs more than its own bytes. Called only by the codec.
+//! Never needs another row to decode one. Called only by the codec.
 
 use bytes::Bytes;
 use fencepost_kernel::{
@@ -43,7 +43,7 @@ pub(super) fn take_again_head(reader: &mut Reader<'_>) -> Result<AgainHead, Dama
     Ok(AgainHead { last, sealed: flags & 1 != 0, expires })
 }
 
-// From format 2 on an alias begins with whether its receipt is packed.
+// From format 2 on, the first byte of an alias says whether its receipt is packed.
 pub(super) fn put_alias(out: &mut Vec<u8>, alias: &Alias, format: u8) {
     let mut packed = None;
     if format >= PACKS_RECEIPTS {

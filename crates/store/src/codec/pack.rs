@@ -1,4 +1,4 @@
-//! Runs of bytes that are kept packed (LZ4) where that pays: bodies, and receipts from format 2 on.
+//! Packs runs of bytes with LZ4 where that saves space: bodies, and receipts from format 2 on.
 //! Never trusts the length that a packed run claims. Called only by the codec.
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ const PACK_BYTES_MIN: usize = 256;
 /// No LZ4 block unpacks to more than this many times its size.
 const UNPACK_RATIO_MAX: usize = 256;
 
-/// The packed form, where it is worth keeping.
+/// The packed form; none where it saves less than an eighth.
 pub(super) fn pack(bytes: &Bytes) -> Option<Vec<u8>> {
     if bytes.len() < PACK_BYTES_MIN {
         return None;
@@ -30,7 +30,7 @@ pub(super) fn put(out: &mut Vec<u8>, bytes: &Bytes, packed: Option<&[u8]>) {
     }
 }
 
-/// What [`put`] appended: a share of `whole` where it is not packed.
+/// Reads back a run that [`put`] appended: a slice of `whole`, without a copy, where it is not packed.
 pub(super) fn take(reader: &mut Reader<'_>, whole: &Bytes, packed: bool) -> Result<Bytes, Damage> {
     if !packed {
         return reader.shared(whole);

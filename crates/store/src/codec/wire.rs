@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
-    /// The same run of bytes as a share of `whole`, which this reader walks over.
+    /// The next run of bytes as a slice that shares the memory of `whole`, which this reader walks over.
     pub(super) fn shared(&mut self, whole: &Bytes) -> Result<Bytes, Damage> {
         Ok(whole.slice_ref(self.bytes()?))
     }

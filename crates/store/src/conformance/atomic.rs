@@ -1,5 +1,5 @@
 //! Law 1: a write set is applied whole or not at all, also across a crash.
-//! Never looks at a single row: only at whether rows that were written together are seen together.
+//! Never looks at a row alone: only at whether rows that were written together are seen together. Called by the suite.
 
 use std::sync::{
     Arc,
@@ -30,7 +30,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
 }
 
 async fn several_rows_are_refused_and_nothing_is_written(store: &dyn Store) -> Result<(), Violation> {
-    // Rows that lie close together, and rows that lie far apart; a neighbour in the same commit shares their fate.
+    // Rows with close ids and rows with distant ids. A set of one row in the same commit is refused with them.
     for (id, other) in [(1, key(Kind::Alias, 1)), (3, fence_key(2)), (5, fence_key(3_000))] {
         let several = set(id, [fence_key(1), other].map(|key| put(key, None, record(key.kind, id))));
         let neighbour = set(id + 1, [put(fence_key(4), None, record(Kind::Fence, 4))]);

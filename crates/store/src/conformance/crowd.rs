@@ -1,5 +1,5 @@
-//! The part of law 7 that needs several writers: no gap, no position twice, and no reader who sees n+1 before n.
-//! Never relies on who is first. Called by the law on order; the one on moved rows races by the same means.
+//! The part of law 7 that needs several writers: no gap, no position twice, and no reader that sees n+1 before n.
+//! Never relies on which writer is first. Called by the law on order; the one on moved rows races by the same means.
 
 use std::{
     future::poll_fn,
@@ -30,7 +30,7 @@ const BATCH: u64 = 3;
 const PAGE: usize = 4;
 const RACES: u64 = 20;
 
-/// One of several that run at the same time.
+/// One of several jobs that run at the same time.
 pub(super) type Job = BoxFuture<'static, Result<(), Violation>>;
 
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
@@ -80,7 +80,7 @@ fn position(verdict: &Verdict) -> Option<u64> {
     }
 }
 
-// Pages as a driver does: each one goes on where the last one ended.
+// Reads pages as a driver does: each page starts where the last one ended.
 async fn follow(store: &dyn Store, running: &AtomicU64) -> Result<(), Violation> {
     let (mut seen, mut sets) = (0, Vec::new());
     loop {
@@ -98,7 +98,7 @@ async fn follow(store: &dyn Store, running: &AtomicU64) -> Result<(), Violation>
     }
 }
 
-// Who changes a route has seen that its lane has nothing in it, and who appends has seen the route: only one is right.
+// One writer changes a route because its lane was empty; the other appends because it saw that route. Only one may win.
 async fn a_lane_is_left_or_written_to(harness: &mut dyn Harness) -> Result<(), Violation> {
     let store = harness.open();
     let beside = harness.beside(&store);
@@ -140,12 +140,12 @@ async fn a_lane_is_left_or_written_to(harness: &mut dyn Harness) -> Result<(), V
     same("the winners of each race", wins, vec![1; RACES as usize])
 }
 
-/// Whoever waits for one that failed may end.
+/// Lets the other jobs end after one has failed: no [`meet`] waits any more.
 pub(super) fn let_go(arrived: &AtomicU64) {
     arrived.store(u64::MAX / 2, Ordering::Release);
 }
 
-/// Until so many have come. Lets others run where all jobs share one thread.
+/// Waits until `wanted` arrivals are counted, this one included. Yields, so that jobs on one thread can run.
 pub(super) async fn meet(arrived: &AtomicU64, wanted: u64) {
     arrived.fetch_add(1, Ordering::AcqRel);
     poll_fn(|context| {

@@ -1,5 +1,5 @@
-//! Law 10: a doubt that somebody was told of is there for good: no renewal that was decided before lands on it, and it survives
-//! a crash. Asks the kernel what to write, as an engine would.
+//! A doubt that a caller has seen stays until a person ends it: no earlier renewal undoes it, and it survives a crash.
+//! Never makes up a write: asks the kernel what to write, as an engine would. Called by the suite.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,16 +26,16 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     Doubt("other").ends(&*found, 40, token).await
 }
 
-/// What becomes of one key.
+/// The key whose claim falls into doubt, by its only field.
 struct Doubt(&'static str);
 
 impl Doubt {
-    // By ids from this one on.
+    // Uses the commit ids from `id` on.
     async fn is_told(&self, store: &dyn Store, id: u64) -> Result<Token, Violation> {
         let Reply::Fence(fence::Reply::New(granted)) = self.ask(store, id, &self.claim(), NOW).await? else {
             return Err(Violation("a claim of a new key is not granted".to_owned()));
         };
-        // Decided in time, and on its way for long.
+        // Decided before the lease ended, and delayed on its way to the store.
         let late = self.decided(store, id + 1, &self.renew(granted.token), NOW.plus(1)).await?;
         let over = NOW.plus(LEASE_MS);
         for id in [id + 2, id + 3] {

@@ -1,4 +1,4 @@
-//! What is due of one kind comes earliest first, once, and only while the row says so.
+//! The contract's law on due rows: those of one kind come earliest first, once, and only while the row says so.
 //! Never asks for rows beyond the limit: the caller goes on from where it stopped.
 
 use fencepost_kernel::{Millis, RowKey, key::Kind};
@@ -42,7 +42,7 @@ async fn due_rows_come_in_order(store: &dyn Store, kind: Kind) -> Result<(), Vio
     same(&what("the next page"), due(at(40), after, 2).await?, numbers(&[4, 2]))?;
     same(&what("a page past what is due"), due(at(10), after, 2).await?, numbers(&[]))?;
 
-    // Renewed, settled, removed: each leaves its old place.
+    // A row that is renewed, settled or removed leaves its old place.
     commit(store, set(3, [put(row(5), Some(1), due_record(5, 35))])).await?;
     commit(store, set(4, [put(row(3), Some(1), record(kind, 3))])).await?;
     commit(store, set(5, [remove(row(4), Some(1))])).await?;
@@ -58,7 +58,7 @@ async fn rows_that_are_never_due_do_not_come(store: &dyn Store, kind: Kind) -> R
     same(&format!("what is due of {kind:?}"), found, Vec::new())
 }
 
-// The same ids at the same times, and some between: neither kind's rows come with the other's, or instead of them.
+// All kinds share ids and due times here: a query for one kind must return all rows of that kind, and no others.
 async fn kinds_are_due_apart(store: &dyn Store) -> Result<(), Violation> {
     let records = |kind, number, at| rows::due(kind, number, at).map(|record| (kind, number, at, record));
     let mut wanted: Vec<(Kind, Millis, RowKey)> = Vec::new();

@@ -1,5 +1,5 @@
-//! Law 4: what was acknowledged survives a crash.
-//! Never asked of a store that promises nothing: its harness says so.
+//! Law 4: an acknowledged commit survives a crash.
+//! Never checked on a store that promises no durability: its harness then returns no store after a crash.
 
 use fencepost_kernel::key::Kind;
 
@@ -21,7 +21,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     let due = NOW.plus(5);
     store.commit(&[set(101, [put(fence_key(2), Some(2), doubtful(2, due))])], NOW.plus(9)).await?;
 
-    // Twice: the second crash finds what the first recovery made of it.
+    // Twice: the second crash hits the store as the first recovery left it.
     let mut survived = store;
     for _ in 0..2 {
         let Some(found) = harness.crash(survived) else { return Ok(()) };
@@ -38,7 +38,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
         let due: Vec<_> = survived.due(Kind::Fence, due, None, 10).await?.into_iter().map(|(key, _)| key).collect();
         same("what is due after a crash", due, vec![fence_key(2)])?;
     }
-    // And the store goes on from there.
+    // The recovered store accepts commits.
     commit(&*survived, set(102, [put(fence_key(1), None, record(Kind::Fence, 1))])).await?;
     same("a row written after it", read(&*survived, fence_key(1)).await?, Some((102, record(Kind::Fence, 1))))
 }

@@ -1,5 +1,5 @@
 //! Law 3: a load sees every commit that was acknowledged before it began.
-//! Never a commit that a crash could still undo: the law on durability covers that half.
+//! Never checks that a load hides what a crash could still undo: the law on durability covers that half.
 
 use std::sync::{
     Arc,
@@ -26,7 +26,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     another_reader_sees_what_was_acknowledged(harness, store)
 }
 
-// A claim, then a seal, and so on: a store may keep them in memory in two ways.
+// A claim, then a seal, and so on: a store may cache the two in different forms.
 fn version(id: u64) -> Record {
     if id.is_multiple_of(2) { sealed(id, FAR) } else { record(Kind::Fence, id) }
 }
@@ -35,7 +35,7 @@ fn peeked(store: &dyn Store) -> Result<Option<Option<u64>>, Violation> {
     store.peek(&fence_key(1)).transpose().map(|row| row.map(|row| row.map(|row| row.revision.0))).map_err(Into::into)
 }
 
-// What is not in memory need not be recalled; what is must be the last one.
+// A row that is not in memory need not be recalled; a recalled row must be the last version.
 fn recalls(store: &dyn Store, last: Option<u64>) -> Result<(), Violation> {
     match store.recall(&fence_key(1)).transpose()? {
         Some(row) => same("what is recalled after the commit", row.map(|row| row.revision.0), last),
@@ -44,7 +44,7 @@ fn recalls(store: &dyn Store, last: Option<u64>) -> Result<(), Violation> {
 }
 
 async fn every_way_to_read_sees_the_last_commit(store: &dyn Store) -> Result<(), Violation> {
-    // A store that cannot peek says so, always.
+    // A store that cannot peek at first never can.
     let peeks = peeked(store)?.is_some();
     for id in 1..=5 {
         let write = put(fence_key(1), (id > 1).then(|| id - 1), version(id));
@@ -64,7 +64,7 @@ async fn every_way_to_read_sees_the_last_commit(store: &dyn Store) -> Result<(),
     same("a load of nothing", store.load(&[]).await?.len(), 0)
 }
 
-// A heartbeat of the store's own may raise it further, at any moment.
+// The store's own heartbeat may raise the floor further, at any moment.
 async fn the_time_floor_only_rises(store: &dyn Store) -> Result<(), Violation> {
     for (id, now, floor) in [(1, 1_000, 1_000), (2, 3_000, 3_000), (3, 2_000, 3_000)] {
         let write = put(fence_key(id), None, record(Kind::Fence, id));

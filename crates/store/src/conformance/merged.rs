@@ -1,6 +1,6 @@
-//! Law 8: a counter comes to the sum of all that was added to it, and each addition is told what was before and after it.
-//! With it sets that have several merges: each has its own outcome, in the order in which they were asked for.
-//! Never asks a store that keeps no lanes for a merge but to see it refused.
+//! Law 8: a counter is the sum of all additions, and each addition learns the value before and after it.
+//! Also checks sets with several merges: each merge has its own outcome, in the order of the set.
+//! Never asks a store without lanes for a merge, except to see it refused.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -55,7 +55,7 @@ fn add(number: u64, delta: i128) -> Merge {
     Merge::Add { key: counter(number), delta }
 }
 
-/// A set that merges, with a row of its own that proves it.
+/// A set with merges, and with a row of its own that proves that it was applied.
 fn merging(id: u64, merges: impl Into<Vec<Merge>>) -> WriteSet {
     let writes = vec![put(fence_key(id), None, record(Kind::Fence, id))];
     WriteSet { id: CommitId(id), writes, also: Also { merges: merges.into(), ..Also::default() } }
@@ -69,7 +69,7 @@ fn merged(outcomes: impl Into<Vec<Merged>>) -> Verdict {
     Verdict::Merged(outcomes.into())
 }
 
-// However it is asked for, the counter shows this figure. None where there is no row.
+// Every way to read the counter returns this revision and value; none where there is no row.
 async fn shows(store: &dyn Store, number: u64, wanted: Option<(u64, i128)>) -> Result<(), Violation> {
     let wanted = wanted.map(|(id, value)| (id, Record::Counter(Counter { value, due: None })));
     same("a counter", read(store, counter(number)).await?, wanted.clone())?;
@@ -127,7 +127,7 @@ async fn a_repetition_adds_nothing(store: &dyn Store) -> Result<(), Violation> {
     let sets = [first.clone(), second.clone(), second, merging(3, [add(1, 100)])];
     let wanted = vec![Applied, merged([sum(1, 11)]), Applied, merged([sum(11, 111)])];
     same("the verdicts beside repetitions", store.commit(&sets, NOW).await?, wanted)?;
-    // Others have moved the counter since: the set is known by its own row.
+    // Other sets have moved the counter since: the store recognizes the set by its own row.
     same("the verdict on a late repetition", commit(store, first).await?, Applied)?;
     shows(store, 1, Some((3, 111))).await
 }
@@ -202,7 +202,7 @@ async fn a_crash_adds_once_or_not_at_all(harness: &mut dyn Harness) -> Result<()
     Ok(())
 }
 
-// Each addition begins where another has ended, and nobody is told to decide again.
+// Each addition starts from the result of another, and no writer has to decide again.
 async fn many_add_at_the_same_time(harness: &mut dyn Harness) -> Result<(), Violation> {
     let store = harness.open();
     let told = Arc::new(std::sync::Mutex::new(BTreeMap::new()));
@@ -213,7 +213,7 @@ async fn many_add_at_the_same_time(harness: &mut dyn Harness) -> Result<(), Viol
         jobs.push(Box::pin(async move {
             for turn in 0..COMMITS {
                 let ids = (0..BATCH).map(|at| 1 + (turn * WRITERS + writer) * BATCH + at);
-                // Both counters in either order: nobody waits for one who waits for him.
+                // Both counters, in either order: the writers must not deadlock.
                 let merges =
                     |id: u64| if id.is_multiple_of(2) { [add(1, 1), add(2, 2)] } else { [add(2, 2), add(1, 1)] };
                 let sets: Vec<_> = ids.map(|id| merging(id, merges(id))).collect();

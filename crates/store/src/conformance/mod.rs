@@ -1,5 +1,5 @@
-//! One suite that every store must pass: a file per law of the contract, and two for the ordered reads.
-//! Never asks how a store works, only what it answers, also after a crash.
+//! One suite that every store must pass: a file for each law and each ordered read of the contract, and one for doubts.
+//! Never looks at how a store works: only at its answers, also after a crash.
 //! Called by the tests of every backend: implement [`Harness`], then run every law of [`laws`].
 
 use std::{fmt, sync::Arc};
@@ -23,22 +23,22 @@ mod range;
 mod repeatable;
 mod rows;
 
-/// What the suite needs of a backend beside the store itself.
+/// Everything the suite needs from a backend besides the store itself.
 pub trait Harness: Send {
     /// A store with nothing in it.
     fn open(&mut self) -> Arc<dyn Store>;
 
-    /// Ends the store as a crash does, and opens what survived; none where the store promises nothing.
+    /// Ends the store as a crash does, and opens what survived; none where the store promises no durability.
     fn crash(&mut self, store: Arc<dyn Store>) -> Option<Arc<dyn Store>>;
 
-    /// What may be found after a crash in the middle of this commit: one store for each place it may hit.
-    /// Empty where the store promises nothing.
+    /// The stores that may be found after a crash within this commit: one for each place where the crash may hit.
+    /// Empty where the store promises no durability.
     fn interrupt(&mut self, store: Arc<dyn Store>, sets: &[WriteSet], now: Millis) -> Vec<Arc<dyn Store>>;
 
-    /// Makes the store drop what it may drop by itself at a time.
+    /// Makes the store drop every row that it may drop by itself at `now`.
     fn sweep(&mut self, store: &Arc<dyn Store>, now: Millis);
 
-    /// The same store as another process has it, where several may; else the same object.
+    /// The same store as another process opens it; the same object where only one process may.
     fn beside(&mut self, store: &Arc<dyn Store>) -> Arc<dyn Store> {
         store.clone()
     }
@@ -70,22 +70,22 @@ impl From<Error> for Violation {
 
 type Check = for<'a> fn(&'a mut dyn Harness) -> BoxFuture<'a, Result<(), Violation>>;
 
-/// One law.
+/// One law, with its check.
 #[derive(Clone, Copy)]
 pub struct Law {
-    /// Its word in the contract.
+    /// Its name in lower case: the word of the contract, or `doubts`, which the contract does not list.
     pub name: &'static str,
     check: Check,
 }
 
 impl Law {
-    /// Holds a fresh store against the law.
+    /// Checks the law on fresh stores of the harness.
     pub async fn check(&self, harness: &mut dyn Harness) -> Result<(), Violation> {
         (self.check)(harness).await
     }
 }
 
-/// Every law, in the order of the contract.
+/// Every law: those of the contract in its order, then `doubts`.
 pub fn laws() -> [Law; 11] {
     [
         Law { name: "atomic", check: |harness| Box::pin(atomic::check(harness)) },
@@ -102,7 +102,7 @@ pub fn laws() -> [Law; 11] {
     ]
 }
 
-/// Fails unless both are equal, and says what was asked.
+/// Fails unless both are equal, and names what was compared.
 fn same<T: PartialEq + fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), Violation> {
     if found == wanted { Ok(()) } else { Err(Violation(format!("{what}: found {found:?}, wanted {wanted:?}"))) }
 }

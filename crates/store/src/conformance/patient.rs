@@ -1,5 +1,5 @@
 //! Law 6: a row vanishes by itself only past its expiry.
-//! Never demands that it vanishes: when is the store's own business.
+//! Never demands that it vanishes: the store chooses when.
 
 use fencepost_kernel::fence::State;
 use fencepost_kernel::{Millis, fence::scope::OnLapse, key::Kind};
@@ -48,7 +48,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
         same("a row that has not expired", read(&*store, *key).await?, Some((1, record.clone())))?;
     }
     for (key, record) in expiring {
-        // Gone or not, but never something else; and either way its key can be used again.
+        // The row may be gone or still there, but never another row.
         if let Some(found) = read(&*store, key).await? {
             same("an expired row that is still there", found, (1, record))?;
         }

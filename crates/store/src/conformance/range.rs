@@ -1,6 +1,6 @@
-//! A range walks the rows of one kind whose ids begin with a prefix, in key order, page by page, and misses nothing. Without
-//! a prefix it walks the whole kind.
-//! Never mixes kinds: neighbours in the address space belong to others.
+//! A range walks the rows of one kind whose ids begin with a prefix, in key order, page by page, and misses nothing.
+//! Without a prefix it walks the whole kind.
+//! Never mixes kinds: adjacent addresses may belong to another kind.
 
 use fencepost_kernel::{RowKey, key::Kind, lane::LaneId};
 

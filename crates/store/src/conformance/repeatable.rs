@@ -1,5 +1,5 @@
 //! Law 5: a write set whose outcome is unknown may be committed again under the same id.
-//! Never tells a writer that its own write was somebody else's.
+//! Never passes a store that takes a writer's own earlier write for another writer's.
 
 use fencepost_kernel::key::Kind;
 
@@ -33,12 +33,12 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
         one_row_tells_of_the_others(&*store).await?;
     }
 
-    // In one commit, too: the repetition stands beside the original.
+    // Also in one commit: the repetition comes right after the original.
     let twice = set(6, [put(fence_key(6), None, value(6))]);
     let verdicts = store.commit(&[twice.clone(), twice], NOW).await?;
     same("the verdicts on a set and its repetition in one commit", verdicts, vec![Applied, Applied])?;
 
-    // A commit in which one set wrote over another's row leaves only the last id there; both happened all the same.
+    // If one set overwrites the row of another, only the last id is left there. Both sets were applied all the same.
     let chain = [set(8, [put(fence_key(8), None, value(8))]), set(9, [put(fence_key(8), Some(8), value(9))])];
     for _ in 0..2 {
         let verdicts = store.commit(&chain, NOW).await?;
@@ -56,7 +56,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
 
 async fn one_row_tells_of_the_others(store: &dyn Store) -> Result<(), Violation> {
     let value = |number| record(Kind::Fence, number);
-    // Somebody else has since changed one of its rows: the other one still tells that it was applied.
+    // Another writer has since changed one of its rows: the other row still proves that the set was applied.
     let pair = [put(fence_key(5), None, value(4)), put(key(Kind::Alias, 5), None, record(Kind::Alias, 4))];
     let pair = set(4, pair);
     commit(store, pair.clone()).await?;

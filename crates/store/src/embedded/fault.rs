@@ -1,4 +1,4 @@
-//! Remembers the first fault that a store cannot go on from, and words it for the person who must act.
+//! Remembers the first fault that stops a store, and words it for the operator.
 //! Never forgets one: after a failed write or sync nothing is acknowledged any more until a restart.
 //! Called by every operation of the embedded store.
 
@@ -20,7 +20,7 @@ pub(super) const WHAT_TO_DO: &str =
 pub(super) struct Fault(OnceLock<String>);
 
 impl Fault {
-    /// Fails where a fault was met before.
+    /// Fails if a fault was recorded before.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.0.get().map_or(Ok(()), |why| Err(Error::Broken(why.clone())))
     }
@@ -30,10 +30,10 @@ impl Fault {
         Error::Broken(self.0.get_or_init(|| why).clone())
     }
 
-    /// A write or a sync failed.
+    /// Stops the store, because a write or a sync failed.
     pub(super) fn write(&self, error: &fjall::Error, path: &Path) -> Error {
         let full = match error {
-            // Something in the background failed first and only said so in the log: look at the disk.
+            // A background worker failed first and reported that only in its log: check whether the disk is full.
             fjall::Error::Poisoned => is_full(path),
             _ => io_error(error).is_some_and(|error| error.kind() == ErrorKind::StorageFull),
         };
@@ -51,12 +51,12 @@ impl Fault {
         })
     }
 
-    /// A read failed. Commits go on: what they touch is checked anew each time.
+    /// The error of a failed read. Commits go on: each one checks the rows that it touches again.
     pub(super) fn read(&self, error: &fjall::Error) -> Error {
         Error::Broken(format!("reading failed ({error}). Check the disk. If the store is damaged: {WHAT_TO_DO}"))
     }
 
-    /// A row's bytes are not what was written.
+    /// The error of a row whose bytes are not those that were written.
     pub(super) fn damaged(&self, key: &RowKey, damage: Damage) -> Error {
         let id = fencepost_kernel::FenceKey(key.id);
         Error::Broken(format!("the {:?} row {id} cannot be read: {damage}. {WHAT_TO_DO}", key.kind))
@@ -78,7 +78,7 @@ fn is_full(path: &Path) -> bool {
         .write(true)
         .open(&probe)
         .and_then(|mut file| file.write_all(&[0; 1 << 16]));
-    // A probe that stays behind harms nobody; the next one overwrites it.
+    // A probe file that stays behind does no harm: the next probe overwrites it.
     let _ = std::fs::remove_file(&probe);
     written.is_err_and(|error| error.kind() == ErrorKind::StorageFull)
 }

@@ -4,14 +4,14 @@
 //!
 //! fjall cuts a journal at the first entry that it cannot parse, wherever that is, and refuses one whose last batch
 //! was torn by a power cut in the middle. But a batch is synced before the next one begins. So: if a whole batch
-//! follows the bad place, acknowledged data is damaged, and the store must not open; if none does, what is
-//! there was never acknowledged, and is cut off.
+//! follows the bad place, acknowledged data is damaged, and the store must not open; if none does, the bytes there
+//! were never acknowledged, and are cut off.
 //!
-//! What looks like a whole batch may be part of a value that a client chose. So each commit carries the store's mark, which
-//! nobody outside knows, and only what carries it is one.
+//! Bytes that look like a whole batch may be part of a value that a client chose. So each commit carries the store's
+//! mark, a random number that no client knows, and only bytes with that mark count as a batch.
 //!
-//! The last batch may be whole and yet only in the memory of the kernel, which forgets that a sync has failed: it is
-//! written once more, and synced, before anything stands behind it.
+//! The last batch may be whole and yet only in the page cache of the operating system, which forgets that a sync has
+//! failed. So it is written and synced once more before anything is appended to it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -30,7 +30,7 @@ const END: u8 = 3;
 const CLEAR: u8 = 4;
 const TRAILER: [u8; 4] = *b"FJL\x03";
 
-/// What every commit of a store carries behind its time.
+/// The random number that every commit of a store carries after its time.
 pub(super) type Mark = [u8; 8];
 const FLOOR_BYTES: usize = size_of::<u64>() + size_of::<Mark>();
 
@@ -73,7 +73,7 @@ struct Last {
     at: u64,
     size: u64,
     seqno: u64,
-    /// The store's mark, as far as one was seen.
+    /// The store's mark, if a batch so far had one.
     mark: Option<Mark>,
 }
 
@@ -108,7 +108,7 @@ impl Torn {
 struct Walked {
     batches: u64,
     torn: Option<Torn>,
-    /// Where a whole batch is numbered no higher than one before it.
+    /// The offset of a whole batch whose number is not above that of the batch before it.
     out_of_order: Option<u64>,
 }
 
@@ -126,7 +126,7 @@ pub(super) fn journals(path: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     Ok(found)
 }
 
-// The number of a batch is not part of its checksum, but numbers only grow. One that is changed and still lies between
+// The number of a batch is not part of its checksum, but numbers only grow. A damaged number that still lies between
 // its neighbours changes no order, so it does no harm.
 fn walk(path: &Path, last: &mut Option<Last>) -> io::Result<Walked> {
     let file = File::open(path)?;
@@ -178,7 +178,7 @@ fn only_zeros(reader: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-// Tens of megabytes of them are usual: compared by the page.
+// Tens of megabytes of zeros are usual, so they are compared by the page.
 fn without_zeros_after(mut bytes: &[u8]) -> &[u8] {
     const PAGE: [u8; 4096] = [0; 4096];
     while let Some(before) = bytes.strip_suffix(&PAGE) {
@@ -187,11 +187,11 @@ fn without_zeros_after(mut bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)]
 }
 
-// A commit of a release that made no marks counts as well, where no mark was seen before it.
+// A commit by an early release, which wrote no marks, counts too where no mark was read before it.
 fn holds_a_batch(bytes: &[u8], mark: Option<Mark>) -> io::Result<bool> {
     for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == START) {
         let (rest, left) = (&bytes[at..], (bytes.len() - at) as u64);
-        // Most are ruled out by their shape, and by their mark: nobody can make us sum up the same bytes again and again.
+        // Shape and mark rule out most candidates first: no client can make us sum up the same bytes again and again.
         let shaped = batch(&mut &*rest, left, Sum::Passed)?.is_some_and(|batch| mark.is_none() || batch.mark == mark);
         if shaped && batch(&mut &*rest, left, Sum::Compared)?.is_some() {
             return Ok(true);
@@ -206,14 +206,14 @@ struct Batch {
     mark: Option<Mark>,
 }
 
-/// Whether a batch's checksum is looked at, or its shape alone.
+/// Whether a batch's checksum is compared, or only its shape.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sum {
     Compared,
     Passed,
 }
 
-/// The whole, sound batch that comes next; none where there is no such batch.
+/// The next batch, if it is whole and sound.
 fn batch(reader: &mut impl BufRead, left: u64, sum: Sum) -> io::Result<Option<Batch>> {
     let hash = (sum == Sum::Compared).then(Xxh3::new);
     let mut entries = Entries { reader: reader.take(left), hash, mark: None };
@@ -290,7 +290,7 @@ impl<R: BufRead> Entries<R> {
         Ok(())
     }
 
-    // As large as the time floor, and perhaps that.
+    // An item of the time floor's size: perhaps the time floor, which carries the mark.
     fn small_item(&mut self) -> io::Result<()> {
         let bytes = self.array::<{ TIME_FLOOR.len() + FLOOR_BYTES }>()?;
         self.sum(&bytes);

@@ -47,22 +47,22 @@ use recent::Recent;
 use runway::Runway;
 use staged::Staged;
 
-/// What a claim may weigh that is kept ready for its seal: it has nothing large but the body that it came with.
+/// Claims up to this size stay decoded in memory for their seal. Only the body that a claim came with can be large.
 const CLAIM_BYTES_MAX: usize = 4 << 10;
 
-/// Fences that are due later never come due: the places of other kinds begin where theirs end, two million years from now.
+/// Fences due later than this never come due: there the due index goes on with other kinds. It is in two million years.
 const FENCE_DUE_MAX: Millis = Millis((1 << 56) - 1);
 
 /// How to open an embedded store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Memory for blocks of rows that were read.
+    /// Bytes of memory for blocks that were read from disk.
     pub cache_bytes: u64,
-    /// Memory for rows that were written lately.
+    /// Bytes of memory for rows that were written lately.
     pub hot_bytes: u64,
-    /// Memory for those of them that were asked for again.
+    /// Bytes of memory for decoded forms of those rows that were read again.
     pub ready_bytes: u64,
-    /// Acknowledges without a sync, so that a test can show that a power cut catches it.
+    /// Acknowledges without a sync, so that a test can show that a power cut then loses writes.
     #[doc(hidden)]
     pub unsynced_loses_acknowledged_writes: bool,
 }
@@ -87,17 +87,16 @@ pub struct Embedded {
     meta: Keyspace,
     path: PathBuf,
     persist: PersistMode,
-    /// The durable time floor; what has expired by it may be dropped.
+    /// The durable time floor; rows that have expired by it may be dropped.
     time_floor: Arc<AtomicU64>,
     mark: journal::Mark,
     recent: Recent,
-    /// What was written lately.
+    /// Rows that were written lately.
     hot: Hot<Stored>,
-    /// What of it lies there as bytes and was asked for again, ready for use. Filled by whoever reads: only a row of the
-    /// revision that is hot counts.
+    /// Decoded forms of rows in `hot`. Readers fill it, so an entry counts only if `hot` has the same revision.
     ready: Hot<Arc<Row>>,
     fault: Fault,
-    /// Expectations are checked and written under this lock: nobody moves a row in between.
+    /// Expected revisions are checked and rows written under this lock: no other commit changes a row in between.
     commit: Mutex<Runway>,
     /// Released last, when nothing of the store is in use any more.
     _lock: std::fs::File,
@@ -109,7 +108,7 @@ impl Embedded {
         open::open(dir.as_ref(), &options)
     }
 
-    /// Writes everything out, merges it, and drops what has expired. Takes long on a large store.
+    /// Flushes all memtables, compacts all tables, and drops expired rows. Takes long on a large store.
     pub fn compact(&self) -> Result<(), Error> {
         for keyspace in [&self.fences, &self.rows, &self.due, &self.meta] {
             keyspace.rotate_memtable_and_wait().map_err(|error| self.fault.read(&error))?;
@@ -117,7 +116,7 @@ impl Embedded {
         for keyspace in [&self.fences, &self.rows, &self.due, &self.meta] {
             keyspace.major_compact().map_err(|error| self.fault.read(&error))?;
         }
-        // The tables that were merged go only when the next memtable is full, or now: one write makes one.
+        // fjall deletes the old tables only at the next flush of a memtable. One write makes a memtable to flush now.
         let written = {
             let _alone = self.alone()?;
             self.meta.insert(open::COMPACTED, [])
@@ -127,7 +126,7 @@ impl Embedded {
             .map_err(|error| self.fault.write(&error, &self.path))
     }
 
-    /// What the store takes on disk, journals included.
+    /// The bytes that the store occupies on disk, journals included.
     pub fn disk_bytes(&self) -> Result<u64, Error> {
         open::allocated_bytes(&self.path)
             .map_err(|error| Error::NotApplied(format!("the size of {} is unknown: {error}", self.path.display())))
@@ -167,7 +166,7 @@ impl Embedded {
         Ok(row)
     }
 
-    // A row whose time is over may have left the tree: what the tree says counts then.
+    // An expired row may have left the tree already: then the tree decides, not this cache.
     fn hot(&self, key: &RowKey) -> Option<Stored> {
         let over = |row: &Stored| row.expires().is_some_and(|at| at.0 <= self.time_floor.load(Ordering::Acquire));
         self.hot.get(key).filter(|row| !over(row))
@@ -188,7 +187,7 @@ impl Embedded {
     fn load_now(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
         let epoch = self.recent.epoch();
         let mut rows = self.rows_at(None, keys)?;
-        // Several rows that were read beside a commit may be of two moments; a snapshot is of one.
+        // Rows that were read during a commit may be of two moments; a snapshot is of one.
         if keys.len() > 1 && !self.recent.still(epoch) {
             rows = self.rows_at(Some(&self.db.snapshot()), keys)?;
         }
@@ -234,7 +233,7 @@ impl Embedded {
             out.extend_from_slice(&self.mark);
         });
         runway.prepare(staged.journal_bytes());
-        // A snapshot shows the commit before it is remembered below: who saw it there must not find an older row here.
+        // Snapshots show the commit before `hot` does, below: a reader of one must not find an older row in `hot`.
         for change in changes.iter().filter(|change| change.before.is_some()) {
             self.hot.put(change.key, None);
         }
@@ -247,11 +246,11 @@ impl Embedded {
         self.time_floor.fetch_max(now.0, Ordering::AcqRel);
         for (Change { key, after, .. }, row) in changes.into_iter().zip(rows) {
             let stored = after.zip(row).map(|(After { revision, record }, at)| {
-                // A claim is soon asked for again, by its seal. A large one would push out too many others.
+                // The claim's seal will soon read it. A large claim would push out too many others.
                 if claimed(&record) && record.weight_bytes() <= CLAIM_BYTES_MAX {
                     return Stored::Row(Arc::new(Row { record: record.into_owned(), revision }));
                 }
-                // A copy: a share would keep the bytes of the whole commit.
+                // A copy: a slice would keep the bytes of the whole commit in memory.
                 Stored::Bytes { bytes: bytes[at].into(), expires: record.expires_at() }
             });
             self.hot.put(key, stored);
@@ -259,8 +258,8 @@ impl Embedded {
         Ok(())
     }
 
-    // Says where the row's bytes are, if there are any. Each key once: fjall gives a whole batch one sequence number, so two
-    // puts of a key would have no order.
+    // Returns where the row's bytes are, if there are any. Stages each key once: fjall gives a whole batch one sequence
+    // number, so two puts of a key would have no order.
     fn stage<'k>(&'k self, staged: &mut Staged<'k>, change: &Change<'_>) -> Option<Range<usize>> {
         let key = &change.key;
         let due_before = change.before.and_then(|known| known.due);
@@ -312,7 +311,8 @@ impl Embedded {
             let address = entry.key().map_err(|error| self.fault.read(&error))?;
             let (due, key) = read_due_address(kind, &address)
                 .ok_or_else(|| self.fault.stop("the index of due rows is damaged".to_owned()))?;
-            // A row that expired and was dropped leaves its entry behind; only one that still agrees counts.
+            // A dropped, expired row leaves its due entry behind: an entry counts only if its row still has that due
+            // time.
             if let Some(row) = self.row(Some(&snapshot), &key)?
                 && row.record.due_at() == Some(due)
             {
@@ -411,8 +411,8 @@ fn read_row_address(address: &[u8]) -> Option<RowKey> {
     Some(RowKey { kind: Kind::from_u8(*kind)?, id: id.try_into().ok()? })
 }
 
-// Big-endian, so that byte order is time order. Where a fence is due begins with the time, as it did in every release: with a
-// zero. Every other kind's places begin with the kind, so that each kind lies by itself.
+// Big-endian, so that byte order is time order. The address of a fence begins with the time, as in every release, and
+// so with a zero byte. Every other address begins with the kind, so that each kind is a range of its own.
 fn due_address(due: Millis, key: &RowKey) -> [u8; 41] {
     let mut address = [0; 41];
     let (time_at, kind_at) = if key.kind == Kind::Fence { (0, 8) } else { (1, 0) };

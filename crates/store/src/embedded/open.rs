@@ -29,17 +29,17 @@ use crate::{Error, hot::Hot, private};
 const LAYOUT: u32 = 1;
 const LAYOUT_KEY: &[u8] = b"layout";
 pub(super) const TIME_FLOOR: &[u8] = b"time-floor";
-/// Says nothing; written where a write is all that is needed.
+/// Has no value; a compaction writes it, to have something to flush.
 pub(super) const COMPACTED: &[u8] = b"compacted";
 
 const LOCK: &str = "lock";
 const DATA: &str = "db";
-/// Is there while a store is being made, and nothing in that one counts.
+/// A file that exists while a store is being created; the data of an unfinished store does not count.
 const UNFINISHED: &str = "db.new";
-/// All that a store keeps in its directory.
+/// The name of everything that a store keeps in its directory.
 pub const FILES: [&str; 3] = [LOCK, DATA, UNFINISHED];
 
-/// Whether a directory holds a store, whole or damaged. Other programs keep a `db` of their own in theirs.
+/// Whether a directory holds a store, whole or damaged. A `db` alone proves nothing: other programs use that name too.
 pub fn is_store(dir: &Path) -> bool {
     let data = dir.join(DATA);
     data.join("version").is_file() || data.join("keyspaces").is_dir()
@@ -48,10 +48,10 @@ pub fn is_store(dir: &Path) -> bool {
 pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
     private::create_dir(dir).map_err(|error| unusable(dir, &error))?;
     let lock = lock(dir)?;
-    // Under the lock: another server's files are its own to close.
+    // Under the lock: while another server uses the store, its files are not ours to restrict.
     private::tighten(dir, &FILES).map_err(|error| unusable(dir, &error))?;
     let path = dir.join(DATA);
-    // The name alone counts: a link whose target is not mounted yet is a store that is not there, not a new one.
+    // Only the name counts: a link whose target is not mounted yet is an unavailable store, not a new one.
     let named = match fs::symlink_metadata(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => false,
         named => named.map(|_| true).map_err(|error| unusable(dir, &error))?,
@@ -60,11 +60,11 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
     let time_floor = Arc::new(AtomicU64::new(0));
     let (opened, is_new) = match named.then(|| existing(&path, options, &time_floor)) {
         Some(Ok(opened)) => (opened, false),
-        // Only what cannot be read is made anew, not what could not be tried.
+        // An unfinished store is created anew if it cannot be read, not if reading it could not be tried.
         Some(Err(error)) if !unfinished || matches!(error, Error::NotApplied(_)) => return Err(error),
         _ => (create(dir, &path, options, &time_floor)?, true),
     };
-    // Whole, though whoever made it could not say so any more.
+    // The store is whole: its creator stopped before it could remove the marker file.
     if unfinished && !is_new {
         let removed = fs::remove_file(dir.join(UNFINISHED)).and_then(|()| File::open(dir)?.sync_all());
         removed.map_err(|error| unusable(dir, &error))?;
@@ -83,7 +83,7 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
         path,
         persist,
         time_floor,
-        // Unlike anything that anybody could know.
+        // Random, so that no client can know it.
         mark: mark.unwrap_or_else(|| RandomState::new().build_hasher().finish().to_be_bytes()),
         recent: Default::default(),
         hot: Hot::new(options.hot_bytes),
@@ -130,17 +130,17 @@ fn lock(dir: &Path) -> Result<File, Error> {
     }
 }
 
-// A mark stands beside the store until it is whole: there is never half of one that anybody trusts.
+// A marker file is there until the store is whole, so that half a store is never trusted.
 fn create(dir: &Path, path: &Path, options: &Options, time_floor: &Arc<AtomicU64>) -> Result<Opened, Error> {
     let unfinished = dir.join(UNFINISHED);
     let synced = |dir: &Path| File::open(dir)?.sync_all();
     let begin = || {
-        // An earlier release made the store itself under this name.
+        // An earlier release created the store itself under this name.
         absent(fs::remove_dir_all(&unfinished).or_else(|_| fs::remove_file(&unfinished)))?;
         File::create(&unfinished)?.sync_all()?;
         synced(dir)?;
         absent(fs::remove_dir_all(path))?;
-        // The files in it get the modes that the process's umask gives; nobody else comes as far.
+        // Files in it get the modes of the process's umask; the mode of the directory keeps other users out.
         private::create_dir(path)
     };
     begin().map_err(|error| unusable(dir, &error))?;
@@ -181,8 +181,8 @@ fn keyspaces(path: &Path, db: &Database) -> Result<[Keyspace; 4], Error> {
     })
 }
 
-// Where these files are gone, fjall would make an empty store or delete the keyspace: for it, they mark
-// something never finished. Here what is unfinished has a mark beside it.
+// Without these files fjall would create an empty store or delete the keyspace: it takes their absence for a creation
+// that never finished. Here an unfinished store has a marker file instead.
 fn check_files(path: &Path) -> Result<(), Error> {
     let missing = |file: &Path| damaged(path, &format!("{} is missing", file.display()));
     let version = path.join("version");
@@ -200,7 +200,7 @@ fn check_files(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-// The time floor and the mark of the store's commits, which earlier releases did not make.
+// The time floor, and the mark of the store's commits, which early releases did not write.
 fn floor(path: &Path, meta: &Keyspace) -> Result<(u64, Option<Mark>), Error> {
     let value = guarded(path, || meta.get(TIME_FLOOR))?;
     let Some((floor, mark)) = value.as_ref().map(|value| value.split_at_checked(8).unwrap_or_default()) else {
@@ -239,7 +239,7 @@ fn guarded<T>(path: &Path, work: impl FnOnce() -> fjall::Result<T>) -> Result<T,
     }
 }
 
-/// What the error of a directory that is taken says of it.
+/// The words by which callers recognize the error of a directory that another process uses.
 pub const IN_USE: &str = "is in use by another Fencepost";
 
 fn in_use(dir: &Path) -> Error {
@@ -255,7 +255,7 @@ pub(super) fn unusable(path: &Path, error: &io::Error) -> Error {
     Error::NotApplied(format!("{} cannot be used as a store: {error}", path.display()))
 }
 
-/// What the files under `path` really take: a journal is a large file with a hole in it.
+/// The bytes that the files under `path` really occupy: a journal is a large file with a hole in it.
 pub(super) fn allocated_bytes(path: &Path) -> io::Result<u64> {
     let mut total = 0;
     for entry in fs::read_dir(path)? {

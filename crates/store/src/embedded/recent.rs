@@ -1,5 +1,5 @@
 //! Remembers what the last loads found, so that the commit they lead to need not read the same rows again.
-//! Never outlives a commit: what was loaded before one is forgotten when it ends, and what is loaded during one is not kept.
+//! Never keeps a row past a commit: rows loaded before it are forgotten at its end, rows loaded during it are not kept.
 //! Called by the embedded store's load and commit.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,14 @@ use fencepost_kernel::RowKey;
 
 use crate::{contract::Loaded, judge::Known};
 
-/// Loads that lead to no commit must not grow the memory without end.
+/// The most rows that are kept: loads that lead to no commit must not use memory without bound.
 const ROWS_MAX: usize = 1 << 14;
 
 pub(super) type Rows = HashMap<RowKey, Option<Known>>;
 
 #[derive(Default)]
 struct State {
-    /// Grows at the begin and at the end of every commit.
+    /// Grows at the begin and at the end of every commit: odd while a commit is under way.
     epoch: u64,
     rows: Rows,
 }
@@ -34,9 +34,9 @@ impl Recent {
         epoch.is_multiple_of(2) && self.epoch() == epoch
     }
 
-    /// Keeps what a load found that began in `epoch`.
+    /// Keeps the rows of a load that began in `epoch`.
     // INVARIANT recent-is-current: a load that a commit began or ended beside may have read the old rows, and is
-    // told apart by its epoch; one within a commit is not kept. What is left, no commit has touched since.
+    // told apart by its epoch; a load during a commit is not kept. No commit has touched the rows that are left.
     pub(super) fn remember<'a>(&self, epoch: u64, rows: impl Iterator<Item = (RowKey, &'a Loaded)>) {
         let mut state = self.state();
         if state.epoch != epoch || !epoch.is_multiple_of(2) {
@@ -51,14 +51,14 @@ impl Recent {
         }));
     }
 
-    /// Begins a commit: hands out what is known to be current.
+    /// Begins a commit, and returns the rows that are known to be current.
     pub(super) fn begin(&self) -> Rows {
         let mut state = self.state();
         state.epoch += 1;
         std::mem::take(&mut state.rows)
     }
 
-    /// Ends a commit, whatever became of it, and takes back the room for the next one's rows.
+    /// Ends a commit, whatever its outcome, and takes the map back for the next one's rows.
     pub(super) fn end(&self, mut rows: Rows) {
         rows.clear();
         let mut state = self.state();

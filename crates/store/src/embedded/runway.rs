@@ -1,11 +1,11 @@
-//! Keeps zeros on disk ahead of where fjall writes its journal, so that the sync of a commit is the commit's bytes alone.
-//! Never writes where something was written: only into holes, on file systems that tell of them truly, while no commit is
-//! under way. Costs nothing but speed when it fails.
+//! Writes zeros to disk ahead of fjall's journal, so that the sync of a commit writes only the commit's bytes.
+//! Never overwrites data: writes only into holes, on file systems that report holes reliably, while no commit is under
+//! way. A failure costs only speed.
 //! Called by the embedded store before each commit.
 //!
 //! fjall makes a journal as one large hole. A write into a hole allocates blocks, and its sync must then write the file
-//! system's own journal too: half as much time again. A journal that was there when the store was opened is left alone:
-//! fjall appends to that one, and whatever lies after its end would be in the way.
+//! system's own journal too, which takes half as long again. A journal that existed when the store was opened is left
+//! alone: fjall appends to its end, and zeros after that end would be in the way.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,15 +16,15 @@ use std::{
 use super::journal;
 use crate::Error;
 
-/// How much is made ready at a time: seldom enough, and no commit waits long for it.
+/// How many zeros are written at a time: enough to be seldom, few enough that no commit waits long.
 const STEP_BYTES: u64 = 1 << 20;
-/// How much is written before fjall's next journal is looked for again.
+/// How many bytes are committed between two looks for fjall's next journal.
 const LOOK_BYTES: u64 = 128 << 10;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 pub(super) struct Runway {
     dir: PathBuf,
-    /// The next journal to look for, and what is written until then.
+    /// The number of the next journal, and the bytes committed since the last look for it.
     next: u64,
     unlooked: u64,
     journal: Option<Journal>,
@@ -32,19 +32,19 @@ pub(super) struct Runway {
 
 struct Journal {
     file: File,
-    /// No less than what fjall has written to it.
+    /// At least as many bytes as fjall has written to it.
     used: u64,
     ready: u64,
 }
 
 impl Runway {
-    /// For a store that was just made, or, with `appended`, for one whose journal fjall found and appends to.
+    /// `appended`: fjall found the last journal there and appends to it. Else the store was just created.
     pub(super) fn new(dir: &Path, appended: bool) -> Result<Self, Error> {
         let last = journal::journals(dir)?.pop().map_or(0, |(id, _)| id);
         Ok(Self { dir: dir.to_owned(), next: last + u64::from(appended), unlooked: LOOK_BYTES, journal: None })
     }
 
-    /// Before a commit that takes up to `bytes` in the journal.
+    /// Called before a commit that adds up to `bytes` to the journal.
     pub(super) fn prepare(&mut self, bytes: u64) {
         self.unlooked += bytes;
         if self.unlooked > LOOK_BYTES {
@@ -58,7 +58,7 @@ impl Runway {
 
     fn look(&mut self) {
         let newer = OpenOptions::new().write(true).open(self.dir.join(format!("{}.jnl", self.next)));
-        // One without a length is still being made.
+        // A journal without a length is still being made.
         if let Some(file) = newer.ok().filter(|file| file.metadata().is_ok_and(|metadata| metadata.len() > 0)) {
             self.next += 1;
             self.journal = Journal::new(file).ok().flatten();
@@ -67,7 +67,7 @@ impl Runway {
 }
 
 impl Journal {
-    // None where the file system has no holes to tell of, or may not tell the truth.
+    // None where the file system reports no holes, or may not report them truly.
     fn new(file: File) -> io::Result<Option<Self>> {
         if !is_trusted(&file)? {
             return Ok(None);
@@ -80,7 +80,7 @@ impl Journal {
         self.used += bytes;
         while self.used > self.ready {
             let hole = first_hole(&self.file)?;
-            // Zeros that were made holes again are no help.
+            // The file system has turned the zeros into holes again: they are of no use there.
             if hole < self.ready {
                 return Err(io::ErrorKind::Unsupported.into());
             }
@@ -93,8 +93,7 @@ impl Journal {
     }
 }
 
-// ZFS keeps zeros as holes, and has called a hole what was just written; what sits on another file system says what that
-// one says.
+// ZFS stores zeros as holes, and has reported fresh data as one; a stacked file system reports what the lower one does.
 #[cfg(target_os = "linux")]
 fn is_trusted(file: &File) -> io::Result<bool> {
     const EXT4: u64 = 0xef53;

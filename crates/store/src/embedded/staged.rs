@@ -1,4 +1,4 @@
-//! Gathers the bytes of one commit in one buffer, of which every key and value is a share.
+//! Gathers the bytes of one commit in one buffer; every key and value is a slice of it.
 //! Never allocates per row: the memtable that takes the rows frees them under a lock that readers wait for, and
 //! a memtable holds a hundred thousand rows, so each free counts there.
 //! Called by the embedded store's commit.
@@ -8,7 +8,7 @@ use std::ops::Range;
 use byteview::ByteView;
 use fjall::{Database, Keyspace, OwnedWriteBatch};
 
-/// A row with its address, and those of its due times.
+/// The usual bytes of a row with its address and the addresses of its due times.
 const ROW_BYTES: usize = 320;
 
 pub(super) struct Staged<'k> {
@@ -24,12 +24,12 @@ pub(super) struct Item<'k> {
 }
 
 impl<'k> Staged<'k> {
-    /// With room for so many rows, as they mostly are: what grows is copied, and a commit may have thousands.
+    /// Has room for `count` rows of the usual size: a buffer that grows is copied, and a commit may have thousands.
     pub(super) fn for_rows(count: usize) -> Self {
         Self { bytes: Vec::with_capacity(count * ROW_BYTES), items: Vec::with_capacity(count * 2 + 1) }
     }
 
-    /// Says where the value is.
+    /// Stages a put, and returns where its value is.
     pub(super) fn put(&mut self, keyspace: &'k Keyspace, key: &[u8], value: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
         let key = self.append(|bytes| bytes.extend_from_slice(key));
         let value = self.append(value);
@@ -42,8 +42,8 @@ impl<'k> Staged<'k> {
         self.items.push(Item { keyspace, key, value: None });
     }
 
-    /// What fjall writes for these, about and rather more: 21 bytes beside each item, 26 beside all, and what LZ4 adds to
-    /// values that it cannot make smaller.
+    /// An upper estimate of the journal bytes that fjall writes: 21 for each item, 26 for the batch, and what LZ4 adds
+    /// to values that it cannot make smaller.
     pub(super) fn journal_bytes(&self) -> u64 {
         (self.bytes.len() + self.bytes.len() / 255 + 22 * self.items.len() + 32) as u64
     }

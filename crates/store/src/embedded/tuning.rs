@@ -29,13 +29,13 @@ pub(super) const DUE: &str = "due";
 pub(super) const META: &str = "meta";
 pub(super) const KEYSPACES: [&str; 4] = [FENCES, ROWS, DUE, META];
 
-/// One writes memtables out, the others compact: with only one, writers wait whenever a compaction takes long. With two, the
-/// first is handed each further request to compact, and hands it back in a busy loop until the second is done.
+/// One thread flushes memtables, the others compact: with only one, writers wait whenever a compaction takes long. With
+/// two, the first gets each further request to compact and requeues it in a busy loop until the second is done.
 const WORKERS: usize = 3;
-/// A memtable is freed under a lock that readers wait for. Whether a smaller one stalls less is not settled.
+/// A memtable is freed under a lock that readers wait for. Whether a smaller one stalls less is an open question.
 const MEMTABLE_BYTES: u64 = 16 << 20;
 const TABLE_BYTES: u64 = 32 << 20;
-/// Beyond this, keyspaces that are written rarely are flushed so that old journals can go.
+/// Beyond this, keyspaces that are written rarely are flushed so that old journals can be deleted.
 const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 
 pub(super) fn database(
@@ -64,8 +64,8 @@ pub(super) fn fences() -> KeyspaceCreateOptions {
         .max_memtable_size(MEMTABLE_BYTES)
         .data_block_size_policy(BlockSizePolicy::all(4 << 10))
         .data_block_compression_policy(CompressionPolicy::new([CompressionType::None, CompressionType::Lz4]))
-        // A new claim asks for a key that is nowhere: ten bits a key answer that without touching the disk, but
-        // only while the filters themselves are in memory.
+        // A new claim reads a key that does not exist: ten filter bits per key answer that without a read from disk,
+        // but only while the filters themselves are in memory.
         .filter_policy(FilterPolicy::new([
             FilterPolicyEntry::Bloom(BloomConstructionPolicy::FalsePositiveRate(0.0001)),
             FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0)),
@@ -76,7 +76,7 @@ pub(super) fn fences() -> KeyspaceCreateOptions {
         .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_BYTES)))
 }
 
-/// Everything else: heads, and the rows of lanes, of which entries soon go again.
+/// Everything else: heads, and the rows of lanes, whose entries are deleted soon after they are written.
 pub(super) fn others() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES)
 }
@@ -108,7 +108,7 @@ impl CompactionFilter for Filter {
         if key.kind == Kind::Entry {
             return Ok(Verdict::Keep);
         }
-        // A damaged row stays where it is, for whoever reads it to be told.
+        // A damaged row stays, so that its next reader gets the error.
         let expired = codec::head(&key, &item.value()?)
             .is_ok_and(|head| head.expires.is_some_and(|expires| expires.0 <= self.now));
         // A tombstone, not a hole: an older version of the key may lie in a deeper level.

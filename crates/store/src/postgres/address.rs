@@ -1,4 +1,4 @@
-//! Reads the url of a database: what the driver knows goes to the driver, what TLS needs stays here.
+//! Parses the url of a database: the parameters of TLS are read here, the driver reads all others.
 //! Never shows a password. Called when a store is opened.
 
 use std::{path::PathBuf, time::Duration};
@@ -14,15 +14,15 @@ use crate::Error;
 /// How long one host may take to accept a connection, where the url does not say.
 const CONNECT: Duration = Duration::from_millis(800);
 
-/// Where and how to connect.
+/// A parsed url: the driver's configuration, and how TLS connections are made.
 pub(super) struct Target {
     pub(super) config: Config,
     pub(super) tls: Tls,
 }
 
 impl Target {
-    /// Reads the url. `sslmode` knows `disable`, `prefer` (the default), `require` and `verify-full`; `sslrootcert` names
-    /// a PEM file of authorities. All other parameters are the driver's.
+    /// Reads the url. `sslmode` knows `disable`, `prefer` (the default), `require` and `verify-full`; `sslrootcert`
+    /// names a PEM file of authorities. All other parameters are the driver's.
     pub(super) fn read(url: &str, node: &str) -> Result<Self, Error> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut mode, mut roots, mut others) = (None, None, Vec::new());
@@ -40,7 +40,7 @@ impl Target {
             (Some("disable"), _) => (SslMode::Disable, Trust::Anyone),
             (None | Some("prefer"), None) => (SslMode::Prefer, Trust::Anyone),
             (Some("require"), None) => (SslMode::Require, Trust::Anyone),
-            // As libpq has it: who names an authority wants it checked.
+            // As in libpq: a url that names an authority wants the certificate checked.
             (Some("require" | "verify-ca" | "verify-full"), Some(file)) => (SslMode::Require, Trust::File(file)),
             (Some("verify-ca" | "verify-full"), None) => (SslMode::Require, Trust::Public),
             (None | Some("prefer"), Some(_)) => {
@@ -52,7 +52,7 @@ impl Target {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
         }
-        // A standby answers, too, but with what was: unless the url says otherwise, only a primary will do.
+        // A standby answers too, but with old rows: unless the url says otherwise, only a primary will do.
         if config.get_target_session_attrs() == TargetSessionAttrs::Any {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }

@@ -1,6 +1,6 @@
-//! Rows as columns: one array a column, so that any number of rows is one statement.
-//! What people read beside the stored bytes is told from the record here, and never read back.
-//! Called by whoever writes rows.
+//! Turns rows into columns: one array per column, so that any number of rows is one statement.
+//! Never reads back the columns that people read: they are derived from the record here, beside the stored bytes.
+//! Called wherever rows are written.
 
 use std::borrow::Cow;
 
@@ -19,12 +19,12 @@ use super::{
 };
 use crate::codec;
 
-/// How many parts the indexes of expiry have: on a database of many machines no single one takes all new entries.
+/// The parts of each expiry index: on a database of many machines, no single machine then takes all new entries.
 pub(super) const BUCKETS: u8 = 8;
 
 pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 
-/// A row to be written over the one that is expected.
+/// A row to write, if the stored row still has the expected revision.
 #[derive(Clone, Copy)]
 pub(super) struct Put<'a> {
     pub(super) key: RowKey,

@@ -1,6 +1,6 @@
-//! Commits write sets: in one statement where each is a single row of its own, in a transaction where they hang together.
-//! Never says that something moved while an earlier try of it may still be under way.
-//! Called by the store: single statements one behind another, everything else one commit at a time.
+//! Commits write sets: in one statement where each is a put of one row of its own, else in a transaction.
+//! Never reports a set as moved while an earlier try of it may still be running on the server.
+//! Called by the store: single statements may be pipelined; any other commit runs alone.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -27,16 +27,16 @@ use super::{
 };
 use crate::{Error, Verdict, WriteSet, judge::judge, shared_clock::SharedClock};
 
-/// How often a commit that lost against others is tried again before it is taken apart, and each part of it then.
+/// How many times a commit that lost against other transactions is tried before it is split, and then each part of it.
 const TRIES_MAX: usize = 3;
-/// How long a commit that somebody is in the way of is taken apart; what is left then is told to come back.
+/// How long a blocked commit is split into ever smaller parts; sets that are left then are answered [`Verdict::Held`].
 const APART_MAX: Duration = Duration::from_secs(1);
-/// How long the server may still be at work on what nobody waits for any more; it gives up a statement long before.
+/// How long the server may still run a statement that no caller waits for; its own timeout ends it long before.
 const OPEN_MAX: Duration = Duration::from_secs(60);
-/// About how many bytes of rows one transaction carries; more are several transactions.
+/// About how many bytes of rows one transaction carries; larger commits take several transactions.
 const BYTES_MAX: usize = 16 << 20;
 
-/// What a commit needs beside its sets.
+/// Everything a commit needs besides its sets.
 pub(super) struct Committer<'a> {
     pub(super) session: &'a Session,
     pub(super) node: &'a str,
@@ -45,12 +45,12 @@ pub(super) struct Committer<'a> {
     pub(super) perhaps: &'a Perhaps,
 }
 
-/// Ids whose fate a try left open, when, and on which server: it may still be running there.
+/// Sets whose outcome is unknown: when each was tried, and on which server, where it may still be running.
 #[derive(Default)]
 pub(super) struct Perhaps(Mutex<HashMap<CommitId, (Instant, Option<Lineage>)>>);
 
 impl Perhaps {
-    /// Nobody knows what became of these.
+    /// Records that the outcome of these sets is unknown.
     pub(super) fn leave_open(&self, sets: &[WriteSet], at: Option<Lineage>) {
         let mut open = self.open();
         open.extend(sets.iter().map(|set| (set.id, (Instant::now(), at))));
@@ -62,25 +62,25 @@ impl Perhaps {
         !open.is_empty() && sets.iter().any(|set| replaced(&open, set, at))
     }
 
-    /// The sets, where those that were tried on a server that has been replaced can only be found and never applied. What that
-    /// try wrote is here by now or never will be; and it was decided over rows of the old server, which may have been behind.
+    /// The sets, changed so that those tried on a replaced server can only be found and never applied. Rows of that try
+    /// are here by now or never will be; and the old server, over whose rows it was decided, may have been behind.
     pub(super) fn found_or_moved(&self, sets: &[WriteSet], at: Option<Lineage>) -> Vec<WriteSet> {
         let (open, mut sets) = (self.open(), sets.to_vec());
         for set in sets.iter_mut().filter(|set| replaced(&open, set, at)) {
-            // A row that carries the set's own id proves that it was applied. No other row holds this.
+            // Only a row with the set's own id meets this expectation, and such a row proves that the set was applied.
             set.also.held.extend(set.writes.first().map(|write| (write.key, Some(set.id))));
         }
         sets
     }
 
-    /// It is known what became of these.
+    /// Forgets these sets: their outcome is known.
     pub(super) fn settle(&self, sets: &[WriteSet]) {
         let mut open = self.open();
         if !open.is_empty() {
             for set in sets {
                 open.remove(&set.id);
             }
-            // Nobody asked again.
+            // Forgets those that no caller has tried again.
             open.retain(|_, (since, _)| since.elapsed() < OPEN_MAX);
         }
     }
@@ -94,16 +94,16 @@ fn replaced(open: &HashMap<CommitId, (Instant, Option<Lineage>)>, set: &WriteSet
     open.get(&set.id).is_some_and(|(_, tried)| tried.is_some() && at.is_some() && *tried != at)
 }
 
-/// One try.
+/// The result of one try.
 pub(super) enum Tried {
     Done(Vec<Verdict>),
-    /// Rolled back, since others were in the way.
+    /// Rolled back because of other transactions.
     Undone(Contention),
 }
 
 impl Committer<'_> {
-    /// One verdict a set. What is too large for one transaction is several, in order. `before` is why a first try failed, if
-    /// there was one.
+    /// One verdict per set. Sets that are too large for one transaction take several, in order. `before` is why a first
+    /// try failed, or [`Contention::Lost`] where there was none.
     pub(super) async fn commit(
         &self,
         sets: &[WriteSet],
@@ -125,7 +125,7 @@ impl Committer<'_> {
         }
     }
 
-    // All sets in one transaction. Where others keep getting in the way, in smaller ones; nobody waits for long again.
+    // Commits all sets in one transaction; where others keep blocking it, in smaller ones, with a short lock timeout.
     async fn together(&self, sets: &[WriteSet], now: Millis, before: Contention) -> Result<Vec<Verdict>, Error> {
         if before == Contention::Lost
             && let Some(verdicts) = self.tries(sets, now).await?
@@ -141,7 +141,7 @@ impl Committer<'_> {
         outcome
     }
 
-    // Each half in a transaction of its own: who is in nobody's way goes through, and the few others are soon found.
+    // Commits each half in a transaction of its own: unblocked sets go through, and the few others are soon found.
     async fn apart(&self, sets: &[WriteSet], now: Millis, until: Instant) -> Result<Vec<Verdict>, Error> {
         if sets.len() == 1 || Instant::now() > until {
             return sets.iter().map(|set| self.in_the_way(set)).collect();
@@ -160,14 +160,14 @@ impl Committer<'_> {
     }
 
     fn in_the_way(&self, set: &WriteSet) -> Result<Verdict, Error> {
-        // Who is in the way may be an earlier try of this very set, which can still succeed.
+        // The blocking transaction may be an earlier try of this very set, which can still succeed.
         if self.perhaps.open().contains_key(&set.id) {
             return Err(Error::Unknown("a row is held by another transaction, perhaps by our own".to_owned()));
         }
         Ok(Verdict::Held)
     }
 
-    // No verdicts where others were in the way each time.
+    // No verdicts where other transactions undid every try.
     async fn tries(&self, sets: &[WriteSet], now: Millis) -> Result<Option<Vec<Verdict>>, Error> {
         for _ in 0..TRIES_MAX {
             match self.attempt(sets, now).await? {
@@ -203,7 +203,7 @@ impl Committer<'_> {
         let applied: BTreeSet<RowKey> = written.iter().map(rows::key).collect::<Result<_, _>>()?;
         let keys = || sets.iter().flat_map(|set| &set.writes).map(|write| &write.key);
         let missed: Keys = keys().filter(|key| !applied.contains(key)).collect();
-        // A row that carries the set's own id was written by an earlier try of it. What was written now is durable, so
+        // A row with the set's own id was written by an earlier try of the set. This statement is durable already, so
         // an error here no longer means that nothing happened.
         let found = rows::known(Run::Ours(self.session), &missed, Hold::No).await;
         let found = found.map_err(|failed| after(&[Verdict::Applied], failed.of_nothing()))?;
@@ -219,11 +219,11 @@ impl Committer<'_> {
         let verdicts = match self.prepare(sets, now).await {
             Ok(Some(verdicts)) => verdicts,
             outcome => {
-                // Leaves no transaction open behind it.
+                // No transaction may stay open on this connection.
                 if self.session.say("ROLLBACK").await.is_err() {
                     self.session.spoil();
                 }
-                // A server that was never told to commit has not.
+                // The server was never asked to commit, so it has not.
                 return match outcome {
                     Err(failed) => self.failed(failed, Failed::of_nothing),
                     Ok(_) => Ok(Tried::Undone(Contention::Lost)),
@@ -236,7 +236,7 @@ impl Committer<'_> {
         }
     }
 
-    // Everything but the commit; no verdicts where a row came into being under our hands.
+    // Does everything but the commit; no verdicts where a row that was absent has appeared meanwhile.
     async fn prepare(&self, sets: &[WriteSet], now: Millis) -> Result<Option<Vec<Verdict>>, Failed> {
         let keys: BTreeSet<RowKey> = sets.iter().flat_map(touched).collect();
         let keys: Keys = keys.iter().collect();
@@ -257,7 +257,7 @@ impl Committer<'_> {
     }
 }
 
-// Once something is durable, the whole is no longer "not applied".
+// Once one set is durable, the whole is no longer "not applied".
 fn after(done: &[Verdict], error: Error) -> Error {
     match error {
         Error::NotApplied(why) if done.iter().any(|verdict| verdict.applied()) => Error::Unknown(why),
@@ -265,7 +265,7 @@ fn after(done: &[Verdict], error: Error) -> Error {
     }
 }
 
-/// Sets of one put each, no two of the same row, all in one table.
+/// The puts of sets that have one put each, all of different rows in one table; none for any other sets.
 pub(super) fn lone_puts(sets: &[WriteSet]) -> Option<Vec<Put<'_>>> {
     let mut keys = HashSet::with_capacity(sets.len());
     let mut puts: Vec<Put<'_>> = Vec::with_capacity(sets.len());

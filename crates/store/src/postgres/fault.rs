@@ -1,5 +1,5 @@
-//! What an error of the server says about what happened. Everything rests on this: what may have happened is never
-//! called undone, and what was rolled back is never called unknown for good.
+//! Judges from a server's error whether a commit happened. Never calls undone what may have happened, nor leaves
+//! unknown for good what was rolled back.
 //! Never looks at the wording of a message. Called wherever a statement has failed.
 
 use std::error::Error as _;
@@ -8,7 +8,7 @@ use tokio_postgres::error::{Error as ServerError, SqlState};
 
 use crate::Error;
 
-/// Why there is no answer: the server has none, or what it answered cannot be used.
+/// Why there is no result: the server or the connection failed, or the answer cannot be used.
 pub(super) enum Failed {
     Server(ServerError),
     Store(Error),
@@ -27,7 +27,7 @@ impl From<Error> for Failed {
 }
 
 impl Failed {
-    /// Whether others were in the way; it was then rolled back.
+    /// Whether other transactions caused it; the transaction was then rolled back.
     pub(super) fn contention(&self) -> Option<Contention> {
         match self {
             Self::Server(error) => contention(error),
@@ -43,7 +43,7 @@ impl Failed {
         }
     }
 
-    /// The outcome where nothing was asked to last yet, so that nothing does.
+    /// The outcome where no commit was sent yet: nothing has happened.
     pub(super) fn of_nothing(self) -> Error {
         match self {
             Self::Server(error) => of_read(&error),
@@ -60,9 +60,9 @@ pub(super) fn read_only(error: &ServerError) -> bool {
 /// Why a transaction was undone although nothing is wrong with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Contention {
-    /// It lost against another one. At once it may win.
+    /// It lost a serialization conflict or a deadlock; a retry at once may win.
     Lost,
-    /// Another transaction holds a row and does not let go.
+    /// Another transaction held a row for longer than the lock timeout.
     Blocked,
 }
 
@@ -76,8 +76,8 @@ fn contention(error: &ServerError) -> Option<Contention> {
     }
 }
 
-/// The outcome of a commit that failed with this. A server that names an error has rolled back, unless the error is about
-/// the server or the connection itself; with no answer at all nobody knows.
+/// The outcome of a commit that failed with this. A server that names an error has rolled back, unless the error is
+/// about the server or the connection itself; without an answer the outcome is unknown.
 fn of_commit(error: &ServerError) -> Error {
     match error.code() {
         Some(code) if proves_rollback(code) => Error::NotApplied(told(error)),
@@ -85,13 +85,13 @@ fn of_commit(error: &ServerError) -> Error {
     }
 }
 
-/// A statement that only reads changes nothing, whatever became of it.
+/// A statement that only reads changes nothing, whatever its outcome.
 pub(super) fn of_read(error: &ServerError) -> Error {
     Error::NotApplied(told(error))
 }
 
-// Class 08 is the connection, 57P0x a server that goes down, 58 its machine, XX its own defects; 40003 says in words that
-// nobody knows. A crash may come after the commit was written, so none of them proves anything.
+// Class 08 is the connection, 57P0x a server that goes down, 58 its machine, XX its own defects; 40003 is the code for
+// an unknown outcome. A crash may come after the commit was written, so none of them proves a rollback.
 fn proves_rollback(code: &SqlState) -> bool {
     let code = code.code();
     !(["08", "58", "XX"].iter().any(|class| code.starts_with(class)) || code.starts_with("57P") || code == "40003")

@@ -1,7 +1,7 @@
-//! One connection of a fixed few, made again when it is lost, with statements prepared once.
-//! Never lets an operation wait long for a server that is not there: while it is down, everything fails at once. Never uses
-//! a connection from before another one of the store was given up.
-//! Used by every operation of the store.
+//! One of the store's few connections: connected again when it is lost, with statements prepared once.
+//! Never lets an operation wait long for a server that is down: it fails at once. Never uses a connection that is older
+//! than the loss of another connection of the store.
+//! Called by every operation of the store.
 
 use std::{
     collections::HashMap,
@@ -21,13 +21,13 @@ use crate::Error;
 
 /// How long making a connection may take, over all hosts of the url.
 const DIAL_MAX: Duration = Duration::from_secs(2);
-/// How soon a lost server is tried again at first, and how seldom at last.
+/// The first and the longest pause before a lost server is tried again.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// What every session is told. Only settings that the server knows and that the url left as they are: a timeout of the
-/// operator's choosing stays. A plan that was made while a table was small must not scan it once it is large, and all
-/// our statements look rows up by key: so only plans that do.
+/// The settings of every session, where the server knows them and the url left them at their defaults: a timeout that
+/// the operator chose stays. A plan made while a table was small must not scan it once it is large; all our statements
+/// look rows up by key, so only such plans are allowed.
 const SETTLE: &str = "SELECT set_config(known.name, wanted.value, false) FROM pg_settings known
     JOIN (VALUES ('statement_timeout', '2000', '0'), ('idle_in_transaction_session_timeout', '5000', '0'), ('plan_cache_mode', 'force_generic_plan', 'auto'),
         ('jit', 'off', 'on'), ('enable_seqscan', 'off', 'on'), ('enable_hashjoin', 'off', 'on'), ('enable_mergejoin', 'off', 'on'),
@@ -38,21 +38,21 @@ const SETTLE: &str = "SELECT set_config(known.name, wanted.value, false) FROM pg
 /// How long a commit waits for a row that another transaction holds.
 pub(super) const LOCK_WAIT: &str = "SET lock_timeout = '250ms'";
 
-/// Which history of which database a server continues. A standby that is promoted begins a timeline above the one that it
-/// followed, so an old primary that still answers is known by its lower one.
+/// Reads which database system a server belongs to, and its timeline. A promoted standby begins a higher timeline than
+/// the one it followed, so an old primary that still answers is known by its lower one.
 const HISTORY: &str = "SELECT (SELECT system_identifier FROM pg_control_system()),
     ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint";
 
-/// What [`HISTORY`] says.
+/// The result of [`HISTORY`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Lineage {
     system: i64,
     timeline: i64,
 }
 
-/// How often the connections of a store were given up, and the latest history that one of them led to. They are given up
-/// together: after a failover the server behind one that still answers may be the old primary, and what is read there must
-/// not be written elsewhere.
+/// Counts how often the connections of a store were given up, and keeps the latest lineage of any of them. They are
+/// given up together: after a failover, one that still answers may lead to the old primary, and a decision over rows
+/// read there must not be written elsewhere.
 #[derive(Default)]
 pub(super) struct Epoch {
     number: AtomicU64,
@@ -69,8 +69,7 @@ impl Epoch {
         let _ = self.number.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    // Ends the epoch where the server behind a new connection has gone on from the one that was known, and refuses a server
-    // that was left behind.
+    // Ends the epoch where a new connection leads to a server of another lineage, and refuses one of an older timeline.
     fn reached(&self, epoch: u64, new: Lineage) -> Result<(), Error> {
         let mut known = self.lineage.lock().unwrap_or_else(PoisonError::into_inner);
         match *known {
@@ -96,7 +95,7 @@ pub(super) struct Session {
     /// The epoch in which it was dialled; it is usable in that one only.
     epoch: u64,
     epochs: Arc<Epoch>,
-    /// None where the server does not tell.
+    /// None where the server has no timeline to report.
     lineage: Option<Lineage>,
 }
 
@@ -107,7 +106,7 @@ impl Session {
         self.noticed(self.client.query(&statement, params).await)
     }
 
-    /// The same for a statement that says only how many rows it changed.
+    /// The same for a statement that returns only how many rows it changed.
     pub(super) async fn execute(&self, sql: &'static str, params: &[Param<'_>]) -> Result<u64, ServerError> {
         let statement = self.prepared(sql).await?;
         self.noticed(self.client.execute(&statement, params).await)
@@ -118,13 +117,12 @@ impl Session {
         self.noticed(self.client.batch_execute(sql).await)
     }
 
-    /// Ends the use of this connection and of every other one of the store: nobody knows what it is in the middle of, nor
-    /// whether the same server would answer a new one.
+    /// Gives up all connections of the store: the state of this one is unknown, and a new one may reach another server.
     pub(super) fn spoil(&self) {
         self.epochs.end(self.epoch);
     }
 
-    /// The history that the server behind it continues, where it tells.
+    /// The lineage of the server behind it; none where the server has no timeline to report.
     pub(super) fn lineage(&self) -> Option<Lineage> {
         self.lineage
     }
@@ -134,7 +132,7 @@ impl Session {
         !self.client.is_closed() && self.epoch == self.epochs.current()
     }
 
-    // A server that cannot write was a primary once: the next connection may find the one that is.
+    // A server that cannot write was a primary before: a new connection may find the present primary.
     fn noticed<T>(&self, answer: Result<T, ServerError>) -> Result<T, ServerError> {
         answer.inspect_err(|error| {
             if fault::read_only(error) {
@@ -162,10 +160,9 @@ pub(super) enum Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs statements in order in one round trip, prepared first where they are not yet. What each says; the first that
-    /// failed fails those after it.
+    /// Prepares statements, then runs them in order in one round trip. The first that fails also fails those after it.
     pub(super) async fn all(self, steps: &[(&'static str, Vec<Param<'_>>)]) -> Result<Vec<Vec<Row>>, ServerError> {
-        // Sent only when every one is prepared: one that is not must not be overtaken by those after it.
+        // Sent only when all are prepared: a statement that is not must not be overtaken by those after it.
         let statements = try_join_all(steps.iter().map(|(sql, _)| self.prepared(sql))).await?;
         let client = match self {
             Self::Ours(session) => &session.client,
@@ -194,23 +191,23 @@ impl Run<'_> {
     }
 }
 
-/// Connects once, and settles how long anything may take: a node that stops within a transaction must not stop the others.
+/// Connects once, and limits how long anything may take: a node that stops in a transaction must not stop the others.
 /// The session ends when the client is dropped.
 pub(super) async fn dial(target: &Target) -> Result<Client, Error> {
     dial_until(target, || {}).await
 }
 
-// The same; `ended` is called when the connection is over, whoever ended it.
+// The same; `ended` is called when the connection is over, whichever side ended it.
 async fn dial_until(target: &Target, ended: impl FnOnce() + Send + 'static) -> Result<Client, Error> {
     let down = |why: String| Error::NotApplied(format!("the database cannot be reached: {why}"));
     let connecting = target.config.connect(target.tls.clone());
     let connected = tokio::time::timeout(DIAL_MAX, connecting).await.map_err(|_| down("no answer".to_owned()))?;
     let (client, connection) = connected.map_err(|error| match error.as_db_error() {
-        // The server answered, and says itself what it lacks: the database, the user, the password.
+        // The server answered, and its message names what is wrong: the database, the user, the password.
         Some(said) => Error::NotApplied(format!("connected, but {}", said.message())),
         None => down(fault::told(&error)),
     })?;
-    // Whoever waits for an answer is told of a lost connection there.
+    // A caller that waits for an answer learns of a lost connection there.
     tokio::spawn(async move {
         drop(connection.await);
         ended();
@@ -220,7 +217,7 @@ async fn dial_until(target: &Target, ended: impl FnOnce() + Send + 'static) -> R
     Ok(client)
 }
 
-// Databases that speak PostgreSQL's protocol and are something else have no timelines: there, nothing is compared.
+// Other databases that speak PostgreSQL's protocol have no timelines: there, nothing is compared.
 async fn lineage(client: &Client) -> Option<Lineage> {
     let told = client.query_one(HISTORY, &[]).await.ok()?;
     Some(Lineage { system: told.try_get(0).ok()?, timeline: told.try_get(1).ok()? })
@@ -230,7 +227,7 @@ async fn lineage(client: &Client) -> Option<Lineage> {
 pub(super) struct Link {
     target: Arc<Target>,
     epochs: Arc<Epoch>,
-    /// Statements that are prepared at once, so that the first commit does not pay for it.
+    /// Statements that are prepared on connecting, so that the first commit does not pay for it.
     first: &'static [&'static str],
     state: Mutex<State>,
 }
@@ -252,7 +249,7 @@ impl Link {
         Self { target, epochs, first, state: Mutex::default() }
     }
 
-    /// The session, made again where it was lost. Nothing has been sent yet where this fails.
+    /// The session, connected again where it was lost. If this fails, nothing was sent.
     pub(super) async fn session(&self) -> Result<Arc<Session>, Error> {
         let mut state = self.state.lock().await;
         if let Some(session) = state.session.as_ref().filter(|session| session.usable()) {
@@ -272,7 +269,7 @@ impl Link {
             Err(error) => {
                 let last = state.failure.as_ref().map_or(BACKOFF_MIN / 2, |failure| failure.pause);
                 let pause = (last * 2).min(BACKOFF_MAX);
-                // Nodes that lost the server together do not come back together.
+                // Random, so that nodes that lost the server together do not all come back at once.
                 let until = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
                 let (Error::NotApplied(why) | Error::Unknown(why) | Error::Broken(why)) = error;
                 state.failure = Some(Failure { why: why.clone(), until, pause });
@@ -281,7 +278,7 @@ impl Link {
         }
     }
 
-    // Another connection may be lost while this one is dialled: then nobody knows which server this one leads to.
+    // If another connection is lost while this one is dialled, it is unknown which server this one leads to.
     async fn connect_in_epoch(&self) -> Result<Session, Error> {
         loop {
             let session = self.connect().await?;

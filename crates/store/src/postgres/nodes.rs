@@ -1,4 +1,4 @@
-//! Who shares the store: each node's own row, its heartbeat, and the row format that all of them read.
+//! The nodes that share the store: each node's own row, its heartbeat, and the row format that all of them read.
 //! Never lets a node write what another living node cannot read, and never lowers the format again.
 //! Called when a store is opened, then every two seconds.
 
@@ -15,21 +15,21 @@ use tokio_postgres::{Client, Transaction};
 use super::{Inner, columns::Param, fault::Failed, link::dial, stamp::Stamp};
 use crate::{Error, Node, address::Opener, shared_clock::BEHIND_MS};
 
-/// How often a node says that it lives.
+/// The interval between the heartbeats of a node.
 const BEAT: Duration = Duration::from_secs(2);
-/// How often it does while the database's clock is behind its own time: nobody but the nodes then knows what time it is, and
-/// one that starts must not grant leases that are over for the others. Also how soon it tries again where it could not.
+/// The same while the database's clock is behind the nodes' time, and after a failed heartbeat. Only the nodes know the
+/// time then, and a node that starts must not grant leases that are over for the others.
 const BEAT_SOON: Duration = Duration::from_millis(250);
-/// How long a node that has just started says so often that it lives: by then every other one has said what time it is.
+/// How long a node sends frequent heartbeats after its start: by then every other node has sent one with its time.
 const SETTLED: Duration = Duration::from_millis(2_500);
-/// Every so many heartbeats it looks for nodes that are long gone, for the first time once it has settled.
+/// Every so many heartbeats a node deletes nodes that are long gone: first at number `PRUNES_AT`, after two seconds.
 const PRUNES: u32 = 300;
 const PRUNES_AT: u32 = 8;
-/// How long a node must have been seen to say nothing, beside being silent by the database's clock, before it no longer holds the
-/// row format back: that clock may have been set forward, and each living node says something within two seconds.
+/// A node that is silent by the database's clock holds the row format back until this process has seen no heartbeat of
+/// it for so long: that clock may have been set forward, and a living node sends one every two seconds.
 const WATCHED: Duration = Duration::from_secs(5);
 
-// With the time that it starts at: a server that takes over a moment later must not be further behind than that.
+// Stores the time of the start as a floor: after a failover a moment later, time must not fall below it.
 const REGISTER: &str = "INSERT INTO fencepost_nodes (id, address, release, format, started, seen, floor, drives)
     VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(),
         greatest(clock_timestamp(), (SELECT max(floor) FROM fencepost_nodes)), false)
@@ -37,22 +37,22 @@ const REGISTER: &str = "INSERT INTO fencepost_nodes (id, address, release, forma
         seen = clock_timestamp(), drives = false,
         floor = greatest(clock_timestamp(), (SELECT max(floor) FROM fencepost_nodes))";
 
-/// All hold the format back but those that the caller knows to be silent and that have said nothing since. One of those that wakes
-/// up finds that out and stops.
+/// Every node holds the format back, except those that the caller found silent and that have sent nothing since. If
+/// such a node wakes up, it finds a format that it cannot read, and stops.
 const RAISE: &str = "UPDATE fencepost_meta SET format = living.format
     FROM (SELECT min(node.format) AS format FROM fencepost_nodes node WHERE NOT EXISTS (
         SELECT 1 FROM unnest($1::text[], $2::text[]) AS silent (id, seen)
         WHERE silent.id = node.id AND silent.seen::timestamptz = node.seen)) living
     WHERE fencepost_meta.format < living.format";
 
-/// Who reads less than a format, and is silent by the database's clock.
+/// The nodes that read only up to a lower format and are silent by the database's clock.
 const ELDERS: &str = "SELECT id, seen::text FROM fencepost_nodes
     WHERE format < $1 AND seen <= clock_timestamp() - interval '30 seconds'";
 
-// The node's row may have been pruned while the node was stopped: then it comes back. A word that is old in a moment need not
-// last: it does not wait for a disk.
-// The node's time goes with it as its floor, and it hears the latest of all floors: where the database's clock is behind what
-// the nodes have lived through, they follow the one that is ahead.
+// Inserts the node's row again if it was pruned while the node was stopped. Waits for no disk: a heartbeat is old in a
+// moment, so it need not last.
+// Stores the node's time as its floor, and returns the latest of all floors: where the database's clock is behind the
+// nodes' time, they follow the node that is ahead.
 const SAY: &str = "INSERT INTO fencepost_nodes (id, address, release, format, started, seen, floor, drives)
     VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), $6, $5)
     ON CONFLICT (id) DO UPDATE SET seen = clock_timestamp(), drives = $5, floor = greatest(fencepost_nodes.floor, $6)
@@ -62,7 +62,7 @@ const SAY: &str = "INSERT INTO fencepost_nodes (id, address, release, format, st
         set_config('synchronous_commit', 'off', true),
         greatest($6, (SELECT max(floor) FROM fencepost_nodes))";
 
-// Nodes that are long gone leave their time floor to this one.
+// Nodes that have been gone for a day leave their time floor to this one.
 const PRUNE: &str = "WITH gone AS (
         DELETE FROM fencepost_nodes WHERE seen < clock_timestamp() - interval '1 day' AND id <> $1 RETURNING floor
     ) UPDATE fencepost_nodes SET floor = greatest(floor, (SELECT max(floor) FROM gone))
@@ -79,33 +79,33 @@ const LIST: &str = "SELECT node.id, node.address, node.release, node.format, nod
 const ALIVE: &str = "SELECT id, seen, clock_timestamp() FROM fencepost_nodes
     WHERE address <> '' AND drives AND seen > clock_timestamp() - interval '1 day'";
 
-// Who has no address serves nobody. The row stays: it holds the node's time floor.
+// A node without an address serves no clients. The row stays: it holds the node's time floor.
 const LEAVE: &str = "UPDATE fencepost_nodes SET address = '' WHERE id = $1";
 
 const NOBODY: &[String] = &[];
 
-/// Enters the node among the others, and says which row format it shall write. Under the lock of the one row that says
-/// so: nobody raises it past what a node reads that is just coming in.
+/// Registers the node, and returns the row format that it must write. Locks the one row that holds the format, so that
+/// no node raises it meanwhile past the format that this node reads.
 pub(super) async fn register(client: &mut Client, opener: &Opener, format_max: u8) -> Result<u8, Failed> {
     let transaction = client.transaction().await?;
     readable(agreed(&transaction).await?, format_max)?;
     let format = i16::from(format_max);
     transaction.execute(REGISTER, &[&opener.node, &opener.address, &opener.release, &format]).await?;
-    // Those who are gone hold it back, too, until a heartbeat has watched them.
+    // Nodes that are gone hold it back too, until a heartbeat has watched them.
     transaction.execute(RAISE, &[&NOBODY, &NOBODY]).await?;
     let agreed = readable(agreed(&transaction).await?, format_max)?;
     transaction.commit().await?;
     Ok(agreed)
 }
 
-// The agreed format, which nobody raises until the transaction ends. Whoever holds it is done soon, or is cut off after
-// five seconds of silence.
+// The agreed format, locked until the transaction ends. Another holder of the lock is soon done, or the server ends it
+// after five idle seconds.
 async fn agreed(transaction: &Transaction<'_>) -> Result<i16, Failed> {
     transaction.batch_execute("SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '15s'").await?;
     Ok(transaction.query_one("SELECT format FROM fencepost_meta WHERE id = 1 FOR UPDATE", &[]).await?.get(0))
 }
 
-// Under the same lock as above, on a connection of its own: it happens once in the life of a format.
+// Takes the same lock as above, on a connection of its own: it happens once in the life of a format.
 async fn raise(client: &mut Client, (silent, seen): (Vec<String>, Vec<String>)) -> Result<(), Failed> {
     let transaction = client.transaction().await?;
     agreed(&transaction).await?;
@@ -124,15 +124,15 @@ pub(super) fn readable(agreed: i16, format_max: u8) -> Result<u8, Error> {
     })
 }
 
-/// Says that the node lives, for as long as its store is there; soon after an answer that showed the database behind.
+/// Sends heartbeats while the store exists; one soon after an answer that showed the database's clock behind.
 pub(super) async fn beat(store: Weak<Inner>, behind: Arc<Notify>) {
     let (mut turn, mut pause, started) = (0u32, BEAT_SOON, Instant::now());
     loop {
         tokio::time::sleep(BEAT_SOON).await;
         let _ = timeout(pause.saturating_sub(BEAT_SOON), behind.notified()).await;
         let Some(store) = store.upgrade() else { return };
-        // Down is down: every operation says so, and the next beat tries again, soon: the others must not take a node for gone
-        // because a commit of its own was in the way.
+        // A failure needs no handling: every operation reports it. The next heartbeat comes soon, so that the others do
+        // not take this node for gone because one of its own commits delayed a heartbeat.
         let said = store.once_alive(turn % PRUNES == PRUNES_AT).await;
         let calm = matches!(said, Ok(Clock::Leads)) && started.elapsed() > SETTLED;
         pause = if calm { BEAT } else { BEAT_SOON };
@@ -140,21 +140,21 @@ pub(super) async fn beat(store: Weak<Inner>, behind: Arc<Notify>) {
     }
 }
 
-/// What each node last said, and when it was found here. The server's clock may step by more than a lease at any moment, and
-/// every row that it wrote before is then as old as the step: only a change of what a node says is a sign of its life.
+/// The last heartbeat of each node, and when it was found here. The server's clock may step by more than a lease at any
+/// moment, and all earlier heartbeats are then as old as the step: only a changed heartbeat is a sign of life.
 #[derive(Default)]
 pub(super) struct Sightings(Mutex<Seen>);
 
 #[derive(Default)]
 struct Seen {
     looked: Option<Instant>,
-    /// What each node last said, and about when it said so.
+    /// The time in each node's last heartbeat, and about when it was sent, by the local clock.
     nodes: HashMap<String, (Millis, Instant)>,
 }
 
 impl Sightings {
-    /// For how long each node has been silent. By the server's clock at first sight, and always for this node itself: the others
-    /// heard its word when it was written, or later.
+    /// How long each node has been silent. By the server's clock at first sight, and always for this node itself: the
+    /// others saw its heartbeat when it was written, or later.
     fn silent_ms(&self, me: &str, told: Vec<(String, Millis, u64)>) -> Vec<(String, u64)> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -168,7 +168,7 @@ impl Sightings {
             let ago = |ms| now.checked_sub(Duration::from_millis(ms)).unwrap_or(now);
             let said = match known.nodes.get(&node) {
                 Some((before, said)) if *before == seen => *said,
-                // Since the last look, whatever the server's clock makes of it.
+                // It was sent after the last look, whatever the server's clock says.
                 Some(_) => ago(by_server_ms.min(looked_ms)),
                 None => ago(by_server_ms),
             };
@@ -179,13 +179,13 @@ impl Sightings {
     }
 }
 
-/// Nodes of older releases that are silent by the database's clock: what each last said, and since when it is known here to have said
-/// nothing else.
+/// Nodes of older releases that are silent by the database's clock: the last heartbeat of each, and since when this
+/// process has seen no other.
 #[derive(Default)]
 pub(super) struct Elders(Mutex<HashMap<String, (String, Instant)>>);
 
 impl Elders {
-    /// Those who were watched for long enough and what they last said, where that is all of them.
+    /// The silent nodes and their last heartbeats, if each of them was watched for [`WATCHED`]; else none.
     fn silent(&self, told: Vec<(String, String)>, now: Instant) -> Option<(Vec<String>, Vec<String>)> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|node, (seen, _)| told.iter().any(|(silent, said)| silent == node && said == seen));
@@ -197,7 +197,7 @@ impl Elders {
     }
 }
 
-/// The database's clock against the time that the nodes have lived through.
+/// How the database's clock compares with the latest time of any node.
 enum Clock {
     Leads,
     Behind,
@@ -240,13 +240,13 @@ impl Inner {
         Ok(clock)
     }
 
-    /// The node drives lanes, and says so at once.
+    /// Marks the node as one that drives lanes, with a heartbeat at once.
     pub(super) async fn drive(&self) -> Result<(), Error> {
         self.drives.store(true, Ordering::Release);
         self.once_alive(false).await.map(drop)
     }
 
-    /// Those that serve clients and drive lanes, and when each was last heard of.
+    /// The nodes that serve clients and drive lanes, and when each one's last heartbeat was, by the store's clock.
     pub(super) async fn alive(&self) -> Result<Vec<(String, Millis)>, Error> {
         let rows = self.ask(&self.keeping, ALIVE, &[]).await?;
         if let Some(row) = rows.last() {
@@ -264,12 +264,12 @@ impl Inner {
         Ok(silent.into_iter().map(|(node, silent_ms)| (node, Millis(now.0.saturating_sub(silent_ms)))).collect())
     }
 
-    /// The node serves nobody any more.
+    /// Marks the node as one that serves no clients any more.
     pub(super) async fn leave(&self) -> Result<(), Error> {
         self.ask(&self.keeping, LEAVE, &[&self.opener.node]).await.map(drop)
     }
 
-    /// Those that were seen in the last minute and serve somebody or hold something.
+    /// The nodes that were seen in the last minute and serve clients or hold claims.
     pub(super) async fn list(&self) -> Result<Vec<Node>, Error> {
         let session = self.keeping.session().await?;
         let rows = self.within(&session, session.query(LIST, &[])).await?;
@@ -306,7 +306,7 @@ mod tests {
         let (elders, begun) = (Elders::default(), Instant::now());
         let told = |seen: &str| vec![("old".to_owned(), seen.to_owned())];
         assert_eq!(elders.silent(told("10:00:00"), begun), None);
-        // It lives, and the clock steps once more.
+        // The node is alive, and the clock steps once more.
         assert_eq!(elders.silent(told("10:05:01"), begun + WATCHED), None);
         let silent = elders.silent(told("10:05:01"), begun + WATCHED * 2);
         assert_eq!(silent, Some((vec!["old".to_owned()], vec!["10:05:01".to_owned()])));
@@ -317,12 +317,12 @@ mod tests {
     fn a_step_of_the_servers_clock_takes_nobody_else_for_dead() {
         let sightings = Sightings::default();
         assert_eq!(silent(&sightings, [99_000, 99_000], 100_000)[0], 1_000);
-        // The clock goes forward by a minute between two heartbeats. This node stops sending; the other is not taken over from.
+        // The clock steps forward by a minute between two heartbeats. This node takes only itself for silent.
         let [own, other] = silent(&sightings, [99_000, 99_000], 160_000);
         assert!(own > LEASE_MS && other < LEASE_MS, "{own} {other}");
         let [own, other] = silent(&sightings, [160_500, 160_400], 161_000);
         assert!(own < LEASE_MS && other < LEASE_MS, "{own} {other}");
-        // What it finds first, it can only judge by the server's clock.
+        // A node that is seen for the first time can only be judged by the server's clock.
         assert!(silent(&Sightings::default(), [160_000, 99_000], 161_000)[1] > LEASE_MS);
     }
 }

@@ -1,4 +1,4 @@
-//! Reads what the server promises from its own settings, and its time.
+//! Reads the server's time, and from its own settings what it promises.
 //! Never believes a setting that it has not read. Called when a store is opened.
 
 use fencepost_kernel::Millis;
@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use super::{fault::Failed, sql, stamp::Stamp};
 use crate::{Durability, Promises, shared_clock::SharedClock};
 
-/// The clock past its floor, and what the server's settings promise.
+/// The clock, started past the time floor, and the promises that the server's settings allow.
 pub(super) async fn ask(client: &Client) -> Result<(SharedClock, Promises), Failed> {
     let floor = client.query_one(sql::TIME_FLOOR, &[]).await?;
     let clock = SharedClock::new(floor.get::<_, Option<Stamp>>(0).map_or(Millis(0), |floor| floor.0));

@@ -1,5 +1,5 @@
-//! Keeps what a commit wrote, for guesses about the next one.
-//! Never keeps what it does not know: a row of unknown content is forgotten. Called after every commit.
+//! Caches the rows that a commit wrote, so that a decision can guess them instead of loading them.
+//! Never caches a row whose content it does not know: such a row is forgotten. Called after every commit.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) fn remember(hot: &Hot<Arc<Row>>, sets: &[WriteSet], verdicts: &[Verdi
             hot.put(write.key, write.put.clone().map(row));
         }
         set.also.drops.iter().for_each(|key| hot.put(*key, None));
-        // Of a repeated set nobody says what its merges came to: an earlier try of it has the positions.
+        // The results of a repeated set's merges are not known here: an earlier try of it has the positions.
         let merged = if let Verdict::Merged(merged) = verdict { &merged[..] } else { &[] };
         for (at, merge) in set.also.merges.iter().enumerate() {
             match (merge, merged.get(at)) {
@@ -34,7 +34,7 @@ pub(super) fn remember(hot: &Hot<Arc<Row>>, sets: &[WriteSet], verdicts: &[Verdi
                     );
                 }
                 (Merge::Append(append), _) => hot.put(append.position_row, None),
-                // Others add to it, too, and nobody decides over it: it is not worth a guess.
+                // Other nodes add to a counter too, and no decision reads it: it is not worth a guess.
                 (Merge::Add { key, .. }, _) => hot.put(*key, None),
             }
         }

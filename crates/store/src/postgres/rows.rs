@@ -1,4 +1,4 @@
-//! Rows of answers: kind, id, then what was asked for. Reads them back as addresses, revisions and records.
+//! Decodes the rows of answers (kind, id, then the columns asked for) into addresses, revisions and records.
 //! Never takes a damaged row for a good one: that stops the store.
 //! Called wherever rows are read.
 
@@ -42,7 +42,7 @@ fn damaged(key: &RowKey, damage: codec::Damage) -> Error {
     Error::Broken(format!("the {:?} row {id} cannot be read: {damage}", key.kind))
 }
 
-/// Addresses with the record in the third column, where there is one, and the server's time in the fourth.
+/// Decodes rows with the record in the third column, where there is one, and the server's time in the fourth.
 pub(super) fn records(
     rows: &[tokio_postgres::Row],
     format_max: u8,
@@ -61,17 +61,17 @@ pub(super) fn records(
     Ok(found)
 }
 
-/// How rows are read.
+/// Whether rows are locked when they are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// As they are at this moment.
+    /// They are read as they are at this moment.
     No,
-    /// And nobody may change them until the transaction ends.
+    /// They are locked: no other transaction may change them until this one ends.
     Yes,
 }
 
-/// What is known of those rows that exist. Fences first, then the others, each in key order. What merges go on
-/// from comes only with a lock.
+/// The state of those rows that exist. Reads fences first, then the others, each in key order. The figures that merges
+/// go on from come only with a lock.
 pub(super) async fn known(run: Run<'_>, keys: &Keys, hold: Hold) -> Result<BTreeMap<RowKey, Known>, Failed> {
     let (fences, rows) = match hold {
         Hold::No => (sql::LOOK_FENCES, sql::LOOK_ROWS),
@@ -88,7 +88,7 @@ pub(super) async fn known(run: Run<'_>, keys: &Keys, hold: Hold) -> Result<BTree
     found.iter().map(read).collect()
 }
 
-/// Whole rows in one round trip: first those that are only seen, then those that are locked. `begin` goes before all.
+/// Whole rows in one round trip: first those read without a lock, then those that are locked. `begin` goes before all.
 pub(super) async fn take(
     run: Run<'_>,
     begin: Option<&'static str>,

@@ -1,4 +1,4 @@
-//! Makes the tables, and brings older ones up to date, while any number of nodes start at once.
+//! Creates the tables, and brings older ones up to date, while any number of nodes start at once.
 //! Never touches tables that a newer release has changed. Called when a store is opened.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio_postgres::{
 use super::fault::Failed;
 use crate::Error;
 
-/// Every step from an empty database to today's tables; the first makes version 1. A step is never changed once released.
+/// Every step from an empty database to today's tables; the first makes version 1. A released step is never changed.
 const STEPS: [&str; 5] = [
     include_str!("schema.sql"),
     include_str!("schema_lanes.sql"),
@@ -20,9 +20,9 @@ const STEPS: [&str; 5] = [
     include_str!("schema_due_index.sql"),
 ];
 
-/// How often a step is tried again because another node was making it at that moment.
+/// How many times a step is tried again because another node was making it at that moment.
 const TRIES_MAX: u32 = 20;
-/// How often one is that waits for a table which others are writing to: for half a minute at least.
+/// The same for a step that waits for a table that others write to: for half a minute at least.
 const BLOCKED_TRIES_MAX: u32 = 80;
 
 const REGISTER: &str = "CREATE TABLE IF NOT EXISTS fencepost_migrations (
@@ -39,7 +39,7 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(), Error> {
                 raced_turns += 1;
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(10..50))).await;
             }
-            // A transaction of a user's holds the table. Waiting in its queue would stop everybody who came later.
+            // A user's transaction holds the table. Waiting in the lock queue would block every later transaction.
             Err(Failed::Server(error))
                 if blocked_turns < BLOCKED_TRIES_MAX && error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
             {
@@ -51,7 +51,7 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(), Error> {
     }
 }
 
-// One step; whether that was all. Who inserts the number of a step makes it; all others wait for that transaction.
+// Runs one step; true where none was left. The node that inserts a step's number runs it; all others wait for that.
 async fn step(client: &mut Client) -> Result<bool, Failed> {
     let version = match client.query_one("SELECT coalesce(max(version), 0) FROM fencepost_migrations", &[]).await {
         Ok(row) => row.get::<_, i32>(0),
@@ -70,8 +70,8 @@ async fn step(client: &mut Client) -> Result<bool, Failed> {
     }
     let Some(statements) = STEPS.get(version as usize) else { return Ok(true) };
     let transaction = client.transaction().await?;
-    // An index over many rows takes longer than any other statement may, and so does waiting for who builds it. A step that
-    // waits for a table sets a time of its own.
+    // Building an index over many rows takes longer than any other statement may, and so does waiting for the node that
+    // builds it. A step that waits for a table sets its own lock timeout.
     transaction.batch_execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
     let next = version + 1;
     let claim = "INSERT INTO fencepost_migrations (version) VALUES ($1) ON CONFLICT (version) DO NOTHING";
@@ -82,7 +82,7 @@ async fn step(client: &mut Client) -> Result<bool, Failed> {
     Ok(false)
 }
 
-// `IF NOT EXISTS` does not help two who look at the same moment: one of them gets one of these.
+// `IF NOT EXISTS` does not help two nodes that look at the same moment: one of them gets one of these errors.
 fn raced(error: &ServerError) -> bool {
     let others = [
         SqlState::UNIQUE_VIOLATION,

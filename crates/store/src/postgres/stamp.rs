@@ -1,5 +1,5 @@
 //! A moment as PostgreSQL keeps it: microseconds since 2000, with the far end of time as `infinity`.
-//! Never fails on a moment that the server cannot name. Used for every time that is written or read.
+//! Never fails on a moment that the server cannot name. Called for every time that is written or read.
 
 use std::error::Error;
 
@@ -11,7 +11,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checke
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp(pub(super) Millis);
 
-/// 2000-01-01, where PostgreSQL counts from.
+/// 2000-01-01 in Unix milliseconds, where PostgreSQL counts from.
 const ORIGIN_MS: i128 = 946_684_800_000;
 /// The first moment past what PostgreSQL can name.
 const END_US: i128 = 9_224_318_016_000_000_000;
@@ -34,7 +34,7 @@ impl<'a> FromSql<'a> for Stamp {
         if micros == INFINITY {
             return Ok(Self(Millis(u64::MAX)));
         }
-        // Before 1970 is no time of ours; the server's `-infinity` is there too.
+        // A time before 1970 is none of ours, and becomes zero; the server's `-infinity` is among them.
         let ms = i128::from(micros).div_euclid(1_000) + ORIGIN_MS;
         Ok(Self(Millis(u64::try_from(ms).unwrap_or(0))))
     }

@@ -1,5 +1,5 @@
-//! TLS to the server, by rustls on ring like everywhere here.
-//! Never checks less than the url asks for. Made when a store is opened, used at every connection.
+//! TLS to the server, with rustls on ring, as everywhere in this repository.
+//! Never checks less than the url asks for. Called when a store is opened, and used for every connection.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -16,17 +16,17 @@ use crate::Error;
 /// Makes TLS connections.
 pub(super) type Tls = MakeRustlsConnect;
 
-/// Whose certificates are believed.
+/// Which certificates of the server are accepted.
 pub(super) enum Trust {
-    /// Anybody's: what is sent is hidden from listeners, not from who poses as the server.
+    /// Any: this protects against listeners, not against an impostor of the server.
     Anyone,
-    /// The public authorities'.
+    /// Those that a public authority has signed.
     Public,
-    /// Those of the authorities in a PEM file.
+    /// Those that an authority in a PEM file has signed.
     File(PathBuf),
 }
 
-/// What connects with this trust.
+/// The TLS connector that accepts these certificates.
 pub(super) fn tls(trust: &Trust) -> Result<Tls, Error> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -50,7 +50,7 @@ fn authorities(path: &PathBuf) -> Result<RootCertStore, Error> {
     if roots.is_empty() { Err(wrong(&"it holds no certificate")) } else { Ok(roots) }
 }
 
-/// Believes any certificate, as `sslmode=require` without an authority means. Signatures are still checked.
+/// Accepts any certificate, as `sslmode=require` without an authority asks for. Signatures are still checked.
 #[derive(Debug)]
 struct Believer(Arc<CryptoProvider>);
 

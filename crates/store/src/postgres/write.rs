@@ -1,5 +1,5 @@
 //! Writes rows within a transaction whose other rows are locked already.
-//! Never commits. Called by a commit of ours and within a transaction of the user's.
+//! Never commits. Called by the store's own commits, and within a user's transaction.
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant,
@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{WriteSet, judge::Judged};
 
-/// The rows that must be locked before a set is judged: all that it names, but for entries that go, which nobody else
-/// changes any more, and words that were heard, which are forgotten only where nobody holds them.
+/// The rows to lock before a set is judged: all that it names, except entries that it drops, which no other transaction
+/// changes, and pokes that it drops (notices between nodes), which are deleted only where no transaction holds them.
 pub(super) fn touched(set: &WriteSet) -> impl Iterator<Item = RowKey> {
     let also = &set.also;
     let writes = set.writes.iter().map(|write| write.key);
@@ -29,9 +29,9 @@ pub(super) fn touched(set: &WriteSet) -> impl Iterator<Item = RowKey> {
     writes.chain(also.held.iter().map(|(key, _)| *key)).chain(merged).chain(drops)
 }
 
-/// Writes every change, in one round trip, and says whether all of them went through: a row that was not there may be
-/// there by now, and then the transaction must be undone. With the node's time floor, where one is given: it comes last,
-/// so that nobody who shares the node's name waits for it while others wait for them.
+/// Writes every change in one round trip, and returns whether all went through: if a row that was absent is there by
+/// now, the transaction must be undone. The node's time floor, where given, comes last: commits under the same node
+/// name wait for it, and others wait for their rows meanwhile, so it must be locked only briefly.
 pub(super) async fn write(
     run: Run<'_>,
     sets: &[WriteSet],
@@ -72,13 +72,13 @@ pub(super) async fn write(
     if let Some(floor) = &floor {
         steps.push((sql::FLOOR, vec![&node, floor]));
     }
-    // Only the statements that write rows say which.
+    // Only the statements that write rows return any.
     let written: usize = run.all(&steps).await?.iter().map(Vec::len).sum();
     Ok(written == columns.len())
 }
 
-// Rows that an applied set needs to be absent. What is not there cannot be locked: it is put in their place and taken away
-// again, so that whoever puts the row at the same moment waits for us, or we for them.
+// Rows that an applied set needs to be absent. An absent row cannot be locked, so a placeholder is inserted and deleted
+// again: a transaction that inserts the row at the same moment waits for this one, or this one for it.
 fn absent(sets: &[WriteSet], judged: &Judged<'_>) -> impl Iterator<Item = RowKey> {
     let held = applied(sets, judged).flat_map(|set| &set.also.held).filter(|(_, expect)| expect.is_none());
     let mut keys: Vec<RowKey> = held.map(|(key, _)| *key).collect();

@@ -1,4 +1,4 @@
-//! Who holds which slot: read from the servers themselves.
+//! Maps slots to the servers that hold them, as the servers themselves report.
 //! Never waits for a server that does not answer while another one does. Called by the router.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -35,16 +35,16 @@ impl Node {
         &self.name
     }
 
-    /// Lets go of its connections: what is sent next goes where its name leads by then.
+    /// Drops its connections: the next command connects anew, to the server that the name leads to by then.
     pub(super) async fn leave(&self) {
         self.reads.leave().await;
         self.writes.leave().await;
     }
 }
 
-/// Who holds which slot.
+/// Which server holds which slot.
 pub(super) struct Map {
-    // By the last slot of each range.
+    // By the last slot of each range, with the first one.
     ranges: BTreeMap<u16, (u16, Arc<Node>)>,
     nodes: BTreeMap<String, Arc<Node>>,
 }
@@ -56,14 +56,14 @@ impl Map {
         Self { ranges: BTreeMap::from([(u16::MAX, (0, node.clone()))]), nodes }
     }
 
-    /// Asks every server at once; the first that knows is believed.
+    /// Asks every server at once, and uses the first full answer.
     pub(super) async fn discover(seeds: &[Arc<Node>], known: Option<&Self>) -> Result<Self, String> {
         let mut nodes: BTreeMap<_, _> = known.map(|map| map.nodes.clone()).unwrap_or_default();
         for seed in seeds {
             nodes.entry(seed.name.clone()).or_insert_with(|| seed.clone());
         }
         let asks = nodes.values().map(|node| {
-            // Each to its end, whoever comes first: the connection of a server that stays silent is dropped by that.
+            // Each question runs to its end, whichever answers first: its timeout drops a silent server's connection.
             let asked = tokio::spawn(ask(node.clone()));
             let nodes = &nodes;
             Box::pin(async move {
@@ -90,7 +90,7 @@ impl Map {
             covered += u32::from(last.checked_sub(first)?) + 1;
             for (rank, server) in servers.iter().enumerate() {
                 let [name, Value::Int(port), ..] = list(server)? else { return None };
-                // A server that does not know its own name is where we found it.
+                // A server that does not know its own name is reached under the name that was asked.
                 let name = text(name).filter(|name| !name.is_empty() && *name != "?").unwrap_or(host(&asked.info).0);
                 let port = u16::try_from(*port).ok()?;
                 let node = own.node(known, &asked.info, name, port)?;

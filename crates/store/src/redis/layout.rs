@@ -1,8 +1,8 @@
-//! Where a row lies: its key, the index and the due list beside it, and the slot that holds them.
-//! Never puts what one script touches into two slots. Called by everything that names a key.
+//! The keys of a row, of the index and of the due list beside it, and the slot that holds them.
+//! Never spreads the keys of one script over two slots. Called by everything that names a key.
 //!
 //! Rows are indexed in buckets by the leading bits of their id, so that the order of buckets is the order of ids; small
-//! indexes are cheap in time and memory. A shard is what shares a hash tag, and so a slot: everything, or each bucket.
+//! indexes are cheap in time and memory. A shard is all keys with one hash tag, and so in one slot: all, or one bucket.
 
 use fencepost_kernel::{RowKey, key::Kind};
 
@@ -10,7 +10,7 @@ const BUCKET_BITS: u32 = 10;
 const BUCKETS: usize = 1 << BUCKET_BITS;
 const SLOTS: u16 = 16_384;
 
-/// Which key a row lies under, for one prefix.
+/// The layout of keys under one prefix.
 pub(super) struct Layout {
     prefix: String,
     /// The hash tag of each shard, and its slot.
@@ -68,29 +68,29 @@ impl Layout {
         name
     }
 
-    /// The ids of one kind in a bucket, in order.
+    /// The key of an index: the ids of one kind in a bucket, in order.
     pub(super) fn index(&self, bucket: usize, kind: Kind) -> String {
         format!("{}:index:{}:{bucket:03x}", self.tags[self.shard_of(bucket)].0, kind as u8)
     }
 
-    /// What is due in a shard, earliest first.
+    /// The key of a shard's due list: its due rows, earliest first.
     pub(super) fn due(&self, shard: usize) -> String {
         format!("{}:due", self.tags[shard].0)
     }
 
-    /// The latest time committed in a shard.
+    /// The key of a shard's time floor: the latest time committed there.
     pub(super) fn floor(&self, shard: usize) -> String {
         format!("{}:floor", self.tags[shard].0)
     }
 
-    /// Where the layout itself is written down, and its slot.
+    /// The key that holds the name of the layout, and its slot.
     pub(super) fn mark(&self) -> (String, u16) {
         let name = format!("{{{}}}:layout", self.prefix);
         let slot = slot(&name);
         (name, slot)
     }
 
-    /// What is written down there: rows laid out in another way would not be found, and effects would run again.
+    /// The name of this layout: rows laid out in another way would not be found, and effects would run again.
     pub(super) fn name(&self) -> String {
         format!("1 shards={}", self.shards())
     }
@@ -109,7 +109,7 @@ pub(super) fn row_at(place: &[u8]) -> Option<RowKey> {
     Some(RowKey { kind: Kind::from_u8(*kind)?, id: id.try_into().ok()? })
 }
 
-// What Redis Cluster takes for a key's slot: CRC16 (XMODEM) of what stands in braces.
+// A key's slot, as Redis Cluster computes it: CRC16 (XMODEM) of the text in braces.
 fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map_or(key, |(tag, _)| tag);
     let crc = tag.bytes().fold(0u16, |crc, byte| {

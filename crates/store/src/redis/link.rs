@@ -1,5 +1,5 @@
-//! One connection to one server that comes back by itself, and what can be known of a pipeline sent over it.
-//! Never repeats what it sent: it says whether anything left. Called by the router.
+//! One connection to one server that reconnects by itself, and the outcome of a pipeline sent over it.
+//! Never sends anything twice: it reports whether anything was sent. Called by the router.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ const CONNECT_MAX: Duration = Duration::from_millis(1_000);
 /// Longer than two commits wait for their replicas, one behind the other.
 const ANSWER_MAX: Duration = Duration::from_millis(2_500);
 
-/// Why a command has no answer.
+/// Why a command has no result.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// It never left.
+    /// It was never sent.
     NotSent(String),
-    /// The server said no.
+    /// The server answered with an error.
     Refused(ServerError),
-    /// It left, and nobody knows.
+    /// It was sent, and its outcome is unknown.
     Lost(String),
 }
 
@@ -50,7 +50,7 @@ const HARMLESS: [&str; 13] = [
 ];
 
 impl Fault {
-    /// Whether it proves that the command changed nothing. A script's writes are refused at the first of them or never.
+    /// Whether it proves that the command changed nothing. A server refuses the first write of a script or none.
     pub(super) fn harmless(&self) -> bool {
         match self {
             Self::NotSent(_) => true,
@@ -59,7 +59,7 @@ impl Fault {
         }
     }
 
-    /// Whether the server refused it with this code. A script of an older server wraps what its first write was told.
+    /// Whether the server refused it with this code. An older server wraps the error of a script's first write.
     pub(super) fn says(&self, code: &str) -> bool {
         let Self::Refused(error) = self else { return false };
         error.code() == code || error.details().is_some_and(|why| why.contains(&format!("-{code} ")))
@@ -87,7 +87,7 @@ impl Link {
 
     /// Sends the commands in one go; one answer each, refusals among them.
     pub(super) async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, Fault> {
-        // Those who wait for somebody else's attempt wait no longer than for their own.
+        // A caller that waits for another's attempt to connect waits no longer than for its own.
         let (mut connection, number) = match timeout(CONNECT_MAX, self.connection()).await {
             Ok(connected) => connected.map_err(|error| Fault::NotSent(error.to_string()))?,
             Err(_) => return Err(Fault::NotSent("no connection in time".to_owned())),
@@ -114,7 +114,7 @@ impl Link {
         Ok((connection, open.number))
     }
 
-    /// Lets go of the connection: who still waits for an answer gets it, and who comes next connects anew.
+    /// Drops the connection: callers that wait for an answer still get it, and the next caller connects anew.
     pub(super) async fn leave(&self) {
         self.open.lock().await.connection = None;
     }

@@ -37,13 +37,13 @@ use layout::Layout;
 use router::Router;
 use script::Said;
 
-/// How often an engine tells the server what time it is, and hears what others told it.
+/// How often an engine sends its time to the server, and reads the latest that any engine has sent.
 const BEAT: Duration = Duration::from_secs(2);
-/// How often it does while the server's clock is behind: nobody but the engines then knows what time it is, and one that
-/// starts must not grant leases that are over for the others. Also how soon it tries again where it could not.
+/// The same while the server's clock is behind, and after a failure. Only the engines know the time then, and one that
+/// starts must not grant leases that are over for the others.
 const BEAT_SOON: Duration = Duration::from_millis(250);
 
-/// Fences in Redis.
+/// A store in Redis. It keeps fences, but no lanes and no counters.
 pub struct Redis {
     inner: Arc<Inner>,
     promises: Promises,
@@ -54,18 +54,18 @@ struct Inner {
     router: Router,
     layout: Layout,
     clock: SharedClock,
-    /// Whether the server's clock is behind the time that the engines have lived through.
+    /// Whether the server's clock is behind the latest time that any engine has sent to it.
     server_behind: AtomicBool,
 }
 
 impl Redis {
     /// Opens the store at `redis://[user:password@]host[:port][/db]` or `redis+cluster://host[:port],host…`, with
-    /// `rediss` for TLS. The parameters are `prefix`, `slots=one`, `replicas` and `format`; the guide on Redis explains them.
+    /// `rediss` for TLS. The parameters are `prefix`, `slots=one`, `replicas` and `format`; see the guide on Redis.
     /// Needs a Tokio runtime that outlives the store.
     pub async fn open(url: &str) -> Result<Self, Error> {
         let runtime = Handle::try_current().map_err(|_| Error::Broken("Redis needs a Tokio runtime".to_owned()))?;
         let settings = Settings::parse(url).map_err(Error::Broken)?;
-        // Where a build brings two providers for TLS, rustls takes none by itself.
+        // Where a build has two TLS providers, rustls chooses none by itself.
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let layout = Layout::new(&settings.prefix, settings.one_slot);
         let router = Router::connect(settings).await.map_err(Error::NotApplied)?;
@@ -74,14 +74,14 @@ impl Redis {
             Inner { router, layout, clock: SharedClock::new(Millis(0)), server_behind: AtomicBool::new(false) };
         inner.mark().await?;
         inner.clock = SharedClock::new(inner.time_floor().await?);
-        // Proves that scripts may run and write here, before anybody relies on it; and tells the time.
+        // Proves that scripts may run and write here before any caller relies on it, and reads the server's time.
         inner.commit(inner.parts(&[], Millis(0))).await?;
         let inner = Arc::new(inner);
         runtime.spawn(keep_time(Arc::downgrade(&inner)));
         Ok(Self { inner, promises, runtime })
     }
 
-    // The commit loop and many callers live outside the runtime.
+    // The commit loop and many callers run outside the runtime.
     fn run<'a, T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -152,8 +152,8 @@ impl Store for Redis {
     }
 }
 
-// Keeps the time of all engines together, for as long as the store is there: a server's clock may be set back, or a replica
-// whose clock is behind may take over, while none of them commits anything.
+// Keeps the time of all engines together while the store exists: while none of them commits, a server's clock may be
+// set back, or a replica whose clock is behind may take over.
 async fn keep_time(store: Weak<Inner>) {
     let mut pause = BEAT;
     loop {
@@ -164,7 +164,7 @@ async fn keep_time(store: Weak<Inner>) {
     }
 }
 
-// What a set said for itself, and what the sets after it prove.
+// Each set's own verdict, and what the sets after it prove.
 fn verdicts(sets: &[WriteSet], said: &[Said]) -> Vec<Verdict> {
     let verdict = |said: &Said| match said {
         Said::Moved => Verdict::Moved,

@@ -1,4 +1,4 @@
-//! Reads in order, over all buckets and shards: rows of a kind by key, and what is due by time.
+//! Reads in order, over all buckets and shards: rows of a kind by key, and due rows by time.
 //! Never holds more than a few pages of ids. Called by the store's `range` and `due`.
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{Error, Found, Loaded, contract::Span};
 
-/// Ids asked of one bucket at once.
+/// The most ids asked of one bucket at once.
 const PAGE_MAX: usize = 1_000;
-/// Buckets asked at once: few where they are full, many where they are empty.
+/// The most buckets asked at once: one at first, twice as many after each round that did not fill the page.
 const WIDTH_MAX: usize = 128;
 
 impl Inner {
@@ -79,7 +79,7 @@ impl Inner {
         Ok(keys)
     }
 
-    // Rows that Redis has dropped by their time to live leave their index here. A failure only leaves them for later.
+    // Removes rows that Redis has dropped by their time to live from their index. A failure only leaves that for later.
     async fn prune(&self, gone: impl Iterator<Item = RowKey>) {
         let mut buckets: BTreeMap<usize, Vec<RowKey>> = BTreeMap::new();
         gone.for_each(|key| buckets.entry(self.layout.bucket(&key)).or_default().push(key));
@@ -93,7 +93,7 @@ impl Inner {
         }
     }
 
-    /// Up to `limit` rows of a kind that are due, earliest first. One list has those of all kinds: there are only fences in it.
+    /// Up to `limit` rows of a kind that are due, earliest first. One list holds all kinds; only fences are ever in it.
     pub(super) async fn due(
         &self,
         kind: Kind,
@@ -109,7 +109,7 @@ impl Inner {
             places.truncate(page);
             let keys: Vec<RowKey> = places.iter().map(|(_, key)| *key).collect();
             let rows = self.load(&keys).await?;
-            // A row that has moved on since its place was read is due no more, or later.
+            // A row that has changed since its place was read is not due any more, or later.
             let still = |((due, key), row): (&(Millis, RowKey), Loaded)| {
                 let row: Arc<Row> = row.filter(|row| row.record.due_at() == Some(*due))?;
                 Some((*key, row))
@@ -152,7 +152,7 @@ impl Inner {
                     let wanted = key.kind == kind && after.is_none_or(|after| place > after);
                     places.extend(wanted.then_some(place));
                 }
-                // A page that begins with what the caller has had already, or has rows of another kind: the next one has the rest.
+                // The page had places that the caller has seen, or that are of another kind: the next one has the rest.
                 if pairs.len() == page && places.len() - before < page {
                     further.push((shard, skip + page));
                 }

@@ -1,5 +1,5 @@
-//! What the servers' own settings allow to promise: read from every one of them, never assumed.
-//! Never takes a server that may evict rows: an evicted fence is an effect that runs twice. Called when the store opens.
+//! Reads from every server's own settings what the store can promise, and never assumes it.
+//! Never accepts a server that may evict rows: an evicted fence is an effect that runs twice. Called at opening.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use ::redis::{Cmd, Pipeline, Value, cmd, from_redis_value_ref};
 use super::{cluster::Node, router::Router};
 use crate::{Durability, Error, Promises};
 
-/// What one server says of itself.
+/// The settings that one server reports.
 #[derive(Default, Debug)]
 struct Said(BTreeMap<String, String>);
 
 const ASKED: [&str; 5] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "save", "maxmemory-policy"];
 
-/// The weakest of all servers speaks for the store. A replica speaks too where it can be reached: it may take over.
+/// The store promises what its weakest server does. A replica counts too where it can be reached: it may take over.
 pub(super) async fn promises(router: &Router, many_rows: bool) -> Result<Promises, Error> {
     let map = router.map();
     let mut weakest = (Durability::Synced, String::new());
@@ -62,7 +62,7 @@ impl Said {
             (Some("yes"), Some("always")) => (Durability::Synced, String::new()),
             (Some("yes"), Some(other)) => (Durability::Delayed, format!("has appendfsync {other}")),
             (Some("yes"), None) => (Durability::Delayed, "does not tell its appendfsync".to_owned()),
-            // What came after the last snapshot is gone with the process.
+            // Writes after the last snapshot are gone with the process.
             _ if self.get("save").is_some_and(|save| !save.is_empty()) => {
                 (Durability::None, "has appendonly no, only snapshots".to_owned())
             }

@@ -1,8 +1,8 @@
-//! Sends each command to the server that holds its slot, in order, in one pipeline a server.
+//! Sends each command to the server that holds its slot, in order, in one pipeline per server.
 //! Never repeats a command that may have been carried out, unless it only reads. Called by the store for everything.
 //!
 //! The driver's own cluster client is not used: it repeats a whole pipeline when one answer in it is a redirection, and
-//! hides whether a failed command ever left. Both decide here between "nothing happened" and "perhaps".
+//! hides whether a failed command was ever sent. Here both decide between "not applied" and "outcome unknown".
 
 use std::{
     collections::BTreeMap,
@@ -21,19 +21,19 @@ use super::{
     script,
 };
 
-/// How often a redirected or refused command is tried, with the pause before each further try.
+/// The tries of a redirected or refused command, by the pause before each.
 const PAUSES_MS: [u64; 4] = [0, 50, 150, 400];
-/// How long a fresh map is good enough for everybody who asks for one.
+/// How long a fresh slot map is good enough for every caller that asks for one.
 const MAP_FRESH: Duration = Duration::from_millis(50);
-/// No further try after this long: a caller hears soon that the servers are down.
+/// No further try after this long, so that a caller soon learns that the servers are down.
 const TRY_MAX: Duration = Duration::from_millis(1_000);
 const WAIT_MAX_MS: u64 = 1_000;
 
-/// What a command does to the server.
+/// Whether a command only reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Does {
     Read,
-    /// On a connection of its own: a commit that waits for replicas holds up no reader.
+    /// Sent on a connection of its own: a commit that waits for replicas holds up no reader.
     Write,
 }
 
@@ -43,10 +43,10 @@ pub(super) struct Ask {
     pub(super) command: Cmd,
 }
 
-/// What became of a command.
+/// The outcome of a command.
 pub(super) type Answer = Result<Value, Fault>;
 
-/// The way to every server.
+/// Sends commands to every server of the store.
 pub(super) struct Router {
     settings: Settings,
     /// The servers that the address names.
@@ -94,8 +94,8 @@ impl Router {
                 again.extend(self.next(does, &map, way, &answer));
                 answers[way.at] = answer;
             }
-            // Also where this is the last try: a master that died in silence uses up the time of every one of them, and
-            // only a fresh map leads to the replica that took over.
+            // Also after the last try: a master that died in silence uses up the time of every try, and only a fresh
+            // map leads to the replica that took over.
             if self.settings.cluster && (lost || again.iter().any(|way| !way.scripts && way.asking.is_none())) {
                 self.refresh(&map).await;
             }
@@ -107,7 +107,7 @@ impl Router {
         answers
     }
 
-    // Sends what is open, server by server at the same time, in order on each.
+    // Sends the commands that are open, to all servers at the same time, in order on each.
     async fn round<'w>(&self, does: Does, asks: &[Ask], map: &Map, open: &'w [Way]) -> Vec<(&'w Way, Answer)> {
         let mut answers = Vec::with_capacity(open.len());
         let mut groups: BTreeMap<&str, (Arc<Node>, Vec<&Way>)> = BTreeMap::new();
@@ -159,7 +159,7 @@ impl Router {
         let short = (replicas > 0).then(|| values.pop()).flatten().filter(|have| !reached(have, replicas));
         let answer = |at: &usize| match (std::mem::take(&mut values[*at]), &short) {
             (Value::ServerError(error), _) => Err(Fault::Refused(error)),
-            // It is there, but not yet where it must be.
+            // The write is on this server, but not yet on enough replicas.
             (_, Some(have)) => {
                 Err(Fault::Lost(format!("{}: {replicas} replicas asked for, and WAIT said {have:?}", node.name())))
             }
@@ -168,7 +168,7 @@ impl Router {
         Ok(places.iter().map(answer).collect())
     }
 
-    // How a command goes on after an answer; none where that answer is the last word.
+    // The next try of a command after an answer; none where that answer is final.
     fn next(&self, does: Does, map: &Map, way: &Way, answer: &Answer) -> Option<Way> {
         let afresh = Way { at: way.at, asking: None, scripts: false };
         let fault = answer.as_ref().err()?;
@@ -188,7 +188,7 @@ impl Router {
         }
     }
 
-    // Asks the cluster who holds what, unless somebody has just done so.
+    // Reads the slot map again, unless another caller has just done so.
     async fn refresh(&self, seen: &Arc<Map>) {
         let mut refreshed = self.refreshed.lock().await;
         if !Arc::ptr_eq(seen, &self.map()) || refreshed.is_some_and(|at| at.elapsed() < MAP_FRESH) {
@@ -201,8 +201,8 @@ impl Router {
     }
 }
 
-// Whether a server may no longer be the one that its name leads to. A master that became a replica keeps its connections;
-// and reads never stay with a server that writes have left.
+// Whether another server may be behind this one's name by now. A master that became a replica keeps its connections;
+// and reads must not stay with a server that writes have left.
 fn deposed(does: Does, outcome: &Result<Vec<Answer>, Fault>) -> bool {
     match outcome {
         Err(fault) => does == Does::Write && matches!(fault, Fault::Lost(_)),

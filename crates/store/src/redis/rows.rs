@@ -1,5 +1,5 @@
-//! Rows in and out: loading, committing, the time floor, and the mark that says how rows are laid out.
-//! Never calls an outcome certain that is not: what may have happened is unknown. Called by the store.
+//! Loads and commits rows, and reads the time floor and the mark that says how rows are laid out.
+//! Never calls an outcome certain that is not: a commit that may have happened is unknown. Called by the store.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
@@ -14,16 +14,16 @@ use super::{
 };
 use crate::{Error, WriteSet, codec, contract::Loaded};
 
-/// Sets in one script: enough to be cheap, few enough that nobody waits for them.
+/// The most sets in one script: enough to be cheap, few enough that no other client waits long for them.
 const SETS_MAX: usize = 64;
 
-/// How far a server may be behind what the engines have told it before that counts: its answer was on its way for a while.
+/// How many milliseconds a server may be behind the engines' time before that counts: its answer took a while.
 const BEHIND_MS: u64 = 250;
 
 /// Some sets of a commit as one command.
 pub(super) struct Part {
     ask: Ask,
-    /// Which sets of the commit.
+    /// Their places among the sets of the commit.
     sets: Vec<usize>,
 }
 
@@ -90,7 +90,7 @@ impl Inner {
         parts
     }
 
-    /// What each set came to. An error says that nothing happened only where that is proven of every one of them.
+    /// The verdict on each set. An error says "not applied" only where that is proven of every one of them.
     pub(super) async fn commit(&self, parts: Vec<Part>) -> Result<Vec<Said>, Error> {
         let (asks, sets): (Vec<Ask>, Vec<Vec<usize>>) = parts.into_iter().map(|part| (part.ask, part.sets)).unzip();
         let mut said = vec![Said::Moved; sets.iter().map(Vec::len).sum()];
@@ -106,7 +106,7 @@ impl Inner {
                     something |= verdicts.iter().any(|verdict| *verdict != Said::Moved);
                     sets.iter().zip(verdicts).for_each(|(at, verdict)| said[*at] = verdict);
                 }
-                // One server that takes no writes must not stop what goes to the others.
+                // A server that takes no writes must not stop the sets that go to the others.
                 Err((true, why)) => {
                     sets.iter().for_each(|at| said[*at] = Said::Refused);
                     refused.get_or_insert(why);
@@ -142,7 +142,7 @@ impl Inner {
         Ok(floor)
     }
 
-    /// Writes down how rows are laid out, or refuses to open what is laid out in another way.
+    /// Stores how rows are laid out, or refuses to open a store that is laid out in another way.
     pub(super) async fn mark(&self) -> Result<(), Error> {
         let (name, slot) = self.layout.mark();
         let own = self.layout.name();

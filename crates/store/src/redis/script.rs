@@ -1,5 +1,5 @@
-//! The scripts that change rows, as commands, and what their answers mean.
-//! Never touches a key that it does not name to the server. Called by the store and by its scans.
+//! Builds the commands that run the scripts, and reads their answers.
+//! Never touches a key that it has not declared to the server. Called by the store and by its scans.
 
 use std::sync::LazyLock;
 
@@ -13,8 +13,8 @@ use fencepost_kernel::{
 use super::layout::{Layout, place};
 use crate::{WriteSet, codec};
 
-/// How much later than its expiry Redis drops a row. Clocks of engines and servers may differ by less: a row that is
-/// gone was over for everybody, and the time alone is a token above its last one.
+/// How long after its expiry Redis drops a row. Clocks of engines and servers differ by less: a row that is gone had
+/// expired for every engine, and the time alone is a token above its last one.
 const SLACK_MS: u64 = 60_000;
 
 struct Source {
@@ -37,12 +37,12 @@ impl Source {
 static COMMIT: LazyLock<Source> = LazyLock::new(|| Source::new(include_str!("commit.lua")));
 static PRUNE: LazyLock<Source> = LazyLock::new(|| Source::new(include_str!("prune.lua")));
 
-/// Makes a server know the scripts.
+/// The commands that load the scripts into a server.
 pub(super) fn all() -> Vec<Cmd> {
     [&COMMIT, &PRUNE].map(|source| cmd("SCRIPT").arg("LOAD").arg(source.text).to_owned()).into()
 }
 
-/// What a server said to a write set.
+/// A server's answer to a write set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Said {
     Moved,
@@ -91,12 +91,12 @@ pub(super) fn commit(
     call
 }
 
-// As a row has it; nothing where there is none.
+// The revision as a row holds it; empty where there must be no row.
 fn expected(revision: Option<CommitId>) -> Vec<u8> {
     revision.map(|revision| revision.0.to_le_bytes().to_vec()).unwrap_or_default()
 }
 
-// Only what is sealed ever vanishes by Redis's own clock; all else is swept by an engine that looks at it.
+// Only sealed rows ever vanish by Redis's own clock; an engine looks at all others and sweeps them.
 fn lives_ms(record: &Record, now: Millis) -> Option<u64> {
     match record.as_fence()?.state {
         // Counted from now: the store's time and this server's clock need not agree.
@@ -109,7 +109,7 @@ fn number(number: Option<u64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
 
-/// What a server says of time: its own clock, and the latest that any engine has told it.
+/// A server's own clock, and the latest time that any engine has sent to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Told {
     pub(super) server: Millis,
@@ -145,7 +145,7 @@ fn millis(seconds: i64, micros: i64) -> Millis {
     Millis((seconds * 1_000 + micros / 1_000) as u64)
 }
 
-/// Takes rows that are gone out of the index of their bucket. All of one kind and one bucket.
+/// Removes rows that are gone from the index of their bucket. All must be of one kind and one bucket.
 pub(super) fn prune(layout: &Layout, bucket: usize, gone: &[RowKey]) -> Option<Cmd> {
     let mut call = PRUNE.call(gone.len() + 1);
     call.arg(layout.index(bucket, gone.first()?.kind));
