@@ -1,5 +1,5 @@
-//! `fencepost backup`: a running server, or a store that nobody serves, as one checked file; and the check alone.
-//! Never overwrites, and never leaves a file under its final name that is not whole and synced.
+//! `fencepost backup`: writes the rows of a server, or of a store that no server uses, to a file; or checks a file.
+//! Never overwrites. A file gets its final name only when it is complete, synced and checked. Called by `main`.
 
 use std::{
     fs::{self, File},
@@ -29,7 +29,7 @@ use crate::{
     table::counted,
 };
 
-/// Back up a running server, or a store that nobody serves, to a file; or check such a file.
+/// Back up a running server, or a store that no server uses, to a file; or check such a file.
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub struct Args {
@@ -83,11 +83,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A file on its way to its name; gone where it does not get there.
+/// A file under a temporary name, which the drop removes.
 struct Partial(PathBuf);
 
 impl Partial {
-    /// A new file under a name that no other run has: it holds what the store holds, and is its owner's alone.
+    /// Creates it beside `out`, under a random name. Only its owner may read it: it holds what the store holds.
     fn beside(out: &Path) -> anyhow::Result<(Self, File)> {
         let mut path = out.as_os_str().to_owned();
         path.push(format!(".partial-{:016x}", getrandom::u64().context("no randomness")?));
@@ -101,10 +101,10 @@ impl Partial {
         Ok((Self(path), file))
     }
 
-    /// Gives it its name, unless somebody else has that.
+    /// Renames it to its final name. Fails if a file of that name exists.
     fn named(self, out: &Path) -> io::Result<()> {
         match renameat_with(CWD, &self.0, CWD, out, RenameFlags::NOREPLACE) {
-            // NFS, 9p and some of FUSE know no such rename. A second name never replaces either; the first one goes.
+            // NFS, 9p and some FUSE filesystems lack this rename. A hard link never replaces a file either.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => fs::hard_link(&self.0, out),
             renamed => Ok(renamed?),
         }

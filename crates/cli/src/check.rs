@@ -1,4 +1,4 @@
-//! `fencepost check`: lints policies and says what to do about them, to people and to the machines of a pipeline.
+//! `fencepost check`: lints policy files and prints findings with fixes, for people or for CI. Called by `main`.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -38,7 +38,7 @@ enum Format {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    // As `serve --config` reads it: what one refuses, the other does.
+    // `serve --config` reads it the same way: both refuse the same files.
     let judged = |path: &PathBuf| match (Config { file: Some(path.clone()), ..Config::default() }).read() {
         Ok(policy) => policy.findings,
         Err(findings) => findings,

@@ -1,19 +1,19 @@
-//! A small client for the commands that ask a running server. Never retries: the person who typed a command sees what came
-//! of it, and may type it again.
+//! An HTTP client. Called by the commands that ask a running server.
+//! Never retries: the person who typed the command sees the result, and may type it again.
 
 use std::{fmt::Write as _, io::Read, time::Duration};
 
 use anyhow::anyhow;
 
-/// How long a server may take to answer.
+/// Time limit of a whole GET. A stream has this long for its connection, and again for its response head.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// A POST may do many things one by one.
+/// Time limit of a whole POST, which may handle many events one by one.
 const PATIENCE_POST: Duration = Duration::from_secs(60);
 
-/// Where the server is and who asks; shared by every command that talks to one.
+/// The server's address and the token; shared by every command that talks to a server.
 #[derive(clap::Args)]
 pub struct Server {
-    /// The server
+    /// Address of the server
     #[arg(long, env = "FENCEPOST_URL", default_value = "http://127.0.0.1:7411", value_name = "URL",
           value_parser = server_url)]
     pub url: String,
@@ -29,7 +29,7 @@ fn server_url(text: &str) -> Result<String, String> {
     }
 }
 
-/// An answer that no Fencepost gives.
+/// The error for an answer that no Fencepost server gives.
 pub fn not_fencepost(url: &str, answered: &str) -> anyhow::Error {
     anyhow!("{url} {answered}; that does not look like a Fencepost server")
 }
@@ -43,7 +43,7 @@ impl Server {
         Ok((status, response.body_mut().read_to_vec()?))
     }
 
-    /// The body of a GET that must succeed, however long it is and takes.
+    /// The body of a GET that must succeed. Neither its size nor its duration is limited.
     pub fn stream(&self, path: &str) -> anyhow::Result<impl Read> {
         let patience =
             ureq::Agent::config_builder().timeout_connect(Some(PATIENCE)).timeout_recv_response(Some(PATIENCE)).build();
@@ -82,12 +82,12 @@ impl Server {
         format!("{}{path}", self.url)
     }
 
-    // Why there is no answer that could be read, and what to try.
+    // The error for a missing or unreadable answer, with what to try.
     fn unanswered(&self, error: ureq::Error) -> anyhow::Error {
         let url = &self.url;
         let is_tls = url.starts_with("https://");
         match error {
-            // Only the wording tells: the reason comes wrapped from below.
+            // Only the text of this error tells it apart: ureq wraps the reason of its TLS library.
             error if is_tls && error.to_string().contains("InvalidContentType") => {
                 anyhow!("{url}: that port does not speak TLS; try http://")
             }
@@ -109,7 +109,7 @@ impl Server {
         Err(self.refused(status, &body))
     }
 
-    /// What a server that did not succeed says about it.
+    /// The error for a status that is no success, with the server's own words if it gave any.
     pub fn refused(&self, status: u16, body: &[u8]) -> anyhow::Error {
         let said = fencepost_kernel::json::parse(body).ok();
         match said.as_ref().and_then(|node| node.get("detail")?.as_str()) {
@@ -119,7 +119,7 @@ impl Server {
     }
 }
 
-/// A text as part of a path or a query.
+/// A text percent-encoded for a path or a query.
 pub fn encode(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -1,5 +1,5 @@
 //! `fencepost consume`: hands the messages of a queue to a local handler, each with its effect once.
-//! Never commits an offset before the seal; the source and the library see to that.
+//! Never commits an offset before the seal: the Kafka source and the library ensure that. Called by `main`.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -35,7 +35,7 @@ pub struct Args {
     /// Where each message is posted
     #[arg(long, value_name = "URL")]
     to: String,
-    /// Where fences are kept: postgres://…, redis://… or redis+cluster://…, which several consumers share, or a directory
+    /// Where fences are kept: a directory, or postgres://…, redis://…, redis+cluster://… for several consumers
     #[arg(long, value_name = "URL", env = "FENCEPOST_STORE", hide_env_values = true)]
     store: Option<String>,
     /// Directory of the fences, for this process alone [default: ./fencepost-consume]
@@ -50,7 +50,7 @@ pub struct Args {
     /// Topic of the dead letters [default: that of the message, with .dead at its end]
     #[arg(long, value_name = "TOPIC")]
     dead_letter: Option<String>,
-    /// How often a message is tried before it goes to the dead letters
+    /// Attempts at a message before it goes to the dead letters
     #[arg(long, value_name = "N", default_value_t = ATTEMPTS_MAX_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
     attempts_max: u32,
     /// Where a group begins a topic that it has never committed anything of; later partitions are read from their start
@@ -62,7 +62,7 @@ pub struct Args {
     /// How long the handler may take over a message
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
-    /// Whose fences they are [default: queue:GROUP]
+    /// Tenant of the fences [default: queue:GROUP]
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
     /// Any other setting of the Kafka client (librdkafka), such as session.timeout.ms=10000; may be given several times
@@ -137,7 +137,7 @@ fn policy(args: &Args) -> anyhow::Result<Policy> {
     }
 }
 
-// The flags, then the policy's `stores`, then a directory that no server has.
+// The flags, then the policy's `stores`, then a directory that is not the default of `serve`.
 fn store(args: &Args, policy: &Policy) -> String {
     let directory = args.data.as_ref().map(|data| data.display().to_string());
     let named = args.store.clone().or(directory).or_else(|| policy.stores.url.clone());
@@ -179,7 +179,7 @@ async fn consume(args: Args, policy: Policy) -> anyhow::Result<()> {
     ended.map_err(|why| anyhow!("stopped: {why}"))
 }
 
-// As the store writes itself, which leaves a password out.
+// The address as the store prints it, which leaves a password out.
 fn without_secret(address: &str) -> String {
     fencepost::store::Address::parse(address).map_or_else(|_| "a store".to_owned(), |address| address.to_string())
 }

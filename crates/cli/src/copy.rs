@@ -1,5 +1,5 @@
-//! `fencepost copy`: moves every row from one store to another and holds each side against the other.
-//! Never writes to the source.
+//! `fencepost copy`: copies every row from one store to another, and compares both.
+//! Never writes to the source. Called by `main`.
 
 use std::{
     io::{IsTerminal, Write, stdin, stdout},
@@ -23,7 +23,7 @@ pub struct Args {
     from: String,
     /// Where they go: an empty store, or the target of the same copy, interrupted
     to: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }

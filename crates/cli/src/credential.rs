@@ -1,5 +1,5 @@
 //! `fencepost credential`: creates, rotates, revokes and lists the tokens that clients send.
-//! A token is printed once and kept nowhere; a running server follows the file within a second.
+//! A token is printed once and kept nowhere; a running server follows the file within a second. Called by `main`.
 
 use std::{
     path::{Path, PathBuf},
@@ -54,7 +54,7 @@ enum Action {
     Create {
         /// The identity; for partners, planners and executors also the tenant
         id: String,
-        /// What it may do: admin, viewer, planner, executor, partner
+        /// Role of the identity: admin, viewer, planner, executor, partner
         #[arg(long = "role", value_name = "ROLE")]
         roles: Vec<String>,
         /// Warehouses it may act in [default: all]
@@ -113,7 +113,7 @@ enum Action {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let data = args.data.unwrap_or_else(|| Policy::builtin().server.data);
     let file = Credentials::in_dir(&data);
-    // The first credential is created before anything else is there; all other actions are about what is.
+    // `create` may run before the data directory exists, and a named key file may be elsewhere. All else needs it.
     let anywhere = match &args.action {
         Action::Create { .. } => true,
         Action::RotateKey { key_file, .. } => key_file.is_some(),

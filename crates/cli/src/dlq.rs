@@ -1,5 +1,5 @@
-//! `fencepost dlq`: the events that no receiver took, and the operator commands on them.
-//! Asks a running server, which decides. Every command is safe to repeat: the second time nothing happens.
+//! `fencepost dlq`: lists the events that no receiver took, and redrives or discards them.
+//! Asks a running server, which decides. Every command is safe to repeat: a repeat changes nothing. Called by `main`.
 
 mod decide;
 mod show;
@@ -65,7 +65,7 @@ struct List {
     /// Only those for this warehouse
     #[arg(long, value_name = "ID")]
     warehouse: Option<String>,
-    /// Only those that died of this
+    /// Only those with this reason
     #[arg(long, value_parser = reasons())]
     reason: Option<String>,
     /// Only those in this state [default: waiting]
@@ -74,10 +74,10 @@ struct List {
     /// Only events of this kind, such as SHIPPER_RELEASED
     #[arg(long)]
     kind: Option<String>,
-    /// How many
+    /// At most this many
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// Go on behind this one
+    /// Continue after this one
     #[arg(long, value_name = "ID")]
     after: Option<String>,
     /// Print the server's answer as it is
@@ -155,7 +155,7 @@ fn row(letter: &Node<'_>) -> Vec<String> {
     ]
 }
 
-/// The id of a dead letter that is named by it, or by the id of its event.
+/// The id of the dead letter that is named by its own id, or by the correlation_id of its event.
 fn id_of(server: &Server, named: &str) -> anyhow::Result<String> {
     let is_id = |(lane, seq): (&str, &str)| LaneId::from_hex(lane).is_some() && seq.parse::<u64>().is_ok();
     if named.split_once('-').is_some_and(is_id) {

@@ -1,6 +1,6 @@
-//! `fencepost doctor`: is this machine fit to hold fences? Directory, disk, sync latency, clock, limits, a running server.
-//! Writes only a small file of its own in the data directory, and removes it; opens a store that nobody serves, to see which
-//! keys it needs.
+//! `fencepost doctor`: checks that this machine is fit to hold fences: directory, disk, sync, clock, limits, server.
+//! Writes only a small file of its own in the data directory, and removes it. Opens a store that no server uses, to see
+//! which keys it needs. Called by `main`.
 
 mod keys;
 
@@ -79,7 +79,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if report.bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-// One that was named and is not a data directory is a mistake; the default one may still have to be made.
+// A named directory must be a data directory. The default one may not exist yet: that is only a warning.
 fn directory(report: &mut Report, data: &Path, asked: bool) {
     match (is_data_dir(data), asked) {
         (true, _) => report.say(Health::Good, "data", data.display()),
@@ -90,7 +90,7 @@ fn directory(report: &mut Report, data: &Path, asked: bool) {
     }
 }
 
-// The directory itself, or the nearest above it that is there: the store would be made on that disk.
+// The directory itself, or its nearest ancestor that exists: the store would be made on that disk.
 fn existing(data: &Path) -> PathBuf {
     let absolute = std::path::absolute(data).unwrap_or_else(|_| data.to_owned());
     absolute.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/")).to_owned()
@@ -151,7 +151,7 @@ fn syncs(dir: &Path) -> std::io::Result<Vec<Duration>> {
 
 fn clock(report: &mut Report, dir: &Path) {
     let now = SystemTime::now();
-    // The newest file of the store tells whether the wall has gone back since it was written.
+    // The newest file of the store shows whether the system clock has gone back since it was written.
     let newest = fs::read_dir(dir)
         .into_iter()
         .flatten()
@@ -212,8 +212,8 @@ fn running(report: &mut Report, server: &Server) {
     }
 }
 
-// Needs an admin's or viewer's token; without one the server is still known to be ready.
-// Says whether they were shown.
+// Reports the server's store, keys and nodes, and returns whether the server showed them. That needs an admin's or
+// viewer's token; without one the server is still known to be ready.
 fn nodes(report: &mut Report, server: &Server) -> bool {
     let Ok(body) = server.read("/admin/nodes?limit=1000") else {
         report.say(Health::Warn, "nodes", "not shown: give --token of an admin or a viewer");
@@ -237,7 +237,7 @@ fn nodes(report: &mut Report, server: &Server) -> bool {
     true
 }
 
-// Whether every stored transport opens, and whether other keys than the first are still needed for that.
+// Reports whether the server can open every stored transport, and whether it needs other keys than the first for that.
 fn keys(report: &mut Report, said: &json::Node<'_>) {
     let Some(keys) = said.get("keys") else { return };
     let count = |name: &str| keys.get(name).and_then(|value| value.as_u64());

@@ -1,5 +1,5 @@
-//! `fencepost executor`: stands in front of a service that executes work. Verifies and fences what planners post, and hands
-//! each event over once. Never starts without a secret: what nobody signed is nobody's.
+//! `fencepost executor`: a server in front of a service that executes work. Verifies and fences what planners post, and
+//! hands each event over once. Never starts without a secret: an unsigned event has no known sender. Called by `main`.
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What people are told about the keys that transports are sealed with, when a store moves or is looked at.
+//! Text for operators about the keys that transports are sealed with, for a store that is moved or checked.
 //! Never shows a key: only fingerprints. Called by `backup`, `restore`, `copy` and `doctor`.
 
 use std::path::Path;
@@ -7,23 +7,23 @@ use fencepost::{dispatch::key_file, moving::KeysNeeded, store::Address};
 
 use crate::outbound::{KEY_FILE, dev_vault};
 
-/// Those of the keys that a file does not hold; all of them where there is no such file.
+/// The fingerprints of the needed keys that a file does not hold; all of them where it cannot be read.
 pub fn missing(needed: &KeysNeeded, file: &Path) -> Vec<String> {
     let keys = key_file::read(file).unwrap_or_default();
     let known: Vec<String> = keys.iter().map(key_file::MasterKey::fingerprint).collect();
     needed.fingerprints.iter().filter(|key| !known.contains(*key)).cloned().collect()
 }
 
-/// Whether these are the public key of `--dev` and no other: a server that is started so has it, and no other server does.
+/// Whether these are the public key of `--dev` and no other. Only a server that is started with `--dev` has that key.
 pub fn are_of_dev(keys: &[String]) -> bool {
     let of_dev = dev_vault().fingerprints();
     !keys.is_empty() && keys.iter().all(|key| of_dev.contains(key))
 }
 
-/// What becomes of transports that are sealed with the key of `--dev`.
+/// Advice on transports that are sealed with the key of `--dev`.
 pub const OF_DEV: &str = "the public key of --dev: `serve --dev` has it; under any other server their lanes do not start, PUT them again there";
 
-/// What is sealed, and with what.
+/// How many transports are sealed, and the fingerprints of their keys.
 pub fn sealed_with(needed: &KeysNeeded) -> String {
     let keys: Vec<&str> = needed.fingerprints.iter().map(String::as_str).collect();
     let (transports, are) = match needed.transports {
@@ -34,7 +34,7 @@ pub fn sealed_with(needed: &KeysNeeded) -> String {
     format!("{} {transports} {are} sealed with the {word} {}", needed.transports, keys.join(", "))
 }
 
-/// What to do with the keys of a backup; nothing where it needs none.
+/// Advice on the keys that a backup needs; empty where it needs none.
 pub fn told_of_backup(needed: &KeysNeeded) -> String {
     let all: Vec<String> = needed.fingerprints.iter().cloned().collect();
     if all.is_empty() {
@@ -49,8 +49,8 @@ pub fn told_of_backup(needed: &KeysNeeded) -> String {
     )
 }
 
-/// What to do with the keys before a store that was filled is served; `from` is the store that its rows came from, where that
-/// is known.
+/// Advice on the keys that a filled store needs before it is served; empty where it needs none. `from` is the store
+/// that its rows came from, where that is known.
 pub fn told_of_target(needed: &KeysNeeded, from: Option<&Address>, to: &Address) -> String {
     let all: Vec<String> = needed.fingerprints.iter().cloned().collect();
     if all.is_empty() {

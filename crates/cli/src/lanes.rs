@@ -1,5 +1,5 @@
-//! `fencepost lanes`: the state of every lane, live where asked; and the operator commands on one of them.
-//! Asks a running server, which decides. Every command is safe to repeat: the second time nothing happens.
+//! `fencepost lanes`: shows the state of every lane, live if asked, and runs operator commands on one of them.
+//! Asks a running server, which decides. Every command is safe to repeat: a repeat changes nothing. Called by `main`.
 
 mod show;
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 const LANES: &str = "/wes/v1/dispatch/lanes";
-/// Those that need an operator first.
+/// The states of a lane in the order of the list: those that need an operator come first.
 const STATES: [&str; 6] = ["blocked", "paused", "retrying", "delivering", "waiting", "idle"];
 
 /// Show the state of lanes; pause, resume or skip.
@@ -56,7 +56,7 @@ struct List {
     /// Only lanes in this state
     #[arg(long, value_parser = STATES)]
     state: Option<String>,
-    /// How many lanes
+    /// At most this many lanes
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// Draw it again every so many seconds, until Ctrl-C
@@ -107,7 +107,7 @@ enum Action {
 struct On {
     /// The lane's name, or its lane_id
     lane: String,
-    /// Whose lane it is, where its name does not tell
+    /// The planner that owns the lane, where the name does not say
     #[arg(long, value_name = "ID")]
     planner: Option<String>,
     #[command(flatten)]
@@ -138,7 +138,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-// The lane as the server tells it. An admin must say whose it is: a name begins with that.
+// The server's answer about the lane. An admin must name its planner: after a 404, the one in the lane's name is tried.
 fn find(on: &On) -> anyhow::Result<Vec<u8>> {
     let path = format!("{LANES}/{}", encode(&on.lane));
     let ask = |planner: Option<&str>| get(&on.server, &query(&path, &[("planner_id", planner)]));
@@ -153,7 +153,7 @@ fn find(on: &On) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-// The lane's name, and the dead letter that came of it, if any; none where it was done before.
+// The lane's name, and the dead letter that the command made (empty without one); `None` where it was done before.
 fn act(on: &On, verb: &str, body: &str) -> anyhow::Result<(String, Option<String>)> {
     let found = find(on)?;
     let lane = parse(&found)?;
@@ -170,7 +170,7 @@ fn watch(list: &List) -> anyhow::Result<ExitCode> {
         let block = match drawn(list) {
             Ok(block) => block,
             Err(error) if error.downcast_ref::<Refusal>().is_some_and(|no| no.status < 500) => return Err(error),
-            // A server that is away may come back: that is what somebody watches for.
+            // A server that does not answer may come back, and the operator watches for that.
             Err(error) => format!("{error:#}\n"),
         };
         match put(&block, screen) {
@@ -184,7 +184,7 @@ fn watch(list: &List) -> anyhow::Result<ExitCode> {
 fn put(block: &str, screen: bool) -> io::Result<()> {
     let mut out = stdout().lock();
     if screen {
-        // Over the last one, line by line: a screen that is cleared first flickers.
+        // Overwrites the block before line by line: to clear the screen first would flicker.
         let (columns, rows) = terminal().unwrap_or((80, 24));
         let lines: String =
             block.lines().take(rows.saturating_sub(1)).map(|line| format!("{}\x1b[K\n", cut(line, columns))).collect();

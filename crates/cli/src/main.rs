@@ -92,21 +92,21 @@ fn end_quietly_with_the_reader() {
     }));
 }
 
-// The allocator asks the kernel for pages of 2 MiB. They make nothing here faster, resident memory a quarter larger at its
-// peak, and whoever meets a fresh one first stands until it is cleared. A kernel that cannot be told so does no harm.
+// Turns transparent huge pages (2 MiB) off. They make nothing here faster, peak resident memory a quarter larger, and
+// the first thread that touches one waits until the kernel has cleared it. A kernel without this setting does no harm.
 fn take_small_pages() {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-// Whatever this process makes is its user's alone: the store's journal and tables, which fjall makes and makes anew with every
-// compaction, credentials, keys, backups, and what is written on the way to them.
+// Only the user of this process may read the files that it creates: the store's journal and tables, which fjall creates
+// again with every compaction, credentials, keys, backups and temporary files.
 fn keep_files_private() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }
 
-// A mistake of the command line, told without what the environment gives: a variable that is set is no part of what was
-// typed, and clap would show its flag as if it were required.
+// Prints a command line's error as if no environment variable were set. The user did not type what a variable sets, and
+// clap would show its flag as if it were required.
 fn refuse(error: clap::Error) -> ! {
     fn without_variables(command: clap::Command) -> clap::Command {
         command.mut_args(|arg| arg.env(None)).mut_subcommands(without_variables)
@@ -114,7 +114,7 @@ fn refuse(error: clap::Error) -> ! {
     match without_variables(Cli::command()).try_get_matches() {
         Err(bare) if bare.kind() == error.kind() => bare.exit(),
         Ok(_) if error.use_stderr() => {
-            // Only a variable is in the way of what was typed.
+            // The command is valid as typed: only a variable makes it wrong.
             let _ = error.print();
             let set = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
             let mut set: Vec<String> = set.filter(|name| CLIENT_VARIABLES.contains(&name.as_str())).collect();
@@ -173,7 +173,7 @@ mod tests {
             let footer = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let lines: Vec<&str> = footer.lines().collect();
             for pair in lines.windows(2) {
-                // A paragraph is one line here: clap wraps it, and what is wrapped by hand would break twice.
+                // A paragraph must be one line: clap wraps it, and a line break made by hand would break it twice.
                 let (one, next) = (pair[0], pair[1]);
                 let ends = one.is_empty() || one.starts_with(' ') || one.ends_with(['.', ':', ';']);
                 assert!(ends || next.is_empty() || next.starts_with(' '), "{path}: {one:?} goes on in {next:?}");

@@ -1,5 +1,5 @@
-//! What `copy`, `backup` and `restore` share: opening stores by their address, and telling how far they are.
-//! Never moves a row itself.
+//! Opens stores by their address, and prints progress.
+//! Never moves a row itself. Called by `copy`, `backup`, `restore`, `doctor` and `dlq`.
 
 use std::{
     io::{IsTerminal, Write, stderr},
@@ -16,25 +16,25 @@ use fencepost_wire::time::rfc3339;
 
 use crate::place;
 
-/// How often a line that somebody watches changes, and how often one is written where nobody does.
+/// How often the progress line changes on a terminal; elsewhere, `LINE_EVERY` is how often a new line is written.
 const CHANGE_EVERY: Duration = Duration::from_millis(500);
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// What a store is opened for.
+/// The purpose for which a store is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// Its rows are written to a file.
     BackUp,
     /// Its rows are copied.
     CopyFrom,
-    /// It is examined.
+    /// It is read, to see which keys it needs.
     Examine,
-    /// It is filled: where there is none in a directory, one is made.
+    /// It is filled. A directory without a store gets a new one.
     Fill,
 }
 
 impl Use {
-    // What to do where a server has it.
+    // Advice for where a server has the store open.
     fn while_served(self) -> &'static str {
         match self {
             Self::BackUp => {
@@ -56,7 +56,7 @@ pub fn address(text: &str) -> anyhow::Result<Address> {
     Address::parse(text).map_err(|why| anyhow!(why))
 }
 
-/// Opens a store that this command alone should use.
+/// Opens a store that this command alone should use. Prints a note on each server that the store has a record of.
 pub async fn open(address: &Address, purpose: Use) -> anyhow::Result<Arc<dyn Store>> {
     if let Address::Directory(path) = address
         && purpose != Use::Fill
@@ -84,7 +84,7 @@ pub async fn open(address: &Address, purpose: Use) -> anyhow::Result<Arc<dyn Sto
     Ok(store)
 }
 
-/// Says on standard error how far it is: in one line that changes, or now and then where nobody watches.
+/// Prints progress on standard error: one line that changes on a terminal, elsewhere a new line now and then.
 pub struct Teller {
     written: Instant,
     is_watched: bool,
@@ -117,7 +117,7 @@ impl Teller {
     }
 }
 
-// An error must not be written into a half-told line.
+// Removes the progress line: an error must not be written into it.
 impl Drop for Teller {
     fn drop(&mut self) {
         if self.is_dirty {

@@ -1,4 +1,4 @@
-//! Starts what sends events out, as the configuration has it; and posts alerts.
+//! Starts the driver that delivers events, as the configuration says, and posts alerts.
 //! Never starts on a store that cannot carry lanes. Called by `serve`.
 
 use std::{
@@ -28,27 +28,27 @@ use fencepost_wire::{
 };
 use tokio::sync::mpsc;
 
-/// Nothing is secret under --dev, and nodes that share a store must share the key.
+/// The key under --dev, where nothing is secret. It is fixed, since nodes that share a store must share the key.
 const DEV_KEY: [u8; 32] = *b"fencepost dev key: not a secret.";
 /// The file of keys in the data directory, unless the policy names another.
 pub const KEY_FILE: &str = "secret.key";
-/// How often an alert is posted before it is only in the log.
+/// Attempts to post an alert; after the last one it is only in the log.
 const POSTS_MAX: u32 = 4;
 const POST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it waits for its second post; each wait after that is four times as long.
+/// The wait before the second attempt; each later wait is four times as long.
 const POST_AGAIN: Duration = Duration::from_millis(500);
 
-/// What seals under --dev.
+/// The vault under --dev, with its public key.
 pub fn dev_vault() -> Vault {
     Vault::fixed(DEV_KEY)
 }
 
-/// What webhooks may reach.
+/// Which addresses webhooks may reach.
 pub fn egress(policy: &Policy, dev: bool) -> anyhow::Result<Egress> {
     Egress::new(&policy.dispatch.egress_allow, dev).map_err(anyhow::Error::msg).context("dispatch.egress_allow")
 }
 
-/// The driver of lanes, or why there is none here.
+/// Starts the driver of lanes. The inner error says why this server has none.
 pub async fn start(
     fencepost: &Fencepost,
     node: &str,
@@ -69,7 +69,7 @@ pub async fn start(
     } else {
         let path = match key_file(&policy, engine.promises().shared) {
             Ok(path) => path,
-            // Whoever wants fences only need not care.
+            // A server that is used for fences alone needs no key.
             Err(why) => {
                 log.line(Level::Warn, engine.now().0, "no events are dispatched").text("why", &why);
                 return Ok(Err(why));
@@ -114,8 +114,8 @@ pub async fn start(
     Ok(Ok(dispatch))
 }
 
-// A key is made only where none is needed yet: a new one beside sealed transports would open none of them, and look as if
-// everything were in its place.
+// Makes a key only where no stored transport needs one yet. A new key would open none of the sealed transports, and
+// would hide that theirs is missing.
 async fn open_vault(engine: &Engine, path: &Path, log: &Log) -> anyhow::Result<Vault> {
     let has_keys = path.metadata().is_ok_and(|file| file.len() > 0);
     if has_keys || !has_sealed_rows(engine).await? {
@@ -127,7 +127,7 @@ async fn open_vault(engine: &Engine, path: &Path, log: &Log) -> anyhow::Result<V
     Ok(Vault::awaiting(path))
 }
 
-// Where the key is that seals secrets. One that each node made for itself could not open what another has sealed.
+// The path of the key file. Nodes that share a store need a named one: with a key each, none could read another's.
 fn key_file(policy: &Policy, shared: bool) -> Result<PathBuf, String> {
     match &policy.dispatch.key_file {
         Some(path) => Ok(path.clone()),
@@ -138,10 +138,10 @@ fn key_file(policy: &Policy, shared: bool) -> Result<PathBuf, String> {
     }
 }
 
-// Without what is secret of the receiver's url: an error about a url repeats it.
+// Removes the secret parts of the receiver's url from an error's text, which may repeat the url.
 fn masked(text: &str, url: &str) -> String {
     let shown = shown_url(url);
-    // A name and a password stand before the host.
+    // A user name and a password come before the host.
     let shown = match shown.split_once("://").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
         Some((scheme, Some((_, host)))) => format!("{scheme}://{MASK}@{host}"),
         _ => shown,
@@ -151,7 +151,7 @@ fn masked(text: &str, url: &str) -> String {
     if rest.len() > 1 { text.replace(rest, MASK) } else { text }
 }
 
-// Posts alerts one after the other until there are no more to come.
+// Posts alerts one after the other, until the channel is closed.
 fn post(mut posts: mpsc::Receiver<String>, url: &str, log: &Log, now: impl Fn() -> Millis, again: Duration) {
     // A redirect would turn the alert into a GET of something else.
     let agent = ureq::Agent::config_builder().timeout_global(Some(POST_TIMEOUT)).max_redirects(0).build();
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    // A receiver that gives these answers, one a connection; the request lines that it got.
+    // A receiver that gives these answers, one per connection: its url, and at the end the request lines that it got.
     fn receiver(answers: Vec<String>) -> (String, thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/alerts", listener.local_addr().unwrap());

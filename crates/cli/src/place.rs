@@ -1,4 +1,4 @@
-//! The places that commands are given: where to listen, which directory, which store; and what to do where one is wrong.
+//! Checks the places that commands take (address to listen on, directory, store), and says what to do if one is wrong.
 //! Never creates anything. Called by every command that takes one.
 
 use std::{
@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 use crate::outbound::KEY_FILE;
 
-/// Listens on an address, or says what to do; `instead` is how another one is named.
+/// Listens on an address. The error says what to do; `instead` names the flag or setting for another address.
 pub async fn listen(address: SocketAddr, instead: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
         let why = match error.kind() {
@@ -41,7 +41,7 @@ pub fn is_data_dir(dir: &Path) -> bool {
     is_store(dir) || dir.join(FILE_NAME).is_file() || dir.join(KEY_FILE).is_file()
 }
 
-/// What is wrong with a directory that should be the data directory and is not.
+/// The error text for a directory that should be the data directory and is not.
 pub fn not_a_data_dir(dir: &Path) -> String {
     let shown = dir.display();
     if !dir.is_dir() {
@@ -64,7 +64,7 @@ pub fn require_data_dir(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Why a store could not be opened; `in_use` is what to do where another process has it.
+/// The error for a store that could not be opened; `in_use` is the advice for where another process has it.
 pub fn not_opened(address: &Address, error: &Error, in_use: &str) -> anyhow::Error {
     match address {
         Address::Directory(path) if error.why().contains(IN_USE) => anyhow!("{} {IN_USE}; {in_use}", path.display()),

@@ -1,5 +1,5 @@
-//! `fencepost restore`: fills an empty store from a backup, and says what the store cannot know.
-//! Never writes before the whole file was found sound.
+//! `fencepost restore`: fills an empty store from a backup, and names the span of time that is not in it.
+//! Never writes before the whole file has passed its check. Called by `main`.
 
 use std::{fs::File, path::PathBuf, process::ExitCode};
 

@@ -1,4 +1,4 @@
-//! `fencepost serve`: opens the store, lets clients in, and leaves in order when told to.
+//! `fencepost serve`: opens the store, serves clients, and shuts down in order on a signal. Called by `main`.
 //! Never starts without a credential that would be accepted, and never with public tokens on a public address.
 
 use std::{
@@ -55,7 +55,8 @@ use crate::{outbound, place, threads::Threads, watch};
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub struct Args {
-    /// Work at once on loopback, with the public tokens dev-admin, dev-planner, dev-executor, dev-partner, dev-partner-2, dev-viewer
+    /// Work at once on loopback, with the public tokens dev-admin, dev-planner, dev-executor, dev-partner,
+    /// dev-partner-2, dev-viewer
     #[arg(long)]
     dev: bool,
     /// Address and port [default: server.listen of the configuration, 127.0.0.1:7411]
@@ -97,9 +98,9 @@ Examples:
   fencepost serve --dev --store postgres://fencepost@db.internal/fencepost
   fencepost serve --dev --store redis+cluster://10.0.0.1:6379,10.0.0.2:6379";
 
-/// Connections of operators and probes, where they have a listener of their own.
+/// The most connections on the admin listener, which operators and probes use.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
-/// How long operators' requests may take once all others have ended.
+/// How long requests on the admin listener may take once all others have ended.
 const ADMIN_GRACE_MS: u64 = 5_000;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -111,7 +112,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let policy = policy(&config)?;
     let store = store_address(&args, &policy)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
-    // Where a commit is a conversation with another server, connections are better off beside it.
+    // On PostgreSQL or Redis a commit is a network exchange: connections are then served on the runtime that makes it.
     let threads = match (&store, policy.server.threads) {
         (Address::Directory(_), fencepost::policy::server::Threads::Bound) => Threads::bound()?,
         _ => Threads::default(),
@@ -131,7 +132,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     })
 }
 
-/// The variables that may be settings. The others are nobody's business here, and may be any bytes.
+/// The variables that may be settings: those named `FENCEPOST_…`. Others may hold any bytes, and are not read.
 pub fn variables() -> anyhow::Result<Vec<(String, String)>> {
     let ours = std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FENCEPOST_"));
     ours.map(|(name, value)| match (name.into_string(), value.into_string()) {
@@ -152,7 +153,7 @@ fn policy(config: &Config) -> anyhow::Result<Policy> {
     }
 }
 
-// The flag, then the policy's `stores`, then the directory in which credentials are kept, too.
+// The flag, then the policy's `stores`, then the data directory, which also holds the credentials.
 fn store_address(args: &Args, policy: &Policy) -> anyhow::Result<Address> {
     let stores = &policy.stores;
     let text = match (&args.store, stores.fence, &stores.url) {
@@ -173,7 +174,7 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let dev = args.dev;
     let settings = policy.server.clone();
-    // A store that --store names has a directory of its own beside that of the credentials.
+    // The directory that --store names may be another one than the data directory, which holds the credentials.
     let mut places = vec![settings.data.clone()];
     if let Address::Directory(dir) = &store
         && *dir != settings.data
@@ -210,7 +211,7 @@ async fn serve(
         policy,
         limits,
         Box::new(metrics.clone()),
-        // Who calls from several runtimes is woken by the commits' own thread.
+        // One runtime for all callers, if there is one. Else the commit thread wakes callers itself.
         threads.is_empty().then(Handle::current),
     )
     .await?;
@@ -264,7 +265,7 @@ async fn serve(
     });
 
     let scheme = if tls.is_some() { "https" } else { "http" };
-    // Before anybody hears that it serves, and may want to stop it.
+    // Signals are watched before the welcome is printed: a reader of it may send one at once.
     let stopping = stop(log.clone(), now());
     let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("SIGHUP cannot be watched")?;
     welcome(dev, scheme, address, admin_address);
@@ -288,14 +289,14 @@ async fn serve(
         budget,
         ..Limits::default()
     };
-    // Those who wait for a seal get half of the grace to see it come; then they are told that it has not.
-    // Held weakly: a server that has finished does not wait for this.
+    // Callers that wait for another caller's seal get half of the grace period. Then they are answered without it.
+    // The engine is held weakly: a server that has finished does not wait for this task.
     let (engine, patience) = (fencepost.engine().downgrade(), settings.shutdown_grace / 2);
     let told = OnceLock::new();
     let shutdown = async {
         stopping.await;
         let _ = told.set(Instant::now());
-        // Nothing new leaves, and nobody waits for something new: what is under way may end.
+        // Starts no further delivery and ends all waiting polls. Deliveries in flight may finish.
         if let Ok(dispatch) = &dispatch {
             dispatch.stop();
         }
@@ -306,7 +307,7 @@ async fn serve(
             }
         });
     };
-    // Operators are served until all others are: what is left is seen on their listener.
+    // The admin listener closes last, so that operators can see there what is still in flight.
     let (end_admin, admin_ends) = oneshot::channel::<()>();
     let serving_admin = admin.map(|listener| {
         let budget = Budget::new(settings.limits.request_bytes_max * 8);
@@ -344,7 +345,7 @@ async fn serve(
     Ok(ExitCode::SUCCESS)
 }
 
-// Before a store is opened in the directory, which does the same for its own files, so that it can be told.
+// Runs before the store is opened, which makes its own files private too: here the log learns what was open to others.
 fn close_to_others(data: &Path) -> io::Result<Tightened> {
     let credentials = [FILE_NAME, "credentials.lock", "credentials.new"];
     let keys = [outbound::KEY_FILE, "secret.key.lock", "secret.key.new"];
@@ -376,7 +377,7 @@ fn say_tightened(log: &Log, now_ms: u64, data: &Path, tightened: io::Result<Tigh
     }
 }
 
-// A name that no other run ever had: a node's rows are its own.
+// The node's name is random in part, so that no other run has had it: the rows under it are this run's alone.
 fn opener(address: SocketAddr, format_max: Option<u8>) -> anyhow::Result<Opener> {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy().into_owned();
@@ -423,7 +424,7 @@ fn welcome(dev: bool, scheme: &str, address: SocketAddr, admin: Option<SocketAdd
     }
 }
 
-// True when it is followed to the letter: the key is one that nobody has claimed before.
+// The random key has not been claimed before, so that the answers are those that the text names.
 fn example(url: &str, nonce: u32) -> String {
     let key = format!("\"scope\":\"INDEX_BUILD\",\"key\":{{\"index_hash\":\"{nonce:08x}\"}}");
     let curl = |path: &str, more: &str| {
@@ -444,12 +445,12 @@ fn example(url: &str, nonce: u32) -> String {
 async fn reloads(app: Arc<App>, mut hangups: Signal) {
     while hangups.recv().await.is_some() {
         let app = app.clone();
-        // What comes of it is logged. A file is read, which may block.
+        // `reload` logs its outcome. It reads a file, which may block.
         let _ = tokio::task::spawn_blocking(move || reload(&app, "SIGHUP", Reload::Apply)).await;
     }
 }
 
-/// Ends with the first signal to stop. Signals are watched from the call on, not only from when it is waited for.
+/// Completes on the first SIGTERM or SIGINT. Signals are watched from this call on, not only from the first poll.
 pub fn stop(log: Log, now_ms: u64) -> impl Future<Output = ()> {
     let signal = |kind| tokio::signal::unix::signal(kind).map_err(|error| error.to_string());
     let watched = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));

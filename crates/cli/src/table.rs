@@ -1,5 +1,5 @@
-//! Lines and spans for people: columns that stand under one another, and how long until or since a time.
-//! Never longer than the terminal is wide, and never cut where there is no terminal.
+//! Text for people: tables with aligned columns, and the span until or since a time.
+//! Never wider than the terminal, and never cut where there is none. Called by the commands that print.
 
 use std::{
     io::stdout,
@@ -8,7 +8,7 @@ use std::{
 
 use fencepost::policy::instant;
 
-/// The columns and rows of the terminal that standard output is; none where it is something else.
+/// The columns and rows of the terminal on standard output; none where that is not a terminal.
 pub fn terminal() -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(stdout()).ok()?;
     (size.ws_col > 0).then_some((size.ws_col.into(), size.ws_row.into()))
@@ -20,12 +20,12 @@ pub fn counted(count: impl TryInto<u64>, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Rows under a head, each cell as wide as the widest of its column.
+/// Rows under a header line, each cell as wide as the widest of its column.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     within(head, rows, terminal().map_or(usize::MAX, |(columns, _)| columns))
 }
 
-// Columns that the terminal has no room for stand under their row, each with its name.
+// Columns that the terminal has no room for go below their row, each with its name.
 fn within(head: &[&str], rows: &[Vec<String>], columns_max: usize) -> String {
     let upper: Vec<String> = head.iter().map(|name| name.to_uppercase()).collect();
     let width = |column: usize| {
@@ -68,7 +68,7 @@ fn packed(parts: &[String], columns_max: usize) -> String {
     lines.iter().map(|line| cut(line, columns_max) + "\n").collect()
 }
 
-/// On one line, with nothing that moves a cursor: others may have written it.
+/// A text on one line, without control characters: it may come from another party, and must not move the cursor.
 pub fn plain(text: &str) -> String {
     let shown = |letter: char| match letter {
         '\n' | '\r' | '\t' => ' ',
@@ -78,7 +78,7 @@ pub fn plain(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// The beginning of a line that is too long.
+/// A line of at most `chars_max` characters; one that is cut ends in `…`.
 pub fn cut(line: &str, chars_max: usize) -> String {
     match line.char_indices().nth(chars_max) {
         None => line.to_owned(),
@@ -104,9 +104,9 @@ pub fn since(at: &str) -> String {
     instant(at).map_or_else(|_| String::new(), |at| span(now_ms().saturating_sub(at)))
 }
 
-// The two largest units that say something.
+// A span in its two largest units, such as `2h 5m`; below a minute in seconds.
 fn span(ms: u64) -> String {
-    // Rounded up: what is not yet over is not told as 0 s.
+    // Rounded up: a span that is not over yet never shows as 0s.
     let seconds = ms.div_ceil(1_000);
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
     match (days, hours, minutes) {

@@ -1,15 +1,15 @@
-//! The threads that serve connections: one for each processor, and bound to it. Left to itself, the system moves whoever is
-//! woken to the processor of whoever wakes it, until a server and its clients crowd on one and leave the other idle.
-//! Never bound where the process may use less than whole processors. Started by `serve`.
+//! The threads that serve connections: one for each processor, and bound to it. Unbound, the system moves a thread to
+//! the processor of the thread that wakes it, until a server and its clients share one processor and leave others idle.
+//! Never bound where the process may use less than whole processors. Called by `serve`.
 
 use tokio::runtime::{Handle, Runtime};
 
-/// A runtime of one thread for each processor; none where connections are served on the main one.
+/// A runtime of one thread for each processor; empty where connections are served on the main runtime.
 #[derive(Default)]
 pub struct Threads(Vec<Runtime>);
 
 impl Threads {
-    /// Starts them, unless the process has one processor or parts of some.
+    /// Starts them, unless the process may use only one processor, or only a share of its processors' time.
     #[cfg(target_os = "linux")]
     pub fn bound() -> anyhow::Result<Self> {
         use std::{process, sync::OnceLock, thread::available_parallelism};
@@ -24,7 +24,7 @@ impl Threads {
         if processors.len() < 2 || !whole {
             return Ok(Self::default());
         }
-        // The first has the most to do: that of another process on this machine is another processor's.
+        // The first thread has the most work. The process id picks its processor, so that several processes spread.
         let first = process::id() as usize % processors.len();
         processors.rotate_left(first);
         let on = |processor: usize| {
@@ -32,7 +32,7 @@ impl Threads {
             let bind = move || {
                 let mut own = CpuSet::new();
                 own.set(processor);
-                // The first is the one that serves; those that may block come later, and go where they like. Unbound it serves, too.
+                // The first thread is the worker: it is bound if the system allows. Later, blocking ones are not.
                 let set = if bound.set(()).is_ok() { &own } else { &all };
                 let _ = sched_setaffinity(None, set);
             };
@@ -43,18 +43,18 @@ impl Threads {
         Ok(Self(threads))
     }
 
-    /// None: elsewhere the system is not asked for it.
+    /// Starts none: threads are bound on Linux only.
     #[cfg(not(target_os = "linux"))]
     pub fn bound() -> anyhow::Result<Self> {
         Ok(Self::default())
     }
 
-    /// Where connections go.
+    /// The runtimes that serve connections.
     pub fn handles(&self) -> Vec<Handle> {
         self.0.iter().map(|runtime| runtime.handle().clone()).collect()
     }
 
-    /// Ends them, and waits for nothing: who was to be waited for has been.
+    /// Ends them without a wait: `serve` has waited for the connections already.
     pub fn end(self) {
         self.0.into_iter().for_each(Runtime::shutdown_background);
     }

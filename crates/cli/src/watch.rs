@@ -1,5 +1,5 @@
-//! Looks once a second at what changes beside a running server: the credentials file, the file of keys, the store's health.
-//! Says each thing once: again only when it changes. Started by `serve`.
+//! Checks once a second what changes beside a running server: the credentials file, the key file, the store's health.
+//! Never logs a finding twice, unless it has changed. Called by `serve`.
 
 use std::{
     sync::Arc,
@@ -15,10 +15,10 @@ use fencepost_wire::{
     log::{Level, Log},
 };
 
-/// How often files and the engine's health are looked at.
+/// How often files and the engine's health are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often stored transports are gone over while some cannot be opened, and otherwise on a store that nodes share: another
-/// node may have sealed one with a key that is missing here.
+/// How often stored transports are checked while some cannot be opened. Otherwise `PASS_EVERY_SHARED` holds, on a store
+/// that nodes share: another node may have sealed one with a key that is missing here.
 const PASS_EVERY: Duration = Duration::from_secs(10);
 const PASS_EVERY_SHARED: Duration = Duration::from_secs(300);
 
@@ -85,20 +85,20 @@ fn keys_changed(dispatch: &Dispatch, log: &Log, now_ms: u64) -> bool {
     }
 }
 
-/// Passes over stored transports: what is sealed with an older key is sealed anew, and what cannot be opened is told of.
+/// Passes over stored transports: each seals those of an older key with the first, and logs those that do not open.
 #[derive(Default)]
 struct Passes {
     is_shared: bool,
-    /// When the last one came to its end.
+    /// When the last complete pass ended; none where the next is due at once.
     last: Option<Instant>,
-    /// What it found that cannot be opened.
+    /// The result of that pass.
     found: Resealed,
-    /// Why the last one did not come to its end.
+    /// The error that ended the last pass; empty where it was complete.
     failed: String,
 }
 
 impl Passes {
-    // What is told is told once, until it is something else.
+    // Runs a pass if one is due. Logs its result only where that has changed.
     async fn look(&mut self, dispatch: &Dispatch, keys_changed: bool, log: &Log, now_ms: u64) {
         let is_old = |last: Instant| match (self.found.unreadable > 0, self.is_shared) {
             (true, _) => last.elapsed() >= PASS_EVERY,
@@ -110,7 +110,7 @@ impl Passes {
         if !self.last.is_none_or(is_old) {
             return;
         }
-        // A node of an earlier release may share the store: there only a second key says that the first is to be used.
+        // A node of an earlier release may share the store. There only a second key asks for a new sealing.
         let anew = match self.is_shared && dispatch.vault().fingerprints().len() < 2 {
             true => SealAnew::No,
             false => SealAnew::Yes,

@@ -1,5 +1,5 @@
-//! What `lanes` and `dlq` share: asking the dispatch routes, page by page, and refusals as people read them.
-//! Never repeats a request. Called by those two.
+//! Requests to the dispatch routes of the API, page by page, and refusals in words for people.
+//! Never repeats a request. Called by `lanes` and `dlq`.
 
 use std::fmt::{self, Write as _};
 
@@ -8,10 +8,10 @@ use fencepost_kernel::json::{self, Node, Value};
 
 use crate::client::{Server, encode, not_fencepost};
 
-/// The most that one request may ask for.
+/// The most items that one request may ask for.
 const PAGE_MAX: usize = 1_000;
 
-/// What a server refused, and why.
+/// A server's refusal: the status, and the code and detail of its problem document.
 #[derive(Debug)]
 pub struct Refusal {
     pub status: u16,
@@ -20,7 +20,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    // None where it is no answer of a Fencepost.
+    // None where the body is not that of a Fencepost.
     fn of(status: u16, body: &[u8]) -> Option<Self> {
         let said = json::parse(body).ok()?;
         let part = |name: &str| Some(said.get(name)?.as_str()?.to_owned());
@@ -37,7 +37,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What a person can do about a refusal.
+/// The next step for a person after a refusal with this code.
 pub fn hint(code: &str) -> Option<&'static str> {
     Some(match code {
         "letter-cancelled" => "the planner cancelled this event; discard it: fencepost dlq discard ID --why WHY",
@@ -86,7 +86,7 @@ pub fn query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     out
 }
 
-/// Up to `limit` items of a list, each as its JSON; and where to go on, empty at the end.
+/// Up to `limit` items of a list, each as its JSON; and the cursor to continue from, empty at the end.
 pub fn pages(server: &Server, path: &str, limit: usize, after: &str) -> anyhow::Result<(Vec<String>, String)> {
     let (mut found, mut after) = (Vec::new(), after.to_owned());
     loop {
@@ -105,22 +105,22 @@ pub fn pages(server: &Server, path: &str, limit: usize, after: &str) -> anyhow::
     }
 }
 
-/// The items of a list and its end, as the server would write them in one page.
+/// Items and the next cursor, as the server would write them in one page.
 pub fn page_text(items: &[String], next: &str) -> String {
     format!("{{\"items\":[{}],\"next_cursor\":\"{next}\"}}", items.join(","))
 }
 
-/// What a server answered.
+/// A server's answer, read as JSON.
 pub fn parse(body: &[u8]) -> anyhow::Result<Node<'_>> {
     json::parse(body).context("the server's answer is not JSON")
 }
 
-/// A text of an object; empty where there is none.
+/// The text under a name of an object; empty where there is none.
 pub fn text<'n>(node: &'n Node<'_>, name: &str) -> &'n str {
     node.get(name).and_then(Node::as_str).unwrap_or_default()
 }
 
-/// A number of an object; 0 where there is none.
+/// The number under a name of an object; 0 where there is none.
 pub fn number(node: &Node<'_>, name: &str) -> u64 {
     node.get(name).and_then(Node::as_u64).unwrap_or_default()
 }
@@ -130,7 +130,7 @@ pub fn is(node: &Node<'_>, name: &str) -> bool {
     node.get(name).is_some_and(|node| node.value == Value::Bool(true))
 }
 
-/// What a receiver said last: its status, where it had one, and its words.
+/// A receiver's last answer: its status, where it had one, and its text.
 pub fn answer(node: &Node<'_>) -> String {
     let note = text(node, "last_answer");
     match node.get("last_status").and_then(Node::as_u64) {
@@ -139,7 +139,7 @@ pub fn answer(node: &Node<'_>) -> String {
     }
 }
 
-/// A text as JSON.
+/// A text as a JSON string, with its quotes.
 pub fn quoted(text: &str) -> String {
     let mut out = Vec::new();
     json::write_string(&mut out, text);

@@ -1,4 +1,4 @@
-//! `fencepost why`: a readable timeline of one key. Asks a running server; only reads.
+//! `fencepost why`: prints a timeline of one key. Asks a running server, and only reads. Called by `main`.
 
 use std::{fmt::Write as _, process::ExitCode};
 
@@ -79,7 +79,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 const UNKNOWN: &str = "Unknown: never claimed, or its retention is over. The next claim would run.";
 
-// Its repetitions outlive it.
+// For an effect that has expired while some of its repetitions have not.
 const FORGOTTEN: &str = "The effect itself is no longer known: its retention is over.";
 
 // Must not read like UNKNOWN: the key may be there, under a tenant that was not searched.
@@ -89,7 +89,7 @@ viewer all that have an identity, and those of webhooks. The tenant of a queue's
 group (queue:GROUP) and an identity that was removed are not searched. Name the
 tenant with --tenant to know whether the key was never claimed.";
 
-// One line for each.
+// The effect's repetitions, a line each.
 fn repetitions(answer: &Node<'_>) -> String {
     let Some(Value::Array(repeated)) = answer.get("repetitions").map(|list| &list.value) else { return String::new() };
     let mut out = String::new();
@@ -118,7 +118,7 @@ fn repetitions(answer: &Node<'_>) -> String {
     out
 }
 
-// A person's decision, where the last thing that happened to the attempts was one.
+// The person that resolved the key, and when; none where a claim was granted after that.
 fn resolution<'a>(answer: &'a Node<'_>) -> Option<(&'a str, &'a str)> {
     let Some(Value::Array(history)) = answer.get("history").map(|history| &history.value) else { return None };
     let part = |moment: &'a Node<'_>, name: &str| moment.get(name).and_then(Node::as_str);

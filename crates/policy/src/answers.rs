@@ -1,6 +1,6 @@
-//! Reads what a rule of the gateway answers to a request that it does not pass on: `on_stale` and `on_conflict`.
+//! Reads the answers of a gateway rule to requests that it does not pass on: `on_stale` and `on_conflict`.
 //! Never decides what is stale or a conflict: these are plain values.
-//! Called while a rule is read; used by the gateway where a claim is not granted.
+//! Called by `routes` for each rule, and by the gateway where a claim is not granted.
 
 use super::read::{Fields, Reader};
 use super::settings::OnConflict;
@@ -9,7 +9,7 @@ use super::yaml::{Mark, Node};
 /// A provider of webhooks takes 200 as received. A client reads 409 or 422 as refused.
 const STATUSES: [(&str, u16); 3] = [("200", 200), ("409", 409), ("422", 422)];
 
-/// What a rule says of the two; what it does not say, the policy or the default does.
+/// A rule's own answers. One that is not set is the policy's, or the default.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answers {
     /// The status for a version below the last sealed one of its source, with its place.
@@ -21,15 +21,15 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// What a stale request is answered with. A provider that is refused sends a stale event again for days, and it stays
-    /// stale: nothing is lost where it is told that it was received.
+    /// The status for a stale request, by default 200 on a verified webhook. A provider that is refused retries for
+    /// days, but a stale event stays stale: nothing is lost by an answer that it was received.
     pub fn on_stale(&self, is_verified: bool) -> u16 {
         let default = if is_verified { 200 } else { 409 };
         self.stale.as_ref().map_or(default, |(status, _)| *status)
     }
 
-    /// What a conflict is answered with. On an incoming webhook too it is a refusal unless the rule says otherwise: what
-    /// the delivery says has reached nobody, and the provider's list of failed deliveries keeps it until the key is fixed.
+    /// The answer to a conflict: by default a refusal, on an incoming webhook too. The upstream has not seen the
+    /// delivery's content, and the provider's list of failed deliveries keeps it until the key is fixed.
     pub fn on_conflict(&self, policy: OnConflict) -> OnConflict {
         OnConflict {
             status: self.conflict.as_ref().map_or(policy.status, |(status, _)| *status),

@@ -1,6 +1,6 @@
-//! Reads who may call a rule of the gateway (`roles`, `tenants`) and whose answer a stored answer is (`principal`).
-//! Never authenticates anybody: these are plain values.
-//! Called while a rule is read; used by the gateway before it reads a body, and where it compares a retry.
+//! Reads which callers a gateway rule admits (`roles`, `tenants`), and which user a stored answer is for (`principal`).
+//! Never authenticates a caller: these are plain values.
+//! Called by `routes` for each rule, and by the gateway before it reads a body and where it compares a retry.
 
 use super::identity::{Identity, Role};
 use super::read::{Fields, Reader};
@@ -13,10 +13,10 @@ pub const FIELDS: [&str; 3] = ["roles", "tenants", "principal"];
 /// Roles that have keys of their own, and so can write through the gateway.
 const ROLES: [(&str, Role); 3] = [("partner", Role::Partner), ("planner", Role::Planner), ("executor", Role::Executor)];
 
-/// Who the user behind a tenant is, by what the tenant's front end says of it.
+/// Where a request names the user behind the tenant. The tenant's front end sets it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Principal {
-    /// `header:NAME`: its whole value.
+    /// `header:NAME`: the header's whole value.
     Header(String),
     /// `jwt:NAME/claim`: a claim of the JSON Web Token in that header. The token's signature is not verified.
     Token {
@@ -36,18 +36,18 @@ impl Principal {
     }
 }
 
-/// Who may write through a rule.
+/// The callers that may write through a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Callers {
-    /// One of these is needed.
+    /// A caller needs one of these.
     pub roles: Vec<Role>,
-    /// Only these tenants, where named.
+    /// The tenants that may write; `None` admits all.
     pub tenants: Option<Vec<String>>,
-    /// What tells the users of one tenant apart.
+    /// Where the users of one tenant are told apart.
     pub principal: Option<Principal>,
-    /// Where the first of the three stands, if one does.
+    /// The place of the first of the three in the file.
     pub mark: Option<Mark>,
-    /// Where `principal` stands, if it does.
+    /// The place of `principal` in the file.
     pub principal_mark: Option<Mark>,
 }
 

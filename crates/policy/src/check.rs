@@ -1,6 +1,6 @@
-//! Lints: what is well-formed and would still let an effect happen twice, or never.
+//! Lints a policy: finds settings that are well-formed and would still let an effect happen twice, or never.
 //! Never reads text itself: it judges what the section readers understood.
-//! Called while a policy is read, so that nothing is served which `fencepost check` refuses.
+//! Called by `Policy::load`, so that no server runs a policy that `fencepost check` refuses.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,20 +25,20 @@ mod routes;
 
 pub(super) use routes::loops;
 
-/// Everything there is to say about a policy file. It passes where none is an error.
+/// Every finding about a policy file. The file passes where none is an error.
 pub fn check(file: &str, text: &str) -> Vec<Finding> {
     super::read_layers(Some((file, text)), []).1
 }
 
-/// Findings on their way out.
+/// Collects the findings of the lints.
 struct Lints<'a> {
     findings: &'a mut Vec<Finding>,
-    /// What could not be read of what is being judged.
+    /// The fields that could not be read, of the item that is being judged.
     unread: Unread,
 }
 
-/// What a lint rests on beside what it is about: where one of these could not be read, the lint would judge a value that
-/// nobody wrote, and says nothing.
+/// The fields that a lint depends on beside its own. Where one of these could not be read, the lint is silent: it would
+/// judge a default that the user did not write.
 fn rests_on(rule: &str) -> &'static [&'static str] {
     match rule {
         "time-in-key" | "random-in-key" | "bucket-in-key" => &["scope.allow_fields"],
@@ -71,7 +71,7 @@ impl Lints<'_> {
         if rests_on(rule).iter().any(|field| self.unread.contains(field)) {
             return;
         }
-        // A user cannot act on a warning about a built-in scope; our own tests see these.
+        // A user cannot act on a warning about a built-in scope. Our tests see these: they check contracts as files.
         if severity == Severity::Error || mark.source.layer > Layer::Contracts {
             self.findings.push(mark.finding(severity, rule, message, Some(fix.into())));
         }
@@ -86,24 +86,24 @@ impl Lints<'_> {
     }
 }
 
-/// What the section readers understood.
+/// The sections of a policy, as far as they could be read.
 pub(super) struct Understood<'a> {
     pub settings: &'a Settings,
     pub scopes: &'a [Read],
     pub routes: &'a [Route],
-    /// What could not be read of each route.
+    /// The fields of each route that could not be read.
     pub unread_routes: &'a [Unread],
     pub identities: &'a [holders::Read],
     /// The sections that could not be read.
     pub unread: &'a Unread,
-    /// Where the server listens, if that was understood.
+    /// Where the server listens, if that could be read.
     pub listen: Option<SocketAddr>,
-    /// How long an upstream may take where its route does not say, if that was understood.
+    /// The longest silence of an upstream whose route does not say, if that could be read.
     pub timeout: Option<Duration>,
 }
 
 impl Understood<'_> {
-    // What could not be read of a route, of its scope, and of the policy at large.
+    // The fields that could not be read: of a route, of its scope, and of the policy as a whole.
     fn unread_of(&self, index: usize) -> Unread {
         let scope = self.scopes.iter().find(|read| *read.scope.name == *self.routes[index].scope);
         let scope = scope.iter().flat_map(|read| &read.unread);
@@ -149,7 +149,7 @@ fn key_fields(lints: &mut Lints<'_>, read: &Read) {
     let name = &read.scope.name;
     let allowed = |field: &str| read.allowed.iter().any(|(allowed, _)| allowed.text == field);
     for field in &read.key {
-        // The lookup spells a key as a query: these two names already mean something there.
+        // The lookup takes key fields as query parameters, where these two names have a meaning already.
         if ["tenant", "scope"].contains(&field.text.as_str()) {
             let message = format!("`{}` cannot be a key field: tenant and scope are part of every key", field.text);
             lints.error(&field.mark, "reserved-field", message, "remove it, or give it another name");
@@ -225,8 +225,8 @@ fn retention(lints: &mut Lints<'_>, read: &Read) {
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// What is usual for the three kinds of effects that every policy has. A declared horizon is better knowledge, but
-/// that of a batch is its run, after which it may be run again for a day.
+/// Compares three built-in scopes with the retention that is usual for them. A declared horizon is better knowledge,
+/// but the horizon of BATCH_JOB is its run, after which it may be run again for a day.
 fn usual_retention(lints: &mut Lints<'_>, read: &Read) {
     let scope = &read.scope;
     let (name, retain) = (&scope.name, duration::display(scope.retain_ms));

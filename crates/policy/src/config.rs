@@ -1,7 +1,6 @@
-//! What a server was started with: a file, the variables and the flags laid over it. It can be read again, and gives the
-//! same policy as a start would.
-//! Never changes what is in force: the caller does, once it knows the whole of what would change.
-//! Called by `serve` at start and when it is told to reload, and by `check`.
+//! Reads a policy from a file, with variables and flags laid over it. A reload gives the same policy as a start would.
+//! Never changes the policy in force: the caller does, once it knows every change.
+//! Called by `serve` at start and on a reload, by `consume` and by `check`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,28 +8,28 @@ use std::path::{Path, PathBuf};
 use super::finding::Finding;
 use super::{Policy, check, directory};
 
-/// Flags that go over the file and the variables.
+/// Flags that override the file and the variables.
 #[derive(Clone, Default, Debug)]
 pub struct Flags {
-    /// In place of `server.listen`.
+    /// Overrides `server.listen`.
     pub listen: Option<SocketAddr>,
-    /// In place of `server.data`.
+    /// Overrides `server.data`.
     pub data: Option<PathBuf>,
 }
 
-/// Where a policy comes from.
+/// The sources of a policy.
 #[derive(Clone, Default, Debug)]
 pub struct Config {
     /// The file, where there is one.
     pub file: Option<PathBuf>,
-    /// The variables of the process.
+    /// Environment variables by name and value. Only names that begin with `FENCEPOST_` count.
     pub variables: Vec<(String, String)>,
-    /// The flags of the command.
+    /// The flags of the command line.
     pub flags: Flags,
 }
 
 impl Config {
-    /// Reads everything anew. Every error found is returned: `serve`, a reload and `check` all judge here.
+    /// Reads all sources again. Returns every error found, the same for `serve`, a reload and `check`.
     pub fn read(&self) -> Result<Policy, Vec<Finding>> {
         let text = self.file.as_deref().map(read).transpose()?;
         let file = text.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));

@@ -14,19 +14,19 @@ use super::identity::{Credential, Holder, Identity, Planners, Role, Sha, Warehou
 use super::read::Reader;
 use super::yaml::{self, Layer, Source, Value};
 
-/// Its name in the data directory.
+/// The file's name in the data directory.
 pub const FILE_NAME: &str = "credentials.yml";
 
 /// Why a change was not made.
 #[derive(Debug)]
 pub enum Error {
-    /// The disk refused.
+    /// This file or directory could not be read or written.
     Io(PathBuf, io::Error),
     /// The file there cannot be understood; it is left as it was.
     Invalid(Vec<Finding>),
-    /// Nobody and no credential of this name.
+    /// No identity and no credential has this name.
     Unknown(String),
-    /// The identity is there with other roles, warehouses or planners.
+    /// The identity exists with other roles, warehouses or planners.
     Differs(String),
     /// Only an executor serves planners.
     NoExecutor(String),
@@ -62,37 +62,37 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A token on its way to the only person who will ever see it.
+/// A new token, which is shown once.
 pub struct Issued {
-    /// The token; it is kept nowhere.
+    /// The token itself; it is kept nowhere.
     pub token: String,
-    /// What the file keeps of it.
+    /// The part that the file keeps: the hash and the times.
     pub credential: Credential,
 }
 
-/// The file.
+/// The credentials file of a data directory.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     path: PathBuf,
 }
 
 impl Credentials {
-    /// The file of this data directory, there or not.
+    /// The file of this data directory, whether it exists or not.
     pub fn in_dir(data: &Path) -> Self {
         Self { path: data.join(FILE_NAME) }
     }
 
-    /// Where it is.
+    /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Everyone in it.
+    /// Every identity in the file, with its credentials.
     pub fn list(&self) -> Result<Vec<Holder>, Error> {
         read(&self.path).map_err(Error::Invalid)
     }
 
-    /// A further token for an identity, which comes into being with its first. Without roles it must be there.
+    /// Creates a token, and with its first token also the identity. Without roles the identity must exist already.
     pub fn create(&self, identity: Identity, expires_ms: Option<u64>, now_ms: u64) -> Result<Issued, Error> {
         if !holders::id_fits(&identity.id) {
             return Err(Error::Name(identity.id));
@@ -118,7 +118,7 @@ impl Credentials {
         })
     }
 
-    /// Says which planners an executor serves from now on, and no others. Its tokens stay.
+    /// Replaces the list of planners that an executor serves. Its tokens stay.
     pub fn serve(&self, id: &str, planners: Planners, now_ms: u64) -> Result<(), Error> {
         self.change(now_ms, |all| {
             let holder = all.iter_mut().find(|holder| holder.identity.id == id);
@@ -131,7 +131,7 @@ impl Credentials {
         })
     }
 
-    /// A new token for an identity; its other tokens count for the overlap and then no more.
+    /// Creates a token for an identity. Its other tokens expire after the overlap at the latest.
     pub fn rotate(&self, id: &str, overlap: Duration, expires_ms: Option<u64>, now_ms: u64) -> Result<Issued, Error> {
         let overlap_ms = u64::try_from(overlap.as_millis()).unwrap_or(u64::MAX);
         let until_ms = now_ms.saturating_add(overlap_ms);
@@ -147,7 +147,7 @@ impl Credentials {
         })
     }
 
-    /// Takes away one credential, or an identity with all of its own. Returns the ids of those taken.
+    /// Removes one credential, or an identity with all of its credentials. Returns the ids of the removed credentials.
     pub fn revoke(&self, name: &str, now_ms: u64) -> Result<Vec<String>, Error> {
         self.change(now_ms, |all| {
             let mut gone = Vec::new();
@@ -168,7 +168,7 @@ impl Credentials {
         if let Some(dir) = self.path.parent() {
             fencepost_store::private::create_dir(dir).map_err(io)?;
         }
-        // Two commands at once would each write what the other had not yet seen.
+        // Without this lock, one of two commands at once would overwrite the change of the other.
         let lock = private().create(true).truncate(false).open(self.path.with_extension("lock")).map_err(io)?;
         lock.lock().map_err(io)?;
         let mut all = self.list()?;
@@ -215,7 +215,7 @@ fn issue(expires_ms: Option<u64>, now_ms: u64) -> Result<Issued, Error> {
     Ok(Issued { token, credential })
 }
 
-/// Letters and digits that survive a phone call: no i, l, o or u.
+/// Base32 in digits and letters that are hard to confuse: no i, l, o or u.
 fn base32(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     let (mut text, mut held, mut bits) = (String::new(), 0_u32, 0);
@@ -233,7 +233,7 @@ fn base32(bytes: &[u8]) -> String {
     text
 }
 
-/// Everyone in the file; a file that is not there holds nobody.
+/// Every identity in the file; none where there is no file.
 pub fn read(path: &Path) -> Result<Vec<Holder>, Vec<Finding>> {
     let name = path.display().to_string();
     let text = match fs::read_to_string(path) {
@@ -266,7 +266,7 @@ pub fn read(path: &Path) -> Result<Vec<Holder>, Vec<Finding>> {
 }
 
 fn text(all: &[Holder]) -> String {
-    // JSON is YAML: written by a well-tried hand, read by the same reader as a policy.
+    // JSON is YAML: serde_json writes it, and the reader of policies reads it.
     let rows = |list: &[Credential]| -> Vec<serde_json::Value> {
         list.iter()
             .map(|credential| {
@@ -290,7 +290,7 @@ fn text(all: &[Holder]) -> String {
         let (id, tokens) = (&holder.identity.id, rows(&holder.tokens));
         let mut row = serde_json::json!({ "id": id, "roles": roles, "warehouses": warehouses,
             "credentials": tokens, "certificates": rows(&holder.certificates) });
-        // Left out where there are none, so that the release before reads the file.
+        // Left out where there are none, so that the previous release can read the file.
         if let (Planners::Named(planners), Some(row)) = (&holder.identity.planners, row.as_object_mut())
             && !planners.is_empty()
         {
@@ -301,12 +301,12 @@ fn text(all: &[Holder]) -> String {
     text
 }
 
-/// What changes when the file is replaced, cheap enough to look at every second.
+/// The modification time, length and inode, which change when the file is replaced. Cheap enough to check every second.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stamp(Option<(SystemTime, u64, u64)>);
 
 impl Stamp {
-    /// The stamp of the file as it is now; one that is not there has a stamp too.
+    /// The stamp of the file as it is now; a missing file has a stamp too.
     pub fn of(path: &Path) -> io::Result<Self> {
         match fs::metadata(path) {
             Ok(meta) => Ok(Self(Some((meta.modified()?, meta.len(), inode(&meta))))),

@@ -1,5 +1,5 @@
-//! The directory that knows a credential's holder: the policy's identities, and those of the credentials file.
-//! Never lets in by half: what changes is made whole beside what is in force, and then put in its place.
+//! Finds the holder of a credential among the policy's identities and those of the credentials file.
+//! Never shows half of a change: a new table is built completely, and then replaces the one in force.
 //! Called by the HTTP server for each request, by the command line at start and on a reload.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,29 +13,29 @@ use super::credentials::{self, Stamp};
 use super::finding::{Finding, Severity};
 use super::identity::{Credential, Holder, Identity, Planners, Role, Sha, Warehouses};
 
-/// Knows the holder of a credential.
+/// The identities in force, found by credential.
 #[derive(Debug)]
 pub struct Directory {
     table: RwLock<Table>,
-    // Held while the table is made anew, so that of two who do so the later one wins with all it knows.
+    // Locked while the table is rebuilt, so that of two rebuilds the later one wins, and has read the newer state.
     fixed: Mutex<Vec<Holder>>,
     follows: Follows,
     file: Option<PathBuf>,
-    /// Whether a planner may name executors that nobody has made: under `--dev` they come into being.
+    /// Whether a planner may name any executor, also one that does not exist: only under `--dev`.
     makes_executors: bool,
-    // The file as it was when it was last refused, and why: told of once.
+    // The stamp of the last refused file, and its findings, which are reported once.
     refused: Mutex<Option<(Option<Stamp>, Vec<Finding>)>>,
 }
 
 /// Where a directory's fixed identities come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Follows {
-    /// From whoever made it; a policy changes nothing.
+    /// From the constructor's caller; a policy changes nothing.
     Nobody,
     Policy,
 }
 
-/// A directory as another policy would have it.
+/// The identities under another policy, ready to be put into force.
 #[derive(Debug)]
 pub struct Prepared {
     fixed: Vec<Holder>,
@@ -47,19 +47,19 @@ struct Table {
     tokens: HashMap<Sha, (Arc<Identity>, Option<u64>)>,
     certificates: HashMap<Sha, (Arc<Identity>, Option<u64>)>,
     tenants: BTreeSet<String>,
-    // By its id; one without a credential is an executor, too: events are pushed to it.
+    // By id. An executor without a credential is in it too: events are pushed to it.
     executors: BTreeMap<String, Arc<Identity>>,
     stamp: Option<Stamp>,
 }
 
-/// Whether a second look at the credentials file changed anything.
+/// The outcome of reading the credentials file again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refresh {
-    /// The file is as it was.
+    /// The file has not changed, or is still refused for a reason that was returned before.
     Same,
-    /// It was read anew.
+    /// The file was read again, and all of it is in force.
     Read,
-    /// It was read anew, without those who are somebody else in the policy.
+    /// The file was read again, without the identities that differ from the policy; a finding names each.
     Partly(Vec<Finding>),
 }
 
@@ -69,7 +69,7 @@ impl Directory {
         Self { makes_executors: true, ..Self::of(dev_holders()) }
     }
 
-    /// A directory of none but these.
+    /// A directory of these identities alone, which follows no policy and no file.
     pub fn of(holders: Vec<Holder>) -> Self {
         let table = RwLock::new(Table::new(&holders, None));
         let (follows, file, refused) = (Follows::Nobody, None, Mutex::default());
@@ -86,7 +86,7 @@ impl Directory {
         }
     }
 
-    /// What it would know under another policy, or why not. Nothing is in force yet; none where it follows no policy.
+    /// Builds the identities under another policy. Changes nothing yet. None where the directory follows no policy.
     pub fn prepare(&self, policy: &Policy) -> Result<Option<Prepared>, Vec<Finding>> {
         if self.follows == Follows::Nobody {
             return Ok(None);
@@ -105,16 +105,16 @@ impl Directory {
         Ok(Some(Prepared { fixed, table }))
     }
 
-    /// Puts what was prepared into force.
+    /// Puts prepared identities into force.
     pub fn adopt(&self, prepared: Prepared) {
         let mut fixed = self.fixed.lock().unwrap_or_else(PoisonError::into_inner);
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = prepared.table;
         *fixed = prepared.fixed;
     }
 
-    /// Reads the credentials file again if it changed since. On an error what was known stays in force, and the same error of
-    /// the same file is told once: what is `Same` may be a file that is still refused. Who is somebody else in the policy is
-    /// left out, and keeps nobody else's revocation from counting.
+    /// Reads the credentials file again if it has changed. On an error the known identities stay in force, and the same
+    /// error of the same file is returned once: after that it is `Same`. An identity that differs from the policy is
+    /// left out; the file's other changes, such as revocations, take effect.
     pub fn refresh(&self) -> Result<Refresh, Vec<Finding>> {
         let Some(file) = &self.file else { return Ok(Refresh::Same) };
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +123,7 @@ impl Directory {
         if stamp.is_some() && refused.is_none() && self.read().stamp == stamp {
             return Ok(Refresh::Same);
         }
-        // A refused file is read each time: what kept it from being read may be mended beside it, such as its mode.
+        // A refused file is read each time: its cause may be fixed without a new stamp, such as its mode.
         match stamped.and_then(|stamp| self.reread(Some(stamp))) {
             Ok(read) => {
                 *refused = None;
@@ -148,7 +148,7 @@ impl Directory {
         Ok(if findings.is_empty() { Refresh::Read } else { Refresh::Partly(findings) })
     }
 
-    // The table, and whom it leaves out.
+    // The table, and a finding for each identity that it leaves out.
     fn table_with(fixed: &[Holder], file: &Path, stamp: Option<Stamp>) -> Result<(Table, Vec<Finding>), Vec<Finding>> {
         // Stamped before it is read: a change in between is then seen the next time.
         let stamp = match stamp {
@@ -164,13 +164,13 @@ impl Directory {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The holder of a bearer token.
+    /// The holder of a bearer token that has not expired.
     pub fn authenticate(&self, token: &str, now_ms: u64) -> Option<Arc<Identity>> {
-        // The table is searched by hash: how long that takes says nothing about any token.
+        // The table is searched by hash, so the time that this takes reveals nothing about a token.
         find(&self.read().tokens, Sha::of(token), now_ms)
     }
 
-    /// The holder of a client certificate, by the SHA-256 of its DER form.
+    /// The holder of a client certificate by the SHA-256 of its DER form, unless that credential has expired.
     pub fn by_thumbprint(&self, sha256_hex: &str, now_ms: u64) -> Option<Arc<Identity>> {
         find(&self.read().certificates, Sha::from_hex(sha256_hex)?, now_ms)
     }
@@ -205,14 +205,14 @@ impl Directory {
         ids.into_iter().map(str::to_owned).collect()
     }
 
-    /// Whether nobody can come in: then there is nothing to start for.
+    /// Whether no identity has a credential: then a server does not start.
     pub fn is_empty(&self) -> bool {
         let table = self.read();
         table.tokens.is_empty() && table.certificates.is_empty()
     }
 }
 
-/// The identities of `serve --dev`, to put beside those of a policy.
+/// The identities of `serve --dev`, also for tests that add their own.
 pub fn dev_holders() -> Vec<Holder> {
     let one = |token: &str, id: &str, roles: &[Role]| Holder {
         identity: Identity::new(id, roles.iter().copied(), Warehouses::All)
@@ -254,8 +254,8 @@ impl Table {
     }
 }
 
-/// Credentials of one identity add up over both places; who it is must be the same in both, else those of the file do not
-/// count, and a finding says so.
+/// Adds up the credentials that an identity has in the policy and in the file. Where the two differ in its roles,
+/// warehouses or planners, the file's credentials do not count, and a finding says so.
 fn joined(fixed: &[Holder], held: Vec<Holder>, file: &Path) -> (Vec<Holder>, Vec<Finding>) {
     let mut all: BTreeMap<String, Holder> = fixed.iter().map(|h| (h.identity.id.clone(), h.clone())).collect();
     let mut findings = Vec::new();
@@ -297,7 +297,7 @@ fn nobody() -> Finding {
     }
 }
 
-/// A file that could not be read.
+/// The finding for a file that could not be read.
 pub(super) fn unreadable(file: &Path, error: &std::io::Error) -> Finding {
     Finding {
         severity: Severity::Error,

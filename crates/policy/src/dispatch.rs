@@ -1,4 +1,4 @@
-//! The `dispatch` section: how events leave, where they may go, who hears of those that do not arrive.
+//! Reads the `dispatch` section: how events are delivered, where they may go, and where alerts go.
 //! Never opens or connects anything: these are plain values.
 //! Called by `Policy::load`; read by the command line and the sinks.
 
@@ -12,29 +12,29 @@ use super::yaml::{Node, Value};
 /// The `dispatch` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dispatch {
-    /// Attempts under way at one time.
+    /// Delivery attempts in flight at one time.
     pub in_flight_max: usize,
-    /// Attempts under way to one host.
+    /// Delivery attempts in flight to one host.
     pub per_host_max: usize,
-    /// How long one attempt may take.
+    /// The time limit of one attempt; at a webhook from the connection to the answer.
     pub timeout: Duration,
-    /// How long a head may fail before somebody is told.
+    /// How long the head of a lane may fail before an alert.
     pub blocked_after: Duration,
-    /// Where alerts are posted.
+    /// The url that alerts are posted to, if any.
     pub alert_webhook: Option<String>,
     /// Addresses, networks and hosts that webhooks may go to although they are not public, each an [`EgressRule`].
     pub egress_allow: Vec<String>,
-    /// Authorities that receivers' certificates may come from, beside the public ones, PEM.
+    /// A PEM file of certificate authorities for receivers, beside the public ones.
     pub ca: Option<PathBuf>,
-    /// The key that seals secrets and cursors.
+    /// The file with the keys that seal secrets and cursors.
     pub key_file: Option<PathBuf>,
-    /// The Kafka cluster that events may go to.
+    /// The Kafka cluster that events may go to: `host:port`, several with commas.
     pub kafka_brokers: Option<String>,
-    /// Whose warehouses they are, in the keys of messages.
+    /// The account in the keys of messages; the planner's id where unset.
     pub kafka_account: Option<String>,
     /// Topics that any planner may name, beside its own.
     pub kafka_topics: Vec<String>,
-    /// The largest message that the cluster takes; a larger event is a dead letter.
+    /// The largest message that the cluster takes, in bytes; a larger event becomes a dead letter.
     pub kafka_message_bytes_max: usize,
 }
 
@@ -53,7 +53,7 @@ const FIELDS: [&str; 12] = [
     "kafka_message_bytes_max",
 ];
 
-/// Reads the section. `None` only beside at least one error.
+/// Reads the section. `None` means that at least one error was recorded.
 pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
     let fields = reader.fields(node, "`dispatch`", &FIELDS)?;
     let count = |reader: &mut Reader, name: &str| {
@@ -63,7 +63,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
     let span = |reader: &mut Reader, name: &str| {
         reader.duration(fields.get(name)?, &format!("`{name}`")).map(Duration::from_millis)
     };
-    // `Some(None)` is a setting that is off; `None` one that was wrong.
+    // `Some(None)` is a setting that is off, `None` a wrong one.
     let text = |reader: &mut Reader, name: &str| match fields.get(name) {
         Some(node) if !matches!(node.value, Value::Null) => reader.text(node, &format!("`{name}`")).map(Some),
         _ => Some(None),

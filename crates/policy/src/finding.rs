@@ -1,6 +1,6 @@
-//! What a reader of a policy has to say about it: where, how bad, and what to do.
+//! A finding about a policy: where it is, how bad it is, and what to do.
 //! Never decides whether to go on: the caller looks for errors among the findings.
-//! Made by every reader in `policy`, shown by `fencepost check` and at start.
+//! Called by every reader and lint in `policy`; `fencepost check` and a start show the findings.
 
 use std::fmt;
 
@@ -40,9 +40,9 @@ pub struct Finding {
     pub line: u32,
     /// The column in characters, from 1; 0 where there are no lines.
     pub col: u32,
-    /// What is wrong.
+    /// The problem, in words for people.
     pub message: String,
-    /// What to do about it.
+    /// The advice on how to fix it.
     pub fix: Option<String>,
 }
 

@@ -1,6 +1,6 @@
-//! Whether a store can carry what a policy asks for. Decided before anything is served.
-//! Never lowers what a scope asks for: what does not fit is refused, and what is built in and does not fit is left out.
-//! Called by `Fencepost::over`.
+//! Decides whether a store can carry a policy, before any request is served.
+//! Never lowers the demand of a scope: a user's scope that does not fit is refused, a built-in one is left out.
+//! Called by `Fencepost` when it opens a store or replaces its policy, and by a reload.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use super::read::nearest;
 /// Why a name gives no scope.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NoScope {
-    /// Nobody knows it.
+    /// The policy has no scope of this name.
     Unknown,
-    /// The store at hand cannot carry it.
+    /// The store cannot carry this built-in scope; the text says why.
     Unfit(String),
 }
 
@@ -34,7 +34,7 @@ impl Policy {
         nearest(name, &known)
     }
 
-    /// The same policy on a store that promises this much, or what stands against it.
+    /// The policy for a store with these promises, without the built-in scopes that do not fit; or why it is refused.
     pub fn fit(mut self, promises: &Promises) -> Result<Self, String> {
         let misfits: Vec<(String, String)> =
             self.scopes.values().filter_map(|scope| Some((scope.name.to_string(), misfit(scope, promises)?))).collect();

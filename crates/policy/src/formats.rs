@@ -1,4 +1,4 @@
-//! Findings for machines that show them beside the lines they are about: SARIF 2.1.0 and GitHub's workflow commands.
+//! Findings for tools that show them beside the lines: SARIF 2.1.0 and GitHub's workflow commands.
 //! Never leaves a finding out, whatever its severity.
 //! Called by `fencepost check`.
 
@@ -24,7 +24,7 @@ pub fn sarif(findings: &[Finding]) -> String {
     let results: Vec<Value> = findings
         .iter()
         .map(|finding| {
-            // Viewers show a result only where it has a line: what has none is shown at the top.
+            // Viewers show a result only where it has a line: a finding without one is placed on the first.
             let region = json!({ "startLine": finding.line.max(1), "startColumn": finding.col.max(1) });
             let place = json!({ "artifactLocation": { "uri": uri(&finding.file) }, "region": region });
             json!({

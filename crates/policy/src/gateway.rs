@@ -1,4 +1,4 @@
-//! The `gateway` section: what the gateway keeps of an answer, and how long it waits for an upstream.
+//! Reads the `gateway` section: how large an answer the gateway keeps, and how long it waits for an upstream.
 //! Never opens or connects anything: these are plain values.
 //! Called by `Policy::load`; read by the gateway.
 
@@ -11,24 +11,24 @@ use super::yaml::{Node, Value};
 /// The `gateway` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gateway {
-    /// The largest answer that is kept whole and replayed.
+    /// The largest answer that is kept whole and replayed, in bytes.
     pub answer_bytes_max: usize,
     /// The longest silence of an upstream, where its route does not say.
     pub timeout: Duration,
-    /// How long a connection to an upstream may take.
+    /// The time limit for opening a connection to an upstream.
     pub connect_timeout: Duration,
-    /// Requests to upstreams under way at one time; more are refused.
+    /// Writes to upstreams in flight at one time, and as many reads; one more is refused.
     pub in_flight_max: usize,
     /// Connections to one upstream that are kept for the next request.
     pub idle_connections_max: usize,
-    /// Authorities that upstreams' certificates may come from, beside the public ones, PEM.
+    /// A PEM file of certificate authorities for upstreams, beside the public ones.
     pub ca: Option<PathBuf>,
 }
 
 const FIELDS: [&str; 6] =
     ["answer_bytes_max", "timeout", "connect_timeout", "in_flight_max", "idle_connections_max", "ca"];
 
-/// Reads the section. `None` only beside at least one error.
+/// Reads the section. `None` means that at least one error was recorded.
 pub fn read(reader: &mut Reader, node: &Node) -> Option<Gateway> {
     let fields = reader.fields(node, "`gateway`", &FIELDS)?;
     let span = |reader: &mut Reader, name: &str| {

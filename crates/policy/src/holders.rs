@@ -12,7 +12,7 @@ use super::yaml::{Mark, Node, Value};
 pub struct Read {
     /// The identity and its credentials.
     pub holder: Holder,
-    /// Its place.
+    /// Its place in the file.
     pub mark: Mark,
     /// Its fields that could not be read.
     pub unread: Unread,
@@ -42,7 +42,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Vec<Read> {
     holders
 }
 
-// None where it has no name that others could be told of; the rest is read all the same.
+// None without a usable `id`. The other fields are read all the same, so that their errors are found.
 fn holder(reader: &mut Reader, node: &Node) -> Option<Read> {
     let known = ["id", "roles", "warehouses", "planners", "credentials", "certificates"];
     let fields = reader.fields(node, "an identity", &known)?;
@@ -104,10 +104,10 @@ fn id(reader: &mut Reader, fields: &Fields<'_>) -> Option<String> {
     Some(name)
 }
 
-/// Tenants that are nobody's credential: a webhook's route and a queue's group have them by default.
+/// Prefixes of tenants that have no credential: the default tenants of a webhook's route and of a queue's group.
 const RESERVED: [&str; 2] = ["webhook:", "queue:"];
 
-/// Ids are tenants: they go into keys, logs, metrics and query strings.
+/// Whether this can be an identity's id. Ids are tenants: they go into keys, logs, metrics and query strings.
 pub fn id_fits(id: &str) -> bool {
     let free = !RESERVED.iter().any(|reserved| id.starts_with(reserved));
     free && (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\')

@@ -1,5 +1,5 @@
-//! Who is calling: identities, their roles, and what they show.
-//! Never keeps a token: only its SHA-256, so a stolen file lets nobody in.
+//! Callers: identities, their roles, and their credentials.
+//! Never keeps a token: only its SHA-256, so a stolen file gives no access.
 //! Called by the readers of policies and credentials, and by the HTTP server.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use super::directory::{Directory, Prepared, Refresh, dev_holders};
 
-/// What an identity may do.
+/// A role: what its identities may do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
     /// Everything, for any tenant it names.
@@ -54,15 +54,15 @@ impl Role {
 /// The warehouses an identity may act in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Warehouses {
-    /// Each, those to come too.
+    /// Every warehouse, future ones too.
     All,
     /// These alone.
     Named(BTreeSet<String>),
 }
 
 impl Warehouses {
-    /// Those of an identity of a file that says nothing of them: each, but none for planners and executors, who act in
-    /// them and must be given theirs.
+    /// The warehouses of an identity whose file does not name any: all of them. But none for a planner or executor that
+    /// is no admin or viewer: it acts in warehouses, and must be given its own.
     pub fn unsaid(roles: &BTreeSet<Role>) -> Self {
         let has = |role| roles.contains(&role);
         let acts = has(Role::Planner) || has(Role::Executor);
@@ -81,8 +81,8 @@ impl Warehouses {
 /// The planners whose events an executor may get.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Planners {
-    /// Each, those to come too: under `--dev` only, no file can say so. A planner that names an executor would else have a
-    /// say in what that executor's polls answer.
+    /// Every planner, future ones too. Under `--dev` only, no file can say so: else any planner could put events into
+    /// an executor's polls by naming it.
     Any,
     /// These alone.
     Named(BTreeSet<String>),
@@ -97,22 +97,22 @@ impl Planners {
         }
     }
 
-    /// Whether none is.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Named(named) if named.is_empty())
     }
 }
 
-/// Somebody who may call.
+/// A caller that is known by a credential.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// Its name; where its roles have keys of their own, also the tenant.
     pub id: String,
-    /// What it may do.
+    /// Its roles, which say what it may do.
     pub roles: BTreeSet<Role>,
-    /// Where it may do it.
+    /// The warehouses that it may act in.
     pub warehouses: Warehouses,
-    /// Whose events it gets, where it is an executor.
+    /// The planners whose events it gets, where it is an executor.
     pub planners: Planners,
     tenant: Tenant,
 }
@@ -135,12 +135,12 @@ impl Identity {
         self.roles.contains(&role)
     }
 
-    /// Whose its keys are, where they can be its own.
+    /// The tenant that its keys belong to, if [`Identity::is_tenant`].
     pub fn tenant(&self) -> &Tenant {
         &self.tenant
     }
 
-    /// Whether keys can be its own: admins and viewers only look at those of others.
+    /// Whether it can have keys of its own: an admin or viewer without another role only works with those of others.
     pub fn is_tenant(&self) -> bool {
         self.roles.iter().any(|role| matches!(role, Role::Planner | Role::Executor | Role::Partner))
     }
@@ -151,12 +151,12 @@ impl Identity {
 pub struct Sha(pub [u8; 32]);
 
 impl Sha {
-    /// The hash of a token. Tokens carry 256 random bits, so one plain hash cannot be searched.
+    /// The hash of a token. Tokens carry 256 random bits, so a plain hash cannot be reversed by trying tokens.
     pub fn of(token: &str) -> Self {
         Self(Sha256::digest(token.as_bytes()).into())
     }
 
-    /// Reads 64 hexadecimal digits; colons between them, as certificate tools print, are left out.
+    /// Reads 64 hexadecimal digits; colons between them, as certificate tools print, are ignored.
     pub fn from_hex(hex: &str) -> Option<Self> {
         let digits: Vec<u8> = hex
             .chars()
@@ -175,33 +175,33 @@ impl Sha {
     }
 }
 
-/// A token's hash, or a certificate's, and until when it counts.
+/// The hash of a token or certificate, and how long it is valid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Credential {
     /// The hash.
     pub sha: Sha,
-    /// When it was made, where known.
+    /// When it was made, where known; in milliseconds since 1970.
     pub created_ms: Option<u64>,
-    /// The first instant at which it no longer counts.
+    /// The first instant at which it is no longer valid, in milliseconds since 1970; never where unset.
     pub expires_ms: Option<u64>,
 }
 
 impl Credential {
-    /// What people call it: the first digits of its hash, which give nothing away.
+    /// Its name for people: the first 12 digits of the hash, which do not reveal the token.
     pub fn id(&self) -> String {
         self.sha.hex()[..12].to_owned()
     }
 
-    /// Whether it counts at this time.
+    /// Whether it is valid at this time.
     pub fn live(&self, now_ms: u64) -> bool {
         self.expires_ms.is_none_or(|expires| now_ms < expires)
     }
 }
 
-/// An identity with all it can show.
+/// An identity with all of its credentials.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// Who it is.
+    /// The identity itself.
     pub identity: Identity,
     /// Its bearer tokens.
     pub tokens: Vec<Credential>,

@@ -1,21 +1,21 @@
-//! What a careless server may read a path as: two paths that are one to it are near each other.
+//! The ways in which a careless server may read a path. Two paths that it may read as one are near each other.
 //! Never says which route takes a request, only which must not.
 //! Called by the gateway.
 
 use super::pattern::{Pattern, Segment, covers, decoded};
 
-/// How often a careless server may decode a path: once too often, or twice.
+/// How often a path is decoded at most: a correct server decodes it once, a careless one up to this often.
 const DECODED_MAX: usize = 4;
 
-/// A path, or the paths of a pattern, as read carelessly: a code is its character, a coded slash or backslash is a
-/// slash, nothing counts behind a semicolon, dot segments are resolved, and neither case nor empty parts count, nor
-/// spaces around a part, dots behind it and control characters.
+/// A path, or the paths of a pattern, as a careless server reads it. Percent-encoding is decoded, a backslash is a
+/// slash, a part ends at a semicolon, and dot segments are resolved. Case, empty parts, spaces around a part, dots at
+/// its end, and control characters are ignored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Near(Vec<Segment>);
 
 impl Near {
-    /// Each way in which a path may be read, the usual one first: decoded once or more often, and to its end or only to
-    /// a decoded `?`, `#` or NUL.
+    /// Every way in which a path may be read, the usual one first: decoded once or more often, up to its end or up to a
+    /// decoded `?`, `#` or NUL.
     pub fn readings(path: &str) -> Vec<Self> {
         let mut readings = Vec::with_capacity(1);
         let mut add = |text: &str| {

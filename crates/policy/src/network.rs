@@ -1,9 +1,9 @@
 //! Networks of IP addresses, as settings name them: `10.0.0.0/8`, `fd00::/8`, or one address.
-//! Never resolves a name. Read by the `server` section, and by the judge of outbound addresses.
+//! Never resolves a name. Called by `server` for trusted proxies, and by `egress` and the webhook sink for receivers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// All addresses of one family that begin alike.
+/// The addresses of one family, IPv4 or IPv6, that share their first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     base: IpAddr,
@@ -19,11 +19,11 @@ impl Network {
         };
         let bits_max = if matches!(base, IpAddr::V4(_)) { 32 } else { 128 };
         let network = Self { base, bits: if bits == u32::MAX { bits_max } else { bits } };
-        // A base with bits past its length was meant as another network.
+        // A base with bits past the prefix length is a mistake for another network.
         (network.bits <= bits_max && network.is_bare()).then_some(network)
     }
 
-    /// Whether an address is of it. An IPv4 address within an IPv6 one counts as IPv6.
+    /// Whether an address is in the network. An IPv4-mapped IPv6 address counts as IPv6.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.base, address) {
             (IpAddr::V4(base), IpAddr::V4(address)) => v4_begin_alike(base, address, self.bits),

@@ -1,5 +1,5 @@
-//! A route's method and path, and which of two patterns takes the other's requests.
-//! Never looks at more of a request than its path.
+//! The pattern of a route: a method and a path. Also whether one pattern takes another's requests.
+//! Never looks at more of a request than its method and path.
 //! Called by `routes`, by `check` and by the gateway.
 
 use std::fmt::{self, Write};
@@ -9,7 +9,7 @@ use super::read::nearest;
 /// One part of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Segment {
-    /// This text alone, in whatever spelling: its `%XX` are read already.
+    /// This text alone, percent-decoded: it fits every spelling of these characters.
     Literal(String),
     /// `{name}`: any one part.
     Any(String),
@@ -102,7 +102,7 @@ pub fn parse(text: &str) -> Result<Pattern, String> {
 }
 
 fn segment(part: &str) -> Result<Segment, String> {
-    // As other routers write a name. Text that begins so can be written `%3A`.
+    // The syntax of names in other routers. Text that begins with `:` can be written `%3A`, with `<` `%3C`.
     let other = part.strip_prefix(':').or_else(|| part.strip_prefix('<').and_then(|part| part.strip_suffix('>')));
     if let Some(name) = other {
         return Err(format!("`{part}` would be taken as plain text; write `{{{name}}}` for a part that varies"));
@@ -144,7 +144,7 @@ pub(super) fn decoded(part: &str) -> impl Iterator<Item = u8> {
     })
 }
 
-// As it could stand in a `match`, on one line.
+// Writes a text as a `match` could hold it, on one line.
 fn write_literal(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     text.chars().enumerate().try_for_each(|(at, letter)| match letter {
         ':' | '<' if at == 0 => write!(f, "%{:02X}", u32::from(letter)),
@@ -177,8 +177,8 @@ impl Pattern {
         self.segments.iter().filter_map(name)
     }
 
-    /// What its names stand for in a path, as written there; none where the path does not fit. Text fits in any
-    /// spelling of its characters, and no name takes an empty part.
+    /// Each name with its part of the path, not decoded; none where the path does not fit. Text fits in any spelling of
+    /// its characters, and no name takes an empty part.
     pub fn bind<'r>(&'r self, path: &'r str) -> Option<Vec<(&'r str, &'r str)>> {
         let mut rest = path.strip_prefix('/')?;
         let mut bound = Vec::new();
@@ -203,18 +203,18 @@ impl Pattern {
         Some(bound)
     }
 
-    /// Whether it is for a method.
+    /// Whether it takes requests of this method.
     pub fn takes(&self, method: &str) -> bool {
         self.method.as_deref().is_none_or(|wanted| wanted == method)
     }
 
-    /// Whether each request of the other is also one of this.
+    /// Whether this pattern takes every request that the other takes.
     pub fn covers(&self, other: &Pattern) -> bool {
         let method = self.method.is_none() || self.method == other.method;
         method && covers(&self.segments, &other.segments)
     }
 
-    /// Whether some request is one of both.
+    /// Whether both patterns take some request.
     pub fn overlaps(&self, other: &Pattern) -> bool {
         let method = self.method.is_none() || other.method.is_none() || self.method == other.method;
         method && overlaps(&self.segments, &other.segments)

@@ -1,4 +1,4 @@
-//! Typed reading of a tree: each field says what it must be, each mistake where it stands.
+//! Typed reading of a YAML tree: each field is read as its type, and each error names its place.
 //! Never stops at the first mistake, and never lets an unknown name pass.
 //! Called by the section readers of `policy`.
 
@@ -8,7 +8,7 @@ use super::duration;
 use super::finding::{Finding, Severity};
 use super::yaml::{Entry, Layer, Mark, Node, Value};
 
-/// Collects what is found while sections are read.
+/// Reads values of a tree, and collects the findings.
 #[derive(Default)]
 pub struct Reader {
     /// Everything found so far, in the order of reading.
@@ -20,16 +20,16 @@ pub struct Fields<'a> {
     entries: &'a [Entry],
     /// Where the mapping starts.
     pub mark: &'a Mark,
-    /// What it is, in messages: `scope BOOKING`.
+    /// The mapping's name in messages, such as `scope BOOKING`.
     pub what: String,
 }
 
-/// The names of fields that are there and could not be read. Each has an error of its own; a lint that rests on one of them
-/// would judge a value that nobody wrote.
+/// The names of fields that are there and could not be read. Each has an error of its own. A lint that depends on one
+/// of them would judge a default that the user did not write.
 pub type Unread = BTreeSet<&'static str>;
 
 impl<'a> Fields<'a> {
-    /// In place of a mapping that could not be read.
+    /// An empty mapping, in place of one that could not be read.
     pub fn none(mark: &'a Mark, what: impl Into<String>) -> Self {
         Self { entries: &[], mark, what: what.into() }
     }
@@ -39,7 +39,7 @@ impl<'a> Fields<'a> {
         self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
-    /// Where a name stands, or the mapping where it does not.
+    /// The place of a name, or of the mapping where the name is not in it.
     pub fn mark_of(&self, key: &str) -> &'a Mark {
         self.entries.iter().find(|entry| entry.key == key).map_or(self.mark, |entry| &entry.mark)
     }
@@ -51,7 +51,7 @@ impl Reader {
         self.findings.push(mark.finding(Severity::Error, rule, message, Some(fix.into())));
     }
 
-    /// Reads one field where it is there, and notes its name where that fails.
+    /// Reads one field where it is there, and adds its name to `unread` where that fails.
     pub fn field<'a, T>(
         &mut self,
         fields: &Fields<'a>,
@@ -63,7 +63,7 @@ impl Reader {
         self.noting(name, unread, |reader| read(reader, node))
     }
 
-    /// Reads something, and notes its name where an error is found in it.
+    /// Calls `read`, and adds the name to `unread` where that records an error.
     pub fn noting<T>(&mut self, name: &'static str, unread: &mut Unread, read: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.findings.len();
         let value = read(self);
@@ -79,7 +79,7 @@ impl Reader {
         self.error(&node.mark, "wrong-type", message, fix);
     }
 
-    /// A mapping with none but the known names; nothing at all counts as an empty one.
+    /// A mapping; each name that is not known is an error. An empty value counts as an empty mapping.
     pub fn fields<'a>(&mut self, node: &'a Node, what: impl Into<String>, known: &[&str]) -> Option<Fields<'a>> {
         let what = what.into();
         let entries = self.entries(node, &what)?;
@@ -89,7 +89,7 @@ impl Reader {
         Some(Fields { entries, mark: &node.mark, what })
     }
 
-    /// The pairs of a mapping whose names the user makes.
+    /// The entries of a mapping whose names the user chooses.
     pub fn entries<'a>(&mut self, node: &'a Node, what: &str) -> Option<&'a [Entry]> {
         match &node.value {
             Value::Map(entries) => Some(entries),
@@ -101,7 +101,7 @@ impl Reader {
         }
     }
 
-    /// The items of a list; nothing at all counts as an empty one.
+    /// The items of a list. An empty value counts as an empty list.
     pub fn items<'a>(&mut self, node: &'a Node, what: &str) -> Option<&'a [Node]> {
         match &node.value {
             Value::Seq(items) => Some(items),
@@ -113,11 +113,11 @@ impl Reader {
         }
     }
 
-    /// Records a name that is not one of the known, with the nearest that is.
+    /// Records an error for a name that is not known, with the nearest known one.
     pub fn unknown(&mut self, mark: &Mark, message: &str, name: &str, known: &[&str]) {
         let fix = match nearest(name, known) {
             Some(near) if mark.source.layer == Layer::Environment => {
-                // Here a name is a part of the variable's own: say the whole variable, ready to copy.
+                // The name is part of the variable's name: the fix has the whole variable, ready to copy.
                 let variable = &mark.source.name;
                 format!("did you mean {}?", variable.replace(&name.to_uppercase(), &near.to_uppercase()))
             }
@@ -127,7 +127,7 @@ impl Reader {
         self.error(mark, "unknown-key", message, fix);
     }
 
-    /// Any scalar, as it was written.
+    /// Any scalar that is not empty, as it was written.
     pub fn text(&mut self, node: &Node, what: &str) -> Option<String> {
         match &node.value {
             Value::Scalar { text, .. } if !text.is_empty() => Some(text.clone()),
@@ -199,7 +199,7 @@ impl Reader {
         self.accept(node, what, parsed, "write a number and a unit: 16KiB 4MiB")
     }
 
-    /// One of a few words.
+    /// The value that belongs to one of a few words.
     pub fn word<T: Copy>(&mut self, node: &Node, what: &str, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(node, what)?;
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
@@ -210,7 +210,7 @@ impl Reader {
         found
     }
 
-    /// Records a value that is not one of the known, with the nearest that is.
+    /// Records an error for a value that is not known, with the nearest known one.
     pub fn value_unknown(&mut self, mark: &Mark, message: &str, name: &str, known: &[&str]) {
         let listed = known.join(", ");
         let fix = match nearest(name, known) {
@@ -220,7 +220,7 @@ impl Reader {
         self.error(mark, "unknown-value", message, fix);
     }
 
-    /// What a parser made of a text, or its complaint at the text's place.
+    /// The result of a parser. Its error is recorded at the node's place.
     pub fn accept<T>(&mut self, node: &Node, what: &str, parsed: Result<T, String>, fix: &str) -> Option<T> {
         parsed.map_err(|why| self.error(&node.mark, "wrong-value", format!("{what}: {why}"), fix)).ok()
     }
@@ -229,7 +229,7 @@ impl Reader {
 fn describe(node: &Node, wanted: &str) -> String {
     match &node.value {
         Value::Null => "nothing".into(),
-        // In place of a list or mapping may stand a secret, forgotten its brackets: it is not shown.
+        // A text in place of a list or mapping may be a secret without its brackets: it is not shown.
         Value::Scalar { .. } if ["a list", "a mapping"].contains(&wanted) => "a single text".into(),
         Value::Scalar { text, plain: true } => format!("`{text}`"),
         Value::Scalar { text, plain: false } => format!("the quoted text \"{text}\""),
@@ -238,7 +238,7 @@ fn describe(node: &Node, wanted: &str) -> String {
     }
 }
 
-/// The known name nearest to this one, where one is near enough to be what was meant.
+/// The known name nearest to this one, where one is near enough to be the one that was meant.
 pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let lower = name.to_lowercase().replace('-', "_");
     known

@@ -1,4 +1,4 @@
-//! Reads the `routes` section: what the gateway passes on, and where each key field comes from.
+//! Reads the `routes` section: which requests the gateway passes on, and where each key field comes from.
 //! Never compares routes with scopes or with each other: that is for `check`.
 //! Called by `Policy::load`.
 
@@ -28,7 +28,7 @@ pub enum Origin {
     Request(String),
 }
 
-/// What a 5xx, a timeout or a reset means.
+/// How a 5xx, a timeout or a reset is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnError {
     /// The effect may have happened: the claim keeps its lease, and then lapses.
@@ -36,11 +36,11 @@ pub enum OnError {
     Unknown,
     /// It did not happen: the key is free again.
     Release,
-    /// It is the answer.
+    /// It is the answer: it is sealed, and replayed to retries.
     Seal,
 }
 
-/// Whose signature an incoming webhook carries.
+/// The scheme of an incoming webhook's signature, each with its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scheme {
     /// `Stripe-Signature`.
@@ -54,7 +54,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Whether the time is signed, so that a recorded delivery does not count for long.
+    /// Whether the signature covers a time, so that a recorded delivery is soon refused.
     pub fn is_timed(self) -> bool {
         match self {
             Self::Stripe | Self::StandardWebhooks => true,
@@ -66,15 +66,15 @@ impl Scheme {
 /// How an incoming webhook is verified.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verify {
-    /// Whose form.
+    /// The scheme of the signature.
     pub scheme: Scheme,
-    /// The secrets that count, so that one can be rotated.
+    /// The secrets that are accepted; with several, one can be rotated.
     pub secrets: Vec<String>,
-    /// How old a signed time may be.
+    /// How far a signed time may be from now, either way.
     pub tolerance: Duration,
 }
 
-// Secrets stay out of logs, where a policy may be shown for debugging.
+// Without the secrets: a policy may be logged for debugging.
 impl std::fmt::Debug for Verify {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Verify({:?}, {} secrets)", self.scheme, self.secrets.len())
@@ -84,70 +84,70 @@ impl std::fmt::Debug for Verify {
 /// How a replay differs from the first answer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replay {
-    /// The status in place of the first one's.
+    /// The status, in place of the first answer's.
     pub status: Option<u16>,
-    /// A header more: name and value.
+    /// An additional header: name and value.
     pub header: Option<(String, String)>,
 }
 
-/// One route.
+/// One route: a rule of the gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Which requests.
+    /// The requests that it takes.
     pub pattern: Pattern,
-    /// Where they go.
+    /// The address that they are passed on to.
     pub upstream: String,
-    /// Under which scope.
+    /// The name of the scope of their keys.
     pub scope: String,
     /// Where each key field comes from, with its place in the file.
     pub key: Vec<(String, Origin, Mark)>,
-    /// How a replay differs.
+    /// How a replay differs from the first answer.
     pub replay: Replay,
-    /// The signature asked for, on an incoming webhook.
+    /// The signature that is required, on an incoming webhook.
     pub verify: Option<Verify>,
-    /// What a failure of the upstream means.
+    /// How a failure of the upstream is taken.
     pub on_error: OnError,
-    /// What is answered to a request that is not passed on.
+    /// The answers to requests that are not passed on.
     pub answers: Answers,
     /// Headers that a write must carry in place of the policy's, with their place; see [`Route::requires`].
     pub require_headers: Option<(Vec<String>, Mark)>,
-    /// Who may write through it, and whose answer it is.
+    /// The callers that may write through it, and the user that an answer is for.
     pub callers: Callers,
-    /// Whose keys they are, where no credential says; see [`Route::signer`].
+    /// The tenant of its keys, where no credential says; see [`Route::signer`].
     pub tenant: Option<String>,
-    /// What events of one source are ordered by.
+    /// The value that events of one source are ordered by.
     pub order: Option<Origin>,
-    /// What the effect comes from: versions and order are per source.
+    /// The source of an effect: versions and order are per source.
     pub source: Option<Origin>,
-    /// Where the id of the effect stands in the answer: a header, or a place in its JSON.
+    /// Where the id of the effect is in the answer: a header, or a place in its JSON.
     pub effect_id: Option<Origin>,
-    /// How long the upstream may take.
+    /// The longest silence of the upstream, in place of the gateway's.
     pub timeout: Option<Duration>,
-    /// Whether a GET, HEAD or OPTIONS may carry a body; without it one that does is refused.
+    /// Whether a GET, HEAD or OPTIONS may carry a body; otherwise one with a body is refused.
     pub pass_body: bool,
     /// Whether the upstream reads every request's body to its end, whatever it answers. Only then is a connection that
     /// carried a body used again: an upstream that does not would read the rest as the next request.
     pub upstream_reads_bodies: bool,
-    /// Where `match` stands.
+    /// The place of `match` in the file.
     pub mark: Mark,
-    /// Where `scope` stands.
+    /// The place of `scope` in the file.
     pub scope_mark: Mark,
-    /// Where `key` stands.
+    /// The place of `key` in the file.
     pub key_mark: Mark,
-    /// Where `order` stands.
+    /// The place of `order` in the file.
     pub order_mark: Mark,
-    /// Where `source` stands.
+    /// The place of `source` in the file.
     pub source_mark: Mark,
 }
 
 impl Route {
-    /// Whose keys they are on an incoming webhook, where a signature stands in for a credential.
+    /// The tenant of its keys on an incoming webhook, where a signature replaces the credential.
     pub fn signer(&self) -> Option<String> {
         self.verify.as_ref().map(|_| self.tenant.clone().unwrap_or_else(|| webhooks(&self.scope)))
     }
 
-    /// Headers that a write must carry: the rule's own, else the policy's. None on an incoming webhook, whose provider sends
-    /// what it sends.
+    /// Headers that a write must carry: the rule's own, else the policy's. None on an incoming webhook, whose headers
+    /// its provider chooses.
     pub fn requires<'a>(&'a self, policy: &'a [String]) -> &'a [String] {
         match (&self.verify, &self.require_headers) {
             (Some(_), _) => &[],
@@ -157,7 +157,7 @@ impl Route {
     }
 }
 
-/// Whose the keys of a scope's webhooks are, where no route says otherwise.
+/// The tenant of the keys of a scope's webhooks, where no route names another.
 pub fn webhooks(scope: &str) -> String {
     format!("webhook:{scope}")
 }
@@ -204,7 +204,7 @@ const KEYS: [&str; 20] = [
     "upstream_reads_bodies",
 ];
 
-/// A route as read, with what of it could not be. That has an error of its own, so that no such route is ever served.
+/// A route as read, and which of its fields could not be. Each of these has an error, so that no such route is served.
 pub struct Read {
     /// The route; a field that could not be read is empty.
     pub route: Route,
@@ -316,7 +316,7 @@ fn upstream(text: String) -> Result<String, String> {
     }
 }
 
-/// Where an upstream is, with `http` for `h2c`; none where it is no address as a whole.
+/// The upstream's address as a URI, with `http` for `h2c`; none where the text is no URI.
 pub fn address(upstream: &str) -> Option<http::Uri> {
     match upstream.strip_prefix("h2c://") {
         Some(rest) => format!("http://{rest}").parse().ok(),
@@ -334,13 +334,13 @@ fn key(reader: &mut Reader, node: &Node) -> Option<Vec<(String, Origin, Mark)>> 
     let entries = reader.entries(node, "`key`")?;
     let read = entries.iter().map(|entry| {
         let from = from_request(reader, &entry.value, &format!("`{}`", entry.key));
-        // The field is named, wherever it comes from: the error is about that alone.
+        // A field whose origin cannot be read is still named: the only error is that of the origin.
         (entry.key.clone(), from.unwrap_or_else(|| Origin::Request("digest".into())), entry.mark.clone())
     });
     Some(read.collect())
 }
 
-/// A place in a request. What does not reach the upstream cannot say which request it is.
+/// A place in a request. A header with `_` does not reach the upstream, so it cannot identify a request.
 fn from_request(reader: &mut Reader, node: &Node, what: &str) -> Option<Origin> {
     let parsed = match from(reader, node, what)? {
         Origin::Header(name) if name.contains('_') => Err(format!("`{name}` has a `_`, and is not passed on")),
@@ -377,7 +377,7 @@ fn parse_from(text: &str) -> Result<Origin, String> {
     }
 }
 
-/// RFC 6901: empty, or `/`-led parts in which `~` is written `~0` and `/` is written `~1`.
+/// Whether it is a JSON pointer (RFC 6901): empty, or `/`-led parts with `~0` for `~` and `~1` for `/`.
 pub fn is_pointer(text: &str) -> bool {
     let led = text.is_empty() || text.starts_with('/');
     led && text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']))
@@ -420,7 +420,7 @@ fn verify(reader: &mut Reader, node: &Node) -> Option<Verify> {
     ];
     let scheme = need(reader, &fields, "scheme").and_then(|node| reader.word(node, "`scheme`", &words));
     let secrets = need(reader, &fields, "secrets").and_then(|node| {
-        // Read one by one: a complaint about a list of texts would show them.
+        // Read one by one: an error about a list of texts would show them.
         let items = reader.items(node, "`secrets`")?;
         let secrets: Vec<String> = items.iter().filter_map(|item| reader.text(item, "each of `secrets`")).collect();
         if secrets.is_empty() {

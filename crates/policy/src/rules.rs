@@ -1,11 +1,11 @@
-//! Every rule that a finding can name, each with one line of what it is about.
-//! Never judges: it is the list that a report's reader looks a rule up in, and the guide's table is held against it.
+//! Every rule that a finding can name, each with its subject in one line.
+//! Never judges: a report's reader looks rules up in this list, and a test compares the guide's table with it.
 //! Called by `formats`, and by every finding in a debug build.
 
-/// Where the rules are explained.
+/// The page that explains the rules.
 pub const HELP: &str = "https://fencepost.dev/guides/policy#what-check-looks-for";
 
-/// Each rule by its stable name.
+/// Each rule: its stable name and its subject.
 pub const RULES: [(&str, &str); 84] = [
     ("ack-before-seal", "The sender is acknowledged before the outcome is sealed"),
     ("ack-without-verify", "A client is told done where nothing was"),
@@ -93,7 +93,7 @@ pub const RULES: [(&str, &str); 84] = [
     ("yaml", "Not YAML as it is read here"),
 ];
 
-/// What a rule is about.
+/// The subject of a rule.
 pub fn about(rule: &str) -> Option<&'static str> {
     RULES.iter().find(|(name, _)| *name == rule).map(|(_, about)| *about)
 }

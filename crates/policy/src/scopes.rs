@@ -26,7 +26,7 @@ const KEYS: [&str; 14] = [
     "allow_fields",
 ];
 
-/// What lints look at, as it is noted where it could not be read.
+/// The fields that lints judge, by their names in `Unread`.
 const LINTED: [&str; 9] = [
     "scope.key",
     "scope.retain",
@@ -39,20 +39,20 @@ const LINTED: [&str; 9] = [
     "scope.allow_fields",
 ];
 
-/// Messages wait on queues longer than requests are retried.
+/// The default retention of QUEUE_MESSAGE: messages wait on queues longer than requests are retried.
 const QUEUE_RETAIN_MS: u64 = 14 * 24 * 3_600_000;
 
 /// How much longer than its senders retry a scope must remember.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Margin {
-    /// So many horizons more.
+    /// This many horizons more.
     Times(u64),
-    /// So much time more.
+    /// This much time more, in milliseconds.
     Span(u64),
 }
 
 impl Margin {
-    /// The shortest retention that is safe under this horizon.
+    /// The shortest retention that is safe under this horizon, in milliseconds.
     pub fn retain_ms_min(self, horizon_ms: u64) -> u64 {
         match self {
             Self::Times(times) => horizon_ms.saturating_mul(times.saturating_add(1)),
@@ -61,19 +61,19 @@ impl Margin {
     }
 }
 
-/// A text and where it stands.
+/// A text and its place in the file.
 #[derive(Clone, Debug)]
 pub struct Marked {
-    /// The text.
+    /// The text as written.
     pub text: String,
-    /// Its place.
+    /// Where it begins.
     pub mark: Mark,
 }
 
-/// A scope as read, with the places of what it says.
+/// A scope as read, with the places of its fields.
 #[derive(Debug)]
 pub struct Read {
-    /// The kernel's rules.
+    /// The scope as the kernel uses it.
     pub scope: Scope,
     /// The layer that it comes from.
     pub layer: Layer,
@@ -83,11 +83,11 @@ pub struct Read {
     pub retain_mark: Mark,
     /// Set where `stores.ttl` of the same layer says another retention.
     pub ttl_overruled: Option<Span>,
-    /// Where its lease stands.
+    /// The place of `lease`.
     pub lease_mark: Mark,
     /// How much longer than the horizon it must remember.
     pub margin: Margin,
-    /// Where `again.seq` stands.
+    /// The place of `again.seq`.
     pub again_mark: Option<Mark>,
     /// The version's field and then its `per` fields.
     pub version: Option<(Marked, Vec<Marked>)>,
@@ -101,14 +101,14 @@ pub struct Read {
     pub unread: Unread,
 }
 
-/// Under which an event's publication is remembered.
+/// The scope under which an event's publication is remembered.
 pub const WES_DISPATCH: &str = "WES_DISPATCH";
-/// Under which the gateway remembers which key signed bytes were let in under.
+/// The scope under which the gateway remembers the key that a signed delivery was let in under.
 pub const SIGNED_DELIVERY: &str = "SIGNED_DELIVERY";
-/// Under which the gateway remembers the digest of an answer that is too large to keep.
+/// The scope under which the gateway remembers the digest of an answer that is too large to keep.
 pub const ANSWER_DIGEST: &str = "ANSWER_DIGEST";
 
-/// Whether Fencepost alone seals a scope. What its receipts say is believed, so no caller and no rule may write them.
+/// Whether only Fencepost itself seals a scope. It trusts the receipts there, so no caller and no rule may write them.
 pub fn is_own(scope: &str) -> bool {
     [WES_DISPATCH, SIGNED_DELIVERY, ANSWER_DIGEST].contains(&scope)
 }
@@ -129,7 +129,7 @@ pub fn read(reader: &mut Reader, node: &Node, settings: &Settings) -> Option<Vec
     Some(read)
 }
 
-/// Names go into metrics, logs and query strings: no blanks, no quotes, no surprises.
+/// Names go into metrics, logs and query strings: only letters, digits, `_`, `-` and `.` are allowed.
 fn name_fits(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
 }
@@ -229,7 +229,7 @@ fn span(reader: &mut Reader, fields: &Fields<'_>, name: &str, noted: &'static st
     reader.noting(noted, unread, |reader| reader.duration(fields.get(name)?, &format!("`{name}`")))
 }
 
-/// A later layer wins; within one layer the scope's own word is nearer than the store's.
+/// The retention, and a `stores.ttl` that it overrules. A later layer wins; within one, the scope's own `retain` does.
 fn retention(name: &str, own: Option<Span>, settings: &Settings) -> (Option<Span>, Option<Span>) {
     let ttl = match name {
         "WEBHOOK" => settings.stores.ttl.webhook.clone(),

@@ -1,5 +1,5 @@
-//! The parts of the policy that apply to every scope: headers, stores, logging, conflicts.
-//! Never fills in a value of its own: defaults.yml is laid under every file, so each is there.
+//! Reads the parts of the policy that apply to every scope: headers, stores, logging, conflicts.
+//! Never fills in a value of its own: defaults.yml is laid under every file, so each has one.
 //! Called by `Policy::load`.
 
 use super::read::{Fields, Reader, Unread};
@@ -21,11 +21,11 @@ pub enum FenceStore {
 pub struct Span {
     /// Its length in milliseconds.
     pub ms: u64,
-    /// Its place.
+    /// The place of the setting.
     pub mark: Mark,
 }
 
-/// How long the three kinds of fences that the policy file has always known are kept.
+/// `stores.ttl`: the retention of three built-in scopes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ttl {
     /// `webhook_days`: scope WEBHOOK.
@@ -41,11 +41,11 @@ pub struct Ttl {
 pub struct Stores {
     /// Where fences are kept.
     pub fence: FenceStore,
-    /// Where `fence` was chosen.
+    /// The place of `fence`.
     pub fence_mark: Mark,
     /// Its address, for the stores that have one.
     pub url: Option<String>,
-    /// Retention of the three classic scopes.
+    /// Retention of WEBHOOK, API_WRITE and BATCH_JOB.
     pub ttl: Ttl,
 }
 
@@ -56,10 +56,10 @@ impl std::fmt::Debug for Stores {
     }
 }
 
-/// The `on_conflict` section: what the gateway answers to another body under a known key.
+/// The `on_conflict` section: the gateway's answer to another body under a known key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OnConflict {
-    /// 409, or 422 for those who follow the IETF draft.
+    /// 409, or 422 as in the IETF draft on `Idempotency-Key`.
     pub status: u16,
     /// Whether the answer carries the diff.
     pub include_diff: bool,
@@ -75,19 +75,19 @@ pub struct Logging {
 /// Everything that applies to all scopes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Headers that a gateway's write must carry.
+    /// Headers that a write through the gateway must carry.
     pub require_headers: Vec<String>,
     /// Whether another body under a known key is refused, where the scope does not say.
     pub reject_on_body_mismatch: bool,
     /// Where fences are kept, and how long.
     pub stores: Stores,
-    /// What is logged of a decision.
+    /// The contents of a decision's log line.
     pub logging: Logging,
-    /// What a conflict is answered with.
+    /// The gateway's answer to a conflict.
     pub on_conflict: OnConflict,
 }
 
-/// What a decision's log line can carry.
+/// The fields that a decision's log line can carry.
 pub const LOG_FIELDS: [&str; 10] = [
     "idempotency_key",
     "decision",
@@ -103,8 +103,8 @@ pub const LOG_FIELDS: [&str; 10] = [
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// Reads the settings of the merged tree. One that could not be read is `fallback`'s, so that all else is still judged; `None`
-/// only where there is no fallback either.
+/// Reads the settings of the merged tree. `fallback` replaces one that could not be read, so that all else is still
+/// judged; `None` only where there is no fallback either.
 pub fn read(
     reader: &mut Reader,
     root: &Fields<'_>,
@@ -127,7 +127,7 @@ pub fn read(
     })
 }
 
-/// Headers that HTTP itself makes, hop by hop.
+/// Headers that belong to the connection, or that HTTP software sets itself.
 const OF_THE_CONNECTION: [&str; 11] = [
     "connection",
     "content-length",
@@ -142,7 +142,7 @@ const OF_THE_CONNECTION: [&str; 11] = [
     "upgrade",
 ];
 
-/// Names of headers that a client can send.
+/// Reads the names of headers, each of which a client must be able to send.
 pub fn headers(reader: &mut Reader, node: &Node) -> Option<Vec<String>> {
     let names = reader.texts(node, "`require_headers`")?;
     for (name, item) in names.iter().zip(reader.items(node, "")?) {

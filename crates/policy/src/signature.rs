@@ -1,5 +1,5 @@
-//! The signatures on a delivery, made and verified: X-FGAI, Standard Webhooks, and our own over headers and body; those of
-//! Stripe and GitHub only verified. Never reads a clock, and never compares in a time that tells how much was right.
+//! Makes and verifies the signatures on a delivery: X-FGAI, Standard Webhooks, and our own over headers and body.
+//! Verifies those of Stripe and GitHub. Never reads a clock, and compares in constant time only.
 //! Called by the webhook sink to sign, and by receivers to verify.
 
 use std::{borrow::Cow, fmt};
@@ -8,28 +8,28 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-/// What a secret of Standard Webhooks begins with. Base64 follows.
+/// The prefix of a secret of Standard Webhooks. Base64 follows.
 const STANDARD_PREFIX: &[u8] = b"whsec_";
 const BLOCK_LEN: usize = 64;
 
-/// What signs. `whsec_` and base64 stand for the decoded bytes; any other text stands for itself, in every signature.
+/// A secret that signs. A text of `whsec_` and base64 means the decoded bytes, any other its own, in every signature.
 #[derive(Clone)]
 pub struct Secret(Hmac<Sha256>);
 
 impl Secret {
-    /// The secret that a person wrote.
+    /// The secret in the form that a person writes.
     pub fn new(text: &[u8]) -> Result<Self, String> {
         if text.starts_with(STANDARD_PREFIX) { Self::base64(text) } else { Self::literal(text) }
     }
 
-    /// How many bytes the secret that a person wrote stands for; a secret may not be empty.
+    /// The number of bytes that a written secret means; a secret may not be empty.
     pub fn key_bytes(text: &[u8]) -> Result<usize, String> {
         Self::new(text)?;
         let coded = text.strip_prefix(STANDARD_PREFIX);
         Ok(coded.map_or(text.len(), |coded| BASE64.decode(coded).map_or(0, |key| key.len())))
     }
 
-    /// The bytes that base64 stands for, with or without `whsec_` in front: as Standard Webhooks has it.
+    /// The bytes of a base64 text, with or without `whsec_` in front: the form of Standard Webhooks.
     pub fn base64(text: &[u8]) -> Result<Self, String> {
         let (coded, what) = match text.strip_prefix(STANDARD_PREFIX) {
             Some(coded) => (coded, "what follows `whsec_` in a secret must be base64"),
@@ -38,12 +38,12 @@ impl Secret {
         Self::literal(&BASE64.decode(coded).map_err(|_| what)?)
     }
 
-    /// The bytes themselves, whatever they begin with: as Stripe and GitHub have it.
+    /// The bytes themselves, whatever they begin with: the form of Stripe and GitHub.
     pub fn literal(key: &[u8]) -> Result<Self, String> {
         if key.is_empty() {
             return Err("a secret may not be empty".to_owned());
         }
-        // As HMAC has it: a key longer than a block counts as its digest, a shorter one as one with zeros behind it.
+        // As in HMAC: a key longer than a block is replaced by its digest, and a shorter one is padded with zeros.
         let mut block = [0; BLOCK_LEN];
         if key.len() > BLOCK_LEN {
             block[..32].copy_from_slice(&Sha256::digest(key));
@@ -72,10 +72,10 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where in its lane an event stands, as the headers say it.
+/// The position of an event in its lane, as the headers say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks<'a> {
-    /// `Fencepost-Lane`, as it stands in the header: see [`lane_text`].
+    /// `Fencepost-Lane`, as it is in the header: see [`lane_text`].
     pub lane: &'a str,
     /// `Fencepost-Seq`.
     pub seq: u64,
@@ -88,36 +88,36 @@ pub struct Marks<'a> {
 }
 
 impl Marks<'_> {
-    /// What is signed in front of the body.
+    /// The text that is signed in front of the body.
     fn text(&self, at_s: u64) -> String {
         let Self { lane, seq, prev_seq, attempt, redrive } = self;
         format!("{at_s}\n{lane}\n{seq}\n{prev_seq}\n{attempt}\n{redrive}\n")
     }
 }
 
-/// When a signature may have been made.
+/// The span of time in which a signature must have been made.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     /// The time now, in seconds since the Unix epoch.
     pub now_s: u64,
-    /// How far it may be off, either way.
+    /// How far a signed time may be from now, either way, in seconds.
     pub tolerance_s: u64,
 }
 
-/// Why a signature does not count.
+/// Why a signature is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The header of this name is not there.
     Missing(&'static str),
-    /// It cannot be read.
+    /// The signature or its time cannot be read.
     Malformed,
-    /// It is too old, or from the future.
+    /// The signed time is too old, or in the future.
     Stale,
     /// None of the secrets made it over these bytes.
     Wrong,
 }
 
-// For whoever sent it: which header, but never which secret was tried, nor how near it came.
+// The sender reads this: it names the header, but never which secret was tried, nor how near it came.
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -131,7 +131,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// A lane's name as it stands in headers: all but visible ASCII is percent-encoded, and so is `%`.
+/// A lane's name as it is in headers: all but visible ASCII is percent-encoded, and so is `%`.
 pub fn lane_text(name: &str) -> Cow<'_, str> {
     let plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'%';
     if name.as_bytes().iter().all(plain) {
@@ -141,12 +141,12 @@ pub fn lane_text(name: &str) -> Cow<'_, str> {
     Cow::Owned(name.bytes().map(coded).collect())
 }
 
-/// `X-FGAI-Signature`.
+/// The value of `X-FGAI-Signature`.
 pub fn fgai(secret: &Secret, body: &[u8]) -> String {
     format!("sha256={}", hex(&secret.sign(&[body])))
 }
 
-/// `webhook-signature`: one for each secret that is live.
+/// The value of `webhook-signature`: a signature with each secret.
 pub fn standard(secrets: &[Secret], id: &str, at_s: u64, body: &[u8]) -> String {
     let head = standard_head(id, at_s);
     let all: Vec<_> =
@@ -154,7 +154,7 @@ pub fn standard(secrets: &[Secret], id: &str, at_s: u64, body: &[u8]) -> String 
     all.join(" ")
 }
 
-/// `Fencepost-Signature`: the time, and one for each secret that is live.
+/// The value of `Fencepost-Signature`: the time, and a signature with each secret.
 pub fn fencepost(secrets: &[Secret], at_s: u64, marks: &Marks<'_>, body: &[u8]) -> String {
     let head = marks.text(at_s);
     let each = |secret: &Secret| format!(",v1={}", hex(&secret.sign(&[head.as_bytes(), body])));
@@ -167,7 +167,7 @@ pub fn verify_fgai(secrets: &[Secret], header: &str, body: &[u8]) -> Result<(), 
     by_one_of(secrets, &[body], &[given])
 }
 
-/// Whether the headers of Standard Webhooks are by one of the secrets, and of now.
+/// Whether the headers of Standard Webhooks are by one of the secrets, and of a time within the window.
 pub fn verify_standard(
     secrets: &[Secret],
     id: &str,
@@ -183,14 +183,14 @@ pub fn verify_standard(
     window.holds(at_s)
 }
 
-/// Whether `Stripe-Signature` is by one of the secrets, and of now.
+/// Whether `Stripe-Signature` is by one of the secrets, and of a time within the window.
 pub fn verify_stripe(secrets: &[Secret], signature: &str, body: &[u8], window: Window) -> Result<(), Refused> {
     let (at_s, given) = timed(signature)?;
     by_one_of(secrets, &[format!("{at_s}.").as_bytes(), body], &given)?;
     window.holds(at_s)
 }
 
-/// Whether `Fencepost-Signature` is by one of the secrets over these marks and this body, and of now.
+/// Whether `Fencepost-Signature` is by one of the secrets, over these marks and this body, and within the window.
 pub fn verify_fencepost(
     secrets: &[Secret],
     signature: &str,
@@ -213,8 +213,8 @@ fn standard_head(id: &str, at_s: u64) -> String {
     format!("{id}.{at_s}.")
 }
 
-/// `t=SECONDS` once, and `v1=HEX` as often as there are secrets. What else is there does not count: Stripe sends a `v0` in
-/// test mode.
+/// Reads `t=SECONDS`, which must be there once, and every `v1=HEX`, one per secret. Other items are ignored: Stripe
+/// sends a `v0` in test mode.
 fn timed(header: &str) -> Result<(u64, Vec<Vec<u8>>), Refused> {
     let of = |name: &'static str| header.split(',').filter_map(move |item| item.strip_prefix(name));
     let mut times = of("t=");
@@ -223,7 +223,7 @@ fn timed(header: &str) -> Result<(u64, Vec<Vec<u8>>), Refused> {
     Ok((at_s, of("v1=").filter_map(unhex).collect()))
 }
 
-/// A receiver never gets more than a few: the bound keeps a hostile header from costing more than its bytes.
+/// The most signatures in one header. A sender has a few; the bound limits the work that a hostile header can cause.
 const GIVEN_MAX: usize = 8;
 
 fn by_one_of(secrets: &[Secret], parts: &[&[u8]], given: &[Vec<u8>]) -> Result<(), Refused> {
@@ -235,7 +235,7 @@ fn by_one_of(secrets: &[Secret], parts: &[&[u8]], given: &[Vec<u8>]) -> Result<(
     if right { Ok(()) } else { Err(Refused::Wrong) }
 }
 
-/// Digits only: no sign, no spaces, one form for each number.
+/// A number of digits only: no sign, no spaces, no leading zeros.
 fn whole(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }

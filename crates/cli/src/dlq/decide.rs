@@ -1,5 +1,5 @@
-//! `fencepost dlq redrive` and `discard`: the operator commands on one dead letter, on several, or on all that match.
-//! Goes on past a refusal, tells each with its code, and what to do about each kind once.
+//! `fencepost dlq redrive` and `discard`: operator commands on dead letters by id; `redrive` also on all that match.
+//! A refusal never stops the rest. Prints each one with its code, and one hint per code at the end. Called by `dlq`.
 
 use std::{collections::BTreeSet, process::ExitCode};
 
@@ -19,10 +19,10 @@ pub(super) struct Redrive {
     /// Dead letters, or the correlation_ids of their events
     #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
     ids: Vec<String>,
-    /// Send even what its receiver may have had and forgotten, for this reason
+    /// Send even an event that its receiver may have had and forgotten, for this reason
     #[arg(long, value_name = "WHY")]
     force: Option<String>,
-    /// All that wait and match
+    /// All dead letters that wait for a decision and match
     #[arg(long)]
     all: bool,
     /// With --all: only those of this planner
@@ -31,20 +31,20 @@ pub(super) struct Redrive {
     /// With --all: only those for this warehouse
     #[arg(long, value_name = "ID", requires = "all", conflicts_with = "ids")]
     warehouse: Option<String>,
-    /// With --all: only those that died of this
+    /// With --all: only those with this reason
     #[arg(long, requires = "all", conflicts_with = "ids", value_parser = reasons())]
     reason: Option<String>,
     /// With --all: only events of this kind
     #[arg(long, requires = "all", conflicts_with = "ids")]
     kind: Option<String>,
-    /// With --all: how many a second
+    /// With --all: at most this many events a second
     #[arg(long, value_name = "N", requires = "all", conflicts_with = "ids", default_value_t = 50,
           value_parser = clap::value_parser!(u64).range(1..=1_000))]
     rate: u64,
     /// With --all: change nothing, and say what would be done
     #[arg(long, requires = "all", conflicts_with = "ids")]
     preview: bool,
-    /// With --all: go on behind this one, where an earlier run stopped
+    /// With --all: continue after this one, where an earlier run stopped
     #[arg(long, value_name = "ID", requires = "all", conflicts_with = "ids")]
     after: Option<String>,
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub(super) struct Discard {
     server: Server,
 }
 
-/// What was refused, told as it comes; what to do about it, told at the end.
+/// Prints each refusal as it comes, and one hint per code at the end.
 #[derive(Default)]
 struct Refused {
     count: usize,
@@ -87,7 +87,7 @@ impl Refused {
     }
 }
 
-/// Sends again.
+/// Redrives dead letters: sends their events again.
 pub(super) fn redrive(args: &Redrive) -> anyhow::Result<ExitCode> {
     if args.all {
         return redrive_all(args);
@@ -100,7 +100,7 @@ pub(super) fn redrive(args: &Redrive) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Gives up.
+/// Discards dead letters: gives their events up for good.
 pub(super) fn discard(args: &Discard) -> anyhow::Result<ExitCode> {
     let body = format!("{{\"why\":{}}}", quoted(&args.why));
     each(&args.server, &args.ids, "discard", &body, |letter, replay| {
@@ -113,7 +113,7 @@ fn force(args: &Redrive) -> Option<String> {
     args.force.as_deref().map(|why| format!("\"force\":{{\"why\":{}}}", quoted(why)))
 }
 
-// One after the other. A refusal stops none of the others; a server that is away does.
+// One after the other. A refusal does not stop the rest; a server that does not answer does.
 fn each(
     server: &Server,
     ids: &[String],
@@ -138,7 +138,7 @@ fn each(
     Ok(refused.end())
 }
 
-/// What one request does at most: about a second's worth, so that there is something to tell.
+/// The most events of one request: about as many as a second allows, so that progress shows every second.
 fn page_size(args: &Redrive) -> u64 {
     if args.preview { 1_000 } else { args.rate }
 }
@@ -156,7 +156,7 @@ fn redrive_all(args: &Redrive) -> anyhow::Result<ExitCode> {
         if let Some(Value::Array(all)) = answer.get("refused").map(|refused| &refused.value)
             && !all.is_empty()
         {
-            // On lines of their own, not behind one that is half told.
+            // Removes the progress line first: each refusal has a line of its own.
             drop(std::mem::take(&mut teller));
             for one in all {
                 refused.tell(text(one, "id"), text(one, "code"), text(one, "detail"));

@@ -1,5 +1,5 @@
-//! `fencepost dlq show`: one dead letter for a person, with what may be done about it.
-//! Never asks: it is given the server's answer.
+//! `fencepost dlq show`: prints one dead letter for a person, with the commands that can follow.
+//! Never calls the server: its caller has the server's answer. Called by `dlq`.
 
 use fencepost_kernel::json::Node;
 
@@ -8,7 +8,7 @@ use crate::{
     wes::{answer, is, number, parse, text},
 };
 
-/// Prints a letter.
+/// Prints a dead letter, or with `json` the server's answer as it is.
 pub(super) fn show(body: &[u8], json: bool) -> anyhow::Result<()> {
     if json {
         println!("{}", String::from_utf8_lossy(body));

@@ -1,5 +1,5 @@
-//! Whether the key file beside a store that nobody serves holds the keys that its transports are sealed with.
-//! Never opens a store of another user, whose files it would make its own, or one that is being served.
+//! Checks that the key file of a store that no server uses holds the keys that its transports are sealed with.
+//! Never opens a store that is served, or another user's, whose new files would not be that user's. Called by `doctor`.
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -39,7 +39,7 @@ pub(super) fn of_directory(report: &mut Report, data: &Path, key_file: Option<Pa
     });
     let needed = match needed {
         Ok(needed) => needed,
-        // Its server knows, and is asked.
+        // A server has the store open: `doctor` asks that server instead.
         Err(error) if format!("{error:#}").contains(IN_USE) => return,
         Err(error) => return report.say(Health::Bad, "store", format!("{error:#}")),
     };
@@ -50,7 +50,7 @@ pub(super) fn of_directory(report: &mut Report, data: &Path, key_file: Option<Pa
     } else if missing.is_empty() {
         report.say(Health::Good, "keys", format!("{}: there", keys::sealed_with(&needed)));
     } else if keys::are_of_dev(&missing) {
-        // Who has credentials or keys here serves without --dev.
+        // Credentials or keys here show that this directory is served without --dev.
         let is_served_plainly = file.is_file() || data.join(FILE_NAME).is_file();
         let health = if is_served_plainly { Health::Bad } else { Health::Warn };
         let found = format!("{}; {} is {}", keys::sealed_with(&needed), missing.join(", "), keys::OF_DEV);

@@ -1,5 +1,5 @@
-//! `fencepost lanes show`: one lane for a person, with what it waits for and what to type.
-//! Never asks: it is given the server's answer.
+//! `fencepost lanes show`: prints one lane for a person, with what it waits for and the commands that can follow.
+//! Never calls the server: its caller has the server's answer. Called by `lanes`.
 
 use fencepost_kernel::json::Node;
 
@@ -8,7 +8,7 @@ use crate::{
     wes::{answer, number, parse, text},
 };
 
-/// Prints a lane.
+/// Prints a lane, or with `json` the server's answer as it is.
 pub(super) fn show(body: &[u8], json: bool) -> anyhow::Result<()> {
     if json {
         println!("{}", String::from_utf8_lossy(body));

@@ -31,7 +31,7 @@ use super::{
     table::{AHEAD_MAX, Counts, Flight, Halted, Table},
     vault::Vault,
 };
-use crate::engine::{Engine, Error, Listener, WeakEngine};
+use crate::engine::{CommitListener, Engine, Error, WeakEngine};
 
 /// Bounds of the driver.
 #[derive(Clone, Debug)]
@@ -145,7 +145,7 @@ impl Driver {
             under_way: AtomicUsize::new(0),
             rest: Notify::new(),
         });
-        engine.listen(Box::new(Ear(Arc::downgrade(&driver))));
+        engine.add_listener(Box::new(LaneListener(Arc::downgrade(&driver))));
         if shared {
             engine.drive().await?;
             driver.membership.refresh(engine).await?;
@@ -462,9 +462,9 @@ impl Driver {
 }
 
 // Hears of lanes on the commit loop's thread: it must be quick.
-struct Ear(Weak<Driver>);
+struct LaneListener(Weak<Driver>);
 
-impl Listener for Ear {
+impl CommitListener for LaneListener {
     fn appended(&self, append: &Append, seq: Option<u64>) {
         let Some(driver) = self.0.upgrade() else { return };
         match (&append.driven, seq) {
@@ -479,11 +479,11 @@ impl Listener for Ear {
                 }
                 driver.pump();
             }
-            (Some(_), None) => self.rumour(append.lane),
+            (Some(_), None) => self.lane_may_have_changed(append.lane),
         }
     }
 
-    fn news(&self, lane: LaneId) {
+    fn lane_changed(&self, lane: LaneId) {
         if let Some(driver) = self.0.upgrade() {
             driver.look_at(lane);
             driver.polls.ring(lane);
@@ -491,7 +491,7 @@ impl Listener for Ear {
     }
 
     // A commit whose outcome is unknown may still land: the lane is looked at now, and once more.
-    fn rumour(&self, lane: LaneId) {
+    fn lane_may_have_changed(&self, lane: LaneId) {
         let Some(driver) = self.0.upgrade() else { return };
         driver.look_at(lane);
         let late = self.0.clone();

@@ -245,7 +245,7 @@ async fn attempt(
     }
     let Persisted { verdicts, repeated } = persist(shared, sets, now).await.inspect_err(|error| {
         if let Error::Unknown(_) = error {
-            shared.herald_perhaps(sets);
+            shared.notify_listeners_of_unknown(sets);
         }
     })?;
     let positions = positions(shared, sets, &verdicts).await;
@@ -256,7 +256,7 @@ async fn attempt(
     };
     shared.waiters.wake(freed(sets));
     let applied = sets.iter().zip(&positions).zip(&verdicts).filter(|(_, verdict)| verdict.applied());
-    shared.herald(applied.map(|((set, positions), _)| (set, &positions[..])));
+    shared.notify_listeners(applied.map(|((set, positions), _)| (set, &positions[..])));
     let applied_set = |one: &Decided| match one {
         Decided::Written(_, set) if verdicts[*set].applied() => Some(*set),
         Decided::Written(..) | Decided::Answer(..) | Decided::Later => None,

@@ -19,7 +19,7 @@ use std::{
     ops::Deref,
     pin::pin,
     sync::{
-        Arc,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -155,18 +155,18 @@ pub(crate) struct Shared {
     by_itself: Option<Handle>,
     stopped: std::sync::OnceLock<String>,
     observer: Box<dyn Observer>,
-    /// Who hears of what this engine has done to lanes.
-    listener: std::sync::OnceLock<Box<dyn Listener>>,
+    /// Read with each commit that writes to a lane; written when a driver starts.
+    listeners: RwLock<Vec<Box<dyn CommitListener>>>,
 }
 
-/// Told of what this engine has done to lanes, once it is durable.
-pub trait Listener: Send + Sync + 'static {
-    /// An entry is in its lane, at this position; or may be there, and nobody knows where.
+/// Hears what this engine has written to lanes, once it is durable. Called from the commit loop: must not block.
+pub trait CommitListener: Send + Sync + 'static {
+    /// An entry is in its lane at this position; `None` where the outcome of the commit is unknown.
     fn appended(&self, append: &Append, seq: Option<u64>);
-    /// A lane is not as it was, by another's word than its driver's.
-    fn news(&self, lane: LaneId);
-    /// So it may be, or may be soon.
-    fn rumour(&self, lane: LaneId);
+    /// A command that did not come from the lane's driver has changed the lane.
+    fn lane_changed(&self, lane: LaneId);
+    /// The same, where the outcome of the commit is unknown: the change may be there, or may appear soon.
+    fn lane_may_have_changed(&self, lane: LaneId);
 }
 
 /// A handle to one engine; clones share it.
@@ -304,7 +304,7 @@ impl Engine {
             by_itself,
             stopped: std::sync::OnceLock::new(),
             observer,
-            listener: std::sync::OnceLock::new(),
+            listeners: RwLock::default(),
         });
         let unread = shared.shared.then_some(unread);
         // Ends with the last asker, as the commit loop does.
@@ -331,9 +331,9 @@ impl Engine {
         self.shared.next_id()
     }
 
-    /// Says who shall hear of lanes. Only the first one counts.
-    pub(crate) fn listen(&self, listener: Box<dyn Listener>) {
-        let _ = self.shared.listener.set(listener);
+    /// Adds a listener; it hears every commit from now on.
+    pub(crate) fn add_listener(&self, listener: Box<dyn CommitListener>) {
+        self.shared.listeners.write().unwrap_or_else(PoisonError::into_inner).push(listener);
     }
 
     /// The store below.
@@ -518,21 +518,23 @@ impl Engine {
 }
 
 impl Shared {
-    // Whoever asked may have gone away, and what was done stands all the same: it is told from here.
-    fn herald<'s>(&self, applied: impl Iterator<Item = (&'s WriteSet, &'s [Option<u64>])>) {
-        let Some(listener) = self.listener.get() else { return };
+    // Called by the commit loop rather than by the caller, who may have gone away: the write stands all the same.
+    fn notify_listeners<'s>(&self, applied: impl Iterator<Item = (&'s WriteSet, &'s [Option<u64>])>) {
+        let listeners = self.listeners.read().unwrap_or_else(PoisonError::into_inner);
         for (set, positions) in applied {
-            set.also.appends().zip(positions).for_each(|(append, seq)| listener.appended(append, *seq));
-            set.also.news.iter().for_each(|lane| listener.news(*lane));
+            for listener in listeners.iter() {
+                set.also.appends().zip(positions).for_each(|(append, seq)| listener.appended(append, *seq));
+                set.also.news.iter().for_each(|lane| listener.lane_changed(*lane));
+            }
         }
     }
 
-    // It may be there, or be there soon: whoever drives its lane must look.
-    fn herald_perhaps(&self, sets: &[WriteSet]) {
-        let Some(listener) = self.listener.get() else { return };
-        for set in sets {
+    // The writes may be there, or be there soon: the driver of each lane must look.
+    fn notify_listeners_of_unknown(&self, sets: &[WriteSet]) {
+        let listeners = self.listeners.read().unwrap_or_else(PoisonError::into_inner);
+        for (set, listener) in sets.iter().flat_map(|set| listeners.iter().map(move |listener| (set, listener))) {
             set.also.appends().for_each(|append| listener.appended(append, None));
-            set.also.news.iter().for_each(|lane| listener.rumour(*lane));
+            set.also.news.iter().for_each(|lane| listener.lane_may_have_changed(*lane));
         }
     }
 

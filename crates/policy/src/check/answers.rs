@@ -1,5 +1,5 @@
-//! Lints of what a rule answers to what it does not pass on, and of the headers that it asks for.
-//! Never judges a status that `answers` does not take.
+//! Lints a rule's answers to requests that it does not pass on, and the headers that it requires.
+//! Never judges a status that the reader `answers` has refused.
 //! Called by `check`.
 
 use super::{Lints, Understood};

@@ -1,5 +1,5 @@
-//! Lints of who may call a rule, and whose answer a stored answer is.
-//! Never looks at identities: credentials come and go without the policy.
+//! Lints which callers a rule admits, and which user a stored answer is for.
+//! Never looks at identities: credentials change without the policy.
 //! Called by `check`.
 
 use fencepost_kernel::fence::scope::{BodyMismatch, Scope};
@@ -10,8 +10,8 @@ use crate::finding::Severity;
 use crate::routes::{Origin, Route};
 use crate::settings::Settings;
 
-/// Headers by which a front end, or a browser behind it, says which user asks. `Authorization` is not among them: on a
-/// write it is the tenant's own credential, which never leaves.
+/// Headers in which a front end, or a browser behind it, names the user. `Authorization` is not among them: on a write
+/// it is the tenant's own credential, which never reaches the upstream.
 const USERS: [&str; 14] = [
     "cookie",
     "remote-user",
@@ -82,11 +82,11 @@ fn users(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>, settings: 
     }
 }
 
-// Where the policy itself names a header that says which user asks, the tenant has several.
+// Where the policy itself uses a header that names the user, the tenant has several users.
 fn no_principal(lints: &mut Lints<'_>, route: &Route, settings: &Settings) {
     let user = |name: &&str| USERS.iter().any(|known| name.eq_ignore_ascii_case(known));
     let header = |from: &'_ Origin| if let Origin::Header(name) = from { Some(name.clone()) } else { None };
-    // In the key it keeps users apart already.
+    // A key field from such a header keeps users apart already.
     let keyed = route.key.iter().filter_map(|(_, from, _)| header(from)).any(|name| user(&name.as_str()));
     let named = route
         .order

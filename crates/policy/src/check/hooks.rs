@@ -1,4 +1,4 @@
-//! Lints of what a route makes of failures, replays and signatures: who is told that it is done, and when it is.
+//! Lints how a route handles failures, replays and signatures: no sender may learn that an effect is done before it is.
 //! Never verifies a signature, and never shows a secret.
 //! Called by `check`.
 
@@ -12,12 +12,12 @@ use crate::routes::{OnError, Origin, Route, Scheme, Verify};
 use crate::settings::FenceStore;
 use crate::signature::Secret;
 
-/// Shorter than this, a secret can be guessed.
+/// A shorter secret can be guessed.
 const SECRET_BYTES_MIN: usize = 8;
-/// Longer than this, a recorded delivery can be sent again by whoever saw it.
+/// With a longer tolerance, a third party has too much time to send a recorded delivery again.
 const TOLERANCE_MAX: Duration = Duration::from_secs(3_600);
 
-/// Runs every lint on what routes promise their senders.
+/// Runs every lint on the answers that senders rely on.
 pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
     for (index, route) in understood.routes.iter().enumerate() {
         lints.unread = understood.unread_of(index);
@@ -62,7 +62,7 @@ fn outcomes(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>) {
     }
 }
 
-// What is not signed can be changed by whoever recorded a delivery, and each change would be a new effect.
+// A third party that recorded a delivery can change its unsigned parts, and each change would be a new effect.
 fn unsigned(lints: &mut Lints<'_>, route: &Route, verify: &Verify) {
     let named = route.pattern.names().next().is_some();
     for (field, origin, mark) in &route.key {
@@ -116,7 +116,7 @@ fn secrets(lints: &mut Lints<'_>, route: &Route, verify: &Verify) {
     }
 }
 
-/// Keys of senders that share a scope are apart by tenant, or by a constant in the key.
+/// Senders that share a scope need a tenant each, or a constant in the key, to keep their keys apart.
 fn tenant(lints: &mut Lints<'_>, route: &Route, earlier: &[Route]) {
     if route.tenant.is_some() {
         return;
@@ -153,7 +153,7 @@ fn tenant(lints: &mut Lints<'_>, route: &Route, earlier: &[Route]) {
     }
 }
 
-/// A webhook's sender hears 2xx and never asks again: by then the seal must be where it survives.
+/// A webhook's sender never retries after a 2xx: by then the seal must survive a crash of the store.
 fn durable(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>, store: FenceStore) {
     if store == FenceStore::Redis && scope.is_some_and(|scope| scope.durability != Durability::Synced) {
         let message = format!(

@@ -1,4 +1,4 @@
-//! Lints of routes: against their scope, in themselves, and against each other.
+//! Lints routes: against their scope, alone, and against each other.
 //! Never decides which route serves a request: the first in the file that fits does.
 //! Called by `check`.
 
@@ -79,7 +79,7 @@ fn route_scope(lints: &mut Lints<'_>, route: &Route, understood: &Understood<'_>
             let message = format!("`{field}` is no key field of {}", scope.name);
             lints.error(mark, "key-too-much", message, near(field, &scope.key));
         } else if !read.allowed.iter().any(|(allowed, _)| allowed.text == *field) && names::look(field) == Looks::Fine {
-            // The scope's own name for the field has been judged already; here, what is put into it.
+            // The scope's lint has judged the field's own name. This judges the name of what fills it.
             let put = match from {
                 Origin::Header(name) | Origin::Query(name) | Origin::Path(name) => name.as_str(),
                 Origin::Body(pointer) => pointer.rsplit('/').next().unwrap_or_default(),
@@ -143,7 +143,7 @@ fn route_alone(lints: &mut Lints<'_>, route: &Route) {
     }
 }
 
-/// A write whose key is the caller's own asks for it by name.
+/// A rule that takes its key from `Idempotency-Key` should require that header.
 fn required(lints: &mut Lints<'_>, route: &Route, settings: &Settings) {
     const KEY: &str = "Idempotency-Key";
     let reads = route.pattern.method.as_deref().is_some_and(|method| READS.contains(&method));
@@ -159,7 +159,7 @@ fn required(lints: &mut Lints<'_>, route: &Route, settings: &Settings) {
     }
 }
 
-/// Where Fencepost itself answers, before any route.
+/// Paths that Fencepost itself answers, before any route.
 const OWN: [&str; 8] = [
     "/v1/{*rest}",
     "/admin/{*rest}",

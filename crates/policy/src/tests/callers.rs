@@ -1,4 +1,4 @@
-//! Who may call a rule, and whose answer it is: how that is read, and what `fencepost check` finds in it.
+//! The callers of a rule, and the user that an answer is for: how they are read, and what `fencepost check` finds.
 
 use super::lints::{KEY, routes, rule};
 use super::*;
@@ -104,7 +104,7 @@ fn a_policy_that_names_users_and_no_principal_is_warned_about() {
     rule("warning no-principal", &asked("Cookie", ""), &asked("X-Correlation-Id", ""));
     let sourced = |source: &str| one(&format!(", source: \"header:{source}\""));
     rule("warning no-principal", &sourced("X-User"), &sourced("X-Order"));
-    // In the key it keeps users apart already.
+    // A key field from the header keeps users apart already.
     let keyed = "require_headers: [X-User]\n".to_owned()
         + &routes(&[("POST /a", "scope: S, key: {id: \"body:/id\", kind: \"header:X-User\"}")]);
     rule("warning no-principal", &asked("X-User", ""), &keyed);

@@ -1,4 +1,4 @@
-//! Tests of the policy as a whole, through the doors that the command line and the server use.
+//! Tests of the policy as a whole, through the functions that the command line and the server call.
 
 mod builtin;
 mod callers;
@@ -21,7 +21,7 @@ fn rules(findings: &[Finding]) -> Vec<String> {
     findings.iter().map(|f| format!("{} {} {}", f.line, f.severity, f.rule)).collect()
 }
 
-/// The only policy that a text can mean.
+/// The policy of a text that has no errors.
 fn policy(text: &str) -> Policy {
     Policy::parse("p.yml", text).unwrap_or_else(|findings| panic!("{}", finding::human(&findings)))
 }

@@ -60,7 +60,7 @@ fn a_malformed_route_is_refused_where_it_is_wrong() {
         ("key: {externalEventId: \"cookie:id\"}", "wrong-value"),
         ("key: {externalEventId: \"header:a b\"}", "wrong-value"),
         ("key: {externalEventId: \"header:\"}", "wrong-value"),
-        // The gateway does not pass it on: the key would be none of the upstream's.
+        // The gateway does not pass such a header on: the upstream would not see what the key is made of.
         ("key: {externalEventId: \"header:Event_Id\"}", "wrong-value"),
         ("order: \"header:Event_Time\"", "wrong-value"),
         ("pass_body: yes", "wrong-type"),

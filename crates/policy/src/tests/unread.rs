@@ -1,5 +1,5 @@
-//! One run of `check` shows every mistake, and nothing that only follows from another: each field of a policy is broken, alone
-//! and with each other one.
+//! One run of `check` shows every mistake, and nothing that only follows from another. The tests break each field of a
+//! policy, alone and with each other one.
 
 use super::*;
 
@@ -63,7 +63,7 @@ const CALLED: [Line; 46] = [
     ("  credentials", "[60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752]", "[secret]"),
 ];
 
-/// The same where a signature stands in for a credential.
+/// The same for a rule where a signature replaces the credential.
 const SIGNED: [Line; 12] = [
     ("routes", "", ""),
     ("- match", "\"POST /hooks/{shop}\"", "\"POST /hooks/:shop\""),
