@@ -67,7 +67,7 @@ parts! {
 
 /// Seeds beyond those above that once broke a promise; step by step their stories are told in `dates` and `batches`.
 /// The generator has changed since, so that a seed no longer lives the same history: it is the stories that stay.
-const ONCE_BROKEN: [u64; 19] = [
+const ONCE_BROKEN: [u64; 20] = [
     // lost-claim: a renewal that was decided before its fence expired landed after its holder had been refused.
     305_123,
     // in-doubt: a renewal whose rows were read slowly was dated before another that it was written over.
@@ -99,6 +99,9 @@ const ONCE_BROKEN: [u64; 19] = [
     70_061_928,
     // store-time: a commit landed after the last node that knew its date had ended. The simulated server forgot that date.
     3_000_031_349,
+    // store-time: the only node left heard of a date late, a user heard of the node's time late, and the simulated time counted
+    // both delays as one.
+    7_000_040_704,
 ];
 
 #[test]

@@ -41,6 +41,12 @@ pub(super) struct Times {
     apart_ms: u64,
 }
 
+impl Times {
+    fn all_beaten_since(&self, at_ms: u64) -> bool {
+        self.nodes.values().all(|node| node.beaten_ms > at_ms)
+    }
+}
+
 struct NodeTime {
     lead_ms: i64,
     /// When its last heartbeat that was answered left.
@@ -168,7 +174,7 @@ impl Twin {
 
     fn declare(&self, clock: &Clocks) {
         let mut times = lock(&self.times);
-        let (now_ms, behind_ms) = (clock.elapsed_ms(), clock.server_behind_ms());
+        let now_ms = clock.elapsed_ms();
         // Who is ahead of the server and has been silent may have lived through more than anybody else can know.
         let silent = times.nodes.values().any(|node| {
             node_ms(clock, node) > clock.server_ms() + BEHIND_MS && now_ms > node.beaten_ms + BEAT_AGE_MS_MAX
@@ -176,13 +182,17 @@ impl Twin {
         if silent {
             times.shaken_ms = now_ms;
         }
-        let all_beaten_since = |at_ms| times.nodes.values().all(|node| node.beaten_ms > at_ms);
-        if times.told_ms <= times.shaken_ms && all_beaten_since(times.shaken_ms) {
+        if times.told_ms <= times.shaken_ms && times.all_beaten_since(times.shaken_ms) {
             times.told_ms = now_ms;
         }
         // And each has heard since what the others said. Where there is none, users have the server's word and the floor's.
-        let told = times.told_ms > times.shaken_ms && !times.nodes.is_empty();
-        let settled = told && times.nodes.values().all(|node| node.beaten_ms > times.told_ms);
+        let latest_ms = times.nodes.values().map(|node| node_ms(clock, node)).max();
+        let settled_ms = latest_ms.filter(|_| times.told_ms > times.shaken_ms && times.all_beaten_since(times.told_ms));
+        if let Some(settled_ms) = settled_ms {
+            // A date that raised the time reached them as it was then, not as it has grown since: nobody knows that time.
+            clock.fall_back_to(settled_ms.max(clock.server_ms()));
+        }
+        let (behind_ms, settled) = (clock.server_behind_ms(), settled_ms.is_some());
         let apart_ms = match (behind_ms, settled) {
             (0, _) => 0,
             (behind_ms, true) => behind_ms.min(APART_MS_MAX),
