@@ -8,18 +8,14 @@ use fencepost_kernel::{
     dispatch::{self, Original},
     fence::{self, diff},
 };
-use fencepost_store::postgres::in_tx;
 use tokio_postgres::Transaction;
 
 use crate::{
-    Claim, Claimed, Effect, Engine, Error, Fencepost,
+    Claim, Claimed, Effect, Error, Fencepost,
     dispatch::{Publication, SCOPE, members},
-    engine,
+    engine::IN_TRANSACTION,
     once::sealed,
 };
-
-/// What the rows say wrote them: no node holds such a claim.
-const IN_TRANSACTION: &str = "transaction";
 
 impl Effect<'_> {
     /// Asks for the right to act, as part of a transaction on the database that holds the fences.
@@ -132,12 +128,4 @@ pub struct Published {
     pub replay: bool,
     /// What became of the event that it cancels.
     pub original: Option<Original>,
-}
-
-impl Engine {
-    /// The reply to one command, decided and written in the caller's transaction. It counts when that commits; a doubt that it
-    /// tells of, and the refusal of a holder, count at once.
-    pub async fn ask_in(&self, tx: &mut Transaction<'_>, command: &Command) -> Result<Reply, engine::Error> {
-        Ok(in_tx::ask(tx, IN_TRANSACTION, self.store().as_ref(), command, || self.next_id()).await?)
-    }
 }

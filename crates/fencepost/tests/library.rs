@@ -30,6 +30,12 @@ mod dispatch_world;
 mod engines;
 #[path = "library/idempotency_key.rs"]
 mod idempotency_key;
+#[path = "library/in_transaction.rs"]
+mod in_transaction;
+#[path = "library/in_transaction_isolation.rs"]
+mod in_transaction_isolation;
+#[path = "library/in_transaction_lanes.rs"]
+mod in_transaction_lanes;
 #[path = "library/layer.rs"]
 mod layer;
 #[path = "library/moving.rs"]

@@ -114,6 +114,27 @@ pub fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey))
     }
 }
 
+/// When a row that a command looks at is locked, where it is decided within a transaction that also writes other things. The lock
+/// lasts until that transaction ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RowLock {
+    /// It is not locked. A write of it is compared all the same.
+    Never,
+    /// As it is read: it cannot move any more.
+    OnRead,
+    /// Once all is written: it must not have moved since it was read, before anything was locked.
+    AfterWrites,
+}
+
+/// When a row that a command looks at is locked within a transaction.
+pub fn row_lock(command: &Command, key: &RowKey) -> RowLock {
+    match command {
+        Command::Fence(command) => fence::row_lock(command, key),
+        Command::Dispatch(command) => dispatch::row_lock(command, key),
+        Command::Lane(_) | Command::Sweep(_) => RowLock::OnRead,
+    }
+}
+
 /// What follows from a command at `now`, over the rows of its footprint.
 pub fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
     match command {
@@ -164,6 +185,15 @@ impl Reply {
             Self::Lane(reply) => reply.decision(),
             Self::Dispatch(reply) => reply.decision(),
             Self::Done => "done",
+        }
+    }
+
+    /// Whether what was written with the reply must last, even where the transaction that it was asked in is rolled back:
+    /// a caller that is refused rolls back.
+    pub fn outlives_rollback(&self) -> bool {
+        match self {
+            Self::Fence(reply) => reply.outlives_rollback(),
+            Self::Lane(_) | Self::Dispatch(_) | Self::Done => false,
         }
     }
 

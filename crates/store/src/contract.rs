@@ -74,6 +74,15 @@ impl Verdict {
     pub fn applied(&self) -> bool {
         matches!(self, Self::Applied | Self::Merged(_))
     }
+
+    /// The positions that its entries got, in their order, where the verdict tells them.
+    pub fn positions(&self) -> impl Iterator<Item = u64> {
+        let merged = if let Self::Merged(merged) = self { &merged[..] } else { &[] };
+        merged.iter().filter_map(|merged| match merged {
+            Merged::Position(seq) => Some(*seq),
+            Merged::Sum { .. } => None,
+        })
+    }
 }
 
 /// An infrastructure failure. Its kind answers one question: did it happen?

@@ -11,7 +11,6 @@ mod store {
     mod laws;
     mod postgres;
     mod postgres_failover;
-    mod postgres_isolation;
     mod postgres_lanes;
     mod postgres_nodes;
     mod postgres_rig;

@@ -11,7 +11,7 @@ use fencepost_kernel::{
     fence::State,
     lane::{Append, LaneId},
     law::Also,
-    merge::{Merge, Merged},
+    merge::Merge,
     row::CommitId,
 };
 use fencepost_store::{Verdict, WriteSet};
@@ -23,7 +23,8 @@ use super::{
 };
 
 const HELD: &str = "another transaction holds the row, or its server takes no writes";
-const OVERFLOW: &str = "a counter cannot take what would be added to it";
+pub(super) const OVERFLOW: &str = "a counter cannot take what would be added to it";
+pub(super) const TOO_MANY_WRITERS: &str = "too many writers on one key";
 /// How often a command is decided again because others keep moving its rows.
 const ROUNDS_MAX: usize = 16;
 /// How often a commit with an unknown outcome is repeated under its own ids.
@@ -134,7 +135,7 @@ pub(super) async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
         }
         open = again;
     }
-    let unheard = || Err(Error::Unavailable("too many writers on one key".to_owned()));
+    let unheard = || Err(Error::Unavailable(TOO_MANY_WRITERS.to_owned()));
     Ok(replies.into_iter().map(|reply| reply.unwrap_or_else(unheard)).collect())
 }
 
@@ -171,7 +172,7 @@ async fn load_fitting(
         while end < commands.len() && asked[end].job == asked[end - 1].job {
             end += 1;
         }
-        world = load(shared, &commands[from..end], world).await?;
+        world = load(&mut &*shared, &commands[from..end], world).await?;
         // The rows so far tell how many of the next are left room for.
         let left = end * batch_bytes_max.saturating_sub(world.bytes) / world.bytes.max(1);
         page = left.clamp(1, page);
@@ -309,11 +310,8 @@ fn appends(merges: &[Merge]) -> impl Iterator<Item = &Append> {
 // The positions that the appends of each set got, in their order. A repeated commit no longer knows them: the rows that were
 // told do.
 async fn positions(shared: &Shared, sets: &[WriteSet], verdicts: &[Verdict]) -> Vec<Vec<Option<u64>>> {
-    let told = |verdict: &Verdict| match verdict {
-        Verdict::Merged(merged) => merged.iter().filter_map(position).collect(),
-        _ => Vec::new(),
-    };
-    let mut positions: Vec<Vec<Option<u64>>> = verdicts.iter().map(told).collect();
+    let mut positions: Vec<Vec<Option<u64>>> =
+        verdicts.iter().map(|verdict| verdict.positions().map(Some).collect()).collect();
     let untold: Vec<(usize, RowKey)> = sets
         .iter()
         .zip(verdicts)
@@ -330,10 +328,6 @@ async fn positions(shared: &Shared, sets: &[WriteSet], verdicts: &[Verdict]) -> 
         positions[*at].push(row.and_then(|row| row.record.position()));
     }
     positions
-}
-
-fn position(merged: &Merged) -> Option<Option<u64>> {
-    if let Merged::Position(seq) = merged { Some(Some(*seq)) } else { None }
 }
 
 /// What the store said of a commit, and whether that was only when it was asked once more.

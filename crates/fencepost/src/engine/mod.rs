@@ -7,6 +7,8 @@ mod commit;
 mod explain;
 mod guess;
 mod housekeep;
+#[cfg(feature = "postgres")]
+mod in_tx;
 mod lanes;
 mod pacing;
 mod read;
@@ -39,6 +41,8 @@ use tokio::{
 };
 
 pub use explain::{Explanation, Moment, Repeated, Repetitions, Resolution};
+#[cfg(feature = "postgres")]
+pub(crate) use in_tx::IN_TRANSACTION;
 
 use crate::clock::{Clock, StoreTime};
 
@@ -323,12 +327,6 @@ impl Engine {
     pub fn downgrade(&self) -> WeakEngine {
         let unread = self.unread.as_ref().map(mpsc::Sender::downgrade);
         WeakEngine { shared: Arc::downgrade(&self.shared), jobs: self.jobs.downgrade(), unread }
-    }
-
-    /// An id that no commit ever had.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn next_id(&self) -> fencepost_kernel::row::CommitId {
-        self.shared.next_id()
     }
 
     /// Adds a listener; it hears every commit from now on.

@@ -35,21 +35,39 @@ pub(super) struct View {
     pub(super) guessed: bool,
 }
 
+/// Where the rows of a batch are read.
+pub(super) trait Source {
+    /// The rows under `keys`, in that order.
+    fn read<'a>(
+        &'a mut self,
+        keys: &'a [RowKey],
+    ) -> impl Future<Output = Result<Vec<Loaded>, fencepost_store::Error>> + Send + 'a;
+}
+
+impl Source for &Shared {
+    fn read<'a>(
+        &'a mut self,
+        keys: &'a [RowKey],
+    ) -> impl Future<Output = Result<Vec<Loaded>, fencepost_store::Error>> + Send + 'a {
+        self.store.load(keys)
+    }
+}
+
 /// The rows that the commands stand on, with what is known of them already.
-pub(super) async fn load(shared: &Shared, commands: &[&Command], known: World) -> Result<World, Error> {
+pub(super) async fn load(source: &mut impl Source, commands: &[&Command], known: World) -> Result<World, Error> {
     let mut world = known;
     let mut keys = Vec::with_capacity(commands.len());
     for command in commands {
         footprint(command, &mut |key| keys.push(key));
     }
-    world.fill(shared, keys).await?;
+    world.fill(source, keys).await?;
     // Rows name further rows, a few times over.
     loop {
         let mut keys = Vec::new();
         for command in commands {
             follow(command, &world, &mut |key| keys.push(key));
         }
-        if !world.fill(shared, keys).await? {
+        if !world.fill(source, keys).await? {
             return Ok(world);
         }
     }
@@ -117,15 +135,15 @@ impl World {
         (world, moved)
     }
 
-    // Whether there was anything to read.
-    async fn fill(&mut self, shared: &Shared, mut keys: Vec<RowKey>) -> Result<bool, Error> {
+    /// Reads the rows that were not read yet, and tells whether there were any.
+    pub(super) async fn fill(&mut self, source: &mut impl Source, mut keys: Vec<RowKey>) -> Result<bool, Error> {
         keys.retain(|key| !self.rows.contains_key(key));
         if keys.is_empty() {
             return Ok(false);
         }
         keys.sort_unstable();
         keys.dedup();
-        let rows = shared.store.load(&keys).await?;
+        let rows = source.read(&keys).await?;
         self.bytes += rows.iter().flatten().map(|row| row.record.weight_bytes()).sum::<usize>();
         self.rows.extend(keys.into_iter().zip(rows));
         Ok(true)

@@ -22,7 +22,7 @@ pub use self::{
 use crate::{
     key::{Kind, RowKey},
     lane::{self, End, Entry, Members, spec},
-    law::Decision,
+    law::{Decision, RowLock},
     row::{self, Ids, KindSpec, Rows},
     time::Millis,
 };
@@ -102,6 +102,16 @@ pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(R
         Command::Publish(publish) => publish::follow(publish, rows, add),
         Command::PutRoute(put) => transport::follow(put, rows, add),
         Command::Letter(on) => letters::follow(on, rows, add),
+    }
+}
+
+// A node that drives a lane acknowledges its events by writing the lane's row, and must not wait for a user who only publishes:
+// that one reads the row, and a write of it is compared all the same. What a cancellation tells of its event is true only while
+// the lane does not move.
+pub(crate) fn row_lock(command: &Command, key: &RowKey) -> RowLock {
+    match command {
+        Command::Publish(publish) if publish.cancels.is_none() && key.kind == Kind::Lane => RowLock::Never,
+        Command::Publish(_) | Command::PutRoute(_) | Command::Letter(_) => RowLock::OnRead,
     }
 }
 

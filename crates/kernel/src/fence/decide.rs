@@ -8,8 +8,8 @@ use super::{
     Seal, State, Trace, again, claim, scope::RETAIN_MS_DEFAULT, seal,
 };
 use crate::{
-    key::RowKey,
-    law::{self, Decision},
+    key::{Kind, RowKey},
+    law::{self, Decision, RowLock},
     row::{self, Rows, write},
     time::Millis,
 };
@@ -54,6 +54,24 @@ pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(R
             }
         }
         Command::Renew(_) | Command::Release(_) | Command::PutAlias(_) | Command::Observe(_) => {}
+    }
+}
+
+// Two callers who claim the same fence wait for each other at that fence, and a seal goes from its fence to the heads. So a claim
+// holds no head while it waits for a fence. The base of a repetition is a fence as well and is locked with it, in key order. The
+// other rows that a claim reads are as old or older: a write of one is compared, and a version head that it only judges by is
+// locked last.
+pub(crate) fn row_lock(command: &Command, key: &RowKey) -> RowLock {
+    match command {
+        Command::Claim(_) if key.kind == Kind::Fence => RowLock::OnRead,
+        Command::Claim(_) if key.kind == Kind::VersionHead => RowLock::AfterWrites,
+        Command::Claim(_) => RowLock::Never,
+        Command::Seal(_)
+        | Command::Renew(_)
+        | Command::Release(_)
+        | Command::Resolve(_)
+        | Command::PutAlias(_)
+        | Command::Observe(_) => RowLock::OnRead,
     }
 }
 

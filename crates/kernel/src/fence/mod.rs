@@ -28,7 +28,7 @@ pub use self::{
 };
 pub(crate) use self::{
     claim::claim,
-    decide::{decide, fence_of, follow, footprint},
+    decide::{decide, fence_of, follow, footprint, row_lock},
 };
 use crate::{
     key::{Kind, RowKey, Tenant},

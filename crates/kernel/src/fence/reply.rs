@@ -127,6 +127,11 @@ impl Reply {
 }
 
 impl Reply {
+    // INVARIANT told-doubt, final-refusal: what a refusal writes is durable before any caller is told of it.
+    pub(crate) fn outlives_rollback(&self) -> bool {
+        matches!(self, Self::InDoubt { .. } | Self::FencedOff { .. })
+    }
+
     /// What an explanation counts where the reply wrote nothing; none where the fence itself tells of it.
     pub fn sighting(&self) -> Option<Sighting> {
         match self {

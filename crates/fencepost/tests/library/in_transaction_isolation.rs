@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
+use fencepost::{Engine, engine::Error};
 use fencepost_kernel::{
     Command, Reply, Tenant, dispatch,
     fence::{self, Target, scope::Scope},
-    row::CommitId,
 };
-use fencepost_store::{Error, Memory, postgres::in_tx};
 use tokio_postgres::{
     Client,
     IsolationLevel::{self, ReadCommitted, RepeatableRead, Serializable},
@@ -16,15 +15,14 @@ use tokio_postgres::{
 };
 
 use super::{
-    postgres_lanes::{publication, put_route},
-    postgres_rig::Rig,
-    postgres_tx::{claim, client, run, seal, somebody_waits, version_of},
+    in_transaction::{Rig, claim, client, run, seal, somebody_waits, version_of},
+    in_transaction_lanes::{publication, put_route},
 };
 
 const LEVELS: [IsolationLevel; 3] = [ReadCommitted, RepeatableRead, Serializable];
 
-async fn ask(tx: &Transaction<'_>, command: &Command) -> Result<Reply, Error> {
-    in_tx::ask(tx, "user", &Memory::new(), command, || CommitId(fastrand::u64(..))).await
+async fn ask(engine: &Engine, tx: &mut Transaction<'_>, command: &Command) -> Result<Reply, Error> {
+    engine.ask_in(tx, command).await
 }
 
 // A transaction whose snapshot, where it has one, is from now.
@@ -34,9 +32,9 @@ async fn begin(client: &mut Client, level: IsolationLevel) -> Transaction<'_> {
     tx
 }
 
-async fn commit(client: &mut Client, command: &Command) -> Reply {
-    let tx = client.transaction().await.unwrap();
-    let reply = ask(&tx, command).await.unwrap();
+async fn commit(engine: &Engine, client: &mut Client, command: &Command) -> Reply {
+    let mut tx = client.transaction().await.unwrap();
+    let reply = ask(engine, &mut tx, command).await.unwrap();
     tx.commit().await.unwrap();
     reply
 }
@@ -52,7 +50,7 @@ fn assert_sees_or_fails(level: IsolationLevel, outcome: Result<Reply, Error>, se
     match (level, &outcome) {
         (ReadCommitted, Ok(reply)) => assert!(sees(reply), "{reply:?}"),
         (ReadCommitted, _) => panic!("{outcome:?}"),
-        (_, Err(Error::NotApplied(why))) => assert!(why.contains("40001"), "{why}"),
+        (_, Err(Error::Unavailable(why))) => assert!(why.contains("40001"), "{why}"),
         _ => panic!("a state that was acknowledged since was passed over: {outcome:?}"),
     }
 }
@@ -60,7 +58,7 @@ fn assert_sees_or_fails(level: IsolationLevel, outcome: Result<Reply, Error>, se
 #[test]
 fn a_version_that_was_sealed_after_the_snapshot_is_never_overtaken() {
     let rig = Rig::new();
-    let (_store, url) = rig.fresh("one");
+    let (engine, _store, url) = rig.fresh();
     rig.server.sql(&url, "CREATE TABLE effects (id bigint)");
     let [mut one, mut other] = [(); 2].map(|()| client(&rig, &url));
     rig.runtime.block_on(async {
@@ -69,11 +67,14 @@ fn a_version_that_was_sealed_after_the_snapshot_is_never_overtaken() {
                 // With no version head before, and with one.
                 let number = number * 2 + u64::from(known.is_some());
                 if let Some(version) = known {
-                    run(&mut other, version_of(number, version)).await;
+                    run(&engine, &mut other, version_of(number, version)).await;
                 }
-                let tx = begin(&mut one, level).await;
-                assert!(matches!(run(&mut other, version_of(number, 5)).await, Reply::Fence(fence::Reply::New(_))));
-                let outcome = ask(&tx, &claim(version_of(number, 3))).await;
+                let mut tx = begin(&mut one, level).await;
+                assert!(matches!(
+                    run(&engine, &mut other, version_of(number, 5)).await,
+                    Reply::Fence(fence::Reply::New(_))
+                ));
+                let outcome = ask(&engine, &mut tx, &claim(version_of(number, 3))).await;
                 assert_sees_or_fails(level, outcome, |reply| matches!(reply, Reply::Fence(fence::Reply::Stale { .. })));
             }
         }
@@ -83,22 +84,23 @@ fn a_version_that_was_sealed_after_the_snapshot_is_never_overtaken() {
 #[test]
 fn a_version_head_that_was_not_there_is_held_until_the_transaction_ends() {
     let rig = Rig::new();
-    let (_store, url) = rig.fresh("one");
+    let (engine, _store, url) = rig.fresh();
     rig.server.sql(&url, "CREATE TABLE effects (id bigint)");
     let [mut one, mut other, watch] = [(); 3].map(|()| client(&rig, &url));
     rig.runtime.block_on(async {
         for (number, level) in (0..).zip(LEVELS) {
-            let tx = begin(&mut one, level).await;
-            let Reply::Fence(fence::Reply::New(granted)) = ask(&tx, &claim(version_of(number, 3))).await.unwrap()
+            let mut tx = begin(&mut one, level).await;
+            let Reply::Fence(fence::Reply::New(granted)) =
+                ask(&engine, &mut tx, &claim(version_of(number, 3))).await.unwrap()
             else {
                 panic!("it is free")
             };
             let ended = async {
                 somebody_waits(&watch).await;
-                ask(&tx, &seal(version_of(number, 3), granted.token)).await.unwrap();
+                ask(&engine, &mut tx, &seal(version_of(number, 3), granted.token)).await.unwrap();
                 tx.commit().await.unwrap();
             };
-            let (reply, ()) = futures::future::join(run(&mut other, version_of(number, 2)), ended).await;
+            let (reply, ()) = futures::future::join(run(&engine, &mut other, version_of(number, 2)), ended).await;
             assert!(matches!(reply, Reply::Fence(fence::Reply::Stale { .. })), "{reply:?}");
         }
     });
@@ -107,33 +109,42 @@ fn a_version_head_that_was_not_there_is_held_until_the_transaction_ends() {
 #[test]
 fn a_first_repetition_never_passes_a_claim_of_its_base() {
     let rig = Rig::new();
-    let (_store, url) = rig.fresh("one");
+    let (engine, _store, url) = rig.fresh();
     rig.server.sql(&url, "CREATE TABLE effects (id bigint)");
     let [mut one, mut other, watch] = [(); 3].map(|()| client(&rig, &url));
     rig.runtime.block_on(async {
         for (number, level) in (0..).zip(LEVELS) {
-            let tx = begin(&mut one, level).await;
-            assert!(matches!(commit(&mut other, &claim(file(number, None))).await, Reply::Fence(fence::Reply::New(_))));
-            let outcome = ask(&tx, &claim(file(number, Some(1)))).await;
+            let mut tx = begin(&mut one, level).await;
+            assert!(matches!(
+                commit(&engine, &mut other, &claim(file(number, None))).await,
+                Reply::Fence(fence::Reply::New(_))
+            ));
+            let outcome = ask(&engine, &mut tx, &claim(file(number, Some(1)))).await;
             assert_sees_or_fails(level, outcome, |reply| matches!(reply, Reply::Fence(fence::Reply::InFlight { .. })));
             tx.rollback().await.unwrap();
 
             // The other way round: the base that was not there is held.
             let number = number + 100;
-            let tx = begin(&mut one, level).await;
-            assert!(matches!(ask(&tx, &claim(file(number, Some(1)))).await, Ok(Reply::Fence(fence::Reply::New(_)))));
+            let mut tx = begin(&mut one, level).await;
+            assert!(matches!(
+                ask(&engine, &mut tx, &claim(file(number, Some(1)))).await,
+                Ok(Reply::Fence(fence::Reply::New(_)))
+            ));
             let ended = async {
                 somebody_waits(&watch).await;
                 tx.commit().await.unwrap();
             };
-            let (reply, ()) = futures::future::join(run(&mut other, file(number, None)), ended).await;
+            let (reply, ()) = futures::future::join(run(&engine, &mut other, file(number, None)), ended).await;
             assert!(matches!(reply, Reply::Fence(fence::Reply::New(_))), "{reply:?}");
 
             // And one that was there.
             let number = number + 100;
-            run(&mut other, file(number, None)).await;
-            let tx = begin(&mut one, level).await;
-            assert!(matches!(ask(&tx, &claim(file(number, Some(1)))).await, Ok(Reply::Fence(fence::Reply::New(_)))));
+            run(&engine, &mut other, file(number, None)).await;
+            let mut tx = begin(&mut one, level).await;
+            assert!(matches!(
+                ask(&engine, &mut tx, &claim(file(number, Some(1)))).await,
+                Ok(Reply::Fence(fence::Reply::New(_)))
+            ));
             let base = file(number, None).key.0.to_vec();
             let free =
                 "SELECT count(*) FROM (SELECT 1 FROM fencepost_fences WHERE key = $1 FOR UPDATE SKIP LOCKED) free";
@@ -147,12 +158,12 @@ fn a_first_repetition_never_passes_a_claim_of_its_base() {
 fn a_publication_never_passes_one_that_made_its_lane_or_its_fence() {
     let rig = Rig::new();
     for level in LEVELS {
-        let (_store, url) = rig.fresh("one");
+        let (engine, _store, url) = rig.fresh();
         let [mut one, mut other] = [(); 2].map(|()| client(&rig, &url));
         rig.runtime.block_on(async {
-            commit(&mut other, &put_route()).await;
-            let tx = begin(&mut one, level).await;
-            let published = commit(&mut other, &publication(1)).await;
+            commit(&engine, &mut other, &put_route()).await;
+            let mut tx = begin(&mut one, level).await;
+            let published = commit(&engine, &mut other, &publication(1)).await;
             assert!(
                 matches!(
                     published,
@@ -163,7 +174,7 @@ fn a_publication_never_passes_one_that_made_its_lane_or_its_fence() {
                 ),
                 "{published:?}"
             );
-            let outcome = ask(&tx, &publication(2)).await;
+            let outcome = ask(&engine, &mut tx, &publication(2)).await;
             assert_sees_or_fails(level, outcome, |reply| {
                 matches!(
                     reply,
@@ -174,9 +185,9 @@ fn a_publication_never_passes_one_that_made_its_lane_or_its_fence() {
                 )
             });
             tx.rollback().await.unwrap();
-            let tx = begin(&mut one, level).await;
-            commit(&mut other, &publication(3)).await;
-            let outcome = ask(&tx, &publication(3)).await;
+            let mut tx = begin(&mut one, level).await;
+            commit(&engine, &mut other, &publication(3)).await;
+            let outcome = ask(&engine, &mut tx, &publication(3)).await;
             assert_sees_or_fails(level, outcome, |reply| matches!(reply, Reply::Fence(fence::Reply::Duplicate { .. })));
         });
         let positions =
