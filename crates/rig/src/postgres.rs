@@ -13,8 +13,9 @@ use tempfile::TempDir;
 
 use crate::{
     programs::{as_postgres, find, folder_of_postgres, free_port, init_postgres},
-    server::{Server, wait_until},
+    server::Server,
     slow_clock,
+    wait::until,
 };
 
 /// A running PostgreSQL server with fsync on; dropping it kills it.
@@ -66,7 +67,7 @@ impl Postgres {
 
     /// Waits until commits wait for the standby.
     pub fn wait_for_standby(&self) {
-        wait_until("a standby is synchronous", || {
+        until("a standby is synchronous", || {
             self.sql(&self.url(), "SELECT sync_state FROM pg_stat_replication") == "sync"
         });
     }
