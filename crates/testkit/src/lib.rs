@@ -13,4 +13,4 @@ mod wait;
 pub use faults::Faults;
 pub use fencepost_rig::wait::{PATIENCE, until, until_within};
 pub use forwarding::{Forwarding, Hooks};
-pub use wait::until_async;
+pub use wait::{settle, until_async};

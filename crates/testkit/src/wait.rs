@@ -1,4 +1,4 @@
-//! Waiting in a task. Never blocks its thread: what is waited for may run there. Called by tests.
+//! Waiting in a task: for an answer, or until nothing can go on. Never blocks its thread: what is waited for may run there. Called by tests.
 
 use std::time::Instant;
 
@@ -13,5 +13,12 @@ pub async fn until_async<F: Found>(what: &str, mut ask: impl AsyncFnMut() -> F) 
         }
         assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(pauses.next().unwrap()).await;
+    }
+}
+
+/// Lets every other task of this thread get as far as it can. Only for a runtime of one thread, and for what happens on it.
+pub async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
     }
 }

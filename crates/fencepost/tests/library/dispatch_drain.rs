@@ -8,7 +8,7 @@ use std::{
 use fencepost::{
     dispatch::{Delivery, Settings, Sink},
     kernel::{
-        LaneId, Millis, Reply, RowKey,
+        LaneId, Reply, RowKey,
         dispatch::{self, Route, Transport},
         key::Kind,
         lane::{AfterDead, Failure},

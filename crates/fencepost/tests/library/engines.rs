@@ -16,7 +16,7 @@ use fencepost::{
     kernel::{Command, RowKey, key::Kind, lane},
     store::{Store, memory::Memory},
 };
-use fencepost_testkit::{Faults, clock::ManualClock, until};
+use fencepost_testkit::{Faults, clock::ManualClock, settle, until};
 use futures::FutureExt;
 use tokio::task::JoinHandle;
 
@@ -92,12 +92,10 @@ async fn an_outcome_is_told_until_the_store_takes_it() {
     assert_eq!(done, Done::new("e", "r"), "nobody may take it for undone");
 }
 
-// Until so many ask, and are read for, which is soon after.
-fn all_ask(once: &Fencepost, askers: usize) {
-    while once.engine().asking() < askers {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    std::thread::sleep(Duration::from_millis(50));
+// Its callers run on this executor, and so does its commit loop where the store is shared.
+async fn on_this_executor(store: Arc<dyn Store>, limits: Limits) -> Fencepost {
+    let askers = Some(tokio::runtime::Handle::current());
+    fencepost::Fencepost::over(store, ManualClock::new(), crate::world::policy(), limits, Box::new(()), askers).await.unwrap()
 }
 
 fn claiming(once: &Fencepost, number: usize) -> JoinHandle<Result<Claimed, Error>> {
@@ -105,30 +103,34 @@ fn claiming(once: &Fencepost, number: usize) -> JoinHandle<Result<Claimed, Error
     tokio::spawn(async move { once.scope("JOB").key([("id", format!("number {number}"))]).claim().await })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn on_a_shared_store_a_commit_leaves_beside_another_when_it_is_as_large() {
     let store = Faults { shared: true, ..Faults::default() }.over_memory();
-    let once = over(store.clone(), ManualClock::new(), Limits { beside_min: 1, ..Limits::default() }).await;
+    let once = on_this_executor(store.clone(), Limits { beside_min: 1, ..Limits::default() }).await;
     let held = store.commits.lock().await;
     let mut claims = Vec::new();
     for commits in 1..=2 {
         claims.push(claiming(&once, commits));
-        store.until_begun(commits);
+        settle().await;
+        assert_eq!(store.begun(), commits);
     }
     // A third one does not; whoever comes meanwhile shares it.
     claims.extend((3..=6).map(|number| claiming(&once, number)));
-    all_ask(&once, 6);
+    settle().await;
+    assert_eq!((once.engine().asking(), store.begun()), (6, 2));
     let mut held_again = pin!(store.commits.lock());
     assert!((&mut held_again).now_or_never().is_none(), "in line behind both");
     drop(held);
     let held = held_again.await;
-    store.until_begun(3);
+    settle().await;
+    assert_eq!(store.begun(), 3);
     // Four are under way: one more waits, and so do three.
     claims.extend((7..=9).map(|number| claiming(&once, number)));
-    all_ask(&once, 7);
-    assert_eq!(store.begun(), 3, "too small for a sync of its own");
+    settle().await;
+    assert_eq!((once.engine().asking(), store.begun()), (7, 3), "too small for a sync of its own");
     claims.push(claiming(&once, 10));
-    store.until_begun(4);
+    settle().await;
+    assert_eq!(store.begun(), 4);
     drop(held);
     for claimed in claims {
         assert!(matches!(claimed.await.unwrap(), Ok(Claimed::New(_))));
@@ -136,18 +138,18 @@ async fn on_a_shared_store_a_commit_leaves_beside_another_when_it_is_as_large() 
     assert_eq!(store.begun(), 4);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn what_is_about_lanes_commits_alone_also_on_a_shared_store() {
     let store = Faults { shared: true, ..Faults::default() }.over_memory();
-    let once = over(store.clone(), ManualClock::new(), Limits { beside_min: 1, ..Limits::default() }).await;
+    let once = on_this_executor(store.clone(), Limits { beside_min: 1, ..Limits::default() }).await;
     let held = store.commits.lock().await;
     let claim = claiming(&once, 1);
-    store.until_begun(1);
+    settle().await;
     let engine = once.engine().clone();
     let word = RowKey { kind: Kind::Poke, id: [7; 32] };
     let heard = tokio::spawn(async move { engine.ask(&Command::Lane(lane::Command::Heard(vec![word]))).await });
-    all_ask(&once, 2);
-    assert_eq!(store.begun(), 1);
+    settle().await;
+    assert_eq!((once.engine().asking(), store.begun()), (2, 1));
     drop(held);
     assert!(matches!(claim.await.unwrap(), Ok(Claimed::New(_))));
     heard.await.unwrap().unwrap();
@@ -155,12 +157,11 @@ async fn what_is_about_lanes_commits_alone_also_on_a_shared_store() {
 }
 
 // The first is read for before another engine claims and seals its number, the second after that; both wait for one commit.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn nobody_is_answered_from_rows_of_two_moments() {
     let store = Faults { shared: true, ..Faults::default() }.over_memory();
-    let (hand, limits) = (ManualClock::new(), Limits { beside_min: 1, ..Limits::default() });
-    let once = over(store.clone(), hand.clone(), limits.clone()).await;
-    let other = over(store.inner.clone(), hand, limits).await;
+    let once = on_this_executor(store.clone(), Limits { beside_min: 1, ..Limits::default() }).await;
+    let other = on_this_executor(store.inner.clone(), Limits::default()).await;
     let job = |once: &Fencepost, seq| {
         let once = once.clone();
         tokio::spawn(async move { once.scope("JOB").key([("id", "a")]).again(seq).claim().await })
@@ -169,14 +170,16 @@ async fn nobody_is_answered_from_rows_of_two_moments() {
     let mut first = Vec::new();
     for commits in 1..=2 {
         first.push(claiming(&once, commits));
-        store.until_begun(commits);
+        settle().await;
+        assert_eq!(store.begun(), commits);
     }
     let early = job(&once, 1);
-    all_ask(&once, 3);
+    settle().await;
     let Claimed::New(claim) = job(&other, 1).await.unwrap().unwrap() else { panic!("nobody has it yet") };
     claim.seal("e", "r").await.unwrap();
     let late = job(&once, 2);
-    all_ask(&once, 4);
+    settle().await;
+    assert_eq!((once.engine().asking(), store.begun()), (4, 2));
     drop(held);
     for claimed in first {
         claimed.await.unwrap().unwrap();
@@ -221,12 +224,6 @@ async fn new_keys_are_looked_for_once_and_old_ones_mostly_answered_without_the_q
     }
     let looked = store.peeks();
     assert!(looked > keys / 2, "{looked} of {keys} were answered at once");
-}
-
-// On an executor of two threads, as the server has it at least.
-async fn on_this_executor(store: Arc<dyn Store>, limits: Limits) -> Fencepost {
-    let askers = Some(tokio::runtime::Handle::current());
-    fencepost::Fencepost::over(store, ManualClock::new(), crate::world::policy(), limits, Box::new(()), askers).await.unwrap()
 }
 
 const COMMITTER: &str = "fencepost-commit";
