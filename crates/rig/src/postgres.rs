@@ -102,6 +102,11 @@ impl Postgres {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
+    /// What the server has written to its log since it was first started.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+
     /// Kills the server and its connections' processes with SIGKILL.
     pub fn kill(&mut self) {
         self.server = None;
