@@ -35,7 +35,7 @@ impl fmt::Display for Tenant {
     }
 }
 
-/// What a row holds; the first part of its address. What is known of each stands in the table of [`crate::row`].
+/// The kind of a row, the first part of its address. The table of [`crate::row`] describes each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -70,7 +70,6 @@ pub enum Kind {
 /// The address of one row in a store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RowKey {
-    /// What the row holds.
     pub kind: Kind,
     /// Which one of its kind.
     pub id: [u8; 32],

@@ -26,7 +26,7 @@ pub enum Command {
     Sweep(RowKey),
 }
 
-/// What a caller is told. A refusal is a reply, not an error.
+/// A reply to a caller. A refusal is a reply, not an error.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// About a fence.
@@ -39,12 +39,12 @@ pub enum Reply {
     Done,
 }
 
-/// What stands or falls with a set of writes, beside them.
+/// Conditions and changes that are committed with a set of writes, or refused with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Also {
     /// Rows that must still be as they were read, and are left alone.
     pub held: Vec<(RowKey, Option<CommitId>)>,
-    /// What the store computes when it commits, in this order.
+    /// Computed by the store at commit, in this order.
     pub merges: Vec<Merge>,
     /// Rows that go, whatever they hold.
     pub drops: Vec<RowKey>,
@@ -67,7 +67,7 @@ impl Also {
     }
 }
 
-/// What follows from a command: first the writes, and only then the reply.
+/// The result of a command: first the writes, and only then the reply.
 #[derive(Clone, Debug)]
 pub struct Decision {
     /// All or nothing.
@@ -135,7 +135,7 @@ pub fn row_lock(command: &Command, key: &RowKey) -> RowLock {
     }
 }
 
-/// What follows from a command at `now`, over the rows of its footprint.
+/// Decides a command at `now`, over the rows of its footprint.
 pub fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
     match command {
         Command::Fence(command) => fence::decide(command, rows, now),
@@ -152,7 +152,7 @@ fn sweep(key: RowKey, rows: &impl Rows, now: Millis) -> Decision {
 }
 
 impl Command {
-    /// What the command brings to a commit, roughly: the bytes whose number a client chose.
+    /// The bytes of a command whose number a client chose, roughly.
     pub fn weight_bytes(&self) -> usize {
         match self {
             Self::Fence(command) => command.weight_bytes(),

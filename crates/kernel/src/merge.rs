@@ -1,7 +1,8 @@
-//! What a store computes at commit, so that a busy row causes no retries: the next position of a log, and figures that
-//! additions move.
-//! Never compares: two commits that move one counter both go through. What must not happen twice is proven by another row.
-//! Named by whoever decides; the store applies it.
+//! Values that a store computes at commit, so that a busy row causes no retries: the next position of a log, and the
+//! sum of a counter.
+//! Never compares: two commits that move one counter both go through. An effect that must happen once is proven by
+//! another row.
+//! A decision names the merge; the store applies it.
 
 use crate::{
     key::{Kind, RowKey},
@@ -63,7 +64,6 @@ impl Merge {
     }
 }
 
-/// What a merge came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Merged {
     /// The position that an entry got.

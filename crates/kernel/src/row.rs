@@ -52,7 +52,7 @@ impl Record {
         }
     }
 
-    /// What the row weighs in memory and on the wire, roughly: never less than the texts whose length a client chose.
+    /// Bytes in memory and on the wire, roughly: never less than the texts whose length a client chose.
     pub fn weight_bytes(&self) -> usize {
         ROW_BYTES
             + match self {
@@ -89,7 +89,7 @@ pub struct Row {
     pub revision: CommitId,
 }
 
-/// What a decision may look at: the rows of its footprint, loaded before.
+/// The rows that a decision may look at: those of its footprint, loaded before.
 pub trait Rows {
     /// The row under a key, if there is one.
     fn row(&self, key: &RowKey) -> Option<&Row>;
@@ -111,12 +111,12 @@ pub(crate) fn write(rows: &impl Rows, key: RowKey, put: Option<Record>) -> Write
     Write { key, expect: rows.row(&key).map(|row| row.revision), put }
 }
 
-/// What is known of one kind of row.
+/// Facts about one kind of row.
 #[derive(Clone, Copy, Debug)]
 pub struct KindSpec {
     /// Which kind, and by that its stored number.
     pub kind: Kind,
-    /// What one row of it is called, and several.
+    /// The word for one row of it, and for several.
     pub names: (&'static str, &'static str),
     /// Whether its rows may expire, so that a sweep looks at them.
     pub swept: bool,
@@ -124,13 +124,11 @@ pub struct KindSpec {
     pub backup_place: Option<u8>,
     /// Whether caches of hot rows keep it.
     pub cached: bool,
-    /// What a store must be able to do to keep it.
     pub needs: Needs,
-    /// What the ids of its rows are.
     pub ids: Ids,
 }
 
-/// What a store must be able to do to keep a kind of row.
+/// Abilities that a store needs for a kind of row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Needs {
     /// Commit one row at a time.
@@ -141,7 +139,7 @@ pub enum Needs {
     Lanes,
 }
 
-/// What the ids of a kind's rows are.
+/// How the ids of a kind's rows are spread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ids {
     /// Digests: spread evenly, and eight bytes tell two of them apart.
@@ -226,7 +224,6 @@ impl Kind {
         all
     };
 
-    /// What is known of this kind.
     pub fn spec(self) -> &'static KindSpec {
         static TABLE: [Option<KindSpec>; 256] = BY_NUMBER;
         // A test walks every kind of the enum through this line.

@@ -84,7 +84,7 @@ fn redrive(on: &OnLetter, letter: &DeadLetter, force: Option<&str>, rows: &impl 
     }
     let moved = DeadLetter { place: route.place(), ..letter.clone() };
     let mut decision = decided(on, &moved, fate(0), rows);
-    // Nobody may cancel it between this look and the append.
+    // A cancellation between this look and the append is refused.
     decision.also.held.push((RowKey::cancelled(on.lane, on.seq), None));
     let entry = Entry { redrive_of: Some((on.lane, on.seq)), ..Entry::clone(&letter.entry) };
     let position_row = RowKey::dead_letter(on.lane, on.seq);

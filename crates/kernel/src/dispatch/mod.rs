@@ -27,14 +27,13 @@ use crate::{
     time::Millis,
 };
 
-/// What the table of kinds says of the rows of dispatch.
 pub(crate) const KINDS: &[KindSpec] =
     &[KindSpec { backup_place: Some(5), ..spec(Kind::Route, ("transport", "transports"), Ids::FewRanges) }];
 
-/// What became of an event that is cancelled.
+/// State of a cancelled event at the moment of its cancellation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Original {
-    /// Nobody has seen it.
+    /// Never sent to a receiver.
     Undelivered,
     /// It was sent, or may have been, and is not acknowledged.
     InFlight,
@@ -115,7 +114,6 @@ pub(crate) fn row_lock(command: &Command, key: &RowKey) -> RowLock {
     }
 }
 
-/// What follows from a command at `now`.
 pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
     match command {
         Command::Publish(publish) => publish::publish(publish, rows, now),

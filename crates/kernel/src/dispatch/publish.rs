@@ -72,7 +72,8 @@ pub(crate) fn publish(publish: &Publish, rows: &impl Rows, now: Millis) -> Decis
     decision
 }
 
-// What became of an event that is cancelled; none where it was never published. Marks it, so that nobody sends it again.
+// State of the event that this publication cancels; none if it was never published. Marks the event so that it is never
+// sent again.
 fn cancel(
     publish: &Publish,
     original: FenceKey,

@@ -1,5 +1,5 @@
-//! What is kept of a publication under its fence: where its event went. Text, as every release since the first writes it; no
-//! client is sent these bytes, the wire writes its own.
+//! The receipt kept in the fence of a publication: the event's lane and position, as text in the format of every
+//! release since the first. Clients never see these bytes; the wire writes its own.
 //! Never decides. The store adds the position when it appends, by `Record::with_position`.
 
 use bytes::Bytes;
@@ -21,17 +21,17 @@ pub struct Publication {
     pub lane: String,
     /// The position in it.
     pub seq: u64,
-    /// What became of the event that this one cancels.
+    /// State of the event that this one cancels.
     pub original: Option<Original>,
 }
 
 impl Publication {
-    /// What the sealed fence of a publication says.
+    /// Reads the receipt in a publication's sealed fence.
     pub fn of(fence: &Fence) -> Option<Self> {
         let State::Sealed { receipt, .. } = &fence.state else { return None };
         let node = json::parse(&receipt.body).ok()?;
         let lane_id = LaneId::from_hex(node.get("lane_id")?.as_str()?)?;
-        // Nobody's word counts about the lanes of another.
+        // A receipt may only name lanes of its own tenant.
         if !lane_id.is_of(&fence.tenant) {
             return None;
         }

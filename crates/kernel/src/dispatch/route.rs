@@ -39,7 +39,7 @@ impl Transport {
 pub struct Webhook {
     /// The address.
     pub url: String,
-    /// What signs, the newest first; sealed, so that the store holds no secret.
+    /// Signing secrets, the newest first; encrypted before they reach the store.
     pub secrets: Vec<Bytes>,
     /// Whether the headers of Standard Webhooks are sent, too.
     pub standard: bool,
@@ -52,11 +52,9 @@ pub struct Route {
     pub planner: Tenant,
     /// Which.
     pub warehouse: String,
-    /// Who works there.
     pub executor: String,
     /// How it is reached.
     pub transport: Transport,
-    /// What follows a dead letter.
     pub after_dead: AfterDead,
     /// How long the receiver remembers what it has seen: a redrive later than that could run twice.
     pub receiver_retain_ms: u64,
@@ -65,7 +63,6 @@ pub struct Route {
 }
 
 impl Route {
-    /// What its lane is for.
     pub fn place(&self) -> Place {
         match self.transport {
             Transport::Poll => Place::Executor(self.executor.clone()),

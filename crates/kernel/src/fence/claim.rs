@@ -97,7 +97,7 @@ pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
     }
 }
 
-/// What those hear who ask for a fence that somebody holds; none where nobody does.
+/// The reply to a caller while another holder has the fence; none where it is free.
 pub(crate) fn in_flight(fence: &Fence, now: Millis) -> Option<Reply> {
     match fence.state {
         State::Pending { lease_expires, held_by, .. } if fence.phase(now) == Phase::Pending => {

@@ -1,4 +1,4 @@
-//! What may be asked about a fence.
+//! Commands about a fence.
 //! Decided by `fence::decide`.
 
 use bytes::Bytes;
@@ -56,11 +56,10 @@ impl Command {
 pub struct Claim {
     /// The fence.
     pub target: Target,
-    /// What the effect is asked with, for comparing.
+    /// The request's body, compared with the first one under this key.
     pub body: Option<Body>,
     /// The version of the source, where given.
     pub version: Option<Version>,
-    /// What the effect comes from.
     pub source: Option<Source>,
     /// The lease asked for, already within the scope's bounds.
     pub lease_ms: u64,
@@ -114,22 +113,20 @@ pub struct Resolve {
     pub target: Target,
     /// Which attempt the doubt is about, where the person says so: a late repeat then never meets a later doubt.
     pub token: Option<Token>,
-    /// What the person found.
     pub outcome: Outcome,
-    /// Who says so.
     pub by: String,
     /// Their reason.
     pub why: String,
 }
 
-/// What a person found out about a doubt.
+/// Result of a person's look at a fence in doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The effect happened.
     Sealed {
         /// Its id.
         effect_id: String,
-        /// What duplicates get.
+        /// Sent to duplicates.
         receipt: Bytes,
     },
     /// It did not; the next claimant may run.

@@ -36,8 +36,8 @@ use crate::{
     time::Millis,
 };
 
-/// What the table of kinds says of the rows of fences. Fences come first in a backup: a version head that was read later is
-/// never older than the fences under it, so what a restored store holds cannot let an older version pass.
+/// Fences come first in a backup: a version head that was read later is never older than the fences under it, so a
+/// restored store cannot let an older version pass.
 pub(crate) const KINDS: &[KindSpec] = &[
     spec(Kind::Fence, ("fence", "fences"), true, 0, Needs::OneRow),
     spec(Kind::VersionHead, ("version head", "version heads"), false, 1, Needs::ManyRows),
@@ -60,7 +60,7 @@ const fn spec(
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(pub u64);
 
-/// What an effect came from, as its claimant names it.
+/// The source of an effect, as its claimant names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
     /// The kind of source.
@@ -89,7 +89,7 @@ pub enum State {
     Pending {
         /// When the holder's lease runs out.
         lease_expires: Millis,
-        /// What a lapse means for this claim.
+        /// Whether a lapsed claim may be run again or waits for a person.
         on_lapse: OnLapse,
         /// When a lapsed claim is forgotten; never, where a lapse is a doubt.
         forget_at: Option<Millis>,
@@ -100,7 +100,7 @@ pub enum State {
     },
     /// The effect is done.
     Sealed {
-        /// What duplicates get.
+        /// Sent to duplicates.
         receipt: Receipt,
         /// When it was sealed.
         at: Millis,
@@ -116,14 +116,13 @@ pub enum State {
     },
 }
 
-/// What was done to a fence, beyond its first claim and its seal.
+/// A step in a fence's life, beyond its first claim and its seal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     /// When.
     pub at: Millis,
     /// By which token; for [`What::Recovered`], the token of the attempt that lapsed.
     pub token: Token,
-    /// What.
     pub what: What,
 }
 
@@ -142,7 +141,6 @@ pub enum What {
     SealRefused,
     /// A person resolved a doubt.
     Resolved {
-        /// Who.
         by: String,
         /// Their reason.
         why: String,
@@ -175,13 +173,12 @@ pub struct Fence {
     pub attempt: u32,
     /// The first body, where one was sent.
     pub body: Option<Body>,
-    /// What the effect comes from.
     pub source: Option<Source>,
     /// The version it carries, and where that is kept once sealed.
     pub version: Option<(Version, RowKey)>,
     /// Where it stands.
     pub state: State,
-    /// What was done to it, oldest first.
+    /// Oldest first.
     pub events: Vec<Event>,
 }
 
@@ -345,7 +342,7 @@ pub struct Alias {
     pub scope: String,
     /// The fence it stands for.
     pub target: FenceKey,
-    /// What was sealed there. Kept here too: a name outlives the fence's retention.
+    /// Copied from the fence: a name outlives the fence's retention.
     pub receipt: Receipt,
     /// When the name last moved.
     pub at: Millis,

@@ -1,4 +1,4 @@
-//! What a caller is told about a fence.
+//! Replies about a fence.
 //! Made by `fence::decide`; the wire turns it into bytes.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Alias, Body, Fence, HolderTrace, Sighting, Source, Token, Version};
 use crate::time::Millis;
 
-/// What a caller is told. A refusal is a reply, not an error.
+/// A reply to a caller. A refusal is a reply, not an error.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// The right to act.
@@ -61,7 +61,7 @@ pub enum Reply {
         expires: Millis,
         /// When the key was first claimed.
         first_seen: Millis,
-        /// What the effect comes from, as its claim named it.
+        /// The source of the effect, as its claim named it.
         source: Option<Source>,
     },
     /// The same holder sealed something else before.
@@ -132,7 +132,7 @@ impl Reply {
         matches!(self, Self::InDoubt { .. } | Self::FencedOff { .. })
     }
 
-    /// What an explanation counts where the reply wrote nothing; none where the fence itself tells of it.
+    /// The sighting that an explanation counts for a reply that wrote nothing; none where the fence itself records it.
     pub fn sighting(&self) -> Option<Sighting> {
         match self {
             Self::Duplicate { body_differs: false, .. } => Some(Sighting::Duplicate),
@@ -164,7 +164,7 @@ pub struct Granted {
     pub token: Token,
     /// Which attempt this is, from 1.
     pub attempt: u32,
-    /// What is known of an earlier attempt whose outcome nobody knows.
+    /// An earlier attempt whose outcome is unknown.
     pub recovering: Option<Earlier>,
     /// When the right runs out.
     pub lease_expires: Millis,
@@ -186,9 +186,9 @@ pub struct Earlier {
 /// Both sides of a conflict; `diff::between` explains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// What the key was first used with.
+    /// The body of the first request under this key.
     pub first: Body,
-    /// What it was used with now.
+    /// The body of this request.
     pub second: Body,
     /// The effect that the first request was sealed with, once it is.
     pub effect_id: Option<String>,

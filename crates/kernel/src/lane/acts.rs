@@ -32,7 +32,7 @@ pub(crate) fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
     }
 }
 
-// What a person does must be heard by the node that drives the lane, whichever was asked.
+// The node that drives the lane must hear of a person's act, whichever node was asked.
 fn by_person(act: &Act) -> bool {
     matches!(act, Act::Skip { .. } | Act::Pause { .. } | Act::Resume | Act::Tell)
 }
@@ -51,7 +51,6 @@ pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(R
     }
 }
 
-/// What follows from a command at `now`.
 pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
     match command {
         Command::Act(on) => on_lane(on, rows, now),
@@ -141,7 +140,7 @@ impl<R: Rows> Change<'_, R> {
         match epoch {
             Some(epoch) if lane.owner.epoch != epoch => return Err(Reply::LaneLost),
             None if !matches!(lane.place, Place::Executor(_)) => return Err(Reply::NoLane),
-            // What a person has skipped meanwhile is not skipped over twice.
+            // The head that a driver acknowledges may have been skipped by a person meanwhile.
             Some(_) if upto <= lane.settled => return Ok(()),
             None if upto > tail_of(self.rows, self.id) => {
                 return Err(Reply::Ahead { tail: tail_of(self.rows, self.id) });
@@ -206,7 +205,8 @@ impl<R: Rows> Change<'_, R> {
         let Some(entry) = entry_of(self.rows, self.id, seq) else { return };
         let (first_lane, first_seq) = entry.redrive_of.unwrap_or((self.id, seq));
         let blocks = after == AfterDead::Block && reason != Reason::Skipped;
-        // What dies again was tried in its earlier life, too: the receiver may remember that, or have forgotten it.
+        // An event that dies again was tried in its earlier life, too: the receiver may remember that, or have
+        // forgotten it.
         let before = letter_of(self.rows, first_lane, first_seq).filter(|letter| letter.attempts > 0);
         let letter = DeadLetter {
             planner: lane.planner.clone(),

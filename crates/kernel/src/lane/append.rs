@@ -17,7 +17,6 @@ use crate::{
 pub struct Append {
     /// Which lane.
     pub lane: LaneId,
-    /// What.
     pub entry: Arc<Entry>,
     /// A row that the same write set puts and no other ever writes. It tells the position once that is known, and proves that the
     /// set was applied. Each append of a set has one of its own.
@@ -88,7 +87,8 @@ pub(crate) fn append(
     decision.also.merges.push(Merge::Append(Append { lane, entry, position_row, driven }));
 }
 
-// Whoever drives a lane must look at it: this process once it is durable, another node when it hears the word.
+// The driver of the lane must look at it: this process once the write is durable, another node when it reads the
+// notice.
 pub(crate) fn tell(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
     decision.also.news.push(lane);
     poke(node, lane, rows, decision);
@@ -111,8 +111,9 @@ enum Driver {
     Nobody,
 }
 
-// Who drives a lane that has something new. A new lane is driven by who is there first. One whose owner is gone is not
-// taken here: who publishes may not have heard of a node that has just come; the word is overheard by who takes it over.
+// The node that drives a lane which has something new. A new lane is driven by the first node that publishes into it. A
+// lane whose owner is gone is not taken over here: the publishing node may not know yet that the owner has just come;
+// the notice is read by the node that takes the lane over.
 fn driver(place: &Place, owner: &mut Owner, members: &Members) -> Driver {
     if place.is_polled() {
         return Driver::Nobody;
@@ -128,6 +129,7 @@ fn driver(place: &Place, owner: &mut Owner, members: &Members) -> Driver {
         *owner = Owner { node: members.me.clone(), epoch: owner.epoch + 1 };
         return Driver::Me;
     }
-    // Who publishes from within a transaction drives nothing. Where nobody is seen alive, the word waits for who is first.
+    // A publication inside a transaction makes no node the driver. While no node is seen alive, the notice waits for
+    // the first.
     Driver::Other(members.alive.first().unwrap_or(&members.me).clone())
 }

@@ -20,7 +20,7 @@ impl LaneId {
         Self::of(planner, &["executor", executor])
     }
 
-    /// What all lanes of a planner begin with.
+    /// The prefix that all lanes of a planner share.
     pub fn prefix(planner: &Tenant) -> [u8; 8] {
         let mut prefix = [0; 8];
         prefix.copy_from_slice(&digest(&["planner", planner.as_str()])[..8]);
@@ -109,7 +109,7 @@ impl RowKey {
         Self { kind: Kind::Poke, id }
     }
 
-    /// What the ids of all words to a node begin with.
+    /// The prefix of the ids of all notices to a node.
     pub fn pokes_to(node: &str) -> [u8; 8] {
         let mut prefix = [0; 8];
         prefix.copy_from_slice(&digest(&[node])[..8]);

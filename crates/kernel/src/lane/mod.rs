@@ -29,8 +29,8 @@ use crate::{
     time::Millis,
 };
 
-/// What the table of kinds says of the rows of lanes. In a backup the entries of a lane come before its tail, and its state
-/// before both. Words between nodes are about this moment only and stay behind.
+/// In a backup the entries of a lane come before its tail, and its state before both. Notices between nodes expire
+/// within moments and are left out.
 pub(crate) const KINDS: &[KindSpec] = &[
     KindSpec { backup_place: Some(6), ..spec(Kind::Lane, ("lane", "lanes"), Ids::FewRanges) },
     // Entries are read in pages, and mostly by who wrote them: in a cache they would push out what is asked for again.
@@ -56,7 +56,7 @@ pub(crate) const fn spec(kind: Kind, names: (&'static str, &'static str), ids: I
 /// How much of a receiver's answer is kept for a person.
 pub const NOTE_BYTES_MAX: usize = 512;
 
-/// What a lane is for.
+/// The receiver of a lane's events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// A warehouse whose events are pushed.
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// What follows a dead letter.
+/// Whether a lane goes on after a dead letter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum AfterDead {
@@ -102,7 +102,7 @@ pub enum AfterDead {
     Block = 2,
 }
 
-/// Who drives a lane. On a store of one process it never changes.
+/// The node that drives a lane. On a store of one process it never changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Owner {
     /// The node; empty where there is only one.
@@ -111,7 +111,7 @@ pub struct Owner {
     pub epoch: u64,
 }
 
-/// What a receiver said, or what kept it from saying anything.
+/// A receiver's answer, or the fault that kept it from answering.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answer {
     /// The status, where there was one.
@@ -142,7 +142,7 @@ pub struct Trouble {
     pub last_at: Millis,
     /// When the next one is due.
     pub next_at: Millis,
-    /// What came of the last.
+    /// The answer to the last.
     pub answer: Answer,
 }
 
@@ -151,14 +151,13 @@ pub struct Trouble {
 pub struct Pause {
     /// Since when.
     pub at: Millis,
-    /// Who says so.
     pub by: String,
     /// Their reason.
     pub why: String,
 }
 
 impl Pause {
-    /// Who is named where the receiver paused its lane by its own answer, 410.
+    /// The `by` of a pause that the receiver itself asked for, by answering 410.
     pub const BY_RECEIVER: &str = "receiver";
 
     /// Whether the receiver's answer paused the lane, and no person.
@@ -172,15 +171,13 @@ impl Pause {
 pub struct Lane {
     /// Whose lane.
     pub planner: Tenant,
-    /// What for.
     pub place: Place,
-    /// Who drives it.
     pub owner: Owner,
     /// Everything up to here is acknowledged or dead.
     pub settled: u64,
     /// Everything up to here is gone from the store.
     pub trimmed: u64,
-    /// What is wrong with the head, which is at `settled + 1`.
+    /// Failures of the head, which is at `settled + 1`.
     pub trouble: Option<Trouble>,
     /// Whether a person, or a receiver that said it is gone, stopped it.
     pub paused: Option<Pause>,
@@ -267,10 +264,9 @@ impl Reason {
     }
 }
 
-/// What became of a dead letter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// Nobody has decided.
+    /// No person has decided.
     Waiting,
     /// Sent again.
     Redriven {
@@ -325,11 +321,10 @@ pub struct DeadLetter {
     pub first_at: Millis,
     /// When it died.
     pub at: Millis,
-    /// What came of the last attempt.
+    /// The answer to the last attempt.
     pub answer: Answer,
     /// The event that cancelled it.
     pub cancelled_by: Option<String>,
-    /// What became of it.
     pub fate: Fate,
     /// Whether its lane waits for a decision about it.
     pub blocks: bool,
@@ -460,7 +455,7 @@ pub(crate) fn cancelled_by(rows: &impl Rows, lane: LaneId, seq: u64) -> Option<&
 /// How long it may take until another node has heard of a pause.
 const PAUSE_HEARD_MS: u64 = 1_000;
 
-// What was published into a lane that stood still was never tried. What was there before may be on its way.
+// An event published into a paused lane was never tried. One that was there before may be on its way.
 pub(crate) fn came_after_pause(lane: &Lane, published: Millis) -> bool {
     let heard_ms = if lane.owner.node.is_empty() { 0 } else { PAUSE_HEARD_MS };
     lane.paused.as_ref().is_some_and(|pause| published > pause.at.plus(heard_ms))

@@ -1,4 +1,4 @@
-//! What a claim is told and what it leaves behind: tokens, attempts, earlier attempts, first bodies.
+//! The reply to a claim and the rows it leaves behind: tokens, attempts, earlier attempts, first bodies.
 
 use fencepost_kernel::{
     Command, Reply, Scope,

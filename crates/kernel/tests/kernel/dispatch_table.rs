@@ -1,4 +1,4 @@
-//! What becomes of publications and acknowledgements, row by row: what the asker hears, and how the lane stands after.
+//! Publications and acknowledgements, row by row: the reply, and the lane after it.
 //! Letters are in `dispatch_table_letters`, routes and owners in `dispatch_table_routes`.
 
 use fencepost_kernel::{
@@ -70,10 +70,10 @@ fn a_publication_falls_with_the_route_it_was_decided_over() {
     assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);
 }
 
-/// What happened, how, and what its cancellation hears.
+/// The event's history, a way to make it, and the reply to its cancellation.
 type Case<'c> = (&'c str, &'c dyn Fn(&mut Floor), &'c str);
 
-/// What becomes of event `e2` of four, before it is cancelled.
+/// The state of event `e2` of four, before it is cancelled.
 fn pushed(until: impl Fn(&mut Floor)) -> &'static str {
     let mut floor = Floor::holding(4);
     floor.ack();

@@ -1,5 +1,5 @@
 //! Failures of the head, row by row: the schedule as a lane keeps it, pauses, skips, deaths.
-//! What people do with what died is in `dispatch_table_redrive`.
+//! Acts of people on dead letters are in `dispatch_table_redrive`.
 
 use fencepost_kernel::{
     Reply,

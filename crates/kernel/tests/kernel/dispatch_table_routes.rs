@@ -133,7 +133,8 @@ fn members(me: &str, alive: &[&str]) -> Arc<Members> {
     Members { me: me.into(), alive: alive.iter().map(|node| (*node).to_owned()).collect() }.into()
 }
 
-/// Who hears of a publication by `me`, on a lane that `owner` drives: the driving epoch, who is poked, and the owner after.
+/// The nodes that hear of a publication by `me`, on a lane that `owner` drives: the driving epoch, the poked node, and
+/// the owner after.
 fn published_by(me: &str, alive: &[&str], owner: Option<&str>) -> String {
     let mut floor = Floor::new();
     if let Some(owner) = owner {
@@ -158,14 +159,15 @@ fn who_publishes_drives_a_lane_that_nobody_drives_yet_and_tells_the_owner_otherw
         ("a", &["a", "b"], None, r#"by me under 1, owner "a" 1, poked []"#),
         ("a", &["a", "b"], Some("a"), r#"by me under 1, owner "a" 1, poked []"#),
         ("a", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
-        // Who seems gone may have come a moment ago: the word is overheard by who takes over.
+        // A node that seems gone may have come a moment ago: the node that takes over reads the notice.
         ("a", &["a"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
         // One process alone drives what came from a store that was shared.
         ("", &[], Some("b"), r#"by me under 1, owner "b" 1, poked []"#),
         // In somebody's own transaction, who drives nothing.
         ("c", &["a", "b"], None, r#"not by me, owner "" 0, poked ["a"]"#),
         ("c", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
-        // Nobody is seen alive, not even who publishes, while a database has just come back: who is first hears the word.
+        // No node is seen alive, not even the publisher, while a database has just come back: the first node reads the
+        // notice.
         ("a", &[], None, r#"not by me, owner "" 0, poked ["a"]"#),
         ("c", &[], None, r#"not by me, owner "" 0, poked ["c"]"#),
     ];

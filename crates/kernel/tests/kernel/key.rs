@@ -68,7 +68,7 @@ fn repetition_collides_with_no_field() {
     let seqs: BTreeSet<_> = (0..100).map(|seq| derive("t", "S", &[("id", "1")], Some(seq))).collect();
     assert_eq!(seqs.len(), 100);
     assert!(!seqs.contains(&base));
-    // What is hashed after the fields, imitated inside the last one.
+    // The bytes that are hashed after the fields, imitated inside the last one.
     let mut suffix = String::from("1again");
     suffix.extend(std::iter::repeat_n('\0', 7));
     suffix.push('\u{1}');

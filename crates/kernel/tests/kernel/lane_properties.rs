@@ -69,7 +69,6 @@ fn anybodys() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What was seen so far.
 #[derive(Default)]
 struct Seen {
     settled: u64,

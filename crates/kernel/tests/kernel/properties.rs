@@ -15,7 +15,7 @@ use super::{
 const RETAIN_MS: u64 = 40;
 const CLAIMANTS: usize = 4;
 
-/// What one claimant does next. One that crashes forgets its token; one that was paused uses an old one.
+/// The next step of one claimant. One that crashes forgets its token; one that was paused uses an old one.
 #[derive(Clone, Debug)]
 enum Act {
     Claim { lease_ms: u64 },

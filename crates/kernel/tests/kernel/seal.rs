@@ -1,4 +1,4 @@
-//! What the holder of a token may still do, late or twice, and what a person may do for it.
+//! Requests by the holder of a token, late or repeated, and by a person in its place.
 
 use fencepost_kernel::{
     Command, Reply, RowKey,

@@ -55,7 +55,7 @@ impl World {
         self.now = self.now.plus(span_ms);
     }
 
-    /// What would follow from a command; nothing is written.
+    /// Decides a command and writes nothing.
     pub fn decide(&self, command: &Command) -> Decision {
         let mut loaded = BTreeSet::new();
         footprint(command, &mut |key| {
