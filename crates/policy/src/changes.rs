@@ -1,4 +1,4 @@
-//! What is different between two policies: for those who reload one, in the log and in the answer.
+//! Differences between two policies: for people who reload one, in the log and in the answer.
 //! Never applies anything, and never shows a secret: only names are told.
 //! Called when a server is told to read its configuration again.
 
@@ -66,9 +66,9 @@ pub struct Changes {
     pub identities: Named,
     /// Sections that apply to all.
     pub settings: Vec<&'static str>,
-    /// What a reader should know before it is in force.
+    /// Shown before it is in force.
     pub warnings: Vec<String>,
-    /// What cannot change under a running server.
+    /// Settings that cannot change under a running server.
     pub restart: Vec<&'static str>,
 }
 
@@ -76,7 +76,6 @@ pub struct Changes {
 const FORGETS: &str = "key changed: retries of earlier requests will not be recognised";
 
 impl Changes {
-    /// What `new` has different from `old`.
     pub fn between(old: &Policy, new: &Policy) -> Self {
         let (before, after) = (routes(old), routes(new));
         let identities = |policy: &Policy| -> BTreeMap<String, _> {

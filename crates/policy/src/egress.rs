@@ -1,9 +1,9 @@
-//! What webhooks may reach beside the public internet: one entry of `dispatch.egress_allow`.
+//! Addresses that webhooks may reach beside the public internet: one entry of `dispatch.egress_allow`.
 //! Never resolves a name or connects. Read with the `dispatch` section; asked by the judge of outbound addresses.
 //!
 //! An entry is an address, a network or the name of a host, and may have a scheme before it and a port behind it:
-//! `10.1.2.0/24`, `192.168.0.7:8443`, `[fd00::1]:443`, `https://hooks.internal`, `http://hooks.internal:8080`. What it does
-//! not say it does not limit.
+//! `10.1.2.0/24`, `192.168.0.7:8443`, `[fd00::1]:443`, `https://hooks.internal`, `http://hooks.internal:8080`. A part
+//! that is left out limits nothing.
 
 use std::net::IpAddr;
 
@@ -59,7 +59,7 @@ impl EgressRule {
     }
 }
 
-// What is named, and the port behind it. An IPv6 address with a port stands in brackets; one without may.
+// The host, and the port behind it. An IPv6 address with a port stands in brackets; one without may.
 fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (place, after) = rest.split_once(']')?;
@@ -80,7 +80,7 @@ fn read_place(text: &str) -> Option<Place> {
         return Some(Place::Network(network));
     }
     let host = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-    // What only digits and dots make up was meant as an address.
+    // Text of digits and dots alone was meant as an address.
     let named = host.bytes().any(|byte| byte.is_ascii_alphabetic());
     (named && is_host_name(&host)).then_some(Place::Host(host))
 }

@@ -42,7 +42,7 @@ const PREFIX: &str = "FENCEPOST_";
 /// Variables that the command line's clients read; not configuration.
 pub const CLIENT_VARIABLES: [&str; 4] = ["FENCEPOST_CONFIG", "FENCEPOST_STORE", "FENCEPOST_TOKEN", "FENCEPOST_URL"];
 
-/// What a variable may set: everything but the sections whose names the user makes.
+/// Sections that an environment variable may set: all but those whose names the user makes.
 const FROM_ENVIRONMENT: [&str; 8] =
     ["server", "dispatch", "gateway", "stores", "logging", "on_conflict", "require_headers", "reject_on_body_mismatch"];
 

@@ -97,9 +97,8 @@ pub struct Policy {
     pub reject_on_body_mismatch: bool,
     /// Where fences are kept, and how long.
     pub stores: settings::Stores,
-    /// What is logged of a decision.
     pub logging: settings::Logging,
-    /// What the gateway answers to a conflict.
+    /// The gateway's answer to a conflict.
     pub on_conflict: settings::OnConflict,
     /// Every scope by its name: the user's, and the built-in ones that it did not replace.
     pub scopes: BTreeMap<String, Arc<Scope>>,
@@ -107,15 +106,14 @@ pub struct Policy {
     pub built_in: BTreeSet<String>,
     /// Built-in scopes that the store at hand cannot carry, and why.
     pub unfit: BTreeMap<String, String>,
-    /// What the gateway passes on.
     pub routes: Vec<Route>,
-    /// Who may call, with the hashes of what they show.
+    /// Callers, with the hashes of their tokens.
     pub identities: Vec<Holder>,
     /// Where the server listens and what it bears.
     pub server: Server,
     /// How events leave.
     pub dispatch: dispatch::Dispatch,
-    /// What the gateway bears.
+    /// Limits of the gateway.
     pub gateway: gateway::Gateway,
     /// Warnings and notes; never an error.
     pub findings: Vec<Finding>,

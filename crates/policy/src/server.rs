@@ -21,13 +21,12 @@ pub struct Server {
     pub data: PathBuf,
     /// Proxies in front of it: what their requests say of the client is believed.
     pub trusted_proxies: Vec<Network>,
-    /// What a client may ask of it.
+    /// Limits on a client's requests.
     pub limits: Limits,
     /// Which threads serve its connections.
     pub threads: Threads,
     /// How long requests in flight may take to finish after SIGTERM.
     pub shutdown_grace: Duration,
-    /// What it logs.
     pub log: Log,
     /// Its certificate, where it speaks TLS.
     pub tls: Option<Tls>,
@@ -79,7 +78,6 @@ pub enum Threads {
     Shared,
 }
 
-/// What the server logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Log {
     /// The least important level that is written.
@@ -95,9 +93,9 @@ pub enum Level {
     Error,
     /// Something will fail, or looks wrong.
     Warn,
-    /// What an operator wants to know.
+    /// For operators.
     Info,
-    /// What a developer wants to know.
+    /// For developers.
     Debug,
 }
 

@@ -82,7 +82,6 @@ impl Mark {
 pub struct Node {
     /// Where it starts.
     pub mark: Mark,
-    /// What it is.
     pub value: Value,
 }
 

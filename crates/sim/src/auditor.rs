@@ -1,6 +1,6 @@
 //! Judges a history: reads what was asked and answered, and says what must not have been.
 //! Never calls the kernel, the store or the engine: it knows the promises, not how they are kept.
-//! What nobody can know (a lost reply, an unknown outcome) is taken as perhaps done, so a verdict is always certain.
+//! A lost reply or an unknown outcome counts as perhaps done, so a verdict is always certain.
 
 mod bodies;
 mod claims;
@@ -20,7 +20,7 @@ use crate::history::{Answer, Apart, Ask, History, OldReads, Op, Outcome, Rules};
 pub struct Violation {
     /// Which promise, in two words.
     pub rule: &'static str,
-    /// What happened, with the numbers of the requests.
+    /// The finding, with the numbers of the requests.
     pub what: String,
 }
 
@@ -56,7 +56,7 @@ pub fn judge(history: &History) -> Vec<Violation> {
     found
 }
 
-// What was answered while a loss was still ahead is no evidence: it is perhaps done, and can have no effect later.
+// An answer that a later loss may undo is no evidence: it is perhaps done, and can have no effect later.
 fn forgiving(history: &History) -> History {
     let mut history = history.clone();
     for loss in history.losses.clone() {
@@ -83,7 +83,7 @@ fn allowing(mut history: History) -> History {
     history
 }
 
-// What is asked of a node that was declared to read from an old primary is answered from rows as old as the failover.
+// A node that was declared to read from an old primary answers from rows as old as the failover.
 fn aging(mut history: History) -> History {
     let (old_reads, run_ends) = (history.old_reads.clone(), history.run_ends.clone());
     for op in history.asked_mut() {

@@ -1,5 +1,5 @@
-//! Who lives in the world: workers that claim, act and seal, pause past their leases and come back as zombies; an
-//! operator who resolves doubts; a housekeeper. Never look inside the engine: they know what they were told.
+//! The clients of the world: workers that claim, act and seal, pause past their leases and come back as zombies; an
+//! operator who resolves doubts; a housekeeper. They never look inside the engine, only at its replies.
 //! Spawned by `world`.
 
 use std::{sync::Arc, time::Duration};
@@ -81,7 +81,7 @@ impl Worker {
                 return self.act(Held { base, seq, token, lease_ms, sealed: None }).await;
             }
             match outcome {
-                // Nobody knows whether it was let in: all it can do is ask again.
+                // It may have been let in or not: all it can do is ask again.
                 Outcome::Maybe | Outcome::NotApplied => self.client.pause(400).await,
                 Outcome::Answered(Answer::InFlight { .. }) if self.client.rng.bool() => self.client.pause(500).await,
                 Outcome::Answered(_) => return,

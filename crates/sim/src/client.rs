@@ -61,7 +61,7 @@ impl Death {
     }
 }
 
-/// What every client of a world shares.
+/// Shared by every client of a world.
 pub(crate) struct Network {
     pub(crate) live: Mutex<Option<Live>>,
     pub(crate) town: Arc<Town>,
@@ -108,7 +108,7 @@ impl Client {
         sleep(Duration::from_millis(wait_ms)).await;
     }
 
-    /// What the sender of one request learns.
+    /// Sends one request; the outcome is as its sender learns it.
     pub(crate) async fn send(&mut self, base: &str, seq: Option<u64>, ask: Ask) -> Outcome {
         let asked = vec![Asked { base: base.to_owned(), seq, ask }];
         self.send_all(asked).await.pop().unwrap_or(Outcome::Maybe)

@@ -1,4 +1,4 @@
-//! What survives a crash: a base image and a journal, of which only a synced prefix is certain.
+//! A disk that can crash: a base image and a journal, of which only a synced prefix is certain to survive.
 //! A write set is one checksummed record: recovery keeps it whole or drops it and all that follows.
 //! Never interprets a row. Owned by the store twin, handed from one run to the next.
 
@@ -18,7 +18,7 @@ pub(crate) struct Disk {
     synced_len: usize,
 }
 
-/// What a crash does to the unsynced end of the journal.
+/// A crash's effect on the unsynced end of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tail {
     /// It never reached the disk.
@@ -32,12 +32,12 @@ pub(crate) enum Tail {
 }
 
 impl Disk {
-    /// What a server has that takes over with these rows.
+    /// The disk of a server that takes over with these rows.
     pub(crate) fn holding(image: BTreeMap<RowKey, Vec<u8>>, floor_ms: u64) -> Self {
         Self { image, floor_ms, ..Self::default() }
     }
 
-    /// What was not synced is gone, and the machine lives on.
+    /// Loses the unsynced writes; the machine lives on.
     pub(crate) fn drop_unsynced(&mut self) {
         self.journal.truncate(self.synced_len);
     }

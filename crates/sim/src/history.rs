@@ -1,4 +1,4 @@
-//! What happened in one world: every request and every reply with its store time, in plain types and as text lines.
+//! The history of one world: every request and every reply with its store time, in plain types and as text lines.
 //! Never holds a type of the kernel: the auditor reads this and nothing else.
 //! Written by the recorder.
 
@@ -34,7 +34,6 @@ pub struct Stamp {
     pub at: u64,
 }
 
-/// What was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// The right to act.
@@ -81,11 +80,10 @@ pub enum Ask {
         /// The name.
         name: String,
     },
-    /// What is known of the key: an explanation, or a line in the list of doubts. Writes nothing.
+    /// A read of the key: an explanation, or a line in the list of doubts. Writes nothing.
     Look,
 }
 
-/// What was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the kernel's replies, under the same names")]
 pub enum Answer {
@@ -159,14 +157,14 @@ pub enum Answer {
     Other(String),
 }
 
-/// What became of a request, as far as its sender can know.
+/// The outcome of a request, as far as its sender can know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was answered.
     Answered(Answer),
     /// It certainly did not happen.
     NotApplied,
-    /// Nobody knows.
+    /// Applied or not: the sender cannot know.
     Maybe,
 }
 
@@ -185,13 +183,11 @@ pub struct Op {
     pub base: String,
     /// Which repetition; none for the effect itself.
     pub seq: Option<u64>,
-    /// What was asked.
     pub ask: Ask,
     /// When it was handed to the engine.
     pub invoked: Stamp,
     /// When its sender knew what can be known.
     pub closed: Option<Stamp>,
-    /// What became of it.
     pub outcome: Outcome,
     /// The line from which on it can have no effect any more, where a failover lost what it was told.
     pub lost_at: Option<usize>,
@@ -227,7 +223,7 @@ pub struct Apart {
 /// A failover to a server that did not have everything: declared, so that exactly this is forgiven.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
-    /// What was acknowledged up to this line is there.
+    /// Acknowledged writes up to this line are there.
     pub from_line: usize,
     /// The line of the failover: what was acknowledged between the two is gone.
     pub to_line: usize,
@@ -244,7 +240,7 @@ pub struct List {
     pub full: bool,
 }
 
-/// What a name led to.
+/// The effect that a name led to.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     /// The question, as a look at no key.

@@ -30,7 +30,7 @@ pub struct Run {
     pub seed: u64,
     /// Everything that happened.
     pub history: History,
-    /// What must not have.
+    /// Broken rules.
     pub violations: Vec<Violation>,
 }
 

@@ -63,7 +63,7 @@ struct Heart {
     beats: AbortHandle,
 }
 
-/// What left a node before it died is read by then.
+/// By then every message that left a node before it died has been read.
 const READ_BY: Duration = Duration::from_secs(2);
 
 impl Drop for Heart {
@@ -129,7 +129,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// What befalls the nodes while the store lives. Never ends.
+    /// Injects faults into the nodes while the store lives. Never ends.
     pub(crate) async fn trouble(&mut self) {
         if !self.twin.promises().shared {
             return std::future::pending().await;
@@ -153,7 +153,7 @@ impl Nodes {
         }
     }
 
-    /// Whoever is held goes on, and somebody serves.
+    /// Lets paused nodes go on, and starts one if none is left.
     pub(crate) async fn settle(&mut self) {
         for member in &self.members {
             member.gate.open();

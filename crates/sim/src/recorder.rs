@@ -75,7 +75,7 @@ impl Recorder {
         first
     }
 
-    /// What became of a request.
+    /// Records the outcome of a request.
     pub(crate) fn close(&self, id: usize, outcome: Outcome) {
         let mut history = self.lock();
         let key = history.ops[id].key();
@@ -85,7 +85,7 @@ impl Recorder {
         op.outcome = outcome;
     }
 
-    /// What a look at a key showed, which was asked for at an earlier moment.
+    /// Records the state that a read of a key showed, which began at an earlier moment.
     pub(crate) fn looked(&self, (run, node): (usize, usize), invoked: Stamp, asked: &Asked, shown: Answer) {
         let mut history = self.lock();
         let (group, key) = (history.ops.len(), key_name(&asked.base, asked.seq));
@@ -116,7 +116,7 @@ impl Recorder {
         history.lists.push(List { op, shown, full });
     }
 
-    /// What a name led to that was asked for at an earlier moment.
+    /// Records the result of a lookup by name, which began at an earlier moment.
     pub(crate) fn named(
         &self,
         node: (usize, usize),

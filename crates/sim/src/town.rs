@@ -186,7 +186,7 @@ fn number_of(version: &Version) -> i64 {
     }
 }
 
-/// What an explanation shows, in the words of the history.
+/// An explanation, in the words of the history.
 pub(crate) fn shown(fence: &Fence, phase: Phase) -> Answer {
     match (phase, &fence.state) {
         (Phase::Pending, State::Pending { lease_expires, .. }) => Answer::InFlight { lease_expires: lease_expires.0 },

@@ -39,7 +39,7 @@ pub(crate) struct Twin {
     me: Weak<Self>,
     /// None once the machine died: nothing that is still running can touch the disk of the next run.
     disk: Mutex<Option<Disk>>,
-    /// What readers see: only what is synced.
+    /// The synced rows, which are all that readers see.
     seen: Mutex<Arc<Memory>>,
     turn: tokio::sync::Mutex<()>,
     rng: Mutex<fastrand::Rng>,

@@ -114,7 +114,7 @@ async fn book(client: &mut Client, (run, twin): (usize, &Twin), number: u32) {
     if snapshot.take(twin, &claim).await.is_err() {
         return;
     }
-    // What the user does in SQL before the claim, while others go on.
+    // The user's SQL before the claim, while others go on.
     match client.rng.u8(0..3) {
         0 => rival(client, &asked).await,
         _ => client.pause(1_200).await,

@@ -1,4 +1,4 @@
-//! What a store must do, and the laws that the conformance suite checks.
+//! The duties of a store, and the laws that the conformance suite checks.
 //!
 //! 1. **Atomic**: a write set is applied whole or not at all, also across a crash.
 //! 2. **Moved**: a write set with one expectation that no longer holds writes nothing and is told so;
@@ -39,8 +39,8 @@ pub struct WriteSet {
     pub id: CommitId,
     /// The changes, each with the revision it was decided over.
     pub writes: Vec<Write>,
-    /// What stands or falls with them. A merge comes with a put of a row that no other set ever writes, which proves it when the
-    /// set is repeated: without any put, such a set is refused.
+    /// Committed with the writes or refused with them. A merge comes with a put of a row that no other set ever writes,
+    /// which proves it when the set is repeated: without any put, such a set is refused.
     pub also: Also,
 }
 
@@ -51,7 +51,7 @@ impl WriteSet {
     }
 }
 
-/// What became of one write set.
+/// The result of one write set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// All of it is durable. It has no merges, or was applied by an earlier try: then the row that tells a position says which
@@ -116,7 +116,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What an acknowledged commit survives.
+/// The failures that an acknowledged commit survives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Durability {
     /// Nothing: gone with the process.
@@ -127,10 +127,9 @@ pub enum Durability {
     Synced,
 }
 
-/// What a backend says of itself, so that a policy which asks for more is refused at the start.
+/// A backend's guarantees, so that a policy which asks for more is refused at the start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Promises {
-    /// What an acknowledged commit survives.
     pub durability: Durability,
     /// How the backend knows its durability, in a few words for people.
     pub because: String,
@@ -162,9 +161,7 @@ pub struct Node {
     pub holds: Option<u64>,
 }
 
-/// What every backend offers.
 pub trait Store: Send + Sync + 'static {
-    /// What the backend says of itself.
     fn promises(&self) -> Promises;
 
     /// The time of the clock that everyone who shares the store goes by; none where the engine's own clock decides.
@@ -180,13 +177,13 @@ pub trait Store: Send + Sync + 'static {
     /// Lets a duplicate be answered without a queue or an allocation.
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>>;
 
-    /// What [`Store::peek`] would say, if that is in memory anyway; none where somebody would have to look.
+    /// [`Store::peek`], if the row is in memory anyway; none where it would have to be read.
     fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
         self.peek(key)
     }
 
-    /// What the row probably is, without asking anybody: what this process wrote there last, or nothing. Good enough to
-    /// decide a write over, since the commit compares; never to answer from. None where guessing does not pay.
+    /// A cached guess at the row: this process's last write there, or nothing. Good enough to decide a write over,
+    /// since the commit compares; never to answer from. None where guessing does not pay.
     fn guess(&self, key: &RowKey) -> Option<Loaded> {
         let _ = key;
         None

@@ -12,9 +12,9 @@ const ROW_BYTES_MAX: usize = 64 << 10;
 
 /// A row as it is kept in memory.
 pub(crate) trait Kept: Clone {
-    /// What most rows take at least.
+    /// Bytes that most rows take at least.
     const USUAL: usize;
-    /// What this one takes, about.
+    /// Bytes, roughly.
     fn weight(&self) -> usize;
 }
 
@@ -49,7 +49,7 @@ impl Stored {
     }
 }
 
-/// What a row takes beside its bytes: its place in the table, and its share of what the allocator rounds up.
+/// Bytes of a row beside its content: its place in the table, and its share of the allocator's rounding.
 const STORED_BESIDE: usize = 184;
 
 impl Kept for Stored {

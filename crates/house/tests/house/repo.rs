@@ -50,7 +50,7 @@ pub fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What stands in backticks in a page's prose.
+/// The texts in backticks in a page's prose.
 pub fn quoted(text: &str) -> Vec<&str> {
     prose(text).flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
 }

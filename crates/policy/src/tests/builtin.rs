@@ -1,4 +1,4 @@
-//! What is built in: the defaults and the contracts pass their own check and say what they should.
+//! The built-in defaults and contracts pass their own check and say what they should.
 
 use fencepost_kernel::fence::scope::{BodyMismatch, Durability, OnLapse, VersionRule};
 

@@ -1,4 +1,4 @@
-//! What a reload would change, and what it cannot.
+//! Changes that a reload makes, and those that it cannot make.
 
 use super::*;
 use crate::changes::{Changes, Named};

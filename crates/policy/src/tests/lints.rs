@@ -1,4 +1,4 @@
-//! What `fencepost check` finds, and what it lets pass.
+//! Findings of `fencepost check`, and mistakes that are none.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What `fencepost check` finds in what a route promises its senders: headers, failures, replays, signatures.
+//! Findings of `fencepost check` about a route's promises to its senders: headers, failures, replays, signatures.
 
 use super::lints::{KEY, routes, rule};
 use super::*;

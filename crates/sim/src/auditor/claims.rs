@@ -1,4 +1,5 @@
-//! Who may act: tokens grow, one is live at a time, a stale one does nothing, a true holder is never refused.
+//! Judges the right to act: tokens grow, one is live at a time, a stale one does nothing, a true holder is never
+//! refused.
 //! Never assumes how a token is made. Called by `auditor`.
 
 use super::{Entry, File, Grant, Violation, before, closed_at, named, perhaps_done, shown, skew_ms};

@@ -1,5 +1,6 @@
-//! What was told for good: a doubt ends with an outcome or a person's word, a refusal of a holder never ends, and the first
-//! repetition of an effect does not run beside it. Never judges by dates where the order of lines decides. Called by `auditor`.
+//! Judges final answers: a doubt ends with an outcome or a person's word, a refusal of a holder never ends, and the
+//! first repetition of an effect does not run beside it. Never judges by dates where the order of lines decides. Called
+//! by `auditor`.
 
 use std::collections::BTreeMap;
 
@@ -151,7 +152,7 @@ fn resolution(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-// Who is named as the holder held at some moment between question and answer; nobody is named only where nobody did.
+// The named holder held at some moment between question and answer; none is named only where none did.
 fn current(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let Some(Answer::FencedOff { current }) = entry.op.answer() else { return };
     let hidden = || {

@@ -1,5 +1,5 @@
-//! What callers are told of somebody else's claim: `in_flight` and `in_doubt` must be true of some claim at some moment
-//! between question and answer. Never accepts an answer from before what was already acknowledged. Called by `auditor`.
+//! Judges replies about another caller's claim: `in_flight` and `in_doubt` must be true of some claim at some moment
+//! between question and answer. Never accepts an answer from before an acknowledged write. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done, skew_ms};
 use crate::history::{Answer, Ask, History, Outcome};

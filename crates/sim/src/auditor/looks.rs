@@ -1,4 +1,4 @@
-//! What lists and explanations show: a state that the key was in at some moment between question and answer.
+//! Judges lists and explanations: they show a state that the key was in at some moment between question and answer.
 //! Never takes what they show for final: they only look, and write nothing. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, claims, closed_at, perhaps_done};

@@ -1,4 +1,4 @@
-//! What was sealed: one receipt per key for its retention, byte for byte, whoever asks and whatever crashed since.
+//! Judges receipts: one per key for its retention, byte for byte, for every caller and across every crash.
 //! Never accepts a receipt that nobody sealed, or one past its time. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done, shown};

@@ -1,5 +1,5 @@
-//! What is ordered across keys: versions of one source, and deliberate repetitions of one effect.
-//! Never orders what overlapped: only an acknowledgement that came before a question binds its answer.
+//! Judges order across keys: versions of one source, and deliberate repetitions of one effect.
+//! Never orders two requests that overlapped: only an acknowledgement that came before a question binds its answer.
 //! Called by `auditor`.
 
 use std::collections::BTreeMap;

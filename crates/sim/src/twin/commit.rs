@@ -32,7 +32,7 @@ enum Death {
     AfterReply,
 }
 
-/// What is told of a commit that is not what happened.
+/// A commit's false answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     /// Unknown, and it did not happen.
@@ -119,7 +119,7 @@ impl Twin {
         sets.truncate(limit);
         if !sets.is_empty() {
             self.recorder.count("store_swept", format_args!("{} rows", sets.len()));
-            // What was over by then stays over: time never falls back behind it.
+            // A row that expired by then stays expired: time never falls back behind it.
             self.apply(&sets, now).await?;
         }
         Ok(Some(sets.len()))
@@ -132,7 +132,7 @@ impl Twin {
             sleep(Duration::from_millis(wait_ms)).await;
             let Some(twin) = me.upgrade() else { return };
             let _turn = twin.turn.lock().await;
-            // What was on its way to a primary that is none any more gets nowhere.
+            // A commit on its way to a former primary gets nowhere.
             if twin.alive().is_ok() && twin.term() == term {
                 let applied = twin.apply(&sets, now).await.unwrap_or_default();
                 let count = applied.iter().filter(|verdict| verdict.applied()).count();
@@ -194,7 +194,7 @@ impl Twin {
         }
         self.sync_wait().await?;
         if self.term() != term {
-            // Nobody hears of it, and whether the new primary has it nobody knows.
+            // No client is told, and whether the new primary has it is unknown.
             self.recorder.tally("failover_in_commit");
             if lock(&self.primary).handed_on == Some(term) {
                 self.land(after, now)?;

@@ -103,7 +103,7 @@ impl Door {
         loop {
             sleep(Duration::from_millis(BEAT_SOON_MS)).await;
             if !soon {
-                // Whoever hears that the server is behind says what time it is.
+                // A node that hears that the server is behind reports its own time.
                 let rest = Duration::from_millis(BEAT_MS - BEAT_SOON_MS);
                 let _ = timeout(rest, self.clock.server_behind.notified()).await;
             }
@@ -136,7 +136,7 @@ impl Door {
         (planted || *lock(&self.old_term) == Some(term)).then(|| self.twin.old_primary())?
     }
 
-    // What readers see now is not what this says.
+    // Counts an answer that differs from the rows that readers see now.
     fn tally_if_old(&self, name: &str, keys: &[RowKey], found: &[Loaded]) {
         if self.twin.view().load(keys).now_or_never().and_then(Result::ok).is_some_and(|now| !same(&now, found)) {
             self.twin.recorder.tally(name);

@@ -18,9 +18,9 @@ pub(super) struct Primary {
     pub(super) term: u64,
     /// The primary whose commit under way the next one has, though nobody was told.
     pub(super) handed_on: Option<u64>,
-    /// What the primary before it had: it is still there, and answers who asks.
+    /// Rows of the earlier primary, which is still there and answers.
     pub(super) old: Option<Arc<Memory>>,
-    /// What a standby that lags behind has, and since which line it lacks something.
+    /// Rows of a standby that lags behind, and the line since which it lacks something.
     lagging: Option<(usize, Arc<Memory>)>,
 }
 
@@ -60,7 +60,7 @@ impl Twin {
         lock(&self.primary).term
     }
 
-    /// What a node that was never redialled still reads.
+    /// Rows that a node still reads which never redialled.
     pub(super) fn old_primary(&self) -> Option<Arc<Memory>> {
         lock(&self.primary).old.clone()
     }

@@ -26,10 +26,10 @@ const LOOK_MS: u64 = 20;
 /// How far two nodes may be apart then.
 const APART_MS_MAX: u64 = 400;
 
-/// What the nodes of one run make of the server's time.
+/// The nodes' estimates of the server's time, for one run.
 #[derive(Default)]
 pub(super) struct Times {
-    /// What heartbeats have raised.
+    /// Raised by heartbeats.
     floor_ms: u64,
     nodes: BTreeMap<usize, NodeTime>,
     joined: usize,
@@ -87,7 +87,7 @@ impl Twin {
         }
     }
 
-    /// What a node knows the time to be.
+    /// A node's estimate of the time.
     pub(super) fn node_ms(&self, id: usize, clock: &Clocks) -> u64 {
         lock(&self.times).nodes.get(&id).map_or_else(|| clock.server_ms(), |node| node_ms(clock, node))
     }
@@ -175,7 +175,7 @@ impl Twin {
     fn declare(&self, clock: &Clocks) {
         let mut times = lock(&self.times);
         let now_ms = clock.elapsed_ms();
-        // Who is ahead of the server and has been silent may have lived through more than anybody else can know.
+        // A node that is ahead of the server and has been silent may know a later time than any other.
         let silent = times.nodes.values().any(|node| {
             node_ms(clock, node) > clock.server_ms() + BEHIND_MS && now_ms > node.beaten_ms + BEAT_AGE_MS_MAX
         });
@@ -272,7 +272,7 @@ mod tests {
         sleep(Duration::from_millis(10_000)).await;
         let second = shared.join();
         assert!(shared.behind_ms(&second) <= BEAT_AGE_MS_MAX, "{} ms behind", shared.behind_ms(&second));
-        // What only the first knew is lost with it, and the second goes on from what it knows.
+        // A time that only the first knew is lost with it, and the second goes on from its own.
         shared.twin.node_ends(first.time_id());
         assert_eq!(shared.behind_ms(&second), 0);
     }

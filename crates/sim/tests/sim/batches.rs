@@ -1,4 +1,4 @@
-//! What stands of a batch where another node wrote first, and of a commit whose answer was lost.
+//! A batch where another node wrote first, and a commit whose answer was lost.
 //! Both were found by seeds. Called by the test runner.
 
 use std::sync::{Arc, atomic::Ordering};

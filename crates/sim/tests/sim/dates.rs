@@ -1,4 +1,4 @@
-//! What time a decision is made at where another node writes between its reading and its commit.
+//! The time of a decision where another node writes between its reading and its commit.
 //! All were found by seeds. Called by the test runner.
 
 use std::sync::Arc;
@@ -55,7 +55,7 @@ async fn a_claim_is_dated_after_the_release_that_it_stands_on() {
     let pair = Pair::start().await;
     let stopped = pair.way.commits.lock().await;
     let late = pair.ask_first(vec![claim("k", 500)]).await;
-    // What it read has moved, so it reads again, and that takes long.
+    // Its rows have moved, so it reads again, and that takes long.
     let token = claimed_by_second(&pair, &claim("k", 60_000)).await;
     let slow = pair.way.loads.lock().await;
     drop(stopped);

@@ -164,7 +164,7 @@ pub async fn settle() {
     }
 }
 
-/// What the second node granted.
+/// The token of a claim that the second node granted.
 pub async fn claimed_by_second(pair: &Pair, claim: &Command) -> Token {
     match pair.second.ask(claim).await.expect("an answer") {
         Reply::Fence(fence::Reply::New(granted)) => granted.token,

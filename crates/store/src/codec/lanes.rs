@@ -150,7 +150,7 @@ pub(super) fn take_entry(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Entry
 const CANCELLED: u8 = 1;
 const BLOCKS: u8 = 2;
 
-// What became of it comes first: a compaction reads from it when the letter goes.
+// The fate comes first: compaction reads the expiry from it.
 pub(super) fn put_dead_letter(out: &mut Vec<u8>, letter: &DeadLetter) {
     put_fate(out, &letter.fate);
     out.push(flag(letter.cancelled_by.is_some(), CANCELLED) | flag(letter.blocks, BLOCKS));

@@ -49,7 +49,7 @@ const KEEPS_TRACES: u8 = 4;
 const CHECKSUM_LEN: usize = 4;
 const NEWER: Damage = Damage("it was written by a newer release of Fencepost; run that one");
 
-/// What a store asks of a row without needing its content.
+/// The part of a row that a store reads without decoding the whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
     /// The write that made it.
@@ -58,7 +58,7 @@ pub struct Head {
     pub expires: Option<Millis>,
     /// When somebody should look at it.
     pub due: Option<Millis>,
-    /// What merges go on from: the last position of a lane, or the value of a counter.
+    /// The start of the next merge: the last position of a lane, or the value of a counter.
     pub figure: i128,
 }
 
@@ -100,7 +100,7 @@ pub fn decode(key: &RowKey, bytes: &Bytes) -> Result<Row, Damage> {
     decode_up_to(VERSION, key, bytes)
 }
 
-/// What [`decode`] gives to a release whose newest format is `format_max`: rows of a newer one are refused.
+/// [`decode`] as a release does it whose newest format is `format_max`: rows of a newer one are refused.
 pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, Damage> {
     let Opened { mut reader, format, revision } = open(key, bytes, format_max)?;
     let record = match key.kind {

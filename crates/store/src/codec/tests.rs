@@ -29,8 +29,8 @@ fn format() -> impl Strategy<Value = u8> {
     1..=VERSION
 }
 
-/// What a format keeps of a row: before the third, nothing says that somebody was told of a doubt; before the fourth, nothing
-/// says that a duplicate had another body, or names the trace of a holder.
+/// The row as a format keeps it: before the third, no mark that a caller was told of a doubt; before the fourth,
+/// neither other bodies of duplicates nor the holder's trace.
 fn kept(row: &Row, format: u8) -> Row {
     let mut row = row.clone();
     if let Record::Fence(fence::Record::Fence(fence)) = &mut row.record
@@ -51,7 +51,7 @@ fn kept(row: &Row, format: u8) -> Row {
     row
 }
 
-/// What the bytes would be if this content had been written on purpose.
+/// The bytes as if this content had been written on purpose.
 fn summed(key: &RowKey, mut content: Vec<u8>) -> Bytes {
     let sum = checksum(key, &content);
     content.extend_from_slice(&sum);

@@ -220,7 +220,7 @@ async fn commit_whole(store: &dyn Store, set: WriteSet) -> Result<Verdict, Viola
     }
 }
 
-/// What is stored under a key: its revision and its record.
+/// Revision and record under a key.
 pub(super) async fn read(store: &dyn Store, key: RowKey) -> Result<Option<(u64, Record)>, Violation> {
     let mut rows = store.load(&[key]).await?;
     match (rows.pop(), rows.pop()) {

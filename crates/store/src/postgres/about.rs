@@ -1,4 +1,4 @@
-//! What a person reads of a row that is not a fence, told from its record.
+//! The text that the `about` column shows a person for a row that is not a fence.
 //! Never a body and never a secret; never read back. Called where rows become columns.
 
 use std::borrow::Cow;

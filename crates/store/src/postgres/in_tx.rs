@@ -33,8 +33,8 @@ const MOMENT: &str = "SELECT greatest(clock_timestamp(), (SELECT max(floor) FROM
 /// others; a database that speaks its protocol may.
 const ISOLATIONS: [&str; 4] = ["read uncommitted", "read committed", "repeatable read", "serializable"];
 
-/// What an attempt has done can be undone alone: one that is given up leaves no lock behind which others could wait for in
-/// another order, nor one that our own commit would wait for.
+/// An attempt can be undone alone: one that is given up leaves no lock behind which others could wait for in another
+/// order, nor one that our own commit would wait for.
 const BEGIN: &str = "SAVEPOINT fencepost_ask";
 const KEEP: &str = "RELEASE fencepost_ask";
 const UNDO: &str = "ROLLBACK TO fencepost_ask";

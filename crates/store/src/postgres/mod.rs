@@ -94,7 +94,7 @@ struct Inner {
     turn: tokio::sync::RwLock<()>,
     perhaps: Perhaps,
     stopped: OnceLock<String>,
-    /// What this node wrote lately. Others may have written since.
+    /// This node's latest writes. Others may have written since.
     hot: Hot<Arc<fencepost_kernel::Row>>,
 }
 

@@ -5,14 +5,13 @@ use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::codec;
 
-/// What an address says.
 pub(super) struct Settings {
     /// Servers to ask first; a single one where it is no cluster.
     pub(super) seeds: Vec<ConnectionInfo>,
     pub(super) cluster: bool,
     /// Whether every row lies in one slot.
     pub(super) one_slot: bool,
-    /// What every key begins with.
+    /// The beginning of every key.
     pub(super) prefix: String,
     /// How many replicas must have a commit before it is acknowledged.
     pub(super) replicas: u32,

@@ -64,7 +64,7 @@ fn check(stored: &str, written: Vec<(RowKey, Row)>) {
     }
 }
 
-// What the file was written from. A new format gets a file and a list of its own; these never change.
+// The rows that the file was written from. A new format gets a file and a list of its own; these never change.
 fn rows_v1() -> Vec<(RowKey, Row)> {
     let at = |offset: u64| Millis(1_767_225_600_000 + offset);
     let fence = Fence {

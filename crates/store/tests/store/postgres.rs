@@ -1,5 +1,5 @@
-//! What only the PostgreSQL store promises: tables that many may make and people may read, faults told truly, time from
-//! the database, connections that come back.
+//! Guarantees of the PostgreSQL store alone: tables that many may make and people may read, faults told truly, time
+//! from the database, connections that come back.
 
 use std::{
     sync::{Arc, Barrier},

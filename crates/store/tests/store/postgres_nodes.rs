@@ -11,7 +11,7 @@ use futures::executor::block_on;
 
 use super::postgres_rig::{DAY_MS, NOW, Rig, opener, pending, put, sealed, set};
 
-/// What a beat of the nodes will do, it has done by then.
+/// Long enough for several heartbeats of the nodes.
 const BEATS: Duration = Duration::from_secs(20);
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {

@@ -1,4 +1,4 @@
-//! What only the Redis store promises: its durability, who may expire what, and what is known when something breaks.
+//! Guarantees of the Redis store alone: its durability, its expiry, and its verdicts when something breaks.
 
 use std::{
     thread,
