@@ -212,7 +212,7 @@ fn command(
     Ok(fence::Claim { target, body, version: None, source: None, lease_ms, trace: None })
 }
 
-/// What is known of an answer's body before the fence is settled: its first part, and the rest where that is not all.
+/// An answer's body before the fence is settled: its first part, and the rest where that is not all.
 type Begun<R> = Result<(Bytes, Option<Pin<Box<R>>>), Broken>;
 
 // Reads what is to be kept. An answer that is no outcome, or that never ends, passes as it comes.

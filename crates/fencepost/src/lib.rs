@@ -25,10 +25,10 @@
 //! # }
 //! ```
 //!
-//! What is promised: only one of any number of callers is let in; what was sealed is durable before anyone hears of
-//! it, and is answered byte for byte for the scope's retention. What is not: an effect outside this store can still
-//! happen twice if its holder dies between the effect and the seal; the next holder is told so ([`Claim::earlier`])
-//! and can ask the target first, or the scope can say `hold`, and then a person decides.
+//! Promised: only one of any number of callers is let in; a sealed receipt is durable before any caller gets it, and is
+//! answered byte for byte for the scope's retention. Not promised: an effect outside this store can still happen twice
+//! if its holder dies between the effect and the seal; the next holder is told so ([`Claim::earlier`]) and can ask the
+//! target first, or the scope can say `hold`, and then a person decides.
 
 pub mod answer;
 pub mod clock;
@@ -166,7 +166,7 @@ impl Fencepost {
         Effect::new(self, name)
     }
 
-    /// What happened under a key, for someone who asks why it did not happen again.
+    /// The history of a key, for someone who asks why it did not happen again.
     pub async fn lookup(
         &self,
         scope: &str,

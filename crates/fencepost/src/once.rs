@@ -23,12 +23,12 @@ const SEAL_AGAIN: Duration = Duration::from_millis(100);
 /// Far beyond any use, and no time that a clock cannot tell.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What a holder did: the id of the effect, and the bytes that every duplicate gets.
+/// A completed effect: its id, and the bytes that every duplicate gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     /// The id of the effect.
     pub effect_id: String,
-    /// What duplicates get, byte for byte.
+    /// Sent to duplicates, byte for byte.
     pub receipt: Bytes,
 }
 
@@ -48,7 +48,7 @@ pub enum Failure<E> {
     Unknown(E),
 }
 
-/// What `run` gives to every caller, first or not.
+/// The result of `run` for every caller, first or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The id of the effect.
@@ -62,7 +62,7 @@ pub struct Outcome {
 /// A person's decision about a claim whose lease ran out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// Who decided.
+    /// The person's name, or their credential's.
     pub by: String,
     /// When.
     pub at: Millis,
@@ -131,9 +131,9 @@ pub enum Error<E = std::convert::Infallible> {
     /// The effect happened, and the store did not take its outcome for a minute. Nobody else is let in before the lease is
     /// over; then the effect may happen again.
     Unsealed {
-        /// What was done.
+        /// The effect, which happened.
         done: Done,
-        /// What the store said last.
+        /// The store's last error.
         cause: engine::Error,
     },
     /// The event is in no lane, and why.
@@ -240,7 +240,7 @@ impl<'a> Effect<'a> {
         self
     }
 
-    /// What the effect comes from.
+    /// The source of the effect.
     pub fn source(mut self, kind: &str, id: &str) -> Self {
         self.source = Some(Source { kind: kind.to_owned(), id: id.to_owned() });
         self
@@ -357,7 +357,6 @@ fn outcome(fence: &Fence) -> Outcome {
     }
 }
 
-/// What a seal came to.
 pub(crate) fn sealed(reply: Reply) -> Result<(), Error> {
     match reply {
         Reply::Fence(fence::Reply::Sealed { .. }) => Ok(()),

@@ -34,7 +34,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 pub enum Failure<E> {
     /// Nothing happened, and it may go better later. Counts as an attempt.
     Temporary {
-        /// What went wrong.
+        /// The handler's error.
         error: E,
         /// How long to wait at least, where the handler says so.
         after: Option<Duration>,
@@ -47,7 +47,7 @@ pub enum Failure<E> {
     Unknown(E),
 }
 
-/// What to do with a message.
+/// The next step for a message.
 pub enum Verdict {
     /// Its effect is sealed: acknowledge it.
     Acknowledge {
@@ -82,7 +82,7 @@ pub enum Because {
     Temporary(String),
     /// The handler is away.
     Away(String),
-    /// Nobody knows whether the handler had the effect.
+    /// The handler may have had the effect or not.
     Unknown(String),
     /// The dead letter could not be sent.
     Unburied(String),
@@ -96,14 +96,14 @@ pub enum Because {
 pub struct Handled {
     /// The key that the effect is fenced under.
     pub idempotency_key: String,
-    /// What the fence said: `new`, `duplicate`, `in_flight`, `conflict`, `in_doubt`, or `unavailable`.
+    /// The fence's decision: `new`, `duplicate`, `in_flight`, `conflict`, `in_doubt`, or `unavailable`.
     pub decision: &'static str,
     /// The effect that stands under the key, where it is sealed: of this message, of an earlier copy, or in a conflict of
     /// the message that came first.
     pub effect_id: Option<String>,
     /// Which attempt it was; 0 where none was made.
     pub attempt: u32,
-    /// What to do with the message.
+    /// The next step for the message.
     pub verdict: Verdict,
 }
 

@@ -20,10 +20,10 @@ use crate::{
 impl Effect<'_> {
     /// Asks for the right to act, as part of a transaction on the database that holds the fences.
     ///
-    /// Nobody else sees the claim before the transaction commits, and if it does not, there was none. Somebody else who
-    /// claims the same key meanwhile waits for the end of this transaction, so keep it short. Where the effect is a
-    /// row of the same database and [`Claim::seal_in`] follows before the commit, the effect is exactly once: there is no
-    /// moment at which one is there without the other.
+    /// No other caller sees the claim before the transaction commits, and if it does not, there was none. Another
+    /// caller that claims the same key meanwhile waits for the end of this transaction, so keep it short. Where the
+    /// effect is a row of the same database and [`Claim::seal_in`] follows before the commit, the effect is exactly
+    /// once: there is no moment at which one is there without the other.
     ///
     /// ```no_run
     /// # async fn book(once: &fencepost::Fencepost, client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -126,6 +126,6 @@ pub struct Published {
     pub seq: u64,
     /// Whether it was published before.
     pub replay: bool,
-    /// What became of the event that it cancels.
+    /// State of the event that it cancels.
     pub original: Option<Original>,
 }

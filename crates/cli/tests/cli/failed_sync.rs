@@ -130,7 +130,7 @@ fn hangs(threads: &str) {
     let server = injected(&data, &trace, &log, "delay_enter=10000000:when=2", threads);
     server.acme().claim("INDEX_BUILD", &key(1)).token();
     let mut begun = Instant::now();
-    // Who commits may be one of several threads, and each has a second sync of its own.
+    // Any of several threads may commit, and each has a second sync of its own.
     let asked = (2..100).map(|number| {
         begun = Instant::now();
         (server.acme().claim("INDEX_BUILD", &key(number)), begun.elapsed())

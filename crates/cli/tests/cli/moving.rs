@@ -187,7 +187,7 @@ fn a_backup_taken_under_load_restores_every_receipt_that_was_sealed_before_it() 
     assert_eq!(answers(&restored), before);
     let why = fencepost(["why", SCOPE, "index_hash=7", "--url", &restored.url()]);
     assert!(done(&why).contains("It ran once, as E-7"));
-    // What was claimed after the backup is unknown, but its holder can never pass for the new one.
+    // A claim from after the backup is unknown, but its holder can never pass for the new one.
     let token = restored.acme().claim(SCOPE, &key("after the backup")).token();
     assert!(token > later, "{token} must be above {later}");
     restored.acme().seal(SCOPE, &key("after the backup"), later, "ZOMBIE", json!(1)).problem(409, "fenced-off");

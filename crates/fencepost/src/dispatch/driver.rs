@@ -52,7 +52,7 @@ impl Default for Settings {
     }
 }
 
-/// Who is told that a person should look.
+/// Receives the events that a person should look at.
 pub trait Alarm: Send + Sync + 'static {
     /// An event has left its lane undelivered; `at` is where the letter is.
     fn died(&self, lane: &str, at: (LaneId, u64), letter: &DeadLetter);

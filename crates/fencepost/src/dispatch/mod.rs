@@ -50,7 +50,7 @@ pub const ENVELOPE_BYTES_MAX: usize = 256 << 10;
 /// An event to be published.
 #[derive(Clone, Debug)]
 pub struct Publication {
-    /// Who publishes.
+    /// The tenant that publishes.
     pub planner: Tenant,
     /// Its id of the event: the same id is the same event.
     pub correlation_id: String,
@@ -60,7 +60,7 @@ pub struct Publication {
     pub warehouse: String,
     /// The exact bytes that are delivered.
     pub body: Bytes,
-    /// What of it is compared with a repetition.
+    /// The part of the body that is compared when the same id is published again.
     pub compared: Body,
     /// The id of the event that it cancels.
     pub cancels: Option<String>,
@@ -142,8 +142,9 @@ pub struct Letter {
 
 /// Everything about events on their way out. Clones share it; the driver runs while one of them, or of the engine, lives.
 ///
-/// What is new in a lane the driver hears from the engine, however the asker fares. From here it hears what changes nothing,
-/// too: who says a thing twice may have a reason.
+/// The driver learns of every new event from the engine, even where the caller goes away before its answer. After an
+/// act that changed nothing it is told from here, too: a person who repeats an act may see a lane that the driver
+/// missed.
 #[derive(Clone)]
 pub struct Dispatch {
     engine: Engine,
@@ -151,7 +152,7 @@ pub struct Dispatch {
     vault: Arc<Vault>,
     polls: Arc<Polls>,
     driver: Arc<Driver>,
-    /// What the last pass over stored transports found; none before its end.
+    /// The result of the last pass over stored transports; none before its end.
     resealed: Arc<Mutex<Option<Resealed>>>,
 }
 
@@ -187,7 +188,7 @@ impl Dispatch {
         Ok(Self { engine, scope, vault, polls, driver, resealed: Arc::default() })
     }
 
-    /// What seals secrets and cursors.
+    /// The keys that encrypt secrets and sign cursors.
     pub fn vault(&self) -> &Vault {
         &self.vault
     }
@@ -425,7 +426,7 @@ impl Dispatch {
         let act = Act::Ack { upto, epoch: None };
         let command = Command::Lane(lane::Command::Act(Box::new(OnLane { lane, act })));
         let reply = self.engine.ask(&command).await?;
-        // What is settled leaves the store a bounded part at a time, while nobody waits.
+        // Settled events leave the store a bounded part at a time, in the background.
         if matches!(&reply, Reply::Lane(lane::Reply::OnLane { lane, .. }) if lane.trimmed < lane.settled) {
             let engine = self.engine.clone();
             tokio::spawn(async move {

@@ -36,7 +36,7 @@ const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(30);
 /// Rows read in one step.
 const PAGE: usize = 1_000;
 
-/// Who shares the store, as far as this node knows.
+/// The nodes that share the store, as far as this node knows.
 pub(super) struct Membership {
     me: String,
     members: Mutex<Arc<Members>>,
@@ -135,7 +135,8 @@ pub(super) async fn run(driver: Weak<Driver>) {
         }
         driver.pump();
         let members = driver.members();
-        // Who is not among the living itself sees a store that has just come back, or has just woken up: nobody's heir.
+        // A node that is not among the living itself sees a store that has just come back, or has just woken up: it
+        // takes no lane.
         if !members.alive.contains(&members.me) {
             continue;
         }
@@ -161,15 +162,15 @@ async fn refresh(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     Ok(())
 }
 
-// What others say to this node.
+// Reads the notices to this node.
 async fn listen(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     let to_me = RowKey::pokes_to(&driver.members().me);
     let found = engine.range(Kind::Poke, &to_me, None, PAGE).await?;
     hear(driver, engine, found.into_iter().map(|(key, _)| key).collect()).await
 }
 
-// What was said to a node that is gone, or that does not drive the lane any more: who said it did not know yet. It may
-// have been said after the lane was taken over, and then only the word tells that there is something new.
+// Reads notices to nodes that are gone, or that do not drive the lane any more: the writer did not know yet. Such a
+// notice may be younger than the takeover, and then it alone tells that the lane has something new.
 async fn overhear(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     let mut after = None;
     loop {
@@ -191,7 +192,7 @@ async fn hear(driver: &Arc<Driver>, engine: &Engine, pokes: Vec<RowKey>) -> Resu
     let owner =
         |at: usize| rows[at].as_ref().and_then(|row| row.record.as_lane()).map_or("", |lane| lane.owner.node.as_str());
     if (0..pokes.len()).any(|at| !driver.members().alive.iter().any(|node| node == owner(at))) {
-        // Nobody is taken for dead on old news.
+        // The list of living nodes may be old: read it again before a node counts as dead.
         refresh(driver, engine).await?;
     }
     let members = driver.members();
@@ -266,7 +267,7 @@ async fn take_all(driver: &Arc<Driver>, engine: &Engine, lanes: &[LaneId]) {
     }
 }
 
-// Who of those who live takes a lane: everybody comes to the same answer.
+// The living node that takes a lane: every node computes the same.
 fn heir(lane: LaneId, members: &Members) -> Option<&str> {
     let weight = |node: &&String| LaneId::executor(&Tenant::new(node.as_str()), &lane.to_string()).0[8..].to_vec();
     members.alive.iter().max_by_key(weight).map(String::as_str)

@@ -1,4 +1,4 @@
-//! What the driver knows of its lanes, and who may go next: bounded in all, bounded per host, fair between lanes.
+//! The driver's lanes, and which of them may send next: bounded in all, bounded per host, fair between lanes.
 //! Never waits and never reads a store: it is asked under a lock. A lane that is blocked costs the others nothing.
 
 use std::{
@@ -263,7 +263,7 @@ impl Table {
             None => (false, false, None),
         };
         if stale {
-            // What was read may be older than what happened meanwhile. In the lists it stays, as one that is not ready.
+            // The lane may have changed since it was read. In the lists it stays, as one that is not ready.
             match before {
                 Some(driven) => drop(self.lanes.insert(id, Known::Driven(Driven { stale: false, ..driven }))),
                 None => drop(self.lanes.insert(id, Known::Unread { stale: false, at_once })),
@@ -318,7 +318,7 @@ impl Table {
         self.hosts.free(name);
     }
 
-    /// What came of a flight is recorded. The lane is as given, or no longer ours.
+    /// The result of an attempt is recorded. The lane is as given, or no longer ours.
     pub(super) fn landed(&mut self, id: LaneId, lane: Option<Arc<Lane>>, now: Millis) {
         let Some(lane) = lane else {
             self.without_key.remove(&id);
@@ -398,7 +398,7 @@ impl Table {
             self.halted.push(Halted { name, seq, pause: pause.clone(), trouble: driven.lane.trouble.clone() });
         }
         if driven.lane.trouble.is_some() || driven.lane.stands() {
-            // What may wait for long is not kept in memory.
+            // Events that may wait for long are not kept in memory.
             driven.next.truncate(1);
         }
         if !driven.busy() {

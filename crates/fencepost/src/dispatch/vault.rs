@@ -27,7 +27,7 @@ const PRINT_LEN: usize = 8;
 /// In front of what is encrypted: the form, which key, and the nonce.
 const HEAD_LEN: usize = 1 + PRINT_LEN + NONCE_LEN;
 
-/// What something sealed belongs to. It opens for nothing else: a sealed secret that is copied into another row is damaged
+/// The owner of an encrypted secret. It decrypts for no other: a secret that is copied into another row is damaged
 /// there.
 #[derive(Clone, Copy, Debug)]
 pub struct SealedFor<'a> {
@@ -42,7 +42,7 @@ pub struct SealedFor<'a> {
 /// Which part of a transport is sealed.
 #[derive(Clone, Copy, Debug)]
 pub enum SealedPart<'a> {
-    /// What its deliveries are signed with.
+    /// The key that signs its deliveries.
     Secret,
     /// Path and query of its url, behind this scheme, host and port.
     UrlOf(&'a str),
@@ -59,11 +59,11 @@ pub enum SealedUnder {
     Unknown,
 }
 
-/// What seals and opens. Nodes that share a store need the same master keys.
+/// Encrypts and decrypts secrets. Nodes that share a store need the same master keys.
 pub struct Vault {
     keys: RwLock<Arc<[Derived]>>,
     file: Option<PathBuf>,
-    // What the file was like when it was last read, or last refused with these words.
+    // The file's stamp when it was last read, and the message of the last refusal.
     seen: Mutex<(Option<Stamp>, Option<String>)>,
 }
 
@@ -129,7 +129,8 @@ impl Vault {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What may be stored. Two sealings of one secret are unlike: whether it is the same shows only when it is opened.
+    /// The encrypted secret. Encrypting one secret twice gives different bytes: only decrypting shows that they are the
+    /// same.
     pub fn seal(&self, owner: SealedFor<'_>, secret: &[u8]) -> Result<Bytes, String> {
         let keys = self.keys();
         let Some(key) = keys.first() else { return Err("there is no key to seal with".to_owned()) };
@@ -197,7 +198,7 @@ impl Vault {
         }
     }
 
-    /// What the cursors of pollers are checked with: the first makes them, each of them is believed.
+    /// The keys that check the cursors of pollers: the first signs new ones, each of them is accepted.
     pub fn cursor_keys(&self) -> Vec<CursorKey> {
         self.keys().iter().map(|key| key.cursors.clone()).collect()
     }
@@ -219,7 +220,8 @@ impl Derived {
 }
 
 impl SealedFor<'_> {
-    // What is authenticated beside the content. Each text has its length before it, so that no two owners read alike.
+    // The data that is authenticated beside the content. Each text has its length before it, so that no two owners give
+    // the same bytes.
     fn bound(&self, head: &[u8]) -> Vec<u8> {
         let (label, origin) = match self.part {
             SealedPart::Secret => ("secret", ""),

@@ -36,9 +36,9 @@ struct Asked<'j> {
     job: usize,
     command: &'j Command,
     read_at: Option<Millis>,
-    /// Nobody read for it: it may be written, but not answered.
+    /// Its rows were guessed, not read: it may be written, but not answered.
     guessed: bool,
-    /// What was read for it has moved, as a later reading tells.
+    /// A later reading shows that its rows have moved.
     torn: bool,
 }
 
@@ -91,7 +91,7 @@ pub(super) async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
                 continue;
             }
             let mut part: Vec<Asked<'_>> = batch.iter().map(|index| commands[*index]).collect();
-            // What was read earlier counts once: what has moved since is read again.
+            // Rows that were read earlier are used once: those that have moved since are read again.
             let (known, moved) = if round == 0 { World::merged(jobs) } else { Default::default() };
             for asked in &mut part {
                 match &jobs[asked.job].view {
@@ -198,7 +198,7 @@ async fn attempt(
     // Rows that tell a position once the store has given it, and the job whose commands wait for one.
     let mut unplaced = HashSet::default();
     let mut waits = None;
-    // What each job appended to a lane last: what it appends there next comes after that, or not at all.
+    // The last entry that each job appended to a lane: the next one comes after that, or not at all.
     let mut ahead: BTreeMap<(usize, LaneId), (RowKey, CommitId)> = BTreeMap::new();
     for Asked { job, command, read_at, guessed, torn } in asked {
         if waits == Some(*job) || *torn || touches(command, &draft, &unplaced) {
@@ -223,7 +223,7 @@ async fn attempt(
             continue;
         }
         let Decision { writes, mut also, reply } = decision;
-        // What was decided over another's write must not stand where that falls, also if it leaves that row alone.
+        // A decision over another's write must not stand where that falls, also if it leaves that row alone.
         if shared.many_rows {
             also.held.extend(draft.leans(command, &writes));
         }
@@ -294,7 +294,7 @@ async fn attempt(
                 if !touches(command, &draft, &fallen_before(sets_before)) {
                     return Some(Ok(reply));
                 }
-                // What its asker put behind it on the same rows has happened already: decided now, it would come after that.
+                // Later commands of the same job wrote these rows already: decided now, it would come after them.
                 let overtaken = touches(command, &draft, &written_behind(at));
                 overtaken.then(|| Err(Error::Unknown("a write that the answer rests on did not happen".to_owned())))
             }
@@ -330,7 +330,7 @@ async fn positions(shared: &Shared, sets: &[WriteSet], verdicts: &[Verdict]) -> 
     positions
 }
 
-/// What the store said of a commit, and whether that was only when it was asked once more.
+/// The store's verdicts on a commit, and whether they were known only when it was repeated.
 struct Persisted {
     verdicts: Vec<Verdict>,
     repeated: bool,

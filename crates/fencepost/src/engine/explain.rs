@@ -25,7 +25,7 @@ pub struct Explanation {
     pub conflicts: u64,
     /// How many of the duplicates had another body than the first, approximately.
     pub body_mismatches: u64,
-    /// What happened, oldest first.
+    /// Oldest first.
     pub history: Vec<Moment>,
 }
 
@@ -44,7 +44,7 @@ impl Explanation {
 pub struct Resolution<'e> {
     /// When.
     pub at: Millis,
-    /// Who.
+    /// The person.
     pub by: &'e str,
     /// Their reason.
     pub why: &'e str,
@@ -84,12 +84,12 @@ pub struct Moment {
     pub decision: &'static str,
     /// By which token, where one was involved.
     pub token: Option<Token>,
-    /// Who did it and why, where a person did.
+    /// The person and the reason, where a person did it.
     pub person: Option<(String, String)>,
 }
 
 impl Engine {
-    /// What happened under a key; none where it is unknown or its time is over.
+    /// The history of a key; none where it is unknown or its time is over.
     pub async fn explain(&self, key: FenceKey) -> Result<Option<Explanation>, Error> {
         let now = self.now();
         let mut rows = self.load(&[RowKey::fence(key), RowKey::trace(key)]).await?.into_iter();
@@ -152,7 +152,7 @@ enum Stand {
     Released,
 }
 
-// What happened to the fence itself, oldest first, and where it stood after each.
+// Moments of the fence itself, oldest first, and its state after each.
 fn lived(fence: &Fence) -> Vec<(Moment, Stand)> {
     let moment = |at, decision, token| Moment { at, decision, token, person: None };
     let began = moment(fence.first_seen, "new", (fence.attempt == 1).then_some(fence.token));
@@ -189,7 +189,8 @@ fn lived(fence: &Fence) -> Vec<(Moment, Stand)> {
 fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sighting)>) -> Vec<Moment> {
     let mut sightings: Vec<(Millis, Sighting)> = sightings.copied().collect();
     sightings.sort_by_key(|(at, _)| *at);
-    // What a sighting asks of the fence; one that may be made at any time asks what the next of its millisecond does.
+    // The state of the fence that a sighting needs; one that fits any state takes the need of the next of its
+    // millisecond.
     let mut needs: Vec<Option<Stand>> = Vec::with_capacity(sightings.len());
     for (index, (at, sighting)) in sightings.iter().enumerate().rev() {
         needs.push(match sighting {

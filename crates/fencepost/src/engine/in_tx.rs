@@ -19,7 +19,7 @@ use super::{
     rows::{Source, World, load},
 };
 
-/// What the rows say wrote them: no node holds such a claim.
+/// The holder's name in rows that a caller's transaction wrote: no node holds such a claim.
 pub(crate) const IN_TRANSACTION: &str = "transaction";
 
 /// How often a command is decided again because a row that was not there came into being meanwhile.
@@ -27,7 +27,7 @@ const ROUNDS_MAX: usize = 8;
 
 /// How one round ended.
 enum Round {
-    /// What was decided is written.
+    /// The decision is written.
     Decided(Reply),
     /// A row that was not there has come into being, or one that was only read has moved.
     Overtaken,

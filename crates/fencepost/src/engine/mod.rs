@@ -61,8 +61,9 @@ pub struct Limits {
     /// Rows that one commit is decided over, but for one job that has more. A commit may go beyond this by those of some tens of
     /// commands.
     pub batch_rows_max: usize,
-    /// What the commands of one commit may bring with them and, apart from that, what the rows may weigh that are read for it, but
-    /// for one job that has more. Rows are read for some tens of commands at once, and a commit may go beyond this by so many.
+    /// Bytes that the commands of one commit may bring and, apart from that, bytes of the rows that are read for it,
+    /// but for one job that has more. Rows are read for some tens of commands at once, and a commit may go beyond this
+    /// by so many.
     pub batch_bytes_max: usize,
     /// On a shared store, how many commands must be under way, or jobs waiting, before a commit leaves beside another.
     pub beside_min: usize,
@@ -147,7 +148,7 @@ pub(crate) struct Shared {
     sightings: sightings::Sightings,
     sweep: std::sync::Mutex<housekeep::Sweep>,
     next_id: AtomicU64,
-    /// Who commits: alone, or beside others where the store is shared.
+    /// Held while a commit runs: alone, or beside others where the store is shared.
     turn: tokio::sync::RwLock<()>,
     backlog: pacing::BacklogSignal,
     /// Askers who wait for a commit.
@@ -225,13 +226,13 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// What a first look at a claim's rows came to.
+/// The result of a first look at a claim's rows.
 enum Seen {
     /// It needs no commit.
     Answer(Reply),
     /// It has something to write.
     Unwritten,
-    /// Nobody looked: it is probably new.
+    /// Not cached: the claim is probably new.
     Nothing,
 }
 
@@ -355,7 +356,7 @@ impl Engine {
         self.shared.stopped.get().map(String::as_str)
     }
 
-    /// What the store says of itself.
+    /// The store's guarantees.
     pub fn promises(&self) -> Promises {
         self.shared.store.promises()
     }
@@ -421,7 +422,7 @@ impl Engine {
         self.submit(commands).await
     }
 
-    /// What a name stands for, if it is known.
+    /// The effect behind a name, if the name is known.
     pub async fn alias(&self, tenant: &Tenant, name: &str) -> Result<Option<Arc<Alias>>, Error> {
         let row = self.load(&[RowKey::alias(tenant, name)]).await?.pop().flatten();
         Ok(row.and_then(|row| row.record.as_alias().cloned()))

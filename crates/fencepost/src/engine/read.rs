@@ -1,5 +1,6 @@
 //! The read loop of an engine on a shared store: commands that arrive while rows are being read are read for together.
-//! What writes nothing is answered from there; the rest goes on to the commit loop with the rows it was decided over.
+//! A command that writes nothing is answered from there; the others go on to the commit loop with the rows they were
+//! decided over.
 //! So reading for the next commit goes on beside the last one. Never answers from rows read before the question came.
 
 use std::sync::Arc;

@@ -17,7 +17,7 @@ use super::{Error, Shared, commit::Job};
 #[derive(Default)]
 pub(super) struct World {
     pub(super) rows: HashMap<RowKey, Loaded>,
-    /// What those weigh that the store was asked for.
+    /// Bytes of the rows that the store was asked for.
     pub(super) bytes: usize,
 }
 

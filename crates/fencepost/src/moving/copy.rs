@@ -17,7 +17,7 @@ use super::{
 };
 use crate::clock::Clock;
 
-/// What a copy did.
+/// The result of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copied {
     /// The rows that both stores hold now.

@@ -31,7 +31,7 @@ impl Reason {
 pub struct Letter {
     /// Why it is dead.
     pub reason: Reason,
-    /// What the last attempt ended with.
+    /// The end of the last attempt, in words.
     pub detail: String,
     /// How often it was tried; 0 for a conflict.
     pub attempts: u32,

@@ -1,4 +1,4 @@
-//! What one commit takes: not only so many commands, but so many rows and so many bytes.
+//! The bounds of one commit: not only so many commands, but so many rows and so many bytes.
 
 use std::{
     sync::{Arc, Mutex},
@@ -28,7 +28,7 @@ struct Watched {
     inner: Memory,
     shared: bool,
     turns: Semaphore,
-    /// What the rows of each reading weighed.
+    /// Bytes of the rows of each reading.
     loads: Mutex<Vec<usize>>,
 }
 
@@ -233,7 +233,7 @@ async fn a_commit_takes_no_more_bytes_of_its_commands_than_fit() {
     assert_eq!(counts.iter().sum::<usize>(), 41);
 }
 
-// What one asks for together is committed together, whatever it weighs; and what does not fit waits, in its order.
+// A job's commands are committed together, whatever they weigh; jobs that do not fit wait, in their order.
 #[tokio::test]
 async fn a_job_is_not_split_and_jobs_keep_their_order() {
     let store = Watched::new(false);

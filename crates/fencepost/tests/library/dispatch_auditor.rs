@@ -20,7 +20,7 @@ const QUEUE_MS: u64 = 8 * TIMEOUT_MS;
 /// A span of time.
 pub type Span = (Millis, Millis);
 
-/// What is known of one lane at the end of a plan.
+/// One lane at the end of a plan.
 #[derive(Default)]
 pub struct LaneStory {
     /// Every event in the order of publication, with its position.
@@ -53,7 +53,7 @@ pub struct Lives {
 }
 
 impl Lives {
-    // What was answered before its process died was recorded: virtual time does not pass in between.
+    // An answer from before its process died was recorded: virtual time does not pass in between.
     pub fn recorded(&self, sighting: &Sighting) -> bool {
         let died = self.downs.get(sighting.life).map(|(died, _)| *died);
         sighting.ended.is_some_and(|ended| died.is_none_or(|died| ended < died))
@@ -169,7 +169,8 @@ fn at_death(story: &LaneStory, id: &str, at: Millis) -> Option<u64> {
     seen.or_else(|| story.published.iter().find(|(known, _)| known == id).map(|(_, seq)| *seq))
 }
 
-// What a cancellation was told is what receivers had seen by then. In one millisecond either may have been first.
+// A cancellation's reply agrees with the attempts that receivers had seen by then. In one millisecond either may have
+// been first.
 fn truth(story: &LaneStory, lives: &Lives, wrong: &mut Vec<String>) {
     for cancelled in &story.cancelled {
         let own = || story.sightings.iter().filter(|seen| seen.id == cancelled.id);

@@ -1,4 +1,4 @@
-//! What the driver promises of many lanes: bounds that are never passed, and nobody who waits for another's receiver.
+//! The driver with many lanes: bounds that are never passed, and no lane waits for another's receiver.
 //! Under virtual time, so that counts are exact. `FENCEPOST_LONG=1` has more lanes.
 
 use std::{

@@ -1,4 +1,4 @@
-//! What a change of transport reads of the lane that it leaves: each event once, so many at a time, however long it waits.
+//! A change of transport reads the lane that it leaves: each event once, so many at a time, however long it waits.
 
 use std::{
     sync::{Arc, Mutex},

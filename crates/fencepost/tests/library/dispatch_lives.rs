@@ -39,7 +39,7 @@ struct House {
     vault: Arc<Vault>,
 }
 
-/// What the driver has told.
+/// The driver's alarms.
 #[derive(Default)]
 struct Told {
     blocked: Mutex<Vec<(u64, u32)>>,
@@ -434,7 +434,7 @@ fn an_event_leaves_over_the_route_that_it_was_published_over_also_where_another_
     });
 }
 
-// Whoever asks goes away as soon as the command is in the queue.
+// The caller goes away as soon as the command is in the queue.
 fn ask_and_go<T>(asked: impl Future<Output = T>) {
     assert!(asked.now_or_never().is_none(), "it was answered at once");
 }

@@ -1,4 +1,4 @@
-//! What may be wrong with a run of a plan on purpose, what is heard while it runs, and what came of it.
+//! Deliberate bugs in a run of a plan, the alarms during the run, and its outcome.
 
 use std::{
     sync::{Arc, Mutex},
@@ -15,7 +15,7 @@ use fencepost::{
 
 use super::dispatch_world::Virtual;
 
-/// What is wrong on purpose.
+/// A deliberate bug.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Bug {
     None,
@@ -28,7 +28,7 @@ pub enum Bug {
     ForgetsWaits,
 }
 
-/// What came of a plan, or of many.
+/// The outcome of a plan, or of many.
 #[derive(Default, Debug)]
 pub struct Outcome {
     pub seed: u64,

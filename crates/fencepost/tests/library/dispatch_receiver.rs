@@ -19,7 +19,7 @@ use futures::future::BoxFuture;
 
 use super::dispatch_world::{Virtual, host_of};
 
-/// What an attempt meets.
+/// The state of a receiver at an attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weather {
     Up,
@@ -57,7 +57,6 @@ pub struct Sighting {
     pub began: Millis,
     /// When it ended; none where its process died first, or now.
     pub ended: Option<Millis>,
-    /// What was answered.
     pub said: Said,
     pub intact: bool,
 }

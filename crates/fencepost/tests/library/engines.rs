@@ -428,7 +428,7 @@ fn a_disk_that_does_not_answer_holds_up_neither_sockets_nor_patience() {
     other.write_all(b"C").unwrap();
     assert_eq!((hear(&mut other), hear(&mut stuck)), ('?', '?'));
     drop(held);
-    // What was unknown has happened, and is told so from now on.
+    // The unknown writes have happened, and are answered as such from now on.
     for key in [b'B', b'C'] {
         other.write_all(&[key]).unwrap();
         assert_eq!(hear(&mut other), '-');

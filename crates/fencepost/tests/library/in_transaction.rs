@@ -230,7 +230,7 @@ fn of_many_transactions_that_claim_one_key_at_once_one_acts_and_all_others_get_i
     assert_eq!(rig.server.sql(&url, "SELECT count(*), count(DISTINCT id) FROM effects"), "30|30");
 }
 
-// Who claims the same key must not hold the version head while it waits.
+// A waiting claim of the same key must not hold the version head.
 #[test]
 fn waiting_claim_does_not_hold_what_the_seal_of_the_holder_needs() {
     let rig = Rig::new();

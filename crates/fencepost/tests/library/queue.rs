@@ -200,7 +200,7 @@ async fn a_message_that_kills_its_consumers_is_dead_without_another_attempt() {
     let (consumer, once, hand) = consumer().await;
     let consumer = consumer.attempts_max(2);
     for _ in 0..2 {
-        // Whoever held it is gone without a word.
+        // The holder is gone without a word.
         let Claimed::New(_) = once.scope(SCOPE).key(key()).claim().await.unwrap() else { panic!() };
         hand.pass(30_000);
     }

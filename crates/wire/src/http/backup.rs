@@ -78,7 +78,7 @@ async fn read_out(app: &App, by: &str, mut backup: Backup, out: mpsc::Sender<Res
     };
 }
 
-/// What has been read so far, as a body.
+/// The parts that are read so far, as a body.
 struct Pieces(mpsc::Receiver<Result<Bytes, Error>>);
 
 impl http_body::Body for Pieces {

@@ -38,7 +38,7 @@ async fn again(call: &Call) -> Result<Response, Problem> {
 
 async fn claimed(call: &Call, repetition: Repetition) -> Result<Response, Problem> {
     let (command, wait_ms) = request::claim(call, &call.json()?, repetition)?;
-    // Whoever would wait longer asks again after this long: what it hears is the same.
+    // A client that would wait longer asks again after this long: the reply is the same.
     let wait = Duration::from_millis(wait_ms).min(call.policy.server.limits.wait_max);
     let command = One::from(command);
     let reply = call.app.fencepost.engine().claim(command.clone(), wait).await?;
@@ -80,7 +80,7 @@ async fn resolved(call: &Call, command: &Command, reply: &Reply) -> Result<Optio
     ended_by_person(call, target, token, reply, late).await
 }
 
-/// What the holder of a doubt is told that comes back once a person has ended it: who did, when and how. None where it is
+/// The refusal for a holder that comes back once a person has ended its doubt: by whom, when and how. None where it is
 /// refused for another reason.
 pub(super) async fn ended_by_person(
     call: &Call,
@@ -257,9 +257,8 @@ fn told<'c>(call: &Call, command: &'c Command, reply: &Reply) -> Result<&'c Targ
     Ok(target)
 }
 
-/// What is told of a decision beside its key.
+/// Facts about a decision for the log, beside its key.
 pub(super) struct Told<'t> {
-    /// What was asked.
     pub(super) op: &'static str,
     /// The effect of who asked, where it is known. Where another came first, that one's is logged instead.
     pub(super) effect_id: Option<&'t str>,

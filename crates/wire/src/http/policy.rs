@@ -97,7 +97,7 @@ pub fn reload(app: &App, by: &str, how: Reload) -> Result<Value, Problem> {
     }
 }
 
-/// What is told of a policy that was read.
+/// Facts about a policy that was read, for its answer.
 struct Known {
     sha256: Option<Sha>,
     findings: Vec<Finding>,
@@ -117,7 +117,7 @@ fn attempt(app: &App, file: &str, how: Reload) -> Result<(Changes, Known), Vec<F
         return Err(refused);
     }
     let directory = app.directory.prepare(&new)?;
-    // What keeps its pointer keeps what others have made of it.
+    // An unchanged policy keeps its pointer, and so everything that was derived from it.
     let came = new.sha256 != old.sha256 || !changes.is_empty();
     let known = Known { sha256: new.sha256, findings: new.findings.clone(), came };
     if how == Reload::Apply && came {

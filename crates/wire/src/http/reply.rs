@@ -62,7 +62,7 @@ pub(super) fn expires(headers: &mut HeaderMap, at: Millis) {
     }
 }
 
-/// What JSON writes without quotes: a number, or a truth.
+/// A JSON value without quotes: a number or a boolean.
 pub(super) trait Scalar {
     fn write(&self, out: &mut Vec<u8>);
 }
@@ -143,7 +143,7 @@ impl Object {
         self
     }
 
-    /// What of a refusal is said where it is one among many answers.
+    /// The members of a refusal that is one among many answers.
     pub(super) fn problem(self, problem: &Problem) -> Self {
         let mut object = self.text("code", problem.code().parts().1).text("detail", problem.detail());
         object.0.extend_from_slice(problem.members());
@@ -181,12 +181,12 @@ pub(super) fn quoted(text: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// What a reply that refuses looks like.
+/// The problem for a reply that refuses.
 pub(super) fn refusal(call: &Call, target: &Target, reply: &Reply) -> Problem {
     answer(call, target, reply).err().unwrap_or_else(|| Problem::new(Code::Internal, "no refusal"))
 }
 
-/// What a reply about `target` looks like. A refusal that rests on the key's state names the page that explains it.
+/// The answer for a reply about `target`. A refusal that rests on the key's state names the page that explains it.
 pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Problem> {
     decided(call, target, reply).map_err(|problem| explained(problem, &target.key))
 }
@@ -275,12 +275,12 @@ fn decided(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Proble
         Reply::Fence(fence::Reply::Aliased { replay, alias }) => {
             Ok(Answer { replayed: *replay, ..Answer::ok(self::alias(alias, Some(*replay))) })
         }
-        // What is about lanes has answers of its own.
+        // Replies about lanes have answers of their own.
         Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Problem::new(Code::Internal, "no reply")),
     }
 }
 
-/// What every answer about a key begins with.
+/// The beginning of every answer about a key.
 pub(super) fn keyed(target: &Target, decision: &str) -> Object {
     Object::new().text("decision", decision).text("idempotency_key", &target.key.hex())
 }
@@ -316,7 +316,7 @@ fn duplicate(target: &Target, fence: &Fence) -> Answer {
     Answer { replayed: true, expires: ends, ..Answer::ok(body.end()) }
 }
 
-// What the gateway sealed is an HTTP answer, which a worker reads as JSON.
+// The gateway seals an HTTP answer; a worker reads it as JSON.
 fn as_json(receipt: &Bytes) -> Cow<'_, [u8]> {
     let Some(answer) = fencepost::answer::Answer::decode(receipt) else { return Cow::Borrowed(receipt) };
     let headers = answer.headers.iter().fold(Object::new(), |object, (name, value)| {

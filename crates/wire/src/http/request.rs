@@ -23,7 +23,7 @@ pub(super) enum Repetition {
     Required,
 }
 
-/// What of an effect id, a version or a reason is accepted.
+/// Bytes of an effect id, a version or a reason.
 pub(super) const TEXT_BYTES_MAX: usize = 1_024;
 /// The value of a key field may have so many bytes: a key is a name, not a document.
 pub(super) const VALUE_BYTES_MAX: usize = 4_096;

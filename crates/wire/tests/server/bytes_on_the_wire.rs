@@ -32,7 +32,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(NEVER, future).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
-/// What the service saw, and the handles by which a test holds it.
+/// The requests that the service saw, and the handles by which a test holds it.
 #[derive(Default)]
 pub struct Seen {
     calls: AtomicUsize,

@@ -1,4 +1,4 @@
-//! What each answer means, and what is kept of it.
+//! The meaning of each answer, and the part of it that is kept.
 
 use fencepost_kernel::lane::Failure;
 use fencepost_kernel::lane::NOTE_BYTES_MAX;

@@ -40,7 +40,7 @@ impl Heard {
     }
 }
 
-/// What follows the bytes of an answer.
+/// The receiver's step after the bytes of an answer.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Then {
     /// The next request.

@@ -1,4 +1,4 @@
-//! What a receiver is told beside the body, checked by code that shares nothing with the sender's.
+//! Headers that a receiver gets beside the body, checked by code that shares nothing with the sender's.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn secrets(texts: &[&str]) -> Vec<Secret> {
     texts.iter().map(|text| Secret::new(text.as_bytes()).unwrap()).collect()
 }
 
-/// What arrives of an event to a route with these secrets.
+/// The delivery of an event to a route with these secrets.
 async fn arrived(texts: &[&str], change: impl FnOnce(&mut Delivery)) -> Heard {
     let receiver = Receiver::start(OK, Then::Listen).await;
     let mut event = event_with(&receiver.url(), texts);

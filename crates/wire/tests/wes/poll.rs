@@ -157,7 +157,7 @@ async fn who_waits_gets_nothing_of_a_lane_that_is_paused_meanwhile() {
         }
         world.post(&act("pause"), PLANNER, &json!({"why": "stocktaking"})).await.is(200);
         world.publish(&event("cid-2", "WH-1")).await.is(202);
-        // What was never handed out may go unseen.
+        // An event that was never handed out may be skipped unseen.
         world.post(&act("skip"), PLANNER, &json!({"seq": 2})).await.is(200);
         world.publish(&event("cid-3", "WH-1")).await.is(202);
         world.post(&act("resume"), PLANNER, &json!({})).await.is(200);

@@ -68,7 +68,7 @@ async fn of_a_url_only_scheme_host_and_port_are_stored_or_shown() {
     for text in [format!("{route:?}"), shown.json.to_string(), other.json.to_string(), lane.json.to_string()] {
         assert!(!text.contains("token") && !text.contains("services"), "{text}");
     }
-    // What is shown is no url: put back, it would be another.
+    // The masked text is no url: put back, it would be another.
     world.put(WH, PLANNER, &hook("http://127.0.0.1:9/***")).await.refused(400, "malformed-request");
     // A name and a password before the host are refused, so none can be stored.
     world.put(WH, PLANNER, &hook("http://me:token@127.0.0.1:9/")).await.refused(422, "address-refused");

@@ -92,7 +92,6 @@ impl Sink for Out {
     }
 }
 
-/// What came back.
 pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,

@@ -1,4 +1,4 @@
-//! What is refused before anything is consumed, and help that teaches.
+//! Flags that are refused before anything is consumed, and help that teaches.
 
 use super::{
     super::server::{BINARY, command, dev, fencepost, text},

@@ -40,7 +40,7 @@ fn what_is_at_the_handler_when_its_partition_goes_is_finished_and_not_begun_agai
     scene.handler.until(2);
     let second = consumer();
     second.until_said("partitions assigned");
-    // Whoever has a partition now finds its head pending, and waits.
+    // The consumer that has a partition now finds its head pending, and waits.
     second.until_said("a first copy is still pending");
     assert_eq!((scene.handler.count(), scene.committed(0), scene.committed(1)), (2, 0, 0));
     scene.handler.release();

@@ -18,7 +18,7 @@ fn a_copy_whose_first_is_pending_is_not_acknowledged_until_it_is_sealed() {
     let token = server.acme().claim_with(SCOPE, &key, json!({"lease_ms": 3_600_000})).token();
     scene.fill(0, 20);
     let mut command = scene.sharing(&redis.url());
-    // Who waits takes no turn.
+    // A waiting message takes no slot.
     command.args(["--tenant", "acme", "--concurrency", "1"]);
     let consumer = scene.start(command);
     consumer.until_said(r#""decision":"in_flight""#);

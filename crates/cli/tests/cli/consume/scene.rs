@@ -248,7 +248,7 @@ pub struct Consumer {
     said: Arc<(Mutex<Said>, Condvar)>,
 }
 
-/// What a consumer has said so far on either stream.
+/// A consumer's output so far on either stream.
 #[derive(Default)]
 struct Said {
     text: String,

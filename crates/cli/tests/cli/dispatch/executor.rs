@@ -189,7 +189,7 @@ fn log_lines_of_the_executor_carry_the_event_its_key_and_the_decision() {
     let handed_over = floor.handler.until(2);
     for (line, (level, decision, id)) in lines.iter().zip(expected) {
         assert_eq!((&line["level"], &line["decision"]), (&json!(level), &json!(decision)), "{line}");
-        // What is not verified is not read.
+        // An unverified body is not read.
         assert_eq!(line.get("correlation_id").map_or("", |id| id.as_str().unwrap()), id, "{line}");
         let given = handed_over.iter().find(|delivery| delivery.id() == id);
         let key = given.and_then(|delivery| delivery.header("idempotency-key"));

@@ -163,7 +163,7 @@ fn an_event_of_which_nobody_could_tell_the_owner_of_its_lane_is_late_and_not_los
     let sql = |statement: &str| town.postgres.sql(&town.store, statement);
     // By then each has seen the other, and has looked at all lanes for that.
     sql("SELECT pg_sleep_until(max(started) + interval '2 seconds') FROM fencepost_nodes");
-    // What is said to another node is gone before it can be heard.
+    // A notice to another node is gone before that node can read it.
     sql("CREATE FUNCTION unheard() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             DELETE FROM fencepost_rows WHERE id = NEW.id AND kind = NEW.kind;
             RETURN NULL;

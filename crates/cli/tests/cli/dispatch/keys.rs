@@ -118,7 +118,7 @@ fn keys_rotate_on_a_running_server_and_old_ones_are_retired() {
     assert_eq!(page(&server, &place)["events"][0]["correlation_id"], "c", "without a cursor it goes on");
     server.kill();
 
-    // What was resealed is what is stored: a server that never knew the old key sends.
+    // The resealed secret is in the store: a server that never knew the old key sends.
     let server = place.start();
     let mut planner = Planner(server.client(&place.planner));
     deliver(&mut planner);
@@ -187,7 +187,7 @@ fn restored_store_without_its_key_sends_nothing_says_so_and_goes_on_when_the_key
     for line in ["fencepost_lanes_blocked_total 1", "fencepost_lanes{state=\"without_key\"} 1"] {
         assert!(metrics.contains(line), "no {line}: {metrics}");
     }
-    // What only a key could seal is refused, and not served broken.
+    // A setting that needs a key to be sealed is refused, and not served broken.
     planner.put("WH-3", webhook(&receiver)).problem(501, "transport-unsupported");
     let pending = server.client(&place.executor).get("/wes/v1/dispatch/pending?limit=1");
     pending.problem(501, "transport-unsupported");

@@ -17,7 +17,6 @@ use super::{
 
 pub const SECRET: &str = "s3cret of the warehouse";
 
-/// What is answered.
 #[derive(Clone, Debug)]
 pub enum Say {
     Status(u16),
@@ -184,13 +183,13 @@ impl Receiver {
         format!("http://127.0.0.1:{}/hooks/dispatch?of=us", self.port)
     }
 
-    /// What it answers from now on.
+    /// Sets its answers from now on.
     pub fn script(&self, script: impl FnMut(&Delivery) -> Say + Send + 'static) {
         let mut state = self.shared.lock();
         (state.script, state.released) = (Box::new(script), false);
     }
 
-    /// What it answers from now on, always.
+    /// Sets one answer for every delivery from now on.
     pub fn say(&self, say: Say) {
         self.script(move |_| say.clone());
     }
@@ -200,7 +199,7 @@ impl Receiver {
         self.shared.lock().secrets = secrets.iter().map(|secret| (*secret).to_owned()).collect();
     }
 
-    /// What it held back is answered, and from now on everything is.
+    /// Answers the deliveries that it holds back, and from now on every one.
     pub fn release(&self) {
         self.shared.change(|state| {
             state.released = true;

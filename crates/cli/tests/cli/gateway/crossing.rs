@@ -123,7 +123,7 @@ fn every_row_of_an_answer_crosses_as_its_table_says() {
             continue;
         }
         let value = if name == "connection" { "x-unknown" } else { "1234567" };
-        // What the answer's own Connection says of the name changes nothing.
+        // A `Connection` header of the answer that names it changes nothing.
         world.upstream.say(said(200, &format!("{name}: {value}\r\nconnection: {name}\r\nx-end: 1\r\n"), "said"));
         for answer in
             [world.send(&ask("GET", "/charges")), world.send(&write("/charges").key(&format!("k-{index}")).json("{}"))]

@@ -1,4 +1,4 @@
-//! What an upstream hears: what we say of the claim, and nothing that was for us or for one connection alone.
+//! Headers to the upstream: ours about the claim, and nothing that was for us or for one connection alone.
 
 use super::{
     World,

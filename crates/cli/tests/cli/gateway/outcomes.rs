@@ -1,4 +1,4 @@
-//! What an answer means for its fence: sealed, free again, or unknown until the lease runs out.
+//! The state of the fence after each answer: sealed, free again, or unknown until the lease runs out.
 
 use std::net::TcpListener;
 

@@ -1,4 +1,4 @@
-//! What is acknowledged is synced, whatever the database's own defaults say.
+//! Acknowledged writes are synced, whatever the database's own defaults say.
 
 use std::time::Duration;
 

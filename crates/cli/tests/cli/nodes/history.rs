@@ -1,4 +1,4 @@
-//! What clients asked and heard, and when. Never judges, and knows nothing of the product but its wire.
+//! Clients' requests and replies, with their times. Never judges, and knows nothing of the product but its wire.
 //! Filled by the callers, read by the checker.
 
 use std::{
@@ -11,7 +11,6 @@ use super::super::client::Answer;
 
 pub const SCOPE: &str = "INDEX_BUILD";
 
-/// What a seal says: the effect's name and the receipt's bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Content {
     pub effect_id: String,
@@ -19,7 +18,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// What the holder of `token` did, for the `turn`th time; written as no second writer would write it.
+    /// The content of the `turn`th seal by the holder of `token`; written as no second writer would write it.
     pub fn of(key: u64, token: u64, turn: u32) -> Self {
         let receipt = format!("{{ \"key\" : {key},\"token\":{token}.0 , \"turn\":{turn}e0,\t\"u\":\"\\u00fc\u{fc}\"}}");
         Self { effect_id: format!("E-{key}-{token}-{turn}"), receipt }

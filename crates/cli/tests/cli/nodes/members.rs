@@ -1,4 +1,4 @@
-//! Who shares the store: every node lists all of them, with what each holds; the dead leave the list.
+//! The nodes that share the store: every node lists all of them, with the claims of each; the dead leave the list.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ fn every_node_lists_all_three_with_what_they_hold_and_the_dead_leave() {
     town.postgres.sql(&town.database, &old);
     let left = addresses(&listed(town.node(1)));
     assert!(left.len() == 2 && !left.contains(&address), "{left:?}");
-    // What it held is still held, and any other node can finish it.
+    // Its claims are still held, and any other node can finish them.
     let (token, key) = &tokens[1];
     town.node(1).acme().seal(SCOPE, key, *token, "E", json!(2)).ok(200);
     town.fill(0);

@@ -28,7 +28,7 @@ pub const WAREHOUSE: &str = "WH-USERS";
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What users were told.
+/// Replies to users.
 #[derive(Default)]
 pub struct Users {
     over: AtomicBool,

@@ -93,7 +93,7 @@ async fn another_body_is_a_conflict_with_its_diff() {
     let diff: Value = serde_json::from_str(problem.diff.as_ref().unwrap()).unwrap();
     assert_eq!(diff, json!([{"op": "replace", "path": "/nights", "value": 3}]));
     assert_eq!((problem.status, problem.trace_id.as_ref().unwrap().len()), (409, 32));
-    // What is no JSON is not sent at all: it could end the document it is put into.
+    // A body that is no JSON is not sent at all: it could end the document it is put into.
     let unsent = problem_of(effect.body(r#"{},"version":1"#).claim().await);
     assert!(matches!(unsent, Error::Invalid(_)), "{unsent}");
 }

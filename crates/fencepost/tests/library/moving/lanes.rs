@@ -162,7 +162,7 @@ async fn append(store: &dyn Store) -> Verdict {
 async fn a_copied_lane_is_the_same_lane() {
     let memory: Arc<dyn Store> = Arc::new(Memory::default());
     put(&*memory, whole()).await;
-    // What nodes say to one another is about now, and stays behind.
+    // Notices between nodes expire within moments and are not copied.
     put(&*memory, [(RowKey::poke("node-1", lane_id()), Record::Lane(lane::Record::Poke))]).await;
     let (_dir, disk) = embedded();
     let copied = copy(&memory, &disk).await.unwrap();

@@ -3,7 +3,7 @@
 
 use Crossing::{Diverts, Essential, Forwarding, Hop, Ours};
 
-/// What happens to a header. A header that no row names passes unchanged, unless `Connection` names it.
+/// The rule for a header. A header that no row names passes unchanged, unless `Connection` names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crossing {
     /// Belongs to one connection, or is answered by the gateway itself: never crosses.
@@ -25,7 +25,6 @@ pub enum Crossing {
 pub struct Row {
     /// In lower case.
     pub name: &'static str,
-    /// What happens to a header of that name.
     pub crossing: Crossing,
 }
 

@@ -57,7 +57,7 @@ pub(super) struct Flight {
     pub(super) claim: Claim,
     /// Under way here until it is settled; shared with whoever seals it later.
     pub(super) aloft: Arc<Aloft>,
-    /// What the effect comes from, for the log.
+    /// The source of the effect, for the log.
     pub(super) source: Option<Source>,
     /// The signed bytes of an incoming webhook, once they are let in under this claim's key.
     pub(super) signed: Option<Bound>,
@@ -67,7 +67,7 @@ pub(super) struct Flight {
     pub(super) _turn: Option<Turn>,
 }
 
-/// What came back.
+/// The upstream's answer.
 enum Got {
     /// An outcome, whole, with the charge for its bytes.
     Whole(Parts, Bytes, Charge),
@@ -115,7 +115,7 @@ impl Flight {
         let Self { call, entry, claim, place, .. } = self;
         // Only a credential of ours names the tenant; a webhook's provider has none.
         let tenant = entry.signer.is_none().then_some(call.caller.id.as_str());
-        // Whoever sends one of ours along with a webhook must not tell it to the application.
+        // A client that sends one of our credentials along with a webhook must not show it to the application.
         if entry.signer.is_some() && call::caller(&call.app, &call.parts).is_ok() {
             call.parts.headers.remove(header::AUTHORIZATION);
         }
@@ -278,8 +278,8 @@ impl Flight {
         }
     }
 
-    /// What the upstream itself says, then what the route points at, then what HTTP has. Without any of them, the fence's own
-    /// key: a status would say nothing of which effect it was.
+    /// The id that the upstream itself gives, then the one that the rule points at, then what HTTP has. Without any of
+    /// them, the fence's own key: a status would say nothing of which effect it was.
     fn effect_id(&self, parts: &Parts, body: &[u8]) -> String {
         let found = found_effect_id(&self.entry, parts, body);
         found.unwrap_or_else(|| self.claim.idempotency_key())
@@ -317,7 +317,7 @@ impl Flight {
     }
 }
 
-/// What was done, and cannot be told as such yet.
+/// The answer for an effect that happened while the store does not confirm its seal.
 pub(super) fn unconfirmed(target: &Target) -> Problem {
     // This node remembers what it did until it stops; what others know stands in the store alone.
     let detail = match target.scope.on_lapse {
@@ -335,7 +335,7 @@ pub(super) fn unconfirmed(target: &Target) -> Problem {
     Problem::new(Code::StoreUnavailable, detail).retry_after(1)
 }
 
-/// What has happened, on its way to the store.
+/// An effect that happened, on its way to the store.
 struct Outcome {
     target: Target,
     effect_id: String,

@@ -68,7 +68,7 @@ use fencepost_front::{Standing, Unbuffered};
 /// How long an effect that is let go of may take to end.
 const LET_GO: Duration = Duration::from_secs(1);
 
-/// What the gateway keeps between requests.
+/// The gateway's state between requests.
 pub struct Gateway {
     upstreams: Upstreams,
     table: RwLock<Arc<Table>>,
@@ -291,7 +291,7 @@ async fn act(
     }
 }
 
-/// What is asked of a request before anything is read out of it.
+/// Checks a request before anything is read out of it.
 fn admit(call: &Call, entry: &Entry) -> Result<(), Problem> {
     let headers = &call.parts.headers;
     match &entry.route.verify {

@@ -19,7 +19,7 @@ pub(in crate::http) struct Parameter {
     schema: Schema,
 }
 
-/// What a parameter may be.
+/// The allowed values of a parameter.
 enum Schema {
     /// A text of 1 to so many characters.
     Text(usize),
@@ -40,9 +40,9 @@ enum Schema {
     Members,
 }
 
-/// What a warehouse may be called: its lane must not look like one that is polled.
+/// Names of warehouses: a warehouse's lane must not look like one that is polled.
 pub(in crate::http) const WAREHOUSE_PATTERN: &str = "^(?!poll:)[^\\x00-\\x1f\\x7f-\\x9f]{1,128}$";
-/// What an executor may be called.
+/// Names of executors.
 pub(in crate::http) const NAME_PATTERN: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]{1,128}$";
 
 const fn new(name: &'static str, place: &'static str, description: &'static str, schema: Schema) -> Parameter {

@@ -1,4 +1,5 @@
-//! What people do to a lane: skip its head, pause it, let it go on. Each may be repeated: the second time nothing happens.
+//! A person's acts on a lane: skip its head, pause it, let it go on. Each may be repeated: the second time nothing
+//! happens.
 
 use axum::response::Response;
 use fencepost::policy::identity::Warehouses;

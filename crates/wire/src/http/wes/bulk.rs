@@ -37,7 +37,6 @@ const RATE_PER_SECOND_MAX: usize = 1_000;
 /// One request takes no longer: the rest is behind `next_cursor`.
 const LASTS_MAX: Duration = Duration::from_secs(25);
 
-/// What a request asks for.
 struct Ask {
     which: Which,
     preview: bool,
@@ -59,7 +58,7 @@ struct Meant {
     letter: Arc<DeadLetter>,
 }
 
-/// What became of those that were meant.
+/// The results for the selected letters.
 #[derive(Default)]
 struct Tally {
     sent: usize,
@@ -180,7 +179,7 @@ async fn redrive(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> 
         let verdict = LetterVerdict::Redrive { force: ask.force.clone() };
         let reply = match dispatch.decide_letter(one.lane, one.seq, verdict, &call.caller.id).await {
             Ok(reply) => reply,
-            // What was sent is sent, and must be told: whoever asked goes on behind it.
+            // Earlier letters are sent and must be told: the client goes on behind the last of them.
             Err(_) if last.is_some() => return Ok(last),
             Err(error) => return Err(error.into()),
         };
@@ -198,7 +197,7 @@ async fn redrive(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> 
     Ok(None)
 }
 
-// What would become of them. Only the redrive itself decides: this is how it stands now.
+// The expected results. Only the redrive itself decides: this is how it stands now.
 async fn preview(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> Result<(), Problem> {
     let dispatch = dispatch(call)?;
     let now = call.app.fencepost.engine().now();

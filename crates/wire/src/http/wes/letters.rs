@@ -35,7 +35,7 @@ fn unknown(id: &str) -> Problem {
     Problem::new(Code::UnknownLetter, format!("there is no dead letter {id:?}"))
 }
 
-/// What became of letters, as a filter says it.
+/// States of letters, as a filter names them.
 pub(in crate::http) const STATES: [&str; 4] = ["waiting", "redriven", "discarded", "all"];
 
 /// Which letters are meant.

@@ -69,7 +69,7 @@ fn allowed(warehouses: &Warehouses, warehouse: &str) -> Result<(), Problem> {
     Err(Problem::new(Code::Forbidden, "the credential is not for that warehouse"))
 }
 
-/// What is wrong with an envelope, for a client.
+/// The problem for a client whose envelope is refused.
 fn wrong(refusal: &Refusal) -> Problem {
     let code = match refusal.rule {
         Rule::Shape => Code::Malformed,

@@ -116,7 +116,7 @@ pub(super) async fn ack(call: &Call) -> Result<Response, Problem> {
     }
     let cursor = node.get("cursor").and_then(|cursor| cursor.as_str());
     let cursor = cursor.ok_or_else(|| malformed("`cursor` must be the next_cursor of a page"))?;
-    // What an empty page said: there is nothing to acknowledge.
+    // The cursor of an empty page: there is nothing to acknowledge.
     if cursor.is_empty() {
         return Ok(Answer::ok(Object::new().text("acked", "").end()).response());
     }

@@ -87,7 +87,7 @@ fn warehouse(call: &Call) -> Result<String, Problem> {
     envelope::warehouse(&name, "warehouse_id").map(str::to_owned).map_err(|refusal| wrong(&refusal))
 }
 
-// What the request asks for, and how long it waits for a lane to be drained.
+// The requested rule, and how long the request waits for a lane to be drained.
 async fn route(
     call: &Call,
     planner: &Tenant,
@@ -125,7 +125,7 @@ async fn route(
     };
     let receiver_retain_ms = node.get("receiver_retention").map_or(Ok(RECEIVER_RETAIN_MS), span)?;
     let executor = executor(call, planner, node)?;
-    // Who polls gets everything in its lane: a credential that is not for the warehouse must not be in it.
+    // A poller gets everything in its lane: a credential that is not for the warehouse must not be in it.
     let polled = matches!(transport, Transport::Poll);
     if polled && call.app.directory.executor(&executor).is_some_and(|known| !known.warehouses.allow(warehouse)) {
         return Err(Problem::new(Code::Forbidden, "the executor's credential is not for that warehouse"));
@@ -137,7 +137,7 @@ async fn route(
     Ok((route, drain))
 }
 
-// Who works there: an executor that serves this planner. Where only one does, it need not be said.
+// The executor that works there and serves this planner. Where only one does, the request need not name it.
 fn executor(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<String, Problem> {
     let directory = &call.app.directory;
     if node.get("executor_id").is_none() {

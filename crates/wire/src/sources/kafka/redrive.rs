@@ -15,7 +15,7 @@ pub(super) const FIRST_OFFSET: &str = "fencepost-first-offset";
 pub(super) const ATTEMPTS: &str = "fencepost-attempts";
 pub(super) const KEY: &str = "idempotency-key";
 
-/// What a letter has beside its key, which a producer may have set, too.
+/// Headers of a letter beside its key, which a producer may have set, too.
 const OURS: [&str; 8] = [REASON, DETAIL, TENANT, TOPIC, PARTITION, OFFSET, FIRST_OFFSET, ATTEMPTS];
 
 /// Where a record is.

@@ -16,7 +16,7 @@ const BEHIND: &[u8] = b"GET /behind-the-refused HTTP/1.1\r\nHost: a\r\n\r\n";
 /// Past this a server has forgotten its client.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What stands behind the address.
+/// The server behind the address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Against {
     /// A front that hands every clean request on.

@@ -34,7 +34,7 @@ pub struct Case {
     pub name: String,
     pub upstream: &'static str,
     pub bytes: Vec<u8>,
-    /// What is sent breaks off: the client closes its half.
+    /// The bytes break off: the client closes its half.
     pub breaks_off: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Field {
     seen: [usize; 3],
 }
 
-/// What an upstream saw of one request.
+/// One request as an upstream saw it.
 struct Seen {
     target: String,
     tenant: String,
