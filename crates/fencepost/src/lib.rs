@@ -182,8 +182,7 @@ impl Fencepost {
         &self.engine
     }
 
-    /// The scopes and settings in force. Whoever holds them keeps them: a later [`Self::set_policy`] changes nothing
-    /// for what has begun.
+    /// The scopes and settings in force. A later [`Self::set_policy`] changes nothing for a caller that holds these.
     pub fn policy(&self) -> Arc<Policy> {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -128,8 +128,8 @@ pub enum Error<E = std::convert::Infallible> {
         /// The person's decision, where there was one.
         resolved: Option<Resolved>,
     },
-    /// The effect happened, and the store did not take its outcome for a minute. Nobody else is let in before the lease is
-    /// over; then the effect may happen again.
+    /// The effect happened, and the store did not take its outcome for a minute. No other caller is let in before the
+    /// lease is over; then the effect may happen again.
     Unsealed {
         /// The effect, which happened.
         done: Done,

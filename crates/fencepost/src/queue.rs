@@ -263,7 +263,7 @@ impl Consumer {
         }
     }
 
-    // The key belongs to the first body. What is done with this one has a key of its own, which its offset names.
+    // The key belongs to the first body. The dead letter of this one has a key of its own, made from its offset.
     fn conflicting(&self, message: &Message) -> Verdict {
         let grave = Message { dedupe_id: format!("dead:{}", message.offset), ..message.clone() };
         let why = "the same dedupe id came with another body".to_owned();

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn an_entry_that_cannot_be_read_is_refused() {
         for wrong in [
             "",
             "10.0.0.1/8",

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_try_makes_anew_looks_random() {
+    fn a_value_made_anew_by_each_try_looks_random() {
         for name in [
             "nonce",
             "random",

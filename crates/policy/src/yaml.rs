@@ -130,8 +130,8 @@ enum Open {
     Map { mark: Mark, entries: Vec<Entry>, pending: Option<(String, Mark)> },
 }
 
-/// Reads one document. An empty text is an empty mapping. What can be read past an error is read,
-/// so that one run shows every mistake; a tree comes back even then, to find more of them.
+/// Reads one document. An empty text is an empty mapping. Reading goes on past an error, so that one run shows every
+/// mistake; a tree comes back even then, to find more of them.
 pub fn parse(source: &Arc<Source>, text: &str) -> (Option<Node>, Vec<Finding>) {
     let mut tree = Tree { source, stack: Vec::new(), root: None, findings: Vec::new() };
     let mut parser = Parser::new_from_str(text);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_is_refused_by_name() {
+    fn an_unknown_feature_of_yaml_is_refused_by_name() {
         for (text, part) in [
             ("a: &x 1\n", "anchors"),
             ("a: &x 1\nb: *x\n", "aliases"),

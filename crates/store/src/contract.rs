@@ -5,17 +5,17 @@
 //!    its neighbours in the same commit go through.
 //! 3. **Fresh**: a load sees every commit that was acknowledged before it began, and never a commit that a
 //!    crash could still undo.
-//! 4. **Durable**: what was acknowledged survives a crash, to the strength the store declares.
+//! 4. **Durable**: an acknowledged commit survives a crash, to the strength the store declares.
 //! 5. **Repeatable**: a write set whose outcome is unknown may be committed again under the same id.
 //! 6. **Patient**: a row vanishes by itself only past its expiry.
 //! 7. **Ordered**: an entry that is appended to a lane gets the position after the last one; no position is left out, and
-//!    nobody ever sees one before those below it.
-//! 8. **Merged**: a counter comes to the sum of all that was added to it, whoever adds at the same time; each addition is told
-//!    what was before it and after it. What was not applied adds nothing, and what is repeated adds nothing again.
+//!    no reader sees one before those below it.
+//! 8. **Merged**: a counter is the sum of all additions, also of simultaneous ones; each addition is told the figures
+//!    before and after it. A set that was not applied adds nothing, and a repeated one adds nothing again.
 //!
 //! And of its reads:
 //!
-//! * **Due**: what of one kind is due comes earliest first, once, and only while the row says so. Any kind may have a due time.
+//! * **Due**: the due rows of a kind come earliest first, once, and only while the row says so. Any kind may have a due time.
 //! * **Range**: a page holds the rows of one kind whose ids begin with a prefix, in key order, and misses none.
 //!
 //! Never contains a rule about fences. Called by the commit loop: one commit at a time, or a few at once where the store says

@@ -90,7 +90,7 @@ impl<T: Kept> Hot<T> {
         self.0.get(key).map(|weighed| weighed.row)
     }
 
-    /// Keeps a row, or forgets it. What a commit wrote: after it is durable, and before it is acknowledged.
+    /// Keeps a row, or forgets it. Called for the rows of a commit after it is durable, and before it is acknowledged.
     pub(crate) fn put(&self, key: RowKey, row: Option<T>) {
         let weighed = row.map(|row| Weighed { weight: row.weight(), row });
         match weighed {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_client_makes_large_is_counted() {
+    fn texts_that_a_client_makes_large_are_counted() {
         let hot = Hot::new(1 << 20);
         let row = |value: usize| {
             Arc::new(Row {

@@ -92,7 +92,7 @@ impl Ledger {
         &self.breaches
     }
 
-    /// Tells the ledger about a test's fault in the server's disk; the next audit finds it on again.
+    /// Sets the state of the server's disk; the next audit finds it on again.
     pub fn power(&mut self, power: Power) {
         self.power = power;
     }

@@ -198,7 +198,7 @@ impl Dispatch {
         Counts { polling: self.polls.waiting(), ..self.driver.counts() }
     }
 
-    /// Lets nothing new leave. What is under way may end.
+    /// Starts no new attempts. Those under way may end.
     pub fn stop(&self) {
         self.driver.stop();
         self.polls.close();
@@ -268,7 +268,7 @@ impl Dispatch {
         }
     }
 
-    // Whether no entry of a lane that is not settled is for this warehouse. What was searched is not searched again.
+    // Whether no unsettled entry of a lane is for this warehouse. No entry is searched twice.
     async fn clear_of(
         &self,
         lane: LaneId,

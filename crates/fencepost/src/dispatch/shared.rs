@@ -107,7 +107,7 @@ impl Membership {
     }
 }
 
-/// Those of the nodes that live. What only reads, copies or publishes serves nobody, and drives nothing.
+/// The living nodes. A process that only reads, copies or publishes is not among them, and drives nothing.
 pub(crate) fn members(me: &str, nodes: Vec<(String, Millis)>, now: Millis) -> Members {
     let lives = |(_, seen): &(String, Millis)| now.since(*seen) < LEASE_MS;
     let mut alive: Vec<String> = nodes.into_iter().filter(lives).map(|(node, _)| node).collect();

@@ -244,7 +244,7 @@ impl Table {
         !self.unread.is_empty()
     }
 
-    /// Lanes whose rows must be read. What has happened until now the read will see.
+    /// Lanes whose rows must be read. The read sees every change until now.
     pub(super) fn unread(&mut self) -> Vec<LaneId> {
         let unread = std::mem::take(&mut self.unread);
         for id in &unread {

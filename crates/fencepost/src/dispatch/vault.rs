@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_again_and_shows_nothing() {
+    fn an_encrypted_secret_opens_again_and_shows_nothing() {
         let vault = Vault::fixed([7; 32]);
         for secret in [SECRET, b"", &[0; 5_000]] {
             assert_eq!(vault.open_sealed(OWNER, &vault.seal(OWNER, secret).unwrap()).unwrap(), secret);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_for_one_owner_opens_for_no_other() {
+    fn a_secret_encrypted_for_one_owner_opens_for_no_other() {
         let vault = Vault::fixed([7; 32]);
         let of = |planner, warehouse, part| SealedFor { planner, warehouse, part };
         let url = SealedPart::UrlOf("https://one.example");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_release_before_sealed_still_opens_and_is_due_for_resealing() {
+    fn a_secret_of_the_release_before_still_opens_and_is_due_for_resealing() {
         let (vault, sealed) = (Vault::fixed([7; 32]), from_hex(OF_BEFORE));
         assert_eq!(vault.open_sealed(OWNER, &sealed).unwrap(), SECRET);
         assert_eq!(vault.sealed_under(&sealed), SealedUnder::Older);

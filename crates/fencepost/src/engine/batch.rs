@@ -1,6 +1,6 @@
 //! One batch: the commands of several jobs, decided one over the writes of another and committed together.
-//! Never decides a command over rows of two moments, and never gives a reply whose write did not happen. What moved is decided
-//! again, and what does not fit into memory is left to the next batch.
+//! Never decides a command over rows of two moments, and never gives a reply whose write did not happen. A command
+//! whose rows moved is decided again, and one that does not fit into memory is left to the next batch.
 //! Called by the commit loop.
 
 use std::collections::BTreeMap;

@@ -104,8 +104,9 @@ impl Source for TransactionRows<'_> {
     }
 }
 
-// A row that is not there cannot be locked when it is read. What was decided over its absence holds it with what is written, so
-// that no other transaction makes it before this one ends; under a snapshot, PostgreSQL fails the transaction if one has.
+// A row that is not there cannot be locked when it is read. A decision over its absence holds the key when it writes,
+// so that no other transaction makes the row before this one ends; under a snapshot, PostgreSQL fails the transaction
+// if one has.
 fn hold_absent(set: &mut WriteSet, world: &World, command: &Command) {
     let named = |key: &RowKey| {
         set.writes.iter().any(|write| write.key == *key)

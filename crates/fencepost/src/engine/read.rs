@@ -27,7 +27,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, com
         let commands: Vec<&Command> = jobs.iter().flat_map(|job| job.commands.iter()).collect();
         let view = match load(&mut &*shared, &commands, World::default()).await {
             Ok(rows) => {
-                // What rows weigh is known only once they are there: those before tell how many to read for next.
+                // The weight of rows is known only after reading: the last rows tell for how many commands to read next.
                 let fitting = commands.len() * shared.limits.batch_bytes_max / rows.bytes.max(1);
                 commands_max = fitting.clamp(1, (commands_max * 2).min(PAGE_COMMANDS_MAX));
                 Arc::new(View { rows, at: now, guessed: false })

@@ -73,8 +73,8 @@ pub(super) async fn load(source: &mut impl Source, commands: &[&Command], known:
     }
 }
 
-/// Commands that rows are read for at once. Nobody knows what a row weighs before it is there: a page of the largest is what a
-/// commit may hold beyond its limit.
+/// Commands that rows are read for at once. The weight of a row is unknown before it is read: a page of the largest
+/// rows is how far a commit may go beyond its limit.
 pub(super) const PAGE_COMMANDS: usize = 32;
 
 /// How many jobs a page has: whole ones, and at least one.

@@ -331,7 +331,7 @@ fn a_restart_tries_nothing_that_is_paused() {
 }
 
 #[test]
-fn what_is_under_way_when_the_driver_is_stopped_is_recorded_and_not_sent_again() {
+fn an_attempt_under_way_when_the_driver_stops_is_recorded_and_not_sent_again() {
     in_virtual_time(async {
         let mut house = House::new(Weather::Slow(10_000));
         let (node, _) = house.start().await;
@@ -350,7 +350,7 @@ fn what_is_under_way_when_the_driver_is_stopped_is_recorded_and_not_sent_again()
 }
 
 #[test]
-fn what_was_under_way_when_the_process_died_is_sent_again() {
+fn an_attempt_under_way_when_the_process_died_is_sent_again() {
     in_virtual_time(async {
         let mut house = House::new(Weather::Slow(10_000));
         let (node, dead) = house.start().await;
@@ -444,7 +444,7 @@ async fn lane(node: &Node) -> Arc<Lane> {
 }
 
 #[test]
-fn what_a_person_says_of_a_lane_is_heard_also_where_they_do_not_wait_for_the_answer() {
+fn a_persons_act_on_a_lane_counts_although_they_do_not_wait_for_the_answer() {
     in_virtual_time(async {
         let mut house = House::new(Weather::Up);
         let (node, _) = house.start().await;

@@ -226,7 +226,7 @@ async fn on_a_shared_store_a_commit_leaves_beside_another_when_it_is_as_large() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_about_lanes_commits_alone_also_on_a_shared_store() {
+async fn a_lane_command_commits_alone_also_on_a_shared_store() {
     let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
     let once = over(store.clone(), Hand::new(), Limits { beside_min: 1, ..Limits::default() }).await;
     let held = store.slow.lock().await;
@@ -245,7 +245,7 @@ async fn what_is_about_lanes_commits_alone_also_on_a_shared_store() {
 
 // The first is read for before another engine claims and seals its number, the second after that; both wait for one commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_answered_from_rows_of_two_moments() {
+async fn no_reply_mixes_rows_of_two_moments() {
     let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
     let (hand, limits) = (Hand::new(), Limits { beside_min: 1, ..Limits::default() });
     let once = over(store.clone(), hand.clone(), limits.clone()).await;
@@ -321,7 +321,7 @@ async fn on_this_executor(store: Arc<dyn Store>, limits: Limits) -> Fencepost {
 const COMMITTER: &str = "fencepost-commit";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_alone_commits_by_itself_and_several_share_the_commit_loop() {
+async fn a_lone_caller_commits_inline_and_several_share_the_commit_loop() {
     let store = Arc::new(Pulled::default());
     let once = on_this_executor(store.clone(), Limits::default()).await;
     let claim = |number: usize| {

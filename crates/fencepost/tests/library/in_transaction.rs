@@ -200,8 +200,8 @@ fn a_claim_an_effect_and_a_seal_stand_or_fall_with_the_users_transaction() {
     assert!(loaded[0].is_some(), "the nodes see it");
 }
 
-// All find nothing; one has its row first, and the others must decide again over it. Who comes in the middle of that
-// commit must neither mix what was with what is, nor hold what the others wait for.
+// All find nothing; one has its row first, and the others must decide again over it. A transaction in the middle of
+// that commit must neither mix old rows with new ones, nor hold a row that the others wait for.
 #[test]
 fn of_many_transactions_that_claim_one_key_at_once_one_acts_and_all_others_get_its_receipt() {
     let rig = Rig::new();

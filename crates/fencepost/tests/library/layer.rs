@@ -146,7 +146,7 @@ async fn requests_without_a_key_pass_and_wrong_keys_do_not() {
 }
 
 #[tokio::test]
-async fn what_was_done_is_told_once_the_store_takes_it() {
+async fn a_done_effect_is_answered_once_the_store_takes_it() {
     let store = Arc::new(Pulled::default());
     let once = over(store.clone(), Hand::new(), Limits::default()).await;
     let act = any(move || {

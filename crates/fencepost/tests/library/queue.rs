@@ -244,7 +244,7 @@ async fn another_body_under_a_known_id_is_dead_once_and_the_first_stands() {
 }
 
 #[tokio::test]
-async fn what_is_in_doubt_stays_where_it_is_until_somebody_has_resolved_it() {
+async fn a_message_in_doubt_stays_where_it_is_until_a_person_has_resolved_it() {
     let (mut policy, hand) = (policy(), Hand::new());
     let held = Scope { on_lapse: OnLapse::Hold, ..(**policy.scope(SCOPE).unwrap()).clone() };
     policy.scopes.insert(SCOPE.to_owned(), Arc::new(held));

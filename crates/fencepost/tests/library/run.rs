@@ -143,7 +143,7 @@ async fn lease_of(once: &Fencepost, id: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn what_did_not_happen_frees_the_key_and_what_may_have_happened_does_not() {
+async fn a_known_failure_frees_the_key_and_an_unknown_outcome_does_not() {
     let (once, _) = world().await;
     let job = once.scope("JOB").key([("id", "fails")]);
     let refused = job.clone().run(|_| async { Err(Failure::NotApplied("busy")) }).await;

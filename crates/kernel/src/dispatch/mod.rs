@@ -104,9 +104,9 @@ pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(R
     }
 }
 
-// A node that drives a lane acknowledges its events by writing the lane's row, and must not wait for a user who only publishes:
-// that one reads the row, and a write of it is compared all the same. What a cancellation tells of its event is true only while
-// the lane does not move.
+// A node that drives a lane acknowledges its events by writing the lane's row, and must not wait for a user who only
+// publishes: a publication reads the row, and a write of it is compared all the same. A cancellation's reply is true
+// only while the lane does not move.
 pub(crate) fn row_lock(command: &Command, key: &RowKey) -> RowLock {
     match command {
         Command::Publish(publish) if publish.cancels.is_none() && key.kind == Kind::Lane => RowLock::Never,

@@ -203,7 +203,7 @@ fn free(fence: &Fence, now: Millis) -> bool {
     fence.phase(now) == Phase::Released && unsettled(fence, now).is_none()
 }
 
-// The latest attempt that lapsed, unless somebody has said since what became of it. Who recovered and then gave up
+// The latest attempt that lapsed, unless its outcome was reported since. A later holder that recovered and then gave up
 // spoke for itself only; the holder's own release and a person's resolution settle it.
 fn unsettled(fence: &Fence, now: Millis) -> Option<Earlier> {
     match fence.state {

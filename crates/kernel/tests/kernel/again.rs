@@ -121,7 +121,7 @@ fn first_repetition_waits_for_the_effect_itself() {
 }
 
 #[test]
-fn what_has_not_happened_is_not_repeated() {
+fn an_effect_that_has_not_happened_is_not_repeated() {
     let base = first(OnLapse::Recover);
     let mut world = World::new();
     let token = world.granted(&claim(&base)).token;

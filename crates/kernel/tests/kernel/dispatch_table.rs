@@ -125,7 +125,7 @@ fn again_in_order(floor: &mut Floor) {
 }
 
 #[test]
-fn what_is_behind_the_head_or_came_after_the_pause_is_undelivered() {
+fn an_event_behind_the_head_or_from_after_the_pause_is_undelivered() {
     let mut floor = Floor::holding(2);
     assert_eq!(floor.cancel("e2"), "undelivered");
     let mut floor = Floor::holding(1);
@@ -242,7 +242,7 @@ fn a_poller_moves_only_forward_and_never_past_the_end() {
 }
 
 #[test]
-fn what_a_poller_settles_leaves_the_store_a_thousand_at_a_time() {
+fn events_that_a_poller_settles_leave_the_store_a_thousand_at_a_time() {
     let mut floor = Floor::with(Transport::Poll);
     floor.fill(2_500);
     for (trimmed, said_then) in [(1_000, "lane"), (2_000, "lane"), (2_400, "lane"), (2_400, "lane again")] {

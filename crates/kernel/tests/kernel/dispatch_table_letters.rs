@@ -125,7 +125,7 @@ fn a_way_that_is_down_is_tried_for_as_long_as_it_takes_and_that_time_does_not_co
 }
 
 #[test]
-fn what_will_never_be_taken_dies_at_once() {
+fn an_event_refused_for_good_dies_at_once() {
     let mut floor = Floor::holding(2);
     let never = Failure::Never(Answer::new(None, "2 MB is too much"), Reason::TooLarge);
     assert_eq!(said(&floor.fail(never)), "lane died");

@@ -42,7 +42,7 @@ fn a_route_sealed_anew_is_written_over_the_one_it_was_made_of_and_keeps_its_time
 }
 
 #[test]
-fn what_does_not_change_the_transport_may_change_while_events_are_on_their_way() {
+fn settings_beside_the_transport_may_change_while_events_are_on_their_way() {
     let one = || route(HOME, webhook("https://one.example"));
     let changes: [(&str, Route); 4] = [
         ("its address", route(HOME, webhook("https://two.example"))),
@@ -153,7 +153,7 @@ fn published_by(me: &str, alive: &[&str], owner: Option<&str>) -> String {
 }
 
 #[test]
-fn who_publishes_drives_a_lane_that_nobody_drives_yet_and_tells_the_owner_otherwise() {
+fn a_publisher_drives_a_lane_without_an_owner_and_notifies_the_owner_otherwise() {
     let rows = [
         ("", &[][..], None, r#"by me under 0, owner "" 0, poked []"#),
         ("a", &["a", "b"], None, r#"by me under 1, owner "a" 1, poked []"#),
@@ -248,7 +248,7 @@ fn a_lane_is_taken_once_per_epoch_and_the_old_owner_is_not_heard_any_more() {
 }
 
 #[test]
-fn what_a_person_does_to_a_lane_is_told_to_the_node_that_drives_it() {
+fn a_persons_act_on_a_lane_notifies_the_node_that_drives_it() {
     let acts = [Act::Resume, Act::Skip { seq: 1, by: "ada".into() }];
     let pause = Act::Pause { by: "ada".into(), why: "why".into() };
     let heard = |floor: &mut Floor| {

@@ -1,5 +1,5 @@
 //! Any interleaving of publishers, drivers, pollers and people: positions without a gap, everything settled in order,
-//! each event ended once. What must hold is told here a second time, over the rows alone.
+//! each event ended once. The invariants are written here a second time, over the rows alone.
 
 use std::collections::BTreeMap;
 

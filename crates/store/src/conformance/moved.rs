@@ -26,7 +26,7 @@ const ROUNDS: u64 = 12;
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     every_wrong_expectation_is_told_and_writes_nothing(&*harness.open()).await?;
     a_set_sees_the_sets_before_it(&*harness.open()).await?;
-    what_shall_go_may_be_gone(&*harness.open()).await?;
+    a_row_to_remove_may_be_gone(&*harness.open()).await?;
     a_set_that_comes_late_does_not_undo_what_followed(&*harness.open()).await?;
     let store = harness.open();
     one_of_many_racers_wins(harness, store)?;
@@ -86,7 +86,7 @@ async fn a_set_sees_the_sets_before_it(store: &dyn Store) -> Result<(), Violatio
     same("a row put and removed in one commit", read(store, fence_key(4)).await?, None)
 }
 
-async fn what_shall_go_may_be_gone(store: &dyn Store) -> Result<(), Violation> {
+async fn a_row_to_remove_may_be_gone(store: &dyn Store) -> Result<(), Violation> {
     let gone = set(1, [remove(fence_key(1), Some(77)), put(fence_key(2), None, record(Kind::Fence, 2))]);
     same("the verdict on removing an absent row", commit(store, gone).await?, Applied)?;
     same("the row written beside it", read(store, fence_key(2)).await?, Some((1, record(Kind::Fence, 2))))

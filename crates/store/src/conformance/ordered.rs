@@ -29,7 +29,7 @@ const OTHER: LaneId = LaneId([0x22; 24]);
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     let store = harness.open();
     if store.promises().many_rows {
-        what_writes_lean_on_must_stand(&*harness.open()).await?;
+        rows_that_writes_rest_on_must_not_have_moved(&*harness.open()).await?;
     }
     if !store.promises().lanes {
         return lanes_are_refused(&*store).await;
@@ -37,8 +37,8 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     positions_have_no_gap(&*store).await?;
     a_set_that_moved_takes_no_position(&*harness.open()).await?;
     a_repetition_appends_nothing(&*harness.open()).await?;
-    what_is_held_must_stand(&*harness.open()).await?;
-    what_is_dropped_goes(&*harness.open()).await?;
+    a_held_row_must_not_have_moved(&*harness.open()).await?;
+    a_dropped_row_goes(&*harness.open()).await?;
     a_crash_leaves_no_gap(harness).await?;
     crowd::check(harness).await
 }
@@ -147,7 +147,7 @@ async fn a_repetition_appends_nothing(store: &dyn Store) -> Result<(), Violation
     same("what the first was told", read(store, fence_key(1)).await?, Some((1, waiting(1).with_position(1))))
 }
 
-async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), Violation> {
+async fn a_held_row_must_not_have_moved(store: &dyn Store) -> Result<(), Violation> {
     let (held, absent) = (key(Kind::Route, 1), key(Kind::Poke, 1));
     let route = |value| record(Kind::Route, value);
     commit(store, set(1, [put(held, None, route(1))])).await?;
@@ -176,7 +176,7 @@ async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), Violation> {
     same("what was held to be absent", read(store, fence_key(700)).await?, None)
 }
 
-async fn what_writes_lean_on_must_stand(store: &dyn Store) -> Result<(), Violation> {
+async fn rows_that_writes_rest_on_must_not_have_moved(store: &dyn Store) -> Result<(), Violation> {
     let plain = |id, number, expect| set(id, [put(fence_key(number), expect, record(Kind::Fence, id))]);
     let leaning = |id, number, held| holding(plain(id, number, None), held);
     commit(store, plain(1, 1, None)).await?;
@@ -196,7 +196,7 @@ async fn what_writes_lean_on_must_stand(store: &dyn Store) -> Result<(), Violati
     same("what was held to be absent", read(store, key(Kind::Alias, 1)).await?, None)
 }
 
-async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), Violation> {
+async fn a_dropped_row_goes(store: &dyn Store) -> Result<(), Violation> {
     let sets: Vec<_> = (1..=4).map(|number| publish(number, LANE, number)).collect();
     store.commit(&sets, NOW).await?;
     let poke = key(Kind::Poke, 1);

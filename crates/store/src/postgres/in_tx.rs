@@ -21,8 +21,8 @@ use crate::{
     judge::{Known, judge},
 };
 
-// The database's time, never before what was ever committed; and the row format that everybody reads. What a fence says is
-// only worth something if it lasts: the transaction is made as durable as one of ours.
+// The database's time, never before any committed time; and the row format that every node reads. A fence is only worth
+// something if it lasts: the transaction is made as durable as one of ours.
 const MOMENT: &str = "SELECT greatest(clock_timestamp(), (SELECT max(floor) FROM fencepost_nodes)),
     (SELECT format FROM fencepost_meta),
     CASE WHEN current_setting('synchronous_commit', true) IN ('off', 'local', 'remote_write')

@@ -5,7 +5,7 @@
 
 // The key says the tenant, the scope, the fields and the repetition: they never change.
 // Existing rows are locked first, in key order; then new ones are inserted, in key order; then the locked ones are
-// changed. Counting the rows of a step makes the next one wait for it. Nobody who waits holds a changed row that an
+// changed. Counting the rows of a step makes the next one wait for it. A batch that waits holds no changed row that an
 // earlier step of another could wait for, so two batches never wait for one another.
 macro_rules! write_fences {
     ($last:literal) => {
@@ -168,7 +168,7 @@ pub(super) const RANGE_ROWS: &str = "SELECT kind, id, record, clock_timestamp() 
 pub(super) const RANGE_FEW: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
     WHERE kind IN (6, 7, 10, 12) AND kind = $4 AND id > $1 AND id <= $2 ORDER BY id LIMIT $3";
 
-/// Drops a few rows past their expiry, by our time and by the database's. What somebody holds is left for the next time.
+/// Drops a few rows past their expiry, by our time and by the database's. Locked rows are left for the next time.
 pub(super) const SWEEPS: [&str; 3] = [
     "WITH past AS MATERIALIZED (
         SELECT key FROM fencepost_fences WHERE bucket = ANY ($1) AND state <> 'pending'

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_and_a_password_is_not_repeated() {
+    fn an_unknown_parameter_is_refused_and_a_password_is_not_repeated() {
         for url in [
             "redis://u:hush@h?prefx=a",
             "redis://u:hush@h?prefix=a{b",

@@ -177,7 +177,7 @@ fn a_set_for_a_lane_is_not_taken_for_a_lone_put() {
 }
 
 #[test]
-fn what_is_guessed_after_an_append_is_what_is_there() {
+fn a_guess_after_an_append_is_the_stored_row() {
     let rig = Rig::new();
     let (store, _) = rig.fresh("one");
     let first = publish(1, lane(1), 1, Vec::new());

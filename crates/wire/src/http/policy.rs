@@ -1,5 +1,5 @@
 //! `/admin/policy`: which policy is in force, and reading its file again without a restart.
-//! Never puts a part of a policy into force: all of it, or none. What is under way ends under the one it began with.
+//! Never puts a part of a policy into force: all of it, or none. A request under way ends under the one it began with.
 //! Called as a route, and by `serve` on SIGHUP.
 
 use std::sync::{Mutex, PoisonError};
@@ -56,7 +56,7 @@ pub enum Reload {
     DryRun,
 }
 
-/// Reads the configuration again. What changed is logged and returned; a refusal is logged and changes nothing.
+/// Reads the configuration again. Changes are logged and returned; a refusal is logged and changes nothing.
 pub fn reload(app: &App, by: &str, how: Reload) -> Result<Value, Problem> {
     let mut since = app.origin.since.lock().unwrap_or_else(PoisonError::into_inner);
     let now = app.fencepost.engine().now();

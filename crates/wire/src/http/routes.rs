@@ -138,7 +138,7 @@ pub enum Listener {
     Admin,
 }
 
-/// Marks requests that came by the operators' own listener. What clients keep in memory does not count there.
+/// Marks requests that came by the operators' own listener. Memory that clients take does not count there.
 #[derive(Clone)]
 pub(super) struct OnAdminListener(pub(super) Arc<Budget>);
 

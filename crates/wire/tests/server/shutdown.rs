@@ -63,7 +63,7 @@ async fn shutdown_waits_for_the_body_of_a_request_that_has_begun() {
 }
 
 #[tokio::test]
-async fn what_outlasts_the_grace_period_is_cut() {
+async fn a_request_that_outlasts_the_grace_period_is_cut() {
     let mut front = Front::start(Limits { grace_ms_max: 20, ..Limits::default() }).await;
     let mut busy = front.connect().await;
     busy.send(HELD).await;

@@ -229,7 +229,7 @@ async fn an_allowance_may_be_limited_to_a_scheme_and_a_port() {
 }
 
 #[test]
-fn what_cannot_be_a_rule_is_refused() {
+fn a_text_that_is_no_rule_is_refused() {
     for wrong in [
         "",
         "10.0.0.0/33",

@@ -104,7 +104,7 @@ async fn the_note_is_one_readable_line_of_bounded_length() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_told_in_words() {
+async fn bytes_that_are_no_answer_are_noted_in_words() {
     let table: [(&str, &str); 4] = [
         ("", "closed"),
         ("SSH-2.0-OpenSSH_9.2\r\n", "invalid HTTP version"),

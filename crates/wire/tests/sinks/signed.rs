@@ -122,7 +122,7 @@ async fn a_lane_with_any_name_is_named_in_ascii_and_signed_so() {
 }
 
 #[tokio::test]
-async fn what_arrives_is_verified_with_either_secret() {
+async fn a_delivery_is_verified_with_either_secret() {
     let heard = arrived(&["new", "old"], standard_too).await;
     let head = |name: &str| heard.header(name).unwrap();
     let marks = Marks { lane: head("fencepost-lane"), seq: 41, prev_seq: 39, attempt: 2, redrive: false };
@@ -138,7 +138,7 @@ async fn what_arrives_is_verified_with_either_secret() {
 }
 
 #[tokio::test]
-async fn nothing_that_a_signature_covers_can_be_changed() {
+async fn a_change_to_any_signed_part_breaks_the_signature() {
     let heard = arrived(&["s3cret"], |_| {}).await;
     let (known, signature) = (secrets(&["s3cret"]), heard.header("fencepost-signature").unwrap());
     let right = Marks { lane: "fgai-wms:WH-1", seq: 41, prev_seq: 39, attempt: 2, redrive: false };

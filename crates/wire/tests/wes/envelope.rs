@@ -20,7 +20,7 @@ fn with(mut event: Value, pointer: &str, value: Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named_by_its_pointer() {
+async fn a_mistake_is_named_by_its_pointer() {
     let world = World::new().await;
     world.polled("WH-1").await;
     let good = || event("cid-1", "WH-1");

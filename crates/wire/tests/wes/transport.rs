@@ -126,7 +126,7 @@ async fn a_secret_has_16_bytes_but_for_one_that_is_live_already() {
 }
 
 #[tokio::test]
-async fn what_is_no_transport_is_refused() {
+async fn a_value_that_is_no_transport_is_refused() {
     let world = World::new().await;
     let webhook = |webhook: Value| json!({"executor_id": "dev-wes", "webhook": webhook});
     let with = |name: &str, value: Value| {

@@ -31,7 +31,7 @@ fn partitions_that_change_hands_lose_nothing_and_double_nothing() {
 }
 
 #[test]
-fn what_is_at_the_handler_when_its_partition_goes_is_finished_and_not_begun_again() {
+fn a_message_at_the_handler_when_its_partition_goes_is_finished_and_not_begun_again() {
     let (scene, redis) = (Scene::new(2), Redis::synced());
     let consumer = || scene.start(scene.sharing(&redis.url()));
     scene.fill(0, 2);

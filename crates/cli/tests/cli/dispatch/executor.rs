@@ -105,7 +105,7 @@ fn a_planner_that_goes_away_does_not_end_what_is_under_way() {
 }
 
 #[test]
-fn what_nobody_signed_touches_nothing() {
+fn an_unsigned_delivery_touches_nothing() {
     let floor = Floor::new();
     let front = floor.front();
     let body = event("cid-1", "WH-1").to_string();

@@ -139,7 +139,7 @@ fn a_node_that_serves_fences_only_inherits_no_lanes() {
 }
 
 #[test]
-fn what_a_node_owed_that_died_while_the_database_was_away_is_sent_by_another() {
+fn events_of_a_node_that_died_while_the_database_was_away_are_sent_by_another() {
     const LANES: usize = 8;
     let mut town = Town::start(2);
     owed(&town, 0, LANES);

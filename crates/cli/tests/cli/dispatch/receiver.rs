@@ -194,7 +194,7 @@ impl Receiver {
         self.script(move |_| say.clone());
     }
 
-    /// The secrets that it knows from now on. Who knows none verifies nothing.
+    /// The secrets that it knows from now on. Without any it verifies nothing.
     pub fn knows(&self, secrets: &[&str]) {
         self.shared.lock().secrets = secrets.iter().map(|secret| (*secret).to_owned()).collect();
     }

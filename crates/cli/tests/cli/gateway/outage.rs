@@ -20,7 +20,7 @@ fn before_postgres(postgres: &Postgres, policy: &str) -> World {
 }
 
 #[test]
-fn what_waits_for_its_seal_is_not_done_again_by_the_node_that_did_it() {
+fn an_effect_waiting_for_its_seal_is_not_done_again_by_its_node() {
     let mut postgres = Postgres::start();
     // Its lease is over long before the database is back: whoever claims it then is let in.
     let world = before_postgres(&postgres, &super::CHARGES.replace("lease: 500ms", "lease: 50ms"));
@@ -38,7 +38,7 @@ fn what_waits_for_its_seal_is_not_done_again_by_the_node_that_did_it() {
 }
 
 #[test]
-fn what_is_under_way_past_its_lease_is_not_done_again_by_the_node_that_does_it() {
+fn an_effect_under_way_past_its_lease_is_not_done_again_by_its_node() {
     let mut postgres = Postgres::start();
     let world = before_postgres(&postgres, &super::CHARGES.replace("lease: 500ms", "lease: 3s"));
     let asked = post("/charges").key("k").json("{}");

@@ -40,7 +40,7 @@ fn two_tenants_with_one_key_have_two_effects_and_two_answers() {
 }
 
 #[test]
-fn nobody_without_a_credential_is_heard() {
+fn a_request_without_a_credential_is_refused() {
     let world = World::charges();
     let wrong = [
         "x-none: 1",

@@ -163,7 +163,7 @@ async fn an_effect_that_is_slower_than_its_lease_keeps_its_claim() {
 }
 
 #[tokio::test]
-async fn who_was_silent_too_long_is_fenced_off() {
+async fn a_holder_silent_for_too_long_is_fenced_off() {
     let stage = Stage::new();
     let effect = booking(&client(&stage.url()), "G-6").lease(Duration::from_millis(1));
     let zombie = claim(&effect).await;
@@ -238,7 +238,7 @@ async fn a_server_that_is_busy_is_asked_again_when_it_said() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_not_asked_again() {
+async fn a_refused_request_is_not_repeated() {
     let stage = Stage::new();
     let stranger = Client::new(&stage.road_url(), "nobody").unwrap();
     for effect in [booking(&stranger, "G-10"), client(&stage.road_url()).scope("BOOKING").key([("groupId", "G")])] {
@@ -263,7 +263,7 @@ async fn answers_that_are_lost_cost_time_and_nothing_else() {
     let effect = booking(&client(&stage.road_url()), "G-11").lease(Duration::from_millis(500));
     stage.faults("lose");
     let again = claim(&effect).await;
-    // The lost answer had let this very caller in. Nobody can tell, so it is said as it is: somebody was there before.
+    // The lost answer had let this very caller in. The client cannot know that: it reports an earlier attempt.
     assert_eq!((again.attempt(), again.recovering()), (2, true));
     stage.faults("lose");
     again.renew().await.unwrap();

@@ -125,7 +125,7 @@ async fn a_receipt_keeps_dates_and_uuids_as_text() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sealed_is_shown_and_kept_for_the_caller() {
+async fn an_outcome_that_cannot_be_sealed_is_shown_and_kept_for_the_caller() {
     let stage = Stage::new();
     let client = client(&stage.url());
     for (group, receipt) in [("G-26a", "RSV-1"), ("G-26b", ""), ("G-26c", r#"{},"token":1"#)] {

@@ -257,7 +257,7 @@ impl Flight {
         let reply = match outcome.seal(self.engine()).await {
             Ok(reply) => reply,
             Err(_) => {
-                // The effect happened. Whoever asked hears that the store is down; the outcome is not given up.
+                // The effect happened. The client is told that the store is down; the outcome is not given up.
                 let app = &self.call.app;
                 self.aloft.done();
                 app.gateway.go_on(outcome.seal_later(app.clone()));

@@ -169,8 +169,8 @@ async fn lane(call: &Call, planner: Option<&str>) -> Result<Option<(LaneId, Opti
     }))
 }
 
-// Whose lanes may be meant. What the credential says decides, and not which lanes there are: a planner that names an executor
-// must not change what that executor's polls answer.
+// The planners whose lanes are polled. The credential decides, not the lanes that exist: a planner that names an
+// executor must not change what that executor's polls answer.
 fn planners(call: &Call, named: Option<&str>) -> Result<Vec<String>, Problem> {
     match (&call.caller.planners, named) {
         (served, Some(named)) if !served.allow(named) => Err(not_served(named)),

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_death_has_added_goes_and_all_else_stays() {
+    fn headers_of_an_earlier_death_go_and_all_others_stay() {
         let names = |headers: OwnedHeaders| -> Vec<String> {
             let text = |one: Header<'_, &[u8]>| {
                 format!("{}={}", one.key, String::from_utf8_lossy(one.value.unwrap_or_default()))
