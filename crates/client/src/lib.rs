@@ -28,6 +28,8 @@
 //! # }
 //! ```
 
+#![warn(missing_docs)]
+
 mod claim;
 mod effect;
 mod error;

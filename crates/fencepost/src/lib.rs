@@ -30,6 +30,8 @@
 //! if its holder dies between the effect and the seal; the next holder is told so ([`Claim::earlier`]) and can ask the
 //! target first, or the scope can say `hold`, and then a person decides.
 
+#![warn(missing_docs)]
+
 pub mod answer;
 pub mod clock;
 pub mod dispatch;

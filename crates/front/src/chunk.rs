@@ -31,7 +31,6 @@ pub(super) struct Chunked {
 pub(super) struct Walk {
     /// Bytes that belong to the message and are well-formed.
     pub(super) used: usize,
-    /// How many of those are content.
     pub(super) content: u64,
     pub(super) end: Option<End>,
 }

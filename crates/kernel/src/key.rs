@@ -71,7 +71,6 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RowKey {
     pub kind: Kind,
-    /// Which one of its kind.
     pub id: [u8; 32],
 }
 

@@ -16,11 +16,8 @@ use crate::{
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// About a fence.
     Fence(fence::Command),
-    /// About a lane.
     Lane(lane::Command),
-    /// About events for a warehouse.
     Dispatch(dispatch::Command),
     /// Drops a row whose time is over.
     Sweep(RowKey),
@@ -29,11 +26,8 @@ pub enum Command {
 /// A reply to a caller. A refusal is a reply, not an error.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// About a fence.
     Fence(fence::Reply),
-    /// About a lane.
     Lane(lane::Reply),
-    /// About events for a warehouse.
     Dispatch(dispatch::Reply),
     /// Housekeeping; nobody listens.
     Done,

@@ -68,11 +68,8 @@ impl Merge {
 pub enum Merged {
     /// The position that an entry got.
     Position(u64),
-    /// A counter moved.
     Sum {
-        /// The figure before.
         before: i128,
-        /// The figure now.
         after: i128,
     },
 }

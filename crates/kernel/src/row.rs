@@ -12,9 +12,7 @@ use crate::{
 /// Anything a store holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// Belongs to fences.
     Fence(fence::Record),
-    /// Belongs to lanes.
     Lane(lane::Record),
     /// Belongs to events for a warehouse.
     Dispatch(dispatch::Record),
@@ -98,7 +96,6 @@ pub trait Rows {
 /// One change, valid only while the row is as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Which row.
     pub key: RowKey,
     /// The revision it was read at; none where it was absent.
     pub expect: Option<CommitId>,

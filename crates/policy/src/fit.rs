@@ -20,7 +20,6 @@ pub enum NoScope {
 }
 
 impl Policy {
-    /// The scope of that name.
     pub fn scope(&self, name: &str) -> Result<&Arc<Scope>, NoScope> {
         self.scopes.get(name).ok_or_else(|| match self.unfit.get(name) {
             Some(why) => NoScope::Unfit(why.clone()),

@@ -65,7 +65,6 @@ pub struct Limits {
     pub waiters_per_tenant_max: usize,
     /// The longest that a claim waits, whatever its `wait_ms` asks for.
     pub wait_max: Duration,
-    /// Commands in one batch.
     pub batch_commands_max: usize,
 }
 
@@ -89,7 +88,6 @@ pub struct Log {
 /// Log levels, the most important first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
-    /// Something failed.
     Error,
     /// Something will fail, or looks wrong.
     Warn,

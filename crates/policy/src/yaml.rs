@@ -97,7 +97,6 @@ pub enum Value {
         /// Whether it was written without quotes, so that `true` can mean a boolean.
         plain: bool,
     },
-    /// A list.
     Seq(Vec<Node>),
     /// A mapping, in the order of the file; names are unique.
     Map(Vec<Entry>),
@@ -110,7 +109,6 @@ pub struct Entry {
     pub key: String,
     /// Where the name stands.
     pub mark: Mark,
-    /// Its value.
     pub value: Node,
 }
 

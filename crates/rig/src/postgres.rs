@@ -77,7 +77,6 @@ impl Postgres {
         self.restart();
     }
 
-    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }

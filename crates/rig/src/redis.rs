@@ -31,7 +31,6 @@ impl Redis {
         Self::start(&["--appendonly", "yes", "--appendfsync", "always"])
     }
 
-    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }

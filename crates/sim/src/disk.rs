@@ -21,7 +21,6 @@ pub(crate) struct Disk {
 /// A crash's effect on the unsynced end of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tail {
-    /// It never reached the disk.
     Lost,
     /// All of it did.
     Kept,

@@ -28,7 +28,6 @@ pub struct Rules {
 /// A moment: the line in the history, and the store's time.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
-    /// The line.
     pub line: usize,
     /// Store time in milliseconds.
     pub at: u64,
@@ -36,36 +35,26 @@ pub struct Stamp {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// The right to act.
     Claim {
         /// The request body, by name.
         body: Option<String>,
         /// The source and its version; from `TEXTS` on it stands for a text, which no number compares with.
         version: Option<(String, i64)>,
-        /// The lease asked for.
         lease_ms: u64,
         /// How long to wait for another holder.
         wait_ms: u64,
     },
-    /// To record an outcome.
     Seal {
-        /// The token shown.
         token: u64,
         /// The effect's id.
         effect: String,
-        /// The receipt.
         receipt: String,
     },
-    /// More time.
     Renew {
-        /// The token shown.
         token: u64,
-        /// The lease asked for.
         lease_ms: u64,
     },
-    /// To give the key back.
     Release {
-        /// The token shown.
         token: u64,
     },
     /// To end a doubt: as done with an effect and a receipt, or as not done.
@@ -77,7 +66,6 @@ pub enum Ask {
     },
     /// A name for what was sealed.
     Alias {
-        /// The name.
         name: String,
     },
     /// A read of the key: an explanation, or a line in the list of doubts. Writes nothing.
@@ -85,7 +73,6 @@ pub enum Ask {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are those of the kernel's replies, under the same names")]
 pub enum Answer {
     New {
         token: u64,
@@ -160,7 +147,6 @@ pub enum Answer {
 /// The outcome of a request, as far as its sender can know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was answered.
     Answered(Answer),
     /// It certainly did not happen.
     NotApplied,
@@ -212,9 +198,7 @@ pub struct OldReads {
 /// While the server's clock is behind, a node that starts may be: declared, so that exactly this is forgiven.
 #[derive(Clone, Copy, Debug)]
 pub struct Apart {
-    /// From this line on.
     pub from_line: usize,
-    /// Up to this one.
     pub to_line: usize,
     /// So far at most.
     pub ms: u64,
@@ -245,9 +229,7 @@ pub struct List {
 pub struct Lookup {
     /// The question, as a look at no key.
     pub op: Op,
-    /// Whose name it is.
     pub tenant: String,
-    /// The name.
     pub name: String,
     /// The effect and the receipt; none where there is no such name.
     pub shown: Option<(String, String)>,
@@ -258,9 +240,7 @@ pub struct Lookup {
 pub struct Effect {
     /// Tenant, scope, fields and repetition.
     pub key: String,
-    /// Under which token.
     pub token: u64,
-    /// When.
     pub done: Stamp,
 }
 
@@ -310,7 +290,6 @@ impl Op {
         key_name(&self.base, self.seq)
     }
 
-    /// The answer, where there is one.
     pub fn answer(&self) -> Option<&Answer> {
         match &self.outcome {
             Outcome::Answered(answer) => Some(answer),

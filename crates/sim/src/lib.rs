@@ -26,9 +26,7 @@ use plant::Plant;
 
 /// One seed, lived and judged.
 pub struct Run {
-    /// Which one.
     pub seed: u64,
-    /// Everything that happened.
     pub history: History,
     /// Broken rules.
     pub violations: Vec<Violation>,

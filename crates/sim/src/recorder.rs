@@ -209,7 +209,6 @@ impl Recorder {
         }
     }
 
-    /// The history, whole.
     pub(crate) fn take(&self) -> History {
         std::mem::take(&mut *self.lock())
     }

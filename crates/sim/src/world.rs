@@ -32,7 +32,6 @@ struct World {
     time: Time,
 }
 
-/// The history of a seed.
 pub(crate) fn live(seed: u64, plant: Option<Plant>) -> Result<History, std::io::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     Ok(runtime.block_on(async move {

@@ -149,7 +149,6 @@ pub struct Node {
     pub id: String,
     /// Where its clients reach it.
     pub address: String,
-    /// Its release.
     pub release: String,
     /// The newest row format that it reads.
     pub format: u8,

@@ -67,7 +67,8 @@ fn comments_and_functions_begin_with_their_subject() {
             }
             if let Some((_, name)) = ["fn ", "def test_", "test('"].iter().find_map(|mark| line.split_once(mark)) {
                 functions += 1;
-                let bad = refused.iter().filter_map(|word| name.strip_prefix(word)).any(|rest| rest.starts_with(['_', ' ']));
+                let bad =
+                    refused.iter().filter_map(|word| name.strip_prefix(word)).any(|rest| rest.starts_with(['_', ' ']));
                 assert!(!bad, "{path}:{number}: begin the name with its subject, not with who, what or nobody");
             }
         }

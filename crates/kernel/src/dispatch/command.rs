@@ -37,7 +37,6 @@ impl Command {
     }
 }
 
-/// See [`Command::Publish`].
 #[derive(Clone, Debug)]
 pub struct Publish {
     /// The claim of the publication's fence; its body is compared with that of an earlier claim.
@@ -52,7 +51,6 @@ pub struct Publish {
     pub served: Option<u64>,
 }
 
-/// See [`Command::PutRoute`].
 #[derive(Clone, Debug)]
 pub struct PutRoute {
     /// The new route. Its time is set when the command is decided.
@@ -64,14 +62,12 @@ pub struct PutRoute {
     pub over: Option<Arc<Route>>,
 }
 
-/// See [`Command::Letter`].
 #[derive(Clone, Debug)]
 pub struct OnLetter {
     /// The lane that the event left.
     pub lane: LaneId,
     /// The position that it had there.
     pub seq: u64,
-    /// The person's decision.
     pub verdict: LetterVerdict,
     /// The person who decides, for the record.
     pub by: String,
@@ -88,8 +84,5 @@ pub enum LetterVerdict {
         force: Option<String>,
     },
     /// Give the event up.
-    Discard {
-        /// The reason, for the record.
-        why: String,
-    },
+    Discard { why: String },
 }

@@ -31,7 +31,6 @@ pub(crate) fn follow(on: &OnLetter, rows: &impl Rows, add: &mut impl FnMut(RowKe
     }
 }
 
-/// See [`Command::Letter`].
 pub(crate) fn on_letter(on: &OnLetter, rows: &impl Rows, now: Millis) -> Decision {
     let Some(letter) = letter_of(rows, on.lane, on.seq) else { return Decision::reply(Reply::NoLetter) };
     let said = |replay| Decision::reply(if replay { again(letter) } else { Reply::LetterDecided(letter.clone()) });

@@ -37,9 +37,7 @@ pub enum Original {
     Undelivered,
     /// It was sent, or may have been, and is not acknowledged.
     InFlight,
-    /// It was acknowledged.
     Delivered,
-    /// It is a dead letter.
     Dead,
     /// It is too long ago to tell.
     Unknown,
@@ -68,7 +66,6 @@ impl Original {
 /// A row that belongs to events for a warehouse.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// See [`Route`].
     Route(Arc<Route>),
 }
 

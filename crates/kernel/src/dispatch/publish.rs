@@ -38,7 +38,6 @@ pub(crate) fn follow(publish: &Publish, rows: &impl Rows, add: &mut impl FnMut(R
     }
 }
 
-/// See [`Command::Publish`].
 pub(crate) fn publish(publish: &Publish, rows: &impl Rows, now: Millis) -> Decision {
     let target = &publish.claim.target;
     let mut decision = fence::claim(&publish.claim, rows, now);

@@ -15,9 +15,7 @@ use crate::{
 /// Where the event of a publication went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// The lane.
     pub lane_id: LaneId,
-    /// Its name for people.
     pub lane: String,
     /// The position in it.
     pub seq: u64,

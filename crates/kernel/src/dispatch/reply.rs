@@ -30,7 +30,6 @@ pub enum Reply {
     },
     /// The lane that the warehouse would leave still has events that are not settled.
     NotDrained {
-        /// That lane.
         lane: LaneId,
         /// Its last position.
         tail: u64,
@@ -53,7 +52,6 @@ pub enum Reply {
     LetterDecided(Arc<DeadLetter>),
     /// The letter is decided as requested.
     Letter {
-        /// The letter.
         letter: Arc<DeadLetter>,
         /// Whether it was decided so already.
         replay: bool,

@@ -37,7 +37,6 @@ impl Transport {
 /// Where events are posted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Webhook {
-    /// The address.
     pub url: String,
     /// Signing secrets, the newest first; encrypted before they reach the store.
     pub secrets: Vec<Bytes>,
@@ -48,9 +47,7 @@ pub struct Webhook {
 /// Where the events of a warehouse go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Whose warehouse.
     pub planner: Tenant,
-    /// Which.
     pub warehouse: String,
     pub executor: String,
     /// How it is reached.
@@ -70,7 +67,6 @@ impl Route {
         }
     }
 
-    /// Its lane.
     pub fn lane(&self) -> LaneId {
         self.place().lane(&self.planner)
     }

@@ -30,7 +30,6 @@ fn lanes_of(put: &PutRoute, rows: &impl Rows) -> impl Iterator<Item = LaneId> {
     left.filter(|left| *left != entered).into_iter().chain([entered])
 }
 
-/// See [`Command::PutRoute`].
 pub(crate) fn put_route(put: &PutRoute, rows: &impl Rows, now: Millis) -> Decision {
     let key = route_key(&put.route);
     let mut decision = Decision::reply(Reply::Routed { replay: false });

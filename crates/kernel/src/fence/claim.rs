@@ -55,7 +55,6 @@ pub(crate) fn version(claim: &Claim) -> Option<(Version, RowKey)> {
     Some((version, RowKey::version_head(&target.tenant, &target.scope.name, &names)))
 }
 
-/// See [`Command::Claim`].
 pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
     let key = RowKey::fence(claim.target.key);
     let known = fence_of(rows, key);

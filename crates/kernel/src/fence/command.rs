@@ -51,7 +51,6 @@ impl Command {
     }
 }
 
-/// See [`Command::Claim`].
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// The fence.
@@ -73,40 +72,32 @@ impl Claim {
     }
 }
 
-/// See [`Command::Seal`].
 #[derive(Clone, Debug)]
 pub struct Seal {
     /// The fence.
     pub target: Target,
-    /// The right to act.
     pub token: Token,
-    /// The id of the effect.
     pub effect_id: String,
     /// The bytes that duplicates get.
     pub receipt: Bytes,
 }
 
-/// See [`Command::Renew`].
 #[derive(Clone, Debug)]
 pub struct Renew {
     /// The fence.
     pub target: Target,
-    /// The right to act.
     pub token: Token,
     /// The new lease, counted from now.
     pub lease_ms: u64,
 }
 
-/// See [`Command::Release`].
 #[derive(Clone, Debug)]
 pub struct Release {
     /// The fence.
     pub target: Target,
-    /// The right to act.
     pub token: Token,
 }
 
-/// See [`Command::Resolve`].
 #[derive(Clone, Debug)]
 pub struct Resolve {
     /// The fence.
@@ -115,7 +106,6 @@ pub struct Resolve {
     pub token: Option<Token>,
     pub outcome: Outcome,
     pub by: String,
-    /// Their reason.
     pub why: String,
 }
 
@@ -124,7 +114,6 @@ pub struct Resolve {
 pub enum Outcome {
     /// The effect happened.
     Sealed {
-        /// Its id.
         effect_id: String,
         /// Sent to duplicates.
         receipt: Bytes,
@@ -133,19 +122,15 @@ pub enum Outcome {
     Released,
 }
 
-/// See [`Command::PutAlias`].
 #[derive(Clone, Debug)]
 pub struct PutAlias {
-    /// The name.
     pub name: String,
     /// The fence it shall stand for.
     pub target: Target,
 }
 
-/// See [`Command::Observe`].
 #[derive(Clone, Debug)]
 pub struct Observe {
-    /// The fence.
     pub key: FenceKey,
     /// Duplicates since the last flush.
     pub replays: u64,

@@ -65,7 +65,6 @@ pub struct Token(pub u64);
 pub struct Source {
     /// The kind of source.
     pub kind: String,
-    /// Which one.
     pub id: String,
 }
 
@@ -76,7 +75,6 @@ pub struct HolderTrace(pub [u8; 16]);
 /// The recorded outcome: what every later duplicate gets back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Receipt {
-    /// The id of the effect.
     pub effect_id: String,
     /// The exact bytes that were sealed.
     pub body: Bytes,
@@ -98,18 +96,15 @@ pub enum State {
         /// The trace of the request that claimed it, where it had one: for others who find the key held.
         held_by: Option<HolderTrace>,
     },
-    /// The effect is done.
     Sealed {
         /// Sent to duplicates.
         receipt: Receipt,
-        /// When it was sealed.
         at: Millis,
         /// When the key becomes free again.
         expires: Millis,
     },
     /// The holder gave the key back.
     Released {
-        /// When.
         at: Millis,
         /// When its attempts are forgotten.
         expires: Millis,
@@ -119,7 +114,6 @@ pub enum State {
 /// A step in a fence's life, beyond its first claim and its seal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// When.
     pub at: Millis,
     /// By which token; for [`What::Recovered`], the token of the attempt that lapsed.
     pub token: Token,
@@ -142,7 +136,6 @@ pub enum What {
     /// A person resolved a doubt.
     Resolved {
         by: String,
-        /// Their reason.
         why: String,
         /// Whether the effect was declared done.
         sealed: bool,
@@ -157,7 +150,6 @@ pub const REFUSALS_MAX: usize = 4;
 /// The record under a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fence {
-    /// Whose it is.
     pub tenant: Tenant,
     /// Its scope's name.
     pub scope: Arc<str>,
@@ -191,9 +183,7 @@ pub enum Phase {
     Lapsed,
     /// The lease ran out; a person must decide.
     InDoubt,
-    /// Done.
     Sealed,
-    /// Given back.
     Released,
     /// As if it had never been.
     Expired,
@@ -334,9 +324,7 @@ pub struct AgainHead {
 /// A name that stands for a sealed fence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Alias {
-    /// Whose name it is.
     pub tenant: Tenant,
-    /// The name.
     pub name: String,
     /// The scope of the effect it stands for.
     pub scope: String,
@@ -392,13 +380,10 @@ pub const SIGHTINGS_MAX: usize = 16;
 pub enum Record {
     /// See [`Fence`]. Shared: it is read far more often than it changes.
     Fence(Arc<Fence>),
-    /// See [`VersionHead`].
     VersionHead(VersionHead),
-    /// See [`AgainHead`].
     AgainHead(AgainHead),
     /// See [`Alias`]. Shared, as what is larger than the rest: every record takes the room of the largest.
     Alias(Arc<Alias>),
-    /// See [`Trace`].
     Trace(Arc<Trace>),
 }
 
@@ -451,7 +436,6 @@ impl Record {
 }
 
 impl row::Record {
-    /// The fence, where it is one.
     pub fn as_fence(&self) -> Option<&Arc<Fence>> {
         if let Self::Fence(Record::Fence(found)) = self { Some(found) } else { None }
     }
@@ -466,12 +450,10 @@ impl row::Record {
         if let Self::Fence(Record::AgainHead(found)) = self { Some(found) } else { None }
     }
 
-    /// The alias, where it is one.
     pub fn as_alias(&self) -> Option<&Arc<Alias>> {
         if let Self::Fence(Record::Alias(found)) = self { Some(found) } else { None }
     }
 
-    /// The trace, where it is one.
     pub fn as_trace(&self) -> Option<&Arc<Trace>> {
         if let Self::Fence(Record::Trace(found)) = self { Some(found) } else { None }
     }

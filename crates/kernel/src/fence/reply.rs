@@ -20,7 +20,6 @@ pub enum Reply {
     },
     /// Somebody else is acting.
     InFlight {
-        /// When their lease runs out.
         lease_expires: Millis,
         /// When the key was first claimed.
         first_seen: Millis,
@@ -30,15 +29,9 @@ pub enum Reply {
     /// Same key, other body.
     Conflict(Box<Mismatch>),
     /// A newer version of the source is already sealed.
-    Stale {
-        /// That version.
-        sealed_version: Version,
-    },
+    Stale { sealed_version: Version },
     /// The version does not compare with the sealed one.
-    Incomparable {
-        /// That version.
-        sealed_version: Version,
-    },
+    Incomparable { sealed_version: Version },
     /// A person must decide first.
     InDoubt {
         /// When the doubt began.
@@ -55,7 +48,6 @@ pub enum Reply {
     Sealed {
         /// Whether it already was.
         replay: bool,
-        /// When.
         at: Millis,
         /// Until when duplicates get it.
         expires: Millis,
@@ -75,10 +67,7 @@ pub enum Reply {
         current: Option<Token>,
     },
     /// More time.
-    Renewed {
-        /// Until when.
-        lease_expires: Millis,
-    },
+    Renewed { lease_expires: Millis },
     /// The key is free.
     Released {
         /// Whether it already was.
@@ -166,7 +155,6 @@ pub struct Granted {
     pub attempt: u32,
     /// An earlier attempt whose outcome is unknown.
     pub recovering: Option<Earlier>,
-    /// When the right runs out.
     pub lease_expires: Millis,
     /// When the key was first claimed.
     pub first_seen: Millis,
@@ -175,7 +163,6 @@ pub struct Granted {
 /// The latest attempt that lapsed. Still told after others gave up in between: they said nothing of its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Earlier {
-    /// Its token.
     pub token: Token,
     /// Which attempt it was, as far back as the fence's events reach.
     pub attempt: u32,

@@ -48,7 +48,6 @@ pub(crate) fn seal(seal: &Seal, rows: &impl Rows, now: Millis) -> Decision {
     }
 }
 
-/// See [`Command::Renew`].
 pub(crate) fn renew(renew: &Renew, rows: &impl Rows, now: Millis) -> Decision {
     let Some(fence) = live(&renew.target, rows, now).filter(|fence| fence.token == renew.token) else {
         return fenced_off(&renew.target, renew.token, rows, now);
@@ -66,7 +65,6 @@ pub(crate) fn renew(renew: &Renew, rows: &impl Rows, now: Millis) -> Decision {
     }
 }
 
-/// See [`Command::Release`].
 pub(crate) fn release(release: &Release, rows: &impl Rows, now: Millis) -> Decision {
     let Some(fence) = live(&release.target, rows, now).filter(|fence| fence.token == release.token) else {
         return fenced_off(&release.target, release.token, rows, now);
@@ -82,7 +80,6 @@ pub(crate) fn release(release: &Release, rows: &impl Rows, now: Millis) -> Decis
     }
 }
 
-/// See [`Command::Resolve`].
 pub(crate) fn resolve(resolve: &Resolve, rows: &impl Rows, now: Millis) -> Decision {
     let Some(fence) = live(&resolve.target, rows, now) else {
         return Decision::reply(Reply::NotInDoubt);

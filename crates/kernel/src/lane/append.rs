@@ -15,7 +15,6 @@ use crate::{
 /// An entry for the end of a lane. The store gives it its position when it commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
-    /// Which lane.
     pub lane: LaneId,
     pub entry: Arc<Entry>,
     /// A row that the same write set puts and no other ever writes. It tells the position once that is known, and proves that the
@@ -28,7 +27,6 @@ pub struct Append {
 /// How a process drives a lane, as of an entry that it has appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Driving {
-    /// Under which epoch.
     pub epoch: u64,
     /// Over which route. Another node may have changed it a moment ago.
     pub route: Arc<Route>,

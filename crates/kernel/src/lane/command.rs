@@ -22,12 +22,9 @@ impl Command {
     }
 }
 
-/// See [`Command::Act`].
 #[derive(Clone, Debug)]
 pub struct OnLane {
-    /// The lane.
     pub lane: LaneId,
-    /// The act.
     pub act: Act,
 }
 
@@ -36,7 +33,6 @@ pub struct OnLane {
 pub enum Act {
     /// The events up to a position were received.
     Ack {
-        /// The position.
         upto: u64,
         /// The epoch of the node that drives the lane; `None` for a receiver that polls.
         epoch: Option<u64>,
@@ -67,7 +63,6 @@ pub enum Act {
     Pause {
         /// The person who asks for it.
         by: String,
-        /// The person's reason.
         why: String,
     },
     /// Events are sent again.

@@ -74,7 +74,6 @@ impl Place {
         }
     }
 
-    /// The lane that is for it.
     pub fn lane(&self, planner: &Tenant) -> LaneId {
         match self {
             Self::Warehouse(warehouse) => LaneId::warehouse(planner, warehouse),
@@ -114,7 +113,6 @@ pub struct Owner {
 /// A receiver's answer, or the fault that kept it from answering.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answer {
-    /// The status, where there was one.
     pub status: Option<u16>,
     /// The beginning of the answer, or the fault, for a person.
     pub note: String,
@@ -134,7 +132,6 @@ impl Answer {
 /// Failed attempts at the head of a lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
-    /// How many.
     pub attempts: u32,
     /// The time of the first: the horizon counts from here.
     pub first_at: Millis,
@@ -149,10 +146,8 @@ pub struct Trouble {
 /// Why a lane stands still although nothing is wrong with its head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pause {
-    /// Since when.
     pub at: Millis,
     pub by: String,
-    /// Their reason.
     pub why: String,
 }
 
@@ -169,7 +164,6 @@ impl Pause {
 /// How far a lane has come. Written by who drives it, and by people; never by who publishes, but for the owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lane {
-    /// Whose lane.
     pub planner: Tenant,
     pub place: Place,
     pub owner: Owner,
@@ -198,12 +192,10 @@ impl Lane {
         Self { owner, ..Self::new(planner, place) }
     }
 
-    /// Its address.
     pub fn id(&self) -> LaneId {
         self.place.lane(&self.planner)
     }
 
-    /// Its name for people.
     pub fn name(&self) -> String {
         self.place.name(&self.planner)
     }
@@ -228,11 +220,9 @@ pub struct Entry {
     pub correlation_id: String,
     /// Its kind, such as `SHIPPER_RELEASED`.
     pub kind: String,
-    /// Where it goes.
     pub warehouse: String,
     /// The exact bytes that were published.
     pub body: Bytes,
-    /// When.
     pub published: Millis,
     /// Where it died, where a person has sent it again: it is out of order then.
     pub redrive_of: Option<(LaneId, u64)>,
@@ -251,7 +241,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every reason.
     pub const ALL: [Self; 3] = [Self::Horizon, Self::TooLarge, Self::Skipped];
 
     /// The word for it on the wire.
@@ -268,24 +257,17 @@ impl Reason {
 pub enum Fate {
     /// No person has decided.
     Waiting,
-    /// Sent again.
     Redriven {
-        /// When.
         at: Millis,
-        /// By whom.
         by: String,
         /// The reason, where it had to be forced.
         why: Option<String>,
         /// Its new position.
         seq: u64,
     },
-    /// Given up.
     Discarded {
-        /// When.
         at: Millis,
-        /// By whom.
         by: String,
-        /// Their reason.
         why: String,
     },
 }
@@ -307,21 +289,17 @@ pub const DECIDED_RETAIN_MS: u64 = 30 * 24 * 3_600_000;
 /// An event that left its lane undelivered. One that dies again after a redrive is the same letter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetter {
-    /// Whose.
     pub planner: Tenant,
     /// The lane it left; the lane it is in again, once it was sent again.
     pub place: Place,
     /// The event.
     pub entry: Arc<Entry>,
-    /// Why it died.
     pub reason: Reason,
     /// How often it was tried.
     pub attempts: u32,
     /// The first attempt; its death where there was none.
     pub first_at: Millis,
-    /// When it died.
     pub at: Millis,
-    /// The answer to the last attempt.
     pub answer: Answer,
     /// The event that cancelled it.
     pub cancelled_by: Option<String>,
@@ -366,17 +344,12 @@ pub struct Cancelled {
 /// A row that belongs to lanes. Shared, what is large: it is handed around far more often than it changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// See [`Lane`].
     Lane(Arc<Lane>),
-    /// See [`Tail`].
     Tail(Tail),
-    /// See [`Entry`].
     Entry(Arc<Entry>),
-    /// See [`DeadLetter`].
     DeadLetter(Arc<DeadLetter>),
     /// A lane has something new.
     Poke,
-    /// See [`Cancelled`].
     Cancelled(Cancelled),
 }
 
@@ -462,7 +435,6 @@ pub(crate) fn came_after_pause(lane: &Lane, published: Millis) -> bool {
 }
 
 impl row::Record {
-    /// The lane, where it is one.
     pub fn as_lane(&self) -> Option<&Arc<Lane>> {
         if let Self::Lane(Record::Lane(found)) = self { Some(found) } else { None }
     }

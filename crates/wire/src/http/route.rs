@@ -112,7 +112,6 @@ pub(super) enum RequestBody {
 pub(super) enum Content {
     /// JSON of this schema.
     Json(&'static str),
-    /// Bytes.
     File,
     /// Text in any of these media types.
     Text(&'static [&'static str]),

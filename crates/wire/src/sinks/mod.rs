@@ -16,7 +16,6 @@ use webhook::WebhookSink;
 
 /// The sinks of all transports that push.
 pub struct Sinks {
-    /// To webhooks.
     pub webhook: WebhookSink,
     /// To Kafka, where a cluster is configured.
     pub kafka: Option<KafkaSink>,

@@ -49,7 +49,6 @@ impl Places<'_> {
         fields.collect()
     }
 
-    /// The value of one field.
     pub(super) fn value(&self, field: &str, origin: &Origin) -> Result<String, Problem> {
         let value = match origin {
             Origin::Header(name) => match (self.header(name)?, self.twin(name)) {

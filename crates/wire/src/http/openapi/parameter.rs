@@ -28,7 +28,6 @@ enum Schema {
     /// Any text but an empty one.
     Some,
     Pattern(&'static str),
-    /// One of these.
     Words(fn() -> Vec<&'static str>),
     Whole {
         min: u64,
