@@ -1,4 +1,4 @@
-//! The one entrance: which rows a command needs, and what follows from them.
+//! The one entrance: the rows that a command needs, and its decision over them.
 //! Forwards to the capability that a command belongs to, and knows none of them from inside.
 //! Called from the commit loop, and over a synced snapshot for answers that write nothing.
 
@@ -40,7 +40,7 @@ pub struct Also {
     pub held: Vec<(RowKey, Option<CommitId>)>,
     /// Computed by the store at commit, in this order.
     pub merges: Vec<Merge>,
-    /// Rows that go, whatever they hold.
+    /// Rows to remove, at any revision.
     pub drops: Vec<RowKey>,
     /// Lanes whose driver must look at them once this is durable, also where the caller is gone by then. Not for the store.
     pub news: Vec<lane::LaneId>,
@@ -97,8 +97,8 @@ pub fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
     }
 }
 
-/// The rows that only loaded ones can name, such as the version head that a seal moves. Ask again with what was found: those
-/// may name more.
+/// The rows that only loaded ones can name, such as the version head that a seal moves. Ask again with the rows that
+/// were found: those may name more.
 pub fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     match command {
         Command::Fence(command) => fence::follow(command, rows, add),
@@ -182,8 +182,8 @@ impl Reply {
         }
     }
 
-    /// Whether what was written with the reply must last, even where the transaction that it was asked in is rolled back:
-    /// a caller that is refused rolls back.
+    /// Whether the writes of the reply must last even where the caller's transaction is rolled back: a caller that is
+    /// refused rolls back.
     pub fn outlives_rollback(&self) -> bool {
         match self {
             Self::Fence(reply) => reply.outlives_rollback(),

@@ -11,7 +11,7 @@ use crate::{
     time::Millis,
 };
 
-/// Counters are derived: what moved them is kept elsewhere. So a backup leaves them out, and a restore counts anew.
+/// Counters are derived from rows that are kept elsewhere. So a backup leaves them out, and a restore counts anew.
 pub(crate) const KINDS: &[KindSpec] = &[KindSpec {
     kind: Kind::Counter,
     names: ("counter", "counters"),
@@ -33,14 +33,15 @@ pub const SCALE: i128 = 1_000_000_000;
 pub struct Counter {
     /// In parts of one: see [`SCALE`].
     pub value: i128,
-    /// When somebody should look at the counter, where that is so. Additions leave it as it is.
+    /// When the counter is due for its owner, if ever. Additions leave it as it is.
     pub due: Option<Millis>,
 }
 
 /// A change that the store computes at commit, over what is there then.
 ///
-/// It expects nothing of the row that it changes, and proves nothing. So a write set with a merge also puts a row that no other
-/// set ever writes: when the set is repeated because its outcome is unknown, that row tells that it was applied.
+/// It expects nothing of the row that it changes, and proves nothing. So a write set with a merge also puts a row that
+/// no other set ever writes: when the set is repeated because its outcome is unknown, that row shows that it was
+/// applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Merge {
     /// An entry takes the next position of its lane.

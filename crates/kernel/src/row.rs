@@ -1,5 +1,5 @@
-//! Rows: what a store keeps under an address, how a decision changes one, and the table of row kinds.
-//! Never says how a row is decided over: the capability that owns the kind does. Read wherever rows are treated by kind.
+//! Rows: their content, their changes, and the table of row kinds.
+//! Never decides: the capability that owns the kind does. Read wherever rows are treated by kind.
 
 use crate::{
     dispatch, fence,
@@ -16,7 +16,7 @@ pub enum Record {
     Lane(lane::Record),
     /// Belongs to events for a warehouse.
     Dispatch(dispatch::Record),
-    /// A figure that additions move, whatever it counts.
+    /// A counter.
     Counter(Counter),
 }
 
@@ -30,7 +30,7 @@ impl Record {
         }
     }
 
-    /// When somebody should look at the row.
+    /// When the row is due: a claim becomes a doubt, or a capability has work to do.
     pub fn due_at(&self) -> Option<Millis> {
         match self {
             Self::Fence(record) => record.due_at(),
@@ -39,8 +39,8 @@ impl Record {
         }
     }
 
-    /// The latest moment that the row tells of, tokens included: no time or token after it may be lower.
-    /// Leases and expiries are left out: they lie ahead, and time must not jump to them.
+    /// The latest time in the row, tokens included: no time or token after it may be lower. Leases and expiries are
+    /// left out: they lie ahead, and time must not jump to them.
     pub fn latest_at(&self) -> Millis {
         match self {
             Self::Fence(record) => record.latest_at(),
@@ -71,7 +71,7 @@ impl Record {
     }
 }
 
-/// A row beside what is counted of it: the record itself, its short texts, and its place in a table.
+/// Bytes of a row beside its weighed texts: the record itself, its short texts, and its place in a table.
 pub const ROW_BYTES: usize = 1 << 10;
 
 /// Which write gave a row its present content: chosen by the writer, never used twice.

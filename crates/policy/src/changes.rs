@@ -109,7 +109,7 @@ impl Changes {
                 ("gateway.in_flight_max", old.gateway.in_flight_max != new.gateway.in_flight_max),
                 ("gateway.idle_connections_max", old.gateway.idle_connections_max != new.gateway.idle_connections_max),
                 ("gateway.ca", old.gateway.ca != new.gateway.ca),
-                // Held by what drives the lanes for as long as it runs.
+                // The driver of the lanes holds this scope for as long as it runs.
                 ("scopes.WES_DISPATCH", old.scopes.get(WES_DISPATCH) != new.scopes.get(WES_DISPATCH)),
             ]),
         }
@@ -149,7 +149,7 @@ impl Changes {
         })
     }
 
-    /// For the log: each part that is different, with what is.
+    /// For the log: each part that changed, with its changes.
     pub fn parts(&self) -> Vec<(&'static str, String)> {
         let reordered = if self.reordered { "other order" } else { "" };
         let parts = [

@@ -85,8 +85,8 @@ fn read_place(text: &str) -> Option<Place> {
     (named && is_host_name(&host)).then_some(Place::Host(host))
 }
 
-/// Letters, digits, hyphens and underscores between dots. `2130706433`, `0177.1` and `0x7f.1` are such names too: what
-/// they lead to is judged like any other.
+/// Letters, digits, hyphens and underscores between dots. `2130706433`, `0177.1` and `0x7f.1` are such names too: the
+/// addresses they lead to are judged like any other.
 pub fn is_host_name(host: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     host.len() <= 253 && host.split('.').all(|label| !label.is_empty() && label.bytes().all(fits))

@@ -8,7 +8,7 @@ use super::finding::{Finding, Severity};
 use super::read::nearest;
 use super::yaml::{self, Entry, Layer, Mark, Node, Source, Value};
 
-/// Mappings merge, name by name; anything else replaces what was there.
+/// Mappings merge, name by name; anything else replaces the earlier value.
 pub fn overlay(base: &mut Node, over: Node) {
     merge(base, over, &[]);
 }

@@ -1,4 +1,4 @@
-//! The policy: one file that says which effects there are, who may call, and what the server bears.
+//! The policy: one file with the effects, the callers, and the server's limits.
 //! Never serves what `check` refuses: reading and linting are one step, and an error yields no policy.
 //! Called by the command line, and by programs that embed the library.
 //!
@@ -109,7 +109,7 @@ pub struct Policy {
     pub routes: Vec<Route>,
     /// Callers, with the hashes of their tokens.
     pub identities: Vec<Holder>,
-    /// Where the server listens and what it bears.
+    /// The server's addresses and limits.
     pub server: Server,
     /// How events leave.
     pub dispatch: dispatch::Dispatch,
@@ -125,18 +125,18 @@ impl Policy {
     /// The built-in scopes and defaults; no identities, no routes.
     pub fn builtin() -> Self {
         Self::load(None, []).unwrap_or_else(|findings| {
-            // INVARIANT builtin-passes: what is built in is tested to pass its own check.
+            // INVARIANT builtin-passes: a test checks that the built-in policy passes its own check.
             panic!("the built-in policy is broken:\n{}", finding::human(&findings))
         })
     }
 
-    /// A file laid over what is built in.
+    /// A file laid over the built-in policy.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, Vec<Finding>> {
         Self::load(Some((file_name, text)), [])
     }
 
-    /// A file, where there is one, and then the `FENCEPOST_` variables among those given, laid over
-    /// what is built in. Every error found is returned, not only the first.
+    /// A file, where there is one, and then the `FENCEPOST_` variables among those given, laid over the built-in
+    /// policy. Every error found is returned, not only the first.
     pub fn load(
         file: Option<(&str, &str)>,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -179,7 +179,7 @@ fn read_layers(
     nodes.into_iter().for_each(|node| layers::overlay(&mut tree, node));
     let policy = read_tree(&mut reader, &tree);
     let mut findings = reader.findings;
-    // In the order of the file, errors before notes on one line; what has no line comes last.
+    // In the order of the file, errors before notes on one line; findings without a line come last.
     findings.sort_by_key(|f| (f.line == 0, f.line, f.col, f.severity));
     findings.dedup();
     (policy, findings)

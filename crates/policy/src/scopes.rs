@@ -1,5 +1,5 @@
 //! Reads the `scopes` section into the kernel's scopes, and keeps the places that the lints point at.
-//! Never judges a rule: what is well-formed but unwise is for `check`.
+//! Never judges a rule: a well-formed but unwise one is for `check`.
 //! Called by `Policy::load`.
 
 use fencepost_kernel::fence::scope::{self, BodyMismatch, Durability, OnLapse, Scope, VersionRule};

@@ -1,4 +1,4 @@
-//! The `server` section: where it listens, where it keeps things, what it bears.
+//! The `server` section: its addresses, its directory, its limits.
 //! Never opens or binds anything: these are plain values.
 //! Called by `Policy::load`; read by the command line and the HTTP server.
 
@@ -19,7 +19,7 @@ pub struct Server {
     pub admin_listen: Option<SocketAddr>,
     /// The directory of the embedded store and of the credentials.
     pub data: PathBuf,
-    /// Proxies in front of it: what their requests say of the client is believed.
+    /// Proxies in front of it: their headers about the client are believed.
     pub trusted_proxies: Vec<Network>,
     /// Limits on a client's requests.
     pub limits: Limits,
@@ -40,7 +40,7 @@ impl Server {
     }
 }
 
-/// Bounds on what clients may ask.
+/// Bounds on clients' requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// The largest request body.
@@ -63,7 +63,7 @@ pub struct Limits {
     pub waiters_max: usize,
     /// Of these, how many one tenant may have.
     pub waiters_per_tenant_max: usize,
-    /// The longest that a claim waits, whatever its `wait_ms` asks for.
+    /// The longest that a claim waits, even with a larger `wait_ms`.
     pub wait_max: Duration,
     pub batch_commands_max: usize,
 }
@@ -186,8 +186,8 @@ fn address(reader: &mut Reader, node: &Node, what: &str) -> Option<SocketAddr> {
     reader.accept(node, what, parsed, "write an IP address and a port: 127.0.0.1:7411 or [::1]:7411")
 }
 
-/// Where to listen: an IP address and a port, or `localhost` and a port. No other name is looked up: what it stands for may
-/// change, and with it who can connect.
+/// An address to listen on: an IP address and a port, or `localhost` and a port. No other name is looked up: its
+/// address may change, and with it who can connect.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let local = text.rsplit_once(':').filter(|(host, _)| host.eq_ignore_ascii_case("localhost"));
     let read = match local {

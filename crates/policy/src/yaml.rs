@@ -45,7 +45,7 @@ pub struct Mark {
     pub col: u32,
 }
 
-// Where a thing stands is no part of what it says: what only moved within its file is the same.
+// Positions do not count in comparisons: a section that only moved within its file is the same.
 impl PartialEq for Mark {
     fn eq(&self, _: &Self) -> bool {
         true

@@ -54,15 +54,15 @@ impl WriteSet {
 /// The result of one write set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// All of it is durable. It has no merges, or was applied by an earlier try: then the row that tells a position says which
-    /// it was, and what a counter was before and after nobody knows any more.
+    /// All of it is durable. It has no merges, or was applied by an earlier try: then the row that holds a position
+    /// says which it was, and the figures of a counter are not known any more.
     Applied,
-    /// All of it is durable, and this is what its merges came to, in their order.
+    /// All of it is durable; these are the results of its merges, in their order.
     Merged(Vec<Merged>),
     /// Something it was decided over has moved; none of it was written. Decide again.
     Moved,
-    /// Somebody else's transaction holds a row of it and did not let go in time, or the one server that has its rows takes
-    /// no writes; none of it was written. Ask later.
+    /// Another transaction holds a row of it and did not let go in time, or the one server that has its rows takes no
+    /// writes; none of it was written. Ask later.
     Held,
     /// A counter cannot take what the set adds, also if only for a moment: none of it was written. Decided again over the same
     /// figures it comes to the same.
@@ -75,7 +75,7 @@ impl Verdict {
         matches!(self, Self::Applied | Self::Merged(_))
     }
 
-    /// The positions that its entries got, in their order, where the verdict tells them.
+    /// The positions that its entries got, in their order, where the verdict has them.
     pub fn positions(&self) -> impl Iterator<Item = u64> {
         let merged = if let Self::Merged(merged) = self { &merged[..] } else { &[] };
         merged.iter().filter_map(|merged| match merged {
@@ -163,8 +163,7 @@ pub struct Node {
 pub trait Store: Send + Sync + 'static {
     fn promises(&self) -> Promises;
 
-    /// The time of the clock that everyone who shares the store goes by; none where the engine's own clock decides.
-    /// Never goes back.
+    /// The time of the shared store's clock; none where the engine's own clock decides. Never goes back.
     fn now(&self) -> Option<Millis> {
         None
     }
@@ -234,18 +233,18 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
 
-    /// Those who share the store, serve clients and drive lanes, and when each was last seen.
+    /// The nodes that share the store, serve clients and drive lanes, and when each was last seen.
     fn alive(&self) -> BoxFuture<'_, Result<Vec<(String, Millis)>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// This node serves nobody any more: the others need not wait until it has been silent for long. Nothing where the
-    /// store is not shared.
+    /// Tells the other nodes that this one serves no clients any more: they need not wait until it has been silent for
+    /// long. Does nothing where the store is not shared.
     fn leave(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Everyone who shares the store and was seen lately; empty where it is not shared.
+    /// Every process that shares the store and was seen lately; empty where it is not shared.
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }

@@ -1,6 +1,6 @@
 //! Rows that were written lately: a seal after its claim, or a duplicate after its seal, needs no look into the tables.
-//! In a store of one process that is what is there; in a shared one it is a guess.
-//! Filled by commits. A reader that put back what it read could overwrite a newer row, and must compare revisions.
+//! In a store of one process they are current; in a shared one they are a guess.
+//! Filled by commits. A reader that puts back the rows it read could overwrite a newer row, and must compare revisions.
 
 use std::sync::Arc;
 

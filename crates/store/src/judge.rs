@@ -99,7 +99,7 @@ impl<'s, C: FnMut(&RowKey) -> Result<Option<Known>, Error>> Slots<'s, C> {
         })
     }
 
-    // An entry that goes is not read: nobody writes it a second time, and it may be large.
+    // An entry to remove is not read: it is written only once, and it may be large.
     fn unseen(&mut self, key: RowKey, revision: CommitId) -> Result<&mut Slot<'s>, Error> {
         if key.kind != Kind::Entry {
             return self.at(key);
@@ -157,7 +157,7 @@ impl<'s, C: FnMut(&RowKey) -> Result<Option<Known>, Error>> Slots<'s, C> {
         Ok(Merged::Sum { before, after })
     }
 
-    // The position after the last; and the row that waits for it is told.
+    // Gives the next position, and writes it into the row that waits for it.
     fn append(&mut self, set: &'s WriteSet, append: &Append) -> Result<u64, Error> {
         let key = RowKey::tail(append.lane);
         let last = self.at(key)?.figure().0 as u64 + 1;
@@ -212,14 +212,14 @@ pub(crate) fn judge<'s>(
     if any_repeated {
         follow_back(sets, &mut verdicts);
     }
-    // Filters hide how many there are, and what grows is copied.
+    // Filters hide their length, and a growing vector is copied.
     let mut changes = Vec::with_capacity(slots.rows.len());
     changes.extend(
         slots
             .rows
             .into_iter()
             .filter_map(|(key, slot)| slot.change.map(|after| Change { key, before: slot.before, after }))
-            // Removing what was never there is no change.
+            // The removal of an absent row is no change.
             .filter(|change| change.before.is_some() || change.after.is_some()),
     );
     Ok(Judged { verdicts, changes })

@@ -1,4 +1,4 @@
-//! Counts, logs and posts what becomes of outgoing events: attempts, halted lanes, dead letters.
+//! Counts, logs and posts the fate of outgoing events: attempts, halted lanes, dead letters.
 //! Never delays a delivery: an alert that cannot be posted is dropped, and the log still has it.
 //! Called by the driver; `/metrics` reads the figures.
 
@@ -84,7 +84,7 @@ impl Figures {
     }
 }
 
-/// Logs what needs a person, and queues it for the receiver of alerts.
+/// Logs events that need a person, and queues them for the receiver of alerts.
 pub struct Alerts {
     log: Log,
     figures: Figures,

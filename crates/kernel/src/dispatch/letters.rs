@@ -1,5 +1,5 @@
-//! Decides what becomes of a dead letter: sent again or given up, by a person.
-//! Never sends again what was cancelled. Called only from `decide`.
+//! A person's decision on a dead letter: send it again, or give it up.
+//! Never sends a cancelled event again. Called only from `decide`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Events from a planner for a warehouse: what is published, which way they go, what CANCELLED does, and what a person decides
-//! about a dead letter. How a lane goes on by itself is `lane`'s.
+//! Events from a planner for a warehouse: publication, cancellation, transports, and decisions on dead letters.
+//! Progress along a lane is in `lane`.
 //! Called only from `law`.
 
 mod command;

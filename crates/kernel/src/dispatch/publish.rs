@@ -1,4 +1,4 @@
-//! Decides what is published, and what becomes of an event that is cancelled.
+//! Decides a publication, and the cancellation of an earlier event.
 //! Never computes a position: the store gives one when it appends. Called only from `dispatch`.
 
 use std::sync::Arc;
@@ -124,7 +124,7 @@ fn cancel(
             Place::Warehouse(_) => Original::InFlight,
         },
     };
-    // That nobody has seen it is true only while its lane stands as it was read.
+    // The event stays unseen only while its lane stays as it was read.
     if told == Original::Undelivered {
         let key = RowKey::lane(lane);
         decision.also.held.push((key, rows.row(&key).map(|row| row.revision)));

@@ -53,7 +53,7 @@ pub struct Route {
     /// How it is reached.
     pub transport: Transport,
     pub after_dead: AfterDead,
-    /// How long the receiver remembers what it has seen: a redrive later than that could run twice.
+    /// How long the receiver remembers an event: a redrive later than that could run twice.
     pub receiver_retain_ms: u64,
     /// When it was last changed.
     pub at: Millis,

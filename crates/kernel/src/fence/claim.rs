@@ -107,8 +107,9 @@ pub(crate) fn in_flight(fence: &Fence, now: Millis) -> Option<Reply> {
 }
 
 /// Tells that a claim is in doubt.
-/// INVARIANT told-doubt: a doubt that somebody was told of ends with an outcome or a person's word, and never with a renewal that was
-/// decided before and lands after. So the first to be told moves the row, and from then on the row says it.
+/// INVARIANT told-doubt: once a caller was told of a doubt, it ends with an outcome or a person's decision, and never
+/// with a renewal that was decided before and lands after. So the first reply moves the row, and from then on the row
+/// says it.
 pub(crate) fn doubt(rows: &impl Rows, key: RowKey, now: Millis) -> Decision {
     let Some(fence) = fence_of(rows, key) else { return Decision::reply(Reply::NotInDoubt) };
     let State::Pending { lease_expires, on_lapse, forget_at, doubted_at, held_by } = fence.state else {
@@ -161,7 +162,7 @@ fn grant(
                 Some(earlier) => fence.record(now, earlier.token, What::Recovered),
                 None => fence.record(now, token, What::Retried),
             }
-            // A lapsed attempt may have had its effect: what it asked for stands. A released one did not.
+            // A lapsed attempt may have had its effect: its body stays the one to compare with. A released one did not.
             if fence.body.is_none() || free(earlier, now) {
                 fence.body = claim.body.clone();
             }
@@ -196,8 +197,8 @@ fn grant(
     (fence, granted)
 }
 
-// Whether nothing happened under the key, so that its next claim may ask for something else: it was released, also by whoever
-// lapsed before that.
+// Whether nothing happened under the key, so that its next claim may have another body: it was released, also by a
+// holder whose lease had lapsed.
 fn free(fence: &Fence, now: Millis) -> bool {
     fence.phase(now) == Phase::Released && unsettled(fence, now).is_none()
 }

@@ -1,4 +1,4 @@
-//! Which rows a command about a fence needs, and what follows from them.
+//! The rows that a command about a fence needs, and its decision over them.
 //! Never reads anything that was not loaded before, never reads a clock, cannot fail. Called only from `law`.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The rows a fence is made of, and what can be read off them at a given time.
+//! The rows of a fence, and its state at a given time.
 //! Never decides: `claim`, `seal` and `again` do.
 
 mod again;
@@ -72,7 +72,7 @@ pub struct Source {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HolderTrace(pub [u8; 16]);
 
-/// The recorded outcome: what every later duplicate gets back.
+/// The recorded outcome, which every later duplicate gets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Receipt {
     pub effect_id: String,
@@ -91,9 +91,9 @@ pub enum State {
         on_lapse: OnLapse,
         /// When a lapsed claim is forgotten; never, where a lapse is a doubt.
         forget_at: Option<Millis>,
-        /// When somebody was first told that it is in doubt. From then on it is, whatever a clock that is behind says.
+        /// When a caller was first told that it is in doubt. From then on it is, even by a clock that is behind.
         doubted_at: Option<Millis>,
-        /// The trace of the request that claimed it, where it had one: for others who find the key held.
+        /// The trace of the request that claimed it, where it had one: shown to other callers while the key is held.
         held_by: Option<HolderTrace>,
     },
     Sealed {
@@ -127,7 +127,7 @@ pub enum What {
     Released,
     /// A new attempt began after a release.
     Retried,
-    /// A new attempt began although nobody knows what became of an earlier one.
+    /// A new attempt began while the outcome of an earlier one was unknown.
     Recovered,
     /// The current holder sealed although its lease had run out.
     SealedLate,
@@ -237,7 +237,7 @@ impl Fence {
         }
     }
 
-    /// When somebody should look at the fence: a claim that becomes a doubt at the end of its lease.
+    /// The time at which a claim becomes a doubt unless its holder ends it: the end of its lease.
     pub fn due_at(&self) -> Option<Millis> {
         match &self.state {
             State::Pending { lease_expires, on_lapse: OnLapse::Hold, .. } => Some(*lease_expires),
@@ -245,8 +245,8 @@ impl Fence {
         }
     }
 
-    /// A claim that was forgotten, as one that is over for good: for who acts on its being forgotten, so that nothing of its
-    /// holder that was decided before lands after. None where nothing can.
+    /// The same claim as one that is over for good, for a decision that relies on its being forgotten: a write of its
+    /// holder that was decided before then cannot land after. None where no such write is possible.
     pub(crate) fn over(&self) -> Option<Self> {
         match self.state {
             State::Pending { forget_at: Some(over), .. } => {
@@ -382,7 +382,7 @@ pub enum Record {
     Fence(Arc<Fence>),
     VersionHead(VersionHead),
     AgainHead(AgainHead),
-    /// See [`Alias`]. Shared, as what is larger than the rest: every record takes the room of the largest.
+    /// See [`Alias`]. Shared because it is large: every record takes the room of the largest.
     Alias(Arc<Alias>),
     Trace(Arc<Trace>),
 }

@@ -18,7 +18,7 @@ pub enum Reply {
         /// Whether the body differs and the scope lets that pass.
         body_differs: bool,
     },
-    /// Somebody else is acting.
+    /// Another caller is acting.
     InFlight {
         lease_expires: Millis,
         /// When the key was first claimed.
@@ -116,7 +116,7 @@ impl Reply {
 }
 
 impl Reply {
-    // INVARIANT told-doubt, final-refusal: what a refusal writes is durable before any caller is told of it.
+    // INVARIANT told-doubt, final-refusal: the writes of a refusal are durable before any caller is told of it.
     pub(crate) fn outlives_rollback(&self) -> bool {
         matches!(self, Self::InDoubt { .. } | Self::FencedOff { .. })
     }
@@ -160,7 +160,8 @@ pub struct Granted {
     pub first_seen: Millis,
 }
 
-/// The latest attempt that lapsed. Still told after others gave up in between: they said nothing of its outcome.
+/// The latest attempt that lapsed. Still reported after later holders gave up: their release says nothing of its
+/// outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Earlier {
     pub token: Token,

@@ -1,4 +1,4 @@
-//! Decides what happens to a lane that has come into being: acknowledged, failed, dead, skipped, paused, taken over.
+//! Acts on a lane: acknowledge, fail, skip, pause, resume, take over.
 //! Never settles out of order, and never lets an earlier owner of a lane speak for it. Called only from `decide`.
 
 use std::sync::Arc;
@@ -135,7 +135,7 @@ struct Failed<'f> {
 }
 
 impl<R: Rows> Change<'_, R> {
-    // INVARIANT lane-order: what is settled is settled in order, and only by who drives the lane or who polls it.
+    // INVARIANT lane-order: events settle in order, and only by the lane's driver or its poller.
     fn ack(&mut self, lane: &mut Lane, upto: u64, epoch: Option<u64>) -> Result<(), Reply> {
         match epoch {
             Some(epoch) if lane.owner.epoch != epoch => return Err(Reply::LaneLost),
@@ -240,8 +240,8 @@ impl<R: Rows> Change<'_, R> {
         }
         let head = entry_of(self.rows, self.id, seq).filter(|_| seq == lane.settled + 1);
         let Some(entry) = head else { return Err(Reply::NotHead { settled: lane.settled }) };
-        // A first attempt that is under way is nowhere written down, nor is what a poller has read: since when the receiver
-        // may have had it, where it may.
+        // Neither a first attempt under way nor a poller's read is written down: the earliest time at which the
+        // receiver may have had the event, if it may.
         let (since, perhaps) = match &lane.place {
             Place::Executor(_) => (Some(entry.published), "; who polls may have had it"),
             Place::Warehouse(_) if came_after_pause(lane, entry.published) => (None, ""),

@@ -17,10 +17,10 @@ use crate::{
 pub struct Append {
     pub lane: LaneId,
     pub entry: Arc<Entry>,
-    /// A row that the same write set puts and no other ever writes. It tells the position once that is known, and proves that the
-    /// set was applied. Each append of a set has one of its own.
+    /// A row that the same write set puts and no other ever writes. It holds the position once that is known, and
+    /// proves that the set was applied. Each append of a set has one of its own.
     pub position_row: RowKey,
-    /// How this process drives the lane; none where another does, or nobody.
+    /// How this process drives the lane; none if it does not.
     pub driven: Option<Driving>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct End<'a> {
     pub(crate) place: Place,
     /// The nodes that share the store.
     pub(crate) members: &'a Members,
-    /// How its receiver is reached: for the driver, which is told of the entry.
+    /// How its receiver is reached, for the driver.
     pub(crate) route: &'a Arc<Route>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn follow_append(end: &End<'_>, rows: &impl Rows, add: &mut impl FnMu
     }
 }
 
-/// Adds an entry to a decision. `position_row` is the row of the decision that tells its position once there is one.
+/// Adds an entry to a decision. `position_row` is the row of the decision that holds its position once there is one.
 pub(crate) fn append(
     end: &End<'_>,
     entry: Arc<Entry>,
@@ -97,7 +97,7 @@ fn poke(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
     let poke = RowKey::poke(node, lane);
     match rows.row(&poke) {
         _ if node.is_empty() => {}
-        // It may be heard and forgotten at this moment: then it must be said again.
+        // The node may delete the notice at this moment: then it must be written again.
         Some(said) => decision.also.held.push((poke, Some(said.revision))),
         None => decision.writes.push(write(rows, poke, Some(row::Record::Lane(Record::Poke)))),
     }
@@ -116,7 +116,7 @@ fn driver(place: &Place, owner: &mut Owner, members: &Members) -> Driver {
     if place.is_polled() {
         return Driver::Nobody;
     }
-    // One process alone drives everything, also what came from a store that was shared.
+    // A single process drives everything, also lanes from a store that was shared.
     if members.me.is_empty() || owner.node == members.me {
         return Driver::Me;
     }

@@ -1,5 +1,5 @@
 //! The address of a lane and of its rows.
-//! Never says what a lane is for: its capability names it. Those of one tenant lie side by side.
+//! Never knows the use of a lane: its capability names it. Those of one tenant lie side by side.
 
 use std::fmt;
 

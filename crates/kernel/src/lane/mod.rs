@@ -1,4 +1,4 @@
-//! The rows that lanes are made of, and what can be read off them at a given time.
+//! The rows of lanes, and a lane's state at a given time.
 //! Never decides: `acts` and `append` do. The order of a lane is its positions: 1, 2, 3, without a gap.
 
 mod acts;
@@ -33,7 +33,8 @@ use crate::{
 /// within moments and are left out.
 pub(crate) const KINDS: &[KindSpec] = &[
     KindSpec { backup_place: Some(6), ..spec(Kind::Lane, ("lane", "lanes"), Ids::FewRanges) },
-    // Entries are read in pages, and mostly by who wrote them: in a cache they would push out what is asked for again.
+    // Entries are read in pages, and mostly by the process that wrote them: in a cache they would push out rows that
+    // are read again.
     KindSpec { backup_place: Some(7), cached: false, ..spec(Kind::Entry, ("event", "events"), Ids::Ranges) },
     KindSpec { backup_place: Some(8), ..spec(Kind::Tail, ("lane end", "lane ends"), Ids::Ranges) },
     KindSpec {
@@ -66,7 +67,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Whether its receiver comes for the events, so that nobody drives its lane.
+    /// Whether its receiver fetches the events itself, so that no node drives its lane.
     pub fn is_polled(&self) -> bool {
         match self {
             Self::Warehouse(_) => false,
@@ -106,7 +107,7 @@ pub enum AfterDead {
 pub struct Owner {
     /// The node; empty where there is only one.
     pub node: String,
-    /// Grows with every change of owner: what an earlier one says late does not count.
+    /// Grows with every change of owner: a late act of an earlier owner does not count.
     pub epoch: u64,
 }
 
@@ -119,7 +120,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// An answer whose note is cut to what is kept.
+    /// An answer whose note is cut to the kept length.
     pub fn new(status: Option<u16>, note: &str) -> Self {
         let mut end = note.len().min(NOTE_BYTES_MAX);
         while !note.is_char_boundary(end) {
@@ -161,7 +162,7 @@ impl Pause {
     }
 }
 
-/// How far a lane has come. Written by who drives it, and by people; never by who publishes, but for the owner.
+/// The progress of a lane. Written by its driver and by people's acts; a publication writes the owner only.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lane {
     pub planner: Tenant,
@@ -200,7 +201,7 @@ impl Lane {
         self.place.name(&self.planner)
     }
 
-    /// Whether nothing is sent, whatever is due.
+    /// Whether nothing is sent, even if something is due.
     pub fn stands(&self) -> bool {
         self.blocked || self.paused.is_some()
     }
@@ -341,7 +342,7 @@ pub struct Cancelled {
     pub expires: Millis,
 }
 
-/// A row that belongs to lanes. Shared, what is large: it is handed around far more often than it changes.
+/// A row of a lane. Large ones are shared: they are passed on far more often than they change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
     Lane(Arc<Lane>),
@@ -425,7 +426,7 @@ pub(crate) fn cancelled_by(rows: &impl Rows, lane: LaneId, seq: u64) -> Option<&
     marked.map(|cancelled| cancelled.by.as_str()).or_else(|| letter_of(rows, lane, seq)?.cancelled_by.as_deref())
 }
 
-/// How long it may take until another node has heard of a pause.
+/// How long it may take until another node knows of a pause.
 const PAUSE_HEARD_MS: u64 = 1_000;
 
 // An event published into a paused lane was never tried. One that was there before may be on its way.

@@ -79,7 +79,7 @@ fn route_scope(lints: &mut Lints<'_>, route: &Route, understood: &Understood<'_>
             let message = format!("`{field}` is no key field of {}", scope.name);
             lints.error(mark, "key-too-much", message, near(field, &scope.key));
         } else if !read.allowed.iter().any(|(allowed, _)| allowed.text == *field) && names::look(field) == Looks::Fine {
-            // The scope's lint has judged the field's own name. This judges the name of what fills it.
+            // The scope's lint has judged the field's own name. This judges the name of its source.
             let put = match from {
                 Origin::Header(name) | Origin::Query(name) | Origin::Path(name) => name.as_str(),
                 Origin::Body(pointer) => pointer.rsplit('/').next().unwrap_or_default(),

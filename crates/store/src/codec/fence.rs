@@ -1,5 +1,5 @@
 //! The stored form of a fence.
-//! Never keeps what can be told from the rest: times are distances from the first claim, and so is the token.
+//! Never stores a derived value: times are distances from the first claim, and so is the token.
 //! Called only by the codec.
 //!
 //! In order: flags, first seen, the times of its state, then names (tenant, scope, field names) in one run that block

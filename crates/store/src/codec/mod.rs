@@ -5,9 +5,9 @@
 //! A row is `format (1) | revision (8) | content | checksum (4)`. The checksum covers the row's address too, so
 //! that a whole row under the wrong key is damage. The content begins with what a compaction needs to know.
 //!
-//! Formats: 1 is the first; 2 packs long receipts; 3 marks doubts that somebody was told of; 4 counts duplicates with another
-//! body and keeps the trace of a holder. Nodes of two releases share a store while both write the older
-//! format; a node that meets a newer one than it reads refuses the row and names the reason.
+//! Formats: 1 is the first; 2 packs long receipts; 3 marks doubts that a caller was told of; 4 counts duplicates with
+//! another body and keeps the trace of a holder. Nodes of two releases share a store while both write the older format;
+//! a node that meets a newer one than it reads refuses the row and names the reason.
 
 mod counter;
 mod fence;
@@ -37,7 +37,7 @@ pub const VERSION: u8 = 4;
 /// From this format on, receipts of some length are kept packed.
 const PACKS_RECEIPTS: u8 = 2;
 
-/// From this format on, a fence says that somebody was told of its doubt. In an older one only its revision tells.
+/// From this format on, a fence says that a caller was told of its doubt. In an older one only its revision tells.
 const MARKS_DOUBTS: u8 = 3;
 
 /// From this format on, a trace counts duplicates with another body. In an older one they are duplicates like all others.
@@ -69,9 +69,9 @@ pub fn encode(key: &RowKey, record: &Record, revision: CommitId, format: u8) -> 
     out
 }
 
-/// Appends what [`encode`] gives.
+/// Appends the bytes of [`encode`].
 pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: CommitId, format: u8) {
-    // A row under a format that nobody reads would be lost: stop before it is written.
+    // A row under a format that no release reads would be lost: stop before it is written.
     assert!((1..=VERSION).contains(&format), "row format {format} is not one of 1 to {VERSION}");
     let begin = out.len();
     out.push(format);

@@ -121,7 +121,7 @@ proptest! {
         prop_assert!(decode(&key, &garbage.into()).is_err());
     }
 
-    // Past the checksum nothing may be trusted either: it only says that somebody wrote these bytes.
+    // Past the checksum nothing may be trusted either: a matching sum can be made on purpose.
     #[test]
     fn garbage_with_a_good_checksum_never_panics(
         key in key(kind()),

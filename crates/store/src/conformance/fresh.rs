@@ -1,5 +1,5 @@
 //! Law 3: a load sees every commit that was acknowledged before it began.
-//! Never checks that a load hides what a crash could still undo: the law on durability covers that half.
+//! Never checks that a load hides commits that a crash could still undo: the law on durability covers that half.
 
 use std::sync::{
     Arc,

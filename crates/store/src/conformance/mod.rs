@@ -102,7 +102,7 @@ pub fn laws() -> [Law; 11] {
     ]
 }
 
-/// Fails unless both are equal, and names what was compared.
+/// Fails unless both are equal; `what` names the comparison.
 fn same<T: PartialEq + fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), Violation> {
     if found == wanted { Ok(()) } else { Err(Violation(format!("{what}: found {found:?}, wanted {wanted:?}"))) }
 }

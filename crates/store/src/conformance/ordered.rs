@@ -1,6 +1,7 @@
-//! Law 7: what is appended to a lane gets the position after the last one, without a gap, and is seen in that order. With
-//! it the rest of what may stand beside writes: rows that must stay as they are, and rows that go unseen.
-//! Never asks a store that keeps no lanes for more than rows that stay as they are: the rest it must refuse.
+//! Law 7: an entry that is appended to a lane gets the position after the last one, without a gap, and readers see
+//! entries in that order. With it the other parts of a set beside writes: rows that must stay as they are, and rows to
+//! remove.
+//! Of a store that keeps no lanes it asks only for rows that stay as they are: the rest it must refuse.
 
 use fencepost_kernel::{
     RowKey, Write,
@@ -123,7 +124,7 @@ async fn positions_have_no_gap(store: &dyn Store) -> Result<(), Violation> {
 async fn a_set_that_moved_takes_no_position(store: &dyn Store) -> Result<(), Violation> {
     let sets = [
         publish(1, LANE, 1),
-        // Somebody has its fence already.
+        // Another claim has its fence already.
         publish(2, LANE, 1),
         publish(3, LANE, 3),
         holding(publish(4, LANE, 4), [(fence_key(3), Some(99))]),
@@ -211,7 +212,7 @@ async fn a_dropped_row_goes(store: &dyn Store) -> Result<(), Violation> {
     same("the verdict on a drop beside what moved", commit(store, moved).await?, Moved)?;
     same("what is left after that", positions(store, LANE).await?, vec![(3, 3), (4, 4)])?;
 
-    // Heard, and said again before anybody looked.
+    // Removed as heard, and written again before any node looked.
     let nothing: [Write; 0] = [];
     let sets = [
         dropping(set(8, nothing.clone()), [poke, key(Kind::Poke, 2)]),
@@ -257,7 +258,7 @@ async fn lanes_are_refused(store: &dyn Store) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Commits sets until each has its verdict; those that somebody is in the way of are committed again.
+/// Commits sets until each has its verdict; a set that is held up by another transaction is committed again.
 pub(super) async fn insist(store: &dyn Store, sets: &[WriteSet]) -> Result<Vec<Verdict>, Violation> {
     let mut verdicts = store.commit(sets, NOW).await?;
     for (set, verdict) in sets.iter().zip(&mut verdicts) {

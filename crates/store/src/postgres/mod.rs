@@ -1,5 +1,5 @@
 //! The PostgreSQL store: rows in real tables that several nodes share, under the laws of the contract.
-//! Never decides anything, and never acknowledges what the server has not made durable.
+//! Never decides anything, and never acknowledges a commit that is not durable on the server.
 //! Called like any store; runs on the Tokio runtime that it was opened on, and needs none where it is called.
 
 mod about;
@@ -86,7 +86,7 @@ struct Inner {
     /// Nodes of older releases that have fallen silent.
     elders: nodes::Elders,
     promises: Promises,
-    /// One connection for commits, one for loads, one for everything that nobody waits for.
+    /// One connection for commits, one for loads, one for background work.
     committing: Link,
     reading: Link,
     keeping: Link,
@@ -134,7 +134,7 @@ impl Postgres {
         Ok(Self { inner, runtime })
     }
 
-    // The caller may be on no runtime at all: what needs timers runs on ours.
+    // The caller may be on no runtime at all: futures that need timers run on ours.
     fn run<'a, T: Send + 'static>(
         &'a self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -175,8 +175,8 @@ impl Inner {
             let session = link.session().await?;
             let answer = self.within(&session, session.query(sql, params)).await?;
             let rows = answer.map_err(|error| fault::of_read(&error))?;
-            // Read from a server that may have been replaced meanwhile: what would be decided over it would be written to
-            // the one that replaced it.
+            // Read from a server that may have been replaced meanwhile: a decision over these rows would be written to
+            // its successor.
             if session.usable() {
                 return Ok(rows);
             }

@@ -230,7 +230,7 @@ pub(super) async fn read(bytes_max: usize, parts: &Parts, body: Body, charge: &m
     Ok(first.unwrap_or_else(|| whole.into()))
 }
 
-/// A body that is read in chunks as it arrives, within its bound. Its reader charges what it keeps of it.
+/// A body that is read in chunks as it arrives, within its bound. Its reader charges the bytes that it keeps.
 pub(super) struct BodyStream {
     body: Body,
     bytes_max: usize,

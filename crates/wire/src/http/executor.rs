@@ -1,5 +1,5 @@
-//! `POST /webhooks/dispatch`, an executor's server: verifies and fences what planners post, hands each event to the
-//! executor's own handler once, acknowledges after the seal. Never decides: the library's receiver does.
+//! `POST /webhooks/dispatch`, an executor's server: verifies and fences the events that planners post, hands each to
+//! the executor's own handler once, acknowledges after the seal. Never decides: the library's receiver does.
 
 use std::{sync::Arc, time::Duration};
 

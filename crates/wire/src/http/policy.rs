@@ -32,7 +32,7 @@ use crate::{
 /// Where the policy in force came from, and since when it is.
 pub struct Origin {
     config: Config,
-    // Held during a reload: of two at once, the second compares with what the first has made.
+    // Held during a reload: of two at once, the second compares with the policy that the first has set.
     since: Mutex<Millis>,
 }
 
@@ -47,12 +47,12 @@ impl Origin {
     }
 }
 
-/// Whether what was read comes into force.
+/// Whether a policy that was read comes into force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reload {
     /// It does, where nothing speaks against it.
     Apply,
-    /// It does not: only what would change is told.
+    /// It does not: only its changes are reported.
     DryRun,
 }
 

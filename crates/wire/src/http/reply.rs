@@ -1,4 +1,4 @@
-//! Replies to bytes: what a client hears about a fence. The other half of the pair is `request`.
+//! Replies about fences to bytes. The other half of the pair is `request`.
 //! Never asks the engine anything, and never lets a value under a masked pointer out.
 
 use std::borrow::Cow;
@@ -20,11 +20,11 @@ use crate::{
     trace::TraceId,
 };
 
-/// Marks an answer that somebody has had before.
+/// Marks an answer that was given before.
 pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 
-/// The longest a client in flight is told to stay away: holders usually finish well within their lease.
+/// The longest `Retry-After` for a client in flight: holders usually finish well within their lease.
 const RETRY_AFTER_S_MAX: u64 = 5;
 
 /// An answer that is not a refusal.
@@ -191,7 +191,7 @@ pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answ
     decided(call, target, reply).map_err(|problem| explained(problem, &target.key))
 }
 
-/// A refusal with the page that says what happened under a key, where it is that key's state that refuses.
+/// A refusal with the page that explains the key, where it is that key's state that refuses.
 pub(super) fn explained(problem: Problem, key: &FenceKey) -> Problem {
     match problem.code().parts().0 {
         409 => problem.with("explain", &format!("\"/console/keys/{key}\"")),
@@ -344,7 +344,7 @@ pub(super) fn alias(alias: &Alias, replay: Option<bool>) -> Vec<u8> {
         .end()
 }
 
-/// How much of a conflict is told.
+/// How much of a conflict is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Show {
     Diff,

@@ -1,4 +1,4 @@
-//! Bytes to commands: what a client may say about a fence. Refuses with the name of what is wrong.
+//! Bytes to commands about fences. Refuses with the name of the mistake.
 //! The other half of the pair is `reply`. Never asks the engine anything.
 
 use std::sync::Arc;
@@ -131,7 +131,7 @@ pub(super) fn wrong_key(scope: &Scope, wrong: &WrongFields) -> Problem {
     Problem::new(Code::WrongKey, format!("scope {} takes exactly {}; {wrong}", scope.name, scope.key.join(", ")))
 }
 
-/// A claim, and how long it would wait for somebody else's.
+/// A claim, and how long it would wait for another caller's.
 pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Result<(Command, u64), Problem> {
     let target = target(call, object(node)?, repetition)?;
     let lease_ms = lease(node, &target)?;

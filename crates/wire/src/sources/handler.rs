@@ -1,4 +1,4 @@
-//! Hands a message to an HTTP handler, and says what its answer means for the message.
+//! Hands a message to an HTTP handler, and turns its answer into an outcome.
 //! Never decides whether to try again. Called under a claim, by the workers of a source.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Consumes topics as a member of a group: partitions side by side, each in order. Commits an offset only after the
 //! fence of its record is sealed. A record that was sealed and not committed comes again, and its fence answers it: so
-//! a partition may be revoked at any moment. Never decides what becomes of a record; the library does.
+//! a partition may be revoked at any moment. Never decides the fate of a record; the library does.
 
 mod begin;
 mod desk;
@@ -96,7 +96,7 @@ impl Settings {
 
     fn consumer(&self) -> Result<ClientConfig, String> {
         let mut config = ClientConfig::new();
-        // Bounds what the client library fetches ahead; the partitions here hold little.
+        // Bounds the client library's read-ahead; the partitions here hold little.
         config
             .set("client.id", "fencepost")
             .set("queued.max.messages.kbytes", "16384")

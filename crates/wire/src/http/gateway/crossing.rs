@@ -1,5 +1,5 @@
 //! Which headers cross the gateway: one table for requests on their way upstream, one for answers on their way back.
-//! Only says what happens to a name; called by `headers`, which applies it. A test sends every row through the gateway.
+//! Holds rules only; `headers` applies them. A test sends every row through the gateway.
 
 use Crossing::{Diverts, Essential, Forwarding, Hop, Ours};
 

@@ -1,4 +1,5 @@
-//! One effect under way: the request leaves, and what comes back is sealed, released or left unknown before it is told.
+//! One effect under way: the request leaves, and its answer is sealed, released or left unknown before the client gets
+//! it.
 //! A client that goes away abandons nothing: see `landing`. Called by the gateway once a claim is granted.
 
 use std::{sync::Arc, time::Duration};
@@ -55,7 +56,7 @@ pub(super) struct Flight {
     pub(super) call: Call,
     pub(super) entry: Arc<Entry>,
     pub(super) claim: Claim,
-    /// Under way here until it is settled; shared with whoever seals it later.
+    /// Under way here until it is settled; shared with the task that seals it later.
     pub(super) aloft: Arc<Aloft>,
     /// The source of the effect, for the log.
     pub(super) source: Option<Source>,
@@ -71,7 +72,7 @@ pub(super) struct Flight {
 enum Got {
     /// An outcome, whole, with the charge for its bytes.
     Whole(Parts, Bytes, Charge),
-    /// An outcome too large to keep: what was read of it, and the rest.
+    /// An outcome too large to keep: the part that was read, and the rest.
     Large(Parts, Bytes, Patient),
     /// An outcome whose body did not come to its end.
     Torn(Parts, Failed),
@@ -132,18 +133,18 @@ impl Flight {
             Meaning::Seal => {}
             other => return Ok(Got::Passing(other, parts, body)),
         }
-        // A stream of events has no end that anybody waits for.
+        // A stream of events has no end to wait for.
         let max = if answer::endless(&parts.headers) { 0 } else { call.policy.gateway.answer_bytes_max };
         let mut charge = call.app.budget.charge(Standing::Authenticated);
         let mut kept = Bytes::new();
         let mut more = BytesMut::new();
         while let Some(frame) = body.frame().await {
-            // The head has said what happened, whatever becomes of the rest.
+            // The head has reported the outcome; the rest does not change it.
             let frame = match frame {
                 Ok(frame) => frame,
                 Err(failed) => return Ok(Got::Torn(parts, failed)),
             };
-            // Trailers are not part of what is kept.
+            // Trailers are not kept.
             let Ok(data) = frame.into_data() else { continue };
             // The usual answer comes in one piece, which is never copied.
             let last_bytes = data.len();
@@ -153,7 +154,8 @@ impl Flight {
             } else {
                 more.extend_from_slice(&data);
             }
-            // Without room to keep it, an answer is told as one that is too large is: nothing waits, and nothing runs again.
+            // Without room to keep it, an answer passes like one that is too large: nothing waits, and nothing runs
+            // again.
             if !has_room || kept.len() + more.len() > max {
                 if !has_room {
                     charge.add(last_bytes);
@@ -319,7 +321,7 @@ impl Flight {
 
 /// The answer for an effect that happened while the store does not confirm its seal.
 pub(super) fn unconfirmed(target: &Target) -> Problem {
-    // This node remembers what it did until it stops; what others know stands in the store alone.
+    // This node remembers its own effects until it stops; other nodes know only the store.
     let detail = match target.scope.on_lapse {
         OnLapse::Recover => {
             "it was done, and the store does not confirm it yet; repeat the request with the same key. This node does not call \
@@ -351,15 +353,15 @@ impl Outcome {
             let (effect_id, receipt) = (self.effect_id.clone(), self.receipt.clone());
             let seal = Command::Fence(fence::Command::Seal(Seal { target, token, effect_id, receipt }));
             let reply = signed::settle(engine, seal, self.signed.as_ref().map(Bound::seal)).await?;
-            // Refused for somebody who was let in here meanwhile, and left it to us.
+            // Refused because another request was let in here meanwhile, and left the effect to this one.
             if self.aloft.token() == token || !matches!(reply, Reply::Fence(fence::Reply::FencedOff { .. })) {
                 return Ok(reply);
             }
         }
     }
 
-    // Also past the lease: the seal still counts while nobody else was let in, and is refused otherwise. This node lets nobody
-    // in meanwhile; another one may.
+    // Also past the lease: the seal still counts while no other caller was let in, and is refused otherwise. This node
+    // lets none in meanwhile; another one may.
     async fn seal_later(self, app: Arc<App>) {
         let engine = app.fencepost.engine();
         let reply = loop {

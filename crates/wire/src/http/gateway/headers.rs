@@ -74,8 +74,8 @@ fn drop_headers(headers: &mut HeaderMap, dropped: impl Fn(&str) -> bool, listed:
     }
 }
 
-/// Removes from an upstream's answer what does not cross. An answer is never refused for its `Connection`: the effect
-/// has happened.
+/// Removes the headers of an upstream's answer that do not cross. An answer is never refused for its `Connection`: the
+/// effect has happened.
 pub(super) fn answer(headers: &mut HeaderMap) {
     // With chunked framing a Content-Length does not count: it would cut the body, or let it run into the next message.
     if headers.contains_key(header::TRANSFER_ENCODING) {

@@ -73,7 +73,7 @@ pub struct Gateway {
     upstreams: Upstreams,
     table: RwLock<Arc<Table>>,
     queues: Queues,
-    /// Places for writes, and for reads: who reads slowly must not keep writes out.
+    /// Places for writes, and for reads: slow readers must not keep writes out.
     places: Shares,
     reads: Shares,
     /// Effects under way whose client has gone, and the word that ends them.
@@ -174,8 +174,8 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
     answer.await.unwrap_or_else(|problem| problem.response(&path, &trace).map(Body::new))
 }
 
-/// Gives one path one spelling: a letter may be written `%61`, and what is behind the gateway reads it as the letter.
-/// Before our own paths are looked for: they come first in every spelling.
+/// Gives one path one spelling: a letter may be written `%61`, and servers behind the gateway read it as the letter.
+/// Runs before our own paths are looked up: they come first in every spelling.
 pub(super) fn spell(uri: &mut Uri) {
     let Some(path) = table::spelled(uri.path()) else { return };
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -194,7 +194,7 @@ async fn pass(
     body: Body,
 ) -> Result<Response, Problem> {
     let has_body = !body.is_end_stream();
-    // Many upstreams do not read a read's body, and take what is left of it for the next request.
+    // Many upstreams do not read a read's body, and take its unread bytes for the next request.
     if has_body && !entry.route.pass_body {
         let detail = format!(
             "this {} has a body, which its rule does not pass on; send it without one, or set pass_body",
@@ -208,7 +208,7 @@ async fn pass(
     let body_bytes = body.size_hint().exact();
     let headers = Leaving { entry, policy, trace, claim: None, tenant, body_bytes }.headers(&mut parts);
     let uri = upstream::address(entry, &parts.uri).ok_or_else(call::nothing_here)?;
-    // Data only: trailers could say again what was taken out of the head.
+    // Data only: trailers could repeat headers that were removed from the head.
     let body = if has_body { Body::from_stream(body.into_data_stream()) } else { Body::empty() };
     let request = upstream::request(parts.method, uri, headers, body);
     let answer = app.gateway.upstreams.send(entry, request, entry.timeout).await;
@@ -255,7 +255,7 @@ async fn act(
     let wait = wait(&call);
     let engine = call.app.fencepost.engine();
     let told = claim.source.clone();
-    // Its lease may be over: whoever is let in now would do it a second time.
+    // Its lease may be over: a caller let in now would repeat the effect.
     if call.app.gateway.sky.known(&target.key) == Some(Known::Done) {
         return Err(flight::unconfirmed(&target));
     }
@@ -274,7 +274,7 @@ async fn act(
             // Its lease ran out here, since the store was away, and it is still under way.
             Err(Known::Done) => Err(flight::unconfirmed(&target)),
             Err(Known::UnderWay) => {
-                // The trace of what is under way here was overwritten by this claim, and so is not known any more.
+                // This claim overwrote the trace of the request under way, so it is not known any more.
                 let (lease_expires, first_seen) = (granted.lease_expires, granted.first_seen);
                 let held = Reply::Fence(fence::Reply::InFlight { lease_expires, first_seen, held_by: None });
                 decided::refused(&call, &entry, &target, &held)
@@ -330,7 +330,7 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fe
     Ok((claim, turn))
 }
 
-/// The claim, and what it is ordered by.
+/// The claim, and the value that orders it.
 fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::Claim, Option<String>), Problem> {
     let route = &entry.route;
     let scope = call.policy.scope(&route.scope).map_err(|none| match none {

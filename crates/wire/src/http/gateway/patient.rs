@@ -41,7 +41,8 @@ impl Body for Patient {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
         while let Poll::Ready(next) = Pin::new(&mut self.incoming).poll_frame(cx) {
             self.silence = None;
-            // Trailers do not cross: a replay could not repeat them, and they could say what only the gateway may say.
+            // Trailers do not cross: a replay could not repeat them, and they could carry headers that only the gateway
+            // may send.
             if matches!(&next, Some(Ok(frame)) if frame.is_trailers()) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Answers a duplicate with the first answer, byte for byte, and what the rule adds to replays.
+//! Answers a duplicate with the first answer, byte for byte, and the headers that the rule adds to replays.
 //! Never asks an upstream. Called by the gateway where a claim is a duplicate.
 
 use axum::{body::Body, response::Response};

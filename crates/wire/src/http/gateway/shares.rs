@@ -1,7 +1,7 @@
-//! Shares the places for requests in flight between rules and clients. Each share follows from what is free: a single
-//! rule gets half of all places, a single tenant two thirds, and the more want places, the less each gets. So neither a
-//! hanging upstream nor a greedy client keeps the others out, and a tenant of a hanging upstream still reaches its
-//! others. Without a credential, one address gets a fifth, and all addresses together a third.
+//! Shares the places for requests in flight between rules and clients. Each share follows from the free places: a
+//! single rule gets half of all places, a single tenant two thirds, and the more want places, the less each gets. So
+//! neither a hanging upstream nor a greedy client keeps the others out, and a tenant of a hanging upstream still
+//! reaches its others. Without a credential, one address gets a fifth, and all addresses together a third.
 //! Never waits. Called by the gateway before a request leaves.
 
 use std::{

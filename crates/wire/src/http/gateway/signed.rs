@@ -22,7 +22,8 @@ use crate::{
 
 /// The key fields of the fence of signed bytes.
 const FIELDS: [&str; 2] = ["rule", "digest"];
-/// The lease need not keep anybody out: even past it, another effect key is a conflict, and the same key is let in.
+/// The lease need not keep other callers out: even past it, another effect key is a conflict, and the same key is let
+/// in.
 const LEASE_MS: u64 = 1;
 
 /// The fence of a delivery's signed bytes, and the key of its effect.
@@ -88,7 +89,7 @@ impl Signed {
             .text("trace_id", &call.trace);
         let detail = "these signed bytes came before under another key: the path, a header or the query differs, which is \
                       not signed";
-        // Never acknowledged, whatever the rule says of other conflicts: a provider's own redelivery keeps its key.
+        // Never acknowledged, even if the rule acknowledges other conflicts: a provider's own redelivery keeps its key.
         let own = entry.route.answers.on_conflict(call.policy.on_conflict).status;
         let status = if (400..500).contains(&own) { own } else { call.policy.on_conflict.status };
         let problem = Problem::new(Code::Conflict, detail).answered_with(status);

@@ -89,7 +89,7 @@ impl Table {
     pub(super) fn fit<'p>(&'p self, method: &Method, path: &'p str) -> Fit<'p> {
         let reads = super::upstream::is_read(method);
         let mut fit = Fit::None;
-        // CONNECT would open a tunnel; TRACE tells a client what proxies added.
+        // CONNECT would open a tunnel; TRACE shows a client the headers that proxies added.
         if matches!(*method, Method::CONNECT | Method::TRACE) {
             return Fit::OtherMethod;
         }
@@ -126,8 +126,8 @@ impl Table {
         HeaderValue::from_str(&names.join(", ")).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// Whether another rule would take the path in a spelling that many servers read as the same. No rule may let in
-    /// what another verifies, or fences in its own way.
+    /// Whether another rule would take the path in a spelling that many servers read as the same. No rule may let in a
+    /// path that another verifies, or fences in its own way.
     fn disputed(&self, index: usize, method: &Method, path: &str) -> bool {
         if self.entries.len() == 1 {
             return false;
@@ -139,7 +139,7 @@ impl Table {
         })
     }
 
-    /// Whether a write would bypass a signature. A verified path owns what lies below it and its extensions, for every
+    /// Whether a write would bypass a signature. A verified path owns the paths below it and its extensions, for every
     /// method that writes: only a rule that names a path there may take it.
     fn bypasses(&self, index: usize, at: usize, near: &Near) -> bool {
         let (entry, other) = (&self.entries[index], &self.entries[at]);
@@ -206,7 +206,7 @@ fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
     let replay_header = route.replay.header.as_ref().and_then(|(name, value)| {
         Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
     });
-    // A webhook's provider gets 200 for a duplicate, whatever success the application answered the first time.
+    // A webhook's provider gets 200 for a duplicate, even if the application answered another success the first time.
     let replay_status = route.replay.status.or(route.verify.is_some().then_some(200));
     Some(Entry {
         endpoint: route.pattern.to_string().into(),

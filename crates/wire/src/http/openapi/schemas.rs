@@ -129,7 +129,7 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
         "Problem": problem::schema(&object, codes, &findings),
         "RefusedPart": problem::part(&object),
     });
-    // A document without these would name what it does not have: the snapshot shows it.
+    // A document without these would refer to schemas that it does not have: the snapshot shows it.
     if let Some(all) = all.as_object_mut() {
         all.extend(super::wes::schemas(&object));
     }

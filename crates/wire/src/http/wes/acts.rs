@@ -53,7 +53,7 @@ async fn act(call: &Call, op: &str, read: impl FnOnce(&Call) -> Result<Act, Prob
     let dispatch = dispatch(call)?;
     let act = read(call)?;
     let view = lanes::find(call, &reach, &call.path_value("lane")?).await?;
-    // It has events of any warehouse, and what is done to it is done to all of them.
+    // It has events of any warehouse, and an act on it affects all of them.
     if matches!(view.lane.place, Place::Executor(_)) && *reach.warehouses != Warehouses::All {
         return Err(Problem::new(Code::Forbidden, "the credential is not for every warehouse of this lane"));
     }

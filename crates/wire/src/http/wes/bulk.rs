@@ -1,5 +1,5 @@
 //! `POST /wes/v1/dispatch/dlq/redrive`: many dead letters at once, no faster than asked for, and from where it stopped.
-//! A preview changes nothing. A repetition finds what is already sent no longer waiting.
+//! A preview changes nothing. A repetition skips letters that were sent already: they wait no longer.
 
 use std::{
     collections::HashMap,
@@ -127,7 +127,7 @@ fn ask(node: &Node<'_>) -> Result<Ask, Problem> {
 
 fn filter_of(node: &Node<'_>) -> Result<Filter, Problem> {
     let node = request::object_as("`filter`", node)?;
-    // Only what waits can be sent again.
+    // Only a waiting letter can be sent again.
     let names: Vec<&str> = Filter::NAMES.into_iter().filter(|name| *name != "state").collect();
     only(node, "`filter`", &names)?;
     Filter::read(|name| node.get(name).map(|_| request::text(node, name)).transpose())

@@ -1,4 +1,4 @@
-//! `/wes/v1/dispatch/dlq`: the events that nobody took, and a person's word on each.
+//! `/wes/v1/dispatch/dlq`: the events that no receiver took, and a person's decision on each.
 //! Redriving many at once is in `bulk`.
 
 use std::sync::Arc;
@@ -151,7 +151,7 @@ pub(super) async fn discard(call: &Call) -> Result<Response, Problem> {
     decide(call, "discard", LetterVerdict::Discard { why }).await
 }
 
-/// The reason for sending again what the receiver may have forgotten.
+/// The reason for sending an event again that the receiver may have forgotten.
 pub(super) fn force(node: &Node<'_>) -> Result<Option<String>, Problem> {
     let force = node.get("force").map(|force| request::text(request::object_as("`force`", force)?, "why"));
     Ok(force.transpose()?.map(str::to_owned))

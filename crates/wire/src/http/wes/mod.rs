@@ -1,4 +1,4 @@
-//! `/wes/v1`: what planners publish, where it goes, what became of it, and what executors come for.
+//! `/wes/v1`: publishing for planners, transports, lanes and dead letters, and polling for executors.
 //! Routes translate and ask the dispatch; none of them decides.
 
 mod acts;
@@ -31,12 +31,12 @@ use crate::{
     problem::{Code, Problem},
 };
 
-/// How many rows one request looks at, whatever it filters for: what is left is behind `next_cursor`.
+/// Rows that one request looks at, with any filter: the rest is behind `next_cursor`.
 const SCAN_MAX: usize = 10_000;
 
-/// Those who may look at the lanes of every planner.
+/// Roles that may look at the lanes of every planner.
 const LOOKERS: &[Role] = &[Role::Admin, Role::Viewer];
-/// Those who may act on the lanes of every planner.
+/// Roles that may act on the lanes of every planner.
 const ACTORS: &[Role] = &[Role::Admin];
 
 fn malformed(detail: impl Into<String>) -> Problem {
@@ -88,7 +88,8 @@ struct Reach<'c> {
 }
 
 impl<'c> Reach<'c> {
-    /// `everywhere` are the roles that reach every planner; a planner reaches what is its own, and the route admits no other.
+    /// `everywhere` are the roles that reach every planner; a planner reaches its own lanes, and the route admits no
+    /// other.
     fn of(call: &'c Call, named: Option<&str>, everywhere: &[Role]) -> Result<Self, Problem> {
         if everywhere.iter().any(|role| call.caller.has(*role)) {
             return Ok(Self { planner: named.map(Tenant::new), warehouses: &call.caller.warehouses });
@@ -112,7 +113,7 @@ impl<'c> Reach<'c> {
     }
 }
 
-// Configuration is refused where it says what nobody knows: a typing error must not be a silent default.
+// Configuration with an unknown member is refused: a typing error must not be a silent default.
 fn only(node: &Node<'_>, at: &str, names: &[&str]) -> Result<(), Problem> {
     match node.members().iter().find(|(name, _)| !names.contains(&&**name)) {
         None => Ok(()),

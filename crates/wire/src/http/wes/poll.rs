@@ -79,7 +79,7 @@ async fn page(
     'page: while left > 0 {
         let asked = left.min(READ_MAX);
         let entries = dispatch.pending(lane, after, asked, wait).await?;
-        // Only the first read waits: what is there is not held back for what may come.
+        // Only the first read waits: events that are there are not held back for later ones.
         wait = Duration::ZERO;
         left -= entries.len();
         let last = entries.len() < asked;
@@ -188,7 +188,7 @@ fn planners(call: &Call, named: Option<&str>) -> Result<Vec<String>, Problem> {
     }
 }
 
-// Also where that planner is nobody: who exists is not told.
+// The same answer where no such planner exists: the caller must not learn which ones do.
 fn not_served(planner: &str) -> Problem {
     Problem::new(Code::Forbidden, format!("this credential does not serve planner {planner:?}"))
 }

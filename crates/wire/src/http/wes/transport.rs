@@ -26,7 +26,7 @@ use crate::{
     sinks::{kafka::KafkaSink, webhook::signature::Secret},
 };
 
-/// How long a receiver remembers what it has seen, where nobody says: as long as the executor of this release does.
+/// Default for how long a receiver remembers an event: as long as the executor of this release does.
 const RECEIVER_RETAIN_MS: u64 = 7 * 24 * 3_600_000;
 /// How long `drain: true` waits, and any other may.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -149,7 +149,8 @@ fn executor(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<String, Pr
     let id =
         envelope::readable(request::text(node, "executor_id")?, "/executor_id").map_err(|refusal| wrong(&refusal))?;
     if !directory.serves(id, planner.as_str()) {
-        // One answer for all: whether somebody else's executor, a partner or nobody has this id is not the planner's to know.
+        // One answer for all: the planner must not learn whether this id belongs to another's executor, a partner or
+        // nobody.
         let detail = format!(
             "no executor {id:?} serves planner {planner}; an operator says so with \
              `fencepost credential planners {id} …`, which takes every planner that it serves, or `planners` in the policy"

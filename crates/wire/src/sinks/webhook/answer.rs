@@ -1,4 +1,4 @@
-//! Reads what a receiver's answer means, and keeps a note of it for a person.
+//! Reads the verdict from a receiver's answer, and keeps a note of it for a person.
 //! Never follows a redirect, and never waits for a body that does not come. Called by the sink.
 
 use std::{
@@ -27,8 +27,8 @@ pub(super) fn later(note: &str) -> Failure {
     Failure::Later { answer: Answer::new(None, note), wish_ms: None }
 }
 
-/// Any 2xx is an acknowledgement, whatever becomes of its body. `url` is the receiver's: where an answer repeats it,
-/// the note that is kept masks it.
+/// Any 2xx is an acknowledgement, also if its body never ends. `url` is the receiver's: where an answer repeats it, the
+/// note that is kept masks it.
 pub(super) async fn understood(response: Response<Incoming>, now_ms: u64, url: &str) -> Result<(), Failure> {
     let (head, body) = response.into_parts();
     let start = start_of(body).await;
@@ -75,8 +75,8 @@ fn readable(text: &str) -> String {
     text.trim().chars().map(shown).collect()
 }
 
-/// Masks what is secret of a url. Servers without such a path answer with it ("Cannot POST /hooks/TOKEN"), whole or in
-/// parts: each segment and each value of some length is masked wherever it occurs.
+/// Masks the secret parts of a url. Servers without such a path answer with it ("Cannot POST /hooks/TOKEN"), whole or
+/// in parts: each segment and each value of some length is masked wherever it occurs.
 fn masked(note: String, url: &str) -> String {
     let rest = &url[origin(url).len()..];
     let parts = rest.split(['/', '?', '&', '=', ';']).filter(|part| part.len() >= SECRET_PART_BYTES_MIN);

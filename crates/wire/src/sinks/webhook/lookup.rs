@@ -1,5 +1,5 @@
-//! Looks names up, each only once at a time, however many deliveries wait for it.
-//! Never judges what it finds, and never keeps it: the next connection asks again. Called by `judge`.
+//! Looks names up, each only once at a time for all deliveries that wait for it.
+//! Never judges an address, and never keeps one: the next connection asks again. Called by `judge`.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
 //! Posts events to receivers: one attempt, one signed request, one verdict.
-//! Never decides when to try again, never follows a redirect, and never sends what it cannot sign.
+//! Never decides when to try again, never follows a redirect, and never sends an event that it cannot sign.
 //! Made by the binary, called by the driver through the port.
 
 mod answer;
