@@ -57,7 +57,7 @@ impl<T> FenceLayer<T>
 where
     T: Fn(&Request<()>) -> Option<String>,
 {
-    /// A layer; `tenant` says whose request it is, and a request that is nobody's is a 401.
+    /// A layer; `tenant` names the tenant of a request, and a request without one is a 401.
     pub fn new(fencepost: Fencepost, tenant: T) -> Self {
         Self { fencepost, tenant }
     }
@@ -215,7 +215,7 @@ fn command(
 /// An answer's body before the fence is settled: its first part, and the rest where that is not all.
 type Begun<R> = Result<(Bytes, Option<Pin<Box<R>>>), Broken>;
 
-// Reads what is to be kept. An answer that is no outcome, or that never ends, passes as it comes.
+// Reads the part that is kept. An answer that is no outcome, or that never ends, passes as it comes.
 async fn begin<R>(response: Response<R>) -> (Parts, Begun<R>)
 where
     R: http_body::Body<Data = Bytes> + Send + 'static,

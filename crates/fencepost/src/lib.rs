@@ -76,7 +76,7 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Fencepost {
     engine: Engine,
-    // Behind two pointers: whoever began under a policy ends under it, and the next one sees the new.
+    // Behind two pointers: a request that began under a policy ends under it, and the next one sees the new.
     policy: Arc<RwLock<Arc<Policy>>>,
     tenant: Tenant,
     threads: Arc<Threads>,
@@ -179,7 +179,7 @@ impl Fencepost {
         self.engine.explain(target.key).await.map_err(Error::Engine)
     }
 
-    /// The engine below, for those who bring their own commands.
+    /// The engine below, for callers with their own commands.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -197,7 +197,7 @@ impl Fencepost {
         Ok(policy)
     }
 
-    /// Finishes what is queued and closes the store. Other clones keep it open until they are gone.
+    /// Finishes the queued commands and closes the store. Other clones keep it open until they are gone.
     pub async fn close(self) {
         let _ = self.engine.flush_sightings().await;
         let Self { engine, threads, .. } = self;
@@ -228,7 +228,7 @@ fn housekeeping(engine: Engine, alive: std::sync::Weak<Threads>) -> impl FnOnce(
                 return;
             }
             let Some(engine) = engine.upgrade() else { return };
-            // A failure here is the store's, which every caller hears about; the next step tries again.
+            // A failure here is the store's, which every caller learns of; the next step tries again.
             let _ = futures::executor::block_on(engine.housekeep());
         }
     }

@@ -1,5 +1,5 @@
 //! The library's few lines: `once.scope(..).key(..).run(..)`, and the explicit claim behind it.
-//! A dropped future is not a release: nobody knows whether its effect happened, so the claim keeps its lease.
+//! A dropped future is not a release: its effect may have happened, so the claim keeps its lease.
 
 use std::{fmt, future::Future, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::{Engine, Fencepost, engine};
 
-/// How long `run` tells an outcome to a store that does not answer.
+/// How long `run` tries to record an outcome in a store that does not answer.
 pub(crate) const SEAL_FOR: Duration = Duration::from_secs(60);
 /// The pause between two tries of that.
 const SEAL_AGAIN: Duration = Duration::from_millis(100);
@@ -55,7 +55,7 @@ pub struct Outcome {
     pub effect_id: String,
     /// The first one's receipt.
     pub receipt: Bytes,
-    /// Whether somebody, perhaps this caller before a crash, had the effect earlier.
+    /// Whether another caller, or this one before a crash, had the effect earlier.
     pub replayed: bool,
 }
 
@@ -95,11 +95,11 @@ pub enum Error<E = std::convert::Infallible> {
     UnknownScope(String),
     /// The store cannot carry the scope.
     UnfitScope(String),
-    /// The key is not what the scope asks for.
+    /// The key does not have the scope's fields.
     WrongKey(String),
     /// The body is not strict JSON.
     WrongBody(String),
-    /// Somebody else is acting, and still was when the wait ([`Effect::wait`]) was over.
+    /// Another caller is acting, and still was when the wait ([`Effect::wait`]) was over.
     InFlight {
         /// When their lease runs out.
         lease_expires: Millis,
@@ -123,7 +123,8 @@ pub enum Error<E = std::convert::Infallible> {
         /// The last one.
         last: u64,
     },
-    /// The lease ran out and somebody else was let in, or a person resolved the key; this holder's outcome was refused.
+    /// The lease ran out and another caller was let in, or a person resolved the key; this holder's outcome was
+    /// refused.
     FencedOff {
         /// The person's decision, where there was one.
         resolved: Option<Resolved>,
@@ -258,8 +259,8 @@ impl<'a> Effect<'a> {
         self
     }
 
-    /// How long to wait for somebody else's outcome before giving up. Unless said, `run` waits for as long as the lease, and
-    /// `claim` does not wait.
+    /// How long to wait for another caller's outcome before giving up. Unless said, `run` waits for as long as the
+    /// lease, and `claim` does not wait.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait.min(WAIT_MAX));
         self
@@ -299,10 +300,10 @@ impl<'a> Effect<'a> {
         self.fencepost
     }
 
-    /// Has the effect once: the first caller runs it, everyone else gets the receipt. Callers wait for the one who runs it
-    /// for as long as the lease, unless [`Effect::wait`] says otherwise; then they get [`Error::InFlight`]. Renews the lease
-    /// while the effect runs, and tells a store that does not answer of its outcome for a minute. If this future is dropped
-    /// half-way, the claim stays until its lease runs out.
+    /// Has the effect once: the first caller runs it, everyone else gets the receipt. The others wait for the first for
+    /// as long as the lease, unless [`Effect::wait`] says otherwise; then they get [`Error::InFlight`]. Renews the
+    /// lease while the effect runs, and tries for a minute to record the outcome in a store that does not answer. If
+    /// this future is dropped half-way, the claim stays until its lease runs out.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -406,7 +407,7 @@ impl Fencepost {
 pub enum Claimed {
     /// The caller may act.
     New(Claim),
-    /// Somebody did.
+    /// Another caller did.
     Duplicate(Outcome),
 }
 
@@ -420,7 +421,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The right that a reply granted, for those who ask the engine themselves.
+    /// The right that a reply granted, for callers that use the engine directly.
     pub fn granted(engine: &Engine, target: Target, granted: Granted, lease_ms: u64) -> Self {
         Self { engine: engine.clone(), target, granted, lease_ms }
     }
@@ -440,7 +441,7 @@ impl Claim {
         self.granted.attempt
     }
 
-    /// An earlier attempt whose outcome nobody knows: ask the target before acting.
+    /// An earlier attempt with an unknown outcome: ask the target before acting.
     pub fn earlier(&self) -> Option<&Earlier> {
         self.granted.recovering.as_ref()
     }
@@ -464,7 +465,7 @@ impl Claim {
         self.engine.ask(Command::Fence(fence::Command::Renew(renew))).await
     }
 
-    // Somebody else was let in, or a person decided without this holder: the two call for different steps.
+    // Another caller was let in, or a person decided without this holder: the two call for different steps.
     async fn fenced_off(&self) -> Error {
         let known = self.engine.explain(self.target.key).await.ok().flatten();
         let resolution = known.as_ref().and_then(|known| known.resolution(self.token()));
@@ -485,8 +486,8 @@ impl Claim {
         }
     }
 
-    /// Records what has happened: a store that does not answer for a moment must not make it happen again. Also past the
-    /// lease, since the seal counts while nobody else was let in.
+    /// Records the outcome: a store that does not answer for a moment must not make the effect happen again. Also past
+    /// the lease, since the seal counts while no other caller was let in.
     pub(crate) async fn settle(&self, done: Done, within: Duration) -> Result<Done, Error> {
         let until = Instant::now() + within;
         loop {
@@ -534,7 +535,7 @@ impl Claim {
             tokio::select! {
                 biased;
                 done = &mut work => return done,
-                // A refused renewal is not an error yet: the seal will say what became of the claim.
+                // A refused renewal is not an error yet: the seal will show the state of the claim.
                 _ = async { tokio::time::sleep(beat).await; self.extend().await } => {}
             }
         }

@@ -18,14 +18,14 @@ pub use message::{Message, dedupe_id, field};
 /// The scope that messages are fenced under.
 pub const SCOPE: &str = "QUEUE_MESSAGE";
 
-/// How often a message is tried before it is dead, unless somebody says otherwise.
+/// Default number of attempts before a message is dead.
 pub const ATTEMPTS_MAX_DEFAULT: u32 = 10;
 
 /// How long a second copy waits for the first one's end before it is handed back to the queue.
 const WAIT: Duration = Duration::from_secs(5);
 /// How long a seal is tried on a store that does not answer: the effect has happened, so giving up risks a second one.
 const SEAL_FOR: Duration = Duration::from_secs(300);
-/// The pauses between attempts: the first, and what doubling leads to.
+/// The pauses between attempts: the first, and the bound of the doubling.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
@@ -39,7 +39,7 @@ pub enum Failure<E> {
         /// How long to wait at least, where the handler says so.
         after: Option<Duration>,
     },
-    /// Nothing happened, since whoever does the work is away. No message dies of that.
+    /// Nothing happened, since the service behind the handler is away. No message dies of that.
     Away(E),
     /// Nothing happened, and nothing ever will: to the dead letters.
     Permanent(E),
@@ -74,7 +74,7 @@ pub enum Because {
     InFlight,
     /// The outcome of an earlier attempt must be resolved by a person. Until then the message stays where it is.
     InDoubt,
-    /// The lease ran out while it was worked on, and somebody else was let in.
+    /// The lease ran out while it was worked on, and another consumer was let in.
     FencedOff,
     /// The lease ran out while it was worked on, and a person has resolved the key.
     Resolved(String),
@@ -92,7 +92,7 @@ pub enum Because {
     Stopped(String),
 }
 
-/// A verdict, with what the logs want to know.
+/// A verdict, with facts for the logs.
 pub struct Handled {
     /// The key that the effect is fenced under.
     pub idempotency_key: String,
@@ -218,8 +218,8 @@ impl Consumer {
             Err(error) => return done("unavailable", 0, store(error)),
         };
         let attempt = claim.attempt();
-        // The last attempt ended with nobody there to say how: it may be the message itself that kills its consumers. One
-        // further back does not count: those since came to an end.
+        // The last attempt ended without a word: it may be the message itself that kills its consumers. One further
+        // back does not count: those since came to an end.
         let lapsed = claim.earlier().is_some_and(|earlier| earlier.attempt.saturating_add(1) == attempt);
         if attempt > self.attempts_max && lapsed {
             let letter =
@@ -298,7 +298,7 @@ async fn seal(claim: &Claim, effect: Done) -> Verdict {
     }
 }
 
-// Somebody may be waiting for longer than a lease: the next look is soon, and is itself woken by the seal.
+// Another consumer may be waiting for longer than a lease: the next look is soon, and is itself woken by the seal.
 fn in_flight(lease_expires: Millis, now: Millis) -> Verdict {
     let left = Duration::from_millis(lease_expires.since(now));
     Verdict::Redeliver { after: left.clamp(PAUSE_FIRST, PAUSE_FIRST * 10), because: Because::InFlight }

@@ -1,4 +1,4 @@
-//! Judges a history: reads what was asked and answered, and says what must not have been.
+//! Judges a history: reads requests and replies, and names the broken promises.
 //! Never calls the kernel, the store or the engine: it knows the promises, not how they are kept.
 //! A lost reply or an unknown outcome counts as perhaps done, so a verdict is always certain.
 
@@ -119,7 +119,7 @@ struct File<'h> {
     grants: Vec<Grant<'h>>,
 }
 
-/// A `new` that somebody heard.
+/// A `new` that a caller got.
 #[derive(Clone, Copy)]
 struct Grant<'h> {
     by: Entry<'h>,
@@ -189,9 +189,9 @@ fn over_by(run_ends: &[usize], op: &Op) -> usize {
     }
 }
 
-/// Whether the one was over before the other began; within a batch, whether it stood first. Where nodes share a store, or
-/// a row expires and is dropped before its commit, a batch is not one commit: only what is asked of one key keeps its order, and
-/// not where it was answered from an old primary.
+/// Whether the one was over before the other began; within a batch, whether it stood first. Where nodes share a store,
+/// or a row expires and is dropped before its commit, a batch is not one commit: only requests for one key keep their
+/// order, and not where they were answered from an old primary.
 fn before(history: &History, first: Entry<'_>, second: Entry<'_>) -> bool {
     if first.op.group == second.op.group {
         let ordered = !history.parted_runs.contains(&first.op.run) || first.op.key() == second.op.key();
@@ -213,7 +213,7 @@ fn closed_at(op: &Op) -> u64 {
     op.closed.map_or(u64::MAX, |stamp| stamp.at)
 }
 
-/// Whether a request may have done what it asked for: it says so, or nobody knows.
+/// Whether a request may have been applied: its answer says so, or its outcome is unknown.
 fn perhaps_done(op: &Op) -> bool {
     match &op.outcome {
         Outcome::Maybe => true,

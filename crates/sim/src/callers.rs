@@ -127,7 +127,7 @@ impl Worker {
         }
     }
 
-    // At the very end of its lease, while somebody else asks for the same key.
+    // Renews at the very end of its lease, while another caller claims the same key.
     async fn renew_at_the_last_moment(&mut self, held: &Held) {
         let early_ms = self.client.rng.u64(0..60);
         sleep(Duration::from_millis(held.lease_ms.saturating_sub(early_ms))).await;
@@ -244,7 +244,7 @@ pub(crate) async fn operator(mut client: Client) {
         let recorder = client.network.recorder.clone();
         let asked_at = recorder.moment("operator asks for the list of doubts");
         let Ok(doubts) = node.engine.in_doubt(None, LISTED_MAX).await else { continue };
-        // An answer of a machine that has died since reaches nobody.
+        // An answer of a machine that has died since reaches no client.
         if client.network.live().is_none_or(|live| live.run != run) {
             continue;
         }

@@ -40,7 +40,8 @@ pub(crate) struct Node {
     pub(crate) death: Arc<Death>,
 }
 
-/// A sign that everybody hears, in the order in which they began to listen: a `watch` would wake them in random order.
+/// A signal that reaches its listeners in the order in which they began to listen: a `watch` would wake them in random
+/// order.
 #[derive(Default)]
 pub(crate) struct Death {
     happened: AtomicBool,
@@ -133,7 +134,7 @@ impl Client {
         outcomes
     }
 
-    // The same bytes once more, at once or some time later, with nobody to act on the reply.
+    // The same bytes once more, at once or some time later; the reply is dropped.
     fn repeat(&mut self, asked: Vec<Asked>) {
         let mut ghost = Self { name: format!("{}'", self.name), network: self.network.clone(), rng: self.rng.fork() };
         tokio::spawn(async move {

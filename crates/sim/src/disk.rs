@@ -26,7 +26,7 @@ pub(crate) enum Tail {
     Kept,
     /// It was cut at some byte.
     Torn,
-    /// Some of it arrived, and what follows is rubbish.
+    /// Some of it arrived, followed by garbage.
     Garbled,
 }
 
@@ -70,7 +70,7 @@ impl Disk {
         self.journal.len() - self.synced_len
     }
 
-    /// The power goes: what was synced stays, and of the rest what `tail` leaves.
+    /// The power goes: synced bytes stay, and of the rest as much as `tail` leaves.
     pub(crate) fn crash(&mut self, tail: Tail, rng: &mut fastrand::Rng) {
         let unsynced_len = self.unsynced_len();
         let kept = match tail {

@@ -175,7 +175,7 @@ pub struct Op {
     /// When its sender knew what can be known.
     pub closed: Option<Stamp>,
     pub outcome: Outcome,
-    /// The line from which on it can have no effect any more, where a failover lost what it was told.
+    /// The line from which on it can have no effect any more, where a failover lost its acknowledged write.
     pub lost_at: Option<usize>,
     /// How far its node's clock may have been behind; the auditor adds what was declared.
     pub skew_ms: u64,
@@ -189,7 +189,7 @@ pub struct Op {
 pub struct OldReads {
     /// The node, and its run.
     pub node: (usize, usize),
-    /// The line of the failover: what it read is as old as that.
+    /// The line of the failover: its rows are as old as that.
     pub from_line: usize,
     /// From this line on it reads from the new one.
     pub to_line: usize,
@@ -209,7 +209,7 @@ pub struct Apart {
 pub struct Loss {
     /// Acknowledged writes up to this line are there.
     pub from_line: usize,
-    /// The line of the failover: what was acknowledged between the two is gone.
+    /// The line of the failover: writes acknowledged between the two are gone.
     pub to_line: usize,
 }
 

@@ -97,7 +97,7 @@ impl Nodes {
             beside_min: 1,
             waiters_max,
             batch_max,
-            // Some commits are too large for their rows, and some for what is read for them.
+            // Some commits are too large for their rows, and some for the bytes that are read for them.
             batch_rows_max: 2 + batch_max / 2,
             batch_bytes_max: 3 << 10,
             queue_max: self.rng.usize(2..40),
@@ -219,7 +219,7 @@ impl Nodes {
         });
     }
 
-    // As at the end of a process: nobody new is sent to it, who waits is sent away, who asked is answered.
+    // As at the end of a process: it gets no new requests, waiters are sent away, and running requests are answered.
     fn one_closes(&mut self) {
         if self.members.is_empty() {
             return;

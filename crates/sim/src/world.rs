@@ -183,7 +183,7 @@ impl World {
         nodes.stop(how)
     }
 
-    // Whatever was acknowledged must still be there, whoever asks.
+    // Every acknowledged write must still be there, for every reader.
     async fn look_again(&mut self) {
         let mut client = self.client("auditor".to_owned());
         client.network = Arc::new(Network {

@@ -1,4 +1,4 @@
-//! Pushes what is due: one event in flight per lane, its outcome recorded before the next. Between two commits, never in one.
+//! Pushes due events: one in flight per lane, its outcome recorded before the next. Between two commits, never in one.
 //! Never sends for a lane that another node drives, and takes no answer for an acknowledgement before it is durable.
 //! Started by `Dispatch`; runs on its runtime until it is stopped or the engine is gone.
 
@@ -42,7 +42,7 @@ pub struct Settings {
     pub in_flight_max: usize,
     /// Attempts under way to one host.
     pub per_host_max: usize,
-    /// How long a head may fail before somebody is told.
+    /// How long a head may fail before the alarm.
     pub blocked_after: Duration,
 }
 
@@ -92,7 +92,7 @@ const IDLE_KEPT: usize = 10_000;
 pub(super) struct Driver {
     engine: WeakEngine,
     vault: Arc<Vault>,
-    /// Missing keys that somebody was told of.
+    /// Missing keys that were reported.
     told_missing: Mutex<BTreeSet<String>>,
     sink: Arc<dyn Sink>,
     alarm: Arc<dyn Alarm>,
@@ -211,7 +211,7 @@ impl Driver {
     /// Lanes that wait for a key that is back are looked at again.
     pub(super) fn look_at_held(&self) {
         let keys = self.vault.fingerprints();
-        // One that is lost again is told of again.
+        // A key that is lost again is reported again.
         self.told_missing.lock().unwrap_or_else(PoisonError::into_inner).retain(|key| !keys.contains(key));
         self.table().look_at_held(&keys);
         self.reads.notify_one();
@@ -242,7 +242,7 @@ impl Driver {
         self.reads.notify_one();
     }
 
-    /// Sends whatever may be sent.
+    /// Starts every attempt that is allowed now.
     pub(super) fn pump(self: &Arc<Self>) {
         self.ready().into_iter().for_each(|flight| self.launch(flight));
     }
@@ -255,7 +255,7 @@ impl Driver {
         std::iter::from_fn(|| table.next()).collect()
     }
 
-    // One task flies on with whatever is next when it has landed: a busy lane needs no new one for each event.
+    // One task goes on with the next attempt when one has ended: a busy lane needs no new task for each event.
     fn launch(self: &Arc<Self>, flight: (LaneId, Flight)) {
         self.under_way.fetch_add(1, Ordering::AcqRel);
         let driver = self.clone();
@@ -270,7 +270,7 @@ impl Driver {
         });
     }
 
-    // One attempt, and its record. The lane goes on from there; says what is to be flown next.
+    // One attempt, and its record. The lane goes on from there; returns the next attempt.
     async fn fly(self: &Arc<Self>, id: LaneId, mut flight: Flight) -> Option<(LaneId, Flight)> {
         // Asked before each attempt: keys come and go while lanes are driven.
         if let Some(key) = self.vault.missing_key(&flight.route) {
@@ -281,7 +281,7 @@ impl Driver {
             None => self.head(id, flight.seq).await,
         };
         let Some(entry) = entry else {
-            // Gone, or not readable now: what the rows say decides.
+            // Gone, or not readable now: the rows decide.
             self.table().answered(&flight);
             tokio::time::sleep(RECORD_AGAIN).await;
             self.look_at(id);
@@ -358,7 +358,7 @@ impl Driver {
         }
     }
 
-    // A receiver's pause is told of when the lane is settled in the table, also by a process that comes later.
+    // A receiver's pause is reported when the lane is settled in the table, also by a process that comes later.
     fn tell_failed(&self, flight: &Flight, lane: &Lane) {
         let paused = lane.paused.as_ref();
         if let Some(trouble) = lane.trouble.as_ref().filter(|_| !paused.is_some_and(Pause::is_by_receiver)) {
@@ -387,8 +387,8 @@ impl Driver {
         Some(head)
     }
 
-    // Until it is durable, also where the driver was stopped meanwhile. Recorded again, it is the same record: an
-    // acknowledgement of what is settled changes nothing.
+    // Repeated until it is durable, also where the driver was stopped meanwhile. Recorded again, it is the same record:
+    // an acknowledgement of settled events changes nothing.
     async fn record(&self, command: Command) -> Option<Reply> {
         loop {
             match self.engine.upgrade()?.ask(&command).await {
@@ -399,10 +399,10 @@ impl Driver {
         }
     }
 
-    // Says what this task may fly next; all else that is ready goes by itself.
+    // Returns the next attempt for this task; all other ready lanes start on their own.
     fn land(self: &Arc<Self>, id: LaneId, lane: Option<Arc<Lane>>) -> Option<(LaneId, Flight)> {
         let now = self.engine()?.now();
-        // A lane that goes on wakes nobody: only what waits for a time, or must be read, does.
+        // A lane that goes on wakes no task: only one that waits for a time, or must be read, does.
         let waits = lane.as_ref().is_some_and(|lane| lane.trouble.is_some());
         let mut table = self.table();
         table.landed(id, lane, now);
@@ -429,7 +429,8 @@ impl Driver {
             let record = |at: usize| pair[at].as_ref().map(|row| &row.record);
             let lane = record(0).and_then(Record::as_lane).filter(|lane| self.membership.drives(&lane.owner)).cloned();
             let tail = record(1).and_then(Record::as_tail).map_or(0, |tail| tail.last);
-            // A word that came too late for us is passed on: who took the lane over may have looked before it was said.
+            // A notice that came too late for this node is passed on: the new owner may have read the lane before it
+            // was written.
             if let (None, Some(Record::Lane(lane::Record::Lane(theirs)))) = (&lane, record(0))
                 && matches!(theirs.place, Place::Warehouse(_))
                 && tail > theirs.settled
@@ -461,7 +462,7 @@ impl Driver {
     }
 }
 
-// Hears of lanes on the commit loop's thread: it must be quick.
+// Called on the commit loop's thread: it must be quick.
 struct LaneListener(Weak<Driver>);
 
 impl CommitListener for LaneListener {

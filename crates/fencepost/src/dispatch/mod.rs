@@ -1,4 +1,4 @@
-//! Events on their way out: publishing, lanes, pollers, dead letters; and the driver that pushes what is due.
+//! Events on their way out: publishing, lanes, pollers, dead letters; and the driver that pushes due events.
 //! Never decides: the kernel does. Never touches the outside world within a commit.
 //! Called by the wire and by users of the library.
 
@@ -94,7 +94,7 @@ impl Publication {
         target.map_err(|wrong| Error::Unavailable(format!("the scope {SCOPE} has other fields: {wrong}")))
     }
 
-    // The fence of what it cancels.
+    // The fence of the event that it cancels.
     fn original(&self, scope: &Arc<Scope>) -> Result<Option<Target>, Error> {
         self.cancels.as_ref().map(|original| self.target(scope, original)).transpose()
     }
@@ -204,11 +204,11 @@ impl Dispatch {
         self.polls.close();
     }
 
-    /// Waits until what was under way has ended and is recorded, up to `at_most`: what a receiver has acknowledged by then
-    /// is not sent again after a restart. Called after `stop`.
+    /// Waits until the attempts under way have ended and are recorded, up to `at_most`: an event that a receiver has
+    /// acknowledged by then is not sent again after a restart. Called after `stop`.
     pub async fn rest(&self, at_most: Duration) {
         if tokio::time::timeout(at_most, self.driver.rest()).await.is_err() {
-            // Another node must not send what may still be under way here.
+            // Another node must not send an event that may still be under way here.
             return;
         }
         // Its lanes go to others at once. Where that cannot be said, they wait until this node has been silent for long.
@@ -411,7 +411,7 @@ impl Dispatch {
         Ok(page)
     }
 
-    // The lane is looked at after its entries, and each time: it may be paused while somebody waits.
+    // The lane is read after its entries, and each time: it may be paused while a poller waits.
     async fn handed_out(&self, lane: LaneId, after: u64, limit: usize) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
         let page = self.entries(lane, after, limit).await?;
         let stopped = |row: Record| matches!(row, Record::Lane(lane::Record::Lane(lane)) if lane.paused.is_some());
@@ -421,7 +421,7 @@ impl Dispatch {
         Ok(page)
     }
 
-    /// Everything up to a position of a lane was received by who polls it.
+    /// The poller of a lane has received everything up to a position.
     pub async fn ack(&self, lane: LaneId, upto: u64) -> Result<Reply, Error> {
         let act = Act::Ack { upto, epoch: None };
         let command = Command::Lane(lane::Command::Act(Box::new(OnLane { lane, act })));

@@ -1,6 +1,6 @@
 //! Lanes on a store that several nodes share: each is driven by one of them at a time, under its heartbeat and an epoch.
-//! Never sends on when this node may already be taken for dead. An idle lane costs no query of its own: a node looks at what
-//! is said to it, and at all lanes, by the thousand, when who lives has changed and twice a minute.
+//! Never sends on when this node may already be taken for dead. An idle lane costs no query of its own: a node reads
+//! the notices to it, and all lanes, by the thousand, when the living nodes have changed and twice a minute.
 
 use std::{
     sync::{
@@ -64,8 +64,9 @@ impl Membership {
         self.me.is_empty() || owner.node == self.me
     }
 
-    /// Whether nobody can take this node for dead yet. Goes by a clock that a paused process cannot stop. A machine that sleeps
-    /// stops it, and not the wall: where the two have moved apart, only the next look at the store can tell.
+    /// Whether no other node can take this one for dead yet. Goes by a clock that a paused process cannot stop. A
+    /// machine that sleeps stops that clock, and not the wall's: where the two have moved apart, only the next look at
+    /// the store can tell.
     pub(super) fn may_send(&self) -> bool {
         self.me.is_empty() || (self.elapsed_ms() < self.until_ms.load(Ordering::Acquire) && self.was_awake())
     }
@@ -84,7 +85,8 @@ impl Membership {
         wall.as_millis() as i64 - self.elapsed_ms() as i64
     }
 
-    /// Asks the store who lives. Whether this node may have been taken for dead meanwhile: what it knows is old then.
+    /// Reads the living nodes from the store. Returns whether this node may have been taken for dead meanwhile: its
+    /// table is old then.
     pub(super) async fn refresh(&self, engine: &Engine) -> Result<bool, Error> {
         let (asked_ms, wall_ahead_ms) = (self.elapsed_ms(), self.wall_ahead_now_ms());
         let nodes = engine.alive().await?;
@@ -118,7 +120,7 @@ pub(crate) fn members(me: &str, nodes: Vec<(String, Millis)>, now: Millis) -> Me
 /// Listens to other nodes, and takes over from those that are gone.
 pub(super) async fn run(driver: Weak<Driver>) {
     let mut looked: Option<Instant> = None;
-    // When all lanes were looked at last, and who lived then.
+    // The time of the last look at all lanes, and the nodes that lived then.
     let mut looked_at_all: Option<(Instant, Vec<String>)> = None;
     loop {
         tokio::time::sleep(LISTEN_EVERY).await;
@@ -140,7 +142,7 @@ pub(super) async fn run(driver: Weak<Driver>) {
         if !members.alive.contains(&members.me) {
             continue;
         }
-        // At the start, and when somebody has left, there may be lanes that nobody drives. Also when somebody is seen again:
+        // At the start, and when a node has left, there may be lanes without a driver. Also when a node is seen again:
         // the others may have left some to this node while it did not see all of them.
         let is_old =
             |(at, alive): &(Instant, Vec<String>)| *alive != members.alive || at.elapsed() >= LOOK_AT_ALL_EVERY;
@@ -154,7 +156,7 @@ pub(super) async fn run(driver: Weak<Driver>) {
     }
 }
 
-// A node that was silent for too long finds its lanes in other hands: it must not send what it remembers.
+// A node that was silent for too long finds its lanes in other hands: it must not send the events in its memory.
 async fn refresh(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     if driver.membership.refresh(engine).await? {
         driver.doubt();
@@ -181,8 +183,8 @@ async fn overhear(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     }
 }
 
-// Of these words, those that this node must act on are forgotten first and acted on then: what is said next is said anew.
-// A word about a lane that another living node drives stays until that one overhears it.
+// Deletes the notices that this node must act on, and then acts: a later notice is written anew. A notice about a lane
+// that another living node drives stays until that one reads it.
 async fn hear(driver: &Arc<Driver>, engine: &Engine, pokes: Vec<RowKey>) -> Result<(), Error> {
     if pokes.is_empty() {
         return Ok(());
@@ -221,8 +223,8 @@ fn spoken_of(poke: &RowKey) -> LaneId {
     LaneId(lane)
 }
 
-// Every lane whose owner is gone and that has something to send gets one of those who live; this node's own are looked at
-// where something in them is not settled.
+// Every lane whose owner is gone and that has something to send gets a living node; this node's own are read where
+// something in them is not settled.
 async fn look_at_all(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     let mut after = None;
     loop {

@@ -44,7 +44,7 @@ enum State {
     Idle,
     /// In its host's queue.
     Ready,
-    /// Somebody sends for it, or records what came of that.
+    /// A task sends for it, or records the outcome.
     Flying,
     /// Its head is tried again at this time.
     Waiting(Millis),
@@ -66,9 +66,9 @@ pub(super) struct Driven {
     host: Arc<str>,
     /// Something happened while it was flying or being read: its rows must be read again.
     stale: bool,
-    /// Whether somebody was told that its head fails for long.
+    /// Whether the alarm was raised that its head fails for long.
     alarmed: bool,
-    /// The beginning of the receiver's pause that somebody was told of.
+    /// The beginning of the receiver's pause that was reported.
     told_pause: Option<Millis>,
     marks: Marks,
 }
@@ -116,7 +116,7 @@ impl Driven {
     }
 }
 
-/// One flight: what to send, and over which route.
+/// One attempt: its event, and the route.
 pub(super) struct Flight {
     pub(super) lane: Arc<Lane>,
     pub(super) name: Arc<str>,
@@ -158,7 +158,7 @@ pub(super) struct Table {
     /// When heads that fail will have failed for long.
     watch: BinaryHeap<Reverse<(Millis, LaneId)>>,
     unread: Vec<LaneId>,
-    /// Lanes that their receivers have paused, of which nobody was told yet.
+    /// Lanes that their receivers have paused, not reported yet.
     halted: Vec<Halted>,
     /// Lanes whose transport is sealed with a key that is missing, with its fingerprint: nothing is attempted for them.
     without_key: HashMap<LaneId, String>,
@@ -182,8 +182,8 @@ impl Table {
         }
     }
 
-    /// An entry was appended to a lane that this process drives, under an epoch and over a route. Where another is known here,
-    /// what is known is old: nothing new leaves that way.
+    /// An entry was appended to a lane that this process drives, under an epoch and over a route. Where the table has
+    /// another route or epoch, it is old: nothing new leaves that way.
     pub(super) fn appended(&mut self, id: LaneId, by: &Driving, seq: u64, entry: &Arc<Entry>) {
         let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && driven.route == by.route;
         match self.driven(id) {
@@ -210,7 +210,7 @@ impl Table {
             Slot::Occupied(mut slot) => match slot.get_mut() {
                 Known::Unread { stale, .. } => *stale = true,
                 Known::Driven(driven) if matches!(driven.state, State::Flying | State::Unread) => driven.stale = true,
-                // In a queue it may stay: who takes it from there finds that it is not ready any more.
+                // It may stay in a queue: the task that takes it from there finds that it is not ready any more.
                 Known::Driven(driven) => {
                     driven.state = State::Unread;
                     self.unread.push(id);
@@ -275,7 +275,7 @@ impl Table {
         self.without_key.remove(&id);
         if let Some((lane, tail, route, host)) = found {
             let (name, state) = (lane.name().into(), State::Idle);
-            // Another head than the one that somebody was told of may be told of again.
+            // Another head than the reported one may be reported again.
             let told = |before: &Driven| before.alarmed && before.lane.settled == lane.settled;
             let (alarmed, told_pause, marks) =
                 before.map_or_else(Default::default, |before| (told(&before), before.told_pause, before.marks));
@@ -359,7 +359,7 @@ impl Table {
         self.without_key.values().cloned().collect()
     }
 
-    /// Lanes that their receivers have paused, each pause told once by this process.
+    /// Lanes that their receivers have paused, each pause reported once by this process.
     pub(super) fn halted(&mut self) -> Vec<Halted> {
         std::mem::take(&mut self.halted)
     }
@@ -379,7 +379,7 @@ impl Table {
         }
     }
 
-    // Where a lane goes that nobody holds.
+    // The next state of a lane that no task holds.
     fn settle(&mut self, id: LaneId, now: Millis) {
         let blocked_after_ms = self.blocked_after_ms;
         let Some(driven) = self.driven(id) else { return };
@@ -429,14 +429,14 @@ impl Table {
         self.hosts.turn(&host);
     }
 
-    /// Heads that have failed for long by now, each told once.
+    /// Heads that have failed for long by now, each reported once.
     pub(super) fn blocked(&mut self, now: Millis) -> Vec<(Arc<str>, u64, Trouble)> {
         let (after_ms, mut blocked) = (self.blocked_after_ms, Vec::new());
         while let Some(Reverse((at, id))) = self.watch.peek().copied().filter(|Reverse((at, _))| *at <= now) {
             self.watch.pop();
             let Some(driven) = self.driven(id) else { continue };
             driven.marks.watched = false;
-            // Of a lane that its receiver has paused somebody was told at once; it is watched again once it is resumed.
+            // A receiver's pause was reported at once; the lane is watched again once it is resumed.
             let paused = driven.lane.paused.as_ref().is_some_and(Pause::is_by_receiver);
             let Some(trouble) = driven.lane.trouble.as_ref().filter(|_| !driven.alarmed && !paused) else { continue };
             // Another head may fail by now, or a pause may have moved the time.
@@ -511,7 +511,7 @@ impl Table {
         None
     }
 
-    /// Forgets lanes that are idle: what is not busy costs no memory.
+    /// Forgets idle lanes: only busy ones cost memory.
     pub(super) fn forget_idle(&mut self, keep: usize) {
         if self.lanes.len() > keep.max(self.kept_last * 2) {
             self.lanes.retain(|_, driven| !matches!(driven, Known::Driven(Driven { state: State::Idle, .. })));

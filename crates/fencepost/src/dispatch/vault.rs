@@ -19,12 +19,12 @@ use super::key_file::{self, MasterKey};
 use crate::policy::credentials::Stamp;
 
 pub(super) const KEY_LEN: usize = 32;
-/// The first byte of everything sealed, so that another form can be told from this one. The first form was bound to nothing
-/// but itself; it is read, and written no more.
+/// The first byte of every encrypted part names its form. The first form was bound to no owner; it is read, and written
+/// no more.
 const UNBOUND: u8 = 1;
 const BOUND: u8 = 2;
 const PRINT_LEN: usize = 8;
-/// In front of what is encrypted: the form, which key, and the nonce.
+/// In front of the encrypted bytes: the form, which key, and the nonce.
 const HEAD_LEN: usize = 1 + PRINT_LEN + NONCE_LEN;
 
 /// The owner of an encrypted secret. It decrypts for no other: a secret that is copied into another row is damaged
@@ -100,8 +100,8 @@ impl Vault {
         Self { keys: RwLock::new(keys), file: None, seen: Default::default() }
     }
 
-    /// Reads its file again if it changed since; says whether the keys did. A file that cannot be used is told of once, until
-    /// it or what is wrong with it changes; the keys that were known stay.
+    /// Reads its file again if it changed since; says whether the keys did. A file that cannot be used is reported
+    /// once, until it or its fault changes; the earlier keys stay.
     pub fn refresh(&self) -> Result<bool, String> {
         let Some(file) = &self.file else { return Ok(false) };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,7 +119,7 @@ impl Vault {
                 let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
                 let same = known.iter().map(|key| key.print).eq(keys.iter().map(|key| key.print));
                 *known = keys;
-                // That a file can be used again is told, too.
+                // That a file can be used again is reported, too.
                 Ok(!same || told.1.is_some())
             }
         }
@@ -174,8 +174,8 @@ impl Vault {
         Ok(secret)
     }
 
-    /// The fingerprint of the key that something is sealed with, where the list does not have that key. Of what is damaged
-    /// no key is known.
+    /// The fingerprint of the key of an encrypted part, where the list does not have that key. None where the part is
+    /// damaged.
     pub(super) fn missing_key_of(&self, sealed: &[u8]) -> Option<String> {
         let print = sealing_key(sealed)?;
         let known = self.keys().iter().any(|key| key.print == print);

@@ -43,7 +43,7 @@ pub async fn copy(
 ) -> Result<Copied, Error> {
     let mut meter = Meter::new(clock, told);
     let floor = from.time_floor().await?;
-    // Only the source's durable time makes a row expire. A store may have dropped by another clock what is missing.
+    // Only the source's durable time makes a row expire. A store may have dropped missing rows by another clock.
     let now = || Millis(clock.wall_ms()).max(floor).max(to.now().unwrap_or_default());
     meter.begin("looking at the target");
     let held = compare(&mut Scan::new(to), &**from, now(), &mut meter).await?;

@@ -1,4 +1,4 @@
-//! Tells which keys the transports of a store or of a backup are sealed with. People move the keys themselves.
+//! Finds the keys that the transports of a store or of a backup are encrypted with. People move the keys themselves.
 //! Never opens a sealed part, and reads no key. Called by `verify`, and by commands that move or look at a store.
 
 use std::{collections::BTreeSet, sync::Arc};

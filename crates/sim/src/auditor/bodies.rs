@@ -36,7 +36,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     found
 }
 
-// None where nobody can know which body stands.
+// None where the standing body is unknown.
 fn differs(standing: Option<Standing<'_>>, body: Option<&str>) -> Option<bool> {
     standing.map(|Standing(first)| first.zip(body).is_some_and(|(first, body)| first != body))
 }
@@ -49,8 +49,8 @@ fn standing_under<'h>(file: &File<'h>, token: u64) -> Option<Standing<'h>> {
 #[derive(Clone, Copy)]
 struct Standing<'h>(Option<&'h str>);
 
-// The first body stands from attempt to attempt; a release frees the key of it, unless somebody before lapsed and may have
-// had his effect.
+// The first body stands from attempt to attempt; a release frees the key of it, unless an earlier holder lapsed and may
+// have had its effect.
 fn standing<'h>(file: &File<'h>, grant: &Grant<'h>) -> Option<Standing<'h>> {
     let Ask::Claim { body, .. } = &grant.by.op.ask else { return None };
     let own = Standing(body.as_deref());

@@ -76,7 +76,8 @@ pub(super) fn lease_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>
     known.1.min(perhaps)
 }
 
-/// The earliest time at which a claim's lease may have ended as `seen` saw it: what was under way meanwhile may count or not.
+/// The earliest time at which a claim's lease may have ended as `seen` saw it: a renewal under way meanwhile may count
+/// or not.
 pub(super) fn lease_end_seen(file: &File<'_>, grant: &Grant<'_>, seen: Entry<'_>) -> u64 {
     let known = |entry: &Entry<'_>| before(file.history, *entry, seen) && entry.op.outcome != Outcome::Maybe;
     let renewals =
@@ -131,7 +132,7 @@ pub(super) fn receipt_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'
 
 // At most one live token at any store time; under `hold` a lapse does not end one.
 fn one_live_token(file: &File<'_>, first: &Grant<'_>, second: &Grant<'_>, found: &mut Vec<Violation>) {
-    // Where somebody held it in between, by a clock that was ahead, the dates of the two are of two clocks.
+    // Where another held it in between, by a clock that was ahead, the dates of the two are of two clocks.
     let next = first.first_seen == second.first_seen && first.attempt + 1 == second.attempt;
     let skew_ms = if next || second.attempt == 1 { 0 } else { skew_ms(first.by, second.by) };
     let ended = given_up_min(file, first, second.by).is_some_and(|at| at <= second.at + skew_ms)
@@ -179,7 +180,7 @@ fn succession(file: &File<'_>, earlier: &Grant<'_>, grant: &Grant<'_>, found: &m
     told_of_lapse(file, grant, found);
 }
 
-// The next holder is told of the latest attempt in this life whose outcome nobody has said.
+// The next holder is told of the latest attempt in this life whose outcome was not reported.
 fn told_of_lapse(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>) {
     let mut earlier: Vec<&Grant<'_>> =
         file.grants.iter().filter(|g| g.first_seen == grant.first_seen && g.token < grant.token).collect();
@@ -210,7 +211,7 @@ fn told_of_lapse(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>)
     }
 }
 
-// A stale token never seals or renews; nor does one that was given up, or one that nobody was given.
+// A stale token never seals or renews; nor does one that was given up, or one that was never given.
 fn stale(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let at = match (&entry.op.ask, entry.op.answer()) {
         (Ask::Seal { .. }, Some(Answer::Sealed { replay: false, at, .. })) => *at,
@@ -269,7 +270,7 @@ fn refused(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-// An effect that was done within its lease is known of, or at least told of, when the next one is let in.
+// An effect that happened within its lease is known, or at least reported, when the next one is let in.
 fn effects(file: &File<'_>, found: &mut Vec<Violation>) {
     let done = file.history.effects.iter().filter(|effect| effect.key == file.key);
     for effect in done {

@@ -102,11 +102,11 @@ fn latest(file: &File<'_>, entry: Entry<'_>) -> Option<u64> {
     met.map(|grant| grant.token).max().filter(|_| !hidden)
 }
 
-// A holder that was refused is never let back in; told of a doubt, it may still say what became of its effect.
+// A holder that was refused is never let back in; told of a doubt, it may still report its outcome.
 fn final_refusal(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let Some(token) = shown(&entry.op.ask) else { return };
-    // After a declared loss the number of a grant whose answer was lost with it is given again, to somebody else. And what was
-    // read from an old primary may be older than the grant: then nobody was refused who held it.
+    // After a declared loss the number of a grant whose answer was lost with it is given again, to another caller. And
+    // an answer from an old primary may be older than the grant: then it refused no holder.
     if !file.grants.iter().any(|grant| grant.token == token && before(file.history, grant.by, entry)) {
         return;
     }

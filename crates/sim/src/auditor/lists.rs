@@ -1,5 +1,5 @@
-//! Answers about no single key: the list of doubts shows every doubt that somebody was told of before, and a name leads to what was
-//! last put under it. Never takes a full page for a whole list. Called by `auditor`.
+//! Judges answers about no single key: the list of doubts shows every doubt that was reported before, and a name leads
+//! to the effect that was last put under it. Never takes a full page for a whole list. Called by `auditor`.
 
 use std::collections::BTreeMap;
 

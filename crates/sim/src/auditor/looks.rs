@@ -7,7 +7,7 @@ use crate::history::{Answer, Ask, Outcome};
 pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for entry in file.entries.iter().filter(|entry| entry.op.ask == Ask::Look) {
-        // That a lease explains what is shown of it is judged with all other leases.
+        // Whether a lease explains the shown state is judged with all other leases.
         let allowed = match entry.op.answer() {
             Some(Answer::Seen { phase, token }) => match *phase {
                 "sealed" => given(file, *entry, *token) && outcome(file, *entry, *token, true),

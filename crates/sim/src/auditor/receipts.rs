@@ -1,10 +1,10 @@
 //! Judges receipts: one per key for its retention, byte for byte, for every caller and across every crash.
-//! Never accepts a receipt that nobody sealed, or one past its time. Called by `auditor`.
+//! Never accepts a receipt that was not sealed, or one past its time. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done, shown};
 use crate::history::{Answer, Ask};
 
-/// A receipt that somebody was told of.
+/// A receipt that a caller got.
 struct Fact<'h> {
     by: Entry<'h>,
     token: Option<u64>,
@@ -135,7 +135,7 @@ fn one_receipt(file: &File<'_>, fact: &Fact<'_>, other: &Fact<'_>, found: &mut V
     }
 }
 
-// Once told of, a receipt is what everybody gets until it expires.
+// Once a caller has got a receipt, everybody gets it until it expires.
 fn lasting(file: &File<'_>, fact: &Fact<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let Some(answer) = entry.op.answer() else { return };
     let lasts = match &entry.op.ask {
@@ -165,7 +165,7 @@ fn lasting(file: &File<'_>, fact: &Fact<'_>, entry: Entry<'_>, found: &mut Vec<V
     }
 }
 
-// A name is given to nothing but what was sealed.
+// A name is given to nothing but a sealed effect.
 fn named(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let Some(Answer::Aliased { effect, receipt }) = entry.op.answer() else { return };
     let sealed = file.perhaps_before(entry).any(|other| {
@@ -181,7 +181,7 @@ fn named(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-// A holder is told that it contradicts itself only where it, or an operator for it, said something else before.
+// A holder is told that it contradicts itself only where it, or an operator for it, sealed something else before.
 fn seal_conflict(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let Some(Answer::SealConflict) = entry.op.answer() else { return };
     let said_else = file.perhaps_before(entry).any(|other| {

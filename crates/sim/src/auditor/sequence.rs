@@ -179,7 +179,7 @@ fn last_known<'h>(files: &BTreeMap<&str, File<'h>>, entry: Entry<'h>) -> (u64, b
     })
 }
 
-// Somebody may have been let in unheard, sealed unheard and been forgotten since.
+// A claim may have been granted and sealed with both answers lost, and be forgotten since.
 fn hidden_claim<'h>(file: &File<'h>, grant: &Grant<'h>, entry: Entry<'h>) -> bool {
     file.perhaps_before(entry).any(|by| {
         matches!(by.op.ask, Ask::Claim { .. })

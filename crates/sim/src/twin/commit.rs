@@ -99,7 +99,7 @@ impl Twin {
         Ok(held.iter().filter_map(verdict).collect())
     }
 
-    /// Drops what was over by then, where the store has an index of that.
+    /// Drops rows that had expired by then, where the store has an index of them.
     pub(super) async fn sweep_rows(&self, now: Millis, limit: usize) -> Result<Option<usize>, Error> {
         if self.clock.is_none() || !self.faults.sweeps {
             return Ok(None);
@@ -150,7 +150,7 @@ impl Twin {
         if death == Some(Death::BeforeAppend) {
             self.die(Death::BeforeAppend).await;
         }
-        // A store that several share drops nothing by itself: its nodes sweep, and leave what is over for a while.
+        // A store that several share drops nothing by itself: its nodes sweep, and leave expired rows for a while.
         if self.clock.is_none() && self.roll(self.faults.compaction) {
             self.compact();
         }
@@ -310,7 +310,7 @@ async fn overwriting(sets: &[WriteSet], before: &Memory, now: Millis) -> Result<
     Ok(sets)
 }
 
-// A planted bug: what a set holds though it is not there is not compared.
+// A planted bug: rows that a set expects to be absent are not compared.
 fn without_absent(set: &WriteSet) -> WriteSet {
     let mut set = set.clone();
     set.also.held.retain(|(_, revision)| revision.is_some());
