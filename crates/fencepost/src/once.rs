@@ -64,11 +64,11 @@ pub struct Outcome {
 pub struct Resolved {
     /// The person's name, or their credential's.
     pub by: String,
-    /// When.
+    /// Time of the decision, by the store's clock.
     pub at: Millis,
     /// Whether the effect was declared done; where not, the next caller may run it.
     pub done: bool,
-    /// Their reason.
+    /// The person's reason, free text.
     pub why: String,
 }
 

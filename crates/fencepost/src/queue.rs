@@ -60,7 +60,7 @@ pub enum Verdict {
     Redeliver {
         /// How long to wait before.
         after: Duration,
-        /// Why.
+        /// The cause, for logs.
         because: Because,
     },
     /// It is not to be tried any more. [`Letter::bury`] it, and acknowledge it only after that.

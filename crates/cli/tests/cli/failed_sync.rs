@@ -1,4 +1,4 @@
-//! A sync that fails is never tried again: what the disk kept is unknown, so nothing more is acknowledged.
+//! A sync that fails is never tried again: the disk's content is unknown, so nothing more is acknowledged.
 //! The kernel's answer is replaced by strace, under the real binary.
 
 use std::{
@@ -117,7 +117,7 @@ fn a_sync_that_hangs_is_answered_503_within_five_seconds() {
     hangs("bound");
 }
 
-// Where who is alone commits by itself.
+// Where a lone caller commits inline.
 #[test]
 fn a_sync_that_hangs_on_a_shared_thread_is_answered_503_within_five_seconds() {
     hangs("shared");

@@ -1,4 +1,4 @@
-//! `fencepost lanes` and `fencepost dlq` against a real server: what they show, what they do, what they refuse to do twice.
+//! `fencepost lanes` and `fencepost dlq` against a real server: output, acts, and repetitions that they refuse.
 
 use std::{
     io::{BufRead, BufReader},

@@ -192,7 +192,7 @@ fn tell(found: &Audit, what: std::fmt::Arguments<'_>) {
     }
 }
 
-// The whole value and nothing else: what follows it is the next member.
+// The whole value and nothing else: the next member follows it.
 fn holds(answer: &str, receipt: &str) -> bool {
     answer.contains(&format!(",\"receipt\":{receipt},\"first_seen_at\":"))
 }

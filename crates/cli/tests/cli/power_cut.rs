@@ -1,4 +1,4 @@
-//! The power fails under load: what was acknowledged was on the disk. And the method has teeth: a store that does not
+//! The power fails under load: acknowledged writes were on the disk. And the method has teeth: a store that does not
 //! sync before it acknowledges is caught by it.
 
 use std::sync::{Arc, Mutex};

@@ -42,11 +42,11 @@ impl Explanation {
 /// A person's decision on a doubt.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolution<'e> {
-    /// When.
+    /// Time of the decision, by the store's clock.
     pub at: Millis,
     /// The person.
     pub by: &'e str,
-    /// Their reason.
+    /// The person's reason, free text.
     pub why: &'e str,
     /// Whether the effect was declared done.
     pub sealed: bool,
@@ -78,7 +78,7 @@ pub const REPEATED_MAX: u64 = 32;
 /// One line of a history.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    /// When.
+    /// By the store's clock.
     pub at: Millis,
     /// The word for it.
     pub decision: &'static str,

@@ -123,7 +123,7 @@ fn a_change_of_transport_reads_each_event_of_a_polled_lane_once_however_long_it_
         assert!(matches!(reply, Ok(Reply::Dispatch(dispatch::Reply::Routed { replay: false }))), "{reply:?}");
         let reads = store.reads.lock().unwrap();
         assert!(reads.iter().all(|(asked, _)| *asked <= 100), "{reads:?}");
-        // A page may be read to its end although one of ours is in it: what is behind that is read again, once.
+        // A page may be read to its end although one of ours is in it: the entries behind that are read again, once.
         let read: usize = reads.iter().map(|(_, found)| found).sum();
         assert!(read <= 550 + 2 * 100, "{read} of 550 were read: {reads:?}");
     });

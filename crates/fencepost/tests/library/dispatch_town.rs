@@ -1,4 +1,4 @@
-//! One random plan: its lanes, its weather, what people and processes do, and what the auditor says of it.
+//! One random plan: its lanes, its weather, the acts of people and processes, and the auditor's verdict.
 //! The same seed is the same plan and the same run.
 
 use std::{

@@ -204,7 +204,7 @@ async fn on_a_shared_store_a_commit_leaves_beside_another_when_it_is_as_large() 
         claims.push(claiming(&once, commits));
         store.begins(commits);
     }
-    // A third one does not; whoever comes meanwhile shares it.
+    // A third one does not; callers that come meanwhile share it.
     claims.extend((3..=6).map(|number| claiming(&once, number)));
     all_ask(&once, 6);
     let mut held_again = pin!(store.slow.lock());
@@ -335,7 +335,7 @@ async fn a_lone_caller_commits_inline_and_several_share_the_commit_loop() {
     let alone = std::mem::take(&mut *store.threads.lock().unwrap());
     assert_eq!((alone.len(), by_loop(&alone)), (20, 0), "{alone:?}");
 
-    // The first one hangs; whoever comes meanwhile waits in the queue, and shares one commit.
+    // The first one hangs; callers that come meanwhile wait in the queue, and share one commit.
     let held = store.hung.lock().unwrap();
     let first = claim(100);
     while store.commits.load(Ordering::SeqCst) < 21 {

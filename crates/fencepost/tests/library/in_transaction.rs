@@ -156,7 +156,7 @@ pub async fn somebody_waits(watch: &Client) {
     while watch.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {}
 }
 
-// The claim, the effect and the seal; what the claim said.
+// The claim, the effect and the seal; returns the claim's reply.
 pub async fn run(engine: &Engine, client: &mut Client, target: Target) -> Reply {
     let mut tx = client.transaction().await.unwrap();
     let reply = ask(engine, &mut tx, &claim(target.clone())).await;

@@ -1,4 +1,4 @@
-//! Events that are published in a user's own PostgreSQL transaction: positions without gaps, and who waits for whom.
+//! Events that are published in a user's own PostgreSQL transaction: positions without gaps, and which writers wait.
 
 use std::sync::Arc;
 

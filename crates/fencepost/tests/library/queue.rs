@@ -1,4 +1,4 @@
-//! A queue's messages under fences: what may be acknowledged, what comes again, and what is dead.
+//! A queue's messages under fences: which are acknowledged, which come again, and which are dead.
 
 use std::{
     sync::{

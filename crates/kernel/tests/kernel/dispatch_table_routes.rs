@@ -1,4 +1,4 @@
-//! Routes and owners, row by row: what may change while events are on their way, and who drives a lane of several nodes.
+//! Routes and owners, row by row: changes while events are on their way, and the driver of a lane among several nodes.
 
 use std::sync::Arc;
 
@@ -163,7 +163,7 @@ fn a_publisher_drives_a_lane_without_an_owner_and_notifies_the_owner_otherwise()
         ("a", &["a"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
         // One process alone drives what came from a store that was shared.
         ("", &[], Some("b"), r#"by me under 1, owner "b" 1, poked []"#),
-        // In somebody's own transaction, who drives nothing.
+        // In a user's own transaction, which drives nothing.
         ("c", &["a", "b"], None, r#"not by me, owner "" 0, poked ["a"]"#),
         ("c", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
         // No node is seen alive, not even the publisher, while a database has just come back: the first node reads the

@@ -1,4 +1,4 @@
-//! Every command in every state: what the asker hears, and where the fence stands after.
+//! Every command in every state: the reply, and the state of the fence after it.
 //! One row is one test; its columns are the seven states, in the order of `STATES`.
 
 use fencepost_kernel::{

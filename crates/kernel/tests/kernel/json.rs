@@ -1,4 +1,4 @@
-//! Strict JSON by example: what is refused and why, and the one form in which equal documents are equal.
+//! Strict JSON by example: refused documents with their reasons, and the one form in which equal documents are equal.
 
 use std::time::Instant;
 

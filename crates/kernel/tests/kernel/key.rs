@@ -1,4 +1,4 @@
-//! Keys: what must be one key, what must never be, and what a wrong set of fields is told.
+//! Keys: fields that must give one key, fields that never may, and the message for a wrong set of fields.
 
 use std::{collections::BTreeSet, sync::Arc};
 

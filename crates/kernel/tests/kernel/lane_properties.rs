@@ -146,7 +146,7 @@ fn judge(floor: &Floor, seen: &mut Seen, reply: Option<&Reply>) -> Result<(), Te
     for seq in 1..=tail {
         prop_assert_eq!(floor.entry(seq).is_some(), seq > lane.trimmed, "entry {} of {}", seq, tail);
     }
-    // A letter stands for each that died, under where it died first; what was acknowledged has none that waits.
+    // A letter stands for each that died, under where it died first; an acknowledged one has none that waits.
     for (seq, end) in &seen.ends {
         let letter = floor.letter(*seq);
         match *end {
@@ -172,7 +172,7 @@ fn play(mut floor: Floor, steps: &[Step]) -> Result<(), TestCaseError> {
         let reply = run(&mut floor, step);
         judge(&floor, &mut seen, reply.as_ref())?;
     }
-    // Whatever happened: what is left can be delivered, in order, to the end.
+    // After any history, the remaining events can be delivered, in order, to the end.
     if floor.tail() == 0 {
         return Ok(());
     }

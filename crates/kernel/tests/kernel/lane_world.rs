@@ -265,7 +265,7 @@ impl Floor {
         self.entry(self.lane().settled + 1).map(|entry| entry.correlation_id)
     }
 
-    /// How the lane stands: what is settled, of how many, and what is the matter.
+    /// The state of the lane: settled positions, of how many, and its trouble.
     pub fn stand(&self) -> String {
         let lane = self.lane();
         let word = |on: bool, word: &'static str| if on { word } else { "" };

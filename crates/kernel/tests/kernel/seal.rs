@@ -264,7 +264,7 @@ fn a_late_repeat_of_a_resolution_does_not_end_a_later_doubt() {
     assert_eq!(world.phase(&target), "released");
 }
 
-// INVARIANT final-refusal: what was decided before the expiry cannot land after the refusal, which moved the row.
+// INVARIANT final-refusal: a decision from before the expiry cannot land after the refusal, which moved the row.
 #[test]
 fn final_refusal_moves_the_row_once_and_forgets_it_no_later() {
     let asks: [fn(&Target, Token) -> Command; 3] = [|target, token| seal(target, token, "1"), renew, release];

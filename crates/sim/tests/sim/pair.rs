@@ -1,4 +1,4 @@
-//! Two engines on one store, of which the first can be stopped at a chosen place: what a seed found, told step by step.
+//! Two engines on one store, of which the first can be stopped at a chosen place: cases that a seed found.
 //! Never sleeps: a lock that a test holds is where the node stands. Used by `dates` and `batches`.
 
 use std::sync::{

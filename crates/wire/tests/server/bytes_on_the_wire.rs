@@ -211,7 +211,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A server that has refused may stop reading; what it answered is what counts.
+    /// A server that has refused may stop reading; only its answer counts.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = soon("sending", self.stream.write_all(bytes.as_ref())).await;
     }

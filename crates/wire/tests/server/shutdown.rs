@@ -1,4 +1,4 @@
-//! The end: what is in flight is finished, what is new is refused, and it takes no longer than allowed.
+//! The end: requests in flight are finished, new ones are refused, and it takes no longer than allowed.
 
 use fencepost_front::{Drained, Limits};
 use tokio::net::TcpStream;

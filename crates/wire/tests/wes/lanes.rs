@@ -1,4 +1,4 @@
-//! Lanes: where they stand, who sees them, and what people do to them.
+//! Lanes: their states, their visibility, and people's acts on them.
 
 use std::sync::atomic::Ordering;
 

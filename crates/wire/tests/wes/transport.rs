@@ -1,4 +1,4 @@
-//! Where the events of a warehouse go: what may be said, what is shown, and when it may change.
+//! Transports of a warehouse: accepted settings, masked output, and when a change is allowed.
 
 use std::time::Duration;
 

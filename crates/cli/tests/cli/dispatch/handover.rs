@@ -145,7 +145,7 @@ fn events_of_a_node_that_died_while_the_database_was_away_are_sent_by_another() 
     owed(&town, 0, LANES);
     town.postgres.kill();
     town.nodes[0].take().unwrap().kill();
-    // When it is back, nobody has been seen for longer than a lease.
+    // When it is back, no node has been seen for longer than a lease.
     thread::sleep(SILENCE_MAX);
     town.postgres.restart();
     town.receiver.until_for(2 * LANES, TAKEOVER_MAX);

@@ -123,7 +123,7 @@ impl Receiver {
             life: 0,
             connections: Vec::new(),
         };
-        // Below the ports that connections get by themselves: while it is dead, nobody else takes it.
+        // Below the ports that connections get by themselves: while it is dead, no other process takes it.
         let bound = || {
             let port = fastrand::u16(20_000..32_000);
             TcpListener::bind(("127.0.0.1", port)).ok().map(|listener| (port, listener))

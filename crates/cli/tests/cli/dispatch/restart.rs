@@ -13,7 +13,7 @@ use super::{
     receiver::{Receiver, Say},
 };
 
-/// Less than the gap before a second attempt: what comes sooner did not wait for its turn.
+/// Less than the gap before a second attempt: an attempt that comes sooner did not wait for its turn.
 const AT_ONCE: Duration = Duration::from_millis(4_500);
 const LANES: usize = 4;
 const EACH: usize = 6;

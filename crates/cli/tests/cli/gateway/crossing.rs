@@ -195,7 +195,7 @@ fn unusable_trusted_proxy_is_refused_at_start() {
 }
 
 mod protocols {
-    //! TLS in front and HTTP/2 behind: what only they can show.
+    //! TLS in front and HTTP/2 behind: cases that only they can show.
 
     use std::{convert::Infallible, sync::Arc, sync::Mutex};
 

@@ -22,7 +22,7 @@ fn before_postgres(postgres: &Postgres, policy: &str) -> World {
 #[test]
 fn an_effect_waiting_for_its_seal_is_not_done_again_by_its_node() {
     let mut postgres = Postgres::start();
-    // Its lease is over long before the database is back: whoever claims it then is let in.
+    // Its lease is over long before the database is back: the next claim is let in.
     let world = before_postgres(&postgres, &super::CHARGES.replace("lease: 500ms", "lease: 50ms"));
     let asked = post("/charges").key("k").json("{}");
     world.upstream.say(Say::Hold(Box::new(said(201, "", "done"))));

@@ -55,7 +55,7 @@ fn an_outcome_is_sealed_and_an_answer_that_a_retry_may_change_is_not() {
 
 #[test]
 fn a_refused_connection_frees_the_key_at_once() {
-    // Below the ports that connections get by themselves: nobody else takes it meanwhile.
+    // Below the ports that connections get by themselves: no other process takes it meanwhile.
     let bound = || TcpListener::bind(("127.0.0.1", fastrand::u16(20_000..32_000))).ok();
     let listener = (0..100).find_map(|_| bound()).unwrap();
     let address = listener.local_addr().unwrap();

@@ -21,7 +21,7 @@ pub enum Rule {
     TrueRepeat,
     /// A sealed content names an effect that its sealer had.
     RealEffect,
-    /// Once anybody heard that a key is sealed, nobody hears anything else.
+    /// Once a client was told that a key is sealed, every later reply says so.
     SealedForGood,
     /// At the end every node was asked for a sealed key, and knows it.
     OnEveryNode,

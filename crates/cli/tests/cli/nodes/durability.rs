@@ -15,7 +15,7 @@ const ENOUGH: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_database_that_acknowledges_before_it_syncs_is_made_to_sync() {
-    // Nothing is written to the log's file by itself for a while: what is acknowledged without a sync dies with the server.
+    // The log is not written by itself for a while: a write acknowledged without a sync dies with the server.
     let mut town = Town::on(Postgres::start_with(&["synchronous_commit=off", "wal_writer_delay=10s"]), 2);
     let database = town.database.clone();
     let name = database.rsplit('/').next().unwrap();

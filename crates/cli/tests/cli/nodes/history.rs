@@ -142,7 +142,7 @@ impl Heard {
 
 fn content(text: &str) -> Option<Content> {
     let effect_id = between(text, "\"effect_id\":\"", "\"")?.to_owned();
-    // The whole value and nothing else: what follows it is the next member.
+    // The whole value and nothing else: the next member follows it.
     let receipt = between(text, ",\"receipt\":", ",\"first_seen_at\":")?.to_owned();
     Some(Content { effect_id, receipt })
 }
@@ -193,7 +193,7 @@ impl History {
         self.origin.elapsed().as_micros() as u64
     }
 
-    /// Asks, and writes down what was asked, what was heard, and when.
+    /// Sends a request, and records it with its reply and the times.
     pub fn record(&self, key: u64, node: usize, ask: &Ask, call: impl FnOnce() -> Heard) -> Heard {
         let start_us = self.now_us();
         let heard = call();

@@ -30,7 +30,7 @@ fn every_node_lists_all_three_with_what_they_hold_and_the_dead_leave() {
         tokens.push((town.node(0).acme().claim(SCOPE, &key).token(), key));
     }
     town.node(1).acme().claim(SCOPE, &json!({"index_hash": "other"})).token();
-    // One of them is sealed elsewhere: nobody holds it any more.
+    // One of them is sealed elsewhere: it is not held any more.
     let (token, key) = &tokens[0];
     town.node(2).acme().seal(SCOPE, key, *token, "E", json!(1)).ok(200);
     for node in town.nodes() {

@@ -1,4 +1,4 @@
-//! Any node answers any key: what one grants another seals and a third replays, and of many claims one is new.
+//! Any node answers any key: one grants, another seals, a third replays, and of many claims one is new.
 
 use std::{
     collections::BTreeMap,

@@ -151,7 +151,7 @@ pub fn audit(addresses: &Addresses, history: &History, keys: impl Iterator<Item 
     }
 }
 
-// Until there is an answer: what is asked here is safe to ask again.
+// Until there is an answer: these requests are safe to repeat.
 fn ask_all(addresses: &Addresses, history: &History, node: usize, asks: &[(u64, Ask)]) -> Vec<Heard> {
     if asks.is_empty() {
         return Vec::new();

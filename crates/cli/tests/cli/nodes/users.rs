@@ -55,7 +55,7 @@ impl Users {
         let first = self.sent.lock().unwrap().len() as i64;
         for room in first.. {
             let event = event(&format!("room-{room}"), WAREHOUSE).to_string();
-            // The position is told once; who hears it from a repetition hears the same.
+            // The position is given once; a repetition gets the same.
             let sent = Sent {
                 id: format!("room-{room}"),
                 lane: format!("{PLANNER_ID}:{WAREHOUSE}"),

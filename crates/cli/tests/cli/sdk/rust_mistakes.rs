@@ -139,7 +139,7 @@ async fn an_outcome_that_cannot_be_sealed_is_shown_and_kept_for_the_caller() {
             RunError::Unsealed { done: kept, cause: Error::Invalid(_) } => assert_eq!(kept, done),
             other => panic!("{other}"),
         }
-        // It was done: nobody else is let in before the lease is over.
+        // It was done: no other caller is let in before the lease is over.
         let held = effect.claim().await.map(drop).unwrap_err();
         assert!(matches!(held, Error::InFlight { .. }), "{held}");
     }
