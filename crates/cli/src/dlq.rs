@@ -7,7 +7,7 @@ mod show;
 use std::process::ExitCode;
 
 use clap::{Subcommand, builder::PossibleValuesParser};
-use fencepost_kernel::{LaneId, json::Node, lane::Reason};
+use fencepost_kernel::{LaneId, json::JsonNode, lane::DeadLetterReason};
 
 use crate::{
     client::Server,
@@ -54,7 +54,7 @@ enum Action {
 }
 
 fn reasons() -> PossibleValuesParser {
-    Reason::ALL.map(Reason::name).into()
+    DeadLetterReason::ALL.map(DeadLetterReason::name).into()
 }
 
 #[derive(clap::Args)]
@@ -139,7 +139,7 @@ fn list(args: &List) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn row(letter: &Node<'_>) -> Vec<String> {
+fn row(letter: &JsonNode<'_>) -> Vec<String> {
     let part = |name: &str| text(letter, name).to_owned();
     let cancelled = if letter.get("cancelled_by").is_some() { ", cancelled" } else { "" };
     vec![

@@ -220,7 +220,7 @@ fn nodes(report: &mut Report, server: &Server) -> bool {
         return false;
     };
     let Ok(said) = json::parse(&body) else { return false };
-    let text = |node: &json::Node<'_>, name: &str| node.get(name).and_then(|value| value.as_str().map(str::to_owned));
+    let text = |node: &json::JsonNode<'_>, name: &str| node.get(name).and_then(|value| value.as_str().map(str::to_owned));
     let durability = text(&said, "durability").unwrap_or_default();
     let health = if durability == "synced" { Health::Good } else { Health::Warn };
     let (store, because) = (text(&said, "store").unwrap_or_default(), text(&said, "because").unwrap_or_default());
@@ -238,7 +238,7 @@ fn nodes(report: &mut Report, server: &Server) -> bool {
 }
 
 // Reports whether the server can open every stored transport, and whether it needs other keys than the first for that.
-fn keys(report: &mut Report, said: &json::Node<'_>) {
+fn keys(report: &mut Report, said: &json::JsonNode<'_>) {
     let Some(keys) = said.get("keys") else { return };
     let count = |name: &str| keys.get(name).and_then(|value| value.as_u64());
     let first = keys.get("first").and_then(|first| first.as_str()).unwrap_or_default();

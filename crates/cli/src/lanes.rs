@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::Subcommand;
-use fencepost_kernel::json::Node;
+use fencepost_kernel::json::JsonNode;
 
 use crate::{
     client::{Server, encode},
@@ -202,7 +202,7 @@ fn drawn(list: &List) -> anyhow::Result<String> {
         return Ok(page_text(&items, &next) + "\n");
     }
     let mut lanes = items.iter().map(|item| parse(item.as_bytes())).collect::<anyhow::Result<Vec<_>>>()?;
-    let rank = |lane: &Node<'_>| STATES.iter().position(|state| *state == text(lane, "state"));
+    let rank = |lane: &JsonNode<'_>| STATES.iter().position(|state| *state == text(lane, "state"));
     lanes.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| text(a, "lane").cmp(text(b, "lane"))));
     let head = ["lane", "transport", "state", "backlog", "head", "attempts", "next in", "last answer"];
     let mut out = summary(&lanes, list.watch.is_some());
@@ -218,7 +218,7 @@ fn drawn(list: &List) -> anyhow::Result<String> {
     Ok(out)
 }
 
-fn summary(lanes: &[Node<'_>], dated: bool) -> String {
+fn summary(lanes: &[JsonNode<'_>], dated: bool) -> String {
     let mut states: BTreeMap<&str, usize> = BTreeMap::new();
     for lane in lanes {
         *states.entry(text(lane, "state")).or_default() += 1;
@@ -234,7 +234,7 @@ fn summary(lanes: &[Node<'_>], dated: bool) -> String {
     }
 }
 
-fn row(lane: &Node<'_>) -> Vec<String> {
+fn row(lane: &JsonNode<'_>) -> Vec<String> {
     let head = lane.get("head");
     let of_head = |name: &str| head.and_then(|head| head.get(name)?.as_u64()).map(|number| number.to_string());
     let said = match lane.get("paused") {

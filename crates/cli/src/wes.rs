@@ -4,7 +4,7 @@
 use std::fmt::{self, Write as _};
 
 use anyhow::Context;
-use fencepost_kernel::json::{self, Node, Value};
+use fencepost_kernel::json::{self, JsonNode, Value};
 
 use crate::client::{Server, encode, not_fencepost};
 
@@ -59,7 +59,7 @@ pub fn hint(code: &str) -> Option<&'static str> {
 
 fn granted(server: &Server, (status, body): (u16, Vec<u8>)) -> anyhow::Result<Vec<u8>> {
     match (status, Refusal::of(status, &body)) {
-        (200..300, _) if matches!(json::parse(&body), Ok(Node { value: Value::Object(_), .. })) => Ok(body),
+        (200..300, _) if matches!(json::parse(&body), Ok(JsonNode { value: Value::Object(_), .. })) => Ok(body),
         (200..300, _) | (_, None) => Err(not_fencepost(&server.url, &format!("answered {status}"))),
         (_, Some(refusal)) => Err(refusal.into()),
     }
@@ -111,29 +111,29 @@ pub fn page_text(items: &[String], next: &str) -> String {
 }
 
 /// A server's answer, read as JSON.
-pub fn parse(body: &[u8]) -> anyhow::Result<Node<'_>> {
+pub fn parse(body: &[u8]) -> anyhow::Result<JsonNode<'_>> {
     json::parse(body).context("the server's answer is not JSON")
 }
 
 /// The text under a name of an object; empty where there is none.
-pub fn text<'n>(node: &'n Node<'_>, name: &str) -> &'n str {
-    node.get(name).and_then(Node::as_str).unwrap_or_default()
+pub fn text<'n>(node: &'n JsonNode<'_>, name: &str) -> &'n str {
+    node.get(name).and_then(JsonNode::as_str).unwrap_or_default()
 }
 
 /// The number under a name of an object; 0 where there is none.
-pub fn number(node: &Node<'_>, name: &str) -> u64 {
-    node.get(name).and_then(Node::as_u64).unwrap_or_default()
+pub fn number(node: &JsonNode<'_>, name: &str) -> u64 {
+    node.get(name).and_then(JsonNode::as_u64).unwrap_or_default()
 }
 
 /// Whether a member of an object is true.
-pub fn is(node: &Node<'_>, name: &str) -> bool {
+pub fn is(node: &JsonNode<'_>, name: &str) -> bool {
     node.get(name).is_some_and(|node| node.value == Value::Bool(true))
 }
 
 /// A receiver's last answer: its status, where it had one, and its text.
-pub fn answer(node: &Node<'_>) -> String {
+pub fn answer(node: &JsonNode<'_>) -> String {
     let note = text(node, "last_answer");
-    match node.get("last_status").and_then(Node::as_u64) {
+    match node.get("last_status").and_then(JsonNode::as_u64) {
         Some(status) => format!("{status} {note}").trim_end().to_owned(),
         None => note.to_owned(),
     }

@@ -202,14 +202,14 @@ fn command(
     asked: &Bytes,
     method: &str,
     path: &str,
-) -> Result<fence::Claim, Error> {
+) -> Result<fence::ClaimFence, Error> {
     let target = fencepost.target("API_WRITE", fields, None)?;
     let body = match json::parse(asked) {
         Ok(node) => Body::json(&node, &target.scope.mask),
         Err(_) => Body::opaque(asked),
     };
     let (body, lease_ms) = (Some(body.asked_of(method, path)), target.scope.lease_ms);
-    Ok(fence::Claim { target, body, version: None, source: None, lease_ms, trace: None })
+    Ok(fence::ClaimFence { target, body, version: None, source: None, lease_ms, trace: None })
 }
 
 /// What is known of an answer's body before the fence is settled: its first part, and the rest where that is not all.

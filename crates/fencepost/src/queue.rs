@@ -274,7 +274,7 @@ impl Consumer {
         self.once.enter(self.command(message)?, self.wait).await
     }
 
-    fn command(&self, message: &Message) -> Result<fence::Claim, Error> {
+    fn command(&self, message: &Message) -> Result<fence::ClaimFence, Error> {
         let key = [
             ("topic", message.topic.clone()),
             ("partition", message.partition.to_string()),

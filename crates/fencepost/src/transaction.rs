@@ -93,7 +93,7 @@ impl Fencepost {
         let command = publication.command(scope, members.into(), None).map_err(Error::Engine)?;
         match self.engine().ask_in(tx, &command).await.map_err(Error::Engine)? {
             Reply::Dispatch(dispatch::Reply::Published { publication, .. }) => Ok(published(publication, false)),
-            Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match dispatch::Publication::of(&fence) {
+            Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match dispatch::PublishReceipt::of(&fence) {
                 Some(publication) => Ok(published(publication, true)),
                 None => Err(Error::NotPublished("its fence was not sealed by a publication")),
             },
@@ -112,8 +112,8 @@ impl Fencepost {
     }
 }
 
-fn published(at: dispatch::Publication, replay: bool) -> Published {
-    let dispatch::Publication { lane, seq, original, lane_id: _ } = at;
+fn published(at: dispatch::PublishReceipt, replay: bool) -> Published {
+    let dispatch::PublishReceipt { lane, seq, original, lane_id: _ } = at;
     Published { lane, seq, replay, original }
 }
 

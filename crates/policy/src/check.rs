@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fencepost_kernel::fence::scope::{Durability, PER_SOURCE};
+use fencepost_kernel::fence::scope::{RequiredDurability, PER_SOURCE};
 
 use super::duration;
 use super::finding::{Finding, Severity};
@@ -280,7 +280,7 @@ fn rules(lints: &mut Lints<'_>, read: &Read, settings: &Settings) {
     }
     if let Some(mark) = &read.durability_mark
         && settings.stores.fence == FenceStore::Redis
-        && scope.durability == Durability::Synced
+        && scope.durability == RequiredDurability::Synced
     {
         let message = format!("{name} asks for `durability: synced`: `serve` refuses a Redis that syncs later");
         lints.say(

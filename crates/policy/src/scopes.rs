@@ -2,7 +2,7 @@
 //! Never judges a rule: what is well-formed but unwise is for `check`.
 //! Called by `Policy::load`.
 
-use fencepost_kernel::fence::scope::{self, BodyMismatch, Durability, OnLapse, Scope, VersionRule};
+use fencepost_kernel::fence::scope::{self, BodyMismatch, RequiredDurability, OnLapse, Scope, VersionRule};
 
 use super::duration;
 use super::read::{Fields, Reader, Unread};
@@ -195,7 +195,7 @@ fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &Node, settings: &S
 
     let durability_mark = reader.noting("scope.durability", un, |reader| {
         let node = fields.get("durability")?;
-        let words = [("synced", Durability::Synced), ("store", Durability::Store)];
+        let words = [("synced", RequiredDurability::Synced), ("store", RequiredDurability::Store)];
         scope.durability = reader.word(node, "`durability`", &words)?;
         Some(node.mark.clone())
     });

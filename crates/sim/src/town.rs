@@ -13,7 +13,7 @@ use std::{
 use fencepost_kernel::{
     Command, Reply, Tenant, Version,
     fence::{
-        self, Claim, Fence, Outcome, Phase, PutAlias, Release, Renew, Resolve, Seal, Source, State, Target, Token,
+        self, ClaimFence, Fence, DoubtOutcome, Phase, PutAlias, Release, Renew, Resolve, Seal, Source, State, Target, Token,
         body::Body,
         scope::{BodyMismatch, OnLapse, Scope, VersionRule},
     },
@@ -112,7 +112,7 @@ impl Town {
         let target = self.target(&asked.base, asked.seq)?;
         let key = key_name(&asked.base, asked.seq);
         Some(match asked.ask.clone() {
-            Ask::Claim { body, version, lease_ms, .. } => Command::Fence(fence::Command::Claim(Claim {
+            Ask::Claim { body, version, lease_ms, .. } => Command::Fence(fence::Command::Claim(ClaimFence {
                 target,
                 body: body.map(|name| content(&key, &name)),
                 // In MOVE the version is a key field too: half of the callers leave it to that.
@@ -138,8 +138,8 @@ impl Town {
                 target,
                 token: token.map(Token),
                 outcome: match sealed {
-                    Some((effect_id, receipt)) => Outcome::Sealed { effect_id, receipt: receipt.into() },
-                    None => Outcome::Released,
+                    Some((effect_id, receipt)) => DoubtOutcome::Sealed { effect_id, receipt: receipt.into() },
+                    None => DoubtOutcome::Released,
                 },
                 by: "operator".to_owned(),
                 why: "looked at the ledger".to_owned(),

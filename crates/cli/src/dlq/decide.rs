@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, process::ExitCode};
 
 use anyhow::Context;
-use fencepost_kernel::json::{Node, Value};
+use fencepost_kernel::json::{JsonNode, Value};
 
 use super::{LETTERS, id_of, reasons};
 use crate::{
@@ -119,7 +119,7 @@ fn each(
     ids: &[String],
     verb: &str,
     body: &str,
-    tell: impl Fn(&Node<'_>, bool),
+    tell: impl Fn(&JsonNode<'_>, bool),
 ) -> anyhow::Result<ExitCode> {
     let mut refused = Refused::default();
     for named in ids {

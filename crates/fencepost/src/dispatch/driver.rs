@@ -16,7 +16,7 @@ use fencepost_kernel::{
     Command, LaneId, Reply, RowKey,
     key::Kind,
     lane::{
-        self, Act, Answer, Append, DeadLetter, Entry, Failure, Lane, Members, OnLane, Pause, Place, Trouble,
+        self, Act, ReceiverAnswer, Append, DeadLetter, Entry, AttemptFailure, Lane, Members, OnLane, Pause, LanePurpose, Trouble,
         retry::Chance,
     },
     row::Record,
@@ -65,7 +65,7 @@ pub trait Alarm: Send + Sync + 'static {
     /// it is back. Called for the first lane that waits for a key.
     fn key_missing(&self, lane: &str, key: &str);
     /// An attempt has ended.
-    fn attempted(&self, lane: &str, outcome: Result<(), &Failure>, took: Duration);
+    fn attempted(&self, lane: &str, outcome: Result<(), &AttemptFailure>, took: Duration);
     /// A failed attempt at the head of a lane is recorded; nothing is due while the lane is paused. Not called where the event
     /// is a dead letter now, or the receiver has paused the lane.
     fn failed(&self, lane: &str, seq: u64, trouble: &Trouble, paused: Option<&Pause>);
@@ -76,7 +76,7 @@ impl Alarm for () {
     fn blocked(&self, _: &str, _: u64, _: &Trouble) {}
     fn halted(&self, _: &str, _: u64, _: &Pause, _: Option<&Trouble>) {}
     fn key_missing(&self, _: &str, _: &str) {}
-    fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
+    fn attempted(&self, _: &str, _: Result<(), &AttemptFailure>, _: Duration) {}
     fn failed(&self, _: &str, _: u64, _: &Trouble, _: Option<&Pause>) {}
 }
 
@@ -304,7 +304,7 @@ impl Driver {
             entry,
         };
         // A way out that breaks must not keep its lane for ever.
-        let broken = |_| Err(Failure::Away(Answer::new(None, "the sink panicked")));
+        let broken = |_| Err(AttemptFailure::Away(ReceiverAnswer::new(None, "the sink panicked")));
         let outcome = AssertUnwindSafe(self.sink.deliver(delivery)).catch_unwind().await.unwrap_or_else(broken);
         // Its host has room: others go while this one is recorded. One that failed keeps its place until then, or a host that
         // refuses at once would fill the commit queue with failures.
@@ -431,7 +431,7 @@ impl Driver {
             let tail = record(1).and_then(Record::as_tail).map_or(0, |tail| tail.last);
             // A word that came too late for us is passed on: who took the lane over may have looked before it was said.
             if let (None, Some(Record::Lane(lane::Record::Lane(theirs)))) = (&lane, record(0))
-                && matches!(theirs.place, Place::Warehouse(_))
+                && matches!(theirs.place, LanePurpose::Warehouse(_))
                 && tail > theirs.settled
             {
                 let tell = OnLane { lane: *id, act: Act::Tell };
@@ -440,8 +440,8 @@ impl Driver {
             found.push((*id, lane, tail));
         }
         let warehouse = |lane: &Lane| match &lane.place {
-            Place::Warehouse(warehouse) => Some(RowKey::route(&lane.planner, warehouse)),
-            Place::Executor(_) => None,
+            LanePurpose::Warehouse(warehouse) => Some(RowKey::route(&lane.planner, warehouse)),
+            LanePurpose::Executor(_) => None,
         };
         let routes: Vec<RowKey> = found.iter().filter_map(|(_, lane, _)| lane.as_deref().and_then(warehouse)).collect();
         let mut rows = engine.load(&routes).await?.into_iter();

@@ -23,10 +23,10 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Scope, Tenant,
     dispatch::{self, LetterVerdict, OnLetter, Publish, PutRoute, Route},
-    fence::{self, Claim, Source, Target, body::Body},
+    fence::{self, ClaimFence, Source, Target, body::Body},
     json,
     key::Kind,
-    lane::{self, Act, DeadLetter, Entry, Lane, Members, OnLane, Place, cursor},
+    lane::{self, Act, DeadLetter, Entry, Lane, Members, OnLane, LanePurpose, cursor},
     row::Record,
 };
 
@@ -108,7 +108,7 @@ impl Publication {
         let (target, cancels) = (self.target(scope, &self.correlation_id)?, self.original(scope)?);
         let Self { correlation_id, kind, warehouse, body, compared, .. } = self;
         let source = Some(Source { kind: kind.clone(), id: warehouse.clone() });
-        let claim = Claim { target, body: Some(compared), version: None, source, lease_ms: 1, trace: None };
+        let claim = ClaimFence { target, body: Some(compared), version: None, source, lease_ms: 1, trace: None };
         // When it is decided, it is dated.
         let published = Millis(0);
         let entry = Entry { correlation_id, kind, warehouse, body, published, redrive_of: None }.into();
@@ -235,7 +235,7 @@ impl Dispatch {
     async fn served(&self, original: &Target) -> Result<Option<u64>, Error> {
         let row = self.row(RowKey::fence(original.key)).await?;
         let Some(Record::Fence(fence::Record::Fence(fence))) = row else { return Ok(None) };
-        Ok(dispatch::Publication::of(&fence).and_then(|at| self.polls.served(at.lane_id)))
+        Ok(dispatch::PublishReceipt::of(&fence).and_then(|at| self.polls.served(at.lane_id)))
     }
 
     fn members(&self) -> Arc<Members> {
@@ -276,7 +276,7 @@ impl Dispatch {
         tail: u64,
         search: &mut Search,
     ) -> Result<bool, Error> {
-        let shared = self.lane(lane).await?.is_some_and(|view| matches!(view.lane.place, Place::Executor(_)));
+        let shared = self.lane(lane).await?.is_some_and(|view| matches!(view.lane.place, LanePurpose::Executor(_)));
         if !shared {
             return Ok(false);
         }
@@ -335,12 +335,12 @@ impl Dispatch {
             })
             .collect();
         let warehouse = |view: &LaneView| match &view.lane.place {
-            Place::Warehouse(warehouse) => Some(RowKey::route(&view.lane.planner, warehouse)),
-            Place::Executor(_) => None,
+            LanePurpose::Warehouse(warehouse) => Some(RowKey::route(&view.lane.planner, warehouse)),
+            LanePurpose::Executor(_) => None,
         };
         let keys: Vec<RowKey> = views.iter().filter_map(warehouse).collect();
         let routes = self.engine.load(&keys).await?;
-        let pushed = views.iter_mut().filter(|view| matches!(view.lane.place, Place::Warehouse(_)));
+        let pushed = views.iter_mut().filter(|view| matches!(view.lane.place, LanePurpose::Warehouse(_)));
         for (view, row) in pushed.zip(routes) {
             if let Some(Record::Dispatch(dispatch::Record::Route(route))) = row.as_ref().map(|row| &row.record) {
                 view.route = (route.lane() == view.lane.id()).then(|| route.clone());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fencepost_kernel::{
     dispatch::Route,
-    lane::{Entry, Failure},
+    lane::{Entry, AttemptFailure},
 };
 use futures::future::BoxFuture;
 
@@ -39,5 +39,5 @@ pub trait Sink: Send + Sync + 'static {
     fn host(&self, route: &Route) -> String;
 
     /// Makes one attempt, and returns whether it was received or why not. Ends by itself within the transport's time.
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>>;
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>>;
 }

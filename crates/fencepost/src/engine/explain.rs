@@ -232,14 +232,14 @@ mod tests {
 
     use fencepost_kernel::{
         Tenant,
-        fence::{Event, Receipt},
+        fence::{FenceEvent, Receipt},
     };
 
     use super::*;
 
     // A fence that a first holder lost, a person released, a second one sealed, and the first tried to seal: all at once.
     fn fence(at: Millis) -> Fence {
-        let event = |token, what| Event { at, token: Token(token), what };
+        let event = |token, what| FenceEvent { at, token: Token(token), what };
         let resolved = What::Resolved { by: "ops".into(), why: "asked".into(), sealed: false };
         Fence {
             tenant: Tenant::new("acme"),
@@ -260,7 +260,7 @@ mod tests {
             events: vec![
                 event(1, resolved),
                 event(2, What::Retried),
-                Event { at: at.plus(1), ..event(1, What::SealRefused) },
+                FenceEvent { at: at.plus(1), ..event(1, What::SealRefused) },
             ],
         }
     }

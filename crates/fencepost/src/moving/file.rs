@@ -15,7 +15,7 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Row, RowKey,
     fence::{self, Phase},
-    json::{self, Node, Value, write_string},
+    json::{self, JsonNode, Value, write_string},
     key::Kind,
     row::{self, Record},
 };
@@ -65,8 +65,8 @@ impl Header {
 
     fn read(line: &[u8]) -> Option<Self> {
         let said = json::parse(line).ok()?;
-        let text = |name| said.get(name).and_then(Node::as_str).map(str::to_owned);
-        let number = |name| said.get(name).and_then(Node::as_u64);
+        let text = |name| said.get(name).and_then(JsonNode::as_str).map(str::to_owned);
+        let number = |name| said.get(name).and_then(JsonNode::as_u64);
         Some(Self {
             release: text("release")?,
             row_format: number("row_format")?.try_into().ok()?,
@@ -241,7 +241,7 @@ impl<R: Read> Pages for Reader<R> {
 fn read_trailer(line: &[u8]) -> Option<(Millis, Counts)> {
     let said = json::parse(line).ok()?;
     let Value::Array(rows) = &said.get("rows")?.value else { return None };
-    let rows: Option<Vec<u64>> = rows.iter().map(Node::as_u64).collect();
+    let rows: Option<Vec<u64>> = rows.iter().map(JsonNode::as_u64).collect();
     let mut rows = rows?;
     // Kinds that came later are not counted in an older file.
     rows.resize(rows.len().max(row::BACKUP.len()), 0);

@@ -9,7 +9,7 @@ use fencepost::{
     engine::{Engine, Limits, Observer},
     kernel::{
         Command, Millis, Reply, RowKey, Scope, Tenant, Write,
-        fence::{self, Claim, Fence, Granted, Receipt, Seal, State, Target, Token},
+        fence::{self, ClaimFence, Fence, Granted, Receipt, Seal, State, Target, Token},
         key::Kind,
         row::CommitId,
     },
@@ -113,7 +113,7 @@ fn target(number: usize) -> Target {
 
 fn claim(number: usize) -> Command {
     let (target, lease_ms) = (target(number), 60_000);
-    Command::Fence(fence::Command::Claim(Claim {
+    Command::Fence(fence::Command::Claim(ClaimFence {
         target,
         body: None,
         version: None,

@@ -11,7 +11,7 @@ use fencepost::{
     dispatch::{Delivery, Settings, Sink},
     kernel::{
         dispatch::Route,
-        lane::{Act, AfterDead, Answer, Failure},
+        lane::{Act, AfterDead, ReceiverAnswer, AttemptFailure},
     },
     store::memory::Memory,
 };
@@ -47,7 +47,7 @@ impl Sink for Counter {
         host_of(route)
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
         let host = host_of(&delivery.route);
         let (takes_ms, yes) = self.hosts[host.as_str()];
         // Some are known by name: one that never gets a yes, and one that gets it the second time.
@@ -76,7 +76,7 @@ impl Sink for Counter {
                 counted.taken_ms.entry(host).or_default().push(after_ms);
                 return Ok(());
             }
-            Err(Failure::Later { answer: Answer::default(), wish_ms: None })
+            Err(AttemptFailure::Later { answer: ReceiverAnswer::default(), wish_ms: None })
         })
     }
 }

@@ -11,7 +11,7 @@ use fencepost::{
         LaneId, Millis, Reply, RowKey,
         dispatch::{self, Route, Transport},
         key::Kind,
-        lane::{AfterDead, Failure},
+        lane::{AfterDead, AttemptFailure},
     },
     store::{
         Error, Promises, Store, Verdict, WriteSet,
@@ -86,7 +86,7 @@ impl Sink for Closed {
         String::new()
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
         panic!("{} was pushed", delivery.entry.correlation_id)
     }
 }

@@ -14,7 +14,7 @@ use fencepost::{
     kernel::{
         LaneId,
         dispatch::{LetterVerdict, Route, Transport},
-        lane::{Act, AfterDead, DeadLetter, Failure, Lane, Pause, Trouble},
+        lane::{Act, AfterDead, DeadLetter, AttemptFailure, Lane, Pause, Trouble},
     },
     store::{Store, memory::Memory},
 };
@@ -62,7 +62,7 @@ impl Alarm for Told {
     fn key_missing(&self, lane: &str, key: &str) {
         self.missing.lock().unwrap().push(format!("{lane} {key}"));
     }
-    fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
+    fn attempted(&self, _: &str, _: Result<(), &AttemptFailure>, _: Duration) {}
     fn failed(&self, _: &str, _: u64, trouble: &Trouble, paused: Option<&Pause>) {
         let due_s = trouble.next_at.since(trouble.last_at) / SECOND_MS;
         self.failed.lock().unwrap().push((trouble.attempts, paused.is_none().then_some(due_s)));
@@ -410,7 +410,7 @@ impl Sink for Ways {
         host_of(route)
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
         self.0.lock().unwrap().push((delivery.entry.correlation_id.clone(), host_of(&delivery.route)));
         Box::pin(std::future::ready(Ok(())))
     }

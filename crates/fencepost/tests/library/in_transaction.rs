@@ -11,7 +11,7 @@ use fencepost::{
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant, Write,
     fence::{
-        self, Claim, Fence, Receipt, Seal, State, Target, Token,
+        self, ClaimFence, Fence, Receipt, Seal, State, Target, Token,
         scope::{OnLapse, Scope, VersionRule},
     },
     key::Kind,
@@ -135,7 +135,7 @@ pub fn version_of(number: u64, version: u64) -> Target {
 }
 
 pub fn claim(target: Target) -> Command {
-    Command::Fence(fence::Command::Claim(Claim {
+    Command::Fence(fence::Command::Claim(ClaimFence {
         target,
         body: None,
         version: None,

@@ -168,7 +168,7 @@ fn a_publication_never_passes_one_that_made_its_lane_or_its_fence() {
                 matches!(
                     published,
                     Reply::Dispatch(dispatch::Reply::Published {
-                        publication: dispatch::Publication { seq: 1, .. },
+                        publication: dispatch::PublishReceipt { seq: 1, .. },
                         ..
                     })
                 ),
@@ -179,7 +179,7 @@ fn a_publication_never_passes_one_that_made_its_lane_or_its_fence() {
                 matches!(
                     reply,
                     Reply::Dispatch(dispatch::Reply::Published {
-                        publication: dispatch::Publication { seq: 2, .. },
+                        publication: dispatch::PublishReceipt { seq: 2, .. },
                         ..
                     })
                 )

@@ -6,9 +6,9 @@ use fencepost::{Engine, engine::Error};
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant, Write,
     dispatch::{self, Publish, PutRoute, Route, Transport, Webhook},
-    fence::{self, Claim, Target, scope::Scope},
+    fence::{self, ClaimFence, Target, scope::Scope},
     key::Kind,
-    lane::{self, AfterDead, Append, Entry, Members, Place},
+    lane::{self, AfterDead, Append, Entry, Members, LanePurpose},
     law::Also,
     merge::Merge,
     row::Record,
@@ -52,7 +52,7 @@ pub fn publication(number: u64) -> Command {
     let scope = Arc::new(Scope::new("PUBLISH", ["correlation_id"]));
     let fields = vec![("correlation_id".to_owned(), format!("C-{number}"))];
     let target = Target::new(planner(), scope, fields, None).unwrap();
-    let claim = Claim { target, body: None, version: None, source: None, lease_ms: 30_000, trace: None };
+    let claim = ClaimFence { target, body: None, version: None, source: None, lease_ms: 30_000, trace: None };
     let members = Members { me: "user".to_owned(), alive: vec!["node-1".to_owned()] };
     let (entry, members) = (entry(number).into(), members.into());
     Command::Dispatch(dispatch::Command::Publish(Publish { claim, entry, cancels: None, members, served: None }.into()))
@@ -64,7 +64,7 @@ async fn ask(engine: &Engine, tx: &mut Transaction<'_>, command: &Command) -> Re
 
 async fn position(engine: &Engine, tx: &mut Transaction<'_>, number: u64) -> u64 {
     match ask(engine, tx, &publication(number)).await.unwrap() {
-        Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::Publication { seq, .. }, .. }) => seq,
+        Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::PublishReceipt { seq, .. }, .. }) => seq,
         reply => panic!("{reply:?}"),
     }
 }
@@ -74,7 +74,7 @@ fn an_event_published_in_the_users_transaction_is_there_with_it_and_leaves_no_ga
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let lane = Place::Warehouse("W1".to_owned()).lane(&planner());
+    let lane = LanePurpose::Warehouse("W1".to_owned()).lane(&planner());
     rig.runtime.block_on(async {
         let mut tx = client.transaction().await.unwrap();
         assert!(matches!(ask(&engine, &mut tx, &publication(0)).await, Ok(Reply::Dispatch(dispatch::Reply::NoRoute))));
@@ -148,7 +148,7 @@ fn users_who_publish_one_event_at_once_publish_it_once_and_none_is_turned_away()
                 let mut tx = client.transaction().await.unwrap();
                 let reply = ask(&engine, &mut tx, &publication(number)).await.unwrap();
                 tx.commit().await.unwrap();
-                matches!(reply, Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::Publication { seq, .. }, .. }) if seq == number)
+                matches!(reply, Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::PublishReceipt { seq, .. }, .. }) if seq == number)
             });
             let published = futures::future::join_all(publish).await;
             assert_eq!(published.iter().filter(|new| **new).count(), 1);
@@ -161,7 +161,7 @@ fn node_that_hears_a_notice_does_not_wait_for_a_user_who_is_about_to_repeat_it()
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let poke = RowKey::poke("node-1", Place::Warehouse("W1".to_owned()).lane(&planner()));
+    let poke = RowKey::poke("node-1", LanePurpose::Warehouse("W1".to_owned()).lane(&planner()));
     let hear = async |id: u64| {
         let fence = put(id, sealed(1));
         let also = Also { drops: vec![poke], ..Also::default() };
@@ -187,7 +187,7 @@ fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancel
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let lane = RowKey::lane(Place::Warehouse("W1".to_owned()).lane(&planner()));
+    let lane = RowKey::lane(LanePurpose::Warehouse("W1".to_owned()).lane(&planner()));
     // An acknowledgement, as far as the store sees it.
     let acknowledge = async |id: u64| {
         let row = store.load(&[lane]).await.unwrap().remove(0).unwrap();
@@ -215,7 +215,7 @@ fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancel
         assert!(
             matches!(
                 told,
-                Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::Publication { seq: 4, .. }, .. })
+                Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::PublishReceipt { seq: 4, .. }, .. })
             ),
             "{told:?}"
         );
@@ -248,7 +248,7 @@ fn people_can_read_lanes_in_sql_but_neither_bodies_nor_secrets() {
     assert!(!all.contains("secret body") && !all.contains("hidden") && !all.contains("dock.example"), "{all}");
     let damage = "UPDATE fencepost_rows SET record = set_byte(record, 9, get_byte(record, 9) # 1) WHERE kind = 8";
     ask(damage);
-    let lane = Place::Warehouse("W1".to_owned()).lane(&planner());
+    let lane = LanePurpose::Warehouse("W1".to_owned()).lane(&planner());
     let append = Append { lane, entry: entry(9).into(), position_row: key(9), driven: None };
     let also = Also { merges: vec![Merge::Append(append)], ..Also::default() };
     let outcome = block_on(store.commit(&[WriteSet { also, ..set(9, [put(9, sealed(9))]) }], Millis(NOW)));

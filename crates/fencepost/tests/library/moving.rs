@@ -16,7 +16,7 @@ use fencepost::{
     engine::Limits,
     kernel::{
         FenceKey, Millis, RowKey, Version, Write,
-        fence::{self, Event, Fence, State, Token, VersionHead, What, scope::OnLapse},
+        fence::{self, FenceEvent, Fence, State, Token, VersionHead, What, scope::OnLapse},
         key::Kind,
         row::{CommitId, Record},
     },
@@ -329,7 +329,7 @@ async fn a_made_up_token_moves_no_time() {
         Record::Fence(fence::Record::Fence(fence)) => Fence::clone(&fence),
         _ => panic!(),
     };
-    fence.events.push(Event { at: Millis(NOW), token: Token(1 << 53), what: What::SealRefused });
+    fence.events.push(FenceEvent { at: Millis(NOW), token: Token(1 << 53), what: What::SealRefused });
     let from: Arc<dyn Store> = Arc::new(Memory::default());
     put(&*from, [(key(Kind::Fence, 1), fence.into())]).await;
     let to: Arc<dyn Store> = Arc::new(Memory::default());

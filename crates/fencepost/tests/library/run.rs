@@ -14,7 +14,7 @@ use fencepost::{
     engine::Limits,
     kernel::{
         Command,
-        fence::{self, Outcome, Resolve, State},
+        fence::{self, DoubtOutcome, Resolve, State},
     },
     store::memory::Memory,
 };
@@ -173,8 +173,8 @@ async fn a_late_seal_after_reclaim_is_refused_and_recorded() {
 async fn late_holder_is_told_that_a_person_resolved_the_key() {
     let (once, hand) = world().await;
     for (id, outcome) in [
-        ("done", Outcome::Sealed { effect_id: "paid by hand".into(), receipt: "{}".into() }),
-        ("not done", Outcome::Released),
+        ("done", DoubtOutcome::Sealed { effect_id: "paid by hand".into(), receipt: "{}".into() }),
+        ("not done", DoubtOutcome::Released),
     ] {
         let job = once.scope("HELD").key([("id", id)]).lease(Duration::from_millis(10));
         let Claimed::New(lost) = job.claim().await.unwrap() else { panic!() };

@@ -41,7 +41,7 @@ impl Command {
 #[derive(Clone, Debug)]
 pub struct Publish {
     /// The claim of the publication's fence; its body is compared with that of an earlier claim.
-    pub claim: fence::Claim,
+    pub claim: fence::ClaimFence,
     /// The event.
     pub entry: Arc<Entry>,
     /// The fence of the earlier publication that this event cancels.

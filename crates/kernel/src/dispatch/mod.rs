@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) use self::receipt::{position, with_position};
 pub use self::{
     command::{Command, LetterVerdict, OnLetter, Publish, PutRoute},
-    receipt::Publication,
+    receipt::PublishReceipt,
     reply::Reply,
     route::{Route, Transport, Webhook},
 };

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use super::{Original, Publication, Publish, Reply, append_to_route, follow_append_to_route, route_of};
+use super::{Original, PublishReceipt, Publish, Reply, append_to_route, follow_append_to_route, route_of};
 use crate::{
     fence::{self, Fence, FenceKey, Phase, Receipt, State, fence_of, forgotten_at},
     key::RowKey,
-    lane::{self, Cancelled, DeadLetter, Entry, Fate, Place, came_after_pause, lane_of, letter_of},
+    lane::{self, Cancelled, DeadLetter, Entry, Fate, LanePurpose, came_after_pause, lane_of, letter_of},
     law::{self, Decision},
     row::{Record, Rows, write},
     time::Millis,
@@ -28,7 +28,7 @@ pub(crate) fn follow(publish: &Publish, rows: &impl Rows, add: &mut impl FnMut(R
         follow_append_to_route(route, &publish.members, rows, add);
     }
     let original = publish.cancels.as_ref().and_then(|original| fence_of(rows, RowKey::fence(original.key)));
-    if let Some(Publication { lane_id: lane, seq, .. }) = original.and_then(Publication::of) {
+    if let Some(PublishReceipt { lane_id: lane, seq, .. }) = original.and_then(PublishReceipt::of) {
         add(RowKey::lane(lane));
         add(RowKey::dead_letter(lane, seq));
         add(RowKey::cancelled(lane, seq));
@@ -62,12 +62,12 @@ pub(crate) fn publish(publish: &Publish, rows: &impl Rows, now: Millis) -> Decis
             let fence = Arc::make_mut(fence);
             expires = forgotten_at(fence.token, now, target.scope.retain_ms);
             let effect_id = publish.entry.correlation_id.clone();
-            let body = Publication::text_before_position(lane_id, &lane, original);
+            let body = PublishReceipt::text_before_position(lane_id, &lane, original);
             let receipt = Receipt { effect_id, body };
             fence.state = State::Sealed { receipt, at: now, expires };
         }
     }
-    let publication = Publication { lane_id, lane, seq: 0, original };
+    let publication = PublishReceipt { lane_id, lane, seq: 0, original };
     decision.reply = Reply::Published { publication, expires }.into();
     decision
 }
@@ -84,7 +84,7 @@ fn cancel(
     if fence.phase(now) == Phase::Expired {
         return Some(Original::Unknown);
     }
-    let Publication { lane_id: lane, seq, .. } = Publication::of(fence)?;
+    let PublishReceipt { lane_id: lane, seq, .. } = PublishReceipt::of(fence)?;
     // Another warehouse's executor would never hear of it.
     if fence.source.as_ref().is_some_and(|source| source.id != publish.entry.warehouse) {
         return None;
@@ -106,7 +106,7 @@ fn cancel(
         decision.writes.push(write(rows, RowKey::dead_letter(lane, seq), Some(put)));
     }
     let Some(own) = lane_of(rows, lane) else { return Some(Original::Undelivered) };
-    let settled = |place: &Place| lane_of(rows, place.lane(&own.planner)).map_or(0, |lane| lane.settled);
+    let settled = |place: &LanePurpose| lane_of(rows, place.lane(&own.planner)).map_or(0, |lane| lane.settled);
     let told = match letter.map(|letter| (&letter.fate, &letter.place)) {
         Some((Fate::Waiting | Fate::Discarded { .. }, _)) => Original::Dead,
         // Its warehouse may have moved to another lane meanwhile.
@@ -114,14 +114,14 @@ fn cancel(
         Some((Fate::Redriven { .. }, _)) => Original::Delivered,
         None if seq <= own.settled => Original::Delivered,
         None => match own.place {
-            Place::Executor(_) if publish.served.is_some_and(|served| served < seq) => Original::Undelivered,
-            Place::Executor(_) => Original::InFlight,
+            LanePurpose::Executor(_) if publish.served.is_some_and(|served| served < seq) => Original::Undelivered,
+            LanePurpose::Executor(_) => Original::InFlight,
             // Whether an attempt at the head is under way at this moment is nowhere written down: it may be.
-            Place::Warehouse(_) if seq > own.settled + 1 => Original::Undelivered,
-            Place::Warehouse(_) if sealed_at(fence).is_some_and(|at| came_after_pause(own, at)) => {
+            LanePurpose::Warehouse(_) if seq > own.settled + 1 => Original::Undelivered,
+            LanePurpose::Warehouse(_) if sealed_at(fence).is_some_and(|at| came_after_pause(own, at)) => {
                 Original::Undelivered
             }
-            Place::Warehouse(_) => Original::InFlight,
+            LanePurpose::Warehouse(_) => Original::InFlight,
         },
     };
     // That nobody has seen it is true only while its lane stands as it was read.

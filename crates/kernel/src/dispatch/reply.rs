@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Publication;
+use super::PublishReceipt;
 use crate::{
     lane::{DeadLetter, LaneId},
     time::Millis,
@@ -15,7 +15,7 @@ pub enum Reply {
     /// The event is in its lane.
     Published {
         /// Its place in the lane. The position is 0 until the store has given one.
-        publication: Publication,
+        publication: PublishReceipt,
         /// Until when a repeated publication is recognised as one.
         expires: Millis,
     },

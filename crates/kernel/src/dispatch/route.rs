@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::{
     key::{Kind, RowKey, Tenant},
-    lane::{AfterDead, LaneId, Place},
+    lane::{AfterDead, LaneId, LanePurpose},
     time::Millis,
 };
 
@@ -66,10 +66,10 @@ pub struct Route {
 
 impl Route {
     /// What its lane is for.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> LanePurpose {
         match self.transport {
-            Transport::Poll => Place::Executor(self.executor.clone()),
-            _ => Place::Warehouse(self.warehouse.clone()),
+            Transport::Poll => LanePurpose::Executor(self.executor.clone()),
+            _ => LanePurpose::Warehouse(self.warehouse.clone()),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Entry, Lane, LaneId, Members, Owner, Place, Record, lane_of};
+use super::{Entry, Lane, LaneId, Members, Owner, LanePurpose, Record, lane_of};
 use crate::{
     dispatch::Route,
     key::{RowKey, Tenant},
@@ -38,7 +38,7 @@ pub struct Driving {
 /// The end of a lane, for an entry that is to go there.
 pub(crate) struct End<'a> {
     pub(crate) tenant: &'a Tenant,
-    pub(crate) place: Place,
+    pub(crate) place: LanePurpose,
     /// The nodes that share the store.
     pub(crate) members: &'a Members,
     /// How its receiver is reached: for the driver, which is told of the entry.
@@ -113,7 +113,7 @@ enum Driver {
 
 // Who drives a lane that has something new. A new lane is driven by who is there first. One whose owner is gone is not
 // taken here: who publishes may not have heard of a node that has just come; the word is overheard by who takes it over.
-fn driver(place: &Place, owner: &mut Owner, members: &Members) -> Driver {
+fn driver(place: &LanePurpose, owner: &mut Owner, members: &Members) -> Driver {
     if place.is_polled() {
         return Driver::Nobody;
     }

@@ -19,7 +19,7 @@ pub(crate) use self::{
 };
 pub use self::{
     append::{Append, Driving},
-    command::{Act, Command, Failure, Members, OnLane},
+    command::{Act, Command, AttemptFailure, Members, OnLane},
     id::LaneId,
     reply::Reply,
 };
@@ -58,14 +58,14 @@ pub const NOTE_BYTES_MAX: usize = 512;
 
 /// What a lane is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum LanePurpose {
     /// A warehouse whose events are pushed.
     Warehouse(String),
     /// An executor that polls, for all its warehouses.
     Executor(String),
 }
 
-impl Place {
+impl LanePurpose {
     /// Whether its receiver comes for the events, so that nobody drives its lane.
     pub fn is_polled(&self) -> bool {
         match self {
@@ -113,14 +113,14 @@ pub struct Owner {
 
 /// What a receiver said, or what kept it from saying anything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Answer {
+pub struct ReceiverAnswer {
     /// The status, where there was one.
     pub status: Option<u16>,
     /// The beginning of the answer, or the fault, for a person.
     pub note: String,
 }
 
-impl Answer {
+impl ReceiverAnswer {
     /// An answer whose note is cut to what is kept.
     pub fn new(status: Option<u16>, note: &str) -> Self {
         let mut end = note.len().min(NOTE_BYTES_MAX);
@@ -143,7 +143,7 @@ pub struct Trouble {
     /// When the next one is due.
     pub next_at: Millis,
     /// What came of the last.
-    pub answer: Answer,
+    pub answer: ReceiverAnswer,
 }
 
 /// Why a lane stands still although nothing is wrong with its head.
@@ -173,7 +173,7 @@ pub struct Lane {
     /// Whose lane.
     pub planner: Tenant,
     /// What for.
-    pub place: Place,
+    pub place: LanePurpose,
     /// Who drives it.
     pub owner: Owner,
     /// Everything up to here is acknowledged or dead.
@@ -190,13 +190,13 @@ pub struct Lane {
 
 impl Lane {
     /// A lane that nothing has gone through yet.
-    pub fn new(planner: Tenant, place: Place) -> Self {
+    pub fn new(planner: Tenant, place: LanePurpose) -> Self {
         let owner = Owner::default();
         Self { planner, place, owner, settled: 0, trimmed: 0, trouble: None, paused: None, blocked: false }
     }
 
     /// The same, with the first epoch that belongs to its time.
-    pub fn begun(planner: Tenant, place: Place, at: Millis) -> Self {
+    pub fn begun(planner: Tenant, place: LanePurpose, at: Millis) -> Self {
         let owner = Owner { epoch: at.0, ..Owner::default() };
         Self { owner, ..Self::new(planner, place) }
     }
@@ -244,7 +244,7 @@ pub struct Entry {
 /// Why an event left its lane undelivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Reason {
+pub enum DeadLetterReason {
     /// It was tried until the horizon.
     Horizon = 1,
     /// No receiver of this kind takes one so large.
@@ -253,7 +253,7 @@ pub enum Reason {
     Skipped = 3,
 }
 
-impl Reason {
+impl DeadLetterReason {
     /// Every reason.
     pub const ALL: [Self; 3] = [Self::Horizon, Self::TooLarge, Self::Skipped];
 
@@ -314,11 +314,11 @@ pub struct DeadLetter {
     /// Whose.
     pub planner: Tenant,
     /// The lane it left; the lane it is in again, once it was sent again.
-    pub place: Place,
+    pub place: LanePurpose,
     /// The event.
     pub entry: Arc<Entry>,
     /// Why it died.
-    pub reason: Reason,
+    pub reason: DeadLetterReason,
     /// How often it was tried.
     pub attempts: u32,
     /// The first attempt; its death where there was none.
@@ -326,7 +326,7 @@ pub struct DeadLetter {
     /// When it died.
     pub at: Millis,
     /// What came of the last attempt.
-    pub answer: Answer,
+    pub answer: ReceiverAnswer,
     /// The event that cancelled it.
     pub cancelled_by: Option<String>,
     /// What became of it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost_kernel::{
     Command, Reply, RowKey,
     dispatch::{self, PutRoute, Route, Transport},
-    lane::{self, Act, AfterDead, Append, Members, Owner, Place},
+    lane::{self, Act, AfterDead, Append, Members, Owner, LanePurpose},
     row::Record,
 };
 
@@ -96,7 +96,7 @@ fn a_polled_lane_is_shared_and_left_by_who_has_seen_that_none_of_his_are_in_it()
     let mut floor = Floor::with(Transport::Poll);
     floor.put(route("w2", Transport::Poll));
     floor.publish_to("w2", "other");
-    assert_eq!((floor.tail(), floor.lane().place), (1, Place::Executor("wes".into())));
+    assert_eq!((floor.tail(), floor.lane().place), (1, LanePurpose::Executor("wes".into())));
     let pushed = || route(HOME, webhook("https://one.example"));
     assert_eq!(said(&floor.put(pushed())), "not_drained");
     assert_eq!(said(&floor.put_seen(pushed(), Some(0))), "not_drained");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use fencepost_kernel::{
     Reply,
     dispatch::{self, Transport},
-    lane::{self, Act, AfterDead, Answer, Failure, Fate, Reason},
+    lane::{self, Act, AfterDead, ReceiverAnswer, AttemptFailure, Fate, DeadLetterReason},
 };
 use proptest::prelude::*;
 
@@ -103,8 +103,8 @@ fn run(floor: &mut Floor, step: &Step) -> Option<Reply> {
             match step {
                 Step::Ack => floor.ack(),
                 Step::Fail => floor.fail(later()),
-                Step::Gone => floor.fail(Failure::Gone(Answer::default())),
-                _ => floor.fail(Failure::Never(Answer::default(), Reason::TooLarge)),
+                Step::Gone => floor.fail(AttemptFailure::Gone(ReceiverAnswer::default())),
+                _ => floor.fail(AttemptFailure::Never(ReceiverAnswer::default(), DeadLetterReason::TooLarge)),
             }
         }
         Step::LateAck(back, epoch) => {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Scope, Tenant,
     dispatch::{self, LetterVerdict, OnLetter, Original, Publish, PutRoute, Route, Transport, Webhook},
-    fence::{Claim, Target},
-    lane::{self, Act, AfterDead, Answer, DeadLetter, Entry, Failure, Lane, Members, OnLane, retry::Chance},
+    fence::{ClaimFence, Target},
+    lane::{self, Act, AfterDead, ReceiverAnswer, DeadLetter, Entry, AttemptFailure, Lane, Members, OnLane, retry::Chance},
     row::Record,
 };
 
@@ -68,8 +68,8 @@ fn target(id: &str) -> Target {
     Target::new(planner(), scope.into(), vec![("correlation_id".into(), id.into())], None).unwrap()
 }
 
-pub fn later() -> Failure {
-    Failure::Later { answer: Answer::new(Some(500), "broken"), wish_ms: None }
+pub fn later() -> AttemptFailure {
+    AttemptFailure::Later { answer: ReceiverAnswer::new(Some(500), "broken"), wish_ms: None }
 }
 
 pub fn redrive() -> LetterVerdict {
@@ -126,7 +126,7 @@ impl Floor {
     pub fn publication(&self, warehouse: &str, id: &str, text: &str, cancels: Option<&str>) -> Command {
         let target_of = target(id);
         let claim =
-            Claim { target: target_of, body: body(text), version: None, source: None, lease_ms: 1, trace: None };
+            ClaimFence { target: target_of, body: body(text), version: None, source: None, lease_ms: 1, trace: None };
         let entry = Entry {
             correlation_id: id.into(),
             kind: "SHIPPER_RELEASED".into(),
@@ -157,7 +157,7 @@ impl Floor {
     pub fn cancel_as(&mut self, id: &str, original: &str) -> &'static str {
         match self.world.run(&self.publication(HOME, id, r#"{"n":1}"#, Some(original))) {
             Reply::Dispatch(dispatch::Reply::Published {
-                publication: dispatch::Publication { original: told, .. },
+                publication: dispatch::PublishReceipt { original: told, .. },
                 ..
             }) => told.map_or("nothing", Original::name),
             other => other.decision(),
@@ -184,11 +184,11 @@ impl Floor {
     }
 
     /// The driver says that an attempt at the head, which began and ended just now, failed.
-    pub fn fail(&mut self, failure: Failure) -> Reply {
+    pub fn fail(&mut self, failure: AttemptFailure) -> Reply {
         self.fail_since(self.world.now, failure)
     }
 
-    pub fn fail_since(&mut self, began: Millis, failure: Failure) -> Reply {
+    pub fn fail_since(&mut self, began: Millis, failure: AttemptFailure) -> Reply {
         let lane = self.lane();
         self.act(Act::Fail {
             seq: lane.settled + 1,
@@ -290,7 +290,7 @@ pub fn said(reply: &Reply) -> String {
             format!("{}{}", letter.fate.name(), if *replay { " again" } else { "" })
         }
         Reply::Dispatch(dispatch::Reply::Routed { replay }) => format!("routed{}", if *replay { " again" } else { "" }),
-        Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::Publication { seq, .. }, .. }) => {
+        Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::PublishReceipt { seq, .. }, .. }) => {
             format!("published {seq}")
         }
         other => other.decision().to_owned(),

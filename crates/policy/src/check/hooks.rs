@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use fencepost_kernel::fence::scope::{Durability, OnLapse, Scope};
+use fencepost_kernel::fence::scope::{RequiredDurability, OnLapse, Scope};
 
 use super::{Lints, Understood};
 use crate::finding::Severity;
@@ -155,7 +155,7 @@ fn tenant(lints: &mut Lints<'_>, route: &Route, earlier: &[Route]) {
 
 /// A webhook's sender never retries after a 2xx: by then the seal must survive a crash of the store.
 fn durable(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>, store: FenceStore) {
-    if store == FenceStore::Redis && scope.is_some_and(|scope| scope.durability != Durability::Synced) {
+    if store == FenceStore::Redis && scope.is_some_and(|scope| scope.durability != RequiredDurability::Synced) {
         let message = format!(
             "the sender is acknowledged before the seal of {} is sure to survive a crash of Redis",
             route.scope

@@ -7,8 +7,8 @@ use fencepost_kernel::{
     Millis, Tenant,
     dispatch::{Route, Transport, Webhook},
     lane::{
-        AfterDead, Answer, Cancelled, DECIDED_RETAIN_MS, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, Place,
-        Reason, Tail, Trouble,
+        AfterDead, ReceiverAnswer, Cancelled, DECIDED_RETAIN_MS, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, LanePurpose,
+        DeadLetterReason, Tail, Trouble,
     },
 };
 
@@ -173,7 +173,7 @@ pub(super) fn take_dead_letter(reader: &mut Reader<'_>, whole: &Bytes) -> Result
     let planner = Tenant::new(reader.str()?);
     let place = take_place(reader)?;
     let number = reader.byte()?;
-    let reason = Reason::ALL.into_iter().find(|reason| *reason as u8 == number);
+    let reason = DeadLetterReason::ALL.into_iter().find(|reason| *reason as u8 == number);
     Ok(DeadLetter {
         planner,
         place,
@@ -252,24 +252,24 @@ fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-fn put_place(out: &mut Vec<u8>, place: &Place) {
+fn put_place(out: &mut Vec<u8>, place: &LanePurpose) {
     let (tag, name) = match place {
-        Place::Warehouse(name) => (1, name),
-        Place::Executor(name) => (2, name),
+        LanePurpose::Warehouse(name) => (1, name),
+        LanePurpose::Executor(name) => (2, name),
     };
     out.push(tag);
     put_str(out, name);
 }
 
-fn take_place(reader: &mut Reader<'_>) -> Result<Place, Damage> {
+fn take_place(reader: &mut Reader<'_>) -> Result<LanePurpose, Damage> {
     match reader.byte()? {
-        1 => Ok(Place::Warehouse(reader.string()?)),
-        2 => Ok(Place::Executor(reader.string()?)),
+        1 => Ok(LanePurpose::Warehouse(reader.string()?)),
+        2 => Ok(LanePurpose::Executor(reader.string()?)),
         _ => Err(Damage("a lane is for something unknown")),
     }
 }
 
-fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
+fn put_answer(out: &mut Vec<u8>, answer: &ReceiverAnswer) {
     out.push(u8::from(answer.status.is_some()));
     if let Some(status) = answer.status {
         put_uint(out, status.into());
@@ -277,10 +277,10 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     put_str(out, &answer.note);
 }
 
-fn take_answer(reader: &mut Reader<'_>) -> Result<Answer, Damage> {
+fn take_answer(reader: &mut Reader<'_>) -> Result<ReceiverAnswer, Damage> {
     let answered = reader.flags(1)? != 0;
     let status = answered.then(|| reader.uint()).transpose()?.map(u16::try_from).transpose();
-    Ok(Answer { status: status.map_err(|_| Damage("a status is too large"))?, note: reader.string()? })
+    Ok(ReceiverAnswer { status: status.map_err(|_| Damage("a status is too large"))?, note: reader.string()? })
 }
 
 fn take_attempts(reader: &mut Reader<'_>) -> Result<u32, Damage> {

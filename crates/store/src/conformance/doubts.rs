@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use fencepost_kernel::{
     Command, Millis, Reply, Row, RowKey, Rows, Tenant, decide,
     fence::{
-        self, Claim, Outcome, Renew, Resolve, State, Target, Token,
+        self, ClaimFence, DoubtOutcome, Renew, Resolve, State, Target, Token,
         scope::{OnLapse, Scope},
     },
     row::CommitId,
@@ -95,7 +95,7 @@ impl Doubt {
     fn claim(&self) -> Command {
         let (body, version, source, trace) = (None, None, None, None);
         let (target, lease_ms) = (self.target(), LEASE_MS);
-        Command::Fence(fence::Command::Claim(Claim { target, body, version, source, lease_ms, trace }))
+        Command::Fence(fence::Command::Claim(ClaimFence { target, body, version, source, lease_ms, trace }))
     }
 
     fn renew(&self, token: Token) -> Command {
@@ -104,7 +104,7 @@ impl Doubt {
 
     fn resolve(&self, token: Token) -> Command {
         let (by, why) = ("ann".to_owned(), "asked the bank".to_owned());
-        let (target, token, outcome) = (self.target(), Some(token), Outcome::Released);
+        let (target, token, outcome) = (self.target(), Some(token), DoubtOutcome::Released);
         Command::Fence(fence::Command::Resolve(Resolve { target, token, outcome, by, why }))
     }
 }

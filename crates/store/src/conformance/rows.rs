@@ -6,7 +6,7 @@ use fencepost_kernel::{
     dispatch::{self, Route, Transport},
     fence::{self, Alias, Fence, Receipt, State, Token, Trace, VersionHead, scope::OnLapse},
     key::Kind,
-    lane::{self, AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, Place, Reason, Tail},
+    lane::{self, AfterDead, ReceiverAnswer, Cancelled, DeadLetter, Entry, Fate, Lane, LanePurpose, DeadLetterReason, Tail},
     merge::Counter,
     row::{CommitId, Record},
 };
@@ -80,7 +80,7 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
         Kind::Poke => Record::Lane(lane::Record::Poke),
         Kind::Counter => Record::Counter(Counter { value: value.into(), due: None }),
         Kind::Lane => {
-            let place = Place::Warehouse(value.to_string());
+            let place = LanePurpose::Warehouse(value.to_string());
             Record::Lane(lane::Record::Lane(Lane::new(Tenant::new("acme"), place).into()))
         }
         Kind::Route => Record::Dispatch(dispatch::Record::Route(
@@ -115,13 +115,13 @@ pub(super) fn entry(value: u64) -> Entry {
 pub(super) fn letter(value: u64, fate: Fate) -> DeadLetter {
     DeadLetter {
         planner: Tenant::new("acme"),
-        place: Place::Warehouse("W1".to_owned()),
+        place: LanePurpose::Warehouse("W1".to_owned()),
         entry: entry(value).into(),
-        reason: Reason::Horizon,
+        reason: DeadLetterReason::Horizon,
         attempts: 9,
         first_at: NOW,
         at: NOW,
-        answer: Answer::new(Some(503), "busy"),
+        answer: ReceiverAnswer::new(Some(503), "busy"),
         cancelled_by: None,
         fate,
         blocks: false,

@@ -5,12 +5,12 @@ use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant, Version,
     dispatch::{self, Route, Transport, Webhook},
     fence::{
-        self, AgainHead, Alias, Event, Fence, HolderTrace, Receipt, Sighting, Source, State, Token, Trace, VersionHead,
+        self, AgainHead, Alias, FenceEvent, Fence, HolderTrace, Receipt, Sighting, Source, State, Token, Trace, VersionHead,
         What, body::Body, scope::OnLapse,
     },
     key::Kind,
     lane::{
-        self, AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, Place, Reason, Tail,
+        self, AfterDead, ReceiverAnswer, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, LanePurpose, DeadLetterReason, Tail,
         Trouble,
     },
     merge::Counter,
@@ -91,17 +91,17 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
     let long: String = (0..60).map(|n| format!("{{\"line\":{n},\"unit\":\"EA\"}},")).collect();
     let head = RowKey { kind: Kind::VersionHead, id: [9; 32] };
     let events = vec![
-        Event { at: at(1), token: Token(1), what: What::Released },
-        Event { at: at(2), token: Token(2), what: What::Retried },
-        Event { at: at(3), token: Token(3), what: What::Recovered },
-        Event { at: at(4), token: Token(4), what: What::SealedLate },
-        Event { at: at(5), token: Token(5), what: What::SealRefused },
-        Event {
+        FenceEvent { at: at(1), token: Token(1), what: What::Released },
+        FenceEvent { at: at(2), token: Token(2), what: What::Retried },
+        FenceEvent { at: at(3), token: Token(3), what: What::Recovered },
+        FenceEvent { at: at(4), token: Token(4), what: What::SealedLate },
+        FenceEvent { at: at(5), token: Token(5), what: What::SealRefused },
+        FenceEvent {
             at: at(6),
             token: Token(6),
             what: What::Resolved { by: "ann".to_owned(), why: "asked the bank".to_owned(), sealed: true },
         },
-        Event {
+        FenceEvent {
             at: at(7),
             token: Token(7),
             what: What::Resolved { by: "bob".to_owned(), why: String::new(), sealed: false },
@@ -228,7 +228,7 @@ fn rows_v3() -> Vec<(RowKey, Row)> {
             source: None,
             version: None,
             state,
-            events: vec![Event { at: at(4), token: Token(4), what: What::SealRefused }],
+            events: vec![FenceEvent { at: at(4), token: Token(4), what: What::SealRefused }],
         })
     };
     let hold = |doubted_at| {
@@ -285,7 +285,7 @@ fn rows_v4() -> Vec<(RowKey, Row)> {
                 doubted_at,
                 held_by,
             },
-            events: vec![Event { at: at(4), token: Token(4), what: What::SealRefused }],
+            events: vec![FenceEvent { at: at(4), token: Token(4), what: What::SealRefused }],
         })
     };
     addressed(vec![
@@ -307,7 +307,7 @@ fn counters_v4() -> Vec<(RowKey, Row)> {
 fn lanes_v2() -> Vec<(RowKey, Row)> {
     let at = |offset: u64| Millis(1_767_225_600_000 + offset);
     let planner = Tenant::new("nexa");
-    let answer = Answer { status: Some(503), note: "später".to_owned() };
+    let answer = ReceiverAnswer { status: Some(503), note: "später".to_owned() };
     let webhook = Webhook {
         url: "https://dock.example/in".to_owned(),
         secrets: vec![Bytes::from_static(b"new\x00\xff"), Bytes::from_static(b"old")],
@@ -322,9 +322,9 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
         ))
     };
     let trouble = Trouble { attempts: 3, first_at: at(2), last_at: at(3), next_at: at(4), answer: answer.clone() };
-    let lane = Lane::new(planner.clone(), Place::Executor("dock".to_owned()));
+    let lane = Lane::new(planner.clone(), LanePurpose::Executor("dock".to_owned()));
     let troubled = Lane {
-        place: Place::Warehouse("frn:wh:1".to_owned()),
+        place: LanePurpose::Warehouse("frn:wh:1".to_owned()),
         owner: Owner { node: "node-1".to_owned(), epoch: 7 },
         settled: 300,
         trimmed: 299,
@@ -346,7 +346,7 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
         planner: planner.clone(),
         place: troubled.place.clone(),
         entry: entry.clone().into(),
-        reason: Reason::Horizon,
+        reason: DeadLetterReason::Horizon,
         attempts: 17,
         first_at: at(7),
         at: at(8),
@@ -360,11 +360,11 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
     let forced = Fate::Redriven { at: at(9), by: by.clone(), why: Some(why.clone()), seq: 301 };
     let redriven = Fate::Redriven { at: at(9), by: by.clone(), why: None, seq: 0 };
     let cancelled = DeadLetter {
-        answer: Answer::default(),
+        answer: ReceiverAnswer::default(),
         cancelled_by: Some("C-2".to_owned()),
-        ..decided(Reason::Skipped, Fate::Discarded { at: at(10), by, why })
+        ..decided(DeadLetterReason::Skipped, Fate::Discarded { at: at(10), by, why })
     };
-    let letters = [letter.clone(), decided(Reason::TooLarge, forced), decided(Reason::Horizon, redriven), cancelled];
+    let letters = [letter.clone(), decided(DeadLetterReason::TooLarge, forced), decided(DeadLetterReason::Horizon, redriven), cancelled];
     let mut records = vec![
         route(Transport::Webhook(webhook), AfterDead::Block),
         route(Transport::Kafka { topic: "orders".to_owned() }, AfterDead::Continue),

@@ -10,7 +10,7 @@ use std::{
 use fencepost::dispatch::Delivery;
 use fencepost_kernel::{
     dispatch::{Route, Transport},
-    lane::{Answer, Failure, Reason},
+    lane::{ReceiverAnswer, AttemptFailure, DeadLetterReason},
 };
 use rdkafka::{
     ClientConfig,
@@ -64,9 +64,9 @@ impl KafkaSink {
     }
 
     /// Makes one attempt at a delivery.
-    pub async fn attempt(self, delivery: Delivery) -> Result<(), Failure> {
+    pub async fn attempt(self, delivery: Delivery) -> Result<(), AttemptFailure> {
         let Transport::Kafka { topic } = &delivery.route.transport else {
-            return Err(Failure::Away(Answer::new(None, "the route is no topic")));
+            return Err(AttemptFailure::Away(ReceiverAnswer::new(None, "the route is no topic")));
         };
         let key = self.key(&delivery.route);
         let (seq, prev, attempt) =
@@ -90,16 +90,16 @@ impl KafkaSink {
         sent.map(drop).map_err(|(error, _)| self.failed(&producer, &error))
     }
 
-    fn failed(&self, producer: &FutureProducer, error: &KafkaError) -> Failure {
+    fn failed(&self, producer: &FutureProducer, error: &KafkaError) -> AttemptFailure {
         if lost(producer) {
             self.replace();
         }
-        let answer = Answer::new(None, &error.to_string());
+        let answer = ReceiverAnswer::new(None, &error.to_string());
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize) => {
-                Failure::Never(answer, Reason::TooLarge)
+                AttemptFailure::Never(answer, DeadLetterReason::TooLarge)
             }
-            _ => Failure::Away(answer),
+            _ => AttemptFailure::Away(answer),
         }
     }
 

@@ -7,7 +7,7 @@ pub mod webhook;
 use fencepost::dispatch::{Delivery, Sink};
 use fencepost_kernel::{
     dispatch::{Route, Transport},
-    lane::{Answer, Failure},
+    lane::{ReceiverAnswer, AttemptFailure},
 };
 use futures::future::BoxFuture;
 
@@ -30,11 +30,11 @@ impl Sink for Sinks {
         }
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
         match (&delivery.route.transport, &self.kafka) {
             (Transport::Kafka { .. }, Some(kafka)) => Box::pin(kafka.clone().attempt(delivery)),
             (Transport::Kafka { .. }, None) => {
-                Box::pin(async { Err(Failure::Away(Answer::new(None, "no Kafka cluster is configured"))) })
+                Box::pin(async { Err(AttemptFailure::Away(ReceiverAnswer::new(None, "no Kafka cluster is configured"))) })
             }
             _ => self.webhook.deliver(delivery),
         }

@@ -1,6 +1,6 @@
 //! What each answer means, and what is kept of it.
 
-use fencepost_kernel::lane::Failure;
+use fencepost_kernel::lane::AttemptFailure;
 use fencepost_kernel::lane::NOTE_BYTES_MAX;
 use fencepost_wire::sinks::webhook::Settings;
 
@@ -8,7 +8,7 @@ use super::receiver::{Receiver, Then, attempt, later, sink};
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
-async fn answered(answer: impl Into<Vec<u8>>) -> Result<(), Failure> {
+async fn answered(answer: impl Into<Vec<u8>>) -> Result<(), AttemptFailure> {
     let receiver = Receiver::start(answer, Then::Close).await;
     let outcome = attempt(&sink(&Settings::default()), &receiver.url()).await;
     assert_eq!(receiver.heard().len(), 1);
@@ -38,7 +38,7 @@ async fn a_2xx_whose_body_breaks_off_is_still_an_acknowledgement() {
 
 #[tokio::test]
 async fn a_receiver_that_is_gone_says_so_with_410_only() {
-    let Err(Failure::Gone(answer)) = answered(with_body(410, "", b"closed for good")).await else { panic!() };
+    let Err(AttemptFailure::Gone(answer)) = answered(with_body(410, "", b"closed for good")).await else { panic!() };
     assert_eq!((answer.status, answer.note.as_str()), (Some(410), "closed for good"));
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use fencepost::clock::Clock;
 use fencepost::dispatch::{Delivery, Sink, Vault};
-use fencepost_kernel::lane::Failure;
+use fencepost_kernel::lane::AttemptFailure;
 use fencepost_kernel::{Millis, Tenant};
 use fencepost_kernel::{
     dispatch::{Route, Transport},
@@ -215,14 +215,14 @@ pub fn event_with(url: &str, secrets: &[&str]) -> Delivery {
 }
 
 /// One attempt at a url.
-pub async fn attempt(sink: &WebhookSink, url: &str) -> Result<(), Failure> {
+pub async fn attempt(sink: &WebhookSink, url: &str) -> Result<(), AttemptFailure> {
     sink.deliver(event(url)).await
 }
 
 /// The status, the note and the wish of an attempt that may go better later.
-pub fn later(outcome: Result<(), Failure>) -> (Option<u16>, String, Option<u64>) {
+pub fn later(outcome: Result<(), AttemptFailure>) -> (Option<u16>, String, Option<u64>) {
     match outcome {
-        Err(Failure::Later { answer, wish_ms }) => (answer.status, answer.note, wish_ms),
+        Err(AttemptFailure::Later { answer, wish_ms }) => (answer.status, answer.note, wish_ms),
         other => panic!("{other:?}"),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use fencepost::dispatch::{Delivery, Sink, Vault};
 use fencepost_kernel::dispatch::{Route, Transport};
-use fencepost_kernel::lane::Failure;
+use fencepost_kernel::lane::AttemptFailure;
 use fencepost_kernel::{LaneId, Tenant};
 use fencepost_wire::sinks::webhook::signature::{
     Marks, Refused, Secret, Window, lane_text, standard, verify_fencepost, verify_fgai, verify_standard,
@@ -224,7 +224,7 @@ async fn a_sealed_webhook_copied_into_another_row_sends_nothing() {
         let mut route = Route::clone(&own.route);
         change(&mut route);
         let copied = Delivery { route: route.into(), ..own.clone() };
-        let Err(Failure::Away(answer)) = sink.deliver(copied).await else { panic!("it was sent") };
+        let Err(AttemptFailure::Away(answer)) = sink.deliver(copied).await else { panic!("it was sent") };
         assert!(answer.note.contains("another transport's"), "{}", answer.note);
     }
     assert_eq!(receiver.connections(), 0);
@@ -252,7 +252,7 @@ async fn nothing_leaves_that_cannot_be_signed() {
     let clock = Arc::new(fencepost::clock::SystemClock::default());
     let stranger = WebhookSink::new(egress, other, clock, &Settings::default()).unwrap();
     let event = event_with(&receiver.url(), &["s3cret"]);
-    let Err(Failure::Away(answer)) = stranger.deliver(event.clone()).await else { panic!("not the event's fault") };
+    let Err(AttemptFailure::Away(answer)) = stranger.deliver(event.clone()).await else { panic!("not the event's fault") };
     assert!(answer.note.contains("another key"), "{}", answer.note);
     assert_eq!(receiver.connections(), 0);
     assert!(!format!("{event:?} {:?}", vault()).contains("s3cret"));

@@ -26,7 +26,7 @@ use fencepost::{
 use fencepost_kernel::{
     Millis,
     dispatch::Route,
-    lane::{Answer as Said, Failure},
+    lane::{ReceiverAnswer as Said, AttemptFailure},
 };
 use fencepost_rig::contract::{self, Answered};
 use fencepost_wire::{
@@ -81,13 +81,13 @@ impl Sink for Out {
         String::new()
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
         let taken = self.open.load(Ordering::SeqCst);
         if taken {
             let body = delivery.entry.body.clone();
             self.taken.lock().unwrap().push((delivery.lane.to_string(), delivery.seq, body));
         }
-        let refusal = Failure::Later { answer: Said::new(Some(503), "not now"), wish_ms: None };
+        let refusal = AttemptFailure::Later { answer: Said::new(Some(503), "not now"), wish_ms: None };
         Box::pin(std::future::ready(if taken { Ok(()) } else { Err(refusal) }))
     }
 }

@@ -8,7 +8,7 @@ use fencepost::{
         dispatch::{self, Route, Transport, Webhook},
         key::Kind,
         lane::{
-            self, AfterDead, Answer, Append, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Place, Reason,
+            self, AfterDead, ReceiverAnswer, Append, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, LanePurpose, DeadLetterReason,
             Tail, Trouble,
         },
         law::Also,
@@ -31,8 +31,8 @@ fn planner() -> Tenant {
     Tenant::new("acme")
 }
 
-fn place() -> Place {
-    Place::Warehouse("W1".to_owned())
+fn place() -> LanePurpose {
+    LanePurpose::Warehouse("W1".to_owned())
 }
 
 fn lane_id() -> LaneId {
@@ -52,7 +52,7 @@ fn entry(seq: u64) -> (RowKey, Record) {
 }
 
 fn lane(settled: u64, trimmed: u64) -> Lane {
-    let answer = Answer::new(Some(503), "busy");
+    let answer = ReceiverAnswer::new(Some(503), "busy");
     let (first_at, last_at, next_at) = (Millis(NOW), Millis(NOW), Millis(NOW + 5_000));
     let trouble = Some(Trouble { attempts: 2, first_at, last_at, next_at, answer });
     let owner = Owner { node: "node-1".to_owned(), epoch: EPOCH };
@@ -73,11 +73,11 @@ fn letter(seq: u64, fate: Fate) -> (RowKey, Record) {
         planner: planner(),
         place: place(),
         entry,
-        reason: Reason::Horizon,
+        reason: DeadLetterReason::Horizon,
         attempts: 9,
         first_at: Millis(NOW),
         at: Millis(NOW),
-        answer: Answer::default(),
+        answer: ReceiverAnswer::default(),
         cancelled_by: None,
         fate,
         blocks: false,

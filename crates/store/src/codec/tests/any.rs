@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant, Version, dispatch,
     fence::{
-        self, AgainHead, Alias, Event, Fence, HolderTrace, Receipt, Sighting, Source, State, Token, Trace, VersionHead,
+        self, AgainHead, Alias, FenceEvent, Fence, HolderTrace, Receipt, Sighting, Source, State, Token, Trace, VersionHead,
         What, body::Body, scope::OnLapse,
     },
     key::Kind,
@@ -67,7 +67,7 @@ fn state() -> impl Strategy<Value = State> {
     ]
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = FenceEvent> {
     let what = prop_oneof![
         Just(What::Released),
         Just(What::Retried),
@@ -76,7 +76,7 @@ fn event() -> impl Strategy<Value = Event> {
         Just(What::SealRefused),
         (text(), text(), any::<bool>()).prop_map(|(by, why, sealed)| What::Resolved { by, why, sealed }),
     ];
-    (time(), any::<u64>(), what).prop_map(|(at, token, what)| Event { at, token: Token(token), what })
+    (time(), any::<u64>(), what).prop_map(|(at, token, what)| FenceEvent { at, token: Token(token), what })
 }
 
 fn fence() -> impl Strategy<Value = Record> {

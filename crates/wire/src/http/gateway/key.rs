@@ -15,7 +15,7 @@ use fencepost::{
 };
 use fencepost_kernel::{
     FenceKey,
-    json::{self, Node, Value},
+    json::{self, JsonNode, Value},
 };
 use http::request::Parts;
 use sha2::{Digest, Sha256};
@@ -37,7 +37,7 @@ pub(super) struct Places<'r> {
     /// The body's bytes.
     pub(super) body: &'r [u8],
     /// The body, where it is JSON.
-    pub(super) document: Option<&'r Node<'r>>,
+    pub(super) document: Option<&'r JsonNode<'r>>,
     /// How the request was signed, where it is a webhook.
     pub(super) scheme: Option<Scheme>,
 }
@@ -102,7 +102,7 @@ impl Places<'_> {
         Ok(path)
     }
 
-    fn member(&self, field: &str, pointer: &str) -> Result<Option<&Node<'_>>, Problem> {
+    fn member(&self, field: &str, pointer: &str) -> Result<Option<&JsonNode<'_>>, Problem> {
         let Some(document) = self.document else { return Ok(None) };
         match spelling::other_case(document, pointer) {
             None => Ok(at(document, pointer)),
@@ -206,7 +206,7 @@ fn missing(field: &str, origin: &Origin) -> Problem {
 }
 
 /// The value that an RFC 6901 pointer leads to.
-pub(super) fn at<'n, 'a>(document: &'n Node<'a>, pointer: &str) -> Option<&'n Node<'a>> {
+pub(super) fn at<'n, 'a>(document: &'n JsonNode<'a>, pointer: &str) -> Option<&'n JsonNode<'a>> {
     steps(pointer).try_fold(document, |node, step| next(node, &step))
 }
 
@@ -218,7 +218,7 @@ pub(super) fn steps(pointer: &str) -> impl Iterator<Item = Cow<'_, str>> {
 }
 
 /// One step of a pointer.
-pub(super) fn next<'n, 'a>(node: &'n Node<'a>, step: &str) -> Option<&'n Node<'a>> {
+pub(super) fn next<'n, 'a>(node: &'n JsonNode<'a>, step: &str) -> Option<&'n JsonNode<'a>> {
     match &node.value {
         Value::Array(items) if step == "0" || !step.starts_with(['0', '+']) => items.get(step.parse::<usize>().ok()?),
         Value::Array(_) => None,
@@ -227,7 +227,7 @@ pub(super) fn next<'n, 'a>(node: &'n Node<'a>, step: &str) -> Option<&'n Node<'a
 }
 
 /// The text of a string, boolean or integer, as a key holds it: 1 and "1" are the same. None for other values.
-pub(super) fn scalar(node: &Node<'_>) -> Option<String> {
+pub(super) fn scalar(node: &JsonNode<'_>) -> Option<String> {
     match &node.value {
         Value::String(text) => Some(text.to_string()),
         Value::Bool(truth) => Some(truth.to_string()),

@@ -247,7 +247,7 @@ async fn write(mut call: Call, entry: &Arc<Entry>, bound: &[(&str, &str)]) -> Re
 async fn act(
     call: Call,
     entry: Arc<Entry>,
-    claim: fence::Claim,
+    claim: fence::ClaimFence,
     turn: Option<Turn>,
     is_waiting: Arc<AtomicBool>,
 ) -> Result<Response, Problem> {
@@ -317,7 +317,7 @@ fn required(names: &[String], headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// The claim that a request stands for, and its turn where its source is ordered.
-async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::Claim, Option<Turn>), Problem> {
+async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::ClaimFence, Option<Turn>), Problem> {
     // Nothing of the parsed body is left when it waits: a document takes many times the memory of its bytes.
     let (claim, rank) = read_claim(call, entry, bound)?;
     if let Some(signed) = Signed::of(call, entry, &claim.target) {
@@ -331,7 +331,7 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fe
 }
 
 /// The claim, and what it is ordered by.
-fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::Claim, Option<String>), Problem> {
+fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::ClaimFence, Option<String>), Problem> {
     let route = &entry.route;
     let scope = call.policy.scope(&route.scope).map_err(|none| match none {
         NoScope::Unknown => Problem::new(Code::UnknownScope, format!("there is no scope {:?}", route.scope)),
@@ -367,11 +367,11 @@ fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fen
     }
     let lease_ms = scope.lease_ms;
     let trace = Some(call.trace.held());
-    let claim = fence::Claim { target, body: Some(compared), version: None, source, lease_ms, trace };
+    let claim = fence::ClaimFence { target, body: Some(compared), version: None, source, lease_ms, trace };
     Ok((claim, rank))
 }
 
-async fn turn(call: &Call, entry: &Entry, claim: &fence::Claim, rank: Rank) -> Result<Turn, Problem> {
+async fn turn(call: &Call, entry: &Entry, claim: &fence::ClaimFence, rank: Rank) -> Result<Turn, Problem> {
     let source = claim.source.as_ref().map(|source| source.id.as_str()).unwrap_or_default();
     let lane = (entry.endpoint.clone(), claim.target.tenant.clone(), source.to_owned());
     let turn = call.app.gateway.queues.turn(lane, rank, call.policy.server.limits.wait_max).await;

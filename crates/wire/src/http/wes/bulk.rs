@@ -11,7 +11,7 @@ use axum::response::Response;
 use fencepost_kernel::{
     LaneId, Tenant,
     dispatch::LetterVerdict,
-    json::{Node, Value},
+    json::{JsonNode, Value},
     lane::DeadLetter,
 };
 use tokio::time::MissedTickBehavior;
@@ -91,7 +91,7 @@ pub(super) async fn redrive_many(call: &Call) -> Result<Response, Problem> {
     Ok(Answer::ok(body.end()).response())
 }
 
-fn ask(node: &Node<'_>) -> Result<Ask, Problem> {
+fn ask(node: &JsonNode<'_>) -> Result<Ask, Problem> {
     let node = request::object(node)?;
     // A misspelt filter must not mean everything.
     only(node, "a redrive", &["filter", "ids", "preview", "limit", "rate_per_second", "after", "force"])?;
@@ -126,7 +126,7 @@ fn ask(node: &Node<'_>) -> Result<Ask, Problem> {
     })
 }
 
-fn filter_of(node: &Node<'_>) -> Result<Filter, Problem> {
+fn filter_of(node: &JsonNode<'_>) -> Result<Filter, Problem> {
     let node = request::object_as("`filter`", node)?;
     // Only what waits can be sent again.
     let names: Vec<&str> = Filter::NAMES.into_iter().filter(|name| *name != "state").collect();

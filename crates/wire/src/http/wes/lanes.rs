@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use fencepost::dispatch::{Dispatch, LaneView};
-use fencepost_kernel::{LaneId, lane::Place};
+use fencepost_kernel::{LaneId, lane::LanePurpose};
 
 use super::{LOOKERS, Query, Reach, SCAN_MAX, dispatch, malformed};
 use crate::{
@@ -50,8 +50,8 @@ impl Wanted<'_> {
 
     fn fits(&self, view: &LaneView) -> bool {
         let (warehouse, executor) = match &view.lane.place {
-            Place::Warehouse(warehouse) => (Some(warehouse.as_ref()), None),
-            Place::Executor(executor) => (None, Some(executor.as_ref())),
+            LanePurpose::Warehouse(warehouse) => (Some(warehouse.as_ref()), None),
+            LanePurpose::Executor(executor) => (None, Some(executor.as_ref())),
         };
         self.state.is_none_or(|wanted| wanted == state(view))
             && (self.warehouse.is_none() || self.warehouse == warehouse)
@@ -132,9 +132,9 @@ pub(super) fn state(view: &LaneView) -> &'static str {
         _ if lane.blocked => "blocked",
         _ if lane.settled >= view.tail => "idle",
         _ if view.missing_key.is_some() => "blocked",
-        Place::Executor(_) => "waiting",
-        Place::Warehouse(_) if lane.trouble.is_some() => "retrying",
-        Place::Warehouse(_) => "delivering",
+        LanePurpose::Executor(_) => "waiting",
+        LanePurpose::Warehouse(_) if lane.trouble.is_some() => "retrying",
+        LanePurpose::Warehouse(_) => "delivering",
     }
 }
 
@@ -145,8 +145,8 @@ fn shown(view: &LaneView) -> Vec<u8> {
         .text("lane_id", &lane.id().to_string())
         .text("planner_id", lane.planner.as_str());
     match &lane.place {
-        Place::Executor(executor) => body = body.text("executor_id", executor).text("transport", "poll"),
-        Place::Warehouse(warehouse) => {
+        LanePurpose::Executor(executor) => body = body.text("executor_id", executor).text("transport", "poll"),
+        LanePurpose::Warehouse(warehouse) => {
             body = body.text("warehouse_id", warehouse);
             // None where the warehouse has gone over to polling: the lane that it left has nothing to carry.
             if let Some(route) = &view.route {

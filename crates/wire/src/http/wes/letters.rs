@@ -8,8 +8,8 @@ use fencepost::dispatch::{Dispatch, Letter, envelope::is_kind};
 use fencepost_kernel::{
     LaneId, Reply,
     dispatch::LetterVerdict,
-    json::Node,
-    lane::{DeadLetter, Fate, Place, Reason},
+    json::JsonNode,
+    lane::{DeadLetter, Fate, LanePurpose, DeadLetterReason},
 };
 
 use super::{ACTORS, LOOKERS, Query, Reach, SCAN_MAX, allowed, audit, dispatch, malformed};
@@ -62,7 +62,7 @@ impl Filter {
             kind: kind?,
             correlation_id: correlation_id?,
         };
-        let reasons = Reason::ALL.map(Reason::name);
+        let reasons = DeadLetterReason::ALL.map(DeadLetterReason::name);
         if filter.reason.as_deref().is_some_and(|reason| !reasons.contains(&reason)) {
             return Err(malformed(format!("`reason` must be one of {}", reasons.join(", "))));
         }
@@ -152,7 +152,7 @@ pub(super) async fn discard(call: &Call) -> Result<Response, Problem> {
 }
 
 /// The reason for sending again what the receiver may have forgotten.
-pub(super) fn force(node: &Node<'_>) -> Result<Option<String>, Problem> {
+pub(super) fn force(node: &JsonNode<'_>) -> Result<Option<String>, Problem> {
     let force = node.get("force").map(|force| request::text(request::object_as("`force`", force)?, "why"));
     Ok(force.transpose()?.map(str::to_owned))
 }
@@ -215,7 +215,7 @@ pub(super) async fn find(call: &Call, reach: &Reach<'_>, id: &str) -> Result<(La
 
 fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
     // One that was sent again may be in another lane by now.
-    let pushed = Place::Warehouse(letter.entry.warehouse.clone());
+    let pushed = LanePurpose::Warehouse(letter.entry.warehouse.clone());
     let died_in = if letter.place.lane(&letter.planner) == lane { &letter.place } else { &pushed };
     let mut body = Object::new()
         .text("id", &letter_id(lane, seq))

@@ -17,7 +17,7 @@ use fencepost::{
     },
     policy::identity::{Role, Warehouses},
 };
-use fencepost_kernel::{Tenant, json::Node, lane::Place};
+use fencepost_kernel::{Tenant, json::JsonNode, lane::LanePurpose};
 
 pub(super) use routes::ROUTES;
 
@@ -104,16 +104,16 @@ impl<'c> Reach<'c> {
     }
 
     /// A lane that an executor polls has events of any warehouse: it is seen whole.
-    fn covers_lane(&self, planner: &Tenant, place: &Place) -> bool {
+    fn covers_lane(&self, planner: &Tenant, place: &LanePurpose) -> bool {
         match place {
-            Place::Warehouse(warehouse) => self.covers(planner, warehouse),
-            Place::Executor(_) => self.planner.as_ref().is_none_or(|own| own == planner),
+            LanePurpose::Warehouse(warehouse) => self.covers(planner, warehouse),
+            LanePurpose::Executor(_) => self.planner.as_ref().is_none_or(|own| own == planner),
         }
     }
 }
 
 // Configuration is refused where it says what nobody knows: a typing error must not be a silent default.
-fn only(node: &Node<'_>, at: &str, names: &[&str]) -> Result<(), Problem> {
+fn only(node: &JsonNode<'_>, at: &str, names: &[&str]) -> Result<(), Problem> {
     match node.members().iter().find(|(name, _)| !names.contains(&&**name)) {
         None => Ok(()),
         Some((name, _)) if names.is_empty() => Err(malformed(format!("{at} takes nothing, not {name:?}"))),

@@ -11,7 +11,7 @@ use fencepost::{
 use fencepost_kernel::{
     Millis, Reply, Tenant,
     dispatch::{Route, Transport, Webhook},
-    json::{Node, Value},
+    json::{JsonNode, Value},
     lane::AfterDead,
 };
 
@@ -138,7 +138,7 @@ async fn route(
 }
 
 // Who works there: an executor that serves this planner. Where only one does, it need not be said.
-fn executor(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<String, Problem> {
+fn executor(call: &Call, planner: &Tenant, node: &JsonNode<'_>) -> Result<String, Problem> {
     let directory = &call.app.directory;
     if node.get("executor_id").is_none() {
         return match directory.executors_of(planner.as_str()).as_slice() {
@@ -162,7 +162,7 @@ fn executor(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<String, Pr
 async fn webhook(
     call: &Call,
     (planner, warehouse): (&Tenant, &str),
-    node: &Node<'_>,
+    node: &JsonNode<'_>,
     known: Option<&Webhook>,
 ) -> Result<Webhook, Problem> {
     let node = request::object_as("`webhook`", node)?;
@@ -208,7 +208,7 @@ async fn webhook(
     Ok(Webhook { standard, ..sealed })
 }
 
-fn kafka(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<Transport, Problem> {
+fn kafka(call: &Call, planner: &Tenant, node: &JsonNode<'_>) -> Result<Transport, Problem> {
     let node = request::object_as("`kafka`", node)?;
     only(node, "`kafka`", &["topic"])?;
     let topic = match node.get("topic") {
@@ -232,7 +232,7 @@ fn kafka(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<Transport, Pr
 }
 
 // A span as in a policy, or a number of seconds.
-fn span(node: &Node<'_>) -> Result<u64, Problem> {
+fn span(node: &JsonNode<'_>) -> Result<u64, Problem> {
     let said = match node.as_str() {
         Some(text) => duration::parse(text),
         None => node.as_u64().ok_or(String::new()).and_then(|seconds| duration::parse(&format!("{seconds}s"))),
@@ -240,7 +240,7 @@ fn span(node: &Node<'_>) -> Result<u64, Problem> {
     said.map_err(|_| malformed("`receiver_retention` must be a span such as \"7d\", or a number of seconds"))
 }
 
-fn drain(node: &Node<'_>) -> Result<Option<Duration>, Problem> {
+fn drain(node: &JsonNode<'_>) -> Result<Option<Duration>, Problem> {
     match (&node.value, node.as_u64()) {
         (Value::Bool(true), _) => Ok(Some(DRAIN)),
         (Value::Bool(false), _) => Ok(None),

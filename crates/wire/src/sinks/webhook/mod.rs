@@ -19,7 +19,7 @@ use fencepost::{
 };
 use fencepost_kernel::{
     dispatch::{Route, Transport},
-    lane::{Answer, Failure},
+    lane::{ReceiverAnswer, AttemptFailure},
 };
 use futures::future::BoxFuture;
 use http_body_util::Full;
@@ -91,12 +91,12 @@ impl WebhookSink {
         Ok(Self { client, vault, clock, attempt_ms_max: settings.attempt_ms_max })
     }
 
-    async fn attempt(self, delivery: Delivery) -> Result<(), Failure> {
+    async fn attempt(self, delivery: Delivery) -> Result<(), AttemptFailure> {
         let Transport::Webhook(webhook) = &delivery.route.transport else {
             return Err(later("the route is no webhook"));
         };
         // A missing key is this node's fault, not the event's: it must not make the event a dead letter.
-        let away = |why: String| Failure::Away(Answer::new(None, &why));
+        let away = |why: String| AttemptFailure::Away(ReceiverAnswer::new(None, &why));
         // Decrypted for each attempt: that takes a few microseconds, and no plain text stays in memory.
         let Route { planner, warehouse, .. } = &*delivery.route;
         let open = self.vault.open_webhook(planner, warehouse, webhook).map_err(away)?;
@@ -126,7 +126,7 @@ impl Sink for WebhookSink {
         }
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
         Box::pin(self.clone().attempt(delivery))
     }
 }

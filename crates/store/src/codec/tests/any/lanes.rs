@@ -4,7 +4,7 @@ use fencepost_kernel::{
     Tenant,
     dispatch::{self, Route, Transport, Webhook},
     lane::{
-        self, AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, Place, Reason, Tail,
+        self, AfterDead, ReceiverAnswer, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, LanePurpose, DeadLetterReason, Tail,
         Trouble,
     },
     row::Record,
@@ -17,12 +17,12 @@ fn tenant() -> impl Strategy<Value = Tenant> {
     text().prop_map(Tenant::new)
 }
 
-fn place() -> impl Strategy<Value = Place> {
-    prop_oneof![text().prop_map(Place::Warehouse), text().prop_map(Place::Executor)]
+fn place() -> impl Strategy<Value = LanePurpose> {
+    prop_oneof![text().prop_map(LanePurpose::Warehouse), text().prop_map(LanePurpose::Executor)]
 }
 
-fn answer() -> impl Strategy<Value = Answer> {
-    (option::of(any::<u16>()), text()).prop_map(|(status, note)| Answer { status, note })
+fn answer() -> impl Strategy<Value = ReceiverAnswer> {
+    (option::of(any::<u16>()), text()).prop_map(|(status, note)| ReceiverAnswer { status, note })
 }
 
 fn route() -> impl Strategy<Value = Record> {
@@ -84,7 +84,7 @@ fn letter() -> impl Strategy<Value = Record> {
         }),
         (time(), text(), text()).prop_map(|(at, by, why)| Fate::Discarded { at, by, why }),
     ];
-    let reason = prop::sample::select(Reason::ALL.to_vec());
+    let reason = prop::sample::select(DeadLetterReason::ALL.to_vec());
     let tries = (any::<u32>(), time(), time(), answer());
     let rest = (option::of(text()), fate, any::<bool>());
     (tenant(), place(), entry(), reason, tries, rest).prop_map(
