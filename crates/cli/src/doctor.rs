@@ -16,7 +16,7 @@ use fencepost::policy::Policy;
 use fencepost_kernel::json;
 
 use crate::{
-    client::Server,
+    client::ServerArgs,
     place::{is_data_dir, not_a_data_dir},
     table::counted,
 };
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", env = "FENCEPOST_DISPATCH__KEY_FILE")]
     key_file: Option<PathBuf>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 enum Health {
@@ -186,7 +186,7 @@ fn limits(report: &mut Report) {
     }
 }
 
-fn running(report: &mut Report, server: &Server) {
+fn running(report: &mut Report, server: &ServerArgs) {
     match server.get("/readyz") {
         Ok((200, body)) => {
             report.say(Health::Good, "server", format!("{} is ready", server.url));
@@ -214,7 +214,7 @@ fn running(report: &mut Report, server: &Server) {
 
 // Reports the server's store, keys and nodes, and returns whether the server showed them. That needs an admin's or
 // viewer's token; without one the server is still known to be ready.
-fn nodes(report: &mut Report, server: &Server) -> bool {
+fn nodes(report: &mut Report, server: &ServerArgs) -> bool {
     let Ok(body) = server.read("/admin/nodes?limit=1000") else {
         report.say(Health::Warn, "nodes", "not shown: give --token of an admin or a viewer");
         return false;

@@ -14,9 +14,9 @@ use clap::Subcommand;
 use fencepost_kernel::json::JsonNode;
 
 use crate::{
-    client::{Server, encode},
+    client::{ServerArgs, encode},
     table::{cut, now_ms, since, table, terminal, until},
-    wes::{Refusal, answer, get, is, number, page_text, pages, parse, post, query, quoted, text},
+    wes::{ServerRefusal, answer, get, is, number, page_text, pages, parse, post, query, quoted, text},
 };
 
 const LANES: &str = "/wes/v1/dispatch/lanes";
@@ -67,7 +67,7 @@ struct List {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 #[derive(Subcommand)]
@@ -111,7 +111,7 @@ struct On {
     #[arg(long, value_name = "ID")]
     planner: Option<String>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -145,7 +145,7 @@ fn find(on: &On) -> anyhow::Result<Vec<u8>> {
     let found = ask(on.planner.as_deref());
     match (&found, on.lane.split_once(':')) {
         (Err(error), Some((planner, _)))
-            if on.planner.is_none() && error.downcast_ref::<Refusal>().is_some_and(|no| no.status == 404) =>
+            if on.planner.is_none() && error.downcast_ref::<ServerRefusal>().is_some_and(|no| no.status == 404) =>
         {
             ask(Some(planner))
         }
@@ -169,7 +169,7 @@ fn watch(list: &List) -> anyhow::Result<ExitCode> {
     loop {
         let block = match drawn(list) {
             Ok(block) => block,
-            Err(error) if error.downcast_ref::<Refusal>().is_some_and(|no| no.status < 500) => return Err(error),
+            Err(error) if error.downcast_ref::<ServerRefusal>().is_some_and(|no| no.status < 500) => return Err(error),
             // A server that does not answer may come back, and the operator watches for that.
             Err(error) => format!("{error:#}\n"),
         };

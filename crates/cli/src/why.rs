@@ -5,7 +5,7 @@ use std::{fmt::Write as _, process::ExitCode};
 use anyhow::{Context, bail};
 use fencepost_kernel::json::{self, JsonNode, Value};
 
-use crate::client::{Server, encode, not_fencepost};
+use crate::client::{ServerArgs, encode, not_fencepost};
 
 /// Explain a key: what happened, when, and why it did not happen again.
 #[derive(clap::Args)]
@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 const AFTER: &str = "\

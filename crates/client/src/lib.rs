@@ -41,11 +41,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 
-pub use claim::Claim;
-pub use effect::{Claimed, Done, Effect, Failure, Outcome};
-pub use error::{Error, Problem, RunError};
+pub use claim::RemoteClaim;
+pub use effect::{ClaimOutcome, EffectDone, RemoteEffect, EffectFailure, RunOutcome};
+pub use error::{Error, ProblemDetails, RunError};
 pub use retry::Retry;
-pub use send::{Answer, Request};
+pub use send::{Response, Request};
 
 use retry::{Tried, Tries};
 use transport::{Packet, Reply, Transport};
@@ -114,12 +114,12 @@ impl Batched {
     pub fn ok(self) -> Result<Bytes, Error> {
         match self.status {
             200..300 => Ok(self.body),
-            status => Err(Problem::read(status, &HeaderMap::new(), &self.body).into_error()),
+            status => Err(ProblemDetails::read(status, &HeaderMap::new(), &self.body).into_error()),
         }
     }
 
     /// The answer to the claim of `effect`.
-    pub fn claimed(self, effect: &Effect) -> Result<Claimed, Error> {
+    pub fn claimed(self, effect: &RemoteEffect) -> Result<ClaimOutcome, Error> {
         effect.read(self.ok()?)
     }
 }
@@ -137,8 +137,8 @@ impl Client {
     }
 
     /// An effect of this scope, with its settings to be filled in.
-    pub fn scope(&self, name: &str) -> Effect {
-        Effect::new(self.clone(), name)
+    pub fn scope(&self, name: &str) -> RemoteEffect {
+        RemoteEffect::new(self.clone(), name)
     }
 
     /// A request to an API behind the gateway, under one fresh `Idempotency-Key`.
@@ -181,12 +181,12 @@ impl Client {
     async fn settle(&self, packet: Packet, tries: &mut Tries) -> Result<Reply, Error> {
         match tries.send(&self.shared.transport, &packet).await {
             Tried::Answered(reply) if reply.status < 300 => Ok(reply),
-            Tried::Answered(reply) => Err(Problem::read(reply.status, &reply.headers, &reply.body).into_error()),
+            Tried::Answered(reply) => Err(ProblemDetails::read(reply.status, &reply.headers, &reply.body).into_error()),
             Tried::GaveUp { why, last } => Err(Error::Unavailable {
                 attempts: tries.made,
                 unanswered: tries.unanswered,
                 why,
-                problem: last.map(|reply| Box::new(Problem::read(reply.status, &reply.headers, &reply.body))),
+                problem: last.map(|reply| Box::new(ProblemDetails::read(reply.status, &reply.headers, &reply.body))),
             }),
         }
     }

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tower_service::Service;
 
-use super::body::Body;
+use super::body::RequestBody;
 use super::connection::{self, Caller, Phase};
 use super::limits::Limits;
 use super::peer::{Peer, Secured, Serves};
@@ -47,7 +47,7 @@ pub async fn serve<S, B>(
     shutdown: impl Future<Output = ()>,
 ) -> Drained
 where
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -117,7 +117,7 @@ struct Door {
 impl Door {
     fn admit<S, B>(&self, stream: TcpStream, addr: SocketAddr, service: &S, phases: &watch::Receiver<Phase>)
     where
-        S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
         B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -186,7 +186,7 @@ fn reserve_limits(limits: &Limits) -> Limits {
 
 async fn attend<S, B>(stream: TcpStream, tls: Option<Tls>, mut caller: Caller<S>, seat: Option<Seat>)
 where
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,

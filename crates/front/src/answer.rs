@@ -14,7 +14,7 @@ use http_body_util::Full;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::body::Body;
+use super::body::RequestBody;
 use super::budget::{Budget, Charge};
 use super::limits::Refuse;
 use super::link::Flight;
@@ -40,7 +40,7 @@ pin_project! {
     #[project = StepNow]
     pub(super) enum Step<F, S> {
         Call { #[pin] future: F },
-        Wait { waiting: Option<Box<(S, Request<Body>)>> },
+        Wait { waiting: Option<Box<(S, Request<RequestBody>)>> },
         Refuse { refusal: Refusal },
     }
 }
@@ -58,7 +58,7 @@ pub(super) struct After {
 impl<F, S, B> Future for Answer<F, S>
 where
     F: Future<Output = Result<Response<B>, Infallible>>,
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible, Future = F>,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible, Future = F>,
     B: http_body::Body<Data = Bytes>,
 {
     type Output = Result<Response<Reply<B>>, Infallible>;

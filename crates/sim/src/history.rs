@@ -27,7 +27,7 @@ pub struct Rules {
 
 /// A moment: the line in the history, and the store's time.
 #[derive(Clone, Copy, Debug)]
-pub struct Stamp {
+pub struct HistoryStamp {
     /// The line.
     pub line: usize,
     /// Store time in milliseconds.
@@ -88,7 +88,7 @@ pub enum Ask {
 /// What was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the kernel's replies, under the same names")]
-pub enum Answer {
+pub enum ObservedAnswer {
     New {
         token: u64,
         attempt: u32,
@@ -161,9 +161,9 @@ pub enum Answer {
 
 /// What became of a request, as far as its sender can know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// It was answered.
-    Answered(Answer),
+    Answered(ObservedAnswer),
     /// It certainly did not happen.
     NotApplied,
     /// Nobody knows.
@@ -188,11 +188,11 @@ pub struct Op {
     /// What was asked.
     pub ask: Ask,
     /// When it was handed to the engine.
-    pub invoked: Stamp,
+    pub invoked: HistoryStamp,
     /// When its sender knew what can be known.
-    pub closed: Option<Stamp>,
+    pub closed: Option<HistoryStamp>,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: RequestOutcome,
     /// The line from which on it can have no effect any more, where a failover lost what it was told.
     pub lost_at: Option<usize>,
     /// How far its node's clock may have been behind; the auditor adds what was declared.
@@ -259,13 +259,13 @@ pub struct Lookup {
 
 /// Something a worker did outside, between its claim and its seal.
 #[derive(Clone, Debug)]
-pub struct Effect {
+pub struct OutsideEffect {
     /// Tenant, scope, fields and repetition.
     pub key: String,
     /// Under which token.
     pub token: u64,
     /// When.
-    pub done: Stamp,
+    pub done: HistoryStamp,
 }
 
 /// Everything that happened in one world.
@@ -280,7 +280,7 @@ pub struct History {
     /// Every name that was asked for.
     pub lookups: Vec<Lookup>,
     /// The ledger of the outside world.
-    pub effects: Vec<Effect>,
+    pub effects: Vec<OutsideEffect>,
     /// The line at which each run of the store ended.
     pub run_ends: Vec<usize>,
     /// The runs in which a batch was not always one commit: nodes shared the store, or a row had moved by then.
@@ -315,9 +315,9 @@ impl Op {
     }
 
     /// The answer, where there is one.
-    pub fn answer(&self) -> Option<&Answer> {
+    pub fn answer(&self) -> Option<&ObservedAnswer> {
         match &self.outcome {
-            Outcome::Answered(answer) => Some(answer),
+            RequestOutcome::Answered(answer) => Some(answer),
             _ => None,
         }
     }
@@ -348,7 +348,7 @@ impl fmt::Display for Ask {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RequestOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Answered(answer) => write!(f, "{answer:?}"),

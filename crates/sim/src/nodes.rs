@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost::engine::{Engine, Error, Limits};
+use fencepost::engine::{Engine, Error, EngineLimits};
 use fencepost_store::Store;
 use tokio::{task::AbortHandle, time::sleep};
 
@@ -93,7 +93,7 @@ impl Nodes {
     /// One more engine over the store.
     pub(crate) async fn join(&mut self) -> Result<(), Error> {
         let (waiters_max, batch_max) = (self.rng.usize(1..6), self.rng.usize(1..9));
-        let limits = Limits {
+        let limits = EngineLimits {
             beside_min: 1,
             waiters_max,
             batch_max,
@@ -103,7 +103,7 @@ impl Nodes {
             queue_max: self.rng.usize(2..40),
             patience: Duration::from_millis(self.rng.u64(300..5_000)),
             first_commit_id: Some(self.rng.u64(..)),
-            ..Limits::default()
+            ..EngineLimits::default()
         };
         let (number, gate) = (self.joined, Arc::new(Gate::default()));
         self.network.recorder.note(format_args!("node {}.{number} starts: {limits:?}", self.run));

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost::dispatch::{Alarm, Counts};
+use fencepost::dispatch::{Alarm, LaneCounts};
 use fencepost_kernel::{
     LaneId, Millis,
     lane::{DeadLetter, AttemptFailure, Pause, DeadLetterReason, Trouble},
@@ -68,7 +68,7 @@ impl Figures {
     }
 
     /// Sets the gauges from the driver's counts of lanes. `now` is store time.
-    pub fn lanes(&self, counts: Counts, now: Millis) {
+    pub fn lanes(&self, counts: LaneCounts, now: Millis) {
         let set = |state, count| self.lanes.get_or_create(&vec![("state", state)]).set(count as i64);
         set("busy", counts.busy);
         set("retrying", counts.retrying);

@@ -9,7 +9,7 @@ use fencepost::{
     dispatch::Publication,
     kernel::{
         Command, Millis, Reply, Tenant,
-        dispatch::{self, PutRoute, Route, Transport},
+        dispatch::{self, PutRoute, WarehouseTransport, Transport},
         lane::AfterDead,
     },
     policy::Policy,
@@ -37,7 +37,7 @@ async fn main() -> anyhow::Result<()> {
 
 // Usually a planner does this once, with PUT /wes/v1/warehouses/WH-1/transport.
 async fn route(once: &Fencepost) -> anyhow::Result<()> {
-    let route = Route {
+    let route = WarehouseTransport {
         planner: Tenant::new(PLANNER),
         warehouse: WAREHOUSE.to_owned(),
         executor: "dev-wes".to_owned(),

@@ -28,14 +28,14 @@ use super::{
     polls::Polls,
     shared::Membership,
     sink::{Delivery, Sink},
-    table::{AHEAD_MAX, Counts, Flight, Halted, Table},
+    table::{AHEAD_MAX, LaneCounts, Flight, Halted, Table},
     vault::Vault,
 };
 use crate::engine::{CommitListener, Engine, Error, WeakEngine};
 
 /// Bounds of the driver.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct DriverSettings {
     /// The name of this node, as the store knows it; empty where the store is not shared.
     pub node: String,
     /// Attempts under way at one time.
@@ -46,7 +46,7 @@ pub struct Settings {
     pub blocked_after: Duration,
 }
 
-impl Default for Settings {
+impl Default for DriverSettings {
     fn default() -> Self {
         Self { node: String::new(), in_flight_max: 4_096, per_host_max: 256, blocked_after: Duration::from_secs(900) }
     }
@@ -118,7 +118,7 @@ impl Driver {
         sink: Arc<dyn Sink>,
         alarm: Arc<dyn Alarm>,
         polls: Arc<Polls>,
-        settings: Settings,
+        settings: DriverSettings,
     ) -> Result<Arc<Self>, Error> {
         let shared = engine.promises().shared;
         if shared && settings.node.is_empty() {
@@ -199,7 +199,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> LaneCounts {
         self.table().counts()
     }
 

@@ -22,7 +22,7 @@ use std::{
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Scope, Tenant,
-    dispatch::{self, LetterVerdict, OnLetter, Publish, PutRoute, Route},
+    dispatch::{self, LetterVerdict, OnLetter, Publish, PutRoute, WarehouseTransport},
     fence::{self, ClaimFence, Source, Target, body::Body},
     json,
     key::Kind,
@@ -30,11 +30,11 @@ use fencepost_kernel::{
     row::Record,
 };
 
-pub use driver::{Alarm, Settings};
+pub use driver::{Alarm, DriverSettings};
 pub use reseal::{Resealed, SealAnew, has_sealed_rows};
 pub use sealed::{MASK, OpenWebhook, origin, sealing_keys, shown_url};
 pub use sink::{Delivery, Sink};
-pub use table::Counts;
+pub use table::LaneCounts;
 pub use vault::{SealedFor, SealedPart, SealedUnder, Vault};
 
 use crate::engine::{Engine, Error};
@@ -124,14 +124,14 @@ pub struct LaneView {
     /// The last position.
     pub tail: u64,
     /// How its events leave, where they still go this way.
-    pub route: Option<Arc<Route>>,
+    pub route: Option<Arc<WarehouseTransport>>,
     /// The fingerprint of the key that its transport is sealed with, where this process does not have it.
     pub missing_key: Option<String>,
 }
 
 /// A dead letter, and where it died.
 #[derive(Clone, Debug)]
-pub struct Letter {
+pub struct LocatedDeadLetter {
     /// The lane.
     pub lane: LaneId,
     /// The position.
@@ -180,7 +180,7 @@ impl Dispatch {
         vault: Arc<Vault>,
         sink: Arc<dyn Sink>,
         alarm: Arc<dyn Alarm>,
-        settings: Settings,
+        settings: DriverSettings,
     ) -> Result<Self, Error> {
         let polls = Arc::new(Polls::new(engine.promises().shared));
         let driver = Driver::start(&engine, vault.clone(), sink, alarm, polls.clone(), settings).await?;
@@ -193,8 +193,8 @@ impl Dispatch {
     }
 
     /// How lanes stand in this process, for metrics.
-    pub fn counts(&self) -> Counts {
-        Counts { polling: self.polls.waiting(), ..self.driver.counts() }
+    pub fn counts(&self) -> LaneCounts {
+        LaneCounts { polling: self.polls.waiting(), ..self.driver.counts() }
     }
 
     /// Lets nothing new leave. What is under way may end.
@@ -244,7 +244,7 @@ impl Dispatch {
 
     /// Says where the events of a warehouse go. A change of transport needs a drained lane, and waits for it as long as
     /// `drain` says.
-    pub async fn put_route(&self, route: Route, drain: Option<Duration>) -> Result<Reply, Error> {
+    pub async fn put_route(&self, route: WarehouseTransport, drain: Option<Duration>) -> Result<Reply, Error> {
         let until = drain.map(|drain| tokio::time::Instant::now() + drain);
         let (mut seen_to, mut search) = (None, Search::default());
         loop {
@@ -271,7 +271,7 @@ impl Dispatch {
     async fn clear_of(
         &self,
         lane: LaneId,
-        route: &Route,
+        route: &WarehouseTransport,
         settled: u64,
         tail: u64,
         search: &mut Search,
@@ -300,7 +300,7 @@ impl Dispatch {
     }
 
     /// Where the events of a warehouse go.
-    pub async fn route(&self, planner: &Tenant, warehouse: &str) -> Result<Option<Arc<Route>>, Error> {
+    pub async fn route(&self, planner: &Tenant, warehouse: &str) -> Result<Option<Arc<WarehouseTransport>>, Error> {
         Ok(self.row(RowKey::route(planner, warehouse)).await?.and_then(|record| record.as_route().cloned()))
     }
 
@@ -356,12 +356,12 @@ impl Dispatch {
         planner: Option<&Tenant>,
         after: Option<(LaneId, u64)>,
         limit: usize,
-    ) -> Result<Vec<Letter>, Error> {
+    ) -> Result<Vec<LocatedDeadLetter>, Error> {
         let after = after.map(|(lane, seq)| RowKey::dead_letter(lane, seq));
         let found = self.scan(Kind::DeadLetter, planner, after, limit).await?;
         let letter = |(key, record): (RowKey, Record)| {
             let (lane, seq) = key.place();
-            Some(Letter { lane, seq, letter: record.as_dead_letter()?.clone() })
+            Some(LocatedDeadLetter { lane, seq, letter: record.as_dead_letter()?.clone() })
         };
         Ok(found.into_iter().filter_map(letter).collect())
     }

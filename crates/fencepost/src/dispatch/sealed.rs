@@ -12,7 +12,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use bytes::Bytes;
 use fencepost_kernel::{
     Tenant,
-    dispatch::{Route, Transport, Webhook},
+    dispatch::{WarehouseTransport, Transport, Webhook},
 };
 
 use super::vault::{SealedFor, SealedPart, SealedUnder, Vault, hex, sealing_key};
@@ -62,12 +62,12 @@ impl Vault {
     }
 
     /// The fingerprint of a key that a transport is sealed with and that is not in the list; none where all are.
-    pub fn missing_key(&self, route: &Route) -> Option<String> {
+    pub fn missing_key(&self, route: &WarehouseTransport) -> Option<String> {
         sealed_parts(route).find_map(|sealed| self.missing_key_of(&sealed))
     }
 
     /// The same transport sealed anew with the first key; none where all of it is sealed so.
-    pub fn reseal(&self, route: &Route) -> Result<Option<Route>, String> {
+    pub fn reseal(&self, route: &WarehouseTransport) -> Result<Option<WarehouseTransport>, String> {
         let Transport::Webhook(webhook) = &route.transport else { return Ok(None) };
         if self.webhook_under(webhook) == SealedUnder::First {
             return Ok(None);
@@ -78,7 +78,7 @@ impl Vault {
         let secrets = secrets.iter().map(|secret| self.seal(owner, secret)).collect::<Result<_, _>>()?;
         let url = self.seal_url(&route.planner, &route.warehouse, &url)?;
         let transport = Transport::Webhook(Webhook { url, secrets, standard: webhook.standard });
-        Ok(Some(Route { transport, ..route.clone() }))
+        Ok(Some(WarehouseTransport { transport, ..route.clone() }))
     }
 
     /// The key that a webhook needs to be opened: that of the part that is farthest from the first key. A url in clear
@@ -120,12 +120,12 @@ impl Vault {
 }
 
 /// The fingerprints of the keys that a transport is sealed with: without all of them it cannot be used.
-pub fn sealing_keys(route: &Route) -> BTreeSet<String> {
+pub fn sealing_keys(route: &WarehouseTransport) -> BTreeSet<String> {
     sealed_parts(route).filter_map(|sealed| sealing_key(&sealed)).map(|print| hex(&print)).collect()
 }
 
 // The sealed secrets of a webhook, and the sealed part of its url.
-fn sealed_parts(route: &Route) -> impl Iterator<Item = Bytes> {
+fn sealed_parts(route: &WarehouseTransport) -> impl Iterator<Item = Bytes> {
     let webhook = match &route.transport {
         Transport::Webhook(webhook) => Some(webhook),
         Transport::Kafka { .. } | Transport::Poll => None,
@@ -157,7 +157,7 @@ fn split(url: &str) -> (&str, &str) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use fencepost_kernel::{Millis, dispatch::Route, lane::AfterDead};
+    use fencepost_kernel::{Millis, dispatch::WarehouseTransport, lane::AfterDead};
 
     use super::*;
     use crate::dispatch::key_file::MasterKey;
@@ -172,8 +172,8 @@ mod tests {
         vault.seal_webhook(&planner(), "WH-1", url, &["a long enough secret"], known).unwrap()
     }
 
-    fn route(webhook: Webhook) -> Route {
-        Route {
+    fn route(webhook: Webhook) -> WarehouseTransport {
+        WarehouseTransport {
             planner: planner(),
             warehouse: "WH-1".to_owned(),
             executor: "wes".to_owned(),
@@ -241,7 +241,7 @@ mod tests {
         let Transport::Webhook(webhook) = &after.transport else { panic!("{after:?}") };
         let opened = Vault::fixed([8; 32]).open_webhook(&planner(), "WH-1", webhook).unwrap();
         assert_eq!((opened.url.as_str(), &*opened.secrets), (SLACK, &[b"a long enough secret".to_vec()][..]));
-        assert_eq!(Route { transport: before.transport.clone(), ..after.clone() }, before, "nothing else changes");
+        assert_eq!(WarehouseTransport { transport: before.transport.clone(), ..after.clone() }, before, "nothing else changes");
         assert!(old.reseal(&after).unwrap_err().contains("another key"));
         let Transport::Webhook(webhook) = before.transport else { panic!() };
         let clear = route(Webhook { url: SLACK.to_owned(), ..webhook });

@@ -10,7 +10,7 @@ use std::{
 
 use fencepost_kernel::{
     LaneId, Millis,
-    dispatch::Route,
+    dispatch::WarehouseTransport,
     lane::{Driving, Entry, Lane, Pause, Trouble},
 };
 
@@ -18,7 +18,7 @@ use super::hosts::{Hosts, Try};
 
 /// How lanes stand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub struct LaneCounts {
     /// Lanes with something to send.
     pub busy: usize,
     /// Of these, lanes whose head has failed.
@@ -57,7 +57,7 @@ pub(super) struct Driven {
     pub(super) lane: Arc<Lane>,
     pub(super) name: Arc<str>,
     pub(super) tail: u64,
-    pub(super) route: Arc<Route>,
+    pub(super) route: Arc<WarehouseTransport>,
     /// The first entries that are not settled, as far as they are known without a read.
     next: VecDeque<Arc<Entry>>,
     /// The position of the first of them.
@@ -120,7 +120,7 @@ impl Driven {
 pub(super) struct Flight {
     pub(super) lane: Arc<Lane>,
     pub(super) name: Arc<str>,
-    pub(super) route: Arc<Route>,
+    pub(super) route: Arc<WarehouseTransport>,
     pub(super) seq: u64,
     pub(super) entry: Option<Arc<Entry>>,
     pub(super) host: Arc<str>,
@@ -135,7 +135,7 @@ pub(super) struct Halted {
 }
 
 /// A lane as its rows tell it: with its last position, its route and the host of that.
-type Found = (Arc<Lane>, u64, Arc<Route>, Arc<str>);
+type Found = (Arc<Lane>, u64, Arc<WarehouseTransport>, Arc<str>);
 
 /// A lane in the table.
 enum Known {
@@ -520,9 +520,9 @@ impl Table {
         }
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> LaneCounts {
         let (in_flight, without_key) = (self.hosts.flying(), self.without_key.len());
-        let mut counts = Counts { in_flight, without_key, ..Counts::default() };
+        let mut counts = LaneCounts { in_flight, without_key, ..LaneCounts::default() };
         let driven = self.lanes.values().filter_map(|known| match known {
             Known::Driven(driven) if driven.busy() => Some(driven),
             _ => None,

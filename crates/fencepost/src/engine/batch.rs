@@ -17,7 +17,7 @@ use fencepost_kernel::{
 use fencepost_store::{Verdict, WriteSet};
 
 use super::{
-    Error, Limits, Shared,
+    Error, EngineLimits, Shared,
     commit::{Job, Outcome, count},
     rows::{Draft, PAGE_COMMANDS, World, load, torn, touches},
 };
@@ -155,7 +155,7 @@ async fn load_fitting(
     known: World,
     reading: Reading,
 ) -> Result<(World, usize), Error> {
-    let Limits { batch_rows_max, batch_bytes_max, .. } = shared.limits;
+    let EngineLimits { batch_rows_max, batch_bytes_max, .. } = shared.limits;
     let (mut world, mut end) = (known, 0);
     let mut page = match reading {
         Reading::All => commands.len(),

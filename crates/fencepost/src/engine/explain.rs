@@ -26,7 +26,7 @@ pub struct Explanation {
     /// How many of the duplicates had another body than the first, approximately.
     pub body_mismatches: u64,
     /// What happened, oldest first.
-    pub history: Vec<Moment>,
+    pub history: Vec<HistoryEntry>,
 }
 
 impl Explanation {
@@ -77,7 +77,7 @@ pub const REPEATED_MAX: u64 = 32;
 
 /// One line of a history.
 #[derive(Clone, Debug)]
-pub struct Moment {
+pub struct HistoryEntry {
     /// When.
     pub at: Millis,
     /// The word for it.
@@ -153,8 +153,8 @@ enum Stand {
 }
 
 // What happened to the fence itself, oldest first, and where it stood after each.
-fn lived(fence: &Fence) -> Vec<(Moment, Stand)> {
-    let moment = |at, decision, token| Moment { at, decision, token, person: None };
+fn lived(fence: &Fence) -> Vec<(HistoryEntry, Stand)> {
+    let moment = |at, decision, token| HistoryEntry { at, decision, token, person: None };
     let began = moment(fence.first_seen, "new", (fence.attempt == 1).then_some(fence.token));
     let mut moments = vec![(began, Stand::Pending)];
     let mut stand = Stand::Pending;
@@ -172,7 +172,7 @@ fn lived(fence: &Fence) -> Vec<(Moment, Stand)> {
             What::Retried | What::Recovered => Stand::Pending,
             What::SealedLate | What::SealRefused | What::Resolved { sealed: true, .. } => stand,
         };
-        moments.push((Moment { at: event.at, decision, token: Some(event.token), person }, stand));
+        moments.push((HistoryEntry { at: event.at, decision, token: Some(event.token), person }, stand));
     }
     if let State::Sealed { at, .. } = fence.state {
         // The kernel dates what came after the seal later than the seal.
@@ -186,7 +186,7 @@ fn lived(fence: &Fence) -> Vec<(Moment, Stand)> {
 
 // Decisions that only read are kept apart from the fence, by the millisecond. Within one, each stands where it can have been
 // made: nobody is told "in flight" of what is sealed, nor "duplicate" of what is not.
-fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sighting)>) -> Vec<Moment> {
+fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sighting)>) -> Vec<HistoryEntry> {
     let mut sightings: Vec<(Millis, Sighting)> = sightings.copied().collect();
     sightings.sort_by_key(|(at, _)| *at);
     // What a sighting asks of the fence; one that may be made at any time asks what the next of its millisecond does.
@@ -220,7 +220,7 @@ fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sight
             Sighting::InDoubt => "in_doubt",
             Sighting::OtherBody => "duplicate_other_body",
         };
-        moments.push(Moment { at, decision, token: None, person: None });
+        moments.push(HistoryEntry { at, decision, token: None, person: None });
     }
     moments.extend(lived.map(|(moment, _)| moment));
     moments

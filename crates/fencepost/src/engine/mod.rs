@@ -40,7 +40,7 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-pub use explain::{Explanation, Moment, Repeated, Repetitions, Resolution};
+pub use explain::{Explanation, HistoryEntry, Repeated, Repetitions, Resolution};
 #[cfg(feature = "postgres")]
 pub(crate) use in_tx::IN_TRANSACTION;
 
@@ -48,7 +48,7 @@ use crate::clock::{Clock, StoreTime};
 
 /// Bounds that keep one engine from being asked for more than it has.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct EngineLimits {
     /// Commands that may queue for the commit loop.
     pub queue_max: usize,
     /// Callers that may wait for somebody else's seal at one time.
@@ -74,7 +74,7 @@ pub struct Limits {
     pub patience: Duration,
 }
 
-impl Default for Limits {
+impl Default for EngineLimits {
     fn default() -> Self {
         Self {
             queue_max: 16_384,
@@ -142,7 +142,7 @@ pub(crate) struct Shared {
     /// Whether a write set may touch several rows.
     many_rows: bool,
     luck: guess::Luck,
-    limits: Limits,
+    limits: EngineLimits,
     waiters: waiters::Waiters,
     sightings: sightings::Sightings,
     sweep: std::sync::Mutex<housekeep::Sweep>,
@@ -278,7 +278,7 @@ impl Engine {
     pub async fn new(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
-        limits: Limits,
+        limits: EngineLimits,
         observer: Box<dyn Observer>,
         askers: Option<Handle>,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), Error> {

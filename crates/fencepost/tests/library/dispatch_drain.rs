@@ -6,10 +6,10 @@ use std::{
 };
 
 use fencepost::{
-    dispatch::{Delivery, Settings, Sink},
+    dispatch::{Delivery, DriverSettings, Sink},
     kernel::{
         LaneId, Millis, Reply, RowKey,
-        dispatch::{self, Route, Transport},
+        dispatch::{self, WarehouseTransport, Transport},
         key::Kind,
         lane::{AfterDead, AttemptFailure},
     },
@@ -82,7 +82,7 @@ impl Store for Watched {
 struct Closed;
 
 impl Sink for Closed {
-    fn host(&self, _: &Route) -> String {
+    fn host(&self, _: &WarehouseTransport) -> String {
         String::new()
     }
 
@@ -91,8 +91,8 @@ impl Sink for Closed {
     }
 }
 
-fn polled(warehouse: &str) -> Route {
-    Route { transport: Transport::Poll, ..route(warehouse, "", AfterDead::Continue) }
+fn polled(warehouse: &str) -> WarehouseTransport {
+    WarehouseTransport { transport: Transport::Poll, ..route(warehouse, "", AfterDead::Continue) }
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_change_of_transport_reads_each_event_of_a_polled_lane_once_however_long_it_
     in_virtual_time(async {
         let store = Arc::new(Watched::default());
         let (clock, sink) = (Virtual::new(1), Arc::new(Closed));
-        let node = Node::start(store.clone(), clock, sink, Arc::new(()), Settings::default(), 1).await;
+        let node = Node::start(store.clone(), clock, sink, Arc::new(()), DriverSettings::default(), 1).await;
         for warehouse in ["ours", "theirs"] {
             node.dispatch.put_route(polled(warehouse), None).await.unwrap();
         }

@@ -10,10 +10,10 @@ use std::{
 };
 
 use fencepost::{
-    dispatch::{Alarm, Delivery, SealAnew, Settings, Sink, Vault, key_file},
+    dispatch::{Alarm, Delivery, SealAnew, DriverSettings, Sink, Vault, key_file},
     kernel::{
         LaneId,
-        dispatch::{LetterVerdict, Route, Transport},
+        dispatch::{LetterVerdict, WarehouseTransport, Transport},
         lane::{Act, AfterDead, DeadLetter, AttemptFailure, Lane, Pause, Trouble},
     },
     store::{Store, memory::Memory},
@@ -98,7 +98,7 @@ impl House {
         let first_commit_id = self.lives as u64 * 1_000_000;
         let (store, clock) = (self.store.clone(), self.clock.clone());
         let alarm = self.alarm.clone();
-        let (vault, sink, settings) = (self.vault.clone(), Arc::new(sink), Settings::default());
+        let (vault, sink, settings) = (self.vault.clone(), Arc::new(sink), DriverSettings::default());
         let node = Node::with_vault(vault, store, clock, sink, alarm, settings, first_commit_id).await;
         if self.lives == 1 {
             node.route("w", "host", AfterDead::Continue).await;
@@ -222,7 +222,7 @@ async fn sealed(house: &mut House) -> Node {
     let (node, _) = house.start().await;
     let webhook = house.vault.seal_webhook(&planner(), "w", "http://host/hook", &["s3cret of the warehouse"], None);
     let transport = Transport::Webhook(webhook.unwrap());
-    let route = Route { transport, ..route("w", "host", AfterDead::Continue) };
+    let route = WarehouseTransport { transport, ..route("w", "host", AfterDead::Continue) };
     assert_eq!(node.dispatch.put_route(route, None).await.unwrap().decision(), "routed");
     node
 }
@@ -406,7 +406,7 @@ fn an_event_for_a_lane_that_was_paused_while_idle_waits() {
 struct Ways(Mutex<Vec<(String, String)>>);
 
 impl Sink for Ways {
-    fn host(&self, route: &Route) -> String {
+    fn host(&self, route: &WarehouseTransport) -> String {
         host_of(route)
     }
 
@@ -420,7 +420,7 @@ impl Sink for Ways {
 fn an_event_leaves_over_the_route_that_it_was_published_over_also_where_another_node_has_changed_it() {
     in_virtual_time(async {
         let (store, clock, ways) = (Arc::new(Memory::new()), Virtual::new(1), Arc::new(Ways::default()));
-        let start = |id| Node::start(store.clone(), clock.clone(), ways.clone(), Arc::new(()), Settings::default(), id);
+        let start = |id| Node::start(store.clone(), clock.clone(), ways.clone(), Arc::new(()), DriverSettings::default(), id);
         let node = start(1).await;
         node.route("w", "old", AfterDead::Continue).await;
         node.publish("w", "e1", None).await;

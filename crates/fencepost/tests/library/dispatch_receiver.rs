@@ -11,7 +11,7 @@ use fencepost::{
     dispatch::{Delivery, Sink},
     kernel::{
         Millis,
-        dispatch::Route,
+        dispatch::WarehouseTransport,
         lane::{ReceiverAnswer, AttemptFailure, DeadLetterReason},
     },
 };
@@ -117,7 +117,7 @@ fn later(status: Option<u16>, wish_ms: Option<u64>) -> Result<(), AttemptFailure
 }
 
 impl Sink for Receivers {
-    fn host(&self, route: &Route) -> String {
+    fn host(&self, route: &WarehouseTransport) -> String {
         host_of(route)
     }
 

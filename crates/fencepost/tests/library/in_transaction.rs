@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fencepost::{
     Engine,
     clock::SystemClock,
-    engine::{Error, Limits},
+    engine::{Error, EngineLimits},
 };
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant, Write,
@@ -17,7 +17,7 @@ use fencepost_kernel::{
     key::Kind,
     row::{CommitId, Record},
 };
-use fencepost_rig::Postgres as Server;
+use fencepost_rig::PostgresServer as Server;
 use fencepost_store::{
     Store,
     Verdict::{Applied, Moved},
@@ -56,7 +56,7 @@ impl Rig {
         let (engine, store) = self.runtime.block_on(async {
             let store = Arc::new(Postgres::open(&url, &opener).await.unwrap());
             let clock = Arc::new(SystemClock::default());
-            let (engine, _) = Engine::new(store.clone(), clock, Limits::default(), Box::new(()), None).await.unwrap();
+            let (engine, _) = Engine::new(store.clone(), clock, EngineLimits::default(), Box::new(()), None).await.unwrap();
             (engine, store)
         });
         (engine, store, url)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost::{Engine, engine::Error};
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant, Write,
-    dispatch::{self, Publish, PutRoute, Route, Transport, Webhook},
+    dispatch::{self, Publish, PutRoute, WarehouseTransport, Transport, Webhook},
     fence::{self, ClaimFence, Target, scope::Scope},
     key::Kind,
     lane::{self, AfterDead, Append, Entry, Members, LanePurpose},
@@ -36,7 +36,7 @@ fn planner() -> Tenant {
 
 pub fn put_route() -> Command {
     let secrets = vec!["hidden".into()];
-    let route = Route {
+    let route = WarehouseTransport {
         planner: planner(),
         warehouse: "W1".to_owned(),
         executor: "dock".to_owned(),

@@ -11,7 +11,7 @@ use std::{
 use fencepost::{
     Claimed, Done, Error, Failure, Fencepost,
     clock::SystemClock,
-    engine::Limits,
+    engine::EngineLimits,
     kernel::{
         Command,
         fence::{self, DoubtOutcome, Resolve, State},
@@ -110,7 +110,7 @@ async fn a_dropped_future_is_not_a_release() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_effect_keeps_its_lease() {
-    let once = over(Arc::new(Memory::default()), Arc::new(SystemClock::default()), Limits::default()).await;
+    let once = over(Arc::new(Memory::default()), Arc::new(SystemClock::default()), EngineLimits::default()).await;
     let outcome = once
         .scope("JOB")
         .key([("id", "slow")])
@@ -212,7 +212,7 @@ async fn a_held_scope_waits_for_a_person() {
 
 #[tokio::test]
 async fn a_waiter_is_woken_by_the_seal_and_the_room_is_bounded() {
-    let limits = Limits { waiters_max: 1, ..Limits::default() };
+    let limits = EngineLimits { waiters_max: 1, ..EngineLimits::default() };
     let once = over(Arc::new(Memory::default()), Hand::new(), limits).await;
     let job = once.scope("JOB").key([("id", "w")]).wait(Duration::from_secs(30));
     let Claimed::New(holder) = job.clone().claim().await.unwrap() else { panic!() };

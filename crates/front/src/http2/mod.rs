@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::answer::{After, Answer, Step};
-use super::body::Body;
+use super::body::RequestBody;
 use super::budget::{Charge, NoRoom, Standing};
 use super::connection::{Caller, Phase, begin};
 use super::link::Flight;
@@ -52,7 +52,7 @@ const ERROR_RESETS_MAX: usize = 256;
 pub(super) async fn run<IO, S, B>(io: IO, first: First, caller: Caller<S>)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -82,7 +82,7 @@ where
             let step = match vetted {
                 Ok(()) => begin(request, &link, service.clone(), &peer, &limits, &mut after),
                 Err(refusal) => {
-                    drop(Body::new(request.into_body(), 0, Some(link.clone()), &limits));
+                    drop(RequestBody::new(request.into_body(), 0, Some(link.clone()), &limits));
                     Step::Refuse { refusal }
                 }
             };

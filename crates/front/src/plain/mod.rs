@@ -25,7 +25,7 @@ use tokio_util::io::poll_read_buf;
 use tower_service::Service;
 
 use super::alarm::{Alarm, Pace};
-use super::body::Body;
+use super::body::RequestBody;
 use super::connection::{Caller, Phase};
 use super::limits::Limits;
 use super::peer::Peer;
@@ -44,7 +44,7 @@ const PIECE_BYTES_MAX: usize = 16 * 1024;
 pub(super) async fn run<IO, S, B>(io: IO, first: First, caller: &mut Caller<S>) -> Option<(IO, First)>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone,
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
@@ -92,7 +92,7 @@ struct Lane<'c, IO, S> {
 impl<IO, S, B> Lane<'_, IO, S>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
@@ -152,7 +152,7 @@ where
     }
 
     /// Takes the next request if it is plain and whole; otherwise its bytes stay in `input`.
-    fn next(&mut self) -> Result<Request<Body>, Not> {
+    fn next(&mut self) -> Result<Request<RequestBody>, Not> {
         let bytes = self.input.split().freeze();
         let found = request::read(&bytes, self.limits);
         let len = found.as_ref().map_or(0, |(_, len)| *len);
@@ -166,7 +166,7 @@ where
     }
 
     /// The service's response; `None` where the client closed the connection before it.
-    async fn answered(&mut self, request: Request<Body>) -> Option<Response<B>> {
+    async fn answered(&mut self, request: Request<RequestBody>) -> Option<Response<B>> {
         let Ok(()) = poll_fn(|cx| self.service.poll_ready(cx)).await;
         let mut answer = pin!(self.service.call(request));
         poll_fn(|cx| {

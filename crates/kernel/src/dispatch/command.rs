@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Route;
+use super::WarehouseTransport;
 use crate::{
     fence::{self, Target},
     lane::{Entry, LaneId, Members},
@@ -56,12 +56,12 @@ pub struct Publish {
 #[derive(Clone, Debug)]
 pub struct PutRoute {
     /// The new route. Its time is set when the command is decided.
-    pub route: Route,
+    pub route: WarehouseTransport,
     /// The position up to which the old lane was searched for open events of this warehouse and had none.
     pub seen_to: Option<u64>,
     /// Writes only over exactly this route, and keeps its time. For the same route sealed with another key: a change
     /// made meanwhile must not be overwritten.
-    pub over: Option<Arc<Route>>,
+    pub over: Option<Arc<WarehouseTransport>>,
 }
 
 /// See [`Command::Letter`].

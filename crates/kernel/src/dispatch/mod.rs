@@ -17,7 +17,7 @@ pub use self::{
     command::{Command, LetterVerdict, OnLetter, Publish, PutRoute},
     receipt::PublishReceipt,
     reply::Reply,
-    route::{Route, Transport, Webhook},
+    route::{WarehouseTransport, Transport, Webhook},
 };
 use crate::{
     key::{Kind, RowKey},
@@ -70,7 +70,7 @@ impl Original {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
     /// See [`Route`].
-    Route(Arc<Route>),
+    Route(Arc<WarehouseTransport>),
 }
 
 impl From<Record> for row::Record {
@@ -124,28 +124,28 @@ pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decisi
     }
 }
 
-fn route_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<Route>> {
+fn route_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<WarehouseTransport>> {
     match &rows.row(&key)?.record {
         row::Record::Dispatch(Record::Route(route)) => Some(route),
         row::Record::Fence(_) | row::Record::Lane(_) | row::Record::Counter(_) => None,
     }
 }
 
-pub(crate) fn route_key(route: &Route) -> RowKey {
+pub(crate) fn route_key(route: &WarehouseTransport) -> RowKey {
     RowKey::route(&route.planner, &route.warehouse)
 }
 
-fn end<'a>(route: &'a Arc<Route>, members: &'a Members) -> End<'a> {
+fn end<'a>(route: &'a Arc<WarehouseTransport>, members: &'a Members) -> End<'a> {
     End { tenant: &route.planner, place: route.place(), members, route }
 }
 
-fn follow_append_to_route(route: &Arc<Route>, members: &Members, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+fn follow_append_to_route(route: &Arc<WarehouseTransport>, members: &Members, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     lane::follow_append(&end(route, members), rows, add);
 }
 
 // An entry for the end of a route's lane. The route must still be the one when it is appended.
 fn append_to_route(
-    route: &Arc<Route>,
+    route: &Arc<WarehouseTransport>,
     entry: Arc<Entry>,
     position_row: RowKey,
     members: &Members,
@@ -159,7 +159,7 @@ fn append_to_route(
 
 impl row::Record {
     /// The transport of a warehouse, where it is one.
-    pub fn as_route(&self) -> Option<&Arc<Route>> {
+    pub fn as_route(&self) -> Option<&Arc<WarehouseTransport>> {
         match self {
             Self::Dispatch(Record::Route(found)) => Some(found),
             Self::Fence(_) | Self::Lane(_) | Self::Counter(_) => None,

@@ -47,7 +47,7 @@ pub struct Webhook {
 
 /// Where the events of a warehouse go.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Route {
+pub struct WarehouseTransport {
     /// Whose warehouse.
     pub planner: Tenant,
     /// Which.
@@ -64,7 +64,7 @@ pub struct Route {
     pub at: Millis,
 }
 
-impl Route {
+impl WarehouseTransport {
     /// What its lane is for.
     pub fn place(&self) -> LanePurpose {
         match self.transport {

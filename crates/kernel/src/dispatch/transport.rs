@@ -1,7 +1,7 @@
 //! Decides whether a warehouse's events may move to another transport.
 //! Never lets a warehouse leave a lane with unsettled events of that warehouse. Called only by `dispatch`.
 
-use super::{PutRoute, Reply, Route, route_key, route_of};
+use super::{PutRoute, Reply, WarehouseTransport, route_key, route_of};
 use crate::{
     dispatch,
     key::RowKey,
@@ -38,7 +38,7 @@ pub(crate) fn put_route(put: &PutRoute, rows: &impl Rows, now: Millis) -> Decisi
         return Decision::reply(Reply::Routed { replay: true });
     }
     if let Some(known) = route_of(rows, key) {
-        let route = Route { at: known.at, ..put.route.clone() };
+        let route = WarehouseTransport { at: known.at, ..put.route.clone() };
         if **known == route {
             return Decision::reply(Reply::Routed { replay: true });
         }
@@ -64,7 +64,7 @@ pub(crate) fn put_route(put: &PutRoute, rows: &impl Rows, now: Millis) -> Decisi
         }
     }
     let at = put.over.as_ref().map_or(now, |over| over.at);
-    let route = Route { at, ..put.route.clone() };
+    let route = WarehouseTransport { at, ..put.route.clone() };
     decision.writes.push(write(rows, key, Some(Record::Dispatch(dispatch::Record::Route(route.into())))));
     decision
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Entry, Lane, LaneId, Members, Owner, LanePurpose, Record, lane_of};
 use crate::{
-    dispatch::Route,
+    dispatch::WarehouseTransport,
     key::{RowKey, Tenant},
     law::Decision,
     merge::Merge,
@@ -32,7 +32,7 @@ pub struct Driving {
     /// Under which epoch.
     pub epoch: u64,
     /// Over which route. Another node may have changed it a moment ago.
-    pub route: Arc<Route>,
+    pub route: Arc<WarehouseTransport>,
 }
 
 /// The end of a lane, for an entry that is to go there.
@@ -42,7 +42,7 @@ pub(crate) struct End<'a> {
     /// The nodes that share the store.
     pub(crate) members: &'a Members,
     /// How its receiver is reached: for the driver, which is told of the entry.
-    pub(crate) route: &'a Arc<Route>,
+    pub(crate) route: &'a Arc<WarehouseTransport>,
 }
 
 impl End<'_> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fencepost_kernel::{
     Command, Reply, RowKey,
-    dispatch::{self, PutRoute, Route, Transport},
+    dispatch::{self, PutRoute, WarehouseTransport, Transport},
     lane::{self, Act, AfterDead, Append, Members, Owner, LanePurpose},
     row::Record,
 };
@@ -26,7 +26,7 @@ fn the_same_route_again_is_a_replay() {
 fn a_route_sealed_anew_is_written_over_the_one_it_was_made_of_and_keeps_its_time() {
     let mut floor = Floor::holding(1);
     let one = floor.route();
-    let reseal = |floor: &mut Floor, over: &Arc<Route>| {
+    let reseal = |floor: &mut Floor, over: &Arc<WarehouseTransport>| {
         let route = route(HOME, webhook("https://one.example/#sealed"));
         let put = PutRoute { route, seen_to: None, over: Some(over.clone()) };
         said(&floor.world.run(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(put)))))
@@ -44,11 +44,11 @@ fn a_route_sealed_anew_is_written_over_the_one_it_was_made_of_and_keeps_its_time
 #[test]
 fn what_does_not_change_the_transport_may_change_while_events_are_on_their_way() {
     let one = || route(HOME, webhook("https://one.example"));
-    let changes: [(&str, Route); 4] = [
+    let changes: [(&str, WarehouseTransport); 4] = [
         ("its address", route(HOME, webhook("https://two.example"))),
-        ("what follows a dead letter", Route { after_dead: AfterDead::Block, ..one() }),
-        ("the receiver's memory", Route { receiver_retain_ms: 1, ..one() }),
-        ("who works there", Route { executor: "other".into(), ..one() }),
+        ("what follows a dead letter", WarehouseTransport { after_dead: AfterDead::Block, ..one() }),
+        ("the receiver's memory", WarehouseTransport { receiver_retain_ms: 1, ..one() }),
+        ("who works there", WarehouseTransport { executor: "other".into(), ..one() }),
     ];
     for (what, changed) in changes {
         let mut floor = Floor::holding(1);
@@ -109,7 +109,7 @@ fn a_polled_lane_is_shared_and_left_by_who_has_seen_that_none_of_his_are_in_it()
 fn another_executor_who_polls_is_another_lane_and_needs_a_drained_one() {
     let mut floor = Floor::with(Transport::Poll);
     floor.fill(1);
-    let other = Route { executor: "other".into(), ..route(HOME, Transport::Poll) };
+    let other = WarehouseTransport { executor: "other".into(), ..route(HOME, Transport::Poll) };
     assert_eq!(said(&floor.put(other.clone())), "not_drained");
     floor.poll_ack(1);
     assert_eq!(said(&floor.put(other.clone())), "routed");
@@ -124,9 +124,9 @@ fn events_of_one_lane_and_position_are_told_apart_by_planner_and_use() {
         [route(HOME, webhook("")), route(HOME, kafka()), route(HOME, Transport::Poll)].map(|route| route.lane());
     assert_eq!(names[0], names[1], "one lane for whatever is pushed to a warehouse");
     assert_ne!(names[0], names[2]);
-    let same_name = Route { executor: HOME.into(), ..route(HOME, Transport::Poll) };
+    let same_name = WarehouseTransport { executor: HOME.into(), ..route(HOME, Transport::Poll) };
     assert_ne!(names[0], same_name.lane());
-    assert_ne!(names[0], Route { planner: fencepost_kernel::Tenant::new("other"), ..route(HOME, kafka()) }.lane());
+    assert_ne!(names[0], WarehouseTransport { planner: fencepost_kernel::Tenant::new("other"), ..route(HOME, kafka()) }.lane());
 }
 
 fn members(me: &str, alive: &[&str]) -> Arc<Members> {

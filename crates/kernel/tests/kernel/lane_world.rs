@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Scope, Tenant,
-    dispatch::{self, LetterVerdict, OnLetter, Original, Publish, PutRoute, Route, Transport, Webhook},
+    dispatch::{self, LetterVerdict, OnLetter, Original, Publish, PutRoute, WarehouseTransport, Transport, Webhook},
     fence::{ClaimFence, Target},
     lane::{self, Act, AfterDead, ReceiverAnswer, DeadLetter, Entry, AttemptFailure, Lane, Members, OnLane, retry::Chance},
     row::Record,
@@ -51,8 +51,8 @@ pub fn webhook(url: &str) -> Transport {
     Transport::Webhook(Webhook { url: url.into(), secrets: vec![Bytes::from_static(b"sealed")], standard: false })
 }
 
-pub fn route(warehouse: &str, transport: Transport) -> Route {
-    Route {
+pub fn route(warehouse: &str, transport: Transport) -> WarehouseTransport {
+    WarehouseTransport {
         planner: planner(),
         warehouse: warehouse.into(),
         executor: "wes".into(),
@@ -111,11 +111,11 @@ impl Floor {
         }
     }
 
-    pub fn put(&mut self, route: Route) -> Reply {
+    pub fn put(&mut self, route: WarehouseTransport) -> Reply {
         self.put_seen(route, None)
     }
 
-    pub fn put_seen(&mut self, route: Route, seen_to: Option<u64>) -> Reply {
+    pub fn put_seen(&mut self, route: WarehouseTransport, seen_to: Option<u64>) -> Reply {
         self.world.run(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(PutRoute {
             route,
             seen_to,
@@ -232,7 +232,7 @@ impl Floor {
     }
 
     /// The route of `HOME`.
-    pub fn route(&self) -> Arc<Route> {
+    pub fn route(&self) -> Arc<WarehouseTransport> {
         match self.world.record(RowKey::route(&planner(), HOME)) {
             Some(Record::Dispatch(dispatch::Record::Route(route))) => route.clone(),
             other => panic!("a route's row holds {other:?}"),

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Tenant,
-    dispatch::{Route, Transport, Webhook},
+    dispatch::{WarehouseTransport, Transport, Webhook},
     lane::{
         AfterDead, ReceiverAnswer, Cancelled, DECIDED_RETAIN_MS, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, LanePurpose,
         DeadLetterReason, Tail, Trouble,
@@ -14,7 +14,7 @@ use fencepost_kernel::{
 
 use super::wire::{Damage, Reader, put_bytes, put_str, put_uint};
 
-pub(super) fn put_route(out: &mut Vec<u8>, route: &Route) {
+pub(super) fn put_route(out: &mut Vec<u8>, route: &WarehouseTransport) {
     put_str(out, route.planner.as_str());
     put_str(out, &route.warehouse);
     put_str(out, &route.executor);
@@ -37,7 +37,7 @@ pub(super) fn put_route(out: &mut Vec<u8>, route: &Route) {
     }
 }
 
-pub(super) fn take_route(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Route, Damage> {
+pub(super) fn take_route(reader: &mut Reader<'_>, whole: &Bytes) -> Result<WarehouseTransport, Damage> {
     let planner = Tenant::new(reader.str()?);
     let warehouse = reader.string()?;
     let executor = reader.string()?;
@@ -59,7 +59,7 @@ pub(super) fn take_route(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Route
         3 => Transport::Poll,
         _ => return Err(Damage("a transport is unknown")),
     };
-    Ok(Route { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at })
+    Ok(WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at })
 }
 
 const TROUBLED: u8 = 1;

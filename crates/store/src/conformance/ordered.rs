@@ -13,7 +13,7 @@ use fencepost_kernel::{
 };
 
 use super::{
-    Harness, Violation, crowd, holds,
+    Harness, LawViolation, crowd, holds,
     rows::{DAY_MS, NOW, commit, entry, fence, fence_key, key, letter, put, read, record, set},
     same,
 };
@@ -26,7 +26,7 @@ use crate::{
 pub(super) const LANE: LaneId = LaneId([0x11; 24]);
 const OTHER: LaneId = LaneId([0x22; 24]);
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     if store.promises().many_rows {
         what_writes_lean_on_must_stand(&*harness.open()).await?;
@@ -72,21 +72,21 @@ fn dropping(mut set: WriteSet, drops: impl IntoIterator<Item = RowKey>) -> Write
     set
 }
 
-async fn positions(store: &dyn Store, lane: LaneId) -> Result<Vec<(u64, u64)>, Violation> {
+async fn positions(store: &dyn Store, lane: LaneId) -> Result<Vec<(u64, u64)>, LawViolation> {
     let found = store.scan(Kind::Entry, Some(RowKey::entry(lane, 0)), 1_000).await?;
     let own = found.iter().filter(|(key, _)| key.place().0 == lane);
     Ok(own.map(|(key, row)| (key.place().1, row.revision.0)).collect())
 }
 
 // The lane holds these sets in this order, and its tail is the last of them.
-async fn lane_holds(store: &dyn Store, lane: LaneId, sets: &[u64]) -> Result<(), Violation> {
+async fn lane_holds(store: &dyn Store, lane: LaneId, sets: &[u64]) -> Result<(), LawViolation> {
     let wanted: Vec<(u64, u64)> = (1..).zip(sets.iter().copied()).collect();
     same("the positions of a lane and who took them", positions(store, lane).await?, wanted)?;
     let tail = sets.last().map(|id| (*id, Record::Lane(lane::Record::Tail(Tail { last: sets.len() as u64 }))));
     same("the tail of the lane", read(store, RowKey::tail(lane)).await?, tail)
 }
 
-async fn positions_have_no_gap(store: &dyn Store) -> Result<(), Violation> {
+async fn positions_have_no_gap(store: &dyn Store) -> Result<(), LawViolation> {
     same("the first verdict of a lane", commit(store, publish(1, LANE, 1)).await?, appended(1))?;
     same("the next one", commit(store, publish(2, LANE, 2)).await?, appended(2))?;
     let sets = [
@@ -120,7 +120,7 @@ async fn positions_have_no_gap(store: &dyn Store) -> Result<(), Violation> {
     same("the letter", read(store, position_row).await?, Some((9, redriven(6))))
 }
 
-async fn a_set_that_moved_takes_no_position(store: &dyn Store) -> Result<(), Violation> {
+async fn a_set_that_moved_takes_no_position(store: &dyn Store) -> Result<(), LawViolation> {
     let sets = [
         publish(1, LANE, 1),
         // Somebody has its fence already.
@@ -136,7 +136,7 @@ async fn a_set_that_moved_takes_no_position(store: &dyn Store) -> Result<(), Vio
     lane_holds(store, LANE, &[1, 3, 5, 7]).await
 }
 
-async fn a_repetition_appends_nothing(store: &dyn Store) -> Result<(), Violation> {
+async fn a_repetition_appends_nothing(store: &dyn Store) -> Result<(), LawViolation> {
     let first = publish(1, LANE, 1);
     same("the verdict on a set", commit(store, first.clone()).await?, appended(1))?;
     same("the verdict on its repetition", commit(store, first.clone()).await?, Applied)?;
@@ -147,7 +147,7 @@ async fn a_repetition_appends_nothing(store: &dyn Store) -> Result<(), Violation
     same("what the first was told", read(store, fence_key(1)).await?, Some((1, waiting(1).with_position(1))))
 }
 
-async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), Violation> {
+async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), LawViolation> {
     let (held, absent) = (key(Kind::Route, 1), key(Kind::Poke, 1));
     let route = |value| record(Kind::Route, value);
     commit(store, set(1, [put(held, None, route(1))])).await?;
@@ -176,7 +176,7 @@ async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), Violation> {
     same("what was held to be absent", read(store, fence_key(700)).await?, None)
 }
 
-async fn what_writes_lean_on_must_stand(store: &dyn Store) -> Result<(), Violation> {
+async fn what_writes_lean_on_must_stand(store: &dyn Store) -> Result<(), LawViolation> {
     let plain = |id, number, expect| set(id, [put(fence_key(number), expect, record(Kind::Fence, id))]);
     let leaning = |id, number, held| holding(plain(id, number, None), held);
     commit(store, plain(1, 1, None)).await?;
@@ -196,7 +196,7 @@ async fn what_writes_lean_on_must_stand(store: &dyn Store) -> Result<(), Violati
     same("what was held to be absent", read(store, key(Kind::Alias, 1)).await?, None)
 }
 
-async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), Violation> {
+async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), LawViolation> {
     let sets: Vec<_> = (1..=4).map(|number| publish(number, LANE, number)).collect();
     store.commit(&sets, NOW).await?;
     let poke = key(Kind::Poke, 1);
@@ -225,7 +225,7 @@ async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), Violation> {
     same("the lane goes on", positions(store, LANE).await?, vec![(4, 4), (5, 11)])
 }
 
-async fn a_crash_leaves_no_gap(harness: &mut dyn Harness) -> Result<(), Violation> {
+async fn a_crash_leaves_no_gap(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     commit(&*store, publish(1, LANE, 1)).await?;
     let cut = publish(2, LANE, 2);
@@ -240,7 +240,7 @@ async fn a_crash_leaves_no_gap(harness: &mut dyn Harness) -> Result<(), Violatio
     Ok(())
 }
 
-async fn lanes_are_refused(store: &dyn Store) -> Result<(), Violation> {
+async fn lanes_are_refused(store: &dyn Store) -> Result<(), LawViolation> {
     let sound = set(2, [put(fence_key(2), None, waiting(2))]);
     let mut refused = vec![publish(1, LANE, 1), dropping(sound.clone(), [fence_key(3)])];
     if !store.promises().many_rows {
@@ -250,7 +250,7 @@ async fn lanes_are_refused(store: &dyn Store) -> Result<(), Violation> {
         let key = fence_key(set.id.0);
         match store.commit(&[set], NOW).await {
             Err(Error::NotApplied(_)) => {}
-            outcome => return Err(Violation(format!("a store without lanes took a set for one: {outcome:?}"))),
+            outcome => return Err(LawViolation(format!("a store without lanes took a set for one: {outcome:?}"))),
         }
         same("a row of what was refused", read(store, key).await?, None)?;
     }
@@ -258,7 +258,7 @@ async fn lanes_are_refused(store: &dyn Store) -> Result<(), Violation> {
 }
 
 /// Commits sets until each has its verdict; those that somebody is in the way of are committed again.
-pub(super) async fn insist(store: &dyn Store, sets: &[WriteSet]) -> Result<Vec<Verdict>, Violation> {
+pub(super) async fn insist(store: &dyn Store, sets: &[WriteSet]) -> Result<Vec<Verdict>, LawViolation> {
     let mut verdicts = store.commit(sets, NOW).await?;
     for (set, verdict) in sets.iter().zip(&mut verdicts) {
         while *verdict == Verdict::Held {

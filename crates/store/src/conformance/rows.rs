@@ -3,7 +3,7 @@
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
-    dispatch::{self, Route, Transport},
+    dispatch::{self, WarehouseTransport, Transport},
     fence::{self, Alias, Fence, Receipt, State, Token, Trace, VersionHead, scope::OnLapse},
     key::Kind,
     lane::{self, AfterDead, ReceiverAnswer, Cancelled, DeadLetter, Entry, Fate, Lane, LanePurpose, DeadLetterReason, Tail},
@@ -11,7 +11,7 @@ use fencepost_kernel::{
     row::{CommitId, Record},
 };
 
-use super::Violation;
+use super::LawViolation;
 use crate::{Store, Verdict, WriteSet};
 
 /// The time at which the suite begins.
@@ -84,7 +84,7 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
             Record::Lane(lane::Record::Lane(Lane::new(Tenant::new("acme"), place).into()))
         }
         Kind::Route => Record::Dispatch(dispatch::Record::Route(
-            Route {
+            WarehouseTransport {
                 planner: Tenant::new("acme"),
                 warehouse: value.to_string(),
                 executor: "dock".to_owned(),
@@ -200,7 +200,7 @@ pub(super) fn set(id: u64, writes: impl Into<Vec<Write>>) -> WriteSet {
 }
 
 /// Commits one set; row by row where the store takes no more at once.
-pub(super) async fn commit(store: &dyn Store, set: WriteSet) -> Result<Verdict, Violation> {
+pub(super) async fn commit(store: &dyn Store, set: WriteSet) -> Result<Verdict, LawViolation> {
     if store.promises().many_rows || set.writes.len() < 2 {
         return commit_whole(store, set).await;
     }
@@ -212,19 +212,19 @@ pub(super) async fn commit(store: &dyn Store, set: WriteSet) -> Result<Verdict, 
     Ok(Verdict::Applied)
 }
 
-async fn commit_whole(store: &dyn Store, set: WriteSet) -> Result<Verdict, Violation> {
+async fn commit_whole(store: &dyn Store, set: WriteSet) -> Result<Verdict, LawViolation> {
     let verdicts = store.commit(&[set], NOW).await?;
     match verdicts.as_slice() {
         [verdict] => Ok(verdict.clone()),
-        _ => Err(Violation(format!("one set was committed and {} verdicts came back", verdicts.len()))),
+        _ => Err(LawViolation(format!("one set was committed and {} verdicts came back", verdicts.len()))),
     }
 }
 
 /// What is stored under a key: its revision and its record.
-pub(super) async fn read(store: &dyn Store, key: RowKey) -> Result<Option<(u64, Record)>, Violation> {
+pub(super) async fn read(store: &dyn Store, key: RowKey) -> Result<Option<(u64, Record)>, LawViolation> {
     let mut rows = store.load(&[key]).await?;
     match (rows.pop(), rows.pop()) {
         (Some(row), None) => Ok(row.map(|row| (row.revision.0, row.record.clone()))),
-        _ => Err(Violation("one key was loaded and not one row came back".to_owned())),
+        _ => Err(LawViolation("one key was loaded and not one row came back".to_owned())),
     }
 }

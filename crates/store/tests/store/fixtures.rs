@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant, Version,
-    dispatch::{self, Route, Transport, Webhook},
+    dispatch::{self, WarehouseTransport, Transport, Webhook},
     fence::{
         self, AgainHead, Alias, FenceEvent, Fence, HolderTrace, Receipt, Sighting, Source, State, Token, Trace, VersionHead,
         What, body::Body, scope::OnLapse,
@@ -317,7 +317,7 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
         let (warehouse, executor) = ("frn:wh:1".to_owned(), "dock".to_owned());
         let planner = planner.clone();
         Record::Dispatch(dispatch::Record::Route(
-            Route { planner, warehouse, executor, transport, after_dead, receiver_retain_ms: 604_800_000, at: at(1) }
+            WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms: 604_800_000, at: at(1) }
                 .into(),
         ))
     };

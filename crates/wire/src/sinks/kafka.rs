@@ -9,7 +9,7 @@ use std::{
 
 use fencepost::dispatch::Delivery;
 use fencepost_kernel::{
-    dispatch::{Route, Transport},
+    dispatch::{WarehouseTransport, Transport},
     lane::{ReceiverAnswer, AttemptFailure, DeadLetterReason},
 };
 use rdkafka::{
@@ -21,7 +21,7 @@ use rdkafka::{
 
 /// How events are produced.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct KafkaSinkSettings {
     /// Where the cluster is found: `host:port`, several with commas.
     pub brokers: String,
     /// The account in the keys of messages; the planner's own id where none is set.
@@ -35,13 +35,13 @@ pub struct Settings {
 /// Sends events to Kafka. Clones share their connections.
 #[derive(Clone)]
 pub struct KafkaSink {
-    settings: Arc<Settings>,
+    settings: Arc<KafkaSinkSettings>,
     producer: Arc<RwLock<FutureProducer>>,
 }
 
 impl KafkaSink {
     /// Fails only where the settings make no producer. An unreachable cluster shows when something is sent.
-    pub fn new(settings: Settings) -> Result<Self, String> {
+    pub fn new(settings: KafkaSinkSettings) -> Result<Self, String> {
         let producer = producer(&settings)?;
         Ok(Self { settings: settings.into(), producer: Arc::new(producer.into()) })
     }
@@ -58,7 +58,7 @@ impl KafkaSink {
     }
 
     /// The message key of a warehouse's events.
-    fn key(&self, route: &Route) -> String {
+    fn key(&self, route: &WarehouseTransport) -> String {
         let account = self.settings.account.as_deref().unwrap_or(route.planner.as_str());
         format!("frn:{account}:wms:warehouse/{}", route.warehouse)
     }
@@ -123,7 +123,7 @@ fn prefix(planner: &str) -> String {
     format!("wms-wes.dispatch.{planner}.")
 }
 
-fn producer(settings: &Settings) -> Result<FutureProducer, String> {
+fn producer(settings: &KafkaSinkSettings) -> Result<FutureProducer, String> {
     ClientConfig::new()
         .set("bootstrap.servers", &settings.brokers)
         .set("client.id", "fencepost")
@@ -152,7 +152,7 @@ mod tests {
         let cluster = MockCluster::new(1).unwrap();
         let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED;
         cluster.request_errors(RDKafkaApiKey::InitProducerId, &[refused]);
-        let settings = Settings {
+        let settings = KafkaSinkSettings {
             brokers: cluster.bootstrap_servers(),
             account: None,
             attempt_ms_max: 10_000,

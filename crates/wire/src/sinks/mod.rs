@@ -6,7 +6,7 @@ pub mod webhook;
 
 use fencepost::dispatch::{Delivery, Sink};
 use fencepost_kernel::{
-    dispatch::{Route, Transport},
+    dispatch::{WarehouseTransport, Transport},
     lane::{ReceiverAnswer, AttemptFailure},
 };
 use futures::future::BoxFuture;
@@ -23,7 +23,7 @@ pub struct Sinks {
 }
 
 impl Sink for Sinks {
-    fn host(&self, route: &Route) -> String {
+    fn host(&self, route: &WarehouseTransport) -> String {
         match &route.transport {
             Transport::Kafka { topic } => format!("kafka:{topic}"),
             _ => self.webhook.host(route),

@@ -23,7 +23,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{log::Log, sources::handler::Handler};
+use crate::{log::Log, sources::handler::MessageHandler};
 use desk::Desk;
 use group::Member;
 use letters::Letters;
@@ -57,7 +57,7 @@ pub enum Begin {
 
 /// The settings of a consumer.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct KafkaSourceSettings {
     /// Where the cluster is found: `host:port`, several with commas.
     pub brokers: String,
     /// The consumer group, `group.id`.
@@ -81,7 +81,7 @@ pub fn dead_letter_topic(of: &str) -> String {
     format!("{of}.dead")
 }
 
-impl Settings {
+impl KafkaSourceSettings {
     fn client(&self) -> Result<ClientConfig, String> {
         let mut config = ClientConfig::new();
         for (name, value) in &self.more {
@@ -128,15 +128,15 @@ impl Settings {
 }
 
 /// A consumer that has not begun yet.
-pub struct Source {
+pub struct KafkaSource {
     kafka: Arc<Kafka>,
     desk: Arc<Desk>,
-    settings: Settings,
+    settings: KafkaSourceSettings,
 }
 
-impl Source {
+impl KafkaSource {
     /// Fails only where the settings make no client. An unreachable cluster shows later, and the consumer waits for it.
-    pub fn new(settings: Settings, consumer: queue::Consumer, handler: Handler, log: Log) -> Result<Self, String> {
+    pub fn new(settings: KafkaSourceSettings, consumer: queue::Consumer, handler: MessageHandler, log: Log) -> Result<Self, String> {
         settings.check()?;
         // The producer gets the user's settings for consumers, too: the client library ignores them there.
         let letters = Letters::new(settings.client()?, settings.dead_letter.clone())?;

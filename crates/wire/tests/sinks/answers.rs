@@ -2,7 +2,7 @@
 
 use fencepost_kernel::lane::AttemptFailure;
 use fencepost_kernel::lane::NOTE_BYTES_MAX;
-use fencepost_wire::sinks::webhook::Settings;
+use fencepost_wire::sinks::webhook::WebhookSettings;
 
 use super::receiver::{Receiver, Then, attempt, later, sink};
 
@@ -10,7 +10,7 @@ const DAY_MS: u64 = 24 * 3_600_000;
 
 async fn answered(answer: impl Into<Vec<u8>>) -> Result<(), AttemptFailure> {
     let receiver = Receiver::start(answer, Then::Close).await;
-    let outcome = attempt(&sink(&Settings::default()), &receiver.url()).await;
+    let outcome = attempt(&sink(&WebhookSettings::default()), &receiver.url()).await;
     assert_eq!(receiver.heard().len(), 1);
     outcome
 }
@@ -124,7 +124,7 @@ async fn what_is_no_answer_is_told_in_words() {
 #[tokio::test]
 async fn a_receiver_that_is_not_there_is_told_in_words() {
     let gone = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap();
-    let sink = sink(&Settings::default());
+    let sink = sink(&WebhookSettings::default());
     let (status, note, _) = later(attempt(&sink, &format!("http://{gone}/")).await);
     assert!(status.is_none() && note.contains("refused"), "{note}");
     let (status, note, _) = later(attempt(&sink, "http://nobody.invalid/").await);

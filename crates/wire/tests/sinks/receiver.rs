@@ -9,10 +9,10 @@ use fencepost::dispatch::{Delivery, Sink, Vault};
 use fencepost_kernel::lane::AttemptFailure;
 use fencepost_kernel::{Millis, Tenant};
 use fencepost_kernel::{
-    dispatch::{Route, Transport},
+    dispatch::{WarehouseTransport, Transport},
     lane::{AfterDead, Entry},
 };
-use fencepost_wire::sinks::webhook::{Egress, Settings, WebhookSink};
+use fencepost_wire::sinks::webhook::{Egress, WebhookSettings, WebhookSink};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -171,11 +171,11 @@ pub fn vault() -> Vault {
 }
 
 /// A sink that may reach loopback.
-pub fn sink(settings: &Settings) -> WebhookSink {
+pub fn sink(settings: &WebhookSettings) -> WebhookSink {
     sink_over(Egress::new(&[], true).unwrap(), settings)
 }
 
-pub fn sink_over(egress: Egress, settings: &Settings) -> WebhookSink {
+pub fn sink_over(egress: Egress, settings: &WebhookSettings) -> WebhookSink {
     WebhookSink::new(egress, Arc::new(vault()), Arc::new(Still), settings).unwrap()
 }
 
@@ -187,7 +187,7 @@ pub fn event(url: &str) -> Delivery {
 pub fn event_with(url: &str, secrets: &[&str]) -> Delivery {
     let planner = Tenant::new("fgai-wms");
     let webhook = vault().seal_webhook(&planner, "WH-1", url, secrets, None).unwrap();
-    let route = Route {
+    let route = WarehouseTransport {
         planner,
         warehouse: "WH-1".into(),
         executor: "dev-wes".into(),

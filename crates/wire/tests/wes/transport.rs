@@ -8,7 +8,7 @@ use fencepost::{
 };
 use fencepost_kernel::{
     Tenant,
-    dispatch::{Route, Transport},
+    dispatch::{WarehouseTransport, Transport},
 };
 use serde_json::{Value, json};
 
@@ -79,7 +79,7 @@ async fn a_row_of_the_release_before_is_masked_compares_equal_and_is_sealed_anew
     let world = World::new().await;
     let (url, planner) = ("http://127.0.0.1:9/hooks/token", Tenant::new(PLANNER_ID));
     world.put(WH, PLANNER, &hook(url)).await.is(200);
-    let mut route = Route::clone(&*world.dispatch.route(&planner, "WH-1").await.unwrap().unwrap());
+    let mut route = WarehouseTransport::clone(&*world.dispatch.route(&planner, "WH-1").await.unwrap().unwrap());
     let Transport::Webhook(webhook) = &mut route.transport else { panic!("{route:?}") };
     webhook.url = url.to_owned();
     world.dispatch.put_route(route.clone(), None).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_secret_has_16_bytes_but_for_one_that_is_live_already() {
     // One that was stored before the bound goes on working, may be repeated, and is rotated out.
     let planner = Tenant::new(PLANNER_ID);
     let webhook = world.dispatch.vault().seal_webhook(&planner, "WH-1", url, &["hush"], None).unwrap();
-    let mut route = Route::clone(&*world.dispatch.route(&planner, "WH-1").await.unwrap().unwrap());
+    let mut route = WarehouseTransport::clone(&*world.dispatch.route(&planner, "WH-1").await.unwrap().unwrap());
     route.transport = Transport::Webhook(webhook);
     world.dispatch.put_route(route, None).await.unwrap();
     assert_eq!(world.put(WH, PLANNER, &with(&["hush"])).await.is(200).json["replay"], true);

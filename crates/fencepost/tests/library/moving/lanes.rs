@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost::{
     kernel::{
         Millis, RowKey, Tenant, Write,
-        dispatch::{self, Route, Transport, Webhook},
+        dispatch::{self, WarehouseTransport, Transport, Webhook},
         key::Kind,
         lane::{
             self, AfterDead, ReceiverAnswer, Append, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, LanePurpose, DeadLetterReason,
@@ -87,7 +87,7 @@ fn letter(seq: u64, fate: Fate) -> (RowKey, Record) {
 
 fn route() -> (RowKey, Record) {
     let secrets = vec!["sealed".into()];
-    let route = Route {
+    let route = WarehouseTransport {
         planner: planner(),
         warehouse: "W1".to_owned(),
         executor: "dock".to_owned(),

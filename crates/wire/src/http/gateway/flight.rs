@@ -7,9 +7,9 @@ use axum::{body::Body, response::Response};
 use bytes::{Bytes, BytesMut};
 use fencepost::{
     Claim, Engine,
-    answer::{self, Answer, Meaning},
+    answer::{self, StoredAnswer, Meaning},
     engine,
-    policy::routes::{OnError, Origin},
+    policy::routes::{OnError, FieldOrigin},
 };
 use fencepost_kernel::{
     Command, Millis, Reply,
@@ -169,14 +169,14 @@ impl Flight {
         match got {
             Got::Whole(parts, body, _charge) => {
                 let effect_id = self.effect_id(&parts, &body);
-                let kept = Answer::new(parts.status, &parts.headers, Some(body.clone()));
+                let kept = StoredAnswer::new(parts.status, &parts.headers, Some(body.clone()));
                 let ends = self.seal(effect_id, kept.encode()).await?;
                 Ok(fenced(parts.status, parts.headers, Some(ends), Body::from(body)))
             }
             Got::Large(parts, first, rest) => {
                 // Sealed before the first byte leaves: no size makes a retry run again.
                 let effect_id = self.effect_id(&parts, &[]);
-                let kept = Answer::new(parts.status, &parts.headers, None);
+                let kept = StoredAnswer::new(parts.status, &parts.headers, None);
                 let ends = self.seal(effect_id, kept.encode()).await?;
                 let (target, token) = (self.claim.target(), self.claim.token());
                 let large = Large { call: &self.call, target, token, rest, patience: self.entry.timeout };
@@ -191,7 +191,7 @@ impl Flight {
             Got::Torn(parts, failed) => {
                 self.warn(&failed);
                 let effect_id = self.effect_id(&parts, &[]);
-                let kept = Answer::new(parts.status, &parts.headers, None);
+                let kept = StoredAnswer::new(parts.status, &parts.headers, None);
                 let ends = self.seal(effect_id, kept.encode()).await?;
                 let mut response = fenced(parts.status, kept.headers, Some(ends), Body::empty());
                 replay::mark_omitted(response.headers_mut(), None);
@@ -219,7 +219,7 @@ impl Flight {
                 let (path, trace) = (self.call.parts.uri.path(), &self.call.trace);
                 let (parts, _) = problem.response(path, trace).into_parts();
                 let body = Bytes::from(problem.body(path, trace));
-                let kept = Answer::new(parts.status, &parts.headers, Some(body.clone()));
+                let kept = StoredAnswer::new(parts.status, &parts.headers, Some(body.clone()));
                 let ends = self.seal(self.claim.idempotency_key(), kept.encode()).await?;
                 return Ok(fenced(parts.status, parts.headers, Some(ends), Body::from(body)));
             }
@@ -402,8 +402,8 @@ fn found_effect_id(entry: &Entry, parts: &Parts, body: &[u8]) -> Option<String> 
     let text =
         |name: &http::HeaderName| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let said = text(&EFFECT_ID).or_else(|| match &entry.route.effect_id {
-        Some(Origin::Header(name)) => parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned),
-        Some(Origin::Body(pointer)) => {
+        Some(FieldOrigin::Header(name)) => parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned),
+        Some(FieldOrigin::Body(pointer)) => {
             let document = json::parse(body).ok()?;
             key::at(&document, pointer).and_then(key::scalar)
         }

@@ -9,7 +9,7 @@ use fencepost::{
     idempotency_key,
     policy::{
         callers::Principal,
-        routes::{Origin, Scheme},
+        routes::{FieldOrigin, Scheme},
     },
     verify::standard_twin,
 };
@@ -50,28 +50,28 @@ impl Places<'_> {
     }
 
     /// The value of one field.
-    pub(super) fn value(&self, field: &str, origin: &Origin) -> Result<String, Problem> {
+    pub(super) fn value(&self, field: &str, origin: &FieldOrigin) -> Result<String, Problem> {
         let value = match origin {
-            Origin::Header(name) => match (self.header(name)?, self.twin(name)) {
+            FieldOrigin::Header(name) => match (self.header(name)?, self.twin(name)) {
                 (None, Some(twin)) => self.header(twin)?,
                 (found, _) => found,
             },
-            Origin::Path(name) => match self.bound.iter().find(|(bound, _)| bound == name) {
+            FieldOrigin::Path(name) => match self.bound.iter().find(|(bound, _)| bound == name) {
                 Some((_, raw)) => Some(self.path_value(field, raw)?),
                 None => None,
             },
-            Origin::Query(name) => self.query(name)?,
-            Origin::Body(pointer) => match self.member(field, pointer)? {
+            FieldOrigin::Query(name) => self.query(name)?,
+            FieldOrigin::Body(pointer) => match self.member(field, pointer)? {
                 Some(node) => Some(scalar(node).ok_or_else(|| {
                     let detail = format!("`{field}` at {pointer} must be a string, an integer or a boolean");
                     Problem::new(Code::Malformed, detail)
                 })?),
                 None => None,
             },
-            Origin::Const(text) => Some(text.clone()),
-            Origin::Request(part) if part == "method" => Some(self.parts.method.as_str().to_owned()),
-            Origin::Request(part) if part == "digest" => Some(FenceKey(Sha256::digest(self.body).into()).to_string()),
-            Origin::Request(_) => Some(self.path(field)?),
+            FieldOrigin::Const(text) => Some(text.clone()),
+            FieldOrigin::Request(part) if part == "method" => Some(self.parts.method.as_str().to_owned()),
+            FieldOrigin::Request(part) if part == "digest" => Some(FenceKey(Sha256::digest(self.body).into()).to_string()),
+            FieldOrigin::Request(_) => Some(self.path(field)?),
         };
         let value = value.ok_or_else(|| missing(field, origin))?;
         if value.len() > VALUE_BYTES_MAX {
@@ -191,16 +191,16 @@ impl Places<'_> {
     }
 }
 
-fn missing(field: &str, origin: &Origin) -> Problem {
+fn missing(field: &str, origin: &FieldOrigin) -> Problem {
     let place = match origin {
-        Origin::Header(name) if name.eq_ignore_ascii_case(idempotency_key::NAME) => {
+        FieldOrigin::Header(name) if name.eq_ignore_ascii_case(idempotency_key::NAME) => {
             return Problem::new(Code::MissingIdempotencyKey, "send an Idempotency-Key, the same with every retry");
         }
-        Origin::Header(name) => format!("the header {name}"),
-        Origin::Query(name) => format!("the query's {name}"),
-        Origin::Body(pointer) => format!("the body's {pointer}"),
-        Origin::Path(name) => format!("the path's {name}"),
-        Origin::Const(_) | Origin::Request(_) => "the request".to_owned(),
+        FieldOrigin::Header(name) => format!("the header {name}"),
+        FieldOrigin::Query(name) => format!("the query's {name}"),
+        FieldOrigin::Body(pointer) => format!("the body's {pointer}"),
+        FieldOrigin::Path(name) => format!("the path's {name}"),
+        FieldOrigin::Const(_) | FieldOrigin::Request(_) => "the request".to_owned(),
     };
     Problem::new(Code::WrongKey, format!("`{field}` comes from {place}, which is not there"))
 }

@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use fencepost::policy::{identity::Identity, server::Server};
+use fencepost::policy::{identity::Identity, server::ServerSettings};
 use fencepost_kernel::Tenant;
 use http::request::Parts;
 
@@ -31,7 +31,7 @@ pub(super) enum Client {
 
 impl Client {
     /// The tenant of a credential; without one, the address that a trusted proxy names, or else that of the connection.
-    pub(super) fn of(caller: Option<&Identity>, parts: &Parts, server: &Server) -> Self {
+    pub(super) fn of(caller: Option<&Identity>, parts: &Parts, server: &ServerSettings) -> Self {
         if let Some(caller) = caller {
             return Self::Tenant(caller.tenant().clone());
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::response::Response;
-use fencepost::dispatch::{Dispatch, Letter, envelope::is_kind};
+use fencepost::dispatch::{Dispatch, LocatedDeadLetter, envelope::is_kind};
 use fencepost_kernel::{
     LaneId, Reply,
     dispatch::LetterVerdict,
@@ -97,7 +97,7 @@ pub(super) async fn page(
     filter: &Filter,
     mut after: Option<(LaneId, u64)>,
     limit: usize,
-) -> Result<(Vec<Letter>, Option<(LaneId, u64)>), Problem> {
+) -> Result<(Vec<LocatedDeadLetter>, Option<(LaneId, u64)>), Problem> {
     let (mut found, mut seen, mut bytes) = (Vec::new(), 0, 0);
     loop {
         let rows = dispatch.letters(reach.planner.as_ref(), after, READ_MAX).await?;

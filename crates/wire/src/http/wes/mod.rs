@@ -13,7 +13,7 @@ mod transport;
 use fencepost::{
     dispatch::{
         Dispatch,
-        envelope::{Refusal, Rule},
+        envelope::{EnvelopeRefusal, Rule},
     },
     policy::identity::{Role, Warehouses},
 };
@@ -70,7 +70,7 @@ fn allowed(warehouses: &Warehouses, warehouse: &str) -> Result<(), Problem> {
 }
 
 /// What is wrong with an envelope, for a client.
-fn wrong(refusal: &Refusal) -> Problem {
+fn wrong(refusal: &EnvelopeRefusal) -> Problem {
     let code = match refusal.rule {
         Rule::Shape => Code::Malformed,
         Rule::Size => Code::TooLarge,

@@ -7,7 +7,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use fencepost::dispatch::{
     Publication, SCOPE,
-    envelope::{self, Envelope, Refusal, Rule},
+    envelope::{self, Envelope, EnvelopeRefusal, Rule},
 };
 use fencepost_kernel::{
     Reply, Scope, Tenant, dispatch as kernel,
@@ -131,7 +131,7 @@ fn apart<'n>(first_with: &HashMap<&str, usize>, index: usize, event: Envelope<'n
         _ => return Ok(event),
     };
     let detail = format!("{verb} event {other} of this request: publish it in a request of its own");
-    Err(wrong(&Refusal { rule: Rule::Shape, pointer: pointer.to_owned(), detail }))
+    Err(wrong(&EnvelopeRefusal { rule: Rule::Shape, pointer: pointer.to_owned(), detail }))
 }
 
 fn publication(planner: &Tenant, scope: &Scope, envelope: &Envelope<'_>, node: &JsonNode<'_>, exact: &[u8]) -> Publication {

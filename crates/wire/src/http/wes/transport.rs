@@ -10,7 +10,7 @@ use fencepost::{
 };
 use fencepost_kernel::{
     Millis, Reply, Tenant,
-    dispatch::{Route, Transport, Webhook},
+    dispatch::{WarehouseTransport, Transport, Webhook},
     json::{JsonNode, Value},
     lane::AfterDead,
 };
@@ -92,8 +92,8 @@ async fn route(
     call: &Call,
     planner: &Tenant,
     warehouse: &str,
-    known: Option<&Route>,
-) -> Result<(Route, Option<Duration>), Problem> {
+    known: Option<&WarehouseTransport>,
+) -> Result<(WarehouseTransport, Option<Duration>), Problem> {
     let node = call.json()?;
     let node = request::object(&node)?;
     const MEMBERS: [&str; 8] =
@@ -133,7 +133,7 @@ async fn route(
     let drain = node.get("drain").map_or(Ok(None), drain)?;
     let (planner, warehouse) = (planner.clone(), warehouse.to_owned());
     // Its time is set when it is decided.
-    let route = Route { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at: Millis(0) };
+    let route = WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at: Millis(0) };
     Ok((route, drain))
 }
 
@@ -249,7 +249,7 @@ fn drain(node: &JsonNode<'_>) -> Result<Option<Duration>, Problem> {
     }
 }
 
-fn named(route: &Route) -> Object {
+fn named(route: &WarehouseTransport) -> Object {
     Object::new()
         .text("warehouse_id", &route.warehouse)
         .text("executor_id", &route.executor)
@@ -258,7 +258,7 @@ fn named(route: &Route) -> Object {
         .text("lane_id", &route.lane().to_string())
 }
 
-fn shown(route: &Route) -> Vec<u8> {
+fn shown(route: &WarehouseTransport) -> Vec<u8> {
     let transport = match &route.transport {
         Transport::Webhook(webhook) => Object::new()
             .text("url", &shown_url(&webhook.url))

@@ -8,7 +8,7 @@ use std::{
 
 use fencepost::{
     Claim, Done,
-    queue::{Because, Failure, Handled, Verdict},
+    queue::{Because, HandlerFailure, Handled, MessageVerdict},
 };
 use rdkafka::{TopicPartitionList, consumer::Consumer};
 use tokio::{
@@ -146,7 +146,7 @@ impl Worker {
             let handled = self.bury(record, handled, stopped).await;
             self.desk.tell(record, &handled, begun.elapsed());
             let (after, because) = match handled.verdict {
-                Verdict::Redeliver { after, because } => (after, because),
+                MessageVerdict::Redeliver { after, because } => (after, because),
                 _ => return Ok(Settled::Yes),
             };
             if let Because::Stopped(why) = because {
@@ -172,10 +172,10 @@ impl Worker {
         record: &Record,
         claim: Claim,
         mut stopped: watch::Receiver<bool>,
-    ) -> Result<Done, Failure<String>> {
+    ) -> Result<Done, HandlerFailure<String>> {
         let turn = tokio::select! {
             biased;
-            () = ended(&mut stopped) => return Err(Failure::Away("it is time to go".to_owned())),
+            () = ended(&mut stopped) => return Err(HandlerFailure::Away("it is time to go".to_owned())),
             turn = self.desk.turns.acquire() => turn,
         };
         let done = self.desk.handler.hand_over(&record.message, record.http_headers(), claim).await;
@@ -185,7 +185,7 @@ impl Worker {
 
     // Sends a dead letter again and again until the brokers take it: only then may the partition go on.
     async fn bury(&self, record: &Record, handled: Handled, stopped: &watch::Receiver<bool>) -> Handled {
-        let Verdict::Dead(letter) = handled.verdict else { return handled };
+        let MessageVerdict::Dead(letter) = handled.verdict else { return handled };
         let words = Words::new(&letter, &handled.idempotency_key, self.desk.consumer.tenant());
         let mut stopped = stopped.clone();
         self.desk.tell_dead(record, &letter);

@@ -2,7 +2,7 @@
 
 use fencepost_kernel::{
     Tenant,
-    dispatch::{self, Route, Transport, Webhook},
+    dispatch::{self, WarehouseTransport, Transport, Webhook},
     lane::{
         self, AfterDead, ReceiverAnswer, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, LanePurpose, DeadLetterReason, Tail,
         Trouble,
@@ -36,7 +36,7 @@ fn route() -> impl Strategy<Value = Record> {
     let after_dead = prop::sample::select(vec![AfterDead::Continue, AfterDead::Block]);
     (tenant(), text(), text(), transport, after_dead, any::<u64>(), time()).prop_map(
         |(planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at)| {
-            let route = Route { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at };
+            let route = WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at };
             Record::Dispatch(dispatch::Record::Route(route.into()))
         },
     )
