@@ -65,12 +65,12 @@ fn granted(server: &ServerArgs, (status, body): (u16, Vec<u8>)) -> anyhow::Resul
     }
 }
 
-/// The body of a GET; a refusal is an error that holds a [`Refusal`].
+/// The body of a GET; a refusal is an error that holds a [`ServerRefusal`].
 pub fn get(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<u8>> {
     granted(server, server.get(path)?)
 }
 
-/// The body of a POST; a refusal is an error that holds a [`Refusal`].
+/// The body of a POST; a refusal is an error that holds a [`ServerRefusal`].
 pub fn post(server: &ServerArgs, path: &str, body: &str) -> anyhow::Result<Vec<u8>> {
     granted(server, server.post(path, body)?)
 }

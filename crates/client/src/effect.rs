@@ -111,7 +111,7 @@ impl RemoteEffect {
         self
     }
 
-    /// As [`Effect::version`], for versions that are texts.
+    /// As [`RemoteEffect::version`], for versions that are texts.
     pub fn version_text(mut self, version: &str) -> Self {
         self.version = Some(json::quoted(version));
         self
@@ -187,7 +187,7 @@ impl RemoteEffect {
     }
 
     /// Runs the effect once: the first caller runs it, every other caller gets its receipt. The others wait for it as
-    /// long as the lease, unless [`Effect::wait`] says otherwise. Renews the lease while the effect runs. If this
+    /// long as the lease, unless [`RemoteEffect::wait`] says otherwise. Renews the lease while the effect runs. If this
     /// future is dropped half-way, the claim stays until its lease expires.
     pub async fn run<F, Fut, E>(&self, effect: F) -> Result<RunOutcome, RunError<E>>
     where

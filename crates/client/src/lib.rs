@@ -5,7 +5,7 @@
 //! ```no_run
 //! # async fn book(_: &str) -> Result<String, std::io::Error> { Ok("RSV-1".into()) }
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use fencepost_client::{Client, Done, Failure};
+//! use fencepost_client::{Client, EffectDone, EffectFailure};
 //!
 //! let client = Client::new("http://127.0.0.1:7411", "dev-partner")?;
 //! let outcome = client
@@ -14,8 +14,8 @@
 //!     .body(r#"{"hotel":"Astoria"}"#)
 //!     .run(|claim| async move {
 //!         match book(claim.idempotency_key()).await {
-//!             Ok(id) => Ok(Done::new(id, r#"{"hotel":"Astoria"}"#)),
-//!             Err(unclear) => Err(Failure::Unknown(unclear)),
+//!             Ok(id) => Ok(EffectDone::new(id, r#"{"hotel":"Astoria"}"#)),
+//!             Err(unclear) => Err(EffectFailure::Unknown(unclear)),
 //!         }
 //!     })
 //!     .await?;
@@ -151,7 +151,7 @@ impl Client {
         self.request(Method::POST, path)
     }
 
-    /// Sends several commands in one commit, in order: [`Effect::command`], [`Claim::sealing`], [`Claim::releasing`].
+    /// Sends several commands in one commit, in order: [`RemoteEffect::command`], [`RemoteClaim::sealing`], [`RemoteClaim::releasing`].
     /// After a lost answer the whole batch is sent again. Its seals and releases are then answered as done before, but
     /// its claims meet themselves and are in flight until their lease expires.
     pub async fn batch(&self, commands: impl IntoIterator<Item = String>) -> Result<Vec<Batched>, Error> {

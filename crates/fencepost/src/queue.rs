@@ -63,7 +63,7 @@ pub enum MessageVerdict {
         /// Why.
         because: Because,
     },
-    /// It is not to be tried any more. [`Letter::bury`] it, and acknowledge it only after that.
+    /// It is not to be tried any more. [`DeadMessage::bury`] it, and acknowledge it only after that.
     Dead(Box<DeadMessage>),
 }
 
@@ -161,7 +161,7 @@ impl Consumer {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let dir = tempfile::tempdir()?;
     /// # let once = fencepost::Fencepost::open(dir.path()).await?;
-    /// use fencepost::{Done, queue::{Consumer, Failure, Message, Verdict}};
+    /// use fencepost::{Done, queue::{Consumer, HandlerFailure, Message, MessageVerdict}};
     /// let consumer = Consumer::new(once.tenant("queue:billing"))?;
     /// let message = Message {
     ///     topic: "orders".into(), partition: 3, offset: 41, key: "o-7".into(),
@@ -169,12 +169,12 @@ impl Consumer {
     /// };
     /// for copy in 0..2 {
     ///     let handled = consumer.handle(&message, |message, _claim| async {
-    ///         Ok::<_, Failure<std::io::Error>>(Done::new(format!("invoice of {}", message.key), "{}"))
+    ///         Ok::<_, HandlerFailure<std::io::Error>>(Done::new(format!("invoice of {}", message.key), "{}"))
     ///     });
     ///     match handled.await.verdict {
-    ///         Verdict::Acknowledge { replayed, .. } => assert_eq!(replayed, copy == 1), // now commit the offset
-    ///         Verdict::Redeliver { .. } => {} // wait, and hand it in again
-    ///         Verdict::Dead(letter) => drop(letter.bury(async { Ok::<_, String>("orders.dead/0/9".into()) }).await),
+    ///         MessageVerdict::Acknowledge { replayed, .. } => assert_eq!(replayed, copy == 1), // now commit the offset
+    ///         MessageVerdict::Redeliver { .. } => {} // wait, and hand it in again
+    ///         MessageVerdict::Dead(letter) => drop(letter.bury(async { Ok::<_, String>("orders.dead/0/9".into()) }).await),
     ///     }
     /// }
     /// # drop(consumer);

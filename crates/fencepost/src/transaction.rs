@@ -101,7 +101,7 @@ impl Fencepost {
                 let diff = diff::between(&mismatch, &scope.mask).patch;
                 Err(Error::Conflict { diff, effect_id: mismatch.effect_id })
             }
-            Reply::Dispatch(dispatch::Reply::NoRoute) => Err(Error::NotPublished("the warehouse has no transport")),
+            Reply::Dispatch(dispatch::Reply::NoTransport) => Err(Error::NotPublished("the warehouse has no transport")),
             Reply::Dispatch(dispatch::Reply::UnknownOriginal) => {
                 Err(Error::NotPublished("what it cancels was never published"))
             }

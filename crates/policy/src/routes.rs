@@ -109,11 +109,11 @@ pub struct GatewayRule {
     pub on_error: OnError,
     /// The answers to requests that are not passed on.
     pub answers: Answers,
-    /// Headers that a write must carry in place of the policy's, with their place; see [`Route::requires`].
+    /// Headers that a write must carry in place of the policy's, with their place; see [`GatewayRule::requires`].
     pub require_headers: Option<(Vec<String>, Mark)>,
     /// The callers that may write through it, and the user that an answer is for.
     pub callers: Callers,
-    /// The tenant of its keys, where no credential says; see [`Route::signer`].
+    /// The tenant of its keys, where no credential says; see [`GatewayRule::signer`].
     pub tenant: Option<String>,
     /// The value that events of one source are ordered by.
     pub order: Option<FieldOrigin>,

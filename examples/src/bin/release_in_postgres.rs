@@ -9,7 +9,7 @@ use fencepost::{
     dispatch::Publication,
     kernel::{
         Command, Millis, Reply, Tenant,
-        dispatch::{self, PutRoute, WarehouseTransport, Transport},
+        dispatch::{self, PutTransport, WarehouseTransport, Transport},
         lane::AfterDead,
     },
     policy::Policy,
@@ -48,10 +48,10 @@ async fn route(once: &Fencepost) -> anyhow::Result<()> {
     };
     match once
         .engine()
-        .ask(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(PutRoute { route, seen_to: None, over: None }))))
+        .ask(&Command::Dispatch(dispatch::Command::PutTransport(Box::new(PutTransport { transport: route, seen_to: None, over: None }))))
         .await?
     {
-        Reply::Dispatch(dispatch::Reply::Routed { .. }) => Ok(()),
+        Reply::Dispatch(dispatch::Reply::TransportPut { .. }) => Ok(()),
         reply => bail!("the warehouse has no transport: {}", reply.decision()),
     }
 }

@@ -262,7 +262,7 @@ impl Driver {
         self.runtime.spawn(async move {
             let mut next = Some(flight);
             while let Some((id, flight)) = next {
-                next = driver.fly(id, flight).await;
+                next = driver.attempt_and_record(id, flight).await;
             }
             if driver.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
                 driver.rest.notify_one();
@@ -271,9 +271,9 @@ impl Driver {
     }
 
     // One attempt, and its record. The lane goes on from there; says what is to be flown next.
-    async fn fly(self: &Arc<Self>, id: LaneId, mut flight: Flight) -> Option<(LaneId, Flight)> {
+    async fn attempt_and_record(self: &Arc<Self>, id: LaneId, mut flight: Flight) -> Option<(LaneId, Flight)> {
         // Asked before each attempt: keys come and go while lanes are driven.
-        if let Some(key) = self.vault.missing_key(&flight.route) {
+        if let Some(key) = self.vault.missing_key(&flight.transport) {
             return self.wait_for_key(id, &flight, key);
         }
         let entry = match flight.entry.take() {
@@ -300,7 +300,7 @@ impl Driver {
             seq: flight.seq,
             prev_seq: flight.seq - 1,
             attempt: flight.lane.trouble.as_ref().map_or(1, |trouble| trouble.attempts.saturating_add(1)),
-            route: flight.route.clone(),
+            transport: flight.transport.clone(),
             entry,
         };
         // A way out that breaks must not keep its lane for ever.
@@ -322,7 +322,7 @@ impl Driver {
                 epoch,
                 began,
                 failure,
-                after_dead: flight.route.after_dead,
+                after_dead: flight.transport.after_dead,
                 chance: Chance(fastrand::u32(..)),
             },
         };
@@ -431,7 +431,7 @@ impl Driver {
             let tail = record(1).and_then(Record::as_tail).map_or(0, |tail| tail.last);
             // A word that came too late for us is passed on: who took the lane over may have looked before it was said.
             if let (None, Some(Record::Lane(lane::Record::Lane(theirs)))) = (&lane, record(0))
-                && matches!(theirs.place, LanePurpose::Warehouse(_))
+                && matches!(theirs.purpose, LanePurpose::Warehouse(_))
                 && tail > theirs.settled
             {
                 let tell = OnLane { lane: *id, act: Act::Tell };
@@ -439,19 +439,19 @@ impl Driver {
             }
             found.push((*id, lane, tail));
         }
-        let warehouse = |lane: &Lane| match &lane.place {
-            LanePurpose::Warehouse(warehouse) => Some(RowKey::route(&lane.planner, warehouse)),
+        let warehouse = |lane: &Lane| match &lane.purpose {
+            LanePurpose::Warehouse(warehouse) => Some(RowKey::transport(&lane.planner, warehouse)),
             LanePurpose::Executor(_) => None,
         };
-        let routes: Vec<RowKey> = found.iter().filter_map(|(_, lane, _)| lane.as_deref().and_then(warehouse)).collect();
-        let mut rows = engine.load(&routes).await?.into_iter();
+        let transports: Vec<RowKey> = found.iter().filter_map(|(_, lane, _)| lane.as_deref().and_then(warehouse)).collect();
+        let mut rows = engine.load(&transports).await?.into_iter();
         let now = engine.now();
         for (id, lane, tail) in found {
             let row = lane.as_deref().and_then(warehouse).and_then(|_| rows.next().flatten());
-            let route = row.and_then(|row| row.record.as_route().cloned());
-            let driven = lane.zip(route).map(|(lane, route)| {
-                let host = self.sink.host(&route).into();
-                (lane, tail, route, host)
+            let transport = row.and_then(|row| row.record.as_transport().cloned());
+            let driven = lane.zip(transport).map(|(lane, transport)| {
+                let host = self.sink.host(&transport).into();
+                (lane, tail, transport, host)
             });
             self.table().read(id, driven, now);
         }

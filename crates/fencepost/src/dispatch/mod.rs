@@ -22,7 +22,7 @@ use std::{
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Scope, Tenant,
-    dispatch::{self, LetterVerdict, OnLetter, Publish, PutRoute, WarehouseTransport},
+    dispatch::{self, LetterVerdict, OnLetter, Publish, PutTransport, WarehouseTransport},
     fence::{self, ClaimFence, Source, Target, body::Body},
     json,
     key::Kind,
@@ -124,7 +124,7 @@ pub struct LaneView {
     /// The last position.
     pub tail: u64,
     /// How its events leave, where they still go this way.
-    pub route: Option<Arc<WarehouseTransport>>,
+    pub transport: Option<Arc<WarehouseTransport>>,
     /// The fingerprint of the key that its transport is sealed with, where this process does not have it.
     pub missing_key: Option<String>,
 }
@@ -244,18 +244,18 @@ impl Dispatch {
 
     /// Says where the events of a warehouse go. A change of transport needs a drained lane, and waits for it as long as
     /// `drain` says.
-    pub async fn put_route(&self, route: WarehouseTransport, drain: Option<Duration>) -> Result<Reply, Error> {
+    pub async fn put_transport(&self, transport: WarehouseTransport, drain: Option<Duration>) -> Result<Reply, Error> {
         let until = drain.map(|drain| tokio::time::Instant::now() + drain);
         let (mut seen_to, mut search) = (None, Search::default());
         loop {
-            let put = PutRoute { route: route.clone(), seen_to, over: None };
-            let reply = self.engine.ask(Command::Dispatch(dispatch::Command::PutRoute(Box::new(put)))).await?;
+            let put = PutTransport { transport: transport.clone(), seen_to, over: None };
+            let reply = self.engine.ask(Command::Dispatch(dispatch::Command::PutTransport(Box::new(put)))).await?;
             let Reply::Dispatch(dispatch::Reply::NotDrained { lane, tail, settled }) = reply else {
-                self.driver.look_at(route.lane());
+                self.driver.look_at(transport.lane());
                 return Ok(reply);
             };
             // A lane that an executor polls has events of other warehouses, too: only ours must be gone.
-            let clear = self.clear_of(lane, &route, settled, tail, &mut search).await?;
+            let clear = self.clear_of(lane, &transport, settled, tail, &mut search).await?;
             if clear && seen_to < Some(tail) {
                 seen_to = Some(tail);
                 continue;
@@ -271,12 +271,12 @@ impl Dispatch {
     async fn clear_of(
         &self,
         lane: LaneId,
-        route: &WarehouseTransport,
+        transport: &WarehouseTransport,
         settled: u64,
         tail: u64,
         search: &mut Search,
     ) -> Result<bool, Error> {
-        let shared = self.lane(lane).await?.is_some_and(|view| matches!(view.lane.place, LanePurpose::Executor(_)));
+        let shared = self.lane(lane).await?.is_some_and(|view| matches!(view.lane.purpose, LanePurpose::Executor(_)));
         if !shared {
             return Ok(false);
         }
@@ -289,7 +289,7 @@ impl Dispatch {
         search.clear_to = search.clear_to.max(settled);
         while search.clear_to < tail {
             let page = self.entries(lane, search.clear_to, SEARCH_PAGE).await?;
-            if let Some((seq, _)) = page.iter().find(|(_, entry)| entry.warehouse == route.warehouse) {
+            if let Some((seq, _)) = page.iter().find(|(_, entry)| entry.warehouse == transport.warehouse) {
                 (search.found, search.clear_to) = (*seq, *seq);
                 return Ok(false);
             }
@@ -300,8 +300,8 @@ impl Dispatch {
     }
 
     /// Where the events of a warehouse go.
-    pub async fn route(&self, planner: &Tenant, warehouse: &str) -> Result<Option<Arc<WarehouseTransport>>, Error> {
-        Ok(self.row(RowKey::route(planner, warehouse)).await?.and_then(|record| record.as_route().cloned()))
+    pub async fn transport(&self, planner: &Tenant, warehouse: &str) -> Result<Option<Arc<WarehouseTransport>>, Error> {
+        Ok(self.row(RowKey::transport(planner, warehouse)).await?.and_then(|record| record.as_transport().cloned()))
     }
 
     /// A lane, where there is one.
@@ -331,20 +331,20 @@ impl Dispatch {
                 let record = |at: usize| pair[at].as_ref().map(|row| &row.record);
                 let Some(Record::Lane(lane::Record::Lane(lane))) = record(0) else { return None };
                 let tail = if let Some(Record::Lane(lane::Record::Tail(tail))) = record(1) { tail.last } else { 0 };
-                Some(LaneView { lane: lane.clone(), tail, route: None, missing_key: None })
+                Some(LaneView { lane: lane.clone(), tail, transport: None, missing_key: None })
             })
             .collect();
-        let warehouse = |view: &LaneView| match &view.lane.place {
-            LanePurpose::Warehouse(warehouse) => Some(RowKey::route(&view.lane.planner, warehouse)),
+        let warehouse = |view: &LaneView| match &view.lane.purpose {
+            LanePurpose::Warehouse(warehouse) => Some(RowKey::transport(&view.lane.planner, warehouse)),
             LanePurpose::Executor(_) => None,
         };
         let keys: Vec<RowKey> = views.iter().filter_map(warehouse).collect();
-        let routes = self.engine.load(&keys).await?;
-        let pushed = views.iter_mut().filter(|view| matches!(view.lane.place, LanePurpose::Warehouse(_)));
-        for (view, row) in pushed.zip(routes) {
-            if let Some(Record::Dispatch(dispatch::Record::Route(route))) = row.as_ref().map(|row| &row.record) {
-                view.route = (route.lane() == view.lane.id()).then(|| route.clone());
-                view.missing_key = view.route.as_ref().and_then(|route| self.vault.missing_key(route));
+        let transports = self.engine.load(&keys).await?;
+        let pushed = views.iter_mut().filter(|view| matches!(view.lane.purpose, LanePurpose::Warehouse(_)));
+        for (view, row) in pushed.zip(transports) {
+            if let Some(Record::Dispatch(dispatch::Record::Transport(transport))) = row.as_ref().map(|row| &row.record) {
+                view.transport = (transport.lane() == view.lane.id()).then(|| transport.clone());
+                view.missing_key = view.transport.as_ref().and_then(|transport| self.vault.missing_key(transport));
             }
         }
         Ok(views)
@@ -382,7 +382,7 @@ impl Dispatch {
         let on = OnLetter { lane, seq, verdict, by: by.to_owned(), members: self.members() };
         let reply = self.engine.ask(Command::Dispatch(dispatch::Command::Letter(Box::new(on)))).await?;
         if let Reply::Dispatch(dispatch::Reply::Letter { letter, .. }) = &reply {
-            self.driver.look_at(letter.place.lane(&letter.planner));
+            self.driver.look_at(letter.purpose.lane(&letter.planner));
         }
         Ok(reply)
     }

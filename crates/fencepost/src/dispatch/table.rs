@@ -57,7 +57,7 @@ pub(super) struct Driven {
     pub(super) lane: Arc<Lane>,
     pub(super) name: Arc<str>,
     pub(super) tail: u64,
-    pub(super) route: Arc<WarehouseTransport>,
+    pub(super) transport: Arc<WarehouseTransport>,
     /// The first entries that are not settled, as far as they are known without a read.
     next: VecDeque<Arc<Entry>>,
     /// The position of the first of them.
@@ -120,7 +120,7 @@ impl Driven {
 pub(super) struct Flight {
     pub(super) lane: Arc<Lane>,
     pub(super) name: Arc<str>,
-    pub(super) route: Arc<WarehouseTransport>,
+    pub(super) transport: Arc<WarehouseTransport>,
     pub(super) seq: u64,
     pub(super) entry: Option<Arc<Entry>>,
     pub(super) host: Arc<str>,
@@ -185,13 +185,13 @@ impl Table {
     /// An entry was appended to a lane that this process drives, under an epoch and over a route. Where another is known here,
     /// what is known is old: nothing new leaves that way.
     pub(super) fn appended(&mut self, id: LaneId, by: &Driving, seq: u64, entry: &Arc<Entry>) {
-        let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && driven.route == by.route;
+        let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && driven.transport == by.transport;
         match self.driven(id) {
             Some(driven) if known(driven) && driven.state != State::Unread => {
                 driven.tail = driven.tail.max(seq);
                 driven.keep(seq, entry);
                 match driven.state {
-                    State::Idle if driven.lane.stands() => driven.state = State::Standing,
+                    State::Idle if driven.lane.is_halted() => driven.state = State::Standing,
                     State::Idle => self.ready(id),
                     _ => {}
                 }
@@ -273,7 +273,7 @@ impl Table {
         }
         // Whether the key is there is judged before the next attempt.
         self.without_key.remove(&id);
-        if let Some((lane, tail, route, host)) = found {
+        if let Some((lane, tail, transport, host)) = found {
             let (name, state) = (lane.name().into(), State::Idle);
             // Another head than the one that somebody was told of may be told of again.
             let told = |before: &Driven| before.alarmed && before.lane.settled == lane.settled;
@@ -283,7 +283,7 @@ impl Table {
                 lane,
                 name,
                 tail,
-                route,
+                transport,
                 next: VecDeque::new(),
                 next_seq: 0,
                 state,
@@ -397,13 +397,13 @@ impl Table {
             let (name, seq) = (driven.name.clone(), driven.lane.settled + 1);
             self.halted.push(Halted { name, seq, pause: pause.clone(), trouble: driven.lane.trouble.clone() });
         }
-        if driven.lane.trouble.is_some() || driven.lane.stands() {
+        if driven.lane.trouble.is_some() || driven.lane.is_halted() {
             // What may wait for long is not kept in memory.
             driven.next.truncate(1);
         }
         if !driven.busy() {
             driven.state = State::Idle;
-        } else if driven.lane.stands() || without_key {
+        } else if driven.lane.is_halted() || without_key {
             driven.state = State::Standing;
         } else {
             match driven.lane.trouble.as_ref().map(|trouble| trouble.next_at).filter(|next_at| *next_at > now) {
@@ -501,7 +501,7 @@ impl Table {
                 host: name.clone(),
                 lane: driven.lane.clone(),
                 name: driven.name.clone(),
-                route: driven.route.clone(),
+                transport: driven.transport.clone(),
                 seq,
                 entry: driven.head().cloned(),
             };
@@ -530,7 +530,7 @@ impl Table {
         for driven in driven {
             counts.busy += 1;
             counts.retrying += usize::from(driven.lane.trouble.is_some());
-            counts.standing += usize::from(driven.lane.stands());
+            counts.standing += usize::from(driven.lane.is_halted());
             // Of a head that was read for its attempt only, the first failure is known.
             let failed = driven.lane.trouble.as_ref().map(|trouble| trouble.first_at);
             let published = driven.head().map(|entry| entry.published).or(failed);

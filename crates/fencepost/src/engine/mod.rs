@@ -232,7 +232,7 @@ enum Seen {
     /// It has something to write.
     Unwritten,
     /// Nobody looked: it is probably new.
-    Nothing,
+    NotCached,
 }
 
 /// Rows peeked for one command.
@@ -398,14 +398,14 @@ impl Engine {
         let mut seen = Seen::Unwritten;
         // Where rows are far away, the read loop looks for many commands at once.
         if !self.shared.shared && matches!(*command, Command::Fence(fence::Command::Claim(_))) {
-            seen = self.glance(&command).await?;
+            seen = self.try_answer_from_snapshot(&command).await?;
         }
         if let Seen::Answer(reply) = seen {
             return Ok(reply);
         }
         let mut replies = self.submit(command.0.clone()).await?;
         let reply = replies.pop().ok_or_else(|| Error::Unknown("no reply".to_owned()))?;
-        if let Seen::Nothing = seen {
+        if let Seen::NotCached = seen {
             self.shared.luck.note(1, usize::from(!matches!(reply, Reply::Fence(fence::Reply::New(_)))));
         }
         Ok(reply)
@@ -429,7 +429,7 @@ impl Engine {
 
     // A decision over synced rows that writes nothing is final and needs no commit. Most claims are of new keys: as long
     // as that holds, a row that is not in memory is looked for once, where the claim is committed.
-    async fn glance(&self, command: &Command) -> Result<Seen, Error> {
+    async fn try_answer_from_snapshot(&self, command: &Command) -> Result<Seen, Error> {
         // The time of the question, not of the rows: old rows judged at a later time would lapse although renewed since.
         let now = self.now();
         let mut keys = Vec::with_capacity(1);
@@ -437,7 +437,7 @@ impl Engine {
         let store = &self.shared.store;
         let known = match keys[..] {
             [key] => match store.recall(&key) {
-                None if self.stopped().is_none() && self.shared.luck.holds() => return Ok(Seen::Nothing),
+                None if self.stopped().is_none() && self.shared.luck.holds() => return Ok(Seen::NotCached),
                 None => store.peek(&key),
                 known => known,
             },
@@ -522,7 +522,7 @@ impl Shared {
         for (set, positions) in applied {
             for listener in listeners.iter() {
                 set.also.appends().zip(positions).for_each(|(append, seq)| listener.appended(append, *seq));
-                set.also.news.iter().for_each(|lane| listener.lane_changed(*lane));
+                set.also.lanes_changed.iter().for_each(|lane| listener.lane_changed(*lane));
             }
         }
     }
@@ -532,7 +532,7 @@ impl Shared {
         let listeners = self.listeners.read().unwrap_or_else(PoisonError::into_inner);
         for (set, listener) in sets.iter().flat_map(|set| listeners.iter().map(move |listener| (set, listener))) {
             set.also.appends().for_each(|append| listener.appended(append, None));
-            set.also.news.iter().for_each(|lane| listener.lane_may_have_changed(*lane));
+            set.also.lanes_changed.iter().for_each(|lane| listener.lane_may_have_changed(*lane));
         }
     }
 

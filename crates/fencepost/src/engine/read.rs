@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::{
     Shared,
     commit::{Job, hand_on},
-    rows::{PAGE_COMMANDS, View, World, load, page},
+    rows::{PAGE_COMMANDS, View, LoadedRows, load, page},
 };
 
 /// Commands that rows are read for in one round trip, while rows are small.
@@ -24,7 +24,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, com
         // The time of the questions, not of the rows: old rows judged at a later time would lapse although renewed since.
         let now = shared.time.now();
         let commands: Vec<&Command> = jobs.iter().flat_map(|job| job.commands.iter()).collect();
-        let view = match load(&mut &*shared, &commands, World::default()).await {
+        let view = match load(&mut &*shared, &commands, LoadedRows::default()).await {
             Ok(rows) => {
                 // What rows weigh is known only once they are there: those before tell how many to read for next.
                 let fitting = commands.len() * shared.limits.batch_bytes_max / rows.bytes.max(1);

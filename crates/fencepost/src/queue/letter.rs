@@ -56,7 +56,7 @@ impl DeadMessage {
     }
 
     /// Sends it where dead messages go, and seals that. `send` says where it is now, and should try for a while: where it
-    /// fails, the message is to be handed in again. Only an [`Verdict::Acknowledge`] lets the queue forget it.
+    /// fails, the message is to be handed in again. Only a [`MessageVerdict::Acknowledge`] lets the queue forget it.
     ///
     /// A crash between the sending and the seal may send it a second time.
     pub async fn bury<E: Display>(self, send: impl Future<Output = Result<String, E>>) -> MessageVerdict {

@@ -48,7 +48,7 @@ impl Sink for Counter {
     }
 
     fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
-        let host = host_of(&delivery.route);
+        let host = host_of(&delivery.transport);
         let (takes_ms, yes) = self.hosts[host.as_str()];
         // Some are known by name: one that never gets a yes, and one that gets it the second time.
         let yes = match delivery.entry.warehouse.split('-').next() {

@@ -223,7 +223,7 @@ async fn sealed(house: &mut House) -> Node {
     let webhook = house.vault.seal_webhook(&planner(), "w", "http://host/hook", &["s3cret of the warehouse"], None);
     let transport = Transport::Webhook(webhook.unwrap());
     let route = WarehouseTransport { transport, ..route("w", "host", AfterDead::Continue) };
-    assert_eq!(node.dispatch.put_route(route, None).await.unwrap().decision(), "routed");
+    assert_eq!(node.dispatch.put_transport(route, None).await.unwrap().decision(), "routed");
     node
 }
 
@@ -411,7 +411,7 @@ impl Sink for Ways {
     }
 
     fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
-        self.0.lock().unwrap().push((delivery.entry.correlation_id.clone(), host_of(&delivery.route)));
+        self.0.lock().unwrap().push((delivery.entry.correlation_id.clone(), host_of(&delivery.transport)));
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -468,7 +468,7 @@ fn a_new_route_and_a_redrive_are_heard_also_where_nobody_waits_for_the_answer() 
         let (node, _) = house.start().await;
         node.publish("w", "e1", None).await;
         pass(HOUR_MS).await;
-        ask_and_go(node.dispatch.put_route(route("w", "host", AfterDead::Block), None));
+        ask_and_go(node.dispatch.put_transport(route("w", "host", AfterDead::Block), None));
         pass(DAY_MS).await;
         assert!(lane(&node).await.blocked, "the head has died under the new route");
         let before = house.attempts_ms().len();

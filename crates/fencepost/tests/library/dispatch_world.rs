@@ -104,7 +104,7 @@ impl Node {
     }
 
     pub async fn route(&self, warehouse: &str, host: &str, after_dead: AfterDead) {
-        let reply = self.dispatch.put_route(route(warehouse, host, after_dead), None).await.unwrap();
+        let reply = self.dispatch.put_transport(route(warehouse, host, after_dead), None).await.unwrap();
         assert_eq!(reply.decision(), "routed");
     }
 

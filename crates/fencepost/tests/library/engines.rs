@@ -233,8 +233,8 @@ async fn what_is_about_lanes_commits_alone_also_on_a_shared_store() {
     let claim = claiming(&once, 1);
     store.begins(1);
     let engine = once.engine().clone();
-    let word = RowKey { kind: Kind::Poke, id: [7; 32] };
-    let heard = tokio::spawn(async move { engine.ask(&Command::Lane(lane::Command::Heard(vec![word]))).await });
+    let word = RowKey { kind: Kind::LaneNotice, id: [7; 32] };
+    let heard = tokio::spawn(async move { engine.ask(&Command::Lane(lane::Command::DropNotices(vec![word]))).await });
     all_ask(&once, 2);
     assert_eq!(store.commits.load(Ordering::SeqCst), 1);
     drop(held);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost::{Engine, engine::Error};
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant, Write,
-    dispatch::{self, Publish, PutRoute, WarehouseTransport, Transport, Webhook},
+    dispatch::{self, Publish, PutTransport, WarehouseTransport, Transport, Webhook},
     fence::{self, ClaimFence, Target, scope::Scope},
     key::Kind,
     lane::{self, AfterDead, Append, Entry, Members, LanePurpose},
@@ -34,7 +34,7 @@ fn planner() -> Tenant {
     Tenant::new("acme")
 }
 
-pub fn put_route() -> Command {
+pub fn put_transport() -> Command {
     let secrets = vec!["hidden".into()];
     let route = WarehouseTransport {
         planner: planner(),
@@ -45,7 +45,7 @@ pub fn put_route() -> Command {
         receiver_retain_ms: 1,
         at: Millis(0),
     };
-    Command::Dispatch(dispatch::Command::PutRoute(PutRoute { route, seen_to: None, over: None }.into()))
+    Command::Dispatch(dispatch::Command::PutTransport(PutTransport { transport: route, seen_to: None, over: None }.into()))
 }
 
 pub fn publication(number: u64) -> Command {
@@ -77,10 +77,10 @@ fn an_event_published_in_the_users_transaction_is_there_with_it_and_leaves_no_ga
     let lane = LanePurpose::Warehouse("W1".to_owned()).lane(&planner());
     rig.runtime.block_on(async {
         let mut tx = client.transaction().await.unwrap();
-        assert!(matches!(ask(&engine, &mut tx, &publication(0)).await, Ok(Reply::Dispatch(dispatch::Reply::NoRoute))));
+        assert!(matches!(ask(&engine, &mut tx, &publication(0)).await, Ok(Reply::Dispatch(dispatch::Reply::NoTransport))));
         assert!(matches!(
-            ask(&engine, &mut tx, &put_route()).await,
-            Ok(Reply::Dispatch(dispatch::Reply::Routed { replay: false }))
+            ask(&engine, &mut tx, &put_transport()).await,
+            Ok(Reply::Dispatch(dispatch::Reply::TransportPut { replay: false }))
         ));
         assert_eq!([position(&engine, &mut tx, 1).await, position(&engine, &mut tx, 2).await], [1, 2]);
         tx.commit().await.unwrap();
@@ -101,7 +101,7 @@ fn an_event_published_in_the_users_transaction_is_there_with_it_and_leaves_no_ga
         let bodies: Vec<_> = bodies.collect();
         assert_eq!(bodies, [((lane, 1), "C-1"), ((lane, 2), "C-2"), ((lane, 3), "C-4")]);
         // A word for the node that shall drive it, since a user's process drives nothing.
-        assert!(store.load(&[RowKey::poke("node-1", lane)]).await.unwrap()[0].is_some());
+        assert!(store.load(&[RowKey::lane_notice("node-1", lane)]).await.unwrap()[0].is_some());
     });
 }
 
@@ -114,7 +114,7 @@ fn users_who_publish_to_one_new_lane_at_once_wait_for_one_another() {
     let mut clients: Vec<_> = (0..5).map(|_| client(&rig, &url)).collect();
     let mut positions = rig.runtime.block_on(async {
         let mut tx = clients[0].transaction().await.unwrap();
-        ask(&engine, &mut tx, &put_route()).await.unwrap();
+        ask(&engine, &mut tx, &put_transport()).await.unwrap();
         tx.commit().await.unwrap();
         let publish = clients.iter_mut().enumerate().map(|(number, client)| async move {
             let mut positions = Vec::new();
@@ -141,7 +141,7 @@ fn users_who_publish_one_event_at_once_publish_it_once_and_none_is_turned_away()
     let mut clients: Vec<_> = (0..6).map(|_| client(&rig, &url)).collect();
     rig.runtime.block_on(async {
         let mut tx = clients[0].transaction().await.unwrap();
-        ask(&engine, &mut tx, &put_route()).await.unwrap();
+        ask(&engine, &mut tx, &put_transport()).await.unwrap();
         tx.commit().await.unwrap();
         for number in 1..=20 {
             let publish = clients.iter_mut().map(|client| async move {
@@ -161,17 +161,17 @@ fn node_that_hears_a_notice_does_not_wait_for_a_user_who_is_about_to_repeat_it()
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let poke = RowKey::poke("node-1", LanePurpose::Warehouse("W1".to_owned()).lane(&planner()));
+    let notice = RowKey::lane_notice("node-1", LanePurpose::Warehouse("W1".to_owned()).lane(&planner()));
     let hear = async |id: u64| {
         let fence = put(id, sealed(1));
-        let also = Also { drops: vec![poke], ..Also::default() };
+        let also = Also { drops: vec![notice], ..Also::default() };
         let sets = [WriteSet { also, ..set(id, []) }, set(id + 1, [fence])];
         let verdicts = store.commit(&sets, Millis(NOW)).await.unwrap();
-        (verdicts, store.load(&[poke]).await.unwrap()[0].is_some())
+        (verdicts, store.load(&[notice]).await.unwrap()[0].is_some())
     };
     rig.runtime.block_on(async {
         let mut tx = client.transaction().await.unwrap();
-        ask(&engine, &mut tx, &put_route()).await.unwrap();
+        ask(&engine, &mut tx, &put_transport()).await.unwrap();
         position(&engine, &mut tx, 1).await;
         tx.commit().await.unwrap();
         let mut tx = client.transaction().await.unwrap();
@@ -196,7 +196,7 @@ fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancel
     };
     rig.runtime.block_on(async {
         let mut tx = client.transaction().await.unwrap();
-        ask(&engine, &mut tx, &put_route()).await.unwrap();
+        ask(&engine, &mut tx, &put_transport()).await.unwrap();
         position(&engine, &mut tx, 1).await;
         tx.commit().await.unwrap();
         let mut tx = client.transaction().await.unwrap();
@@ -233,7 +233,7 @@ fn people_can_read_lanes_in_sql_but_neither_bodies_nor_secrets() {
     let mut client = client(&rig, &url);
     rig.runtime.block_on(async {
         let mut tx = client.transaction().await.unwrap();
-        ask(&engine, &mut tx, &put_route()).await.unwrap();
+        ask(&engine, &mut tx, &put_transport()).await.unwrap();
         position(&engine, &mut tx, 1).await;
         tx.commit().await.unwrap();
     });

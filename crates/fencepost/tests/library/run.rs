@@ -159,10 +159,10 @@ async fn a_late_seal_after_reclaim_is_refused_and_recorded() {
     let job = once.scope("JOB").key([("id", "zombie")]).lease(Duration::from_millis(10));
     let Claimed::New(zombie) = job.clone().claim().await.unwrap() else { panic!() };
     hand.pass(10);
-    let Claimed::New(heir) = job.clone().claim().await.unwrap() else { panic!() };
-    assert!(heir.token() > zombie.token());
+    let Claimed::New(next_holder) = job.clone().claim().await.unwrap() else { panic!() };
+    assert!(next_holder.token() > zombie.token());
     assert!(matches!(zombie.seal("late", "x").await, Err(Error::FencedOff { resolved: None })));
-    heir.seal("good", "y").await.unwrap();
+    next_holder.seal("good", "y").await.unwrap();
     let told = once.lookup("JOB", [("id", "zombie")]).await.unwrap().unwrap();
     let decisions: Vec<_> = told.history.iter().map(|moment| moment.decision).collect();
     assert_eq!(decisions, ["new", "recovered", "fenced_off", "sealed"]);

@@ -127,7 +127,7 @@ pub struct FenceEvent {
     pub what: What,
 }
 
-/// The kinds of [`Event`].
+/// The kinds of [`FenceEvent`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// The holder gave the key back.

@@ -41,7 +41,7 @@ fn by_person(act: &Act) -> bool {
 pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     let Command::Act(on) = command else { return };
     if let Some(lane) = lane_of(rows, on.lane).filter(|_| by_person(&on.act)) {
-        add(RowKey::poke(&lane.owner.node, on.lane));
+        add(RowKey::lane_notice(&lane.owner.node, on.lane));
     }
     if let Act::Fail { seq, .. } | Act::Skip { seq, .. } = on.act
         && let Some((lane, seq)) = entry_of(rows, on.lane, seq).and_then(|entry| entry.redrive_of)
@@ -55,8 +55,8 @@ pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(R
 pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
     match command {
         Command::Act(on) => on_lane(on, rows, now),
-        Command::Heard(pokes) => {
-            let also = Also { drops: pokes.clone(), ..Also::default() };
+        Command::DropNotices(notices) => {
+            let also = Also { drops: notices.clone(), ..Also::default() };
             Decision { writes: Vec::new(), also, reply: law::Reply::Done }
         }
     }
@@ -140,7 +140,7 @@ impl<R: Rows> Change<'_, R> {
     fn ack(&mut self, lane: &mut Lane, upto: u64, epoch: Option<u64>) -> Result<(), Reply> {
         match epoch {
             Some(epoch) if lane.owner.epoch != epoch => return Err(Reply::LaneLost),
-            None if !matches!(lane.place, LanePurpose::Executor(_)) => return Err(Reply::NoLane),
+            None if !matches!(lane.purpose, LanePurpose::Executor(_)) => return Err(Reply::NoLane),
             // What a person has skipped meanwhile is not skipped over twice.
             Some(_) if upto <= lane.settled => return Ok(()),
             None if upto > tail_of(self.rows, self.id) => {
@@ -210,7 +210,7 @@ impl<R: Rows> Change<'_, R> {
         let before = letter_of(self.rows, first_lane, first_seq).filter(|letter| letter.attempts > 0);
         let letter = DeadLetter {
             planner: lane.planner.clone(),
-            place: lane.place.clone(),
+            purpose: lane.purpose.clone(),
             entry: entry.clone(),
             reason,
             attempts: trouble.attempts.saturating_add(before.map_or(0, |letter| letter.attempts)),
@@ -242,7 +242,7 @@ impl<R: Rows> Change<'_, R> {
         let Some(entry) = head else { return Err(Reply::NotHead { settled: lane.settled }) };
         // A first attempt that is under way is nowhere written down, nor is what a poller has read: since when the receiver
         // may have had it, where it may.
-        let (since, perhaps) = match &lane.place {
+        let (since, perhaps) = match &lane.purpose {
             LanePurpose::Executor(_) => (Some(entry.published), "; who polls may have had it"),
             LanePurpose::Warehouse(_) if came_after_pause(lane, entry.published) => (None, ""),
             LanePurpose::Warehouse(_) => {

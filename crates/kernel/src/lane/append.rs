@@ -32,22 +32,22 @@ pub struct Driving {
     /// Under which epoch.
     pub epoch: u64,
     /// Over which route. Another node may have changed it a moment ago.
-    pub route: Arc<WarehouseTransport>,
+    pub transport: Arc<WarehouseTransport>,
 }
 
 /// The end of a lane, for an entry that is to go there.
 pub(crate) struct End<'a> {
     pub(crate) tenant: &'a Tenant,
-    pub(crate) place: LanePurpose,
+    pub(crate) purpose: LanePurpose,
     /// The nodes that share the store.
     pub(crate) members: &'a Members,
     /// How its receiver is reached: for the driver, which is told of the entry.
-    pub(crate) route: &'a Arc<WarehouseTransport>,
+    pub(crate) transport: &'a Arc<WarehouseTransport>,
 }
 
 impl End<'_> {
     fn lane(&self) -> LaneId {
-        self.place.lane(self.tenant)
+        self.purpose.lane(self.tenant)
     }
 }
 
@@ -55,8 +55,8 @@ pub(crate) fn follow_append(end: &End<'_>, rows: &impl Rows, add: &mut impl FnMu
     let lane = end.lane();
     add(RowKey::lane(lane));
     let mut owner = lane_of(rows, lane).map_or_else(Owner::default, |lane| lane.owner.clone());
-    if let Driver::Other(node) = driver(&end.place, &mut owner, end.members) {
-        add(RowKey::poke(&node, lane));
+    if let Driver::Other(node) = driver(&end.purpose, &mut owner, end.members) {
+        add(RowKey::lane_notice(&node, lane));
     }
 }
 
@@ -72,12 +72,12 @@ pub(crate) fn append(
     let known = lane_of(rows, lane);
     // A lane that comes into being after a restore may have been before, and its pollers still hold positions: no two lives of it
     // share an epoch.
-    let begin = || Lane::begun(end.tenant.clone(), end.place.clone(), entry.published);
+    let begin = || Lane::begun(end.tenant.clone(), end.purpose.clone(), entry.published);
     let mut own = known.map_or_else(begin, |lane| Lane::clone(lane));
-    let driven = match driver(&end.place, &mut own.owner, end.members) {
-        Driver::Me => Some(Driving { epoch: own.owner.epoch, route: end.route.clone() }),
+    let driven = match driver(&end.purpose, &mut own.owner, end.members) {
+        Driver::Me => Some(Driving { epoch: own.owner.epoch, transport: end.transport.clone() }),
         Driver::Other(node) => {
-            poke(&node, lane, rows, decision);
+            leave_notice(&node, lane, rows, decision);
             None
         }
         Driver::Nobody => None,
@@ -90,18 +90,18 @@ pub(crate) fn append(
 
 // Whoever drives a lane must look at it: this process once it is durable, another node when it hears the word.
 pub(crate) fn tell(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
-    decision.also.news.push(lane);
-    poke(node, lane, rows, decision);
+    decision.also.lanes_changed.push(lane);
+    leave_notice(node, lane, rows, decision);
 }
 
 // A word to a node about a lane that it drives. One node alone needs none.
-fn poke(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
-    let poke = RowKey::poke(node, lane);
-    match rows.row(&poke) {
+fn leave_notice(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
+    let notice = RowKey::lane_notice(node, lane);
+    match rows.row(&notice) {
         _ if node.is_empty() => {}
         // It may be heard and forgotten at this moment: then it must be said again.
-        Some(said) => decision.also.held.push((poke, Some(said.revision))),
-        None => decision.writes.push(write(rows, poke, Some(row::Record::Lane(Record::Poke)))),
+        Some(said) => decision.also.held.push((notice, Some(said.revision))),
+        None => decision.writes.push(write(rows, notice, Some(row::Record::Lane(Record::LaneNotice)))),
     }
 }
 
@@ -113,8 +113,8 @@ enum Driver {
 
 // Who drives a lane that has something new. A new lane is driven by who is there first. One whose owner is gone is not
 // taken here: who publishes may not have heard of a node that has just come; the word is overheard by who takes it over.
-fn driver(place: &LanePurpose, owner: &mut Owner, members: &Members) -> Driver {
-    if place.is_polled() {
+fn driver(purpose: &LanePurpose, owner: &mut Owner, members: &Members) -> Driver {
+    if purpose.is_polled() {
         return Driver::Nobody;
     }
     // One process alone drives everything, also what came from a store that was shared.

@@ -10,14 +10,14 @@ pub enum Command {
     /// Applies an act to a lane.
     Act(Box<OnLane>),
     /// Deletes notices of other nodes that this node has read.
-    Heard(Vec<RowKey>),
+    DropNotices(Vec<RowKey>),
 }
 
 impl Command {
     pub(crate) fn weight_bytes(&self) -> usize {
         match self {
             Self::Act(_) => 0,
-            Self::Heard(words) => words.len() * size_of::<RowKey>(),
+            Self::DropNotices(words) => words.len() * size_of::<RowKey>(),
         }
     }
 }

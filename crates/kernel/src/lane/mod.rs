@@ -46,7 +46,7 @@ pub(crate) const KINDS: &[KindSpec] = &[
         swept: true,
         ..spec(Kind::Cancelled, ("cancellation", "cancellations"), Ids::Ranges)
     },
-    spec(Kind::Poke, ("word between nodes", "words between nodes"), Ids::FewRanges),
+    spec(Kind::LaneNotice, ("word between nodes", "words between nodes"), Ids::FewRanges),
 ];
 
 pub(crate) const fn spec(kind: Kind, names: (&'static str, &'static str), ids: Ids) -> KindSpec {
@@ -173,7 +173,7 @@ pub struct Lane {
     /// Whose lane.
     pub planner: Tenant,
     /// What for.
-    pub place: LanePurpose,
+    pub purpose: LanePurpose,
     /// Who drives it.
     pub owner: Owner,
     /// Everything up to here is acknowledged or dead.
@@ -190,29 +190,29 @@ pub struct Lane {
 
 impl Lane {
     /// A lane that nothing has gone through yet.
-    pub fn new(planner: Tenant, place: LanePurpose) -> Self {
+    pub fn new(planner: Tenant, purpose: LanePurpose) -> Self {
         let owner = Owner::default();
-        Self { planner, place, owner, settled: 0, trimmed: 0, trouble: None, paused: None, blocked: false }
+        Self { planner, purpose, owner, settled: 0, trimmed: 0, trouble: None, paused: None, blocked: false }
     }
 
     /// The same, with the first epoch that belongs to its time.
-    pub fn begun(planner: Tenant, place: LanePurpose, at: Millis) -> Self {
+    pub fn begun(planner: Tenant, purpose: LanePurpose, at: Millis) -> Self {
         let owner = Owner { epoch: at.0, ..Owner::default() };
-        Self { owner, ..Self::new(planner, place) }
+        Self { owner, ..Self::new(planner, purpose) }
     }
 
     /// Its address.
     pub fn id(&self) -> LaneId {
-        self.place.lane(&self.planner)
+        self.purpose.lane(&self.planner)
     }
 
     /// Its name for people.
     pub fn name(&self) -> String {
-        self.place.name(&self.planner)
+        self.purpose.name(&self.planner)
     }
 
     /// Whether nothing is sent, whatever is due.
-    pub fn stands(&self) -> bool {
+    pub fn is_halted(&self) -> bool {
         self.blocked || self.paused.is_some()
     }
 }
@@ -314,7 +314,7 @@ pub struct DeadLetter {
     /// Whose.
     pub planner: Tenant,
     /// The lane it left; the lane it is in again, once it was sent again.
-    pub place: LanePurpose,
+    pub purpose: LanePurpose,
     /// The event.
     pub entry: Arc<Entry>,
     /// Why it died.
@@ -380,7 +380,7 @@ pub enum Record {
     /// See [`DeadLetter`].
     DeadLetter(Arc<DeadLetter>),
     /// A lane has something new.
-    Poke,
+    LaneNotice,
     /// See [`Cancelled`].
     Cancelled(Cancelled),
 }
@@ -408,7 +408,7 @@ impl Record {
         match self {
             Self::DeadLetter(letter) => letter.expires_at(),
             Self::Cancelled(cancelled) => Some(cancelled.expires),
-            Self::Lane(_) | Self::Tail(_) | Self::Entry(_) | Self::Poke => None,
+            Self::Lane(_) | Self::Tail(_) | Self::Entry(_) | Self::LaneNotice => None,
         }
     }
 
@@ -423,7 +423,7 @@ impl Record {
                 Fate::Waiting => letter.at,
                 Fate::Redriven { at, .. } | Fate::Discarded { at, .. } => *at,
             },
-            Self::Tail(_) | Self::Cancelled(_) | Self::Poke => Millis(0),
+            Self::Tail(_) | Self::Cancelled(_) | Self::LaneNotice => Millis(0),
         }
     }
 
@@ -431,7 +431,7 @@ impl Record {
         match self {
             Self::Entry(entry) => entry.body.len(),
             Self::DeadLetter(letter) => letter.entry.body.len(),
-            Self::Lane(_) | Self::Tail(_) | Self::Cancelled(_) | Self::Poke => 0,
+            Self::Lane(_) | Self::Tail(_) | Self::Cancelled(_) | Self::LaneNotice => 0,
         }
     }
 }

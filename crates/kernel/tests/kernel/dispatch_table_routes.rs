@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fencepost_kernel::{
     Command, Reply, RowKey,
-    dispatch::{self, PutRoute, WarehouseTransport, Transport},
+    dispatch::{self, PutTransport, WarehouseTransport, Transport},
     lane::{self, Act, AfterDead, Append, Members, Owner, LanePurpose},
     row::Record,
 };
@@ -28,8 +28,8 @@ fn a_route_sealed_anew_is_written_over_the_one_it_was_made_of_and_keeps_its_time
     let one = floor.route();
     let reseal = |floor: &mut Floor, over: &Arc<WarehouseTransport>| {
         let route = route(HOME, webhook("https://one.example/#sealed"));
-        let put = PutRoute { route, seen_to: None, over: Some(over.clone()) };
-        said(&floor.world.run(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(put)))))
+        let put = PutTransport { transport: route, seen_to: None, over: Some(over.clone()) };
+        said(&floor.world.run(&Command::Dispatch(dispatch::Command::PutTransport(Box::new(put)))))
     };
     floor.world.pass(1_000);
     assert_eq!(reseal(&mut floor, &one), "routed");
@@ -85,8 +85,8 @@ fn a_dead_letter_does_not_keep_a_lane_from_being_drained_but_one_that_blocks_doe
 fn an_event_that_is_published_meanwhile_undoes_a_change_of_transport() {
     let mut floor = Floor::holding(1);
     floor.ack();
-    let put = PutRoute { route: route(HOME, kafka()), seen_to: None, over: None };
-    let decision = floor.world.decide(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(put))));
+    let put = PutTransport { transport: route(HOME, kafka()), seen_to: None, over: None };
+    let decision = floor.world.decide(&Command::Dispatch(dispatch::Command::PutTransport(Box::new(put))));
     floor.publish("late");
     assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);
 }
@@ -96,7 +96,7 @@ fn a_polled_lane_is_shared_and_left_by_who_has_seen_that_none_of_his_are_in_it()
     let mut floor = Floor::with(Transport::Poll);
     floor.put(route("w2", Transport::Poll));
     floor.publish_to("w2", "other");
-    assert_eq!((floor.tail(), floor.lane().place), (1, LanePurpose::Executor("wes".into())));
+    assert_eq!((floor.tail(), floor.lane().purpose), (1, LanePurpose::Executor("wes".into())));
     let pushed = || route(HOME, webhook("https://one.example"));
     assert_eq!(said(&floor.put(pushed())), "not_drained");
     assert_eq!(said(&floor.put_seen(pushed(), Some(0))), "not_drained");
@@ -146,7 +146,7 @@ fn published_by(me: &str, alive: &[&str], owner: Option<&str>) -> String {
     floor.world.commit_also(&decision.writes, &decision.also).unwrap();
     let Owner { node, epoch } = floor.lane().owner;
     let poked: Vec<_> =
-        ["a", "b", "c"].into_iter().filter(|node| floor.world.record(RowKey::poke(node, home())).is_some()).collect();
+        ["a", "b", "c"].into_iter().filter(|node| floor.world.record(RowKey::lane_notice(node, home())).is_some()).collect();
     let driven = driven.map_or("not by me".to_owned(), |driven| format!("by me under {}", driven.epoch - FIRST));
     format!("{driven}, owner {node:?} {}, poked {poked:?}", epoch - FIRST)
 }
@@ -179,7 +179,7 @@ fn a_new_address_is_told_to_the_node_that_drives_the_lane() {
     let mut floor = Floor { members: members("b", &["b"]), ..Floor::new() };
     floor.publish("e1");
     assert_eq!(said(&floor.put(route(HOME, webhook("https://new.example")))), "routed");
-    assert!(floor.world.record(RowKey::poke("b", home())).is_some(), "b goes on with the old one");
+    assert!(floor.world.record(RowKey::lane_notice("b", home())).is_some(), "b goes on with the old one");
 }
 
 #[test]
@@ -187,11 +187,11 @@ fn a_new_transport_is_told_to_the_nodes_that_drive_the_lane_that_is_left_and_the
     let mut floor = Floor { members: members("b", &["b"]), ..Floor::new() };
     floor.publish("e1");
     floor.ack();
-    let poke = RowKey::poke("b", home());
+    let notice = RowKey::lane_notice("b", home());
     let mut told = |transport| {
         assert_eq!(said(&floor.put(route(HOME, transport))), "routed");
-        let told = floor.world.record(poke).is_some();
-        floor.world.run(&Command::Lane(lane::Command::Heard(vec![poke])));
+        let told = floor.world.record(notice).is_some();
+        floor.world.run(&Command::Lane(lane::Command::DropNotices(vec![notice])));
         told
     };
     assert!(told(Transport::Poll), "b's lane is left");
@@ -205,12 +205,12 @@ fn a_word_that_may_be_heard_at_this_moment_is_said_again() {
     floor.members = members("a", &["a", "b"]);
     floor.publish("e2");
     let decision = floor.world.decide(&floor.publication(HOME, "e3", "{}", None));
-    let poke = RowKey::poke("b", home());
-    assert!(decision.writes.iter().all(|write| write.key != poke), "it is said already");
-    floor.world.run(&Command::Lane(lane::Command::Heard(vec![poke])));
+    let notice = RowKey::lane_notice("b", home());
+    assert!(decision.writes.iter().all(|write| write.key != notice), "it is said already");
+    floor.world.run(&Command::Lane(lane::Command::DropNotices(vec![notice])));
     assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);
     floor.publish("e3");
-    assert_eq!(floor.world.record(poke), Some(&Record::Lane(lane::Record::Poke)));
+    assert_eq!(floor.world.record(notice), Some(&Record::Lane(lane::Record::LaneNotice)));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_redrive_tells_the_driver_too() {
     floor.members = members("a", &["a", "b"]);
     floor.act(Act::Take { node: "b".into(), after: FIRST });
     floor.decide_letter(1, redrive());
-    assert_eq!(floor.world.record(RowKey::poke("b", home())), Some(&Record::Lane(lane::Record::Poke)));
+    assert_eq!(floor.world.record(RowKey::lane_notice("b", home())), Some(&Record::Lane(lane::Record::LaneNotice)));
 }
 
 #[test]
@@ -250,9 +250,9 @@ fn what_a_person_does_to_a_lane_is_told_to_the_node_that_drives_it() {
     let acts = [Act::Resume, Act::Skip { seq: 1, by: "ada".into() }];
     let pause = Act::Pause { by: "ada".into(), why: "why".into() };
     let heard = |floor: &mut Floor| {
-        let poke = RowKey::poke("b", home());
-        let said = floor.world.record(poke).is_some();
-        floor.world.run(&Command::Lane(lane::Command::Heard(vec![poke])));
+        let notice = RowKey::lane_notice("b", home());
+        let said = floor.world.record(notice).is_some();
+        floor.world.run(&Command::Lane(lane::Command::DropNotices(vec![notice])));
         said
     };
     for act in acts {
@@ -277,7 +277,7 @@ fn what_a_person_does_to_a_lane_is_told_to_the_node_that_drives_it() {
     }
     let mut alone = Floor::holding(1);
     alone.pause();
-    assert!(alone.world.record(RowKey::poke("", home())).is_none(), "one node needs no word");
+    assert!(alone.world.record(RowKey::lane_notice("", home())).is_none(), "one node needs no word");
     assert_eq!(planner(), alone.lane().planner);
 }
 

@@ -98,7 +98,7 @@ fn run(floor: &mut Floor, step: &Step) -> Option<Reply> {
         Step::Discard(seq) => floor.decide_letter(*seq, discard()),
         // A driver sends only what is there, and nothing while the lane stands.
         Step::Ack | Step::Fail | Step::Gone | Step::Never => {
-            let lane = lane.filter(|lane| lane.settled < floor.tail() && !lane.stands())?;
+            let lane = lane.filter(|lane| lane.settled < floor.tail() && !lane.is_halted())?;
             assert!(floor.entry(lane.settled + 1).is_some(), "the head is not there");
             match step {
                 Step::Ack => floor.ack(),

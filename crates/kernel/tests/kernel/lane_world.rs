@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Scope, Tenant,
-    dispatch::{self, LetterVerdict, OnLetter, Original, Publish, PutRoute, WarehouseTransport, Transport, Webhook},
+    dispatch::{self, LetterVerdict, OnLetter, Original, Publish, PutTransport, WarehouseTransport, Transport, Webhook},
     fence::{ClaimFence, Target},
     lane::{self, Act, AfterDead, ReceiverAnswer, DeadLetter, Entry, AttemptFailure, Lane, Members, OnLane, retry::Chance},
     row::Record,
@@ -116,8 +116,8 @@ impl Floor {
     }
 
     pub fn put_seen(&mut self, route: WarehouseTransport, seen_to: Option<u64>) -> Reply {
-        self.world.run(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(PutRoute {
-            route,
+        self.world.run(&Command::Dispatch(dispatch::Command::PutTransport(Box::new(PutTransport {
+            transport: route,
             seen_to,
             over: None,
         }))))
@@ -233,8 +233,8 @@ impl Floor {
 
     /// The route of `HOME`.
     pub fn route(&self) -> Arc<WarehouseTransport> {
-        match self.world.record(RowKey::route(&planner(), HOME)) {
-            Some(Record::Dispatch(dispatch::Record::Route(route))) => route.clone(),
+        match self.world.record(RowKey::transport(&planner(), HOME)) {
+            Some(Record::Dispatch(dispatch::Record::Transport(route))) => route.clone(),
             other => panic!("a route's row holds {other:?}"),
         }
     }
@@ -289,7 +289,7 @@ pub fn said(reply: &Reply) -> String {
         Reply::Dispatch(dispatch::Reply::Letter { letter, replay }) => {
             format!("{}{}", letter.fate.name(), if *replay { " again" } else { "" })
         }
-        Reply::Dispatch(dispatch::Reply::Routed { replay }) => format!("routed{}", if *replay { " again" } else { "" }),
+        Reply::Dispatch(dispatch::Reply::TransportPut { replay }) => format!("routed{}", if *replay { " again" } else { "" }),
         Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::PublishReceipt { seq, .. }, .. }) => {
             format!("published {seq}")
         }

@@ -350,7 +350,7 @@ mod tests {
     }
 
     fn publish(id: u64, drops: Vec<RowKey>) -> WriteSet {
-        let position_row = RowKey::poke(&id.to_string(), LANE);
+        let position_row = RowKey::lane_notice(&id.to_string(), LANE);
         let entry = Entry {
             correlation_id: id.to_string(),
             kind: String::new(),
@@ -361,7 +361,7 @@ mod tests {
         };
         let merges = vec![Merge::Append(Append { lane: LANE, entry: entry.into(), position_row, driven: None })];
         let writes =
-            vec![Write { key: position_row, expect: None, put: Some(fencepost_kernel::lane::Record::Poke.into()) }];
+            vec![Write { key: position_row, expect: None, put: Some(fencepost_kernel::lane::Record::LaneNotice.into()) }];
         WriteSet { id: CommitId(id), writes, also: Also { merges, drops, ..Also::default() } }
     }
 

@@ -14,14 +14,14 @@ use fencepost_kernel::{
 
 use super::wire::{Damage, Reader, put_bytes, put_str, put_uint};
 
-pub(super) fn put_route(out: &mut Vec<u8>, route: &WarehouseTransport) {
-    put_str(out, route.planner.as_str());
-    put_str(out, &route.warehouse);
-    put_str(out, &route.executor);
-    out.push(route.after_dead as u8);
-    put_uint(out, route.receiver_retain_ms);
-    put_uint(out, route.at.0);
-    match &route.transport {
+pub(super) fn put_transport(out: &mut Vec<u8>, transport: &WarehouseTransport) {
+    put_str(out, transport.planner.as_str());
+    put_str(out, &transport.warehouse);
+    put_str(out, &transport.executor);
+    out.push(transport.after_dead as u8);
+    put_uint(out, transport.receiver_retain_ms);
+    put_uint(out, transport.at.0);
+    match &transport.transport {
         Transport::Webhook(webhook) => {
             out.push(1);
             put_str(out, &webhook.url);
@@ -37,7 +37,7 @@ pub(super) fn put_route(out: &mut Vec<u8>, route: &WarehouseTransport) {
     }
 }
 
-pub(super) fn take_route(reader: &mut Reader<'_>, whole: &Bytes) -> Result<WarehouseTransport, Damage> {
+pub(super) fn take_transport(reader: &mut Reader<'_>, whole: &Bytes) -> Result<WarehouseTransport, Damage> {
     let planner = Tenant::new(reader.str()?);
     let warehouse = reader.string()?;
     let executor = reader.string()?;
@@ -71,7 +71,7 @@ pub(super) fn put_lane(out: &mut Vec<u8>, lane: &Lane) {
         flag(lane.trouble.is_some(), TROUBLED) | flag(lane.paused.is_some(), PAUSED) | flag(lane.blocked, BLOCKED),
     );
     put_str(out, lane.planner.as_str());
-    put_place(out, &lane.place);
+    put_place(out, &lane.purpose);
     put_str(out, &lane.owner.node);
     put_uint(out, lane.owner.epoch);
     put_uint(out, lane.settled);
@@ -99,7 +99,7 @@ pub(super) fn take_lane(reader: &mut Reader<'_>) -> Result<Lane, Damage> {
     let trimmed = reader.uint()?;
     let trouble = (flags & TROUBLED != 0).then(|| take_trouble(reader)).transpose()?;
     let paused = (flags & PAUSED != 0).then(|| take_pause(reader)).transpose()?;
-    Ok(Lane { planner, place, owner, settled, trimmed, trouble, paused, blocked: flags & BLOCKED != 0 })
+    Ok(Lane { planner, purpose: place, owner, settled, trimmed, trouble, paused, blocked: flags & BLOCKED != 0 })
 }
 
 fn take_trouble(reader: &mut Reader<'_>) -> Result<Trouble, Damage> {
@@ -155,7 +155,7 @@ pub(super) fn put_dead_letter(out: &mut Vec<u8>, letter: &DeadLetter) {
     put_fate(out, &letter.fate);
     out.push(flag(letter.cancelled_by.is_some(), CANCELLED) | flag(letter.blocks, BLOCKS));
     put_str(out, letter.planner.as_str());
-    put_place(out, &letter.place);
+    put_place(out, &letter.purpose);
     out.push(letter.reason as u8);
     put_uint(out, letter.attempts.into());
     put_uint(out, letter.first_at.0);
@@ -176,7 +176,7 @@ pub(super) fn take_dead_letter(reader: &mut Reader<'_>, whole: &Bytes) -> Result
     let reason = DeadLetterReason::ALL.into_iter().find(|reason| *reason as u8 == number);
     Ok(DeadLetter {
         planner,
-        place,
+        purpose: place,
         reason: reason.ok_or(Damage("the reason of a dead letter is unknown"))?,
         attempts: take_attempts(reader)?,
         first_at: Millis(reader.uint()?),

@@ -16,7 +16,7 @@ use fencepost_kernel::{
 
 use super::{
     Harness, LawViolation,
-    crowd::Job,
+    concurrent::Job,
     holds,
     ordered::insist,
     rows::{DAY_MS, NOW, commit, entry, fence, fence_key, key, put, read, record, set},

@@ -10,7 +10,7 @@ use futures::{executor::block_on, future::BoxFuture};
 use crate::{Error, Store, WriteSet};
 
 mod atomic;
-mod crowd;
+mod concurrent;
 mod doubts;
 mod due;
 mod durable;

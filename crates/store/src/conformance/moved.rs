@@ -10,7 +10,7 @@ use fencepost_kernel::key::Kind;
 
 use super::{
     Harness, LawViolation,
-    crowd::{Job, let_go, meet},
+    concurrent::{Job, let_go, meet},
     ordered::insist,
     rows::{NOW, commit, fence_key, put, read, record, remove, set},
     same,

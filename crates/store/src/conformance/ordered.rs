@@ -13,7 +13,7 @@ use fencepost_kernel::{
 };
 
 use super::{
-    Harness, LawViolation, crowd, holds,
+    Harness, LawViolation, concurrent, holds,
     rows::{DAY_MS, NOW, commit, entry, fence, fence_key, key, letter, put, read, record, set},
     same,
 };
@@ -40,7 +40,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation>
     what_is_held_must_stand(&*harness.open()).await?;
     what_is_dropped_goes(&*harness.open()).await?;
     a_crash_leaves_no_gap(harness).await?;
-    crowd::check(harness).await
+    concurrent::check(harness).await
 }
 
 /// The verdict on a set whose one merge is an entry that got this position.
@@ -148,8 +148,8 @@ async fn a_repetition_appends_nothing(store: &dyn Store) -> Result<(), LawViolat
 }
 
 async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), LawViolation> {
-    let (held, absent) = (key(Kind::Route, 1), key(Kind::Poke, 1));
-    let route = |value| record(Kind::Route, value);
+    let (held, absent) = (key(Kind::Transport, 1), key(Kind::LaneNotice, 1));
+    let route = |value| record(Kind::Transport, value);
     commit(store, set(1, [put(held, None, route(1))])).await?;
     let good = holding(publish(2, LANE, 2), [(held, Some(1)), (absent, None), (fence_key(700), None)]);
     same("the verdict where all stands", commit(store, good).await?, appended(1))?;
@@ -165,7 +165,7 @@ async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), LawViolation> 
     }
     let sets = [
         holding(publish(5, LANE, 5), [(held, Some(1))]),
-        set(6, [put(held, Some(1), route(6)), put(absent, None, Record::Lane(lane::Record::Poke))]),
+        set(6, [put(held, Some(1), route(6)), put(absent, None, Record::Lane(lane::Record::LaneNotice))]),
         holding(publish(7, LANE, 7), [(held, Some(1))]),
         holding(publish(8, LANE, 8), [(held, Some(6)), (absent, Some(6))]),
         holding(publish(9, LANE, 9), [(absent, None)]),
@@ -199,8 +199,8 @@ async fn what_writes_lean_on_must_stand(store: &dyn Store) -> Result<(), LawViol
 async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), LawViolation> {
     let sets: Vec<_> = (1..=4).map(|number| publish(number, LANE, number)).collect();
     store.commit(&sets, NOW).await?;
-    let poke = key(Kind::Poke, 1);
-    commit(store, set(5, [put(poke, None, Record::Lane(lane::Record::Poke))])).await?;
+    let notice = key(Kind::LaneNotice, 1);
+    commit(store, set(5, [put(notice, None, Record::Lane(lane::Record::LaneNotice))])).await?;
     let lane = |value| put(RowKey::lane(LANE), None, record(Kind::Lane, value));
     let entries = [1, 2, 77].map(|seq| RowKey::entry(LANE, seq));
     let settled = dropping(set(6, [lane(6)]), entries);
@@ -214,14 +214,14 @@ async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), LawViolation> {
     // Heard, and said again before anybody looked.
     let nothing: [Write; 0] = [];
     let sets = [
-        dropping(set(8, nothing.clone()), [poke, key(Kind::Poke, 2)]),
-        set(9, [put(poke, None, Record::Lane(lane::Record::Poke))]),
+        dropping(set(8, nothing.clone()), [notice, key(Kind::LaneNotice, 2)]),
+        set(9, [put(notice, None, Record::Lane(lane::Record::LaneNotice))]),
         dropping(set(10, nothing), [RowKey::entry(LANE, 3)]),
         publish(11, LANE, 11),
     ];
     let verdicts = store.commit(&sets, NOW).await?;
     same("the verdicts on drops alone", verdicts, vec![Applied, Applied, Applied, appended(5)])?;
-    same("a row that went and came back", read(store, poke).await?, Some((9, Record::Lane(lane::Record::Poke))))?;
+    same("a row that went and came back", read(store, notice).await?, Some((9, Record::Lane(lane::Record::LaneNotice))))?;
     same("the lane goes on", positions(store, LANE).await?, vec![(4, 4), (5, 11)])
 }
 

@@ -77,13 +77,13 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
         Kind::Cancelled => {
             Record::Lane(lane::Record::Cancelled(Cancelled { by: value.to_string(), expires: Millis(u64::MAX) }))
         }
-        Kind::Poke => Record::Lane(lane::Record::Poke),
+        Kind::LaneNotice => Record::Lane(lane::Record::LaneNotice),
         Kind::Counter => Record::Counter(Counter { value: value.into(), due: None }),
         Kind::Lane => {
             let place = LanePurpose::Warehouse(value.to_string());
             Record::Lane(lane::Record::Lane(Lane::new(Tenant::new("acme"), place).into()))
         }
-        Kind::Route => Record::Dispatch(dispatch::Record::Route(
+        Kind::Transport => Record::Dispatch(dispatch::Record::Transport(
             WarehouseTransport {
                 planner: Tenant::new("acme"),
                 warehouse: value.to_string(),
@@ -115,7 +115,7 @@ pub(super) fn entry(value: u64) -> Entry {
 pub(super) fn letter(value: u64, fate: Fate) -> DeadLetter {
     DeadLetter {
         planner: Tenant::new("acme"),
-        place: LanePurpose::Warehouse("W1".to_owned()),
+        purpose: LanePurpose::Warehouse("W1".to_owned()),
         entry: entry(value).into(),
         reason: DeadLetterReason::Horizon,
         attempts: 9,
@@ -173,13 +173,13 @@ pub(super) fn due(kind: Kind, value: u64, due: Millis) -> Option<Record> {
         | Kind::AgainHead
         | Kind::Alias
         | Kind::Trace
-        | Kind::Route
+        | Kind::Transport
         | Kind::Lane
         | Kind::Tail
         | Kind::Entry
         | Kind::DeadLetter
         | Kind::Cancelled
-        | Kind::Poke => None,
+        | Kind::LaneNotice => None,
     }
 }
 

@@ -102,7 +102,7 @@ pub(super) const DELETE_ROWS: &str = "DELETE FROM fencepost_rows old
     USING unnest($1::bytea[], $2::smallint[]) AS given (id, kind) WHERE old.id = given.id AND old.kind = given.kind";
 /// Removes words between nodes, but for those that somebody holds: whoever says one again in a transaction that lasts must
 /// not stop who hears it, and it is heard again then.
-pub(super) const DELETE_HEARD: &str = "WITH heard AS MATERIALIZED (
+pub(super) const DELETE_NOTICES: &str = "WITH heard AS MATERIALIZED (
         SELECT old.id, old.kind FROM fencepost_rows old
         JOIN unnest($1::bytea[], $2::smallint[]) AS given (id, kind) ON old.id = given.id AND old.kind = given.kind
         ORDER BY old.id, old.kind FOR UPDATE OF old SKIP LOCKED

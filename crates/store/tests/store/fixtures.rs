@@ -316,7 +316,7 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
     let route = |transport, after_dead| {
         let (warehouse, executor) = ("frn:wh:1".to_owned(), "dock".to_owned());
         let planner = planner.clone();
-        Record::Dispatch(dispatch::Record::Route(
+        Record::Dispatch(dispatch::Record::Transport(
             WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms: 604_800_000, at: at(1) }
                 .into(),
         ))
@@ -324,7 +324,7 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
     let trouble = Trouble { attempts: 3, first_at: at(2), last_at: at(3), next_at: at(4), answer: answer.clone() };
     let lane = Lane::new(planner.clone(), LanePurpose::Executor("dock".to_owned()));
     let troubled = Lane {
-        place: LanePurpose::Warehouse("frn:wh:1".to_owned()),
+        purpose: LanePurpose::Warehouse("frn:wh:1".to_owned()),
         owner: Owner { node: "node-1".to_owned(), epoch: 7 },
         settled: 300,
         trimmed: 299,
@@ -344,7 +344,7 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
     let again = Entry { redrive_of: Some((LaneId([8; 24]), u64::MAX)), ..entry.clone() };
     let letter = DeadLetter {
         planner: planner.clone(),
-        place: troubled.place.clone(),
+        purpose: troubled.purpose.clone(),
         entry: entry.clone().into(),
         reason: DeadLetterReason::Horizon,
         attempts: 17,
@@ -378,7 +378,7 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
     ];
     records.extend(letters.map(|letter| Record::Lane(lane::Record::DeadLetter(letter.into()))));
     records.push(Record::Lane(lane::Record::Cancelled(Cancelled { by: "C-2".to_owned(), expires: at(11) })));
-    records.push(Record::Lane(lane::Record::Poke));
+    records.push(Record::Lane(lane::Record::LaneNotice));
     addressed(records)
 }
 
@@ -390,13 +390,13 @@ fn addressed(records: Vec<Record>) -> Vec<(RowKey, Row)> {
             Record::Fence(fence::Record::AgainHead(_)) => Kind::AgainHead,
             Record::Fence(fence::Record::Alias(_)) => Kind::Alias,
             Record::Fence(fence::Record::Trace(_)) => Kind::Trace,
-            Record::Dispatch(dispatch::Record::Route(_)) => Kind::Route,
+            Record::Dispatch(dispatch::Record::Transport(_)) => Kind::Transport,
             Record::Lane(lane::Record::Lane(_)) => Kind::Lane,
             Record::Lane(lane::Record::Tail(_)) => Kind::Tail,
             Record::Lane(lane::Record::Entry(_)) => Kind::Entry,
             Record::Lane(lane::Record::DeadLetter(_)) => Kind::DeadLetter,
             Record::Lane(lane::Record::Cancelled(_)) => Kind::Cancelled,
-            Record::Lane(lane::Record::Poke) => Kind::Poke,
+            Record::Lane(lane::Record::LaneNotice) => Kind::LaneNotice,
             Record::Counter(_) => Kind::Counter,
         };
         (RowKey { kind, id: [number as u8; 32] }, Row { record, revision: CommitId(0x0102_0304_0506_0700 + number) })

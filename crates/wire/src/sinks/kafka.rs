@@ -65,10 +65,10 @@ impl KafkaSink {
 
     /// Makes one attempt at a delivery.
     pub async fn attempt(self, delivery: Delivery) -> Result<(), AttemptFailure> {
-        let Transport::Kafka { topic } = &delivery.route.transport else {
+        let Transport::Kafka { topic } = &delivery.transport.transport else {
             return Err(AttemptFailure::Away(ReceiverAnswer::new(None, "the route is no topic")));
         };
-        let key = self.key(&delivery.route);
+        let key = self.key(&delivery.transport);
         let (seq, prev, attempt) =
             (delivery.seq.to_string(), delivery.prev_seq.to_string(), delivery.attempt.to_string());
         let mut headers = OwnedHeaders::new();

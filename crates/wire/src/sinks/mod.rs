@@ -31,7 +31,7 @@ impl Sink for Sinks {
     }
 
     fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
-        match (&delivery.route.transport, &self.kafka) {
+        match (&delivery.transport.transport, &self.kafka) {
             (Transport::Kafka { .. }, Some(kafka)) => Box::pin(kafka.clone().attempt(delivery)),
             (Transport::Kafka { .. }, None) => {
                 Box::pin(async { Err(AttemptFailure::Away(ReceiverAnswer::new(None, "no Kafka cluster is configured"))) })

@@ -257,7 +257,7 @@ async fn a_name_that_does_not_resolve_may_be_registered() {
 #[test]
 fn routes_to_one_host_and_port_share_a_bound() {
     let sink = sink(&WebhookSettings::default());
-    let host = |url: &str| sink.host(&event(url).route);
+    let host = |url: &str| sink.host(&event(url).transport);
     assert_eq!(host("https://Example.com/a"), "example.com:443");
     assert_eq!(host("https://example.com.:443/b?c"), "example.com:443");
     assert_eq!(host("http://example.com/"), "example.com:80");

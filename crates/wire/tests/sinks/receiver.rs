@@ -209,7 +209,7 @@ pub fn event_with(url: &str, secrets: &[&str]) -> Delivery {
         seq: 41,
         prev_seq: 39,
         attempt: 2,
-        route: route.into(),
+        transport: route.into(),
         entry: entry.into(),
     }
 }

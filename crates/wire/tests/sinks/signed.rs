@@ -41,7 +41,7 @@ async fn arrived(texts: &[&str], change: impl FnOnce(&mut Delivery)) -> Heard {
 }
 
 fn standard_too(event: &mut Delivery) {
-    if let Transport::Webhook(webhook) = &mut Arc::make_mut(&mut event.route).transport {
+    if let Transport::Webhook(webhook) = &mut Arc::make_mut(&mut event.transport).transport {
         webhook.standard = true;
     }
 }
@@ -221,9 +221,9 @@ async fn a_sealed_webhook_copied_into_another_row_sends_nothing() {
         },
     ];
     for change in moved {
-        let mut route = WarehouseTransport::clone(&own.route);
+        let mut route = WarehouseTransport::clone(&own.transport);
         change(&mut route);
-        let copied = Delivery { route: route.into(), ..own.clone() };
+        let copied = Delivery { transport: route.into(), ..own.clone() };
         let Err(AttemptFailure::Away(answer)) = sink.deliver(copied).await else { panic!("it was sent") };
         assert!(answer.note.contains("another transport's"), "{}", answer.note);
     }

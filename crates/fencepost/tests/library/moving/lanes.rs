@@ -71,7 +71,7 @@ fn letter(seq: u64, fate: Fate) -> (RowKey, Record) {
     let (_, Record::Lane(lane::Record::Entry(entry))) = entry(seq) else { panic!() };
     let letter = DeadLetter {
         planner: planner(),
-        place: place(),
+        purpose: place(),
         entry,
         reason: DeadLetterReason::Horizon,
         attempts: 9,
@@ -96,7 +96,7 @@ fn route() -> (RowKey, Record) {
         receiver_retain_ms: 7,
         at: Millis(NOW),
     };
-    (RowKey::route(&planner(), "W1"), Record::Dispatch(dispatch::Record::Route(route.into())))
+    (RowKey::transport(&planner(), "W1"), Record::Dispatch(dispatch::Record::Transport(route.into())))
 }
 
 fn cancelled() -> (RowKey, Record) {
@@ -150,10 +150,10 @@ async fn restored(rows: Vec<(RowKey, Record)>) -> (Arc<dyn Store>, Millis) {
 }
 
 async fn append(store: &dyn Store) -> Verdict {
-    let position_row = RowKey::poke("node-2", lane_id());
+    let position_row = RowKey::lane_notice("node-2", lane_id());
     let (_, Record::Lane(lane::Record::Entry(entry))) = entry(99) else { panic!() };
     let merges = vec![Merge::Append(Append { lane: lane_id(), entry, position_row, driven: None })];
-    let writes = vec![Write { key: position_row, expect: None, put: Some(Record::Lane(lane::Record::Poke)) }];
+    let writes = vec![Write { key: position_row, expect: None, put: Some(Record::Lane(lane::Record::LaneNotice)) }];
     let set = WriteSet { id: CommitId(1), writes, also: Also { merges, ..Also::default() } };
     store.commit(&[set], Millis(NOW)).await.unwrap().remove(0)
 }
@@ -163,7 +163,7 @@ async fn a_copied_lane_is_the_same_lane() {
     let memory: Arc<dyn Store> = Arc::new(Memory::default());
     put(&*memory, whole()).await;
     // What nodes say to one another is about now, and stays behind.
-    put(&*memory, [(RowKey::poke("node-1", lane_id()), Record::Lane(lane::Record::Poke))]).await;
+    put(&*memory, [(RowKey::lane_notice("node-1", lane_id()), Record::Lane(lane::Record::LaneNotice))]).await;
     let (_dir, disk) = embedded();
     let copied = copy(&memory, &disk).await.unwrap();
     assert_eq!(copied.rows.to_string(), "1 transport, 1 lane, 4 events, 1 lane end, 2 dead letters, 1 cancellation");

@@ -162,13 +162,13 @@ fn kind_of(record: &Record) -> Kind {
         Record::Fence(fence::Record::AgainHead(_)) => Kind::AgainHead,
         Record::Fence(fence::Record::Alias(_)) => Kind::Alias,
         Record::Fence(fence::Record::Trace(_)) => Kind::Trace,
-        Record::Dispatch(dispatch::Record::Route(_)) => Kind::Route,
+        Record::Dispatch(dispatch::Record::Transport(_)) => Kind::Transport,
         Record::Lane(lane::Record::Lane(_)) => Kind::Lane,
         Record::Lane(lane::Record::Tail(_)) => Kind::Tail,
         Record::Lane(lane::Record::Entry(_)) => Kind::Entry,
         Record::Lane(lane::Record::DeadLetter(_)) => Kind::DeadLetter,
         Record::Lane(lane::Record::Cancelled(_)) => Kind::Cancelled,
-        Record::Lane(lane::Record::Poke) => Kind::Poke,
+        Record::Lane(lane::Record::LaneNotice) => Kind::LaneNotice,
         Record::Counter(_) => Kind::Counter,
     }
 }

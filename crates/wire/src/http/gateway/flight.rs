@@ -1,5 +1,5 @@
 //! One effect under way: the request leaves, and what comes back is sealed, released or left unknown before it is told.
-//! A client that goes away abandons nothing: see `landing`. Called by the gateway once a claim is granted.
+//! A client that goes away abandons nothing: see `detach_on_drop`. Called by the gateway once a claim is granted.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use http_body_util::BodyExt;
 
 use super::{
     Entry,
-    aloft::Aloft,
+    in_flight_effects::EffectGuard,
     headers::{self, EFFECT_ID, Leaving, OUTCOME},
     key,
     large::Large,
@@ -56,7 +56,7 @@ pub(super) struct Flight {
     pub(super) entry: Arc<Entry>,
     pub(super) claim: Claim,
     /// Under way here until it is settled; shared with whoever seals it later.
-    pub(super) aloft: Arc<Aloft>,
+    pub(super) effect_guard: Arc<EffectGuard>,
     /// What the effect comes from, for the log.
     pub(super) source: Option<Source>,
     /// The signed bytes of an incoming webhook, once they are let in under this claim's key.
@@ -81,7 +81,7 @@ enum Got {
 
 impl Flight {
     /// Has the effect, and gives the first caller's answer.
-    pub(super) async fn fly(mut self, place: Result<Place, Problem>) -> Response {
+    pub(super) async fn call_and_settle(mut self, place: Result<Place, Problem>) -> Response {
         let path = self.call.parts.uri.path().to_owned();
         let admitted = match place {
             Ok(place) => self.claim.clone().keep(self.bind_signed()).await.map(|()| place),
@@ -239,7 +239,7 @@ impl Flight {
 
     async fn release(&self) {
         let target = self.claim.target().clone();
-        let release = Release { target, token: self.aloft.token() };
+        let release = Release { target, token: self.effect_guard.token() };
         // A store that does not answer now lets the lease run out: the key is free later, and never twice.
         let bytes = self.signed.as_ref().map(Bound::release);
         if let Ok(reply) = signed::settle(self.engine(), Command::Fence(fence::Command::Release(release)), bytes).await
@@ -252,14 +252,14 @@ impl Flight {
     /// Seals, and gives the time until which duplicates are answered.
     async fn seal(&self, effect_id: String, receipt: Bytes) -> Result<Millis, Problem> {
         let target = self.claim.target().clone();
-        let (aloft, signed) = (self.aloft.clone(), self.signed.clone());
-        let outcome = Outcome { target, effect_id: effect_id.clone(), receipt, aloft, signed };
+        let (effect_guard, signed) = (self.effect_guard.clone(), self.signed.clone());
+        let outcome = Outcome { target, effect_id: effect_id.clone(), receipt, effect_guard, signed };
         let reply = match outcome.seal(self.engine()).await {
             Ok(reply) => reply,
             Err(_) => {
                 // The effect happened. Whoever asked hears that the store is down; the outcome is not given up.
                 let app = &self.call.app;
-                self.aloft.done();
+                self.effect_guard.done();
                 app.gateway.go_on(outcome.seal_later(app.clone()));
                 return Err(unconfirmed(self.claim.target()));
             }
@@ -270,7 +270,7 @@ impl Flight {
             Reply::Fence(fence::Reply::Sealed { expires, .. }) => Ok(expires),
             refused => {
                 let late = "the upstream's answer";
-                let ended = ended_by_person(&self.call, target, self.aloft.token(), &refused, late).await;
+                let ended = ended_by_person(&self.call, target, self.effect_guard.token(), &refused, late).await;
                 // Where that cannot be read, the refusal itself is still true.
                 let ended = ended.unwrap_or_default();
                 Err(ended.unwrap_or_else(|| reply::refusal(&self.call, target, &refused)))
@@ -340,19 +340,19 @@ struct Outcome {
     target: Target,
     effect_id: String,
     receipt: Bytes,
-    aloft: Arc<Aloft>,
+    effect_guard: Arc<EffectGuard>,
     signed: Option<Bound>,
 }
 
 impl Outcome {
     async fn seal(&self, engine: &Engine) -> Result<Reply, engine::Error> {
         loop {
-            let (target, token) = (self.target.clone(), self.aloft.token());
+            let (target, token) = (self.target.clone(), self.effect_guard.token());
             let (effect_id, receipt) = (self.effect_id.clone(), self.receipt.clone());
             let seal = Command::Fence(fence::Command::Seal(Seal { target, token, effect_id, receipt }));
             let reply = signed::settle(engine, seal, self.signed.as_ref().map(Bound::seal)).await?;
             // Refused for somebody who was let in here meanwhile, and left it to us.
-            if self.aloft.token() == token || !matches!(reply, Reply::Fence(fence::Reply::FencedOff { .. })) {
+            if self.effect_guard.token() == token || !matches!(reply, Reply::Fence(fence::Reply::FencedOff { .. })) {
                 return Ok(reply);
             }
         }

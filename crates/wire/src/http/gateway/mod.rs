@@ -2,13 +2,13 @@
 //! and answers everyone else with the first one's answer. Never lets a write pass that it could not fence.
 //! Called for every path that is none of Fencepost's own.
 
-mod aloft;
+mod in_flight_effects;
 pub mod crossing;
 mod decided;
 mod flight;
 mod headers;
 mod key;
-mod landing;
+mod detach_on_drop;
 mod large;
 mod link;
 mod order;
@@ -41,11 +41,11 @@ use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    aloft::{Known, Sky},
+    in_flight_effects::{Known, InFlightEffects},
     flight::{Flight, fenced},
     headers::Leaving,
     key::Places,
-    landing::Landing,
+    detach_on_drop::DetachOnDrop,
     order::{Queues, Rank, Turn},
     patient::Patient,
     shares::{Client, Shares},
@@ -80,7 +80,7 @@ pub struct Gateway {
     flights: TaskTracker,
     over: CancellationToken,
     /// Every effect that this node has under way, or whose seal the store has not taken yet.
-    sky: Sky,
+    in_flight_effects: InFlightEffects,
 }
 
 impl Gateway {
@@ -95,7 +95,7 @@ impl Gateway {
             reads: Shares::new(policy.gateway.in_flight_max),
             flights: TaskTracker::new(),
             over: CancellationToken::new(),
-            sky: Sky::default(),
+            in_flight_effects: InFlightEffects::default(),
         })
     }
 
@@ -241,7 +241,7 @@ async fn write(mut call: Call, entry: &Arc<Entry>, bound: &[(&str, &str)]) -> Re
     let (claim, turn) = claim(&call, entry, bound).await?;
     let app = call.app.clone();
     // A client that goes away must leave neither a claim without its effect nor an effect without its seal.
-    Landing::new(|is_waiting| act(call, entry.clone(), claim, turn, is_waiting), app).await
+    DetachOnDrop::new(|is_waiting| act(call, entry.clone(), claim, turn, is_waiting), app).await
 }
 
 async fn act(
@@ -256,20 +256,20 @@ async fn act(
     let engine = call.app.fencepost.engine();
     let told = claim.source.clone();
     // Its lease may be over: whoever is let in now would do it a second time.
-    if call.app.gateway.sky.known(&target.key) == Some(Known::Done) {
+    if call.app.gateway.in_flight_effects.known(&target.key) == Some(Known::Done) {
         return Err(flight::unconfirmed(&target));
     }
     let reply = engine.claim_flagged(Command::Fence(fence::Command::Claim(claim)), wait, &is_waiting).await?;
     let source = told.as_ref().map(|source| (source.kind.as_str(), source.id.as_str()));
     record(&call, &target, &reply, &Told { op: "claim", effect_id: None, source });
     match reply {
-        Reply::Fence(fence::Reply::New(granted)) => match call.app.gateway.sky.lift(target.key, granted.token) {
-            Ok(aloft) => {
-                let (claim, aloft) = (Claim::granted(engine, target, granted, lease_ms), Arc::new(aloft));
+        Reply::Fence(fence::Reply::New(granted)) => match call.app.gateway.in_flight_effects.begin(target.key, granted.token) {
+            Ok(effect_guard) => {
+                let (claim, effect_guard) = (Claim::granted(engine, target, granted, lease_ms), Arc::new(effect_guard));
                 let client = Client::Tenant(claim.target().tenant.clone());
                 let place = call.app.gateway.places.take(&entry.endpoint, client);
-                let flight = Flight { call, entry, claim, aloft, source: told, signed: None, place: None, _turn: turn };
-                Ok(flight.fly(place).await)
+                let flight = Flight { call, entry, claim, effect_guard, source: told, signed: None, place: None, _turn: turn };
+                Ok(flight.call_and_settle(place).await)
             }
             // Its lease ran out here, since the store was away, and it is still under way.
             Err(Known::Done) => Err(flight::unconfirmed(&target)),

@@ -208,7 +208,7 @@ async fn preview(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> 
         let retain_ms = match routes.get(&warehouse) {
             Some(known) => *known,
             None => {
-                let route = dispatch.route(&warehouse.0, &warehouse.1).await?;
+                let route = dispatch.transport(&warehouse.0, &warehouse.1).await?;
                 *routes.entry(warehouse).or_insert(route.map(|route| route.receiver_retain_ms))
             }
         };

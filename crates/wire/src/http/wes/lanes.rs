@@ -49,7 +49,7 @@ impl Wanted<'_> {
     }
 
     fn fits(&self, view: &LaneView) -> bool {
-        let (warehouse, executor) = match &view.lane.place {
+        let (warehouse, executor) = match &view.lane.purpose {
             LanePurpose::Warehouse(warehouse) => (Some(warehouse.as_ref()), None),
             LanePurpose::Executor(executor) => (None, Some(executor.as_ref())),
         };
@@ -80,7 +80,7 @@ async fn page(
             }
             seen += 1;
             after = Some(view.lane.id());
-            let in_reach = reach.covers_lane(&view.lane.planner, &view.lane.place);
+            let in_reach = reach.covers_lane(&view.lane.planner, &view.lane.purpose);
             if in_reach && wanted.fits(&view) {
                 found.push(view);
             }
@@ -112,7 +112,7 @@ pub(super) async fn find(call: &Call, reach: &Reach<'_>, text: &str) -> Result<L
     }
     for lane in meant {
         if let Some(view) = dispatch.lane(lane).await?
-            && reach.covers_lane(&view.lane.planner, &view.lane.place)
+            && reach.covers_lane(&view.lane.planner, &view.lane.purpose)
         {
             return Ok(view);
         }
@@ -127,7 +127,7 @@ fn unknown() -> Problem {
 /// The word for how a lane stands.
 pub(super) fn state(view: &LaneView) -> &'static str {
     let lane = &view.lane;
-    match &lane.place {
+    match &lane.purpose {
         _ if lane.paused.is_some() => "paused",
         _ if lane.blocked => "blocked",
         _ if lane.settled >= view.tail => "idle",
@@ -144,12 +144,12 @@ fn shown(view: &LaneView) -> Vec<u8> {
         .text("lane", &lane.name())
         .text("lane_id", &lane.id().to_string())
         .text("planner_id", lane.planner.as_str());
-    match &lane.place {
+    match &lane.purpose {
         LanePurpose::Executor(executor) => body = body.text("executor_id", executor).text("transport", "poll"),
         LanePurpose::Warehouse(warehouse) => {
             body = body.text("warehouse_id", warehouse);
             // None where the warehouse has gone over to polling: the lane that it left has nothing to carry.
-            if let Some(route) = &view.route {
+            if let Some(route) = &view.transport {
                 body = body.text("transport", route.transport.name());
             }
         }
@@ -180,7 +180,7 @@ fn head(view: &LaneView) -> Vec<u8> {
     let Some(trouble) = &view.lane.trouble else { return head.value("attempts", 0_u32).end() };
     let mut head = head.value("attempts", trouble.attempts).time("first_attempt_at", trouble.first_at);
     // Nothing is due while the lane is halted.
-    if !view.lane.stands() && view.missing_key.is_none() {
+    if !view.lane.is_halted() && view.missing_key.is_none() {
         head = head.time("next_attempt_at", trouble.next_at);
     }
     if let Some(status) = trouble.answer.status {

@@ -178,7 +178,7 @@ pub(super) fn decided<'r>(id: &str, reply: &'r Reply) -> Result<(&'r DeadLetter,
             Err(past_retention(*receiver_retain_ms))
         }
         Reply::Dispatch(fencepost_kernel::dispatch::Reply::LetterDecided(letter)) => Err(already(letter)),
-        Reply::Dispatch(fencepost_kernel::dispatch::Reply::NoRoute) => Err(no_transport()),
+        Reply::Dispatch(fencepost_kernel::dispatch::Reply::NoTransport) => Err(no_transport()),
         Reply::Dispatch(_) | Reply::Fence(_) | Reply::Lane(_) | Reply::Done => Err(unknown(id)),
     }
 }
@@ -216,7 +216,7 @@ pub(super) async fn find(call: &Call, reach: &Reach<'_>, id: &str) -> Result<(La
 fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
     // One that was sent again may be in another lane by now.
     let pushed = LanePurpose::Warehouse(letter.entry.warehouse.clone());
-    let died_in = if letter.place.lane(&letter.planner) == lane { &letter.place } else { &pushed };
+    let died_in = if letter.purpose.lane(&letter.planner) == lane { &letter.purpose } else { &pushed };
     let mut body = Object::new()
         .text("id", &letter_id(lane, seq))
         .text("lane", &died_in.name(&letter.planner))
@@ -250,7 +250,7 @@ fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
         decided = decided.text("why", why);
     }
     if let Some(seq) = to {
-        decided = decided.text("lane", &letter.place.name(&letter.planner)).value("seq", seq);
+        decided = decided.text("lane", &letter.purpose.name(&letter.planner)).value("seq", seq);
     }
     body.raw("decided", &decided.end())
 }

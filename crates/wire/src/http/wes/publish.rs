@@ -172,7 +172,7 @@ fn answered(
             }
             _ => Err(Problem::new(Code::Internal, "no receipt")),
         },
-        Reply::Dispatch(kernel::Reply::NoRoute) => {
+        Reply::Dispatch(kernel::Reply::NoTransport) => {
             let detail = format!("warehouse {:?} has no transport: PUT one first", envelope.warehouse);
             Err(Problem::new(Code::NoTransport, detail))
         }

@@ -45,18 +45,18 @@ pub(super) async fn put(call: &Call) -> Result<Response, Problem> {
     let dispatch = dispatch(call)?;
     let warehouse = warehouse(call)?;
     allowed(&call.caller.warehouses, &warehouse)?;
-    let known = dispatch.route(&planner, &warehouse).await?;
+    let known = dispatch.transport(&planner, &warehouse).await?;
     let (route, drain) = route(call, &planner, &warehouse, known.as_deref()).await?;
-    let reply = dispatch.put_route(route.clone(), drain).await?;
+    let reply = dispatch.put_transport(route.clone(), drain).await?;
     audit(call, "transport", reply.decision(), &planner, &[("warehouse_id", &warehouse)]);
     match reply {
-        Reply::Dispatch(fencepost_kernel::dispatch::Reply::Routed { replay }) => {
+        Reply::Dispatch(fencepost_kernel::dispatch::Reply::TransportPut { replay }) => {
             let body = named(&route).value("replay", replay).end();
             Ok(Answer { replayed: replay, ..Answer::ok(body) }.response())
         }
         Reply::Dispatch(fencepost_kernel::dispatch::Reply::NotDrained { lane, tail, settled }) => {
             let detail = "this warehouse still has events on its present transport; ask again, or with `drain`";
-            let name = known.map_or_else(|| lane.to_string(), |known| known.place().name(&planner));
+            let name = known.map_or_else(|| lane.to_string(), |known| known.purpose().name(&planner));
             Err(Problem::new(Code::LaneNotDrained, detail)
                 .with("lane", &quoted(&name))
                 .with("lane_id", &format!("\"{lane}\""))
@@ -76,7 +76,7 @@ pub(super) async fn get(call: &Call) -> Result<Response, Problem> {
     let warehouse = warehouse(call)?;
     allowed(reach.warehouses, &warehouse)?;
     let planner = reach.planner.ok_or_else(|| malformed("name the planner with `planner_id=`"))?;
-    match dispatch(call)?.route(&planner, &warehouse).await? {
+    match dispatch(call)?.transport(&planner, &warehouse).await? {
         Some(route) => Ok(Answer::ok(shown(&route)).response()),
         None => Err(Problem::new(Code::UnknownWarehouse, format!("warehouse {warehouse:?} has no transport"))),
     }
@@ -254,7 +254,7 @@ fn named(route: &WarehouseTransport) -> Object {
         .text("warehouse_id", &route.warehouse)
         .text("executor_id", &route.executor)
         .text("transport", route.transport.name())
-        .text("lane", &route.place().name(&route.planner))
+        .text("lane", &route.purpose().name(&route.planner))
         .text("lane_id", &route.lane().to_string())
 }
 

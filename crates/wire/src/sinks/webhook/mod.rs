@@ -92,13 +92,13 @@ impl WebhookSink {
     }
 
     async fn attempt(self, delivery: Delivery) -> Result<(), AttemptFailure> {
-        let Transport::Webhook(webhook) = &delivery.route.transport else {
+        let Transport::Webhook(webhook) = &delivery.transport.transport else {
             return Err(later("the route is no webhook"));
         };
         // A missing key is this node's fault, not the event's: it must not make the event a dead letter.
         let away = |why: String| AttemptFailure::Away(ReceiverAnswer::new(None, &why));
         // Decrypted for each attempt: that takes a few microseconds, and no plain text stays in memory.
-        let WarehouseTransport { planner, warehouse, .. } = &*delivery.route;
+        let WarehouseTransport { planner, warehouse, .. } = &*delivery.transport;
         let open = self.vault.open_webhook(planner, warehouse, webhook).map_err(away)?;
         let (uri, _) = judge::read(&open.url).map_err(|why| later(&why))?;
         let secrets = open.secrets.iter().map(|secret| Secret::new(secret));

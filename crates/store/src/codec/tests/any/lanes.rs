@@ -25,7 +25,7 @@ fn answer() -> impl Strategy<Value = ReceiverAnswer> {
     (option::of(any::<u16>()), text()).prop_map(|(status, note)| ReceiverAnswer { status, note })
 }
 
-fn route() -> impl Strategy<Value = Record> {
+fn transport() -> impl Strategy<Value = Record> {
     let transport =
         prop_oneof![
             (text(), vec(bytes(), 0..3), any::<bool>())
@@ -36,8 +36,8 @@ fn route() -> impl Strategy<Value = Record> {
     let after_dead = prop::sample::select(vec![AfterDead::Continue, AfterDead::Block]);
     (tenant(), text(), text(), transport, after_dead, any::<u64>(), time()).prop_map(
         |(planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at)| {
-            let route = WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at };
-            Record::Dispatch(dispatch::Record::Route(route.into()))
+            let transport = WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at };
+            Record::Dispatch(dispatch::Record::Transport(transport.into()))
         },
     )
 }
@@ -53,7 +53,7 @@ fn lane() -> impl Strategy<Value = Record> {
     (tenant(), place(), owner, any::<u64>(), any::<u64>(), rest).prop_map(
         |(planner, place, owner, settled, trimmed, (trouble, paused, blocked))| {
             Record::Lane(lane::Record::Lane(
-                Lane { planner, place, owner, settled, trimmed, trouble, paused, blocked }.into(),
+                Lane { planner, purpose: place, owner, settled, trimmed, trouble, paused, blocked }.into(),
             ))
         },
     )
@@ -92,7 +92,7 @@ fn letter() -> impl Strategy<Value = Record> {
             let entry = entry.into();
             let letter = DeadLetter {
                 planner,
-                place,
+                purpose: place,
                 entry,
                 reason,
                 attempts,
@@ -110,12 +110,12 @@ fn letter() -> impl Strategy<Value = Record> {
 
 pub(super) fn record() -> impl Strategy<Value = Record> {
     prop_oneof![
-        route(),
+        transport(),
         lane(),
         any::<u64>().prop_map(|last| Record::Lane(lane::Record::Tail(Tail { last }))),
         entry().prop_map(|entry| Record::Lane(lane::Record::Entry(entry.into()))),
         letter(),
         (text(), time()).prop_map(|(by, expires)| Record::Lane(lane::Record::Cancelled(Cancelled { by, expires }))),
-        Just(Record::Lane(lane::Record::Poke)),
+        Just(Record::Lane(lane::Record::LaneNotice)),
     ]
 }

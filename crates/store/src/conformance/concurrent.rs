@@ -104,9 +104,9 @@ async fn a_lane_is_left_or_written_to(harness: &mut dyn Harness) -> Result<(), L
     let beside = harness.beside(&store);
     let wins: Arc<[AtomicU64]> = (0..RACES).map(|_| AtomicU64::new(0)).collect();
     let arrived = Arc::new(AtomicU64::new(0));
-    let route = |race: u64| key(Kind::Route, race);
+    let route = |race: u64| key(Kind::Transport, race);
     let lane = |race: u64| LaneId([race as u8; 24]);
-    let made = (0..RACES).map(|number| set(1 + number, [put(route(number), None, record(Kind::Route, 1))]));
+    let made = (0..RACES).map(|number| set(1 + number, [put(route(number), None, record(Kind::Transport, 1))]));
     let verdicts = store.commit(&made.collect::<Vec<_>>(), NOW).await?;
     same("the verdicts on the routes", verdicts, vec![Applied; RACES as usize])?;
     let race = |store: Arc<dyn Store>, leaves: bool| -> Job {
@@ -115,7 +115,7 @@ async fn a_lane_is_left_or_written_to(harness: &mut dyn Harness) -> Result<(), L
             for number in 0..RACES {
                 let (id, expect) = (1 + number, Some(1 + number));
                 let set = if leaves {
-                    let change = set(id + 100, [put(route(number), expect, record(Kind::Route, 2))]);
+                    let change = set(id + 100, [put(route(number), expect, record(Kind::Transport, 2))]);
                     holding(change, [(RowKey::tail(lane(number)), None)])
                 } else {
                     holding(publish(id + 200, lane(number), number), [(route(number), expect)])

@@ -66,7 +66,7 @@ pub struct WarehouseTransport {
 
 impl WarehouseTransport {
     /// What its lane is for.
-    pub fn place(&self) -> LanePurpose {
+    pub fn purpose(&self) -> LanePurpose {
         match self.transport {
             Transport::Poll => LanePurpose::Executor(self.executor.clone()),
             _ => LanePurpose::Warehouse(self.warehouse.clone()),
@@ -75,13 +75,13 @@ impl WarehouseTransport {
 
     /// Its lane.
     pub fn lane(&self) -> LaneId {
-        self.place().lane(&self.planner)
+        self.purpose().lane(&self.planner)
     }
 }
 
 impl RowKey {
     /// Where the events of a planner's warehouse go.
-    pub fn route(planner: &Tenant, warehouse: &str) -> Self {
-        Self { kind: Kind::Route, id: LaneId::of(planner, &["route", warehouse]).at(0) }
+    pub fn transport(planner: &Tenant, warehouse: &str) -> Self {
+        Self { kind: Kind::Transport, id: LaneId::of(planner, &["route", warehouse]).at(0) }
     }
 }
