@@ -4,7 +4,7 @@
 use std::{convert::Infallible, path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
-use fencepost_client::{RemoteClaim, Client, EffectDone, RemoteEffect, EffectFailure, RunOutcome, RunError};
+use fencepost_client::{Client, EffectDone, EffectFailure, RemoteClaim, RemoteEffect, RunError, RunOutcome};
 use fencepost_examples::http::Http;
 use serde_json::{Value, json};
 
@@ -109,7 +109,11 @@ impl Pipeline {
     }
 
     /// Claims, acts, seals: the first caller acts, every other caller gets its receipt.
-    async fn once(&self, effect: RemoteEffect, act: impl Fn(&RemoteClaim) -> anyhow::Result<EffectDone>) -> anyhow::Result<Value> {
+    async fn once(
+        &self,
+        effect: RemoteEffect,
+        act: impl Fn(&RemoteClaim) -> anyhow::Result<EffectDone>,
+    ) -> anyhow::Result<Value> {
         let effect = effect.lease(self.lease).wait(WAIT);
         let ran = effect.run(async |claim| {
             self.stand_still_at(Stop::Claimed).await;

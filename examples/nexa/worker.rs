@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use fencepost_client::{Client, EffectDone, RemoteEffect, Error, EffectFailure, RunError};
+use fencepost_client::{Client, EffectDone, EffectFailure, Error, RemoteEffect, RunError};
 use fencepost_examples::http::{Http, Lost};
 use serde_json::{Value, json};
 

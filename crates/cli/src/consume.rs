@@ -15,7 +15,7 @@ use fencepost_wire::{
     log::{Level, Log},
     sources::{
         handler::MessageHandler,
-        kafka::{Begin, KafkaSourceSettings, KafkaSource},
+        kafka::{Begin, KafkaSource, KafkaSourceSettings},
     },
 };
 

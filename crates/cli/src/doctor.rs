@@ -220,7 +220,8 @@ fn nodes(report: &mut Report, server: &ServerArgs) -> bool {
         return false;
     };
     let Ok(said) = json::parse(&body) else { return false };
-    let text = |node: &json::JsonNode<'_>, name: &str| node.get(name).and_then(|value| value.as_str().map(str::to_owned));
+    let text =
+        |node: &json::JsonNode<'_>, name: &str| node.get(name).and_then(|value| value.as_str().map(str::to_owned));
     let durability = text(&said, "durability").unwrap_or_default();
     let health = if durability == "synced" { Health::Good } else { Health::Warn };
     let (store, because) = (text(&said, "store").unwrap_or_default(), text(&said, "because").unwrap_or_default());

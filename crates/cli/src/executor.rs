@@ -13,7 +13,7 @@ use fencepost::{
 };
 use fencepost_front::Limits;
 use fencepost_wire::{
-    http::executor::{Front, EventHandler, router},
+    http::executor::{EventHandler, Front, router},
     log::Log,
     problem,
 };

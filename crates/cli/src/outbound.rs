@@ -11,7 +11,7 @@ use anyhow::Context;
 use fencepost::{
     Fencepost,
     clock::SystemClock,
-    dispatch::{Dispatch, MASK, SCOPE, DriverSettings, Vault, has_sealed_rows, origin, shown_url},
+    dispatch::{Dispatch, DriverSettings, MASK, SCOPE, Vault, has_sealed_rows, origin, shown_url},
     engine::Engine,
     policy::Policy,
 };

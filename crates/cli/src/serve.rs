@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use fencepost::{
     Fencepost,
     clock::SystemClock,
-    engine::EngineLimits as EngineLimits,
+    engine::EngineLimits,
     policy::{
         Policy,
         config::{Config, Flags},

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::{
-    RemoteClaim, Client, Error, RunError,
+    Client, Error, RemoteClaim, RunError,
     json::{self, Object, Writer},
     retry::Tries,
 };

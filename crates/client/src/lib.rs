@@ -42,10 +42,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 
 pub use claim::RemoteClaim;
-pub use effect::{ClaimOutcome, EffectDone, RemoteEffect, EffectFailure, RunOutcome};
+pub use effect::{ClaimOutcome, EffectDone, EffectFailure, RemoteEffect, RunOutcome};
 pub use error::{Error, ProblemDetails, RunError};
 pub use retry::Retry;
-pub use send::{Response, Request};
+pub use send::{Request, Response};
 
 use retry::{Tried, Tries};
 use transport::{Packet, Reply, Transport};

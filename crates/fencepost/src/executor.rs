@@ -203,9 +203,11 @@ impl Receiver {
             Err(Error::FencedOff { resolved: Some(resolved) }) => {
                 Received::refused("fenced_off", EventRefusal::InFlight, &format!("the lease ran out, and {resolved}"))
             }
-            Err(Error::FencedOff { resolved: None }) => {
-                Received::refused("fenced_off", EventRefusal::InFlight, "the lease ran out, and another copy was let in")
-            }
+            Err(Error::FencedOff { resolved: None }) => Received::refused(
+                "fenced_off",
+                EventRefusal::InFlight,
+                "the lease ran out, and another copy was let in",
+            ),
             Err(Error::Effect(error)) => Received::refused("new", EventRefusal::NotDone, &error.to_string()),
             Err(Error::Unsealed { .. }) => {
                 Received::refused("new", EventRefusal::Unavailable, "it was done, and the store does not confirm it")

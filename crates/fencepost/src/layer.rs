@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use crate::{
     Claimed, Done, Error, Fencepost,
-    answer::{StoredAnswer, Meaning, endless, meaning},
+    answer::{Meaning, StoredAnswer, endless, meaning},
     idempotency_key,
     once::SEAL_FOR,
 };

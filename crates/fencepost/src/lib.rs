@@ -96,8 +96,15 @@ impl Fencepost {
         clock::check_wall().map_err(Error::Open)?;
         let store = embedded::Embedded::open(dir.as_ref(), embedded::Options::default())
             .map_err(|error| Error::Open(error.why().to_owned()))?;
-        Self::over(Arc::new(store), Arc::new(SystemClock::default()), policy, EngineLimits::default(), Box::new(()), None)
-            .await
+        Self::over(
+            Arc::new(store),
+            Arc::new(SystemClock::default()),
+            policy,
+            EngineLimits::default(),
+            Box::new(()),
+            None,
+        )
+        .await
     }
 
     /// Opens a store by its address: `postgres://…`, `redis://…`, `redis+cluster://…` or a directory. Several processes

@@ -222,8 +222,12 @@ impl Consumer {
         // further back does not count: those since came to an end.
         let lapsed = claim.earlier().is_some_and(|earlier| earlier.attempt.saturating_add(1) == attempt);
         if attempt > self.attempts_max && lapsed {
-            let letter =
-                DeadMessage::held(claim, DeadMessageReason::Attempts, "the last attempt never came to an end".to_owned(), false);
+            let letter = DeadMessage::held(
+                claim,
+                DeadMessageReason::Attempts,
+                "the last attempt never came to an end".to_owned(),
+                false,
+            );
             return done("new", attempt, MessageVerdict::Dead(letter.into()));
         }
         let verdict = match claim.keep(handler(message, claim.clone())).await {
@@ -237,15 +241,15 @@ impl Consumer {
         let last = claim.attempt() >= self.attempts_max;
         let pause = pause(claim.attempt());
         match failure {
-            HandlerFailure::Permanent(error) => {
-                MessageVerdict::Dead(DeadMessage::held(claim, DeadMessageReason::Permanent, error.to_string(), true).into())
-            }
-            HandlerFailure::Temporary { error, .. } if last => {
-                MessageVerdict::Dead(DeadMessage::held(claim, DeadMessageReason::Attempts, error.to_string(), true).into())
-            }
-            HandlerFailure::Unknown(error) if last => {
-                MessageVerdict::Dead(DeadMessage::held(claim, DeadMessageReason::Attempts, error.to_string(), false).into())
-            }
+            HandlerFailure::Permanent(error) => MessageVerdict::Dead(
+                DeadMessage::held(claim, DeadMessageReason::Permanent, error.to_string(), true).into(),
+            ),
+            HandlerFailure::Temporary { error, .. } if last => MessageVerdict::Dead(
+                DeadMessage::held(claim, DeadMessageReason::Attempts, error.to_string(), true).into(),
+            ),
+            HandlerFailure::Unknown(error) if last => MessageVerdict::Dead(
+                DeadMessage::held(claim, DeadMessageReason::Attempts, error.to_string(), false).into(),
+            ),
             HandlerFailure::Temporary { error, after } => {
                 // If even the release fails, the lease ends the claim.
                 let _ = claim.release().await;

@@ -30,7 +30,7 @@ use super::guard::Guard;
 use super::head::HEADERS_MAX;
 use super::http2;
 use super::limits::Limits;
-use super::link::{Fault, Flight, Link};
+use super::link::{Fault, Link, RequestInFlight};
 use super::peer::{Peer, PeerAddr, Serves};
 use super::plain;
 use super::refusal::{self, Refusal};
@@ -150,13 +150,13 @@ fn answer<S, B>(
 where
     S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
 {
-    let (flight, refused) = Flight::begin(link);
+    let (in_flight, refused) = RequestInFlight::begin(link);
     let mut after = After::default();
     let step = match refused {
         Some(refusal) => Step::Refuse { refusal },
         None => begin(request, link, service, peer, limits, &mut after),
     };
-    Answer { step, flight: Some(flight), after, budget: limits.budget.clone(), refuse: limits.refuse, head: None }
+    Answer { step, in_flight: Some(in_flight), after, budget: limits.budget.clone(), refuse: limits.refuse, head: None }
 }
 
 /// Hands one request to the service, unless there is no room for it or its body is known to be too large.

@@ -133,8 +133,8 @@ impl std::error::Error for Error {}
 
 /// Parses one whole document.
 pub fn parse(bytes: &[u8]) -> Result<JsonNode<'_>, Error> {
-    let text =
-        std::str::from_utf8(bytes).map_err(|bad| Error { offset: bad.valid_up_to(), problem: JsonProblem::Encoding })?;
+    let text = std::str::from_utf8(bytes)
+        .map_err(|bad| Error { offset: bad.valid_up_to(), problem: JsonProblem::Encoding })?;
     let mut reader = Reader { text, at: 0, depth: 0, values: 0 };
     reader.space();
     let node = reader.node()?;

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fencepost_kernel::fence::scope::{RequiredDurability, PER_SOURCE};
+use fencepost_kernel::fence::scope::{PER_SOURCE, RequiredDurability};
 
 use super::duration;
 use super::finding::{Finding, Severity};

@@ -149,7 +149,11 @@ impl Directory {
     }
 
     // The table, and a finding for each identity that it leaves out.
-    fn table_with(fixed: &[Holder], file: &Path, stamp: Option<FileStamp>) -> Result<(Table, Vec<Finding>), Vec<Finding>> {
+    fn table_with(
+        fixed: &[Holder],
+        file: &Path,
+        stamp: Option<FileStamp>,
+    ) -> Result<(Table, Vec<Finding>), Vec<Finding>> {
         // Stamped before it is read: a change in between is then seen the next time.
         let stamp = match stamp {
             Some(stamp) => stamp,

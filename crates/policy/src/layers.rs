@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::finding::{Finding, Severity};
 use super::read::nearest;
-use super::yaml::{self, YamlEntry, Layer, Mark, YamlNode, PolicyText, YamlValue};
+use super::yaml::{self, Layer, Mark, PolicyText, YamlEntry, YamlNode, YamlValue};
 
 /// Mappings merge, name by name; anything else replaces what was there.
 pub fn overlay(base: &mut YamlNode, over: YamlNode) {

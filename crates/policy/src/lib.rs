@@ -167,7 +167,10 @@ fn read_layers(
         let scopes = contract.as_ref().and_then(|contract| contract.get("scopes"));
         if let Some(scopes) = scopes {
             let entry = yaml::YamlEntry { key: "scopes".into(), mark: scopes.mark.clone(), value: scopes.clone() };
-            layers::overlay(&mut tree, YamlNode { mark: scopes.mark.clone(), value: yaml::YamlValue::Map(vec![entry]) });
+            layers::overlay(
+                &mut tree,
+                YamlNode { mark: scopes.mark.clone(), value: yaml::YamlValue::Map(vec![entry]) },
+            );
         }
     }
     if let Some((name, text)) = file {

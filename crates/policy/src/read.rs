@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::duration;
 use super::finding::{Finding, Severity};
-use super::yaml::{YamlEntry, Layer, Mark, YamlNode, YamlValue};
+use super::yaml::{Layer, Mark, YamlEntry, YamlNode, YamlValue};
 
 /// Reads values of a tree, and collects the findings.
 #[derive(Default)]

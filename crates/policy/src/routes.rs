@@ -205,7 +205,7 @@ const KEYS: [&str; 20] = [
 ];
 
 /// A route as read, and which of its fields could not be. Each of these has an error, so that no such route is served.
-pub struct ParsedRule {
+pub struct ParsedGatewayRule {
     /// The route; a field that could not be read is empty.
     pub route: GatewayRule,
     /// The names of those fields.
@@ -213,13 +213,13 @@ pub struct ParsedRule {
 }
 
 /// Every route, in the order of the file.
-pub fn read(reader: &mut Reader, node: Option<&YamlNode>) -> Vec<ParsedRule> {
+pub fn read(reader: &mut Reader, node: Option<&YamlNode>) -> Vec<ParsedGatewayRule> {
     let Some(node) = node else { return Vec::new() };
     let items = reader.items(node, "`routes`").unwrap_or_default();
     items.iter().filter_map(|item| route(reader, item)).collect()
 }
 
-fn route(reader: &mut Reader, node: &YamlNode) -> Option<ParsedRule> {
+fn route(reader: &mut Reader, node: &YamlNode) -> Option<ParsedGatewayRule> {
     let fields = reader.fields(node, "a route", &KEYS)?;
     let mut unread = Unread::new();
     let un = &mut unread;
@@ -293,7 +293,7 @@ fn route(reader: &mut Reader, node: &YamlNode) -> Option<ParsedRule> {
         order_mark: fields.mark_of("order").clone(),
         source_mark: fields.mark_of("source").clone(),
     };
-    Some(ParsedRule { route, unread })
+    Some(ParsedGatewayRule { route, unread })
 }
 
 // `h2c` is HTTP/2 without TLS; under `https` the two ends agree on a version.

@@ -2,7 +2,7 @@
 //! Never judges a rule: what is well-formed but unwise is for `check`.
 //! Called by `Policy::load`.
 
-use fencepost_kernel::fence::scope::{self, BodyMismatch, RequiredDurability, OnLapse, Scope, VersionRule};
+use fencepost_kernel::fence::scope::{self, BodyMismatch, OnLapse, RequiredDurability, Scope, VersionRule};
 
 use super::duration;
 use super::read::{Fields, Reader, Unread};

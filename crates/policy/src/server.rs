@@ -149,10 +149,11 @@ pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<ServerSettings> {
     let fields = reader.fields(node, "`server`", &known)?;
     let listen = fields.get("listen").and_then(|node| address(reader, node, "`listen`"));
     // `Some(None)` is a server without one; `None` one whose address was wrong.
-    let admin_listen = match fields.get("admin_listen").filter(|node| !matches!(node.value, super::yaml::YamlValue::Null)) {
-        Some(node) => address(reader, node, "`admin_listen`").map(Some),
-        None => Some(None),
-    };
+    let admin_listen =
+        match fields.get("admin_listen").filter(|node| !matches!(node.value, super::yaml::YamlValue::Null)) {
+            Some(node) => address(reader, node, "`admin_listen`").map(Some),
+            None => Some(None),
+        };
     if let (Some(public), Some(Some(admin))) = (listen, admin_listen)
         && public == admin
         && public.port() != 0

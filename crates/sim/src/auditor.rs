@@ -13,7 +13,7 @@ mod sequence;
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::history::{ObservedAnswer, Apart, Ask, History, OldReads, Op, RequestOutcome, Rules};
+use crate::history::{Apart, Ask, History, ObservedAnswer, OldReads, Op, RequestOutcome, Rules};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,17 +154,18 @@ impl<'h> File<'h> {
 
 fn grant(by: Entry<'_>) -> Option<Grant<'_>> {
     match (&by.op.ask, by.op.answer()?) {
-        (Ask::Claim { lease_ms, .. }, ObservedAnswer::New { token, attempt, first_seen, lease_expires, recovering }) => {
-            Some(Grant {
-                by,
-                token: *token,
-                attempt: *attempt,
-                first_seen: *first_seen,
-                at: lease_expires.saturating_sub(*lease_ms),
-                lease_expires: *lease_expires,
-                recovering: *recovering,
-            })
-        }
+        (
+            Ask::Claim { lease_ms, .. },
+            ObservedAnswer::New { token, attempt, first_seen, lease_expires, recovering },
+        ) => Some(Grant {
+            by,
+            token: *token,
+            attempt: *attempt,
+            first_seen: *first_seen,
+            at: lease_expires.saturating_sub(*lease_ms),
+            lease_expires: *lease_expires,
+            recovering: *recovering,
+        }),
         _ => None,
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::{
     client::{Client, Node, granted},
-    history::{ObservedAnswer, Ask, RequestOutcome, key_name},
+    history::{Ask, ObservedAnswer, RequestOutcome, key_name},
     recorder::Asked,
     town::{name_of, shown, version_of},
 };
@@ -83,7 +83,9 @@ impl Worker {
             match outcome {
                 // Nobody knows whether it was let in: all it can do is ask again.
                 RequestOutcome::Maybe | RequestOutcome::NotApplied => self.client.pause(400).await,
-                RequestOutcome::Answered(ObservedAnswer::InFlight { .. }) if self.client.rng.bool() => self.client.pause(500).await,
+                RequestOutcome::Answered(ObservedAnswer::InFlight { .. }) if self.client.rng.bool() => {
+                    self.client.pause(500).await
+                }
                 RequestOutcome::Answered(_) => return,
             }
         }

@@ -16,7 +16,7 @@ use tokio::{sync::Notify, time::sleep};
 
 use crate::{
     faults::{Faults, strikes},
-    history::{ObservedAnswer, Ask, RequestOutcome},
+    history::{Ask, ObservedAnswer, RequestOutcome},
     plant::Plant,
     recorder::{Asked, Recorder},
     town::{Town, answer},
@@ -37,17 +37,17 @@ pub(crate) struct Live {
 pub(crate) struct Node {
     pub(crate) number: usize,
     pub(crate) engine: Engine,
-    pub(crate) death: Arc<Death>,
+    pub(crate) death: Arc<CrashSignal>,
 }
 
 /// A sign that everybody hears, in the order in which they began to listen: a `watch` would wake them in random order.
 #[derive(Default)]
-pub(crate) struct Death {
+pub(crate) struct CrashSignal {
     happened: AtomicBool,
     bell: Notify,
 }
 
-impl Death {
+impl CrashSignal {
     pub(crate) fn strike(&self) {
         self.happened.store(true, Ordering::Relaxed);
         self.bell.notify_waiters();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     Run,
-    history::{ObservedAnswer, Ask, Op, RequestOutcome},
+    history::{Ask, ObservedAnswer, Op, RequestOutcome},
 };
 
 /// Everything that must have happened somewhere in a set of seeds.

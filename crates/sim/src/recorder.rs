@@ -9,7 +9,10 @@ use std::{
 
 use crate::{
     clock::Clocks,
-    history::{ObservedAnswer, Apart, Ask, OutsideEffect, History, List, Lookup, Loss, OldReads, Op, RequestOutcome, HistoryStamp, key_name},
+    history::{
+        Apart, Ask, History, HistoryStamp, List, Lookup, Loss, ObservedAnswer, OldReads, Op, OutsideEffect,
+        RequestOutcome, key_name,
+    },
 };
 
 pub(crate) struct Recorder {
@@ -86,7 +89,13 @@ impl Recorder {
     }
 
     /// What a look at a key showed, which was asked for at an earlier moment.
-    pub(crate) fn looked(&self, (run, node): (usize, usize), invoked: HistoryStamp, asked: &Asked, shown: ObservedAnswer) {
+    pub(crate) fn looked(
+        &self,
+        (run, node): (usize, usize),
+        invoked: HistoryStamp,
+        asked: &Asked,
+        shown: ObservedAnswer,
+    ) {
         let mut history = self.lock();
         let (group, key) = (history.ops.len(), key_name(&asked.base, asked.seq));
         let closed = self.line(&mut history, format_args!("  #{group} {key} looks like {shown:?}"));

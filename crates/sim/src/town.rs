@@ -13,14 +13,15 @@ use std::{
 use fencepost_kernel::{
     Command, Reply, Tenant, Version,
     fence::{
-        self, ClaimFence, Fence, DoubtOutcome, Phase, PutAlias, Release, Renew, Resolve, Seal, Source, State, Target, Token,
+        self, ClaimFence, DoubtOutcome, Fence, Phase, PutAlias, Release, Renew, Resolve, Seal, Source, State, Target,
+        Token,
         body::Body,
         scope::{BodyMismatch, OnLapse, Scope, VersionRule},
     },
 };
 
 use crate::{
-    history::{ObservedAnswer, Ask, Rules, TEXTS, key_name},
+    history::{Ask, ObservedAnswer, Rules, TEXTS, key_name},
     recorder::Asked,
 };
 
@@ -189,7 +190,9 @@ fn number_of(version: &Version) -> i64 {
 /// What an explanation shows, in the words of the history.
 pub(crate) fn shown(fence: &Fence, phase: Phase) -> ObservedAnswer {
     match (phase, &fence.state) {
-        (Phase::Pending, State::Pending { lease_expires, .. }) => ObservedAnswer::InFlight { lease_expires: lease_expires.0 },
+        (Phase::Pending, State::Pending { lease_expires, .. }) => {
+            ObservedAnswer::InFlight { lease_expires: lease_expires.0 }
+        }
         (Phase::InDoubt, State::Pending { lease_expires, .. }) => ObservedAnswer::InDoubt { since: lease_expires.0 },
         _ => ObservedAnswer::Seen { phase: phase.name(), token: fence.token.0 },
     }
@@ -221,10 +224,13 @@ pub(crate) fn answer(asked: &Asked, reply: &Reply) -> ObservedAnswer {
         Reply::Fence(fence::Reply::InFlight { lease_expires, .. }) => {
             ObservedAnswer::InFlight { lease_expires: lease_expires.0 }
         }
-        Reply::Fence(fence::Reply::Conflict(mismatch)) => {
-            ObservedAnswer::Conflict { first: body_name(&key, &mismatch.first), second: body_name(&key, &mismatch.second) }
+        Reply::Fence(fence::Reply::Conflict(mismatch)) => ObservedAnswer::Conflict {
+            first: body_name(&key, &mismatch.first),
+            second: body_name(&key, &mismatch.second),
+        },
+        Reply::Fence(fence::Reply::Stale { sealed_version }) => {
+            ObservedAnswer::Stale { last: number_of(sealed_version) }
         }
-        Reply::Fence(fence::Reply::Stale { sealed_version }) => ObservedAnswer::Stale { last: number_of(sealed_version) },
         Reply::Fence(fence::Reply::Incomparable { sealed_version }) => {
             ObservedAnswer::Incomparable { last: number_of(sealed_version) }
         }
@@ -234,7 +240,9 @@ pub(crate) fn answer(asked: &Asked, reply: &Reply) -> ObservedAnswer {
         },
         Reply::Fence(fence::Reply::NotSealed) => ObservedAnswer::NotSealed,
         Reply::Fence(fence::Reply::InDoubt { since }) => ObservedAnswer::InDoubt { since: since.0 },
-        Reply::Fence(fence::Reply::SequenceGap { last, sealed }) => ObservedAnswer::Gap { last: *last, sealed: *sealed },
+        Reply::Fence(fence::Reply::SequenceGap { last, sealed }) => {
+            ObservedAnswer::Gap { last: *last, sealed: *sealed }
+        }
         Reply::Fence(fence::Reply::Sealed { replay, at, expires, .. }) => {
             ObservedAnswer::Sealed { replay: *replay, at: at.0, expires: expires.0 }
         }
@@ -242,7 +250,9 @@ pub(crate) fn answer(asked: &Asked, reply: &Reply) -> ObservedAnswer {
         Reply::Fence(fence::Reply::FencedOff { current }) => {
             ObservedAnswer::FencedOff { current: current.map(|token| token.0) }
         }
-        Reply::Fence(fence::Reply::Renewed { lease_expires }) => ObservedAnswer::Renewed { lease_expires: lease_expires.0 },
+        Reply::Fence(fence::Reply::Renewed { lease_expires }) => {
+            ObservedAnswer::Renewed { lease_expires: lease_expires.0 }
+        }
         Reply::Fence(fence::Reply::Released { replay }) => ObservedAnswer::Released { replay: *replay },
         Reply::Fence(fence::Reply::Resolved { replay }) => ObservedAnswer::Resolved { replay: *replay },
         Reply::Fence(fence::Reply::NotInDoubt) => ObservedAnswer::NotInDoubt,

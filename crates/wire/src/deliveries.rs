@@ -10,7 +10,7 @@ use std::{
 use fencepost::dispatch::{Alarm, LaneCounts};
 use fencepost_kernel::{
     LaneId, Millis,
-    lane::{DeadLetter, AttemptFailure, Pause, DeadLetterReason, Trouble},
+    lane::{AttemptFailure, DeadLetter, DeadLetterReason, Pause, Trouble},
 };
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},

@@ -9,7 +9,7 @@ use fencepost::{
     dispatch::Publication,
     kernel::{
         Command, Millis, Reply, Tenant,
-        dispatch::{self, PutTransport, WarehouseTransport, Transport},
+        dispatch::{self, PutTransport, Transport, WarehouseTransport},
         lane::AfterDead,
     },
     policy::Policy,
@@ -48,7 +48,11 @@ async fn route(once: &Fencepost) -> anyhow::Result<()> {
     };
     match once
         .engine()
-        .ask(&Command::Dispatch(dispatch::Command::PutTransport(Box::new(PutTransport { transport: route, seen_to: None, over: None }))))
+        .ask(&Command::Dispatch(dispatch::Command::PutTransport(Box::new(PutTransport {
+            transport: route,
+            seen_to: None,
+            over: None,
+        }))))
         .await?
     {
         Reply::Dispatch(dispatch::Reply::TransportPut { .. }) => Ok(()),

@@ -16,8 +16,8 @@ use fencepost_kernel::{
     Command, LaneId, Reply, RowKey,
     key::Kind,
     lane::{
-        self, Act, ReceiverAnswer, Append, DeadLetter, Entry, AttemptFailure, Lane, Members, OnLane, Pause, LanePurpose, Trouble,
-        retry::Chance,
+        self, Act, Append, AttemptFailure, DeadLetter, Entry, Lane, LanePurpose, Members, OnLane, Pause,
+        ReceiverAnswer, Trouble, retry::Chance,
     },
     row::Record,
 };
@@ -28,7 +28,7 @@ use super::{
     polls::Polls,
     shared::Membership,
     sink::{Delivery, Sink},
-    table::{AHEAD_MAX, LaneCounts, Flight, Halted, Table},
+    table::{AHEAD_MAX, DeliveryAttempt, Halted, LaneCounts, Table},
     vault::Vault,
 };
 use crate::engine::{CommitListener, Engine, Error, WeakEngine};
@@ -244,10 +244,10 @@ impl Driver {
 
     /// Sends whatever may be sent.
     pub(super) fn pump(self: &Arc<Self>) {
-        self.ready().into_iter().for_each(|flight| self.launch(flight));
+        self.ready().into_iter().for_each(|attempt| self.spawn_attempts(attempt));
     }
 
-    fn ready(&self) -> Vec<(LaneId, Flight)> {
+    fn ready(&self) -> Vec<(LaneId, DeliveryAttempt)> {
         let mut table = self.table();
         if self.stopped() || !self.membership.may_send() {
             return Vec::new();
@@ -256,13 +256,13 @@ impl Driver {
     }
 
     // One task flies on with whatever is next when it has landed: a busy lane needs no new one for each event.
-    fn launch(self: &Arc<Self>, flight: (LaneId, Flight)) {
+    fn spawn_attempts(self: &Arc<Self>, attempt: (LaneId, DeliveryAttempt)) {
         self.under_way.fetch_add(1, Ordering::AcqRel);
         let driver = self.clone();
         self.runtime.spawn(async move {
-            let mut next = Some(flight);
-            while let Some((id, flight)) = next {
-                next = driver.attempt_and_record(id, flight).await;
+            let mut next = Some(attempt);
+            while let Some((id, attempt)) = next {
+                next = driver.attempt_and_record(id, attempt).await;
             }
             if driver.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
                 driver.rest.notify_one();
@@ -271,36 +271,40 @@ impl Driver {
     }
 
     // One attempt, and its record. The lane goes on from there; says what is to be flown next.
-    async fn attempt_and_record(self: &Arc<Self>, id: LaneId, mut flight: Flight) -> Option<(LaneId, Flight)> {
+    async fn attempt_and_record(
+        self: &Arc<Self>,
+        id: LaneId,
+        mut attempt: DeliveryAttempt,
+    ) -> Option<(LaneId, DeliveryAttempt)> {
         // Asked before each attempt: keys come and go while lanes are driven.
-        if let Some(key) = self.vault.missing_key(&flight.transport) {
-            return self.wait_for_key(id, &flight, key);
+        if let Some(key) = self.vault.missing_key(&attempt.transport) {
+            return self.wait_for_key(id, &attempt, key);
         }
-        let entry = match flight.entry.take() {
+        let entry = match attempt.entry.take() {
             Some(entry) => Some(entry),
-            None => self.head(id, flight.seq).await,
+            None => self.head(id, attempt.seq).await,
         };
         let Some(entry) = entry else {
             // Gone, or not readable now: what the rows say decides.
-            self.table().answered(&flight);
+            self.table().answered(&attempt);
             tokio::time::sleep(RECORD_AGAIN).await;
             self.look_at(id);
-            return self.land(id, Some(flight.lane));
+            return self.finish_attempt(id, Some(attempt.lane));
         };
         let began = self.engine().map(|engine| engine.now())?;
         // Reading the head may have taken long, or this process may have slept.
         if !self.membership.may_send() {
-            self.table().answered(&flight);
+            self.table().answered(&attempt);
             self.look_at(id);
-            return self.land(id, Some(flight.lane));
+            return self.finish_attempt(id, Some(attempt.lane));
         }
         let clock = tokio::time::Instant::now();
         let delivery = Delivery {
-            lane: flight.name.clone(),
-            seq: flight.seq,
-            prev_seq: flight.seq - 1,
-            attempt: flight.lane.trouble.as_ref().map_or(1, |trouble| trouble.attempts.saturating_add(1)),
-            transport: flight.transport.clone(),
+            lane: attempt.name.clone(),
+            seq: attempt.seq,
+            prev_seq: attempt.seq - 1,
+            attempt: attempt.lane.trouble.as_ref().map_or(1, |trouble| trouble.attempts.saturating_add(1)),
+            transport: attempt.transport.clone(),
             entry,
         };
         // A way out that breaks must not keep its lane for ever.
@@ -309,27 +313,27 @@ impl Driver {
         // Its host has room: others go while this one is recorded. One that failed keeps its place until then, or a host that
         // refuses at once would fill the commit queue with failures.
         if outcome.is_ok() {
-            self.table().answered(&flight);
+            self.table().answered(&attempt);
             self.pump();
         }
         let failed = outcome.is_err();
-        self.alarm.attempted(&flight.name, outcome.as_ref().copied(), clock.elapsed());
-        let epoch = flight.lane.owner.epoch;
+        self.alarm.attempted(&attempt.name, outcome.as_ref().copied(), clock.elapsed());
+        let epoch = attempt.lane.owner.epoch;
         let act = match outcome {
-            Ok(()) => Act::Ack { upto: flight.seq, epoch: Some(epoch) },
+            Ok(()) => Act::Ack { upto: attempt.seq, epoch: Some(epoch) },
             Err(failure) => Act::Fail {
-                seq: flight.seq,
+                seq: attempt.seq,
                 epoch,
                 began,
                 failure,
-                after_dead: flight.transport.after_dead,
+                after_dead: attempt.transport.after_dead,
                 chance: Chance(fastrand::u32(..)),
             },
         };
         let recorded = self.record(Command::Lane(lane::Command::Act(Box::new(OnLane { lane: id, act })))).await;
-        let kept = if failed { self.table().failed(&flight) } else { None };
+        let kept = if failed { self.table().failed(&attempt) } else { None };
         if let Some(kept) = kept {
-            let (driver, host) = (Arc::downgrade(self), flight.host.clone());
+            let (driver, host) = (Arc::downgrade(self), attempt.host.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(kept).await;
                 if let Some(driver) = driver.upgrade() {
@@ -341,42 +345,47 @@ impl Driver {
         match recorded {
             Some(Reply::Lane(lane::Reply::OnLane { lane, died, .. })) => {
                 if let Some(letter) = died {
-                    let at = letter.entry.redrive_of.unwrap_or((id, flight.seq));
-                    self.alarm.died(&flight.name, at, &letter);
+                    let at = letter.entry.redrive_of.unwrap_or((id, attempt.seq));
+                    self.alarm.died(&attempt.name, at, &letter);
                 } else if failed {
-                    self.tell_failed(&flight, &lane);
+                    self.tell_failed(&attempt, &lane);
                 }
-                self.land(id, Some(lane))
+                self.finish_attempt(id, Some(lane))
             }
             // A person was faster.
             Some(Reply::Lane(lane::Reply::NotHead { .. })) => {
                 self.look_at(id);
-                self.land(id, Some(flight.lane))
+                self.finish_attempt(id, Some(attempt.lane))
             }
-            Some(_) => self.land(id, None),
+            Some(_) => self.finish_attempt(id, None),
             None => None,
         }
     }
 
     // A receiver's pause is told of when the lane is settled in the table, also by a process that comes later.
-    fn tell_failed(&self, flight: &Flight, lane: &Lane) {
+    fn tell_failed(&self, attempt: &DeliveryAttempt, lane: &Lane) {
         let paused = lane.paused.as_ref();
         if let Some(trouble) = lane.trouble.as_ref().filter(|_| !paused.is_some_and(Pause::is_by_receiver)) {
-            self.alarm.failed(&flight.name, flight.seq, trouble, paused);
+            self.alarm.failed(&attempt.name, attempt.seq, trouble, paused);
         }
     }
 
     // The event is not to blame: no attempt is counted, and its 24 hours do not begin.
-    fn wait_for_key(self: &Arc<Self>, id: LaneId, flight: &Flight, key: String) -> Option<(LaneId, Flight)> {
+    fn wait_for_key(
+        self: &Arc<Self>,
+        id: LaneId,
+        attempt: &DeliveryAttempt,
+        key: String,
+    ) -> Option<(LaneId, DeliveryAttempt)> {
         let mut table = self.table();
-        table.answered(flight);
+        table.answered(attempt);
         table.hold(id, key.clone());
         drop(table);
         let is_new = self.told_missing.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
         if is_new {
-            self.alarm.key_missing(&flight.name, &key);
+            self.alarm.key_missing(&attempt.name, &key);
         }
-        self.land(id, Some(flight.lane.clone()))
+        self.finish_attempt(id, Some(attempt.lane.clone()))
     }
 
     // The head, read together with those behind it.
@@ -400,7 +409,7 @@ impl Driver {
     }
 
     // Says what this task may fly next; all else that is ready goes by itself.
-    fn land(self: &Arc<Self>, id: LaneId, lane: Option<Arc<Lane>>) -> Option<(LaneId, Flight)> {
+    fn finish_attempt(self: &Arc<Self>, id: LaneId, lane: Option<Arc<Lane>>) -> Option<(LaneId, DeliveryAttempt)> {
         let now = self.engine()?.now();
         // A lane that goes on wakes nobody: only what waits for a time, or must be read, does.
         let waits = lane.as_ref().is_some_and(|lane| lane.trouble.is_some());
@@ -416,7 +425,7 @@ impl Driver {
         }
         let mut ready = self.ready().into_iter();
         let own = ready.next();
-        ready.for_each(|flight| self.launch(flight));
+        ready.for_each(|attempt| self.spawn_attempts(attempt));
         own
     }
 
@@ -443,7 +452,8 @@ impl Driver {
             LanePurpose::Warehouse(warehouse) => Some(RowKey::transport(&lane.planner, warehouse)),
             LanePurpose::Executor(_) => None,
         };
-        let transports: Vec<RowKey> = found.iter().filter_map(|(_, lane, _)| lane.as_deref().and_then(warehouse)).collect();
+        let transports: Vec<RowKey> =
+            found.iter().filter_map(|(_, lane, _)| lane.as_deref().and_then(warehouse)).collect();
         let mut rows = engine.load(&transports).await?.into_iter();
         let now = engine.now();
         for (id, lane, tail) in found {

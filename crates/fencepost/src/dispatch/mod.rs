@@ -26,7 +26,7 @@ use fencepost_kernel::{
     fence::{self, ClaimFence, Source, Target, body::Body},
     json,
     key::Kind,
-    lane::{self, Act, DeadLetter, Entry, Lane, Members, OnLane, LanePurpose, cursor},
+    lane::{self, Act, DeadLetter, Entry, Lane, LanePurpose, Members, OnLane, cursor},
     row::Record,
 };
 
@@ -342,7 +342,8 @@ impl Dispatch {
         let transports = self.engine.load(&keys).await?;
         let pushed = views.iter_mut().filter(|view| matches!(view.lane.purpose, LanePurpose::Warehouse(_)));
         for (view, row) in pushed.zip(transports) {
-            if let Some(Record::Dispatch(dispatch::Record::Transport(transport))) = row.as_ref().map(|row| &row.record) {
+            if let Some(Record::Dispatch(dispatch::Record::Transport(transport))) = row.as_ref().map(|row| &row.record)
+            {
                 view.transport = (transport.lane() == view.lane.id()).then(|| transport.clone());
                 view.missing_key = view.transport.as_ref().and_then(|transport| self.vault.missing_key(transport));
             }

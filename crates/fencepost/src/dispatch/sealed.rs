@@ -12,7 +12,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use bytes::Bytes;
 use fencepost_kernel::{
     Tenant,
-    dispatch::{WarehouseTransport, Transport, Webhook},
+    dispatch::{Transport, WarehouseTransport, Webhook},
 };
 
 use super::vault::{SealedFor, SealedPart, SealedUnder, Vault, hex, sealing_key};
@@ -73,8 +73,11 @@ impl Vault {
             return Ok(None);
         }
         let OpenWebhook { url, secrets } = self.open_webhook(&transport.planner, &transport.warehouse, webhook)?;
-        let owner =
-            SealedFor { planner: transport.planner.as_str(), warehouse: &transport.warehouse, part: SealedPart::Secret };
+        let owner = SealedFor {
+            planner: transport.planner.as_str(),
+            warehouse: &transport.warehouse,
+            part: SealedPart::Secret,
+        };
         let secrets = secrets.iter().map(|secret| self.seal(owner, secret)).collect::<Result<_, _>>()?;
         let url = self.seal_url(&transport.planner, &transport.warehouse, &url)?;
         let anew = Transport::Webhook(Webhook { url, secrets, standard: webhook.standard });
@@ -241,7 +244,11 @@ mod tests {
         let Transport::Webhook(webhook) = &after.transport else { panic!("{after:?}") };
         let opened = Vault::fixed([8; 32]).open_webhook(&planner(), "WH-1", webhook).unwrap();
         assert_eq!((opened.url.as_str(), &*opened.secrets), (SLACK, &[b"a long enough secret".to_vec()][..]));
-        assert_eq!(WarehouseTransport { transport: before.transport.clone(), ..after.clone() }, before, "nothing else changes");
+        assert_eq!(
+            WarehouseTransport { transport: before.transport.clone(), ..after.clone() },
+            before,
+            "nothing else changes"
+        );
         assert!(old.reseal(&after).unwrap_err().contains("another key"));
         let Transport::Webhook(webhook) = before.transport else { panic!() };
         let clear = transport(Webhook { url: SLACK.to_owned(), ..webhook });

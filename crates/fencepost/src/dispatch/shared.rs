@@ -201,7 +201,9 @@ async fn act_on_notices(driver: &Arc<Driver>, engine: &Engine, notices: Vec<RowK
         let drives = |node: &String| node == owner;
         let nobody = !members.alive.iter().any(drives);
         owner == members.me
-            || nobody && (to(&members.me) || !members.alive.iter().any(to) && rendezvous_owner(lane, &members) == Some(&members.me))
+            || nobody
+                && (to(&members.me)
+                    || !members.alive.iter().any(to) && rendezvous_owner(lane, &members) == Some(&members.me))
     };
     let mine_now: Vec<RowKey> = (0..notices.len()).filter(|at| mine(*at)).map(|at| notices[at]).collect();
     if mine_now.is_empty() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fencepost_kernel::{
     dispatch::WarehouseTransport,
-    lane::{Entry, AttemptFailure},
+    lane::{AttemptFailure, Entry},
 };
 use futures::future::BoxFuture;
 

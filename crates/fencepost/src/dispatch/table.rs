@@ -117,7 +117,7 @@ impl Driven {
 }
 
 /// One flight: what to send, and over which route.
-pub(super) struct Flight {
+pub(super) struct DeliveryAttempt {
     pub(super) lane: Arc<Lane>,
     pub(super) name: Arc<str>,
     pub(super) transport: Arc<WarehouseTransport>,
@@ -304,13 +304,13 @@ impl Table {
     }
 
     /// A flight has come to an answer: its host has room for another.
-    pub(super) fn answered(&mut self, flight: &Flight) {
-        self.hosts.answered(&flight.host, Try::of(&flight.lane));
+    pub(super) fn answered(&mut self, delivery: &DeliveryAttempt) {
+        self.hosts.answered(&delivery.host, Try::of(&delivery.lane));
     }
 
     /// A flight has failed. Says for how long no other retry may have its place, where it was one itself.
-    pub(super) fn failed(&mut self, flight: &Flight) -> Option<Duration> {
-        self.hosts.failed(&flight.host, Try::of(&flight.lane))
+    pub(super) fn failed(&mut self, delivery: &DeliveryAttempt) -> Option<Duration> {
+        self.hosts.failed(&delivery.host, Try::of(&delivery.lane))
     }
 
     /// A retry may have the place again.
@@ -478,7 +478,7 @@ impl Table {
     }
 
     /// The next flight, where there is room for one.
-    pub(super) fn next(&mut self) -> Option<(LaneId, Flight)> {
+    pub(super) fn next(&mut self) -> Option<(LaneId, DeliveryAttempt)> {
         while let Some((name, id, attempt)) = self.hosts.next() {
             let Some(Known::Driven(driven)) = self.lanes.get_mut(&id) else {
                 self.hosts.turn(&name);
@@ -497,7 +497,7 @@ impl Table {
             driven.state = State::Flying;
             self.hosts.launched(&name, Try::of(&driven.lane));
             let seq = driven.lane.settled + 1;
-            let flight = Flight {
+            let delivery = DeliveryAttempt {
                 host: name.clone(),
                 lane: driven.lane.clone(),
                 name: driven.name.clone(),
@@ -506,7 +506,7 @@ impl Table {
                 entry: driven.head().cloned(),
             };
             self.hosts.turn(&name);
-            return Some((id, flight));
+            return Some((id, delivery));
         }
         None
     }
@@ -521,7 +521,7 @@ impl Table {
     }
 
     pub(super) fn counts(&self) -> LaneCounts {
-        let (in_flight, without_key) = (self.hosts.flying(), self.without_key.len());
+        let (in_flight, without_key) = (self.hosts.in_flight(), self.without_key.len());
         let mut counts = LaneCounts { in_flight, without_key, ..LaneCounts::default() };
         let driven = self.lanes.values().filter_map(|known| match known {
             Known::Driven(driven) if driven.busy() => Some(driven),

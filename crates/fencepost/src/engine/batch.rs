@@ -17,9 +17,9 @@ use fencepost_kernel::{
 use fencepost_store::{Verdict, WriteSet};
 
 use super::{
-    Error, EngineLimits, Shared,
+    EngineLimits, Error, Shared,
     commit::{Job, Outcome, count},
-    rows::{Draft, PAGE_COMMANDS, LoadedRows, load, reads_inconsistent, touches},
+    rows::{Draft, LoadedRows, PAGE_COMMANDS, load, reads_inconsistent, touches},
 };
 
 const HELD: &str = "another transaction holds the row, or its server takes no writes";
@@ -95,7 +95,9 @@ pub(super) async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
             let (known, moved) = if round == 0 { LoadedRows::merged(jobs) } else { Default::default() };
             for asked in &mut part {
                 match &jobs[asked.job].view {
-                    Some(view) if round == 0 => asked.inconsistent = reads_inconsistent(asked.command, &known, &moved, view),
+                    Some(view) if round == 0 => {
+                        asked.inconsistent = reads_inconsistent(asked.command, &known, &moved, view)
+                    }
                     _ => (asked.read_at, asked.guessed) = (None, false),
                 }
             }

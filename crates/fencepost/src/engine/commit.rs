@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use super::{
-    Error, EngineLimits, Shared,
+    EngineLimits, Error, Shared,
     batch::commit,
     pacing::{Next, Overlap, Pacing},
     rows::{View, page},

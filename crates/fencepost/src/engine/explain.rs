@@ -146,18 +146,18 @@ impl Engine {
 
 /// Where a fence stands after something has happened to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stand {
+enum FenceState {
     Pending,
     Sealed,
     Released,
 }
 
 // What happened to the fence itself, oldest first, and where it stood after each.
-fn lived(fence: &Fence) -> Vec<(HistoryEntry, Stand)> {
+fn lived(fence: &Fence) -> Vec<(HistoryEntry, FenceState)> {
     let moment = |at, decision, token| HistoryEntry { at, decision, token, person: None };
     let began = moment(fence.first_seen, "new", (fence.attempt == 1).then_some(fence.token));
-    let mut moments = vec![(began, Stand::Pending)];
-    let mut stand = Stand::Pending;
+    let mut moments = vec![(began, FenceState::Pending)];
+    let mut stand = FenceState::Pending;
     for event in &fence.events {
         let (decision, person) = match &event.what {
             What::Released => ("released", None),
@@ -168,8 +168,8 @@ fn lived(fence: &Fence) -> Vec<(HistoryEntry, Stand)> {
             What::Resolved { by, why, .. } => ("resolved", Some((by.clone(), why.clone()))),
         };
         stand = match &event.what {
-            What::Released | What::Resolved { sealed: false, .. } => Stand::Released,
-            What::Retried | What::Recovered => Stand::Pending,
+            What::Released | What::Resolved { sealed: false, .. } => FenceState::Released,
+            What::Retried | What::Recovered => FenceState::Pending,
             What::SealedLate | What::SealRefused | What::Resolved { sealed: true, .. } => stand,
         };
         moments.push((HistoryEntry { at: event.at, decision, token: Some(event.token), person }, stand));
@@ -177,8 +177,8 @@ fn lived(fence: &Fence) -> Vec<(HistoryEntry, Stand)> {
     if let State::Sealed { at, .. } = fence.state {
         // The kernel dates what came after the seal later than the seal.
         let place = moments.iter().rposition(|(moment, _)| moment.at <= at).map_or(0, |last| last + 1);
-        moments.insert(place, (moment(at, "sealed", Some(fence.token)), Stand::Sealed));
-        moments[place + 1..].iter_mut().for_each(|(_, stand)| *stand = Stand::Sealed);
+        moments.insert(place, (moment(at, "sealed", Some(fence.token)), FenceState::Sealed));
+        moments[place + 1..].iter_mut().for_each(|(_, stand)| *stand = FenceState::Sealed);
     }
     moments.sort_by_key(|(moment, _)| moment.at);
     moments
@@ -190,11 +190,11 @@ fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sight
     let mut sightings: Vec<(Millis, Sighting)> = sightings.copied().collect();
     sightings.sort_by_key(|(at, _)| *at);
     // What a sighting asks of the fence; one that may be made at any time asks what the next of its millisecond does.
-    let mut needs: Vec<Option<Stand>> = Vec::with_capacity(sightings.len());
+    let mut needs: Vec<Option<FenceState>> = Vec::with_capacity(sightings.len());
     for (index, (at, sighting)) in sightings.iter().enumerate().rev() {
         needs.push(match sighting {
-            Sighting::InFlight | Sighting::InDoubt => Some(Stand::Pending),
-            Sighting::Duplicate | Sighting::OtherBody => Some(Stand::Sealed),
+            Sighting::InFlight | Sighting::InDoubt => Some(FenceState::Pending),
+            Sighting::Duplicate | Sighting::OtherBody => Some(FenceState::Sealed),
             Sighting::Conflict | Sighting::Stale => {
                 let next = sightings.get(index + 1).filter(|(next, _)| next == at);
                 next.and_then(|_| needs.last().copied().flatten())
@@ -205,7 +205,7 @@ fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sight
     let mut lived = lived(fence).into_iter().peekable();
     let (mut moments, mut stood) = (Vec::new(), None);
     for ((at, sighting), needs) in sightings.into_iter().zip(needs) {
-        let fits = |stood: Option<Stand>| needs.is_some() && stood == needs;
+        let fits = |stood: Option<FenceState>| needs.is_some() && stood == needs;
         while let Some((moment, stand)) =
             lived.next_if(|(moment, _)| moment.at < at || (moment.at == at && !fits(stood)))
         {

@@ -12,7 +12,7 @@ use fencepost_kernel::{
 
 use super::{
     Shared,
-    rows::{View, LoadedRows},
+    rows::{LoadedRows, View},
 };
 
 /// A wrong guess costs a round trip that a right one saves many times over; past one in eight it no longer pays.

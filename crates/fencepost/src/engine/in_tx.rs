@@ -16,7 +16,7 @@ use tokio_postgres::Transaction;
 use super::{
     Engine, Error,
     batch::{OVERFLOW, TOO_MANY_WRITERS},
-    rows::{Source, LoadedRows, load},
+    rows::{LoadedRows, Source, load},
 };
 
 /// What the rows say wrote them: no node holds such a claim.

@@ -207,7 +207,7 @@ type Answer = oneshot::Receiver<Result<Vec<Reply>, Error>>;
 /// One asker who waits for a commit, counted while it does.
 struct Asking<'s> {
     count: &'s AtomicUsize,
-    /// Whether nobody else did when it came, nor just before: in a crowd, who waits for others saves everybody a sync.
+    /// Whether nobody else did when it came, nor just before: among many callers, one that waits for others saves everybody a sync.
     alone: bool,
 }
 

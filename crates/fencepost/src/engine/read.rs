@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::{
     Shared,
     commit::{Job, hand_on},
-    rows::{PAGE_COMMANDS, View, LoadedRows, load, page},
+    rows::{LoadedRows, PAGE_COMMANDS, View, load, page},
 };
 
 /// Commands that rows are read for in one round trip, while rows are small.

@@ -54,7 +54,11 @@ impl Source for &Shared {
 }
 
 /// The rows that the commands stand on, with what is known of them already.
-pub(super) async fn load(source: &mut impl Source, commands: &[&Command], known: LoadedRows) -> Result<LoadedRows, Error> {
+pub(super) async fn load(
+    source: &mut impl Source,
+    commands: &[&Command],
+    known: LoadedRows,
+) -> Result<LoadedRows, Error> {
     let mut loaded = known;
     let mut keys = Vec::with_capacity(commands.len());
     for command in commands {

@@ -10,7 +10,7 @@ use fencepost_store::{Store, codec};
 use sha2::{Digest, Sha256};
 
 use super::{
-    RowCounts, Error,
+    Error, RowCounts,
     file::{Header, put_row, trailer},
     rows::{Pages, Scan, is_over},
 };

@@ -11,7 +11,7 @@ use fencepost_kernel::{
 use fencepost_store::Store;
 
 use super::{
-    RowCounts, Error, Meter, Progress,
+    Error, Meter, Progress, RowCounts,
     fill::{compare, fill},
     rows::Scan,
 };

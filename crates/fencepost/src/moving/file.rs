@@ -23,7 +23,7 @@ use fencepost_store::{Found, codec};
 use sha2::{Digest, Sha256};
 
 use super::{
-    RowCounts, Error, KeysNeeded,
+    Error, KeysNeeded, RowCounts,
     rows::{PAGE_BYTES_MAX, PAGE_ROWS_MAX, Pages},
 };
 

@@ -6,7 +6,7 @@ use fencepost_kernel::{Millis, Write, row::CommitId};
 use fencepost_store::{Found, Store, Verdict, WriteSet};
 
 use super::{
-    RowCounts, Error, Meter,
+    Error, Meter, RowCounts,
     rows::{Pages, is_over},
 };
 

@@ -15,7 +15,7 @@ use fencepost_kernel::{
 use fencepost_store::{Found, Store};
 
 use super::{
-    Contents, RowCounts, Error, Meter, Progress,
+    Contents, Error, Meter, Progress, RowCounts,
     file::{Reader, verify},
     fill::{Compared, compare, fill},
     lanes::Lanes,

@@ -35,10 +35,10 @@ pub struct DeadMessage {
     pub detail: String,
     /// How often it was tried; 0 for a conflict.
     pub attempts: u32,
-    grave: Grave,
+    claim: DeadMessageClaim,
 }
 
-enum Grave {
+enum DeadMessageClaim {
     /// The message's own claim. Where nothing happened under it, it may be released.
     Held { claim: Claim, nothing_happened: bool },
     /// A key of its own, not yet claimed.
@@ -48,11 +48,11 @@ enum Grave {
 impl DeadMessage {
     pub(super) fn held(claim: Claim, reason: DeadMessageReason, detail: String, nothing_happened: bool) -> Self {
         let attempts = claim.attempt();
-        Self { reason, detail, attempts, grave: Grave::Held { claim, nothing_happened } }
+        Self { reason, detail, attempts, claim: DeadMessageClaim::Held { claim, nothing_happened } }
     }
 
     pub(super) fn open(consumer: Consumer, message: Message, reason: DeadMessageReason, detail: String) -> Self {
-        Self { reason, detail, attempts: 0, grave: Grave::Open { consumer, message } }
+        Self { reason, detail, attempts: 0, claim: DeadMessageClaim::Open { consumer, message } }
     }
 
     /// Sends it where dead messages go, and seals that. `send` says where it is now, and should try for a while: where it
@@ -60,9 +60,9 @@ impl DeadMessage {
     ///
     /// A crash between the sending and the seal may send it a second time.
     pub async fn bury<E: Display>(self, send: impl Future<Output = Result<String, E>>) -> MessageVerdict {
-        let (claim, nothing_happened) = match self.grave {
-            Grave::Held { claim, nothing_happened } => (claim, nothing_happened),
-            Grave::Open { consumer, message } => match consumer.claim(&message).await {
+        let (claim, nothing_happened) = match self.claim {
+            DeadMessageClaim::Held { claim, nothing_happened } => (claim, nothing_happened),
+            DeadMessageClaim::Open { consumer, message } => match consumer.claim(&message).await {
                 Ok(Claimed::New(claim)) => (claim, true),
                 Ok(Claimed::Duplicate(outcome)) => {
                     return MessageVerdict::Acknowledge { effect_id: outcome.effect_id, replayed: true };

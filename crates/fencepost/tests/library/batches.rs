@@ -213,7 +213,8 @@ async fn a_read_on_a_shared_store_does_not_hold_more_receipts_than_fit() {
 async fn a_commit_takes_no_more_bytes_of_its_commands_than_fit() {
     let store = Watched::new(false);
     store.turns.add_permits(1);
-    let (engine, counts) = engine(store.clone(), EngineLimits { batch_bytes_max: 1 << 20, ..EngineLimits::default() }).await;
+    let (engine, counts) =
+        engine(store.clone(), EngineLimits { batch_bytes_max: 1 << 20, ..EngineLimits::default() }).await;
     let granted = join_all((0..40).map(|number| engine.ask(claim(number)))).await;
     let seals = granted.into_iter().enumerate().map(|(number, reply)| {
         let Ok(Reply::Fence(fence::Reply::New(Granted { token, .. }))) = reply else { panic!("{reply:?}") };

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fencepost::kernel::{
     Millis,
     dispatch::Original,
-    lane::{DeadLetter, Fate, DeadLetterReason},
+    lane::{DeadLetter, DeadLetterReason, Fate},
 };
 
 use super::{

@@ -11,7 +11,7 @@ use fencepost::{
     dispatch::{Delivery, DriverSettings, Sink},
     kernel::{
         dispatch::WarehouseTransport,
-        lane::{Act, AfterDead, ReceiverAnswer, AttemptFailure},
+        lane::{Act, AfterDead, AttemptFailure, ReceiverAnswer},
     },
     store::memory::Memory,
 };
@@ -168,7 +168,8 @@ fn many_dead_receivers_together_keep_nobody_else_waiting() {
 fn lanes_of_one_host_take_turns() {
     in_virtual_time(async {
         let (node, counted) =
-            node(Hosts::from([("a", (10, true))]), DriverSettings { per_host_max: 1, ..DriverSettings::default() }).await;
+            node(Hosts::from([("a", (10, true))]), DriverSettings { per_host_max: 1, ..DriverSettings::default() })
+                .await;
         node.route("busy", "a", AfterDead::Continue).await;
         for n in 0..1_000 {
             node.publish("busy", &format!("busy-{n}"), None).await;

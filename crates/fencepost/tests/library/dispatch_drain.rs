@@ -9,7 +9,7 @@ use fencepost::{
     dispatch::{Delivery, DriverSettings, Sink},
     kernel::{
         LaneId, Millis, Reply, RowKey,
-        dispatch::{self, WarehouseTransport, Transport},
+        dispatch::{self, Transport, WarehouseTransport},
         key::Kind,
         lane::{AfterDead, AttemptFailure},
     },
@@ -113,7 +113,8 @@ fn a_change_of_transport_reads_each_event_of_a_polled_lane_once_however_long_it_
             }
         }
         let lane = LaneId::executor(&planner(), "wes");
-        let put = node.dispatch.put_transport(route("ours", "host", AfterDead::Continue), Some(Duration::from_secs(30)));
+        let put =
+            node.dispatch.put_transport(route("ours", "host", AfterDead::Continue), Some(Duration::from_secs(30)));
         let (reply, ()) = tokio::join!(put, async {
             for upto in [100, 251, 301] {
                 pass(5 * SECOND_MS).await;

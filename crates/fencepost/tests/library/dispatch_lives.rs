@@ -10,11 +10,11 @@ use std::{
 };
 
 use fencepost::{
-    dispatch::{Alarm, Delivery, SealAnew, DriverSettings, Sink, Vault, key_file},
+    dispatch::{Alarm, Delivery, DriverSettings, SealAnew, Sink, Vault, key_file},
     kernel::{
         LaneId,
-        dispatch::{LetterVerdict, WarehouseTransport, Transport},
-        lane::{Act, AfterDead, DeadLetter, AttemptFailure, Lane, Pause, Trouble},
+        dispatch::{LetterVerdict, Transport, WarehouseTransport},
+        lane::{Act, AfterDead, AttemptFailure, DeadLetter, Lane, Pause, Trouble},
     },
     store::{Store, memory::Memory},
 };
@@ -420,7 +420,8 @@ impl Sink for Ways {
 fn an_event_leaves_over_the_route_that_it_was_published_over_also_where_another_node_has_changed_it() {
     in_virtual_time(async {
         let (store, clock, ways) = (Arc::new(Memory::new()), Virtual::new(1), Arc::new(Ways::default()));
-        let start = |id| Node::start(store.clone(), clock.clone(), ways.clone(), Arc::new(()), DriverSettings::default(), id);
+        let start =
+            |id| Node::start(store.clone(), clock.clone(), ways.clone(), Arc::new(()), DriverSettings::default(), id);
         let node = start(1).await;
         node.route("w", "old", AfterDead::Continue).await;
         node.publish("w", "e1", None).await;

@@ -9,7 +9,7 @@ use fencepost::{
     dispatch::Alarm,
     kernel::{
         LaneId, Millis,
-        lane::{DeadLetter, AttemptFailure, Pause, DeadLetterReason, Trouble},
+        lane::{AttemptFailure, DeadLetter, DeadLetterReason, Pause, Trouble},
     },
 };
 

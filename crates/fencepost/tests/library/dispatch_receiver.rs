@@ -12,7 +12,7 @@ use fencepost::{
     kernel::{
         Millis,
         dispatch::WarehouseTransport,
-        lane::{ReceiverAnswer, AttemptFailure, DeadLetterReason},
+        lane::{AttemptFailure, DeadLetterReason, ReceiverAnswer},
     },
 };
 use futures::future::BoxFuture;
@@ -149,9 +149,11 @@ impl Sink for Receivers {
                 Weather::Busy(wish_ms) => (3, Said::Later { wish_ms }, later(Some(429), Some(wish_ms))),
                 Weather::Silent | Weather::Deaf => (TIMEOUT_MS, Said::Later { wish_ms: 0 }, later(None, None)),
                 Weather::Gone => (2, Said::Gone, Err(AttemptFailure::Gone(ReceiverAnswer::new(Some(410), "")))),
-                Weather::TooLarge => {
-                    (1, Said::Never, Err(AttemptFailure::Never(ReceiverAnswer::new(None, "too large"), DeadLetterReason::TooLarge)))
-                }
+                Weather::TooLarge => (
+                    1,
+                    Said::Never,
+                    Err(AttemptFailure::Never(ReceiverAnswer::new(None, "too large"), DeadLetterReason::TooLarge)),
+                ),
             };
             tokio::time::sleep(Duration::from_millis(takes_ms)).await;
             if !dead.load(Ordering::Acquire) {

@@ -67,8 +67,11 @@ pub fn run(seed: u64, bug: Bug) -> Outcome {
             bug => Arc::new(Liar { inner: Memory::new(), bug }),
         };
         let bell = Arc::new(Bell { clock: clock.clone(), deaths: Mutex::default() });
-        let settings =
-            DriverSettings { in_flight_max: rng.usize(1..8), per_host_max: rng.usize(1..5), ..DriverSettings::default() };
+        let settings = DriverSettings {
+            in_flight_max: rng.usize(1..8),
+            per_host_max: rng.usize(1..5),
+            ..DriverSettings::default()
+        };
         let block = |_| if rng.u8(0..5) == 0 { AfterDead::Block } else { AfterDead::Continue };
         let policies = (0..weather.len()).map(block).collect();
         let mut town = Town {

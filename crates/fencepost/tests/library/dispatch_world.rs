@@ -6,11 +6,11 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use fencepost::{
     clock::Clock,
-    dispatch::{Alarm, Dispatch, Publication, SCOPE, DriverSettings, Sink, Vault},
+    dispatch::{Alarm, Dispatch, DriverSettings, Publication, SCOPE, Sink, Vault},
     engine::{Engine, EngineLimits},
     kernel::{
         LaneId, Millis, Reply, Scope, Tenant,
-        dispatch::{LetterVerdict, WarehouseTransport, Transport, Webhook},
+        dispatch::{LetterVerdict, Transport, WarehouseTransport, Webhook},
         fence::body::Body,
         json,
         lane::{Act, AfterDead},

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fencepost::{
     Engine,
     clock::SystemClock,
-    engine::{Error, EngineLimits},
+    engine::{EngineLimits, Error},
 };
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant, Write,
@@ -56,7 +56,8 @@ impl Rig {
         let (engine, store) = self.runtime.block_on(async {
             let store = Arc::new(Postgres::open(&url, &opener).await.unwrap());
             let clock = Arc::new(SystemClock::default());
-            let (engine, _) = Engine::new(store.clone(), clock, EngineLimits::default(), Box::new(()), None).await.unwrap();
+            let (engine, _) =
+                Engine::new(store.clone(), clock, EngineLimits::default(), Box::new(()), None).await.unwrap();
             (engine, store)
         });
         (engine, store, url)

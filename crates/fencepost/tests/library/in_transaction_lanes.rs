@@ -5,10 +5,10 @@ use std::sync::Arc;
 use fencepost::{Engine, engine::Error};
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant, Write,
-    dispatch::{self, Publish, PutTransport, WarehouseTransport, Transport, Webhook},
+    dispatch::{self, Publish, PutTransport, Transport, WarehouseTransport, Webhook},
     fence::{self, ClaimFence, Target, scope::Scope},
     key::Kind,
-    lane::{self, AfterDead, Append, Entry, Members, LanePurpose},
+    lane::{self, AfterDead, Append, Entry, LanePurpose, Members},
     law::Also,
     merge::Merge,
     row::Record,
@@ -45,7 +45,9 @@ pub fn put_transport() -> Command {
         receiver_retain_ms: 1,
         at: Millis(0),
     };
-    Command::Dispatch(dispatch::Command::PutTransport(PutTransport { transport: route, seen_to: None, over: None }.into()))
+    Command::Dispatch(dispatch::Command::PutTransport(
+        PutTransport { transport: route, seen_to: None, over: None }.into(),
+    ))
 }
 
 pub fn publication(number: u64) -> Command {
@@ -77,7 +79,10 @@ fn an_event_published_in_the_users_transaction_is_there_with_it_and_leaves_no_ga
     let lane = LanePurpose::Warehouse("W1".to_owned()).lane(&planner());
     rig.runtime.block_on(async {
         let mut tx = client.transaction().await.unwrap();
-        assert!(matches!(ask(&engine, &mut tx, &publication(0)).await, Ok(Reply::Dispatch(dispatch::Reply::NoTransport))));
+        assert!(matches!(
+            ask(&engine, &mut tx, &publication(0)).await,
+            Ok(Reply::Dispatch(dispatch::Reply::NoTransport))
+        ));
         assert!(matches!(
             ask(&engine, &mut tx, &put_transport()).await,
             Ok(Reply::Dispatch(dispatch::Reply::TransportPut { replay: false }))
@@ -176,7 +181,7 @@ fn node_that_hears_a_notice_does_not_wait_for_a_user_who_is_about_to_repeat_it()
         tx.commit().await.unwrap();
         let mut tx = client.transaction().await.unwrap();
         assert_eq!(position(&engine, &mut tx, 2).await, 2);
-        assert_eq!(hear(1 << 40).await, (vec![Verdict::Applied; 2], true), "the user leans on the word");
+        assert_eq!(hear(1 << 40).await, (vec![Verdict::Applied; 2], true), "the user depends on the notice");
         tx.commit().await.unwrap();
         assert_eq!(hear(1 << 41).await, (vec![Verdict::Applied; 2], false));
     });
@@ -215,7 +220,10 @@ fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancel
         assert!(
             matches!(
                 told,
-                Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::PublishReceipt { seq: 4, .. }, .. })
+                Reply::Dispatch(dispatch::Reply::Published {
+                    publication: dispatch::PublishReceipt { seq: 4, .. },
+                    ..
+                })
             ),
             "{told:?}"
         );

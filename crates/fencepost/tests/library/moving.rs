@@ -16,11 +16,11 @@ use fencepost::{
     engine::EngineLimits,
     kernel::{
         FenceKey, Millis, RowKey, Version, Write,
-        fence::{self, FenceEvent, Fence, State, Token, VersionHead, What, scope::OnLapse},
+        fence::{self, Fence, FenceEvent, State, Token, VersionHead, What, scope::OnLapse},
         key::Kind,
         row::{CommitId, Record},
     },
-    moving::{self, Backup, Copied, RowCounts, Error, Restored},
+    moving::{self, Backup, Copied, Error, Restored, RowCounts},
     store::{self, Memory, Store, WriteSet},
 };
 

@@ -12,7 +12,9 @@ use fencepost::{
     Claim, Claimed, Done, Fencepost,
     engine::EngineLimits,
     kernel::{Scope, fence::scope::OnLapse},
-    queue::{Because, Consumer, HandlerFailure, Handled, Message, DeadMessageReason, SCOPE, MessageVerdict, dedupe_id, field},
+    queue::{
+        Because, Consumer, DeadMessageReason, Handled, HandlerFailure, Message, MessageVerdict, SCOPE, dedupe_id, field,
+    },
     store::memory::Memory,
 };
 
@@ -132,7 +134,9 @@ async fn a_temporary_error_releases_and_the_next_attempt_is_later_each_time() {
     }
     assert!(pauses[3] > pauses[0], "{pauses:?}");
     let asked = HandlerFailure::Temporary { error: "busy", after: Some(Duration::from_secs(77)) };
-    let MessageVerdict::Redeliver { after, .. } = fail(&consumer, &message(41, "{}"), asked).await.verdict else { panic!() };
+    let MessageVerdict::Redeliver { after, .. } = fail(&consumer, &message(41, "{}"), asked).await.verdict else {
+        panic!()
+    };
     assert_eq!(after, Duration::from_secs(77), "the handler's own word counts");
     assert_eq!(acknowledged(&succeed(&consumer, &message(41, "{}")).await), Some(("E", false)));
 }
@@ -145,7 +149,9 @@ async fn a_message_that_fails_too_often_is_dead_and_its_burial_is_sealed() {
         because(&fail(&consumer, &message(41, "{}"), busy()).await.verdict),
         &Because::Temporary("busy".to_owned())
     );
-    let MessageVerdict::Dead(letter) = fail(&consumer, &message(41, "{}"), busy()).await.verdict else { panic!("not dead") };
+    let MessageVerdict::Dead(letter) = fail(&consumer, &message(41, "{}"), busy()).await.verdict else {
+        panic!("not dead")
+    };
     assert_eq!((letter.reason, letter.attempts, letter.detail.as_str()), (DeadMessageReason::Attempts, 2, "busy"));
     // Until it is buried, no copy is acknowledged.
     assert_eq!(because(&succeed(&consumer, &message(41, "{}")).await), &Because::InFlight);

@@ -29,7 +29,7 @@ use super::answer::{After, Answer, Step};
 use super::body::RequestBody;
 use super::budget::{Charge, NoRoom, Standing};
 use super::connection::{Caller, Phase, begin};
-use super::link::Flight;
+use super::link::RequestInFlight;
 use super::refusal;
 use super::sniff::First;
 use request::{head_bytes, vet};
@@ -65,7 +65,7 @@ where
         let (streams, limits) = (streams.clone(), limits.clone());
         move |mut request: Request<Incoming>| {
             let link = streams.open();
-            let (flight, _) = Flight::begin(&link);
+            let (in_flight, _) = RequestInFlight::begin(&link);
             let is_head = request.method() == http::Method::HEAD;
             let mut after = After::default();
             // Until a credential in it is checked, the head counts as an unknown client's.
@@ -88,7 +88,7 @@ where
             };
             let answer = Answer {
                 step,
-                flight: Some(flight),
+                in_flight: Some(in_flight),
                 after,
                 budget: limits.budget.clone(),
                 refuse: limits.refuse,

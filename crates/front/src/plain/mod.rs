@@ -49,7 +49,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let closing = AtomicBool::new(false);
-    let lane = Lane {
+    let lane = FastConnection {
         io,
         limits: &caller.limits,
         peer: &caller.peer,
@@ -76,7 +76,7 @@ where
     }
 }
 
-struct Lane<'c, IO, S> {
+struct FastConnection<'c, IO, S> {
     io: IO,
     limits: &'c Limits,
     peer: &'c Peer,
@@ -89,7 +89,7 @@ struct Lane<'c, IO, S> {
     alarm: Alarm,
 }
 
-impl<IO, S, B> Lane<'_, IO, S>
+impl<IO, S, B> FastConnection<'_, IO, S>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
     S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,

@@ -5,10 +5,10 @@
 mod command;
 mod letters;
 mod publish;
+mod put_transport;
 mod receipt;
 mod reply;
 mod warehouse_transport;
-mod put_transport;
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub use self::{
     command::{Command, LetterVerdict, OnLetter, Publish, PutTransport},
     receipt::PublishReceipt,
     reply::Reply,
-    warehouse_transport::{WarehouseTransport, Transport, Webhook},
+    warehouse_transport::{Transport, WarehouseTransport, Webhook},
 };
 use crate::{
     key::{Kind, RowKey},
@@ -139,7 +139,12 @@ fn end<'a>(transport: &'a Arc<WarehouseTransport>, members: &'a Members) -> End<
     End { tenant: &transport.planner, purpose: transport.purpose(), members, transport }
 }
 
-fn follow_append_to_lane_of(transport: &Arc<WarehouseTransport>, members: &Members, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+fn follow_append_to_lane_of(
+    transport: &Arc<WarehouseTransport>,
+    members: &Members,
+    rows: &impl Rows,
+    add: &mut impl FnMut(RowKey),
+) {
     lane::follow_append(&end(transport, members), rows, add);
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Original, PublishReceipt, Publish, Reply, append_to_lane_of, follow_append_to_lane_of, transport_of};
+use super::{Original, Publish, PublishReceipt, Reply, append_to_lane_of, follow_append_to_lane_of, transport_of};
 use crate::{
     fence::{self, Fence, FenceKey, Phase, Receipt, State, fence_of, forgotten_at},
     key::RowKey,

@@ -5,8 +5,8 @@
 use std::cmp::Ordering;
 
 use super::{
-    ClaimFence, Earlier, FenceEvent, Fence, Granted, HolderTrace, Mismatch, Phase, Record, Reply, Scope, State, Token, Version,
-    What, again,
+    ClaimFence, Earlier, Fence, FenceEvent, Granted, HolderTrace, Mismatch, Phase, Record, Reply, Scope, State, Token,
+    Version, What, again,
     decide::shared_fence_of,
     fence_of, forgotten_at,
     scope::{BodyMismatch, OnLapse},
@@ -211,7 +211,8 @@ fn unsettled(fence: &Fence, now: Millis) -> Option<Earlier> {
             Some(Earlier { token: fence.token, attempt: fence.attempt, lease_expired: lease_expires })
         }
         State::Released { .. } => {
-            let told = |event: &&FenceEvent| matches!(event.what, What::Recovered | What::Retried | What::Resolved { .. });
+            let told =
+                |event: &&FenceEvent| matches!(event.what, What::Recovered | What::Retried | What::Resolved { .. });
             let last = fence.events.iter().rev().find(told).filter(|event| event.what == What::Recovered)?;
             let since =
                 || fence.events.iter().filter(|event| event.what == What::Recovered && event.token == last.token);

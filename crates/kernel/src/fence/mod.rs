@@ -20,7 +20,7 @@ use bytes::Bytes;
 use self::scope::OnLapse;
 pub use self::{
     body::Body,
-    command::{ClaimFence, Command, Observe, DoubtOutcome, PutAlias, Release, Renew, Resolve, Seal},
+    command::{ClaimFence, Command, DoubtOutcome, Observe, PutAlias, Release, Renew, Resolve, Seal},
     key::{FenceKey, Field, Hex, Target, WrongFields},
     reply::{Earlier, Granted, Mismatch, Reply},
     scope::Scope,

@@ -6,8 +6,8 @@ use std::cmp::Ordering;
 use bytes::Bytes;
 
 use super::{
-    Fence, DoubtOutcome, Phase, REFUSALS_MAX, Receipt, Record, Release, Renew, Reply, Resolve, Seal, State, Target, Token,
-    Version, VersionHead, What, again, claim, fence_of, forgotten_at,
+    DoubtOutcome, Fence, Phase, REFUSALS_MAX, Receipt, Record, Release, Renew, Reply, Resolve, Seal, State, Target,
+    Token, Version, VersionHead, What, again, claim, fence_of, forgotten_at,
 };
 use crate::{
     key::RowKey,

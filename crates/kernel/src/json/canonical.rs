@@ -1,7 +1,7 @@
 //! Writes JSON in its canonical form: RFC 8785, except that numbers keep their exact value.
 //! Never writes a value under a masked pointer. Called by `fence::body` and by the crates that write JSON.
 
-use super::{MASKED, JsonNode, Value};
+use super::{JsonNode, MASKED, Value};
 
 /// The canonical form: equal for two documents exactly when they have the same value.
 pub fn canonical(node: &JsonNode<'_>) -> Vec<u8> {

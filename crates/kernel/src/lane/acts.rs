@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use super::{
-    Act, AfterDead, ReceiverAnswer, Command, DeadLetter, AttemptFailure, Fate, Lane, LaneId, OnLane, Owner, Pause, LanePurpose, DeadLetterReason,
-    Record, Reply, Trouble, came_after_pause, cancelled_by, entry_of, lane_of, letter_of, retry, tail_of, tell,
+    Act, AfterDead, AttemptFailure, Command, DeadLetter, DeadLetterReason, Fate, Lane, LaneId, LanePurpose, OnLane,
+    Owner, Pause, ReceiverAnswer, Record, Reply, Trouble, came_after_pause, cancelled_by, entry_of, lane_of, letter_of,
+    retry, tail_of, tell,
 };
 use crate::{
     key::RowKey,
@@ -234,7 +235,8 @@ impl<R: Rows> Change<'_, R> {
     }
 
     fn skip(&mut self, lane: &mut Lane, seq: u64, by: &str) -> Result<(), Reply> {
-        let skipped = letter_of(self.rows, self.id, seq).is_some_and(|letter| letter.reason == DeadLetterReason::Skipped);
+        let skipped =
+            letter_of(self.rows, self.id, seq).is_some_and(|letter| letter.reason == DeadLetterReason::Skipped);
         if seq <= lane.settled && skipped {
             return Ok(());
         }

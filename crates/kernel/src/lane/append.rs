@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Entry, Lane, LaneId, Members, Owner, LanePurpose, Record, lane_of};
+use super::{Entry, Lane, LaneId, LanePurpose, Members, Owner, Record, lane_of};
 use crate::{
     dispatch::WarehouseTransport,
     key::{RowKey, Tenant},

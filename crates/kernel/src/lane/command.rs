@@ -1,7 +1,7 @@
 //! The commands about a lane that exists.
 //! Called by `fencepost::dispatch`, which makes them; `lane::acts` decides them.
 
-use super::{AfterDead, ReceiverAnswer, LaneId, DeadLetterReason, retry::Chance};
+use super::{AfterDead, DeadLetterReason, LaneId, ReceiverAnswer, retry::Chance};
 use crate::{key::RowKey, time::Millis};
 
 /// One command about lanes.

@@ -19,7 +19,7 @@ pub(crate) use self::{
 };
 pub use self::{
     append::{Append, Driving},
-    command::{Act, Command, AttemptFailure, Members, OnLane},
+    command::{Act, AttemptFailure, Command, Members, OnLane},
     id::LaneId,
     reply::Reply,
 };

@@ -3,7 +3,7 @@
 use fencepost_kernel::{
     Command, Reply, Scope,
     fence::{
-        self, Earlier, HolderTrace, DoubtOutcome, Target, Token, What,
+        self, DoubtOutcome, Earlier, HolderTrace, Target, Token, What,
         scope::{BodyMismatch, OnLapse},
     },
 };

@@ -5,7 +5,7 @@ use fencepost_kernel::{
     Reply, RowKey,
     dispatch::{self, Transport},
     fence,
-    lane::{self, Act, AfterDead, ReceiverAnswer, AttemptFailure},
+    lane::{self, Act, AfterDead, AttemptFailure, ReceiverAnswer},
     row::Record,
 };
 
@@ -90,7 +90,11 @@ fn a_cancellation_tells_what_became_of_the_original() {
         ("it failed", &fail, "in_flight"),
         ("it failed and its lane is paused", &|floor| (fail(floor), drop(floor.pause())).1, "in_flight"),
         ("its lane is paused, perhaps while it is sent", &|floor| drop(floor.pause()), "in_flight"),
-        ("its receiver is gone", &|floor| drop(floor.fail(AttemptFailure::Gone(ReceiverAnswer::new(Some(410), "")))), "in_flight"),
+        (
+            "its receiver is gone",
+            &|floor| drop(floor.fail(AttemptFailure::Gone(ReceiverAnswer::new(Some(410), "")))),
+            "in_flight",
+        ),
         ("it was received", &|floor| drop(floor.ack()), "delivered"),
         ("it is dead", &die, "dead"),
         ("it was skipped", &|floor| drop(floor.skip(2)), "dead"),

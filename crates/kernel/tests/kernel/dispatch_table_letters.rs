@@ -3,7 +3,7 @@
 
 use fencepost_kernel::{
     Reply,
-    lane::{self, Act, AfterDead, ReceiverAnswer, AttemptFailure, Fate, DeadLetterReason},
+    lane::{self, Act, AfterDead, AttemptFailure, DeadLetterReason, Fate, ReceiverAnswer},
 };
 
 use super::lane_world::{DAY_MS, FIRST, Floor, HOUR_MS, SECOND_MS, later, said};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fencepost_kernel::{
     Command, Reply, RowKey,
-    dispatch::{self, PutTransport, WarehouseTransport, Transport},
-    lane::{self, Act, AfterDead, Append, Members, Owner, LanePurpose},
+    dispatch::{self, PutTransport, Transport, WarehouseTransport},
+    lane::{self, Act, AfterDead, Append, LanePurpose, Members, Owner},
     row::Record,
 };
 
@@ -126,14 +126,17 @@ fn events_of_one_lane_and_position_are_told_apart_by_planner_and_use() {
     assert_ne!(names[0], names[2]);
     let same_name = WarehouseTransport { executor: HOME.into(), ..route(HOME, Transport::Poll) };
     assert_ne!(names[0], same_name.lane());
-    assert_ne!(names[0], WarehouseTransport { planner: fencepost_kernel::Tenant::new("other"), ..route(HOME, kafka()) }.lane());
+    assert_ne!(
+        names[0],
+        WarehouseTransport { planner: fencepost_kernel::Tenant::new("other"), ..route(HOME, kafka()) }.lane()
+    );
 }
 
 fn members(me: &str, alive: &[&str]) -> Arc<Members> {
     Members { me: me.into(), alive: alive.iter().map(|node| (*node).to_owned()).collect() }.into()
 }
 
-/// Who hears of a publication by `me`, on a lane that `owner` drives: the driving epoch, who is poked, and the owner after.
+/// Who hears of a publication by `me`, on a lane that `owner` drives: the driving epoch, who is notified, and the owner after.
 fn published_by(me: &str, alive: &[&str], owner: Option<&str>) -> String {
     let mut floor = Floor::new();
     if let Some(owner) = owner {
@@ -145,29 +148,31 @@ fn published_by(me: &str, alive: &[&str], owner: Option<&str>) -> String {
     let Some(Append { driven, .. }) = decision.also.appends().next().cloned() else { panic!("nothing appended") };
     floor.world.commit_also(&decision.writes, &decision.also).unwrap();
     let Owner { node, epoch } = floor.lane().owner;
-    let poked: Vec<_> =
-        ["a", "b", "c"].into_iter().filter(|node| floor.world.record(RowKey::lane_notice(node, home())).is_some()).collect();
+    let notified: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .filter(|node| floor.world.record(RowKey::lane_notice(node, home())).is_some())
+        .collect();
     let driven = driven.map_or("not by me".to_owned(), |driven| format!("by me under {}", driven.epoch - FIRST));
-    format!("{driven}, owner {node:?} {}, poked {poked:?}", epoch - FIRST)
+    format!("{driven}, owner {node:?} {}, notified {notified:?}", epoch - FIRST)
 }
 
 #[test]
 fn who_publishes_drives_a_lane_that_nobody_drives_yet_and_tells_the_owner_otherwise() {
     let rows = [
-        ("", &[][..], None, r#"by me under 0, owner "" 0, poked []"#),
-        ("a", &["a", "b"], None, r#"by me under 1, owner "a" 1, poked []"#),
-        ("a", &["a", "b"], Some("a"), r#"by me under 1, owner "a" 1, poked []"#),
-        ("a", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
+        ("", &[][..], None, r#"by me under 0, owner "" 0, notified []"#),
+        ("a", &["a", "b"], None, r#"by me under 1, owner "a" 1, notified []"#),
+        ("a", &["a", "b"], Some("a"), r#"by me under 1, owner "a" 1, notified []"#),
+        ("a", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, notified ["b"]"#),
         // Who seems gone may have come a moment ago: the word is overheard by who takes over.
-        ("a", &["a"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
+        ("a", &["a"], Some("b"), r#"not by me, owner "b" 1, notified ["b"]"#),
         // One process alone drives what came from a store that was shared.
-        ("", &[], Some("b"), r#"by me under 1, owner "b" 1, poked []"#),
+        ("", &[], Some("b"), r#"by me under 1, owner "b" 1, notified []"#),
         // In somebody's own transaction, who drives nothing.
-        ("c", &["a", "b"], None, r#"not by me, owner "" 0, poked ["a"]"#),
-        ("c", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
+        ("c", &["a", "b"], None, r#"not by me, owner "" 0, notified ["a"]"#),
+        ("c", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, notified ["b"]"#),
         // Nobody is seen alive, not even who publishes, while a database has just come back: who is first hears the word.
-        ("a", &[], None, r#"not by me, owner "" 0, poked ["a"]"#),
-        ("c", &[], None, r#"not by me, owner "" 0, poked ["c"]"#),
+        ("a", &[], None, r#"not by me, owner "" 0, notified ["a"]"#),
+        ("c", &[], None, r#"not by me, owner "" 0, notified ["c"]"#),
     ];
     for (me, alive, owner, expected) in rows {
         assert_eq!(published_by(me, alive, owner), expected, "{me} among {alive:?}, owner {owner:?}");

@@ -3,7 +3,7 @@
 
 use fencepost_kernel::{
     Command, Reply, RowKey,
-    fence::{self, Granted, Observe, DoubtOutcome, Sighting, Target, Token, scope::OnLapse},
+    fence::{self, DoubtOutcome, Granted, Observe, Sighting, Target, Token, scope::OnLapse},
     row::Record,
 };
 

@@ -140,8 +140,21 @@ fn derived_key_never_changes() {
 #[test]
 fn kinds_keep_their_stored_numbers() {
     use Kind::*;
-    let kinds =
-        [Fence, VersionHead, AgainHead, Alias, Trace, Transport, Lane, Tail, Entry, DeadLetter, Cancelled, LaneNotice, Counter];
+    let kinds = [
+        Fence,
+        VersionHead,
+        AgainHead,
+        Alias,
+        Trace,
+        Transport,
+        Lane,
+        Tail,
+        Entry,
+        DeadLetter,
+        Cancelled,
+        LaneNotice,
+        Counter,
+    ];
     assert_eq!(Kind::ALL, kinds);
     for (number, kind) in kinds.iter().enumerate() {
         assert_eq!(*kind as usize, number + 1);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use fencepost_kernel::{
     Reply,
     dispatch::{self, Transport},
-    lane::{self, Act, AfterDead, ReceiverAnswer, AttemptFailure, Fate, DeadLetterReason},
+    lane::{self, Act, AfterDead, AttemptFailure, DeadLetterReason, Fate, ReceiverAnswer},
 };
 use proptest::prelude::*;
 

@@ -6,9 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Scope, Tenant,
-    dispatch::{self, LetterVerdict, OnLetter, Original, Publish, PutTransport, WarehouseTransport, Transport, Webhook},
+    dispatch::{
+        self, LetterVerdict, OnLetter, Original, Publish, PutTransport, Transport, WarehouseTransport, Webhook,
+    },
     fence::{ClaimFence, Target},
-    lane::{self, Act, AfterDead, ReceiverAnswer, DeadLetter, Entry, AttemptFailure, Lane, Members, OnLane, retry::Chance},
+    lane::{
+        self, Act, AfterDead, AttemptFailure, DeadLetter, Entry, Lane, Members, OnLane, ReceiverAnswer, retry::Chance,
+    },
     row::Record,
 };
 
@@ -289,7 +293,9 @@ pub fn said(reply: &Reply) -> String {
         Reply::Dispatch(dispatch::Reply::Letter { letter, replay }) => {
             format!("{}{}", letter.fate.name(), if *replay { " again" } else { "" })
         }
-        Reply::Dispatch(dispatch::Reply::TransportPut { replay }) => format!("routed{}", if *replay { " again" } else { "" }),
+        Reply::Dispatch(dispatch::Reply::TransportPut { replay }) => {
+            format!("routed{}", if *replay { " again" } else { "" })
+        }
         Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::PublishReceipt { seq, .. }, .. }) => {
             format!("published {seq}")
         }

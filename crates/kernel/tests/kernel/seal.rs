@@ -204,7 +204,9 @@ fn doubt_that_comes_back_is_a_new_doubt() {
     world.granted(&claim(&target));
     world.pass(LEASE_MS);
     assert_eq!(world.say(&claim(&target)), "in_doubt");
-    let Command::Fence(fence::Command::Resolve(mut word)) = resolve(&target, DoubtOutcome::Released) else { unreachable!() };
+    let Command::Fence(fence::Command::Resolve(mut word)) = resolve(&target, DoubtOutcome::Released) else {
+        unreachable!()
+    };
     word.why = "asked the bank again".into();
     assert!(!replay(world.run(&Command::Fence(fence::Command::Resolve(word)))));
     assert_eq!(world.granted(&claim(&target)).attempt, 3);

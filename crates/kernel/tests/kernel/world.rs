@@ -10,8 +10,8 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Command, Decision, Millis, Reply, Row, RowKey, Rows, Scope, Tenant, Version, Write, decide,
     fence::{
-        self, AgainHead, ClaimFence, Fence, Granted, DoubtOutcome, Phase, PutAlias, Release, Renew, Resolve, Seal, Source,
-        Target, Token, VersionHead, body::Body, scope::OnLapse,
+        self, AgainHead, ClaimFence, DoubtOutcome, Fence, Granted, Phase, PutAlias, Release, Renew, Resolve, Seal,
+        Source, Target, Token, VersionHead, body::Body, scope::OnLapse,
     },
     json,
     lane::{self, Tail},

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use fencepost_kernel::fence::scope::{RequiredDurability, OnLapse, Scope};
+use fencepost_kernel::fence::scope::{OnLapse, RequiredDurability, Scope};
 
 use super::{Lints, Understood};
 use crate::finding::Severity;
-use crate::routes::{OnError, FieldOrigin, GatewayRule, Scheme, Verify};
+use crate::routes::{FieldOrigin, GatewayRule, OnError, Scheme, Verify};
 use crate::settings::FenceStore;
 use crate::signature::Secret;
 

@@ -85,8 +85,11 @@ fn route_scope(lints: &mut Lints<'_>, route: &GatewayRule, understood: &Understo
                 FieldOrigin::Body(pointer) => pointer.rsplit('/').next().unwrap_or_default(),
                 FieldOrigin::Const(_) | FieldOrigin::Request(_) => continue,
             };
-            let put =
-                if put.eq_ignore_ascii_case("date") && matches!(from, FieldOrigin::Header(_)) { "timestamp" } else { put };
+            let put = if put.eq_ignore_ascii_case("date") && matches!(from, FieldOrigin::Header(_)) {
+                "timestamp"
+            } else {
+                put
+            };
             suspicious(lints, put, field, &scope.name, mark);
         }
     }

@@ -1,6 +1,6 @@
 //! What is built in: the defaults and the contracts pass their own check and say what they should.
 
-use fencepost_kernel::fence::scope::{BodyMismatch, RequiredDurability, OnLapse, VersionRule};
+use fencepost_kernel::fence::scope::{BodyMismatch, OnLapse, RequiredDurability, VersionRule};
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! Each section of a policy file: read whole, or refused where it is wrong.
 
 use super::identity::{Role, Warehouses};
-use super::routes::{OnError, FieldOrigin, Scheme};
+use super::routes::{FieldOrigin, OnError, Scheme};
 use super::server::Level;
 use super::*;
 

@@ -2,7 +2,7 @@
 //! Never compares bodies itself: the history names them. Called by `auditor`.
 
 use super::{Entry, File, Grant, Violation, claims, perhaps_done};
-use crate::history::{ObservedAnswer, Ask};
+use crate::history::{Ask, ObservedAnswer};
 
 pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     let mut found = Vec::new();

@@ -2,7 +2,7 @@
 //! Never assumes how a token is made. Called by `auditor`.
 
 use super::{Entry, File, Grant, Violation, before, closed_at, named, perhaps_done, shown, skew_ms};
-use crate::history::{ObservedAnswer, Ask, RequestOutcome};
+use crate::history::{Ask, ObservedAnswer, RequestOutcome};
 
 pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -116,7 +116,9 @@ pub(super) fn receipt_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'
     file.perhaps_before(until)
         .filter(|entry| perhaps_done(entry.op))
         .filter_map(|entry| match (&entry.op.ask, entry.op.answer()) {
-            (Ask::Seal { token, .. }, Some(ObservedAnswer::Sealed { expires, .. })) if *token == grant.token => Some(*expires),
+            (Ask::Seal { token, .. }, Some(ObservedAnswer::Sealed { expires, .. })) if *token == grant.token => {
+                Some(*expires)
+            }
             (Ask::Seal { token, .. }, None) if *token == grant.token => {
                 Some(entry.op.invoked.at + file.rules.retain_ms)
             }
@@ -184,7 +186,8 @@ fn told_of_lapse(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>)
         file.grants.iter().filter(|g| g.first_seen == grant.first_seen && g.token < grant.token).collect();
     earlier.sort_by_key(|g| std::cmp::Reverse(g.token));
     let told = grant.recovering.map(|(token, _)| token);
-    let unheard = |entry: Entry<'_>| matches!(entry.op.ask, Ask::Claim { .. }) && entry.op.outcome == RequestOutcome::Maybe;
+    let unheard =
+        |entry: Entry<'_>| matches!(entry.op.ask, Ask::Claim { .. }) && entry.op.outcome == RequestOutcome::Maybe;
     if !file.grants.iter().any(|g| Some(g.token) == told) && file.perhaps_before(grant.by).any(unheard) {
         return;
     }
@@ -228,7 +231,9 @@ fn stale(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
         }
     }
     for other in file.entries.iter().filter(|other| before(file.history, **other, entry)) {
-        if other.op.ask == (Ask::Release { token }) && matches!(other.op.answer(), Some(ObservedAnswer::Released { .. })) {
+        if other.op.ask == (Ask::Release { token })
+            && matches!(other.op.answer(), Some(ObservedAnswer::Released { .. }))
+        {
             found.push(file.report("stale-token", entry, format_args!("#{} gave it up", other.id)));
         }
     }

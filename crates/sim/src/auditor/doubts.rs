@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Entry, File, Violation, before, claims, closed_at, leases, perhaps_before, perhaps_done, shown};
-use crate::history::{ObservedAnswer, Ask, RequestOutcome, key_name};
+use crate::history::{Ask, ObservedAnswer, RequestOutcome, key_name};
 
 pub(super) fn judge(files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -49,7 +49,8 @@ pub(super) fn told<'h>(file: &File<'h>, base: Option<&File<'h>>, first: Option<&
 }
 
 fn explained_by(file: &File<'_>, entry: Entry<'_>) -> bool {
-    let (Some(ObservedAnswer::InDoubt { since: end }) | Some(ObservedAnswer::InFlight { lease_expires: end })) = entry.op.answer()
+    let (Some(ObservedAnswer::InDoubt { since: end }) | Some(ObservedAnswer::InFlight { lease_expires: end })) =
+        entry.op.answer()
     else {
         return false;
     };
@@ -128,7 +129,8 @@ fn final_refusal(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) 
 
 // A person ends only what is a doubt: a claim under `hold` whose lease was over.
 fn resolution(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
-    if let (Ask::Resolve { sealed, .. }, Some(ObservedAnswer::Resolved { replay: true })) = (&entry.op.ask, entry.op.answer())
+    if let (Ask::Resolve { sealed, .. }, Some(ObservedAnswer::Resolved { replay: true })) =
+        (&entry.op.ask, entry.op.answer())
         && !file.perhaps_before(entry).any(|other| {
             perhaps_done(other.op)
                 && matches!(&other.op.ask, Ask::Resolve { sealed: said, .. } if said.is_some() == sealed.is_some())
@@ -136,7 +138,8 @@ fn resolution(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     {
         found.push(file.report("in-doubt", entry, "nobody said this before"));
     }
-    let (Ask::Resolve { .. }, Some(ObservedAnswer::Resolved { replay: false })) = (&entry.op.ask, entry.op.answer()) else {
+    let (Ask::Resolve { .. }, Some(ObservedAnswer::Resolved { replay: false })) = (&entry.op.ask, entry.op.answer())
+    else {
         return;
     };
     let hidden = file
@@ -167,9 +170,13 @@ fn current(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
                         && !file.entries.iter().any(|other| {
                             before(file.history, *other, entry)
                                 && match (&other.op.ask, other.op.answer()) {
-                                    (Ask::Claim { .. }, Some(ObservedAnswer::New { token: newer, .. })) => newer > token,
+                                    (Ask::Claim { .. }, Some(ObservedAnswer::New { token: newer, .. })) => {
+                                        newer > token
+                                    }
                                     (Ask::Seal { token: own, .. }, Some(ObservedAnswer::Sealed { .. }))
-                                    | (Ask::Release { token: own }, Some(ObservedAnswer::Released { .. })) => own == token,
+                                    | (Ask::Release { token: own }, Some(ObservedAnswer::Released { .. })) => {
+                                        own == token
+                                    }
                                     _ => false,
                                 }
                         })

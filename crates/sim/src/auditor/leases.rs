@@ -2,7 +2,7 @@
 //! between question and answer. Never accepts an answer from before what was already acknowledged. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done, skew_ms};
-use crate::history::{ObservedAnswer, Ask, History, RequestOutcome};
+use crate::history::{Ask, History, ObservedAnswer, RequestOutcome};
 
 /// A claim or renewal that would explain the end of a lease.
 pub(super) struct Reason<'h> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Entry, File, Violation, before, doubts, perhaps_before, perhaps_done};
-use crate::history::{ObservedAnswer, Ask, History, List, Lookup, Op, RequestOutcome, key_name};
+use crate::history::{Ask, History, List, Lookup, ObservedAnswer, Op, RequestOutcome, key_name};
 
 pub(super) fn judge(history: &History, files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
     let mut found = Vec::new();

@@ -2,7 +2,7 @@
 //! Never takes what they show for final: they only look, and write nothing. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, claims, closed_at, perhaps_done};
-use crate::history::{ObservedAnswer, Ask, RequestOutcome};
+use crate::history::{Ask, ObservedAnswer, RequestOutcome};
 
 pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     let mut found = Vec::new();

@@ -2,7 +2,7 @@
 //! Never accepts a receipt that nobody sealed, or one past its time. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done, shown};
-use crate::history::{ObservedAnswer, Ask};
+use crate::history::{Ask, ObservedAnswer};
 
 /// A receipt that somebody was told of.
 struct Fact<'h> {
@@ -152,7 +152,9 @@ fn lasting(file: &File<'_>, fact: &Fact<'_>, entry: Entry<'_>, found: &mut Vec<V
             }
         }
         Ask::Seal { .. } if fact.token.is_none() => !matches!(answer, ObservedAnswer::Sealed { replay: false, .. }),
-        Ask::Seal { .. } | Ask::Renew { .. } | Ask::Release { .. } => matches!(answer, ObservedAnswer::FencedOff { .. }),
+        Ask::Seal { .. } | Ask::Renew { .. } | Ask::Release { .. } => {
+            matches!(answer, ObservedAnswer::FencedOff { .. })
+        }
         Ask::Resolve { .. } => !matches!(answer, ObservedAnswer::Resolved { replay: false }),
         Ask::Alias { .. } => {
             matches!(answer, ObservedAnswer::Aliased { effect, receipt } if effect == fact.effect && receipt == fact.receipt)

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::{Entry, File, Grant, Violation, before, claims, closed_at, perhaps_before, perhaps_done};
-use crate::history::{ObservedAnswer, Ask, History, RequestOutcome, TEXTS, key_name};
+use crate::history::{Ask, History, ObservedAnswer, RequestOutcome, TEXTS, key_name};
 
 pub(super) fn judge(history: &History, files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
     let mut found = Vec::new();

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Version,
-    fence::{FenceEvent, Fence, HolderTrace, Receipt, Source, State, Token, What, body::Body, scope::OnLapse},
+    fence::{Fence, FenceEvent, HolderTrace, Receipt, Source, State, Token, What, body::Body, scope::OnLapse},
     key::Kind,
 };
 

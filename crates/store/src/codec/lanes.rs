@@ -5,10 +5,10 @@
 use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Tenant,
-    dispatch::{WarehouseTransport, Transport, Webhook},
+    dispatch::{Transport, WarehouseTransport, Webhook},
     lane::{
-        AfterDead, ReceiverAnswer, Cancelled, DECIDED_RETAIN_MS, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, LanePurpose,
-        DeadLetterReason, Tail, Trouble,
+        AfterDead, Cancelled, DECIDED_RETAIN_MS, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LanePurpose,
+        Owner, Pause, ReceiverAnswer, Tail, Trouble,
     },
 };
 

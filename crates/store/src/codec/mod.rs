@@ -117,7 +117,9 @@ pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, 
         Kind::Trace => {
             Record::Fence(fencepost_kernel::fence::Record::Trace(heads::take_trace(&mut reader, format)?.into()))
         }
-        Kind::Transport => Record::Dispatch(dispatch::Record::Transport(lanes::take_transport(&mut reader, bytes)?.into())),
+        Kind::Transport => {
+            Record::Dispatch(dispatch::Record::Transport(lanes::take_transport(&mut reader, bytes)?.into()))
+        }
         Kind::Lane => Record::Lane(lane::Record::Lane(lanes::take_lane(&mut reader)?.into())),
         Kind::Tail => Record::Lane(lane::Record::Tail(lanes::take_tail(&mut reader)?)),
         Kind::Entry => Record::Lane(lane::Record::Entry(lanes::take_entry(&mut reader, bytes)?.into())),

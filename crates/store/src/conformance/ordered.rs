@@ -191,7 +191,7 @@ async fn what_writes_lean_on_must_stand(store: &dyn Store) -> Result<(), LawViol
     same("the verdict on what others lean on", commit(store, plain(4, 1, Some(1))).await?, Applied)?;
     same("the verdict over what it was", commit(store, leaning(5, 5, over(1))).await?, Moved)?;
     let verdicts = store.commit(&[plain(6, 1, Some(4)), leaning(7, 7, over(6)), plain(8, 8, None)], NOW).await?;
-    same("the verdicts on what leans on its neighbour", verdicts, vec![Applied; 3])?;
+    same("the verdicts on what depends on its neighbour", verdicts, vec![Applied; 3])?;
     same("a row that was held", read(store, fence_key(1)).await?, Some((6, record(Kind::Fence, 6))))?;
     same("what was held to be absent", read(store, key(Kind::Alias, 1)).await?, None)
 }
@@ -221,7 +221,11 @@ async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), LawViolation> {
     ];
     let verdicts = store.commit(&sets, NOW).await?;
     same("the verdicts on drops alone", verdicts, vec![Applied, Applied, Applied, appended(5)])?;
-    same("a row that went and came back", read(store, notice).await?, Some((9, Record::Lane(lane::Record::LaneNotice))))?;
+    same(
+        "a row that went and came back",
+        read(store, notice).await?,
+        Some((9, Record::Lane(lane::Record::LaneNotice))),
+    )?;
     same("the lane goes on", positions(store, LANE).await?, vec![(4, 4), (5, 11)])
 }
 

@@ -3,10 +3,12 @@
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
-    dispatch::{self, WarehouseTransport, Transport},
+    dispatch::{self, Transport, WarehouseTransport},
     fence::{self, Alias, Fence, Receipt, State, Token, Trace, VersionHead, scope::OnLapse},
     key::Kind,
-    lane::{self, AfterDead, ReceiverAnswer, Cancelled, DeadLetter, Entry, Fate, Lane, LanePurpose, DeadLetterReason, Tail},
+    lane::{
+        self, AfterDead, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LanePurpose, ReceiverAnswer, Tail,
+    },
     merge::Counter,
     row::{CommitId, Record},
 };

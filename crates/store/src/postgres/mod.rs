@@ -37,7 +37,7 @@ use tokio_postgres::Row;
 use self::{
     address::Target,
     columns::{BUCKETS, Keys, Param},
-    commit::{Committer, UnknownOutcomes, Tried},
+    commit::{Committer, Tried, UnknownOutcomes},
     fault::{Contention, Failed},
     link::{Epoch, Link, Session, dial},
     remember::remember,
@@ -84,7 +84,7 @@ struct Inner {
     /// When this node last found the others alive.
     sightings: nodes::Sightings,
     /// Nodes of older releases that have fallen silent.
-    elders: nodes::Elders,
+    silent_old: nodes::SilentOldNodes,
     promises: Promises,
     /// One connection for commits, one for loads, one for everything that nobody waits for.
     committing: Link,
@@ -123,7 +123,7 @@ impl Postgres {
             drives: AtomicBool::new(false),
             clock,
             sightings: nodes::Sightings::default(),
-            elders: nodes::Elders::default(),
+            silent_old: nodes::SilentOldNodes::default(),
             promises,
             turn: tokio::sync::RwLock::default(),
             unknown_outcomes: UnknownOutcomes::default(),

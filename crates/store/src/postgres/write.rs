@@ -20,7 +20,7 @@ use super::{
 use crate::{WriteSet, judge::Judged};
 
 /// The rows to lock before a set is judged: all that it names, except entries that it drops, which no other transaction
-/// changes, and pokes that it drops (notices between nodes), which are deleted only where no transaction holds them.
+/// changes, and notices between nodes that it drops, which are deleted only where no transaction holds them.
 pub(super) fn touched(set: &WriteSet) -> impl Iterator<Item = RowKey> {
     let also = &set.also;
     let writes = set.writes.iter().map(|write| write.key);
@@ -50,7 +50,8 @@ pub(super) async fn write(
     let columns = Columns::new(puts.chain(guards), format);
     let gone = judged.changes.iter().filter(|change| change.after.is_none()).map(|change| &change.key);
     let gone: Keys = gone.chain(absent.iter().map(|(key, _)| key)).collect();
-    let dropped_notices = applied(sets, judged).flat_map(|set| &set.also.drops).filter(|key| key.kind == Kind::LaneNotice);
+    let dropped_notices =
+        applied(sets, judged).flat_map(|set| &set.also.drops).filter(|key| key.kind == Kind::LaneNotice);
     let dropped_notices: Keys = dropped_notices.filter(|key| !changes(judged, key)).collect();
     let floor = floor.map(Stamp);
     let mut steps: Vec<(&'static str, Vec<Param<'_>>)> = Vec::with_capacity(6);

@@ -3,15 +3,15 @@
 use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant, Version,
-    dispatch::{self, WarehouseTransport, Transport, Webhook},
+    dispatch::{self, Transport, WarehouseTransport, Webhook},
     fence::{
-        self, AgainHead, Alias, FenceEvent, Fence, HolderTrace, Receipt, Sighting, Source, State, Token, Trace, VersionHead,
-        What, body::Body, scope::OnLapse,
+        self, AgainHead, Alias, Fence, FenceEvent, HolderTrace, Receipt, Sighting, Source, State, Token, Trace,
+        VersionHead, What, body::Body, scope::OnLapse,
     },
     key::Kind,
     lane::{
-        self, AfterDead, ReceiverAnswer, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, LanePurpose, DeadLetterReason, Tail,
-        Trouble,
+        self, AfterDead, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LanePurpose, Owner, Pause,
+        ReceiverAnswer, Tail, Trouble,
     },
     merge::Counter,
     row::{CommitId, Record},
@@ -317,8 +317,16 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
         let (warehouse, executor) = ("frn:wh:1".to_owned(), "dock".to_owned());
         let planner = planner.clone();
         Record::Dispatch(dispatch::Record::Transport(
-            WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms: 604_800_000, at: at(1) }
-                .into(),
+            WarehouseTransport {
+                planner,
+                warehouse,
+                executor,
+                transport,
+                after_dead,
+                receiver_retain_ms: 604_800_000,
+                at: at(1),
+            }
+            .into(),
         ))
     };
     let trouble = Trouble { attempts: 3, first_at: at(2), last_at: at(3), next_at: at(4), answer: answer.clone() };
@@ -364,7 +372,12 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
         cancelled_by: Some("C-2".to_owned()),
         ..decided(DeadLetterReason::Skipped, Fate::Discarded { at: at(10), by, why })
     };
-    let letters = [letter.clone(), decided(DeadLetterReason::TooLarge, forced), decided(DeadLetterReason::Horizon, redriven), cancelled];
+    let letters = [
+        letter.clone(),
+        decided(DeadLetterReason::TooLarge, forced),
+        decided(DeadLetterReason::Horizon, redriven),
+        cancelled,
+    ];
     let mut records = vec![
         route(Transport::Webhook(webhook), AfterDead::Block),
         route(Transport::Kafka { topic: "orders".to_owned() }, AfterDead::Continue),

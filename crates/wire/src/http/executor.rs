@@ -14,7 +14,7 @@ use bytes::Bytes;
 use fencepost::{
     Claim, Done, Failure,
     dispatch::ENVELOPE_BYTES_MAX,
-    executor::{Event, Received, Receiver, EventRefusal},
+    executor::{Event, EventRefusal, Received, Receiver},
 };
 use fencepost_kernel::json;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, request::Parts};

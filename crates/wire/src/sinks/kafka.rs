@@ -9,8 +9,8 @@ use std::{
 
 use fencepost::dispatch::Delivery;
 use fencepost_kernel::{
-    dispatch::{WarehouseTransport, Transport},
-    lane::{ReceiverAnswer, AttemptFailure, DeadLetterReason},
+    dispatch::{Transport, WarehouseTransport},
+    lane::{AttemptFailure, DeadLetterReason, ReceiverAnswer},
 };
 use rdkafka::{
     ClientConfig,

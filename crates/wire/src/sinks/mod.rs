@@ -6,8 +6,8 @@ pub mod webhook;
 
 use fencepost::dispatch::{Delivery, Sink};
 use fencepost_kernel::{
-    dispatch::{WarehouseTransport, Transport},
-    lane::{ReceiverAnswer, AttemptFailure},
+    dispatch::{Transport, WarehouseTransport},
+    lane::{AttemptFailure, ReceiverAnswer},
 };
 use futures::future::BoxFuture;
 
@@ -33,9 +33,9 @@ impl Sink for Sinks {
     fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
         match (&delivery.transport.transport, &self.kafka) {
             (Transport::Kafka { .. }, Some(kafka)) => Box::pin(kafka.clone().attempt(delivery)),
-            (Transport::Kafka { .. }, None) => {
-                Box::pin(async { Err(AttemptFailure::Away(ReceiverAnswer::new(None, "no Kafka cluster is configured"))) })
-            }
+            (Transport::Kafka { .. }, None) => Box::pin(async {
+                Err(AttemptFailure::Away(ReceiverAnswer::new(None, "no Kafka cluster is configured")))
+            }),
             _ => self.webhook.deliver(delivery),
         }
     }

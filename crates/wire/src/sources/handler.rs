@@ -68,7 +68,8 @@ impl MessageHandler {
             ("fencepost-attempt", claim.attempt().to_string()),
             ("fencepost-recovering", claim.earlier().is_some().to_string()),
         ] {
-            headers.insert(name, HeaderValue::from_str(&value).map_err(|bad| HandlerFailure::Permanent(bad.to_string()))?);
+            headers
+                .insert(name, HeaderValue::from_str(&value).map_err(|bad| HandlerFailure::Permanent(bad.to_string()))?);
         }
         // Sent for an empty body, too: a server may refuse a POST without a length.
         headers.insert(header::CONTENT_LENGTH, message.body.len().into());

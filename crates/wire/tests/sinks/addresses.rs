@@ -1,7 +1,7 @@
 //! Which addresses are reached, and that none is reached that is not judged.
 
 use fencepost::dispatch::Sink;
-use fencepost_wire::sinks::webhook::{Egress, WebhookSettings, URL_BYTES_MAX};
+use fencepost_wire::sinks::webhook::{Egress, URL_BYTES_MAX, WebhookSettings};
 
 use super::receiver::{OK, Receiver, Then, attempt, event, later, sink, sink_over};
 

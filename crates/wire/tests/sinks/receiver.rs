@@ -9,7 +9,7 @@ use fencepost::dispatch::{Delivery, Sink, Vault};
 use fencepost_kernel::lane::AttemptFailure;
 use fencepost_kernel::{Millis, Tenant};
 use fencepost_kernel::{
-    dispatch::{WarehouseTransport, Transport},
+    dispatch::{Transport, WarehouseTransport},
     lane::{AfterDead, Entry},
 };
 use fencepost_wire::sinks::webhook::{Egress, WebhookSettings, WebhookSink};

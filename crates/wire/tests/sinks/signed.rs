@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use fencepost::dispatch::{Delivery, Sink, Vault};
-use fencepost_kernel::dispatch::{WarehouseTransport, Transport};
+use fencepost_kernel::dispatch::{Transport, WarehouseTransport};
 use fencepost_kernel::lane::AttemptFailure;
 use fencepost_kernel::{LaneId, Tenant};
 use fencepost_wire::sinks::webhook::signature::{
@@ -252,7 +252,9 @@ async fn nothing_leaves_that_cannot_be_signed() {
     let clock = Arc::new(fencepost::clock::SystemClock::default());
     let stranger = WebhookSink::new(egress, other, clock, &WebhookSettings::default()).unwrap();
     let event = event_with(&receiver.url(), &["s3cret"]);
-    let Err(AttemptFailure::Away(answer)) = stranger.deliver(event.clone()).await else { panic!("not the event's fault") };
+    let Err(AttemptFailure::Away(answer)) = stranger.deliver(event.clone()).await else {
+        panic!("not the event's fault")
+    };
     assert!(answer.note.contains("another key"), "{}", answer.note);
     assert_eq!(receiver.connections(), 0);
     assert!(!format!("{event:?} {:?}", vault()).contains("s3cret"));

@@ -22,7 +22,7 @@ use fencepost::{
 };
 use fencepost_front::{Budget, Standing};
 use fencepost_wire::{
-    http::executor::{Front, EventHandler, router},
+    http::executor::{EventHandler, Front, router},
     log::{Level, Log},
 };
 use http::Request;

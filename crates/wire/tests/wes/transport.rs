@@ -8,7 +8,7 @@ use fencepost::{
 };
 use fencepost_kernel::{
     Tenant,
-    dispatch::{WarehouseTransport, Transport},
+    dispatch::{Transport, WarehouseTransport},
 };
 use serde_json::{Value, json};
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use fencepost::{
     Fencepost,
     clock::Clock,
-    dispatch::{Delivery, Dispatch, SCOPE, DriverSettings, Sink, Vault},
+    dispatch::{Delivery, Dispatch, DriverSettings, SCOPE, Sink, Vault},
     engine::EngineLimits,
     policy::{
         Policy,
@@ -26,7 +26,7 @@ use fencepost::{
 use fencepost_kernel::{
     Millis,
     dispatch::WarehouseTransport,
-    lane::{ReceiverAnswer as Said, AttemptFailure},
+    lane::{AttemptFailure, ReceiverAnswer as Said},
 };
 use fencepost_rig::contract::{self, Answered};
 use fencepost_wire::{

@@ -1,6 +1,6 @@
 //! Every row of the two tables that say which headers cross, sent through the running gateway, each way.
 
-use fencepost_wire::http::gateway::crossing::{ANSWERS, Crossing, REQUESTS, HeaderRule};
+use fencepost_wire::http::gateway::crossing::{ANSWERS, Crossing, HeaderRule, REQUESTS};
 
 use super::{
     Upstream, World,

@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencepost_client::{ClaimOutcome, Client, EffectDone, RemoteEffect, Error, EffectFailure, RunOutcome, Retry, RunError};
+use fencepost_client::{
+    ClaimOutcome, Client, EffectDone, EffectFailure, Error, RemoteEffect, Retry, RunError, RunOutcome,
+};
 use serde_json::{Value, json};
 
 use super::stage::Stage;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencepost_client::{ClaimOutcome, Client, EffectDone, Error, EffectFailure, RunOutcome, Retry, RunError};
+use fencepost_client::{ClaimOutcome, Client, EffectDone, EffectFailure, Error, Retry, RunError, RunOutcome};
 use serde_json::json;
 use uuid::Uuid;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use fencepost::{
     kernel::{
         Millis, RowKey, Tenant, Write,
-        dispatch::{self, WarehouseTransport, Transport, Webhook},
+        dispatch::{self, Transport, WarehouseTransport, Webhook},
         key::Kind,
         lane::{
-            self, AfterDead, ReceiverAnswer, Append, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, LanePurpose, DeadLetterReason,
-            Tail, Trouble,
+            self, AfterDead, Append, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LanePurpose,
+            Owner, ReceiverAnswer, Tail, Trouble,
         },
         law::Also,
         merge::{Merge, Merged},

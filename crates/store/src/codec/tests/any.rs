@@ -7,8 +7,8 @@ use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant, Version, dispatch,
     fence::{
-        self, AgainHead, Alias, FenceEvent, Fence, HolderTrace, Receipt, Sighting, Source, State, Token, Trace, VersionHead,
-        What, body::Body, scope::OnLapse,
+        self, AgainHead, Alias, Fence, FenceEvent, HolderTrace, Receipt, Sighting, Source, State, Token, Trace,
+        VersionHead, What, body::Body, scope::OnLapse,
     },
     key::Kind,
     lane,

@@ -70,7 +70,9 @@ impl Places<'_> {
             },
             FieldOrigin::Const(text) => Some(text.clone()),
             FieldOrigin::Request(part) if part == "method" => Some(self.parts.method.as_str().to_owned()),
-            FieldOrigin::Request(part) if part == "digest" => Some(FenceKey(Sha256::digest(self.body).into()).to_string()),
+            FieldOrigin::Request(part) if part == "digest" => {
+                Some(FenceKey(Sha256::digest(self.body).into()).to_string())
+            }
             FieldOrigin::Request(_) => Some(self.path(field)?),
         };
         let value = value.ok_or_else(|| missing(field, origin))?;

@@ -2,13 +2,13 @@
 //! and answers everyone else with the first one's answer. Never lets a write pass that it could not fence.
 //! Called for every path that is none of Fencepost's own.
 
-mod in_flight_effects;
 pub mod crossing;
 mod decided;
-mod flight;
-mod headers;
-mod key;
 mod detach_on_drop;
+mod granted_call;
+mod headers;
+mod in_flight_effects;
+mod key;
 mod large;
 mod link;
 mod order;
@@ -41,12 +41,12 @@ use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    in_flight_effects::{Known, InFlightEffects},
-    flight::{Flight, fenced},
-    headers::Leaving,
-    key::Places,
     detach_on_drop::DetachOnDrop,
-    order::{Queues, Rank, Turn},
+    granted_call::{GrantedCall, fenced},
+    headers::Leaving,
+    in_flight_effects::{InFlightEffects, Known},
+    key::Places,
+    order::{Queues, Rank, SourceTurn},
     patient::Patient,
     shares::{Client, Shares},
     signed::Signed,
@@ -248,7 +248,7 @@ async fn act(
     call: Call,
     entry: Arc<Entry>,
     claim: fence::ClaimFence,
-    turn: Option<Turn>,
+    turn: Option<SourceTurn>,
     is_waiting: Arc<AtomicBool>,
 ) -> Result<Response, Problem> {
     let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
@@ -257,29 +257,41 @@ async fn act(
     let told = claim.source.clone();
     // Its lease may be over: whoever is let in now would do it a second time.
     if call.app.gateway.in_flight_effects.known(&target.key) == Some(Known::Done) {
-        return Err(flight::unconfirmed(&target));
+        return Err(granted_call::unconfirmed(&target));
     }
     let reply = engine.claim_flagged(Command::Fence(fence::Command::Claim(claim)), wait, &is_waiting).await?;
     let source = told.as_ref().map(|source| (source.kind.as_str(), source.id.as_str()));
     record(&call, &target, &reply, &Told { op: "claim", effect_id: None, source });
     match reply {
-        Reply::Fence(fence::Reply::New(granted)) => match call.app.gateway.in_flight_effects.begin(target.key, granted.token) {
-            Ok(effect_guard) => {
-                let (claim, effect_guard) = (Claim::granted(engine, target, granted, lease_ms), Arc::new(effect_guard));
-                let client = Client::Tenant(claim.target().tenant.clone());
-                let place = call.app.gateway.places.take(&entry.endpoint, client);
-                let flight = Flight { call, entry, claim, effect_guard, source: told, signed: None, place: None, _turn: turn };
-                Ok(flight.call_and_settle(place).await)
+        Reply::Fence(fence::Reply::New(granted)) => {
+            match call.app.gateway.in_flight_effects.begin(target.key, granted.token) {
+                Ok(effect_guard) => {
+                    let (claim, effect_guard) =
+                        (Claim::granted(engine, target, granted, lease_ms), Arc::new(effect_guard));
+                    let client = Client::Tenant(claim.target().tenant.clone());
+                    let place = call.app.gateway.places.take(&entry.endpoint, client);
+                    let granted_call = GrantedCall {
+                        call,
+                        entry,
+                        claim,
+                        effect_guard,
+                        source: told,
+                        signed: None,
+                        place: None,
+                        _turn: turn,
+                    };
+                    Ok(granted_call.call_and_settle(place).await)
+                }
+                // Its lease ran out here, since the store was away, and it is still under way.
+                Err(Known::Done) => Err(granted_call::unconfirmed(&target)),
+                Err(Known::UnderWay) => {
+                    // The trace of what is under way here was overwritten by this claim, and so is not known any more.
+                    let (lease_expires, first_seen) = (granted.lease_expires, granted.first_seen);
+                    let held = Reply::Fence(fence::Reply::InFlight { lease_expires, first_seen, held_by: None });
+                    decided::refused(&call, &entry, &target, &held)
+                }
             }
-            // Its lease ran out here, since the store was away, and it is still under way.
-            Err(Known::Done) => Err(flight::unconfirmed(&target)),
-            Err(Known::UnderWay) => {
-                // The trace of what is under way here was overwritten by this claim, and so is not known any more.
-                let (lease_expires, first_seen) = (granted.lease_expires, granted.first_seen);
-                let held = Reply::Fence(fence::Reply::InFlight { lease_expires, first_seen, held_by: None });
-                decided::refused(&call, &entry, &target, &held)
-            }
-        },
+        }
         Reply::Fence(fence::Reply::Duplicate { fence, .. }) => {
             call.app.metrics.dropped(&entry.endpoint, &target.tenant);
             if let State::Sealed { receipt, .. } = &fence.state {
@@ -317,7 +329,11 @@ fn required(names: &[String], headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// The claim that a request stands for, and its turn where its source is ordered.
-async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::ClaimFence, Option<Turn>), Problem> {
+async fn claim(
+    call: &Call,
+    entry: &Entry,
+    bound: &[(&str, &str)],
+) -> Result<(fence::ClaimFence, Option<SourceTurn>), Problem> {
     // Nothing of the parsed body is left when it waits: a document takes many times the memory of its bytes.
     let (claim, rank) = read_claim(call, entry, bound)?;
     if let Some(signed) = Signed::of(call, entry, &claim.target) {
@@ -331,7 +347,11 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fe
 }
 
 /// The claim, and what it is ordered by.
-fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::ClaimFence, Option<String>), Problem> {
+fn read_claim(
+    call: &Call,
+    entry: &Entry,
+    bound: &[(&str, &str)],
+) -> Result<(fence::ClaimFence, Option<String>), Problem> {
     let route = &entry.route;
     let scope = call.policy.scope(&route.scope).map_err(|none| match none {
         NoScope::Unknown => Problem::new(Code::UnknownScope, format!("there is no scope {:?}", route.scope)),
@@ -371,7 +391,7 @@ fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fen
     Ok((claim, rank))
 }
 
-async fn turn(call: &Call, entry: &Entry, claim: &fence::ClaimFence, rank: Rank) -> Result<Turn, Problem> {
+async fn turn(call: &Call, entry: &Entry, claim: &fence::ClaimFence, rank: Rank) -> Result<SourceTurn, Problem> {
     let source = claim.source.as_ref().map(|source| source.id.as_str()).unwrap_or_default();
     let lane = (entry.endpoint.clone(), claim.target.tenant.clone(), source.to_owned());
     let turn = call.app.gateway.queues.turn(lane, rank, call.policy.server.limits.wait_max).await;

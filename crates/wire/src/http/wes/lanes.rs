@@ -4,7 +4,7 @@ use axum::response::Response;
 use fencepost::dispatch::{Dispatch, LaneView};
 use fencepost_kernel::{LaneId, lane::LanePurpose};
 
-use super::{LOOKERS, Query, Reach, SCAN_MAX, dispatch, malformed};
+use super::{LOOKERS, Query, SCAN_MAX, VisibleLanes, dispatch, malformed};
 use crate::{
     http::{
         call::Call,
@@ -23,7 +23,7 @@ pub(in crate::http) const STATES: [&str; 6] = ["idle", "waiting", "delivering", 
 /// `GET /wes/v1/dispatch/lanes`
 pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
+    let visible = VisibleLanes::of(call, query.planner()?, LOOKERS)?;
     let dispatch = dispatch(call)?;
     let limit = query.limit()?;
     let state = query.one("state")?;
@@ -32,7 +32,7 @@ pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
     }
     let wanted = Wanted { state, warehouse: query.one("warehouse_id")?, executor: query.one("executor_id")? };
     let after = query.cursor(LaneId::from_hex)?;
-    let (lanes, next) = page(dispatch, &reach, &wanted, after, limit).await?;
+    let (lanes, next) = page(dispatch, &visible, &wanted, after, limit).await?;
     Ok(query::page(lanes.iter().map(shown), next.map(|lane| lane.to_string())).response())
 }
 
@@ -62,7 +62,7 @@ impl Wanted<'_> {
 // Lanes in order, and where to go on.
 async fn page(
     dispatch: &Dispatch,
-    reach: &Reach<'_>,
+    visible: &VisibleLanes<'_>,
     wanted: &Wanted<'_>,
     mut after: Option<LaneId>,
     limit: usize,
@@ -71,7 +71,7 @@ async fn page(
     // One more than wanted tells whether there are more.
     let read = if wanted.is_all() { limit + 1 } else { READ_MAX };
     loop {
-        let rows = dispatch.lanes(reach.planner.as_ref(), after, read).await?;
+        let rows = dispatch.lanes(visible.planner.as_ref(), after, read).await?;
         let last = rows.len() < read;
         for view in rows {
             // Another one follows: so the page is not the last.
@@ -80,7 +80,7 @@ async fn page(
             }
             seen += 1;
             after = Some(view.lane.id());
-            let in_reach = reach.covers_lane(&view.lane.planner, &view.lane.purpose);
+            let in_reach = visible.covers_lane(&view.lane.planner, &view.lane.purpose);
             if in_reach && wanted.fits(&view) {
                 found.push(view);
             }
@@ -94,16 +94,16 @@ async fn page(
 /// `GET /wes/v1/dispatch/lanes/{lane}`
 pub(super) async fn one(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
-    let view = find(call, &reach, &call.path_value("lane")?).await?;
+    let visible = VisibleLanes::of(call, query.planner()?, LOOKERS)?;
+    let view = find(call, &visible, &call.path_value("lane")?).await?;
     Ok(Answer::ok(shown(&view)).response())
 }
 
 /// The lane behind its name or its address, where the caller may see it.
-pub(super) async fn find(call: &Call, reach: &Reach<'_>, text: &str) -> Result<LaneView, Problem> {
+pub(super) async fn find(call: &Call, visible: &VisibleLanes<'_>, text: &str) -> Result<LaneView, Problem> {
     let dispatch = dispatch(call)?;
     let mut meant: Vec<LaneId> = LaneId::from_hex(text).into_iter().collect();
-    if let Some(planner) = &reach.planner
+    if let Some(planner) = &visible.planner
         && let Some(place) = text.strip_prefix(planner.as_str()).and_then(|rest| rest.strip_prefix(':'))
     {
         // A warehouse may be called `poll:…`, too, though hardly ever.
@@ -112,7 +112,7 @@ pub(super) async fn find(call: &Call, reach: &Reach<'_>, text: &str) -> Result<L
     }
     for lane in meant {
         if let Some(view) = dispatch.lane(lane).await?
-            && reach.covers_lane(&view.lane.planner, &view.lane.purpose)
+            && visible.covers_lane(&view.lane.planner, &view.lane.purpose)
         {
             return Ok(view);
         }

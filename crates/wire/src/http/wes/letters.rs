@@ -9,10 +9,10 @@ use fencepost_kernel::{
     LaneId, Reply,
     dispatch::LetterVerdict,
     json::JsonNode,
-    lane::{DeadLetter, Fate, LanePurpose, DeadLetterReason},
+    lane::{DeadLetter, DeadLetterReason, Fate, LanePurpose},
 };
 
-use super::{ACTORS, LOOKERS, Query, Reach, SCAN_MAX, allowed, audit, dispatch, malformed};
+use super::{ACTORS, LOOKERS, Query, SCAN_MAX, VisibleLanes, allowed, audit, dispatch, malformed};
 use crate::{
     deliveries::letter_id,
     http::{
@@ -93,14 +93,14 @@ const PAGE_BYTES_MAX: usize = 16 << 20;
 /// Letters in order, and where to go on.
 pub(super) async fn page(
     dispatch: &Dispatch,
-    reach: &Reach<'_>,
+    visible: &VisibleLanes<'_>,
     filter: &Filter,
     mut after: Option<(LaneId, u64)>,
     limit: usize,
 ) -> Result<(Vec<LocatedDeadLetter>, Option<(LaneId, u64)>), Problem> {
     let (mut found, mut seen, mut bytes) = (Vec::new(), 0, 0);
     loop {
-        let rows = dispatch.letters(reach.planner.as_ref(), after, READ_MAX).await?;
+        let rows = dispatch.letters(visible.planner.as_ref(), after, READ_MAX).await?;
         let last = rows.len() < READ_MAX;
         for row in rows {
             // Another one follows: so the page is not the last.
@@ -109,7 +109,7 @@ pub(super) async fn page(
             }
             seen += 1;
             after = Some((row.lane, row.seq));
-            if reach.covers(&row.letter.planner, &row.letter.entry.warehouse) && filter.takes(&row.letter) {
+            if visible.covers(&row.letter.planner, &row.letter.entry.warehouse) && filter.takes(&row.letter) {
                 bytes += row.letter.entry.body.len();
                 found.push(row);
             }
@@ -123,10 +123,10 @@ pub(super) async fn page(
 /// `GET /wes/v1/dispatch/dlq`
 pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
+    let visible = VisibleLanes::of(call, query.planner()?, LOOKERS)?;
     let filter = Filter::read(|name| query.one(name))?;
     let after = query.cursor(place)?;
-    let (letters, next) = page(dispatch(call)?, &reach, &filter, after, query.limit()?).await?;
+    let (letters, next) = page(dispatch(call)?, &visible, &filter, after, query.limit()?).await?;
     let items = letters.iter().map(|letter| shown(letter.lane, letter.seq, &letter.letter).end());
     Ok(query::page(items, next.map(|(lane, seq)| letter_id(lane, seq))).response())
 }
@@ -134,8 +134,8 @@ pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
 /// `GET /wes/v1/dispatch/dlq/{id}`
 pub(super) async fn one(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
-    let (lane, seq, letter) = find(call, &reach, &call.path_value("id")?).await?;
+    let visible = VisibleLanes::of(call, query.planner()?, LOOKERS)?;
+    let (lane, seq, letter) = find(call, &visible, &call.path_value("id")?).await?;
     Ok(Answer::ok(shown(lane, seq, &letter).raw("event", &letter.entry.body).end()).response())
 }
 
@@ -159,9 +159,9 @@ pub(super) fn force(node: &JsonNode<'_>) -> Result<Option<String>, Problem> {
 
 async fn decide(call: &Call, op: &str, verdict: LetterVerdict) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, ACTORS)?;
+    let visible = VisibleLanes::of(call, query.planner()?, ACTORS)?;
     let id = call.path_value("id")?;
-    let (lane, seq, letter) = find(call, &reach, &id).await?;
+    let (lane, seq, letter) = find(call, &visible, &id).await?;
     let reply = dispatch(call)?.decide_letter(lane, seq, verdict, &call.caller.id).await?;
     audit(call, op, reply.decision(), &letter.planner, &[("dead_letter", &id)]);
     let (letter, replay) = decided(&id, &reply)?;
@@ -203,13 +203,17 @@ pub(super) fn past_retention(receiver_retain_ms: u64) -> Problem {
 }
 
 /// The letter behind its name, where the caller may see it.
-pub(super) async fn find(call: &Call, reach: &Reach<'_>, id: &str) -> Result<(LaneId, u64, Arc<DeadLetter>), Problem> {
+pub(super) async fn find(
+    call: &Call,
+    visible: &VisibleLanes<'_>,
+    id: &str,
+) -> Result<(LaneId, u64, Arc<DeadLetter>), Problem> {
     let (lane, seq) = place(id).ok_or_else(|| unknown(id))?;
     let letter = dispatch(call)?.letter(lane, seq).await?.ok_or_else(|| unknown(id))?;
-    if reach.planner.as_ref().is_some_and(|own| *own != letter.planner) {
+    if visible.planner.as_ref().is_some_and(|own| *own != letter.planner) {
         return Err(unknown(id));
     }
-    allowed(reach.warehouses, &letter.entry.warehouse)?;
+    allowed(visible.warehouses, &letter.entry.warehouse)?;
     Ok((lane, seq, letter))
 }
 

@@ -81,13 +81,13 @@ fn wrong(refusal: &EnvelopeRefusal) -> Problem {
 }
 
 /// Whose lanes and letters a caller may see, or act on.
-struct Reach<'c> {
+struct VisibleLanes<'c> {
     /// Only this planner's; none where all.
     planner: Option<Tenant>,
     warehouses: &'c Warehouses,
 }
 
-impl<'c> Reach<'c> {
+impl<'c> VisibleLanes<'c> {
     /// `everywhere` are the roles that reach every planner; a planner reaches what is its own, and the route admits no other.
     fn of(call: &'c Call, named: Option<&str>, everywhere: &[Role]) -> Result<Self, Problem> {
         if everywhere.iter().any(|role| call.caller.has(*role)) {

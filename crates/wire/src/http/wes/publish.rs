@@ -134,7 +134,13 @@ fn apart<'n>(first_with: &HashMap<&str, usize>, index: usize, event: Envelope<'n
     Err(wrong(&EnvelopeRefusal { rule: Rule::Shape, pointer: pointer.to_owned(), detail }))
 }
 
-fn publication(planner: &Tenant, scope: &Scope, envelope: &Envelope<'_>, node: &JsonNode<'_>, exact: &[u8]) -> Publication {
+fn publication(
+    planner: &Tenant,
+    scope: &Scope,
+    envelope: &Envelope<'_>,
+    node: &JsonNode<'_>,
+    exact: &[u8],
+) -> Publication {
     Publication {
         planner: planner.clone(),
         correlation_id: envelope.correlation_id.to_owned(),
@@ -165,13 +171,15 @@ fn answered(
             let body = published(publication, Repeated::No);
             Ok(Answer { status: StatusCode::ACCEPTED, expires: Some(*expires), ..Answer::ok(body) })
         }
-        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match (kernel::PublishReceipt::of(fence), &fence.state) {
-            (Some(publication), FenceState::Sealed { expires, .. }) => {
-                let body = published(&publication, Repeated::Yes);
-                Ok(Answer { replayed: true, expires: Some(*expires), ..Answer::ok(body) })
+        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => {
+            match (kernel::PublishReceipt::of(fence), &fence.state) {
+                (Some(publication), FenceState::Sealed { expires, .. }) => {
+                    let body = published(&publication, Repeated::Yes);
+                    Ok(Answer { replayed: true, expires: Some(*expires), ..Answer::ok(body) })
+                }
+                _ => Err(Problem::new(Code::Internal, "no receipt")),
             }
-            _ => Err(Problem::new(Code::Internal, "no receipt")),
-        },
+        }
         Reply::Dispatch(kernel::Reply::NoTransport) => {
             let detail = format!("warehouse {:?} has no transport: PUT one first", envelope.warehouse);
             Err(Problem::new(Code::NoTransport, detail))

@@ -10,12 +10,12 @@ use fencepost::{
 };
 use fencepost_kernel::{
     Millis, Reply, Tenant,
-    dispatch::{WarehouseTransport, Transport, Webhook},
+    dispatch::{Transport, WarehouseTransport, Webhook},
     json::{JsonNode, Value},
     lane::AfterDead,
 };
 
-use super::{LOOKERS, Query, Reach, allowed, audit, dispatch, keyed, malformed, only, planner, wrong};
+use super::{LOOKERS, Query, VisibleLanes, allowed, audit, dispatch, keyed, malformed, only, planner, wrong};
 use crate::{
     http::{
         call::Call,
@@ -72,10 +72,10 @@ pub(super) async fn put(call: &Call) -> Result<Response, Problem> {
 /// `GET /wes/v1/warehouses/{warehouse_id}/transport`
 pub(super) async fn get(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
+    let visible = VisibleLanes::of(call, query.planner()?, LOOKERS)?;
     let warehouse = warehouse(call)?;
-    allowed(reach.warehouses, &warehouse)?;
-    let planner = reach.planner.ok_or_else(|| malformed("name the planner with `planner_id=`"))?;
+    allowed(visible.warehouses, &warehouse)?;
+    let planner = visible.planner.ok_or_else(|| malformed("name the planner with `planner_id=`"))?;
     match dispatch(call)?.transport(&planner, &warehouse).await? {
         Some(route) => Ok(Answer::ok(shown(&route)).response()),
         None => Err(Problem::new(Code::UnknownWarehouse, format!("warehouse {warehouse:?} has no transport"))),
@@ -133,7 +133,8 @@ async fn route(
     let drain = node.get("drain").map_or(Ok(None), drain)?;
     let (planner, warehouse) = (planner.clone(), warehouse.to_owned());
     // Its time is set when it is decided.
-    let route = WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at: Millis(0) };
+    let route =
+        WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at: Millis(0) };
     Ok((route, drain))
 }
 

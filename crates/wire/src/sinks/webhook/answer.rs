@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencepost::dispatch::{MASK, origin};
-use fencepost_kernel::lane::{ReceiverAnswer, AttemptFailure};
+use fencepost_kernel::lane::{AttemptFailure, ReceiverAnswer};
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;

@@ -18,8 +18,8 @@ use fencepost::{
     dispatch::{Delivery, Sink, Vault, origin},
 };
 use fencepost_kernel::{
-    dispatch::{WarehouseTransport, Transport},
-    lane::{ReceiverAnswer, AttemptFailure},
+    dispatch::{Transport, WarehouseTransport},
+    lane::{AttemptFailure, ReceiverAnswer},
 };
 use futures::future::BoxFuture;
 use http_body_util::Full;
@@ -80,7 +80,12 @@ pub struct WebhookSink {
 
 impl WebhookSink {
     /// Fails only where the file of authorities cannot be used.
-    pub fn new(egress: Egress, vault: Arc<Vault>, clock: Arc<dyn Clock>, settings: &WebhookSettings) -> Result<Self, String> {
+    pub fn new(
+        egress: Egress,
+        vault: Arc<Vault>,
+        clock: Arc<dyn Clock>,
+        settings: &WebhookSettings,
+    ) -> Result<Self, String> {
         let connector = Connector::new(egress, settings)?;
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())

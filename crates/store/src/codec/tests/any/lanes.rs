@@ -2,10 +2,10 @@
 
 use fencepost_kernel::{
     Tenant,
-    dispatch::{self, WarehouseTransport, Transport, Webhook},
+    dispatch::{self, Transport, WarehouseTransport, Webhook},
     lane::{
-        self, AfterDead, ReceiverAnswer, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, LanePurpose, DeadLetterReason, Tail,
-        Trouble,
+        self, AfterDead, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LanePurpose, Owner, Pause,
+        ReceiverAnswer, Tail, Trouble,
     },
     row::Record,
 };
@@ -36,7 +36,8 @@ fn transport() -> impl Strategy<Value = Record> {
     let after_dead = prop::sample::select(vec![AfterDead::Continue, AfterDead::Block]);
     (tenant(), text(), text(), transport, after_dead, any::<u64>(), time()).prop_map(
         |(planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at)| {
-            let transport = WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at };
+            let transport =
+                WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at };
             Record::Dispatch(dispatch::Record::Transport(transport.into()))
         },
     )

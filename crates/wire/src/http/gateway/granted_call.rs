@@ -7,9 +7,9 @@ use axum::{body::Body, response::Response};
 use bytes::{Bytes, BytesMut};
 use fencepost::{
     Claim, Engine,
-    answer::{self, StoredAnswer, Meaning},
+    answer::{self, Meaning, StoredAnswer},
     engine,
-    policy::routes::{OnError, FieldOrigin},
+    policy::routes::{FieldOrigin, OnError},
 };
 use fencepost_kernel::{
     Command, Millis, Reply,
@@ -21,14 +21,14 @@ use http_body_util::BodyExt;
 
 use super::{
     Entry,
-    in_flight_effects::EffectGuard,
     headers::{self, EFFECT_ID, Leaving, OUTCOME},
+    in_flight_effects::EffectGuard,
     key,
     large::Large,
-    order::Turn,
+    order::SourceTurn,
     patient::Patient,
     replay,
-    shares::Place,
+    shares::RequestSlot,
     signed::{self, Bound, Signed},
     unbuffered,
     upstream::{self, Failed},
@@ -51,7 +51,7 @@ const EFFECT_ID_BYTES_MAX: usize = 1_024;
 const SEAL_AGAIN: Duration = Duration::from_millis(500);
 
 /// A granted claim, and all that its effect needs.
-pub(super) struct Flight {
+pub(super) struct GrantedCall {
     pub(super) call: Call,
     pub(super) entry: Arc<Entry>,
     pub(super) claim: Claim,
@@ -62,9 +62,9 @@ pub(super) struct Flight {
     /// The signed bytes of an incoming webhook, once they are let in under this claim's key.
     pub(super) signed: Option<Bound>,
     /// Its place among the requests under way.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<RequestSlot>,
     /// Held until the outcome is known, so that the next event of the source waits for it.
-    pub(super) _turn: Option<Turn>,
+    pub(super) _turn: Option<SourceTurn>,
 }
 
 /// What came back.
@@ -79,9 +79,9 @@ enum Got {
     Passing(Meaning, Parts, Patient),
 }
 
-impl Flight {
+impl GrantedCall {
     /// Has the effect, and gives the first caller's answer.
-    pub(super) async fn call_and_settle(mut self, place: Result<Place, Problem>) -> Response {
+    pub(super) async fn call_and_settle(mut self, place: Result<RequestSlot, Problem>) -> Response {
         let path = self.call.parts.uri.path().to_owned();
         let admitted = match place {
             Ok(place) => self.claim.clone().keep(self.bind_signed()).await.map(|()| place),
@@ -402,7 +402,9 @@ fn found_effect_id(entry: &Entry, parts: &Parts, body: &[u8]) -> Option<String> 
     let text =
         |name: &http::HeaderName| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let said = text(&EFFECT_ID).or_else(|| match &entry.route.effect_id {
-        Some(FieldOrigin::Header(name)) => parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned),
+        Some(FieldOrigin::Header(name)) => {
+            parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+        }
         Some(FieldOrigin::Body(pointer)) => {
             let document = json::parse(body).ok()?;
             key::at(&document, pointer).and_then(key::scalar)

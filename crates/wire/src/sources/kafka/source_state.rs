@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost::queue::{self, Because, Handled, DeadMessage, MessageVerdict};
+use fencepost::queue::{self, Because, DeadMessage, Handled, MessageVerdict};
 use rdkafka::{TopicPartitionList, error::KafkaError, types::RDKafkaErrorCode};
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -23,7 +23,7 @@ use crate::{
 const TROUBLE_EVERY: Duration = Duration::from_secs(10);
 
 /// The shared state.
-pub(super) struct Desk {
+pub(super) struct SourceState {
     pub consumer: queue::Consumer,
     pub handler: MessageHandler,
     pub letters: Letters,
@@ -47,7 +47,7 @@ struct Figures {
     told: AtomicU64,
 }
 
-impl Desk {
+impl SourceState {
     pub fn new(
         consumer: queue::Consumer,
         handler: MessageHandler,
