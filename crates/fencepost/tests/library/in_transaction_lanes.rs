@@ -119,13 +119,13 @@ fn users_who_publish_to_one_new_lane_at_once_wait_for_one_another() {
     let mut clients: Vec<_> = (0..5).map(|_| client(&rig, &url)).collect();
     let mut positions = rig.runtime.block_on(async {
         let mut tx = clients[0].transaction().await.unwrap();
-        ask(&engine, &mut tx, &put_transport()).await.unwrap();
+        ask(engine, &mut tx, &put_transport()).await.unwrap();
         tx.commit().await.unwrap();
         let publish = clients.iter_mut().enumerate().map(|(number, client)| async move {
             let mut positions = Vec::new();
             for turn in 0..6 {
                 let mut tx = client.transaction().await.unwrap();
-                positions.push(position(&engine, &mut tx, number as u64 * 10 + turn).await);
+                positions.push(position(engine, &mut tx, number as u64 * 10 + turn).await);
                 tx.commit().await.unwrap();
             }
             positions
@@ -146,12 +146,12 @@ fn users_who_publish_one_event_at_once_publish_it_once_and_none_is_turned_away()
     let mut clients: Vec<_> = (0..6).map(|_| client(&rig, &url)).collect();
     rig.runtime.block_on(async {
         let mut tx = clients[0].transaction().await.unwrap();
-        ask(&engine, &mut tx, &put_transport()).await.unwrap();
+        ask(engine, &mut tx, &put_transport()).await.unwrap();
         tx.commit().await.unwrap();
         for number in 1..=20 {
             let publish = clients.iter_mut().map(|client| async move {
                 let mut tx = client.transaction().await.unwrap();
-                let reply = ask(&engine, &mut tx, &publication(number)).await.unwrap();
+                let reply = ask(engine, &mut tx, &publication(number)).await.unwrap();
                 tx.commit().await.unwrap();
                 matches!(reply, Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::PublishReceipt { seq, .. }, .. }) if seq == number)
             });
