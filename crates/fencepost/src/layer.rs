@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use crate::{
     Claimed, Done, Error, Fencepost,
-    answer::{Answer, Meaning, endless, meaning},
+    answer::{Meaning, StoredAnswer, endless, meaning},
     idempotency_key,
     once::SEAL_FOR,
 };
@@ -202,14 +202,14 @@ fn command(
     asked: &Bytes,
     method: &str,
     path: &str,
-) -> Result<fence::Claim, Error> {
+) -> Result<fence::ClaimFence, Error> {
     let target = fencepost.target("API_WRITE", fields, None)?;
     let body = match json::parse(asked) {
         Ok(node) => Body::json(&node, &target.scope.mask),
         Err(_) => Body::opaque(asked),
     };
     let (body, lease_ms) = (Some(body.asked_of(method, path)), target.scope.lease_ms);
-    Ok(fence::Claim { target, body, version: None, source: None, lease_ms, trace: None })
+    Ok(fence::ClaimFence { target, body, version: None, source: None, lease_ms, trace: None })
 }
 
 /// An answer's body before the fence is settled: its first part, and the rest where that is not all.
@@ -240,7 +240,7 @@ where
         Meaning::Seal => {
             // Too large to keep: the fence is sealed all the same before the first byte leaves, so that no retry runs again.
             let stored = rest.is_none().then(|| kept.clone());
-            let answer = Answer::new(parts.status, &parts.headers, stored);
+            let answer = StoredAnswer::new(parts.status, &parts.headers, stored);
             let done = Done::new(claim.idempotency_key(), answer.encode());
             if let Err(refusal) = claim.settle(done, SEAL_FOR).await {
                 return refused(refusal);
@@ -296,7 +296,7 @@ impl<R: http_body::Body<Data = Bytes>> http_body::Body for Resumed<R> {
 }
 
 fn replay(receipt: &Bytes) -> Response<Passed> {
-    let Some(answer) = Answer::decode(receipt) else {
+    let Some(answer) = StoredAnswer::decode(receipt) else {
         return problem(500, "store-damaged", "the stored answer cannot be read");
     };
     let mut response = Response::new(full(answer.body.clone().unwrap_or_default()));

@@ -65,7 +65,7 @@ pub use transaction::Published;
 pub use {fencepost_kernel as kernel, fencepost_kernel::Scope};
 
 use clock::{Clock, SystemClock};
-use engine::{Limits, Observer};
+use engine::{EngineLimits, Observer};
 use policy::{NoScope, Policy};
 use tokio::{runtime::Handle, sync::oneshot};
 
@@ -98,8 +98,15 @@ impl Fencepost {
         clock::check_wall().map_err(Error::Open)?;
         let store = embedded::Embedded::open(dir.as_ref(), embedded::Options::default())
             .map_err(|error| Error::Open(error.why().to_owned()))?;
-        Self::over(Arc::new(store), Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(()), None)
-            .await
+        Self::over(
+            Arc::new(store),
+            Arc::new(SystemClock::default()),
+            policy,
+            EngineLimits::default(),
+            Box::new(()),
+            None,
+        )
+        .await
     }
 
     /// Opens a store by its address: `postgres://…`, `redis://…`, `redis+cluster://…` or a directory. Several processes
@@ -115,7 +122,7 @@ impl Fencepost {
             format_max: None,
         };
         let store = address.open(&opener).await.map_err(|error| Error::Open(address.not_opened(&error)))?;
-        Self::over(store, Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(()), None).await
+        Self::over(store, Arc::new(SystemClock::default()), policy, EngineLimits::default(), Box::new(()), None).await
     }
 
     /// Serves any store, by any clock. `askers` is the executor that every caller runs on, where there is one that
@@ -124,7 +131,7 @@ impl Fencepost {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         policy: Policy,
-        limits: Limits,
+        limits: EngineLimits,
         observer: Box<dyn Observer>,
         askers: Option<Handle>,
     ) -> Result<Self, Error> {

@@ -273,7 +273,7 @@ impl<'a> Effect<'a> {
     }
 
     /// The same in the kernel's words.
-    pub(crate) fn command(self) -> Result<fence::Claim, Error> {
+    pub(crate) fn command(self) -> Result<fence::ClaimFence, Error> {
         let target = self.fencepost.target(&self.scope, self.fields, self.seq)?;
         let lease_ms = match self.lease {
             Some(lease) => (lease.as_millis() as u64).clamp(1, target.scope.lease_ms_max),
@@ -292,7 +292,7 @@ impl<'a> Effect<'a> {
             }
             None => None,
         };
-        Ok(fence::Claim { target, body, version: self.version, source: self.source, lease_ms, trace: None })
+        Ok(fence::ClaimFence { target, body, version: self.version, source: self.source, lease_ms, trace: None })
     }
 
     #[cfg(feature = "postgres")]
@@ -375,7 +375,7 @@ fn conflict(mismatch: &Mismatch, target: &Target) -> Error {
 
 impl Fencepost {
     /// A claim in kernel words, answered in the library's.
-    pub(crate) async fn enter(&self, claim: fence::Claim, wait: Duration) -> Result<Claimed, Error> {
+    pub(crate) async fn enter(&self, claim: fence::ClaimFence, wait: Duration) -> Result<Claimed, Error> {
         let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
         let reply =
             self.engine().claim(Command::Fence(fence::Command::Claim(claim)), wait).await.map_err(Error::Engine)?;

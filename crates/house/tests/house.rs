@@ -8,6 +8,7 @@ mod house {
     mod errors;
     mod exhaustive;
     mod layers;
+    mod names;
     mod repo;
     mod security;
     mod snapshot;

@@ -50,7 +50,7 @@ pub enum Kind {
     /// Approximate counts of what was only read.
     Trace = 5,
     /// Where the events of a warehouse go.
-    Route = 6,
+    Transport = 6,
     /// How far a lane has come.
     Lane = 7,
     /// The last position of a lane; only an append moves it.
@@ -62,7 +62,7 @@ pub enum Kind {
     /// That an event was cancelled.
     Cancelled = 11,
     /// A word from one node to another that a lane of its has something new.
-    Poke = 12,
+    LaneNotice = 12,
     /// A figure that additions move.
     Counter = 13,
 }

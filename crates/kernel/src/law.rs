@@ -43,7 +43,7 @@ pub struct Also {
     /// Rows to remove, at any revision.
     pub drops: Vec<RowKey>,
     /// Lanes whose driver must look at them once this is durable, also where the caller is gone by then. Not for the store.
-    pub news: Vec<lane::LaneId>,
+    pub lanes_changed: Vec<lane::LaneId>,
 }
 
 impl Also {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Policy;
 use super::finding::{Finding, Severity};
-use super::routes::Route;
+use super::routes::GatewayRule;
 use crate::WES_DISPATCH;
 
 /// Names that came, went, or mean something else now.
@@ -81,7 +81,7 @@ impl Changes {
         let identities = |policy: &Policy| -> BTreeMap<String, _> {
             policy.identities.iter().map(|holder| (holder.identity.id.clone(), holder.clone())).collect()
         };
-        let order = |policy: &Policy, other: &BTreeMap<String, &Route>| -> Vec<String> {
+        let order = |policy: &Policy, other: &BTreeMap<String, &GatewayRule>| -> Vec<String> {
             let names = policy.routes.iter().map(|route| route.pattern.to_string());
             names.filter(|name| other.contains_key(name)).collect()
         };
@@ -164,15 +164,15 @@ impl Changes {
     }
 }
 
-fn routes(policy: &Policy) -> BTreeMap<String, &Route> {
+fn routes(policy: &Policy) -> BTreeMap<String, &GatewayRule> {
     policy.routes.iter().map(|route| (route.pattern.to_string(), route)).collect()
 }
 
 fn warnings(
     old: &Policy,
     new: &Policy,
-    before: &BTreeMap<String, &Route>,
-    after: &BTreeMap<String, &Route>,
+    before: &BTreeMap<String, &GatewayRule>,
+    after: &BTreeMap<String, &GatewayRule>,
 ) -> Vec<String> {
     let scopes = old.scopes.iter().filter_map(|(name, was)| match new.scopes.get(name) {
         None => Some(format!("scope {name}: removed: its claims can no longer be sealed, nor its receipts replayed")),

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{Scope, fence::scope::Durability as Asked};
+use fencepost_kernel::{Scope, fence::scope::RequiredDurability as Asked};
 use fencepost_store::{Durability, Promises};
 
 use super::Policy;

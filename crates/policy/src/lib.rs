@@ -45,14 +45,14 @@ pub use finding::{Finding, Severity};
 pub use holders::{instant, instant_text};
 pub use layers::CLIENT_VARIABLES;
 pub use scopes::{ANSWER_DIGEST, SIGNED_DELIVERY, WES_DISPATCH, is_own};
-pub use server::Server;
-pub use yaml::{Layer, Mark, Source};
+pub use server::ServerSettings;
+pub use yaml::{Layer, Mark, PolicyText};
 
 use identity::{Holder, Sha};
 use read::Reader;
-use routes::Route;
-use settings::Settings;
-use yaml::Node;
+use routes::GatewayRule;
+use settings::GlobalSettings;
+use yaml::YamlNode;
 
 pub use fit::NoScope;
 
@@ -106,15 +106,15 @@ pub struct Policy {
     pub built_in: BTreeSet<String>,
     /// Built-in scopes that the store at hand cannot carry, and why.
     pub unfit: BTreeMap<String, String>,
-    pub routes: Vec<Route>,
+    pub routes: Vec<GatewayRule>,
     /// Callers, with the hashes of their tokens.
     pub identities: Vec<Holder>,
     /// The server's addresses and limits.
-    pub server: Server,
+    pub server: ServerSettings,
     /// How events leave.
-    pub dispatch: dispatch::Dispatch,
+    pub dispatch: dispatch::DispatchSettings,
     /// Limits of the gateway.
-    pub gateway: gateway::Gateway,
+    pub gateway: gateway::GatewaySettings,
     /// Warnings and notes; never an error.
     pub findings: Vec<Finding>,
     /// The hash of the file's text, where there is a file.
@@ -164,8 +164,11 @@ fn read_layers(
         let contract = parse_layer(&mut reader, Layer::Contracts, name, text);
         let scopes = contract.as_ref().and_then(|contract| contract.get("scopes"));
         if let Some(scopes) = scopes {
-            let entry = yaml::Entry { key: "scopes".into(), mark: scopes.mark.clone(), value: scopes.clone() };
-            layers::overlay(&mut tree, Node { mark: scopes.mark.clone(), value: yaml::Value::Map(vec![entry]) });
+            let entry = yaml::YamlEntry { key: "scopes".into(), mark: scopes.mark.clone(), value: scopes.clone() };
+            layers::overlay(
+                &mut tree,
+                YamlNode { mark: scopes.mark.clone(), value: yaml::YamlValue::Map(vec![entry]) },
+            );
         }
     }
     if let Some((name, text)) = file {
@@ -185,20 +188,20 @@ fn read_layers(
     (policy, findings)
 }
 
-fn parse_layer(reader: &mut Reader, layer: Layer, name: &str, text: &str) -> Option<Node> {
-    let source = Arc::new(Source { name: name.into(), layer });
+fn parse_layer(reader: &mut Reader, layer: Layer, name: &str, text: &str) -> Option<YamlNode> {
+    let source = Arc::new(PolicyText { name: name.into(), layer });
     let (tree, findings) = yaml::parse(&source, text);
     reader.findings.extend(findings);
     tree
 }
 
-fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
+fn read_tree(reader: &mut Reader, tree: &YamlNode) -> Option<Policy> {
     let root = reader.fields(tree, "a policy", &SECTIONS)?;
     let server = root.get("server").and_then(|node| server::read(reader, node));
     let dispatch = root.get("dispatch").and_then(|node| dispatch::read(reader, node));
     let gateway = root.get("gateway").and_then(|node| gateway::read(reader, node));
     let routes = routes::read(reader, root.get("routes"));
-    let (routes, unread_routes): (Vec<Route>, Vec<_>) =
+    let (routes, unread_routes): (Vec<GatewayRule>, Vec<_>) =
         routes.into_iter().map(|read| (read.route, read.unread)).unzip();
     let identities = root.get("identities").map(|node| holders::read(reader, node)).unwrap_or_default();
     let mut unread = read::Unread::new();
@@ -244,7 +247,7 @@ fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
     })
 }
 
-fn default_settings() -> Option<Settings> {
+fn default_settings() -> Option<GlobalSettings> {
     let mut reader = Reader::default();
     let tree = parse_layer(&mut reader, Layer::Defaults, "defaults.yml", DEFAULTS)?;
     let root = reader.fields(&tree, "a policy", &SECTIONS)?;

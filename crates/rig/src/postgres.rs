@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A running PostgreSQL server with fsync on; dropping it kills it.
-pub struct Postgres {
+pub struct PostgresServer {
     server: Option<Server>,
     port: u16,
     settings: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Postgres {
     dir: TempDir,
 }
 
-impl Postgres {
+impl PostgresServer {
     /// Starts a server with default settings.
     pub fn start() -> Self {
         Self::start_with(&[])

@@ -13,7 +13,7 @@ mod sequence;
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::history::{Answer, Apart, Ask, History, OldReads, Op, Outcome, Rules};
+use crate::history::{Apart, Ask, History, ObservedAnswer, OldReads, Op, RequestOutcome, Rules};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ fn forgiving(history: &History) -> History {
     for loss in history.losses.clone() {
         for op in history.asked_mut().filter(|op| op.invoked.line < loss.to_line) {
             let Some(closed) = op.closed.filter(|closed| closed.line > loss.from_line) else { continue };
-            if matches!(op.outcome, Outcome::Answered(_)) {
-                (op.outcome, op.lost_at) = (Outcome::Maybe, Some(closed.line.max(loss.to_line)));
+            if matches!(op.outcome, RequestOutcome::Answered(_)) {
+                (op.outcome, op.lost_at) = (RequestOutcome::Maybe, Some(closed.line.max(loss.to_line)));
             }
         }
     }
@@ -154,17 +154,18 @@ impl<'h> File<'h> {
 
 fn grant(by: Entry<'_>) -> Option<Grant<'_>> {
     match (&by.op.ask, by.op.answer()?) {
-        (Ask::Claim { lease_ms, .. }, Answer::New { token, attempt, first_seen, lease_expires, recovering }) => {
-            Some(Grant {
-                by,
-                token: *token,
-                attempt: *attempt,
-                first_seen: *first_seen,
-                at: lease_expires.saturating_sub(*lease_ms),
-                lease_expires: *lease_expires,
-                recovering: *recovering,
-            })
-        }
+        (
+            Ask::Claim { lease_ms, .. },
+            ObservedAnswer::New { token, attempt, first_seen, lease_expires, recovering },
+        ) => Some(Grant {
+            by,
+            token: *token,
+            attempt: *attempt,
+            first_seen: *first_seen,
+            at: lease_expires.saturating_sub(*lease_ms),
+            lease_expires: *lease_expires,
+            recovering: *recovering,
+        }),
         _ => None,
     }
 }
@@ -184,7 +185,7 @@ fn over_by(run_ends: &[usize], op: &Op) -> usize {
         return line;
     }
     match (&op.outcome, op.closed) {
-        (Outcome::Maybe, _) | (_, None) => run_ends.get(op.run).copied().unwrap_or(usize::MAX),
+        (RequestOutcome::Maybe, _) | (_, None) => run_ends.get(op.run).copied().unwrap_or(usize::MAX),
         (_, Some(closed)) => closed.line,
     }
 }
@@ -203,7 +204,7 @@ fn before(history: &History, first: Entry<'_>, second: Entry<'_>) -> bool {
 /// Whether the one may have had its effect before the other had its.
 fn perhaps_before(history: &History, first: Entry<'_>, second: Entry<'_>) -> bool {
     first.id != second.id
-        && first.op.outcome != Outcome::NotApplied
+        && first.op.outcome != RequestOutcome::NotApplied
         && !before(history, second, first)
         && first.op.invoked.line < over(history, second.op)
 }
@@ -216,15 +217,15 @@ fn closed_at(op: &Op) -> u64 {
 /// Whether a request may have been applied: its answer says so, or its outcome is unknown.
 fn perhaps_done(op: &Op) -> bool {
     match &op.outcome {
-        Outcome::Maybe => true,
-        Outcome::NotApplied => false,
-        Outcome::Answered(answer) => matches!(
+        RequestOutcome::Maybe => true,
+        RequestOutcome::NotApplied => false,
+        RequestOutcome::Answered(answer) => matches!(
             (&op.ask, answer),
-            (Ask::Claim { .. }, Answer::New { .. })
-                | (Ask::Seal { .. }, Answer::Sealed { .. })
-                | (Ask::Renew { .. }, Answer::Renewed { .. })
-                | (Ask::Release { .. }, Answer::Released { .. })
-                | (Ask::Resolve { .. }, Answer::Resolved { .. })
+            (Ask::Claim { .. }, ObservedAnswer::New { .. })
+                | (Ask::Seal { .. }, ObservedAnswer::Sealed { .. })
+                | (Ask::Renew { .. }, ObservedAnswer::Renewed { .. })
+                | (Ask::Release { .. }, ObservedAnswer::Released { .. })
+                | (Ask::Resolve { .. }, ObservedAnswer::Resolved { .. })
         ),
     }
 }

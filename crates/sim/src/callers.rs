@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::{
     client::{Client, Node, granted},
-    history::{Answer, Ask, Outcome, key_name},
+    history::{Ask, ObservedAnswer, RequestOutcome, key_name},
     recorder::Asked,
     town::{name_of, shown, version_of},
 };
@@ -82,9 +82,11 @@ impl Worker {
             }
             match outcome {
                 // It may have been let in or not: all it can do is ask again.
-                Outcome::Maybe | Outcome::NotApplied => self.client.pause(400).await,
-                Outcome::Answered(Answer::InFlight { .. }) if self.client.rng.bool() => self.client.pause(500).await,
-                Outcome::Answered(_) => return,
+                RequestOutcome::Maybe | RequestOutcome::NotApplied => self.client.pause(400).await,
+                RequestOutcome::Answered(ObservedAnswer::InFlight { .. }) if self.client.rng.bool() => {
+                    self.client.pause(500).await
+                }
+                RequestOutcome::Answered(_) => return,
             }
         }
     }
@@ -103,7 +105,7 @@ impl Worker {
             }
             11..13 => {
                 let release = Ask::Release { token: held.token };
-                if self.client.send(&held.base, held.seq, release.clone()).await == Outcome::Maybe {
+                if self.client.send(&held.base, held.seq, release.clone()).await == RequestOutcome::Maybe {
                     self.client.send(&held.base, held.seq, release).await;
                 }
             }
@@ -163,7 +165,7 @@ impl Worker {
         let seal = Ask::Seal { token: held.token, effect, receipt };
         for _ in 0..4 {
             match self.client.send(&held.base, held.seq, seal.clone()).await {
-                Outcome::Answered(_) => return,
+                RequestOutcome::Answered(_) => return,
                 _ => self.client.pause(600).await,
             }
         }
@@ -293,7 +295,7 @@ pub(crate) async fn reader(mut client: Client) {
         if client.network.live().is_none_or(|live| live.run != run) {
             continue;
         }
-        let shown = known.map_or(Answer::Absent, |known| shown(&known.fence, known.phase));
+        let shown = known.map_or(ObservedAnswer::Absent, |known| shown(&known.fence, known.phase));
         recorder.looked((run, node.number), asked_at, &Asked { base, seq: None, ask: Ask::Look }, shown);
     }
 }

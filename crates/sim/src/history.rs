@@ -27,7 +27,7 @@ pub struct Rules {
 
 /// A moment: the line in the history, and the store's time.
 #[derive(Clone, Copy, Debug)]
-pub struct Stamp {
+pub struct HistoryStamp {
     pub line: usize,
     /// Store time in milliseconds.
     pub at: u64,
@@ -73,7 +73,7 @@ pub enum Ask {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ObservedAnswer {
     New {
         token: u64,
         attempt: u32,
@@ -146,8 +146,8 @@ pub enum Answer {
 
 /// The outcome of a request, as far as its sender can know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Answered(Answer),
+pub enum RequestOutcome {
+    Answered(ObservedAnswer),
     /// It certainly did not happen.
     NotApplied,
     /// Applied or not: the sender cannot know.
@@ -171,10 +171,10 @@ pub struct Op {
     pub seq: Option<u64>,
     pub ask: Ask,
     /// When it was handed to the engine.
-    pub invoked: Stamp,
+    pub invoked: HistoryStamp,
     /// When its sender knew what can be known.
-    pub closed: Option<Stamp>,
-    pub outcome: Outcome,
+    pub closed: Option<HistoryStamp>,
+    pub outcome: RequestOutcome,
     /// The line from which on it can have no effect any more, where a failover lost its acknowledged write.
     pub lost_at: Option<usize>,
     /// How far its node's clock may have been behind; the auditor adds what was declared.
@@ -237,11 +237,11 @@ pub struct Lookup {
 
 /// Something a worker did outside, between its claim and its seal.
 #[derive(Clone, Debug)]
-pub struct Effect {
+pub struct OutsideEffect {
     /// Tenant, scope, fields and repetition.
     pub key: String,
     pub token: u64,
-    pub done: Stamp,
+    pub done: HistoryStamp,
 }
 
 /// Everything that happened in one world.
@@ -256,7 +256,7 @@ pub struct History {
     /// Every name that was asked for.
     pub lookups: Vec<Lookup>,
     /// The ledger of the outside world.
-    pub effects: Vec<Effect>,
+    pub effects: Vec<OutsideEffect>,
     /// The line at which each run of the store ended.
     pub run_ends: Vec<usize>,
     /// The runs in which a batch was not always one commit: nodes shared the store, or a row had moved by then.
@@ -290,9 +290,9 @@ impl Op {
         key_name(&self.base, self.seq)
     }
 
-    pub fn answer(&self) -> Option<&Answer> {
+    pub fn answer(&self) -> Option<&ObservedAnswer> {
         match &self.outcome {
-            Outcome::Answered(answer) => Some(answer),
+            RequestOutcome::Answered(answer) => Some(answer),
             _ => None,
         }
     }
@@ -323,7 +323,7 @@ impl fmt::Display for Ask {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RequestOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Answered(answer) => write!(f, "{answer:?}"),

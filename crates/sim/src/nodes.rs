@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost::engine::{Engine, Error, Limits};
+use fencepost::engine::{Engine, EngineLimits, Error};
 use fencepost_store::Store;
 use tokio::{task::AbortHandle, time::sleep};
 
@@ -53,11 +53,11 @@ struct Member {
     node: Node,
     loops: AbortHandle,
     gate: Arc<Gate>,
-    heart: Option<Heart>,
+    heart: Option<Heartbeat>,
 }
 
 /// The heartbeat of a node on a shared store.
-struct Heart {
+struct Heartbeat {
     twin: Arc<Twin>,
     door: Arc<Door>,
     beats: AbortHandle,
@@ -66,7 +66,7 @@ struct Heart {
 /// By then every message that left a node before it died has been read.
 const READ_BY: Duration = Duration::from_secs(2);
 
-impl Drop for Heart {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
         self.beats.abort();
         let (twin, time_id) = (self.twin.clone(), self.door.time_id());
@@ -93,7 +93,7 @@ impl Nodes {
     /// One more engine over the store.
     pub(crate) async fn join(&mut self) -> Result<(), Error> {
         let (waiters_max, batch_max) = (self.rng.usize(1..6), self.rng.usize(1..9));
-        let limits = Limits {
+        let limits = EngineLimits {
             beside_min: 1,
             waiters_max,
             batch_max,
@@ -103,13 +103,13 @@ impl Nodes {
             queue_max: self.rng.usize(2..40),
             patience: Duration::from_millis(self.rng.u64(300..5_000)),
             first_commit_id: Some(self.rng.u64(..)),
-            ..Limits::default()
+            ..EngineLimits::default()
         };
         let (number, gate) = (self.joined, Arc::new(Gate::default()));
         self.network.recorder.note(format_args!("node {}.{number} starts: {limits:?}", self.run));
         let door = || Arc::new(Door::new(self.twin.clone(), gate.clone(), self.time.skew_ms, self.rng.fork()));
         let door = self.twin.promises().shared.then(door);
-        let heart = door.clone().map(|door| Heart {
+        let heart = door.clone().map(|door| Heartbeat {
             twin: self.twin.clone(),
             door: door.clone(),
             beats: tokio::spawn(door.beat(self.clocks.clone())).abort_handle(),

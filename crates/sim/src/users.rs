@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     client::{Client, granted},
-    history::{Ask, Outcome, key_name},
+    history::{Ask, RequestOutcome, key_name},
     recorder::Asked,
     town::{answer, version_of},
     twin::Twin,
@@ -130,7 +130,7 @@ async fn book(client: &mut Client, (run, twin): (usize, &Twin), number: u32) {
     let mut set = WriteSet { id, writes: Vec::<Write>::new(), also: Also::default() };
     let decision = decide(&claim, &snapshot, now);
     let Reply::Fence(fence::Reply::New(granted)) = &decision.reply else {
-        return recorder.close(claimed, Outcome::NotApplied);
+        return recorder.close(claimed, RequestOutcome::NotApplied);
     };
     let (token, claim_reply) = (granted.token, answer(&asked, &decision.reply));
     snapshot.write(decision, &mut set);
@@ -166,9 +166,9 @@ async fn book(client: &mut Client, (run, twin): (usize, &Twin), number: u32) {
         recorder.close(
             id,
             match done {
-                Ok(_) if applied => Outcome::Answered(reply),
-                Ok(_) | Err(Error::NotApplied(_)) => Outcome::NotApplied,
-                Err(_) => Outcome::Maybe,
+                Ok(_) if applied => RequestOutcome::Answered(reply),
+                Ok(_) | Err(Error::NotApplied(_)) => RequestOutcome::NotApplied,
+                Err(_) => RequestOutcome::Maybe,
             },
         );
     }

@@ -93,13 +93,13 @@ fn a_copied_directory_answers_like_its_source() {
 #[test]
 fn a_directory_copied_to_postgres_answers_like_its_source() {
     let dir = tempfile::tempdir().unwrap();
-    let postgres = fencepost_rig::Postgres::start();
+    let postgres = fencepost_rig::PostgresServer::start();
     a_copy_answers_like_its_source(dir.path().join("data").to_str().unwrap(), &postgres.fresh_database());
 }
 
 #[test]
 fn a_postgres_copied_to_redis_answers_like_its_source() {
-    let (postgres, redis) = (fencepost_rig::Postgres::start(), fencepost_rig::Redis::synced());
+    let (postgres, redis) = (fencepost_rig::PostgresServer::start(), fencepost_rig::RedisServer::synced());
     a_copy_answers_like_its_source(&postgres.fresh_database(), &redis.url());
 }
 
@@ -221,7 +221,7 @@ fn a_directory_that_nobody_serves_comes_back_from_its_backup() {
 
 #[test]
 fn a_backup_of_redis_comes_back_in_postgres() {
-    let (postgres, redis) = (fencepost_rig::Postgres::start(), fencepost_rig::Redis::synced());
+    let (postgres, redis) = (fencepost_rig::PostgresServer::start(), fencepost_rig::RedisServer::synced());
     a_backup_comes_back_at(&redis.url(), &postgres.fresh_database());
 }
 

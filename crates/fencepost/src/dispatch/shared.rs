@@ -127,7 +127,7 @@ pub(super) async fn run(driver: Weak<Driver>) {
         let Some(driver) = driver.upgrade() else { return };
         let Some(engine) = driver.engine() else { return };
         // A store that does not answer is asked again; meanwhile nothing is sent for long.
-        let _ = listen(&driver, &engine).await;
+        let _ = read_own_notices(&driver, &engine).await;
         if looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
             continue;
         }
@@ -152,7 +152,7 @@ pub(super) async fn run(driver: Weak<Driver>) {
             }
             looked_at_all = Some((Instant::now(), members.alive.clone()));
         }
-        let _ = overhear(&driver, &engine).await;
+        let _ = read_all_notices(&driver, &engine).await;
     }
 }
 
@@ -165,61 +165,63 @@ async fn refresh(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
 }
 
 // Reads the notices to this node.
-async fn listen(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
-    let to_me = RowKey::pokes_to(&driver.members().me);
-    let found = engine.range(Kind::Poke, &to_me, None, PAGE).await?;
-    hear(driver, engine, found.into_iter().map(|(key, _)| key).collect()).await
+async fn read_own_notices(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
+    let to_me = RowKey::lane_notices_to(&driver.members().me);
+    let found = engine.range(Kind::LaneNotice, &to_me, None, PAGE).await?;
+    act_on_notices(driver, engine, found.into_iter().map(|(key, _)| key).collect()).await
 }
 
 // Reads notices to nodes that are gone, or that do not drive the lane any more: the writer did not know yet. Such a
 // notice may be younger than the takeover, and then it alone tells that the lane has something new.
-async fn overhear(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
+async fn read_all_notices(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     let mut after = None;
     loop {
-        let page = engine.scan(Kind::Poke, after, PAGE).await?;
+        let page = engine.scan(Kind::LaneNotice, after, PAGE).await?;
         let Some((last, _)) = page.last() else { return Ok(()) };
         after = Some(*last);
-        hear(driver, engine, page.into_iter().map(|(key, _)| key).collect()).await?;
+        act_on_notices(driver, engine, page.into_iter().map(|(key, _)| key).collect()).await?;
     }
 }
 
 // Deletes the notices that this node must act on, and then acts: a later notice is written anew. A notice about a lane
 // that another living node drives stays until that one reads it.
-async fn hear(driver: &Arc<Driver>, engine: &Engine, pokes: Vec<RowKey>) -> Result<(), Error> {
-    if pokes.is_empty() {
+async fn act_on_notices(driver: &Arc<Driver>, engine: &Engine, notices: Vec<RowKey>) -> Result<(), Error> {
+    if notices.is_empty() {
         return Ok(());
     }
-    let lanes: Vec<RowKey> = pokes.iter().map(|poke| RowKey::lane(spoken_of(poke))).collect();
+    let lanes: Vec<RowKey> = notices.iter().map(|notice| RowKey::lane(lane_of_notice(notice))).collect();
     let rows = engine.load(&lanes).await?;
     let owner =
         |at: usize| rows[at].as_ref().and_then(|row| row.record.as_lane()).map_or("", |lane| lane.owner.node.as_str());
-    if (0..pokes.len()).any(|at| !driver.members().alive.iter().any(|node| node == owner(at))) {
+    if (0..notices.len()).any(|at| !driver.members().alive.iter().any(|node| node == owner(at))) {
         // The list of living nodes may be old: read it again before a node counts as dead.
         refresh(driver, engine).await?;
     }
     let members = driver.members();
     let mine = |at: usize| {
-        let (owner, lane) = (owner(at), spoken_of(&pokes[at]));
-        let to = |node: &String| RowKey::poke(node, lane) == pokes[at];
+        let (owner, lane) = (owner(at), lane_of_notice(&notices[at]));
+        let to = |node: &String| RowKey::lane_notice(node, lane) == notices[at];
         let drives = |node: &String| node == owner;
         let nobody = !members.alive.iter().any(drives);
         owner == members.me
-            || nobody && (to(&members.me) || !members.alive.iter().any(to) && heir(lane, &members) == Some(&members.me))
+            || nobody
+                && (to(&members.me)
+                    || !members.alive.iter().any(to) && rendezvous_owner(lane, &members) == Some(&members.me))
     };
-    let heard: Vec<RowKey> = (0..pokes.len()).filter(|at| mine(*at)).map(|at| pokes[at]).collect();
-    if heard.is_empty() {
+    let mine_now: Vec<RowKey> = (0..notices.len()).filter(|at| mine(*at)).map(|at| notices[at]).collect();
+    if mine_now.is_empty() {
         return Ok(());
     }
     // Where this fails, some of it may be forgotten all the same: it is acted on in any case.
-    let forgotten = engine.ask(Command::Lane(lane::Command::Heard(heard.clone()))).await;
-    take_all(driver, engine, &heard.iter().map(spoken_of).collect::<Vec<_>>()).await;
+    let forgotten = engine.ask(Command::Lane(lane::Command::DropNotices(mine_now.clone()))).await;
+    take_all(driver, engine, &mine_now.iter().map(lane_of_notice).collect::<Vec<_>>()).await;
     forgotten.map(drop)
 }
 
 // The lane that a word is about.
-fn spoken_of(poke: &RowKey) -> LaneId {
+fn lane_of_notice(notice: &RowKey) -> LaneId {
     let mut lane = [0; 24];
-    lane.copy_from_slice(&poke.id[8..]);
+    lane.copy_from_slice(&notice.id[8..]);
     LaneId(lane)
 }
 
@@ -233,12 +235,12 @@ async fn look_at_all(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error>
         after = Some(*last);
         let members = driver.members();
         let pushed = page.iter().filter_map(|(key, row)| {
-            let lane = row.record.as_lane().filter(|lane| !lane.place.is_polled())?;
+            let lane = row.record.as_lane().filter(|lane| !lane.purpose.is_polled())?;
             Some((key.place().0, lane))
         });
         let drives = |id: LaneId, owner: &str| match members.alive.iter().any(|node| node == owner) {
             true => owner == members.me,
-            false => heir(id, &members) == Some(members.me.as_str()),
+            false => rendezvous_owner(id, &members) == Some(members.me.as_str()),
         };
         let mine: Vec<(LaneId, &Arc<Lane>)> = pushed.filter(|(id, lane)| drives(*id, &lane.owner.node)).collect();
         let tails: Vec<RowKey> = mine.iter().map(|(id, _)| RowKey::tail(*id)).collect();
@@ -270,7 +272,7 @@ async fn take_all(driver: &Arc<Driver>, engine: &Engine, lanes: &[LaneId]) {
 }
 
 // The living node that takes a lane: every node computes the same.
-fn heir(lane: LaneId, members: &Members) -> Option<&str> {
+fn rendezvous_owner(lane: LaneId, members: &Members) -> Option<&str> {
     let weight = |node: &&String| LaneId::executor(&Tenant::new(node.as_str()), &lane.to_string()).0[8..].to_vec();
     members.alive.iter().max_by_key(weight).map(String::as_str)
 }

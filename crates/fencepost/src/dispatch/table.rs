@@ -10,7 +10,7 @@ use std::{
 
 use fencepost_kernel::{
     LaneId, Millis,
-    dispatch::Route,
+    dispatch::WarehouseTransport,
     lane::{Driving, Entry, Lane, Pause, Trouble},
 };
 
@@ -18,7 +18,7 @@ use super::hosts::{Hosts, Try};
 
 /// How lanes stand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub struct LaneCounts {
     /// Lanes with something to send.
     pub busy: usize,
     /// Of these, lanes whose head has failed.
@@ -57,7 +57,7 @@ pub(super) struct Driven {
     pub(super) lane: Arc<Lane>,
     pub(super) name: Arc<str>,
     pub(super) tail: u64,
-    pub(super) route: Arc<Route>,
+    pub(super) transport: Arc<WarehouseTransport>,
     /// The first entries that are not settled, as far as they are known without a read.
     next: VecDeque<Arc<Entry>>,
     /// The position of the first of them.
@@ -117,10 +117,10 @@ impl Driven {
 }
 
 /// One attempt: its event, and the route.
-pub(super) struct Flight {
+pub(super) struct DeliveryAttempt {
     pub(super) lane: Arc<Lane>,
     pub(super) name: Arc<str>,
-    pub(super) route: Arc<Route>,
+    pub(super) transport: Arc<WarehouseTransport>,
     pub(super) seq: u64,
     pub(super) entry: Option<Arc<Entry>>,
     pub(super) host: Arc<str>,
@@ -135,7 +135,7 @@ pub(super) struct Halted {
 }
 
 /// A lane as its rows tell it: with its last position, its route and the host of that.
-type Found = (Arc<Lane>, u64, Arc<Route>, Arc<str>);
+type Found = (Arc<Lane>, u64, Arc<WarehouseTransport>, Arc<str>);
 
 /// A lane in the table.
 enum Known {
@@ -185,13 +185,13 @@ impl Table {
     /// An entry was appended to a lane that this process drives, under an epoch and over a route. Where the table has
     /// another route or epoch, it is old: nothing new leaves that way.
     pub(super) fn appended(&mut self, id: LaneId, by: &Driving, seq: u64, entry: &Arc<Entry>) {
-        let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && driven.route == by.route;
+        let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && driven.transport == by.transport;
         match self.driven(id) {
             Some(driven) if known(driven) && driven.state != State::Unread => {
                 driven.tail = driven.tail.max(seq);
                 driven.keep(seq, entry);
                 match driven.state {
-                    State::Idle if driven.lane.stands() => driven.state = State::Standing,
+                    State::Idle if driven.lane.is_halted() => driven.state = State::Standing,
                     State::Idle => self.ready(id),
                     _ => {}
                 }
@@ -273,7 +273,7 @@ impl Table {
         }
         // Whether the key is there is judged before the next attempt.
         self.without_key.remove(&id);
-        if let Some((lane, tail, route, host)) = found {
+        if let Some((lane, tail, transport, host)) = found {
             let (name, state) = (lane.name().into(), State::Idle);
             // Another head than the reported one may be reported again.
             let told = |before: &Driven| before.alarmed && before.lane.settled == lane.settled;
@@ -283,7 +283,7 @@ impl Table {
                 lane,
                 name,
                 tail,
-                route,
+                transport,
                 next: VecDeque::new(),
                 next_seq: 0,
                 state,
@@ -304,13 +304,13 @@ impl Table {
     }
 
     /// A flight has come to an answer: its host has room for another.
-    pub(super) fn answered(&mut self, flight: &Flight) {
-        self.hosts.answered(&flight.host, Try::of(&flight.lane));
+    pub(super) fn answered(&mut self, delivery: &DeliveryAttempt) {
+        self.hosts.answered(&delivery.host, Try::of(&delivery.lane));
     }
 
     /// A flight has failed. Says for how long no other retry may have its place, where it was one itself.
-    pub(super) fn failed(&mut self, flight: &Flight) -> Option<Duration> {
-        self.hosts.failed(&flight.host, Try::of(&flight.lane))
+    pub(super) fn failed(&mut self, delivery: &DeliveryAttempt) -> Option<Duration> {
+        self.hosts.failed(&delivery.host, Try::of(&delivery.lane))
     }
 
     /// A retry may have the place again.
@@ -397,13 +397,13 @@ impl Table {
             let (name, seq) = (driven.name.clone(), driven.lane.settled + 1);
             self.halted.push(Halted { name, seq, pause: pause.clone(), trouble: driven.lane.trouble.clone() });
         }
-        if driven.lane.trouble.is_some() || driven.lane.stands() {
+        if driven.lane.trouble.is_some() || driven.lane.is_halted() {
             // Events that may wait for long are not kept in memory.
             driven.next.truncate(1);
         }
         if !driven.busy() {
             driven.state = State::Idle;
-        } else if driven.lane.stands() || without_key {
+        } else if driven.lane.is_halted() || without_key {
             driven.state = State::Standing;
         } else {
             match driven.lane.trouble.as_ref().map(|trouble| trouble.next_at).filter(|next_at| *next_at > now) {
@@ -478,7 +478,7 @@ impl Table {
     }
 
     /// The next flight, where there is room for one.
-    pub(super) fn next(&mut self) -> Option<(LaneId, Flight)> {
+    pub(super) fn next(&mut self) -> Option<(LaneId, DeliveryAttempt)> {
         while let Some((name, id, attempt)) = self.hosts.next() {
             let Some(Known::Driven(driven)) = self.lanes.get_mut(&id) else {
                 self.hosts.turn(&name);
@@ -497,16 +497,16 @@ impl Table {
             driven.state = State::Flying;
             self.hosts.launched(&name, Try::of(&driven.lane));
             let seq = driven.lane.settled + 1;
-            let flight = Flight {
+            let delivery = DeliveryAttempt {
                 host: name.clone(),
                 lane: driven.lane.clone(),
                 name: driven.name.clone(),
-                route: driven.route.clone(),
+                transport: driven.transport.clone(),
                 seq,
                 entry: driven.head().cloned(),
             };
             self.hosts.turn(&name);
-            return Some((id, flight));
+            return Some((id, delivery));
         }
         None
     }
@@ -520,9 +520,9 @@ impl Table {
         }
     }
 
-    pub(super) fn counts(&self) -> Counts {
-        let (in_flight, without_key) = (self.hosts.flying(), self.without_key.len());
-        let mut counts = Counts { in_flight, without_key, ..Counts::default() };
+    pub(super) fn counts(&self) -> LaneCounts {
+        let (in_flight, without_key) = (self.hosts.in_flight(), self.without_key.len());
+        let mut counts = LaneCounts { in_flight, without_key, ..LaneCounts::default() };
         let driven = self.lanes.values().filter_map(|known| match known {
             Known::Driven(driven) if driven.busy() => Some(driven),
             _ => None,
@@ -530,7 +530,7 @@ impl Table {
         for driven in driven {
             counts.busy += 1;
             counts.retrying += usize::from(driven.lane.trouble.is_some());
-            counts.standing += usize::from(driven.lane.stands());
+            counts.standing += usize::from(driven.lane.is_halted());
             // Of a head that was read for its attempt only, the first failure is known.
             let failed = driven.lane.trouble.as_ref().map(|trouble| trouble.first_at);
             let published = driven.head().map(|entry| entry.published).or(failed);

@@ -16,7 +16,7 @@ use ring::{
 };
 
 use super::key_file::{self, MasterKey};
-use crate::policy::credentials::Stamp;
+use crate::policy::credentials::FileStamp;
 
 pub(super) const KEY_LEN: usize = 32;
 /// The first byte of every encrypted part names its form. The first form was bound to no owner; it is read, and written
@@ -64,7 +64,7 @@ pub struct Vault {
     keys: RwLock<Arc<[Derived]>>,
     file: Option<PathBuf>,
     // The file's stamp when it was last read, and the message of the last refusal.
-    seen: Mutex<(Option<Stamp>, Option<String>)>,
+    seen: Mutex<(Option<FileStamp>, Option<String>)>,
 }
 
 struct Derived {
@@ -77,7 +77,7 @@ impl Vault {
     /// With the master keys of a file. Where there is no such file one is made, for its owner's eyes only.
     pub fn open(path: &Path) -> Result<Self, String> {
         // Stamped before it is read: a change in between is then seen the next time.
-        let stamp = Stamp::of(path).ok();
+        let stamp = FileStamp::of(path).ok();
         let keys = key_file::read_or_make(path)?;
         let vault = Self::of(&keys);
         Ok(Self { file: Some(path.to_owned()), seen: (stamp, None).into(), ..vault })
@@ -105,7 +105,7 @@ impl Vault {
     pub fn refresh(&self) -> Result<bool, String> {
         let Some(file) = &self.file else { return Ok(false) };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = Stamp::of(file).ok();
+        let stamp = FileStamp::of(file).ok();
         if seen.0 == stamp && seen.1.is_none() {
             return Ok(false);
         }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::{
     Shared,
     commit::{Job, hand_on},
-    rows::{PAGE_COMMANDS, View, World, load, page},
+    rows::{LoadedRows, PAGE_COMMANDS, View, load, page},
 };
 
 /// Commands that rows are read for in one round trip, while rows are small.
@@ -25,7 +25,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, com
         // The time of the questions, not of the rows: old rows judged at a later time would lapse although renewed since.
         let now = shared.time.now();
         let commands: Vec<&Command> = jobs.iter().flat_map(|job| job.commands.iter()).collect();
-        let view = match load(&mut &*shared, &commands, World::default()).await {
+        let view = match load(&mut &*shared, &commands, LoadedRows::default()).await {
             Ok(rows) => {
                 // The weight of rows is known only after reading: the last rows tell for how many commands to read next.
                 let fitting = commands.len() * shared.limits.batch_bytes_max / rows.bytes.max(1);

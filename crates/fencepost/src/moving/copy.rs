@@ -11,7 +11,7 @@ use fencepost_kernel::{
 use fencepost_store::Store;
 
 use super::{
-    Counts, Error, Meter, Progress,
+    Error, Meter, Progress, RowCounts,
     fill::{compare, fill},
     rows::Scan,
 };
@@ -21,7 +21,7 @@ use crate::clock::Clock;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copied {
     /// The rows that both stores hold now.
-    pub rows: Counts,
+    pub rows: RowCounts,
     /// How many of them an earlier, interrupted copy had written.
     pub already: u64,
     /// Rows that were left out, since their time is over.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fencepost::kernel::{
     Millis,
     dispatch::Original,
-    lane::{DeadLetter, Fate, Reason},
+    lane::{DeadLetter, DeadLetterReason, Fate},
 };
 
 use super::{
@@ -30,7 +30,7 @@ pub struct LaneStory {
     /// Where each letter died first, and the letter as it is now.
     pub letters: BTreeMap<u64, DeadLetter>,
     /// Every death, in order: the event, the time, the reason.
-    pub deaths: Vec<(String, Millis, Reason)>,
+    pub deaths: Vec<(String, Millis, DeadLetterReason)>,
     /// Dead heads that blocked the lane and were sent again at their old positions, and when.
     pub again: Vec<(u64, Millis)>,
     /// When a person, or the receiver, had stopped it. In order.
@@ -115,7 +115,7 @@ fn one_end(story: &LaneStory, lives: &Lives, wrong: &mut Vec<String>) {
             None | Some((Fate::Redriven { .. }, _)) if !received => {
                 wrong.push(format!("{id} was neither received nor is it dead"));
             }
-            Some((Fate::Waiting | Fate::Discarded { .. }, reason)) if reason != Reason::Skipped => {
+            Some((Fate::Waiting | Fate::Discarded { .. }, reason)) if reason != DeadLetterReason::Skipped => {
                 if let Some(seen) = acknowledged {
                     wrong.push(format!("{id} is dead, but was acknowledged: {seen:?}"));
                 }
@@ -239,7 +239,7 @@ fn gaps(story: &LaneStory, lives: &Lives, wrong: &mut Vec<String>) {
 
 // Dead at 24 hours after the first attempt, and not before; the time that a lane is stopped does not count.
 fn horizon(story: &LaneStory, lives: &Lives, wrong: &mut Vec<String>) {
-    for (id, at, _) in story.deaths.iter().filter(|(_, _, reason)| *reason == Reason::Horizon) {
+    for (id, at, _) in story.deaths.iter().filter(|(_, _, reason)| *reason == DeadLetterReason::Horizon) {
         let first = at_death(story, id, *at).and_then(|seq| first(story, lives, seq, *at));
         let Some(first) = first else {
             wrong.push(format!("{id} died without an attempt"));

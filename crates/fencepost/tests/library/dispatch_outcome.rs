@@ -9,7 +9,7 @@ use fencepost::{
     dispatch::Alarm,
     kernel::{
         LaneId, Millis,
-        lane::{DeadLetter, Failure, Pause, Reason, Trouble},
+        lane::{AttemptFailure, DeadLetter, DeadLetterReason, Pause, Trouble},
     },
 };
 
@@ -61,7 +61,7 @@ impl Outcome {
 /// Hears of deaths from the driver.
 pub struct Bell {
     pub clock: Arc<Virtual>,
-    pub deaths: Mutex<Vec<(String, String, Millis, Reason)>>,
+    pub deaths: Mutex<Vec<(String, String, Millis, DeadLetterReason)>>,
 }
 
 impl Alarm for Bell {
@@ -73,6 +73,6 @@ impl Alarm for Bell {
     fn blocked(&self, _: &str, _: u64, _: &Trouble) {}
     fn halted(&self, _: &str, _: u64, _: &Pause, _: Option<&Trouble>) {}
     fn key_missing(&self, _: &str, _: &str) {}
-    fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
+    fn attempted(&self, _: &str, _: Result<(), &AttemptFailure>, _: Duration) {}
     fn failed(&self, _: &str, _: u64, _: &Trouble, _: Option<&Pause>) {}
 }

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use fencepost::{
     Engine,
     clock::SystemClock,
-    engine::{Error, Limits},
+    engine::{EngineLimits, Error},
 };
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant, Write,
     fence::{
-        self, Claim, Fence, Receipt, Seal, State, Target, Token,
+        self, ClaimFence, Fence, Receipt, Seal, State, Target, Token,
         scope::{OnLapse, Scope, VersionRule},
     },
     key::Kind,
     row::{CommitId, Record},
 };
-use fencepost_rig::Postgres as Server;
+use fencepost_rig::PostgresServer as Server;
 use fencepost_store::{
     Store,
     Verdict::{Applied, Moved},
@@ -56,7 +56,8 @@ impl Rig {
         let (engine, store) = self.runtime.block_on(async {
             let store = Arc::new(Postgres::open(&url, &opener).await.unwrap());
             let clock = Arc::new(SystemClock::default());
-            let (engine, _) = Engine::new(store.clone(), clock, Limits::default(), Box::new(()), None).await.unwrap();
+            let (engine, _) =
+                Engine::new(store.clone(), clock, EngineLimits::default(), Box::new(()), None).await.unwrap();
             (engine, store)
         });
         (engine, store, url)
@@ -135,7 +136,7 @@ pub fn version_of(number: u64, version: u64) -> Target {
 }
 
 pub fn claim(target: Target) -> Command {
-    Command::Fence(fence::Command::Claim(Claim {
+    Command::Fence(fence::Command::Claim(ClaimFence {
         target,
         body: None,
         version: None,

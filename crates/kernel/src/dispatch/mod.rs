@@ -5,19 +5,19 @@
 mod command;
 mod letters;
 mod publish;
+mod put_transport;
 mod receipt;
 mod reply;
-mod route;
-mod transport;
+mod warehouse_transport;
 
 use std::sync::Arc;
 
 pub(crate) use self::receipt::{position, with_position};
 pub use self::{
-    command::{Command, LetterVerdict, OnLetter, Publish, PutRoute},
-    receipt::Publication,
+    command::{Command, LetterVerdict, OnLetter, Publish, PutTransport},
+    receipt::PublishReceipt,
     reply::Reply,
-    route::{Route, Transport, Webhook},
+    warehouse_transport::{Transport, WarehouseTransport, Webhook},
 };
 use crate::{
     key::{Kind, RowKey},
@@ -28,7 +28,7 @@ use crate::{
 };
 
 pub(crate) const KINDS: &[KindSpec] =
-    &[KindSpec { backup_place: Some(5), ..spec(Kind::Route, ("transport", "transports"), Ids::FewRanges) }];
+    &[KindSpec { backup_place: Some(5), ..spec(Kind::Transport, ("transport", "transports"), Ids::FewRanges) }];
 
 /// State of a cancelled event at the moment of its cancellation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ impl Original {
 /// A row that belongs to events for a warehouse.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    Route(Arc<Route>),
+    Transport(Arc<WarehouseTransport>),
 }
 
 impl From<Record> for row::Record {
@@ -78,7 +78,7 @@ impl From<Record> for row::Record {
 impl Record {
     pub(crate) fn latest_at(&self) -> Millis {
         match self {
-            Self::Route(route) => route.at,
+            Self::Transport(transport) => transport.at,
         }
     }
 }
@@ -87,7 +87,7 @@ impl Record {
 pub(crate) fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
     match command {
         Command::Publish(publish) => publish::footprint(publish, add),
-        Command::PutRoute(put) => add(route_key(&put.route)),
+        Command::PutTransport(put) => add(transport_key(&put.transport)),
         Command::Letter(on) => letters::footprint(on, add),
     }
 }
@@ -96,7 +96,7 @@ pub(crate) fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
 pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     match command {
         Command::Publish(publish) => publish::follow(publish, rows, add),
-        Command::PutRoute(put) => transport::follow(put, rows, add),
+        Command::PutTransport(put) => put_transport::follow(put, rows, add),
         Command::Letter(on) => letters::follow(on, rows, add),
     }
 }
@@ -107,56 +107,61 @@ pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(R
 pub(crate) fn row_lock(command: &Command, key: &RowKey) -> RowLock {
     match command {
         Command::Publish(publish) if publish.cancels.is_none() && key.kind == Kind::Lane => RowLock::Never,
-        Command::Publish(_) | Command::PutRoute(_) | Command::Letter(_) => RowLock::OnRead,
+        Command::Publish(_) | Command::PutTransport(_) | Command::Letter(_) => RowLock::OnRead,
     }
 }
 
 pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
     match command {
         Command::Publish(publish) => publish::publish(publish, rows, now),
-        Command::PutRoute(put) => transport::put_route(put, rows, now),
+        Command::PutTransport(put) => put_transport::put_transport(put, rows, now),
         Command::Letter(on) => letters::on_letter(on, rows, now),
     }
 }
 
-fn route_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<Route>> {
+fn transport_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<WarehouseTransport>> {
     match &rows.row(&key)?.record {
-        row::Record::Dispatch(Record::Route(route)) => Some(route),
+        row::Record::Dispatch(Record::Transport(transport)) => Some(transport),
         row::Record::Fence(_) | row::Record::Lane(_) | row::Record::Counter(_) => None,
     }
 }
 
-pub(crate) fn route_key(route: &Route) -> RowKey {
-    RowKey::route(&route.planner, &route.warehouse)
+pub(crate) fn transport_key(transport: &WarehouseTransport) -> RowKey {
+    RowKey::transport(&transport.planner, &transport.warehouse)
 }
 
-fn end<'a>(route: &'a Arc<Route>, members: &'a Members) -> End<'a> {
-    End { tenant: &route.planner, place: route.place(), members, route }
+fn end<'a>(transport: &'a Arc<WarehouseTransport>, members: &'a Members) -> End<'a> {
+    End { tenant: &transport.planner, purpose: transport.purpose(), members, transport }
 }
 
-fn follow_append_to_route(route: &Arc<Route>, members: &Members, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
-    lane::follow_append(&end(route, members), rows, add);
+fn follow_append_to_lane_of(
+    transport: &Arc<WarehouseTransport>,
+    members: &Members,
+    rows: &impl Rows,
+    add: &mut impl FnMut(RowKey),
+) {
+    lane::follow_append(&end(transport, members), rows, add);
 }
 
 // An entry for the end of a route's lane. The route must still be the one when it is appended.
-fn append_to_route(
-    route: &Arc<Route>,
+fn append_to_lane_of(
+    transport: &Arc<WarehouseTransport>,
     entry: Arc<Entry>,
     position_row: RowKey,
     members: &Members,
     rows: &impl Rows,
     decision: &mut Decision,
 ) {
-    let key = route_key(route);
+    let key = transport_key(transport);
     decision.also.held.push((key, rows.row(&key).map(|row| row.revision)));
-    lane::append(&end(route, members), entry, position_row, rows, decision);
+    lane::append(&end(transport, members), entry, position_row, rows, decision);
 }
 
 impl row::Record {
     /// The transport of a warehouse, where it is one.
-    pub fn as_route(&self) -> Option<&Arc<Route>> {
+    pub fn as_transport(&self) -> Option<&Arc<WarehouseTransport>> {
         match self {
-            Self::Dispatch(Record::Route(found)) => Some(found),
+            Self::Dispatch(Record::Transport(found)) => Some(found),
             Self::Fence(_) | Self::Lane(_) | Self::Counter(_) => None,
         }
     }

@@ -14,7 +14,7 @@ use crate::{
 
 /// Where the event of a publication went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publication {
+pub struct PublishReceipt {
     pub lane_id: LaneId,
     pub lane: String,
     /// The position in it.
@@ -23,7 +23,7 @@ pub struct Publication {
     pub original: Option<Original>,
 }
 
-impl Publication {
+impl PublishReceipt {
     /// Reads the receipt in a publication's sealed fence.
     pub fn of(fence: &Fence) -> Option<Self> {
         let State::Sealed { receipt, .. } = &fence.state else { return None };
@@ -74,7 +74,7 @@ pub(crate) fn with_position(record: &Record, seq: u64) -> Record {
 /// The position that a row was given.
 pub(crate) fn position(record: &Record) -> Option<u64> {
     match record {
-        Record::Fence(fence::Record::Fence(fence)) => Publication::of(fence).map(|publication| publication.seq),
+        Record::Fence(fence::Record::Fence(fence)) => PublishReceipt::of(fence).map(|publication| publication.seq),
         Record::Lane(lane::Record::DeadLetter(letter)) => match letter.fate {
             Fate::Redriven { seq, .. } => Some(seq),
             Fate::Waiting | Fate::Discarded { .. } => None,

@@ -5,8 +5,8 @@
 use std::cmp::Ordering;
 
 use super::{
-    Claim, Earlier, Event, Fence, Granted, HolderTrace, Mismatch, Phase, Record, Reply, Scope, State, Token, Version,
-    What, again,
+    ClaimFence, Earlier, Fence, FenceEvent, Granted, HolderTrace, Mismatch, Phase, Record, Reply, Scope, State, Token,
+    Version, What, again,
     decide::shared_fence_of,
     fence_of, forgotten_at,
     scope::{BodyMismatch, OnLapse},
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The version a claim carries and the head it is judged by; none where it carries none.
-pub(crate) fn version(claim: &Claim) -> Option<(Version, RowKey)> {
+pub(crate) fn version(claim: &ClaimFence) -> Option<(Version, RowKey)> {
     let target = &claim.target;
     let rule = target.scope.version.as_ref();
     // The claim's own source counts where the rule asks for it, or where there is no rule to ask.
@@ -55,7 +55,7 @@ pub(crate) fn version(claim: &Claim) -> Option<(Version, RowKey)> {
     Some((version, RowKey::version_head(&target.tenant, &target.scope.name, &names)))
 }
 
-pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
+pub(crate) fn claim(claim: &ClaimFence, rows: &impl Rows, now: Millis) -> Decision {
     let key = RowKey::fence(claim.target.key);
     let known = fence_of(rows, key);
     // A row that is past its expiry is as good as absent, but its token still counts.
@@ -146,7 +146,7 @@ fn out_of_order(live: Option<&Fence>, version: Option<&(Version, RowKey)>, rows:
 // INVARIANT growing-token: a token is higher than any given before for the key, also across expiry, when only the
 // clock remembers. A zombie from an earlier life can never seal.
 fn grant(
-    claim: &Claim,
+    claim: &ClaimFence,
     live: Option<&Fence>,
     last: Option<Token>,
     version: Option<(Version, RowKey)>,
@@ -211,7 +211,8 @@ fn unsettled(fence: &Fence, now: Millis) -> Option<Earlier> {
             Some(Earlier { token: fence.token, attempt: fence.attempt, lease_expired: lease_expires })
         }
         State::Released { .. } => {
-            let told = |event: &&Event| matches!(event.what, What::Recovered | What::Retried | What::Resolved { .. });
+            let told =
+                |event: &&FenceEvent| matches!(event.what, What::Recovered | What::Retried | What::Resolved { .. });
             let last = fence.events.iter().rev().find(told).filter(|event| event.what == What::Recovered)?;
             let since =
                 || fence.events.iter().filter(|event| event.what == What::Recovered && event.token == last.token);

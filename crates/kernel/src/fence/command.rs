@@ -10,7 +10,7 @@ use crate::time::Millis;
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Asks for the right to act.
-    Claim(Claim),
+    Claim(ClaimFence),
     /// Records the outcome.
     Seal(Seal),
     /// Asks for more time.
@@ -30,7 +30,7 @@ impl Command {
         match self {
             Self::Claim(claim) => claim.weight_bytes(),
             Self::Seal(seal) => seal.effect_id.len() + seal.receipt.len(),
-            Self::Resolve(Resolve { outcome: Outcome::Sealed { effect_id, receipt }, .. }) => {
+            Self::Resolve(Resolve { outcome: DoubtOutcome::Sealed { effect_id, receipt }, .. }) => {
                 effect_id.len() + receipt.len()
             }
             Self::Resolve(_) | Self::Renew(_) | Self::Release(_) | Self::PutAlias(_) | Self::Observe(_) => 0,
@@ -40,7 +40,7 @@ impl Command {
     /// The fence that the command is about; none where it only counts.
     pub fn target(&self) -> Option<&Target> {
         match self {
-            Self::Claim(Claim { target, .. })
+            Self::Claim(ClaimFence { target, .. })
             | Self::Seal(Seal { target, .. })
             | Self::Renew(Renew { target, .. })
             | Self::Release(Release { target, .. })
@@ -52,7 +52,7 @@ impl Command {
 }
 
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub struct ClaimFence {
     /// The fence.
     pub target: Target,
     /// The request's body, compared with the first one under this key.
@@ -66,7 +66,7 @@ pub struct Claim {
     pub trace: Option<HolderTrace>,
 }
 
-impl Claim {
+impl ClaimFence {
     pub(crate) fn weight_bytes(&self) -> usize {
         self.body.as_ref().and_then(|body| body.kept.as_ref()).map_or(0, Bytes::len)
     }
@@ -104,14 +104,14 @@ pub struct Resolve {
     pub target: Target,
     /// Which attempt the doubt is about, where the person says so: a late repeat then never meets a later doubt.
     pub token: Option<Token>,
-    pub outcome: Outcome,
+    pub outcome: DoubtOutcome,
     pub by: String,
     pub why: String,
 }
 
 /// Result of a person's look at a fence in doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DoubtOutcome {
     /// The effect happened.
     Sealed {
         effect_id: String,

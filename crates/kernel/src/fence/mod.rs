@@ -20,7 +20,7 @@ use bytes::Bytes;
 use self::scope::OnLapse;
 pub use self::{
     body::Body,
-    command::{Claim, Command, Observe, Outcome, PutAlias, Release, Renew, Resolve, Seal},
+    command::{ClaimFence, Command, DoubtOutcome, Observe, PutAlias, Release, Renew, Resolve, Seal},
     key::{FenceKey, Field, Hex, Target, WrongFields},
     reply::{Earlier, Granted, Mismatch, Reply},
     scope::Scope,
@@ -113,14 +113,14 @@ pub enum State {
 
 /// A step in a fence's life, beyond its first claim and its seal.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
+pub struct FenceEvent {
     pub at: Millis,
     /// By which token; for [`What::Recovered`], the token of the attempt that lapsed.
     pub token: Token,
     pub what: What,
 }
 
-/// The kinds of [`Event`].
+/// The kinds of [`FenceEvent`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// The holder gave the key back.
@@ -171,7 +171,7 @@ pub struct Fence {
     /// Where it stands.
     pub state: State,
     /// Oldest first.
-    pub events: Vec<Event>,
+    pub events: Vec<FenceEvent>,
 }
 
 /// Where a fence stands at a given time.
@@ -275,7 +275,7 @@ impl Fence {
         let fields: usize = self.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
         let source = self.source.as_ref().map_or(0, |source| source.kind.len() + source.id.len());
         let version = self.version.as_ref().map_or(0, |(version, _)| version.weight_bytes());
-        let words = |event: &Event| match &event.what {
+        let words = |event: &FenceEvent| match &event.what {
             What::Resolved { by, why, .. } => by.len() + why.len(),
             What::Released | What::Retried | What::Recovered | What::SealedLate | What::SealRefused => 0,
         };
@@ -293,7 +293,7 @@ impl Fence {
             let oldest = self.events.iter().position(|event| !matches!(event.what, What::Resolved { .. }));
             self.events.remove(oldest.unwrap_or(0));
         }
-        self.events.push(Event { at, token, what });
+        self.events.push(FenceEvent { at, token, what });
     }
 }
 

@@ -6,8 +6,8 @@ use std::cmp::Ordering;
 use bytes::Bytes;
 
 use super::{
-    Fence, Outcome, Phase, REFUSALS_MAX, Receipt, Record, Release, Renew, Reply, Resolve, Seal, State, Target, Token,
-    Version, VersionHead, What, again, claim, fence_of, forgotten_at,
+    DoubtOutcome, Fence, Phase, REFUSALS_MAX, Receipt, Record, Release, Renew, Reply, Resolve, Seal, State, Target,
+    Token, Version, VersionHead, What, again, claim, fence_of, forgotten_at,
 };
 use crate::{
     key::RowKey,
@@ -84,7 +84,7 @@ pub(crate) fn resolve(resolve: &Resolve, rows: &impl Rows, now: Millis) -> Decis
     let Some(fence) = live(&resolve.target, rows, now) else {
         return Decision::reply(Reply::NotInDoubt);
     };
-    let sealed = matches!(resolve.outcome, Outcome::Sealed { .. });
+    let sealed = matches!(resolve.outcome, DoubtOutcome::Sealed { .. });
     if fence.phase(now) != Phase::InDoubt || resolve.token.is_some_and(|token| token != fence.token) {
         return Decision::reply(if repeats(fence, &resolve.outcome) {
             Reply::Resolved { replay: true }
@@ -102,25 +102,25 @@ pub(crate) fn resolve(resolve: &Resolve, rows: &impl Rows, now: Millis) -> Decis
     fence.record(now, token, said);
     let reply = Reply::Resolved { replay: false };
     match &resolve.outcome {
-        Outcome::Sealed { effect_id, receipt } => {
+        DoubtOutcome::Sealed { effect_id, receipt } => {
             let sealed = settle(&resolve.target, fence, effect_id, receipt.clone(), rows, now);
             Decision { reply: reply.into(), ..sealed }
         }
-        Outcome::Released => Decision::new(vec![free(&resolve.target, fence, rows, now)], reply),
+        DoubtOutcome::Released => Decision::new(vec![free(&resolve.target, fence, rows, now)], reply),
     }
 }
 
 // A repeat of the word that ended the doubt is answered as done; another receipt is another word.
-fn repeats(fence: &Fence, outcome: &Outcome) -> bool {
+fn repeats(fence: &Fence, outcome: &DoubtOutcome) -> bool {
     let last = fence.events.iter().rev().find_map(|event| match event.what {
         What::Resolved { sealed, .. } => Some(sealed),
         _ => None,
     });
     match (last, outcome, &fence.state) {
-        (Some(true), Outcome::Sealed { effect_id, receipt: body }, State::Sealed { receipt, .. }) => {
+        (Some(true), DoubtOutcome::Sealed { effect_id, receipt: body }, State::Sealed { receipt, .. }) => {
             receipt.effect_id == *effect_id && receipt.body == *body
         }
-        (Some(false), Outcome::Released, _) => true,
+        (Some(false), DoubtOutcome::Released, _) => true,
         _ => false,
     }
 }

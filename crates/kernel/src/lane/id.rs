@@ -102,15 +102,15 @@ impl RowKey {
     }
 
     /// A word to a node about a lane. All that are meant for one node lie side by side.
-    pub fn poke(node: &str, lane: LaneId) -> Self {
+    pub fn lane_notice(node: &str, lane: LaneId) -> Self {
         let mut id = [0; 32];
-        id[..8].copy_from_slice(&Self::pokes_to(node));
+        id[..8].copy_from_slice(&Self::lane_notices_to(node));
         id[8..].copy_from_slice(&lane.0);
-        Self { kind: Kind::Poke, id }
+        Self { kind: Kind::LaneNotice, id }
     }
 
     /// The prefix of the ids of all notices to a node.
-    pub fn pokes_to(node: &str) -> [u8; 8] {
+    pub fn lane_notices_to(node: &str) -> [u8; 8] {
         let mut prefix = [0; 8];
         prefix.copy_from_slice(&digest(&[node])[..8]);
         prefix

@@ -19,7 +19,7 @@ pub(crate) use self::{
 };
 pub use self::{
     append::{Append, Driving},
-    command::{Act, Command, Failure, Members, OnLane},
+    command::{Act, AttemptFailure, Command, Members, OnLane},
     id::LaneId,
     reply::Reply,
 };
@@ -47,7 +47,7 @@ pub(crate) const KINDS: &[KindSpec] = &[
         swept: true,
         ..spec(Kind::Cancelled, ("cancellation", "cancellations"), Ids::Ranges)
     },
-    spec(Kind::Poke, ("word between nodes", "words between nodes"), Ids::FewRanges),
+    spec(Kind::LaneNotice, ("word between nodes", "words between nodes"), Ids::FewRanges),
 ];
 
 pub(crate) const fn spec(kind: Kind, names: (&'static str, &'static str), ids: Ids) -> KindSpec {
@@ -59,14 +59,14 @@ pub const NOTE_BYTES_MAX: usize = 512;
 
 /// The receiver of a lane's events.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum LanePurpose {
     /// A warehouse whose events are pushed.
     Warehouse(String),
     /// An executor that polls, for all its warehouses.
     Executor(String),
 }
 
-impl Place {
+impl LanePurpose {
     /// Whether its receiver fetches the events itself, so that no node drives its lane.
     pub fn is_polled(&self) -> bool {
         match self {
@@ -113,13 +113,13 @@ pub struct Owner {
 
 /// A receiver's answer, or the fault that kept it from answering.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Answer {
+pub struct ReceiverAnswer {
     pub status: Option<u16>,
     /// The beginning of the answer, or the fault, for a person.
     pub note: String,
 }
 
-impl Answer {
+impl ReceiverAnswer {
     /// An answer whose note is cut to the kept length.
     pub fn new(status: Option<u16>, note: &str) -> Self {
         let mut end = note.len().min(NOTE_BYTES_MAX);
@@ -141,7 +141,7 @@ pub struct Trouble {
     /// When the next one is due.
     pub next_at: Millis,
     /// The answer to the last.
-    pub answer: Answer,
+    pub answer: ReceiverAnswer,
 }
 
 /// Why a lane stands still although nothing is wrong with its head.
@@ -166,7 +166,7 @@ impl Pause {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lane {
     pub planner: Tenant,
-    pub place: Place,
+    pub purpose: LanePurpose,
     pub owner: Owner,
     /// Everything up to here is acknowledged or dead.
     pub settled: u64,
@@ -182,27 +182,27 @@ pub struct Lane {
 
 impl Lane {
     /// A lane that nothing has gone through yet.
-    pub fn new(planner: Tenant, place: Place) -> Self {
+    pub fn new(planner: Tenant, purpose: LanePurpose) -> Self {
         let owner = Owner::default();
-        Self { planner, place, owner, settled: 0, trimmed: 0, trouble: None, paused: None, blocked: false }
+        Self { planner, purpose, owner, settled: 0, trimmed: 0, trouble: None, paused: None, blocked: false }
     }
 
     /// The same, with the first epoch that belongs to its time.
-    pub fn begun(planner: Tenant, place: Place, at: Millis) -> Self {
+    pub fn begun(planner: Tenant, purpose: LanePurpose, at: Millis) -> Self {
         let owner = Owner { epoch: at.0, ..Owner::default() };
-        Self { owner, ..Self::new(planner, place) }
+        Self { owner, ..Self::new(planner, purpose) }
     }
 
     pub fn id(&self) -> LaneId {
-        self.place.lane(&self.planner)
+        self.purpose.lane(&self.planner)
     }
 
     pub fn name(&self) -> String {
-        self.place.name(&self.planner)
+        self.purpose.name(&self.planner)
     }
 
     /// Whether nothing is sent, even if something is due.
-    pub fn stands(&self) -> bool {
+    pub fn is_halted(&self) -> bool {
         self.blocked || self.paused.is_some()
     }
 }
@@ -232,7 +232,7 @@ pub struct Entry {
 /// Why an event left its lane undelivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Reason {
+pub enum DeadLetterReason {
     /// It was tried until the horizon.
     Horizon = 1,
     /// No receiver of this kind takes one so large.
@@ -241,7 +241,7 @@ pub enum Reason {
     Skipped = 3,
 }
 
-impl Reason {
+impl DeadLetterReason {
     pub const ALL: [Self; 3] = [Self::Horizon, Self::TooLarge, Self::Skipped];
 
     /// The word for it on the wire.
@@ -292,16 +292,16 @@ pub const DECIDED_RETAIN_MS: u64 = 30 * 24 * 3_600_000;
 pub struct DeadLetter {
     pub planner: Tenant,
     /// The lane it left; the lane it is in again, once it was sent again.
-    pub place: Place,
+    pub purpose: LanePurpose,
     /// The event.
     pub entry: Arc<Entry>,
-    pub reason: Reason,
+    pub reason: DeadLetterReason,
     /// How often it was tried.
     pub attempts: u32,
     /// The first attempt; its death where there was none.
     pub first_at: Millis,
     pub at: Millis,
-    pub answer: Answer,
+    pub answer: ReceiverAnswer,
     /// The event that cancelled it.
     pub cancelled_by: Option<String>,
     pub fate: Fate,
@@ -350,7 +350,7 @@ pub enum Record {
     Entry(Arc<Entry>),
     DeadLetter(Arc<DeadLetter>),
     /// A lane has something new.
-    Poke,
+    LaneNotice,
     Cancelled(Cancelled),
 }
 
@@ -377,7 +377,7 @@ impl Record {
         match self {
             Self::DeadLetter(letter) => letter.expires_at(),
             Self::Cancelled(cancelled) => Some(cancelled.expires),
-            Self::Lane(_) | Self::Tail(_) | Self::Entry(_) | Self::Poke => None,
+            Self::Lane(_) | Self::Tail(_) | Self::Entry(_) | Self::LaneNotice => None,
         }
     }
 
@@ -392,7 +392,7 @@ impl Record {
                 Fate::Waiting => letter.at,
                 Fate::Redriven { at, .. } | Fate::Discarded { at, .. } => *at,
             },
-            Self::Tail(_) | Self::Cancelled(_) | Self::Poke => Millis(0),
+            Self::Tail(_) | Self::Cancelled(_) | Self::LaneNotice => Millis(0),
         }
     }
 
@@ -400,7 +400,7 @@ impl Record {
         match self {
             Self::Entry(entry) => entry.body.len(),
             Self::DeadLetter(letter) => letter.entry.body.len(),
-            Self::Lane(_) | Self::Tail(_) | Self::Cancelled(_) | Self::Poke => 0,
+            Self::Lane(_) | Self::Tail(_) | Self::Cancelled(_) | Self::LaneNotice => 0,
         }
     }
 }

@@ -3,7 +3,7 @@
 use fencepost_kernel::{
     Reply,
     fence::{
-        self, Outcome, Target,
+        self, DoubtOutcome, Target,
         scope::{OnLapse, Scope},
     },
 };
@@ -97,7 +97,7 @@ fn released_or_lapsed_repetition_runs_under_its_own_number() {
 #[test]
 fn repetition_in_doubt_holds_the_ones_after_it() {
     let (one, two) = (resend(OnLapse::Hold, 1), resend(OnLapse::Hold, 2));
-    for (word, next) in [(resolve_sealed(&one, "1"), "new"), (resolve(&one, Outcome::Released), "sequence_gap")] {
+    for (word, next) in [(resolve_sealed(&one, "1"), "new"), (resolve(&one, DoubtOutcome::Released), "sequence_gap")] {
         let mut world = World::new();
         world.granted(&claim(&one));
         world.pass(LEASE_MS);

@@ -5,7 +5,7 @@ use fencepost_kernel::{
     Reply, RowKey,
     dispatch::{self, Transport},
     fence,
-    lane::{self, Act, AfterDead, Answer, Failure},
+    lane::{self, Act, AfterDead, AttemptFailure, ReceiverAnswer},
     row::Record,
 };
 
@@ -19,7 +19,7 @@ fn events_get_positions_without_a_gap_and_a_repetition_gets_the_first_one() {
     }
     let again = floor.publish("e2");
     let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = &again else { panic!("{again:?}") };
-    assert_eq!(dispatch::Publication::of(fence).map(|at| (at.lane_id, at.seq)), Some((floor.at, 2)));
+    assert_eq!(dispatch::PublishReceipt::of(fence).map(|at| (at.lane_id, at.seq)), Some((floor.at, 2)));
     assert_eq!(floor.stand(), "0/3", "a repetition appends nothing");
     assert_eq!(floor.entry(2).unwrap().body, r#"{"n":1}"#);
     assert_eq!(floor.entry(2).unwrap().published, floor.world.now);
@@ -90,7 +90,11 @@ fn a_cancellation_tells_what_became_of_the_original() {
         ("it failed", &fail, "in_flight"),
         ("it failed and its lane is paused", &|floor| (fail(floor), drop(floor.pause())).1, "in_flight"),
         ("its lane is paused, perhaps while it is sent", &|floor| drop(floor.pause()), "in_flight"),
-        ("its receiver is gone", &|floor| drop(floor.fail(Failure::Gone(Answer::new(Some(410), "")))), "in_flight"),
+        (
+            "its receiver is gone",
+            &|floor| drop(floor.fail(AttemptFailure::Gone(ReceiverAnswer::new(Some(410), "")))),
+            "in_flight",
+        ),
         ("it was received", &|floor| drop(floor.ack()), "delivered"),
         ("it is dead", &die, "dead"),
         ("it was skipped", &|floor| drop(floor.skip(2)), "dead"),

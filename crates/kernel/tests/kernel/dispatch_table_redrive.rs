@@ -18,7 +18,7 @@ fn blocked() -> Floor {
 #[test]
 fn a_lane_that_is_blocked_stands_until_a_person_decides() {
     let mut floor = blocked();
-    assert!(floor.lane().stands());
+    assert!(floor.lane().is_halted());
     assert_eq!(said(&floor.fail(later())), "not_head");
     assert!(floor.letter(1).unwrap().blocks);
 }

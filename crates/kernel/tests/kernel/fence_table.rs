@@ -3,7 +3,7 @@
 
 use fencepost_kernel::{
     Command, Reply, RowKey,
-    fence::{self, Granted, Observe, Outcome, Sighting, Target, Token, scope::OnLapse},
+    fence::{self, DoubtOutcome, Granted, Observe, Sighting, Target, Token, scope::OnLapse},
     row::Record,
 };
 
@@ -244,7 +244,7 @@ fn resolve_as_sealed_ends_only_a_doubt() {
 
 #[test]
 fn resolve_as_released_ends_only_a_doubt() {
-    check(|target, _| resolve(target, Outcome::Released), resolves_to("resolved > released"));
+    check(|target, _| resolve(target, DoubtOutcome::Released), resolves_to("resolved > released"));
 }
 
 #[test]

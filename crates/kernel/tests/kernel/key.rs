@@ -140,8 +140,21 @@ fn derived_key_never_changes() {
 #[test]
 fn kinds_keep_their_stored_numbers() {
     use Kind::*;
-    let kinds =
-        [Fence, VersionHead, AgainHead, Alias, Trace, Route, Lane, Tail, Entry, DeadLetter, Cancelled, Poke, Counter];
+    let kinds = [
+        Fence,
+        VersionHead,
+        AgainHead,
+        Alias,
+        Trace,
+        Transport,
+        Lane,
+        Tail,
+        Entry,
+        DeadLetter,
+        Cancelled,
+        LaneNotice,
+        Counter,
+    ];
     assert_eq!(Kind::ALL, kinds);
     for (number, kind) in kinds.iter().enumerate() {
         assert_eq!(*kind as usize, number + 1);
@@ -162,7 +175,7 @@ fn every_kind_has_a_row_in_the_table_of_kinds() {
 #[test]
 fn kinds_keep_their_places_in_a_backup() {
     use Kind::*;
-    let places = [Fence, VersionHead, AgainHead, Alias, Trace, Route, Lane, Entry, Tail, DeadLetter, Cancelled];
+    let places = [Fence, VersionHead, AgainHead, Alias, Trace, Transport, Lane, Entry, Tail, DeadLetter, Cancelled];
     assert_eq!(fencepost_kernel::row::BACKUP, places);
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use fencepost_kernel::{
     Reply,
     dispatch::{self, Transport},
-    lane::{self, Act, AfterDead, Answer, Failure, Fate, Reason},
+    lane::{self, Act, AfterDead, AttemptFailure, DeadLetterReason, Fate, ReceiverAnswer},
 };
 use proptest::prelude::*;
 
@@ -97,13 +97,13 @@ fn run(floor: &mut Floor, step: &Step) -> Option<Reply> {
         Step::Discard(seq) => floor.decide_letter(*seq, discard()),
         // A driver sends only what is there, and nothing while the lane stands.
         Step::Ack | Step::Fail | Step::Gone | Step::Never => {
-            let lane = lane.filter(|lane| lane.settled < floor.tail() && !lane.stands())?;
+            let lane = lane.filter(|lane| lane.settled < floor.tail() && !lane.is_halted())?;
             assert!(floor.entry(lane.settled + 1).is_some(), "the head is not there");
             match step {
                 Step::Ack => floor.ack(),
                 Step::Fail => floor.fail(later()),
-                Step::Gone => floor.fail(Failure::Gone(Answer::default())),
-                _ => floor.fail(Failure::Never(Answer::default(), Reason::TooLarge)),
+                Step::Gone => floor.fail(AttemptFailure::Gone(ReceiverAnswer::default())),
+                _ => floor.fail(AttemptFailure::Never(ReceiverAnswer::default(), DeadLetterReason::TooLarge)),
             }
         }
         Step::LateAck(back, epoch) => {

@@ -2,15 +2,15 @@
 //! Never compares bodies itself: the history names them. Called by `auditor`.
 
 use super::{Entry, File, Grant, Violation, claims, perhaps_done};
-use crate::history::{Answer, Ask};
+use crate::history::{Ask, ObservedAnswer};
 
 pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for entry in &file.entries {
         let (Ask::Claim { body, .. }, Some(answer)) = (&entry.op.ask, entry.op.answer()) else { continue };
         match answer {
-            Answer::Conflict { first, second } => conflict(file, *entry, first, second, &mut found),
-            Answer::New { token, .. } => {
+            ObservedAnswer::Conflict { first, second } => conflict(file, *entry, first, second, &mut found),
+            ObservedAnswer::New { token, .. } => {
                 let grant = file.grants.iter().find(|grant| grant.token == *token);
                 let stands =
                     grant.and_then(|grant| before_it(file, grant).filter(|earlier| !free(file, earlier, grant)));
@@ -19,7 +19,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
                     found.push(file.report("other-body", *entry, "another body was let in"));
                 }
             }
-            Answer::Duplicate { token, body_differs, .. } => {
+            ObservedAnswer::Duplicate { token, body_differs, .. } => {
                 match differs(standing_under(file, *token), body.as_deref()) {
                     Some(true) if !file.rules.replays_other_body => {
                         found.push(file.report("other-body", *entry, "another body got the receipt"));
@@ -76,7 +76,7 @@ fn before_it<'f, 'h>(file: &'f File<'h>, grant: &Grant<'h>) -> Option<&'f Grant<
 fn released(file: &File<'_>, grant: &Grant<'_>) -> bool {
     file.entries.iter().any(|entry| {
         entry.op.ask == (Ask::Release { token: grant.token })
-            && matches!(entry.op.answer(), Some(Answer::Released { .. }))
+            && matches!(entry.op.answer(), Some(ObservedAnswer::Released { .. }))
     })
 }
 

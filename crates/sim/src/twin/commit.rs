@@ -24,7 +24,7 @@ use crate::{
 
 /// Where in a commit the machine dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Death {
+enum CrashPoint {
     BeforeAppend,
     WithinAppend,
     BeforeSync,
@@ -46,7 +46,7 @@ enum Lie {
 }
 
 impl Twin {
-    async fn die(&self, when: Death) {
+    async fn die(&self, when: CrashPoint) {
         self.recorder.note(format_args!("store: dies {when:?}"));
         self.dying.notify_one();
         std::future::pending().await
@@ -143,12 +143,17 @@ impl Twin {
 
     async fn apply(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
         let death = self.roll(self.faults.crash).then(|| {
-            let all =
-                [Death::BeforeAppend, Death::WithinAppend, Death::BeforeSync, Death::AfterSync, Death::AfterReply];
+            let all = [
+                CrashPoint::BeforeAppend,
+                CrashPoint::WithinAppend,
+                CrashPoint::BeforeSync,
+                CrashPoint::AfterSync,
+                CrashPoint::AfterReply,
+            ];
             all[lock(&self.rng).usize(0..all.len())]
         });
-        if death == Some(Death::BeforeAppend) {
-            self.die(Death::BeforeAppend).await;
+        if death == Some(CrashPoint::BeforeAppend) {
+            self.die(CrashPoint::BeforeAppend).await;
         }
         // A store that several share drops nothing by itself: its nodes sweep, and leave expired rows for a while.
         if self.clock.is_none() && self.roll(self.faults.compaction) {
@@ -175,10 +180,10 @@ impl Twin {
         let after = Memory::clone(&before);
         let verdicts = after.commit(sets, now).await?;
         let records = self.records(sets, &before, now).await?;
-        if death == Some(Death::WithinAppend) {
+        if death == Some(CrashPoint::WithinAppend) {
             let cut = lock(&self.rng).usize(0..=records.len());
             self.append(&records[..cut]);
-            self.die(Death::WithinAppend).await;
+            self.die(CrashPoint::WithinAppend).await;
         }
         self.append(&records);
         if self.plant == Some(Plant::ReplyBeforeSync) {
@@ -189,8 +194,8 @@ impl Twin {
             }
             return Ok(verdicts);
         }
-        if death == Some(Death::BeforeSync) {
-            self.die(Death::BeforeSync).await;
+        if death == Some(CrashPoint::BeforeSync) {
+            self.die(CrashPoint::BeforeSync).await;
         }
         self.sync_wait().await?;
         if self.term() != term {
@@ -205,8 +210,8 @@ impl Twin {
         }
         self.land(after, now)?;
         match death {
-            Some(Death::AfterSync) => self.die(Death::AfterSync).await,
-            Some(Death::AfterReply) => self.dying.notify_one(),
+            Some(CrashPoint::AfterSync) => self.die(CrashPoint::AfterSync).await,
+            Some(CrashPoint::AfterReply) => self.dying.notify_one(),
             _ => {}
         }
         let moved = verdicts.iter().filter(|verdict| **verdict == Verdict::Moved).count();
@@ -350,7 +355,7 @@ mod tests {
     }
 
     fn publish(id: u64, drops: Vec<RowKey>) -> WriteSet {
-        let position_row = RowKey::poke(&id.to_string(), LANE);
+        let position_row = RowKey::lane_notice(&id.to_string(), LANE);
         let entry = Entry {
             correlation_id: id.to_string(),
             kind: String::new(),
@@ -360,8 +365,11 @@ mod tests {
             redrive_of: None,
         };
         let merges = vec![Merge::Append(Append { lane: LANE, entry: entry.into(), position_row, driven: None })];
-        let writes =
-            vec![Write { key: position_row, expect: None, put: Some(fencepost_kernel::lane::Record::Poke.into()) }];
+        let writes = vec![Write {
+            key: position_row,
+            expect: None,
+            put: Some(fencepost_kernel::lane::Record::LaneNotice.into()),
+        }];
         WriteSet { id: CommitId(id), writes, also: Also { merges, drops, ..Also::default() } }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{
 
 use fencepost::{
     clock::SystemClock,
-    engine::{self, Engine, Limits},
+    engine::{self, Engine, EngineLimits},
 };
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Write,
@@ -125,7 +125,7 @@ impl Pair {
                 answers: Mutex::default(),
                 holds_last: AtomicBool::new(false),
             });
-            let limits = Limits { first_commit_id: Some(first_commit_id), ..Limits::default() };
+            let limits = EngineLimits { first_commit_id: Some(first_commit_id), ..EngineLimits::default() };
             let clock = Arc::new(SystemClock::default());
             let (engine, loops) = Engine::new(way.clone(), clock, limits, Box::new(()), None).await.expect("an engine");
             tokio::spawn(loops);

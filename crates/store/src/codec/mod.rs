@@ -82,13 +82,13 @@ pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: C
         Record::Fence(fencepost_kernel::fence::Record::AgainHead(head)) => heads::put_again_head(out, head),
         Record::Fence(fencepost_kernel::fence::Record::Alias(alias)) => heads::put_alias(out, alias, format),
         Record::Fence(fencepost_kernel::fence::Record::Trace(trace)) => heads::put_trace(out, trace, format),
-        Record::Dispatch(dispatch::Record::Route(route)) => lanes::put_route(out, route),
+        Record::Dispatch(dispatch::Record::Transport(transport)) => lanes::put_transport(out, transport),
         Record::Lane(lane::Record::Lane(lane)) => lanes::put_lane(out, lane),
         Record::Lane(lane::Record::Tail(tail)) => lanes::put_tail(out, tail),
         Record::Lane(lane::Record::Entry(entry)) => lanes::put_entry(out, entry),
         Record::Lane(lane::Record::DeadLetter(letter)) => lanes::put_dead_letter(out, letter),
         Record::Lane(lane::Record::Cancelled(cancelled)) => lanes::put_cancelled(out, cancelled),
-        Record::Lane(lane::Record::Poke) => {}
+        Record::Lane(lane::Record::LaneNotice) => {}
         Record::Counter(figure) => counter::put(out, figure),
     }
     let sum = checksum(key, &out[begin..]);
@@ -117,13 +117,15 @@ pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, 
         Kind::Trace => {
             Record::Fence(fencepost_kernel::fence::Record::Trace(heads::take_trace(&mut reader, format)?.into()))
         }
-        Kind::Route => Record::Dispatch(dispatch::Record::Route(lanes::take_route(&mut reader, bytes)?.into())),
+        Kind::Transport => {
+            Record::Dispatch(dispatch::Record::Transport(lanes::take_transport(&mut reader, bytes)?.into()))
+        }
         Kind::Lane => Record::Lane(lane::Record::Lane(lanes::take_lane(&mut reader)?.into())),
         Kind::Tail => Record::Lane(lane::Record::Tail(lanes::take_tail(&mut reader)?)),
         Kind::Entry => Record::Lane(lane::Record::Entry(lanes::take_entry(&mut reader, bytes)?.into())),
         Kind::DeadLetter => Record::Lane(lane::Record::DeadLetter(lanes::take_dead_letter(&mut reader, bytes)?.into())),
         Kind::Cancelled => Record::Lane(lane::Record::Cancelled(lanes::take_cancelled(&mut reader)?)),
-        Kind::Poke => Record::Lane(lane::Record::Poke),
+        Kind::LaneNotice => Record::Lane(lane::Record::LaneNotice),
         Kind::Counter => Record::Counter(counter::take(&mut reader)?),
     };
     reader.end()?;
@@ -145,7 +147,7 @@ pub fn head(key: &RowKey, bytes: &[u8]) -> Result<Head, Damage> {
             (head.due, head.figure) = (counter.due, counter.value);
         }
         Kind::Tail => head.figure = lanes::take_tail(&mut reader)?.last.into(),
-        Kind::VersionHead | Kind::Alias | Kind::Route | Kind::Lane | Kind::Entry | Kind::Poke => {}
+        Kind::VersionHead | Kind::Alias | Kind::Transport | Kind::Lane | Kind::Entry | Kind::LaneNotice => {}
     }
     Ok(head)
 }

@@ -109,7 +109,7 @@ proptest! {
     // All rows of a planner begin alike; those of a lane differ only in their last bytes.
     #[test]
     fn a_row_under_a_neighbours_address_is_damage((key, row) in row(), at in 8..32usize, change in 1..=255u8) {
-        prop_assume!(key.kind as u8 >= Kind::Route as u8);
+        prop_assume!(key.kind as u8 >= Kind::Transport as u8);
         let mut other = key;
         other.id[at] ^= change;
         prop_assert!(decode(&other, &stored(&key, &row, VERSION).into()).is_err());

@@ -37,7 +37,7 @@ use tokio_postgres::Row;
 use self::{
     address::Target,
     columns::{BUCKETS, Keys, Param},
-    commit::{Committer, Perhaps, Tried},
+    commit::{Committer, Tried, UnknownOutcomes},
     fault::{Contention, Failed},
     link::{Epoch, Link, Session, dial},
     remember::remember,
@@ -84,7 +84,7 @@ struct Inner {
     /// When this node last found the others alive.
     sightings: nodes::Sightings,
     /// Nodes of older releases that have fallen silent.
-    elders: nodes::Elders,
+    silent_old: nodes::SilentOldNodes,
     promises: Promises,
     /// One connection for commits, one for loads, one for background work.
     committing: Link,
@@ -92,7 +92,7 @@ struct Inner {
     keeping: Link,
     /// Whose turn it is to commit: alone, or one statement behind another on the same connection.
     turn: tokio::sync::RwLock<()>,
-    perhaps: Perhaps,
+    unknown_outcomes: UnknownOutcomes,
     stopped: OnceLock<String>,
     /// This node's latest writes. Others may have written since.
     hot: Hot<Arc<fencepost_kernel::Row>>,
@@ -123,10 +123,10 @@ impl Postgres {
             drives: AtomicBool::new(false),
             clock,
             sightings: nodes::Sightings::default(),
-            elders: nodes::Elders::default(),
+            silent_old: nodes::SilentOldNodes::default(),
             promises,
             turn: tokio::sync::RwLock::default(),
-            perhaps: Perhaps::default(),
+            unknown_outcomes: UnknownOutcomes::default(),
             stopped: OnceLock::new(),
             hot: Hot::new(HOT_BYTES),
         });
@@ -211,7 +211,7 @@ impl Inner {
             Err(error) => Err(error),
         };
         if let Ok(verdicts) = &outcome {
-            self.perhaps.settle(&sets);
+            self.unknown_outcomes.settle(&sets);
             remember(&self.hot, &sets, verdicts);
         }
         outcome
@@ -224,7 +224,7 @@ impl Inner {
         };
         let _turn = self.turn.read().await;
         let session = self.committing.session().await?;
-        if self.perhaps.replaced(sets, session.lineage()) {
+        if self.unknown_outcomes.replaced(sets, session.lineage()) {
             return Ok(Tried::Undone(Contention::Lost));
         }
         let tried = within(COMMIT_BESIDE_MAX, &session, self.committer(&session).at_once(sets, puts, now)).await;
@@ -234,7 +234,7 @@ impl Inner {
     async fn alone(&self, sets: &[WriteSet], now: Millis, after: Contention) -> Result<Vec<Verdict>, Error> {
         let _turn = self.turn.write().await;
         let session = self.committing.session().await?;
-        let told = self.perhaps.found_or_moved(sets, session.lineage());
+        let told = self.unknown_outcomes.found_or_moved(sets, session.lineage());
         let tried = within(COMMIT_MAX, &session, self.committer(&session).commit(&told, now, after)).await;
         self.noted(sets, &session, tried)
     }
@@ -243,7 +243,7 @@ impl Inner {
     fn noted<T>(&self, sets: &[WriteSet], session: &Session, tried: Result<T, Error>) -> Result<T, Error> {
         tried.inspect_err(|error| {
             if matches!(error, Error::Unknown(_)) {
-                self.perhaps.leave_open(sets, session.lineage());
+                self.unknown_outcomes.leave_open(sets, session.lineage());
             }
         })
     }
@@ -254,7 +254,7 @@ impl Inner {
             node: &self.opener.node,
             format: self.format.load(Ordering::Acquire),
             clock: &self.clock,
-            perhaps: &self.perhaps,
+            unknown_outcomes: &self.unknown_outcomes,
         }
     }
 

@@ -103,7 +103,7 @@ pub(super) const DELETE_ROWS: &str = "DELETE FROM fencepost_rows old
     USING unnest($1::bytea[], $2::smallint[]) AS given (id, kind) WHERE old.id = given.id AND old.kind = given.kind";
 /// Removes notices between nodes, but for locked ones: a long transaction that writes a notice again must not stop the
 /// reader, and the notice is read again after it.
-pub(super) const DELETE_HEARD: &str = "WITH heard AS MATERIALIZED (
+pub(super) const DELETE_NOTICES: &str = "WITH heard AS MATERIALIZED (
         SELECT old.id, old.kind FROM fencepost_rows old
         JOIN unnest($1::bytea[], $2::smallint[]) AS given (id, kind) ON old.id = given.id AND old.kind = given.kind
         ORDER BY old.id, old.kind FOR UPDATE OF old SKIP LOCKED

@@ -11,7 +11,7 @@ use fencepost_kernel::{
     key::Kind,
     row::{CommitId, Record},
 };
-use fencepost_rig::{Proxy, Redis as Server};
+use fencepost_rig::{Proxy, RedisServer as Server};
 use fencepost_store::{
     Durability, Error, Store,
     Verdict::{self, Applied},

@@ -102,12 +102,12 @@ impl Call {
     }
 
     /// The JSON document that the request carries.
-    pub(super) fn json(&self) -> Result<json::Node<'_>, Problem> {
+    pub(super) fn json(&self) -> Result<json::JsonNode<'_>, Problem> {
         if self.parts.headers.contains_key(header::CONTENT_TYPE) && !self.says_json() {
             return Err(Problem::new(Code::NotJson, "send the body as application/json"));
         }
         json::parse(&self.body).map_err(|bad| {
-            let code = if bad.problem == json::Problem::Values { Code::TooLarge } else { Code::Malformed };
+            let code = if bad.problem == json::JsonProblem::Values { Code::TooLarge } else { Code::Malformed };
             Problem::new(code, bad.to_string())
         })
     }

@@ -9,7 +9,7 @@ use fencepost::engine::One;
 use fencepost_kernel::{
     Command, Reply,
     fence::{self, PutAlias, State as FenceState, Target, Token},
-    json::{Node, Value},
+    json::{JsonNode, Value},
 };
 
 use super::{
@@ -181,7 +181,7 @@ fn afford(reply: &Reply, spent: usize, charge: &mut Charge) -> Result<(), Proble
     }
 }
 
-fn commands(call: &Call, node: &Node<'_>) -> Result<Vec<Result<Command, Problem>>, Problem> {
+fn commands(call: &Call, node: &JsonNode<'_>) -> Result<Vec<Result<Command, Problem>>, Problem> {
     let list = request::object(node)?.get("commands").map(|list| &list.value);
     let Some(Value::Array(list)) = list else {
         return Err(Problem::new(Code::Malformed, "`commands` must be an array"));

@@ -44,7 +44,7 @@ pub struct App {
     /// Where decisions are logged.
     pub log: Log,
     /// Where the policy came from.
-    pub origin: policy::Origin,
+    pub origin: policy::PolicyOrigin,
     /// This process, as others see it.
     pub node: Node,
     /// Where the store is, without a password.

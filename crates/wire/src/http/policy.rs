@@ -30,13 +30,13 @@ use crate::{
 };
 
 /// Where the policy in force came from, and since when it is.
-pub struct Origin {
+pub struct PolicyOrigin {
     config: Config,
     // Held during a reload: of two at once, the second compares with the policy that the first has set.
     since: Mutex<Millis>,
 }
 
-impl Origin {
+impl PolicyOrigin {
     /// The configuration that a server starts with.
     pub fn new(config: Config, since: Millis) -> Self {
         Self { config, since: since.into() }

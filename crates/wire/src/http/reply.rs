@@ -318,7 +318,7 @@ fn duplicate(target: &Target, fence: &Fence) -> Answer {
 
 // The gateway seals an HTTP answer; a worker reads it as JSON.
 fn as_json(receipt: &Bytes) -> Cow<'_, [u8]> {
-    let Some(answer) = fencepost::answer::Answer::decode(receipt) else { return Cow::Borrowed(receipt) };
+    let Some(answer) = fencepost::answer::StoredAnswer::decode(receipt) else { return Cow::Borrowed(receipt) };
     let headers = answer.headers.iter().fold(Object::new(), |object, (name, value)| {
         object.entry(name.as_str(), &String::from_utf8_lossy(value.as_bytes()))
     });

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencepost_rig::Postgres;
+use fencepost_rig::PostgresServer;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -176,7 +176,7 @@ fn an_event_of_which_nobody_could_tell_the_owner_of_its_lane_is_late_and_not_los
 
 #[test]
 fn a_database_whose_clock_is_set_back_stops_no_lane() {
-    let postgres = Postgres::start();
+    let postgres = PostgresServer::start();
     let store = postgres.fresh_database();
     let name = store.rsplit('/').next().unwrap().to_owned();
     let sql = |statement: &str| postgres.sql(&store, statement);

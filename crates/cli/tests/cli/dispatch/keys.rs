@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fencepost_rig::Postgres;
+use fencepost_rig::PostgresServer;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -287,7 +287,7 @@ fn copied_store_says_where_its_key_file_goes() {
 
 #[test]
 fn node_with_another_key_file_sends_nothing_for_the_lane_it_drives_and_says_so() {
-    let (place, receiver, postgres) = (Place::new(), Receiver::start(), Postgres::start());
+    let (place, receiver, postgres) = (Place::new(), Receiver::start(), PostgresServer::start());
     let (store, dir) = (postgres.fresh_database(), place.dir.path());
     let [first, second] = ["0b", "0c"].map(|byte| byte.repeat(32));
     let log = |node: usize| dir.join(format!("log-{node}"));
@@ -320,7 +320,7 @@ fn node_with_another_key_file_sends_nothing_for_the_lane_it_drives_and_says_so()
 
 #[test]
 fn nodes_that_share_a_store_rotate_in_two_steps_and_send_throughout() {
-    let (place, receiver, postgres) = (Place::new(), Receiver::start(), Postgres::start());
+    let (place, receiver, postgres) = (Place::new(), Receiver::start(), PostgresServer::start());
     let (store, dir) = (postgres.fresh_database(), place.dir.path());
     let key = |node: usize| dir.join(format!("key-{node}"));
     let log = |node: usize| dir.join(format!("log-{node}"));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost_rig::Postgres;
+use fencepost_rig::PostgresServer;
 use rustix::process::Signal;
 
 use super::{
@@ -19,13 +19,13 @@ pub const TAKEOVER_MAX: Duration = Duration::from_secs(15);
 pub struct Town {
     pub nodes: Vec<Option<Server>>,
     pub store: String,
-    pub postgres: Postgres,
+    pub postgres: PostgresServer,
     pub receiver: Receiver,
 }
 
 impl Town {
     pub fn start(count: usize) -> Self {
-        let postgres = Postgres::start();
+        let postgres = PostgresServer::start();
         let store = postgres.fresh_database();
         let nodes = (0..count).map(|_| Some(Serve::sharing(&store).start())).collect();
         Self { nodes, store, postgres, receiver: Receiver::start() }

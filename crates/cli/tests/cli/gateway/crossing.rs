@@ -1,6 +1,6 @@
 //! Every row of the two tables that say which headers cross, sent through the running gateway, each way.
 
-use fencepost_wire::http::gateway::crossing::{ANSWERS, Crossing, REQUESTS, Row};
+use fencepost_wire::http::gateway::crossing::{ANSWERS, Crossing, HeaderRule, REQUESTS};
 
 use super::{
     Upstream, World,
@@ -28,7 +28,7 @@ fn write(path: &str) -> Ask {
 }
 
 /// A name that a row is for.
-fn name(row: &Row) -> String {
+fn name(row: &HeaderRule) -> String {
     row.name.replace("*_*", "x_sample_name").replace('*', "sample")
 }
 
@@ -47,7 +47,7 @@ fn value(name: &str) -> &'static str {
 }
 
 /// A read that carries a row, if it is not one that HTTP itself reads.
-fn carrying(row: &Row) -> Option<(Ask, String, &'static str)> {
+fn carrying(row: &HeaderRule) -> Option<(Ask, String, &'static str)> {
     let (name, value) = (name(row), value(&name(row)));
     match name.as_str() {
         // Each frames a body: they have a test of their own.

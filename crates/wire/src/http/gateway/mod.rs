@@ -2,13 +2,13 @@
 //! and answers everyone else with the first one's answer. Never lets a write pass that it could not fence.
 //! Called for every path that is none of Fencepost's own.
 
-mod aloft;
 pub mod crossing;
 mod decided;
-mod flight;
+mod detach_on_drop;
+mod granted_call;
 mod headers;
+mod in_flight_effects;
 mod key;
-mod landing;
 mod large;
 mod link;
 mod order;
@@ -41,12 +41,12 @@ use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    aloft::{Known, Sky},
-    flight::{Flight, fenced},
+    detach_on_drop::DetachOnDrop,
+    granted_call::{GrantedCall, fenced},
     headers::Leaving,
+    in_flight_effects::{InFlightEffects, Known},
     key::Places,
-    landing::Landing,
-    order::{Queues, Rank, Turn},
+    order::{Queues, Rank, SourceTurn},
     patient::Patient,
     shares::{Client, Shares},
     signed::Signed,
@@ -80,7 +80,7 @@ pub struct Gateway {
     flights: TaskTracker,
     over: CancellationToken,
     /// Every effect that this node has under way, or whose seal the store has not taken yet.
-    sky: Sky,
+    in_flight_effects: InFlightEffects,
 }
 
 impl Gateway {
@@ -95,7 +95,7 @@ impl Gateway {
             reads: Shares::new(policy.gateway.in_flight_max),
             flights: TaskTracker::new(),
             over: CancellationToken::new(),
-            sky: Sky::default(),
+            in_flight_effects: InFlightEffects::default(),
         })
     }
 
@@ -241,14 +241,14 @@ async fn write(mut call: Call, entry: &Arc<Entry>, bound: &[(&str, &str)]) -> Re
     let (claim, turn) = claim(&call, entry, bound).await?;
     let app = call.app.clone();
     // A client that goes away must leave neither a claim without its effect nor an effect without its seal.
-    Landing::new(|is_waiting| act(call, entry.clone(), claim, turn, is_waiting), app).await
+    DetachOnDrop::new(|is_waiting| act(call, entry.clone(), claim, turn, is_waiting), app).await
 }
 
 async fn act(
     call: Call,
     entry: Arc<Entry>,
-    claim: fence::Claim,
-    turn: Option<Turn>,
+    claim: fence::ClaimFence,
+    turn: Option<SourceTurn>,
     is_waiting: Arc<AtomicBool>,
 ) -> Result<Response, Problem> {
     let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
@@ -256,30 +256,42 @@ async fn act(
     let engine = call.app.fencepost.engine();
     let told = claim.source.clone();
     // Its lease may be over: a caller let in now would repeat the effect.
-    if call.app.gateway.sky.known(&target.key) == Some(Known::Done) {
-        return Err(flight::unconfirmed(&target));
+    if call.app.gateway.in_flight_effects.known(&target.key) == Some(Known::Done) {
+        return Err(granted_call::unconfirmed(&target));
     }
     let reply = engine.claim_flagged(Command::Fence(fence::Command::Claim(claim)), wait, &is_waiting).await?;
     let source = told.as_ref().map(|source| (source.kind.as_str(), source.id.as_str()));
     record(&call, &target, &reply, &Told { op: "claim", effect_id: None, source });
     match reply {
-        Reply::Fence(fence::Reply::New(granted)) => match call.app.gateway.sky.lift(target.key, granted.token) {
-            Ok(aloft) => {
-                let (claim, aloft) = (Claim::granted(engine, target, granted, lease_ms), Arc::new(aloft));
-                let client = Client::Tenant(claim.target().tenant.clone());
-                let place = call.app.gateway.places.take(&entry.endpoint, client);
-                let flight = Flight { call, entry, claim, aloft, source: told, signed: None, place: None, _turn: turn };
-                Ok(flight.fly(place).await)
+        Reply::Fence(fence::Reply::New(granted)) => {
+            match call.app.gateway.in_flight_effects.begin(target.key, granted.token) {
+                Ok(effect_guard) => {
+                    let (claim, effect_guard) =
+                        (Claim::granted(engine, target, granted, lease_ms), Arc::new(effect_guard));
+                    let client = Client::Tenant(claim.target().tenant.clone());
+                    let place = call.app.gateway.places.take(&entry.endpoint, client);
+                    let granted_call = GrantedCall {
+                        call,
+                        entry,
+                        claim,
+                        effect_guard,
+                        source: told,
+                        signed: None,
+                        place: None,
+                        _turn: turn,
+                    };
+                    Ok(granted_call.call_and_settle(place).await)
+                }
+                // Its lease ran out here, since the store was away, and it is still under way.
+                Err(Known::Done) => Err(granted_call::unconfirmed(&target)),
+                Err(Known::UnderWay) => {
+                    // This claim overwrote the trace of the request under way, so it is not known any more.
+                    let (lease_expires, first_seen) = (granted.lease_expires, granted.first_seen);
+                    let held = Reply::Fence(fence::Reply::InFlight { lease_expires, first_seen, held_by: None });
+                    decided::refused(&call, &entry, &target, &held)
+                }
             }
-            // Its lease ran out here, since the store was away, and it is still under way.
-            Err(Known::Done) => Err(flight::unconfirmed(&target)),
-            Err(Known::UnderWay) => {
-                // This claim overwrote the trace of the request under way, so it is not known any more.
-                let (lease_expires, first_seen) = (granted.lease_expires, granted.first_seen);
-                let held = Reply::Fence(fence::Reply::InFlight { lease_expires, first_seen, held_by: None });
-                decided::refused(&call, &entry, &target, &held)
-            }
-        },
+        }
         Reply::Fence(fence::Reply::Duplicate { fence, .. }) => {
             call.app.metrics.dropped(&entry.endpoint, &target.tenant);
             if let State::Sealed { receipt, .. } = &fence.state {
@@ -317,7 +329,11 @@ fn required(names: &[String], headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// The claim that a request stands for, and its turn where its source is ordered.
-async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::Claim, Option<Turn>), Problem> {
+async fn claim(
+    call: &Call,
+    entry: &Entry,
+    bound: &[(&str, &str)],
+) -> Result<(fence::ClaimFence, Option<SourceTurn>), Problem> {
     // Nothing of the parsed body is left when it waits: a document takes many times the memory of its bytes.
     let (claim, rank) = read_claim(call, entry, bound)?;
     if let Some(signed) = Signed::of(call, entry, &claim.target) {
@@ -331,7 +347,11 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fe
 }
 
 /// The claim, and the value that orders it.
-fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::Claim, Option<String>), Problem> {
+fn read_claim(
+    call: &Call,
+    entry: &Entry,
+    bound: &[(&str, &str)],
+) -> Result<(fence::ClaimFence, Option<String>), Problem> {
     let route = &entry.route;
     let scope = call.policy.scope(&route.scope).map_err(|none| match none {
         NoScope::Unknown => Problem::new(Code::UnknownScope, format!("there is no scope {:?}", route.scope)),
@@ -367,11 +387,11 @@ fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fen
     }
     let lease_ms = scope.lease_ms;
     let trace = Some(call.trace.held());
-    let claim = fence::Claim { target, body: Some(compared), version: None, source, lease_ms, trace };
+    let claim = fence::ClaimFence { target, body: Some(compared), version: None, source, lease_ms, trace };
     Ok((claim, rank))
 }
 
-async fn turn(call: &Call, entry: &Entry, claim: &fence::Claim, rank: Rank) -> Result<Turn, Problem> {
+async fn turn(call: &Call, entry: &Entry, claim: &fence::ClaimFence, rank: Rank) -> Result<SourceTurn, Problem> {
     let source = claim.source.as_ref().map(|source| source.id.as_str()).unwrap_or_default();
     let lane = (entry.endpoint.clone(), claim.target.tenant.clone(), source.to_owned());
     let turn = call.app.gateway.queues.turn(lane, rank, call.policy.server.limits.wait_max).await;

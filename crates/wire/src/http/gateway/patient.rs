@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
 use super::{
-    shares::Place,
+    shares::RequestSlot,
     upstream::{Failed, root},
 };
 
@@ -25,11 +25,11 @@ pub(super) struct Patient {
     silence: Option<Pin<Box<Sleep>>>,
     patience: Duration,
     /// Held as long as the body: a slow answer takes up its place until its end.
-    _place: Option<Place>,
+    _place: Option<RequestSlot>,
 }
 
 impl Patient {
-    pub(super) fn new(incoming: Incoming, patience: Duration, place: Option<Place>) -> Self {
+    pub(super) fn new(incoming: Incoming, patience: Duration, place: Option<RequestSlot>) -> Self {
         Self { incoming, silence: None, patience, _place: place }
     }
 }

@@ -70,7 +70,7 @@ impl Signed {
     /// Claims the bytes for their effect's key, once that key is claimed. None where they are bound to it already.
     pub(super) async fn bind(self, call: &Call, entry: &Entry) -> Result<Option<Bound>, Problem> {
         let (target, body) = (self.target.clone(), Some(self.body()));
-        let claim = fence::Claim { target, body, version: None, source: None, lease_ms: LEASE_MS, trace: None };
+        let claim = fence::ClaimFence { target, body, version: None, source: None, lease_ms: LEASE_MS, trace: None };
         match call.app.fencepost.engine().ask(Command::Fence(fence::Command::Claim(claim))).await? {
             Reply::Fence(fence::Reply::New(granted)) => {
                 Ok(Some(Bound { target: self.target, token: granted.token, effect: self.effect }))

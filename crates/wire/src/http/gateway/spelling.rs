@@ -1,7 +1,7 @@
 //! Finds the parts of a request that two servers may read differently: with a key from such a part, the gateway and the
 //! upstream could mean different effects. Pure: looks at text and names the fault. Called by `key`.
 
-use fencepost_kernel::json::Node;
+use fencepost_kernel::json::JsonNode;
 
 use super::key;
 
@@ -85,7 +85,7 @@ pub(super) fn same_parameter(one: &str, other: &str) -> bool {
 
 /// The name of a member on the way of an RFC 6901 pointer that differs from the pointer's in case alone: a server that
 /// ignores case could read it instead.
-pub(super) fn other_case<'n>(document: &'n Node<'_>, pointer: &str) -> Option<&'n str> {
+pub(super) fn other_case<'n>(document: &'n JsonNode<'_>, pointer: &str) -> Option<&'n str> {
     let mut node = document;
     for step in key::steps(pointer) {
         if let Some((other, _)) = node.members().iter().find(|(name, _)| same_member(name, &step)) {

@@ -10,7 +10,7 @@ use fencepost::policy::{
     Policy,
     identity::{Identity, Role, Warehouses},
     near::Near,
-    routes::{self, Origin, Route},
+    routes::{self, FieldOrigin, GatewayRule},
 };
 use http::{HeaderName, HeaderValue, Method, StatusCode, header, uri};
 
@@ -24,7 +24,7 @@ pub(super) struct Table {
 
 /// One rule with the values that follow from it.
 pub(super) struct Entry {
-    pub(super) route: Route,
+    pub(super) route: GatewayRule,
     /// The paths that a careless server may read as the rule's own.
     near: Near,
     /// Its `match`, as metrics and the log name it.
@@ -113,7 +113,7 @@ impl Table {
     /// The methods that the rules of a path take, for the `Allow` of a 405.
     pub(super) fn allowed(&self, path: &str) -> HeaderValue {
         let mut names = BTreeSet::new();
-        for Route { pattern, .. } in self.entries.iter().map(|entry| &entry.route) {
+        for GatewayRule { pattern, .. } in self.entries.iter().map(|entry| &entry.route) {
             if pattern.bind(path).is_some() {
                 names.extend(["GET", "HEAD", "OPTIONS"]);
                 match &pattern.method {
@@ -196,7 +196,7 @@ pub(super) fn spelled(path: &str) -> Option<String> {
     (out != path).then_some(out)
 }
 
-fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
+fn entry(policy: &Policy, route: &GatewayRule) -> Option<Entry> {
     let h2c = route.upstream.starts_with("h2c://");
     let uri::Parts { scheme, authority, path_and_query, .. } = routes::address(&route.upstream)?.into_parts();
     let (scheme, authority) = (scheme?, authority?);
@@ -219,7 +219,7 @@ fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
         replay_status: replay_status.and_then(|status| StatusCode::from_u16(status).ok()),
         replay_header,
         timeout: route.timeout.unwrap_or(policy.gateway.timeout),
-        reads_json: origins.into_iter().any(|origin| matches!(origin, Origin::Body(_))),
+        reads_json: origins.into_iter().any(|origin| matches!(origin, FieldOrigin::Body(_))),
         near: Near::from(&route.pattern),
         warned_of_cookies: AtomicBool::new(false),
         route: route.clone(),

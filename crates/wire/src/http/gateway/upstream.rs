@@ -5,7 +5,7 @@
 use std::{error::Error, fmt, time::Duration};
 
 use axum::body::Body;
-use fencepost::policy::gateway::Gateway as Settings;
+use fencepost::policy::gateway::GatewaySettings as Settings;
 use http::{HeaderValue, Method, Request, Response, Uri, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;

@@ -1,7 +1,7 @@
 //! Parameters of the OpenAPI document, with the bounds that the routes enforce.
 
 use fencepost::dispatch::envelope;
-use fencepost_kernel::lane::Reason;
+use fencepost_kernel::lane::DeadLetterReason;
 use serde_json::{Value, json};
 
 use crate::http::{
@@ -115,7 +115,7 @@ pub(in crate::http) const POLLED_PLANNER: Parameter =
 
 /// Why events die.
 pub(super) fn reasons() -> Vec<&'static str> {
-    Reason::ALL.map(Reason::name).to_vec()
+    DeadLetterReason::ALL.map(DeadLetterReason::name).to_vec()
 }
 
 impl Parameter {

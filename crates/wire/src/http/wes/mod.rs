@@ -13,11 +13,11 @@ mod transport;
 use fencepost::{
     dispatch::{
         Dispatch,
-        envelope::{Refusal, Rule},
+        envelope::{EnvelopeRefusal, Rule},
     },
     policy::identity::{Role, Warehouses},
 };
-use fencepost_kernel::{Tenant, json::Node, lane::Place};
+use fencepost_kernel::{Tenant, json::JsonNode, lane::LanePurpose};
 
 pub(super) use routes::ROUTES;
 
@@ -70,7 +70,7 @@ fn allowed(warehouses: &Warehouses, warehouse: &str) -> Result<(), Problem> {
 }
 
 /// The problem for a client whose envelope is refused.
-fn wrong(refusal: &Refusal) -> Problem {
+fn wrong(refusal: &EnvelopeRefusal) -> Problem {
     let code = match refusal.rule {
         Rule::Shape => Code::Malformed,
         Rule::Size => Code::TooLarge,
@@ -81,13 +81,13 @@ fn wrong(refusal: &Refusal) -> Problem {
 }
 
 /// Whose lanes and letters a caller may see, or act on.
-struct Reach<'c> {
+struct VisibleLanes<'c> {
     /// Only this planner's; none where all.
     planner: Option<Tenant>,
     warehouses: &'c Warehouses,
 }
 
-impl<'c> Reach<'c> {
+impl<'c> VisibleLanes<'c> {
     /// `everywhere` are the roles that reach every planner; a planner reaches its own lanes, and the route admits no
     /// other.
     fn of(call: &'c Call, named: Option<&str>, everywhere: &[Role]) -> Result<Self, Problem> {
@@ -105,16 +105,16 @@ impl<'c> Reach<'c> {
     }
 
     /// A lane that an executor polls has events of any warehouse: it is seen whole.
-    fn covers_lane(&self, planner: &Tenant, place: &Place) -> bool {
+    fn covers_lane(&self, planner: &Tenant, place: &LanePurpose) -> bool {
         match place {
-            Place::Warehouse(warehouse) => self.covers(planner, warehouse),
-            Place::Executor(_) => self.planner.as_ref().is_none_or(|own| own == planner),
+            LanePurpose::Warehouse(warehouse) => self.covers(planner, warehouse),
+            LanePurpose::Executor(_) => self.planner.as_ref().is_none_or(|own| own == planner),
         }
     }
 }
 
 // Configuration with an unknown member is refused: a typing error must not be a silent default.
-fn only(node: &Node<'_>, at: &str, names: &[&str]) -> Result<(), Problem> {
+fn only(node: &JsonNode<'_>, at: &str, names: &[&str]) -> Result<(), Problem> {
     match node.members().iter().find(|(name, _)| !names.contains(&&**name)) {
         None => Ok(()),
         Some((name, _)) if names.is_empty() => Err(malformed(format!("{at} takes nothing, not {name:?}"))),

@@ -10,7 +10,7 @@ use fencepost::{
 };
 use fencepost_kernel::{
     LaneId, Reply, Tenant,
-    lane::{self, Place},
+    lane::{self, LanePurpose},
 };
 use tokio::time::Instant;
 
@@ -140,7 +140,7 @@ pub(super) async fn ack(call: &Call) -> Result<Response, Problem> {
 async fn own(call: &Call, cursor: &str, planner: Option<&str>) -> Result<(LaneId, u64), Problem> {
     let dispatch = dispatch(call)?;
     let (view, seq) = dispatch.read_cursor(cursor).await?.ok_or_else(unknown)?;
-    let mine = matches!(&view.lane.place, Place::Executor(executor) if *executor == call.caller.id);
+    let mine = matches!(&view.lane.purpose, LanePurpose::Executor(executor) if *executor == call.caller.id);
     if mine && !call.caller.planners.allow(view.lane.planner.as_str()) {
         return Err(not_served(view.lane.planner.as_str()));
     }

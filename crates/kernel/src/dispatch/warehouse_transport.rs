@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::{
     key::{Kind, RowKey, Tenant},
-    lane::{AfterDead, LaneId, Place},
+    lane::{AfterDead, LaneId, LanePurpose},
     time::Millis,
 };
 
@@ -46,7 +46,7 @@ pub struct Webhook {
 
 /// Where the events of a warehouse go.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Route {
+pub struct WarehouseTransport {
     pub planner: Tenant,
     pub warehouse: String,
     pub executor: String,
@@ -59,22 +59,22 @@ pub struct Route {
     pub at: Millis,
 }
 
-impl Route {
-    pub fn place(&self) -> Place {
+impl WarehouseTransport {
+    pub fn purpose(&self) -> LanePurpose {
         match self.transport {
-            Transport::Poll => Place::Executor(self.executor.clone()),
-            _ => Place::Warehouse(self.warehouse.clone()),
+            Transport::Poll => LanePurpose::Executor(self.executor.clone()),
+            _ => LanePurpose::Warehouse(self.warehouse.clone()),
         }
     }
 
     pub fn lane(&self) -> LaneId {
-        self.place().lane(&self.planner)
+        self.purpose().lane(&self.planner)
     }
 }
 
 impl RowKey {
     /// Where the events of a planner's warehouse go.
-    pub fn route(planner: &Tenant, warehouse: &str) -> Self {
-        Self { kind: Kind::Route, id: LaneId::of(planner, &["route", warehouse]).at(0) }
+    pub fn transport(planner: &Tenant, warehouse: &str) -> Self {
+        Self { kind: Kind::Transport, id: LaneId::of(planner, &["route", warehouse]).at(0) }
     }
 }
