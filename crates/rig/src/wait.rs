@@ -1,4 +1,4 @@
-//! Waiting for what another thread or process does. Asks less and less often: a waiter that spins takes the processor
+//! Waits for another thread or process. Asks less and less often: a waiter that spins takes the processor
 //! from the one that it waits for. Called by this crate's servers and by tests.
 
 use std::{
@@ -11,15 +11,15 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// The answer to a question that is asked until it says yes: a `bool`, or an `Option` with what was waited for.
-pub trait Found {
-    /// What was waited for.
+/// The answer to a question that is asked until it says yes: a `bool`, or an `Option` of the value that was waited for.
+pub trait Awaited {
+    /// The value that was waited for.
     type Value;
-    /// It, if the answer is yes.
+    /// The value, if the answer is yes.
     fn found(self) -> Option<Self::Value>;
 }
 
-impl Found for bool {
+impl Awaited for bool {
     type Value = ();
 
     fn found(self) -> Option<()> {
@@ -27,7 +27,7 @@ impl Found for bool {
     }
 }
 
-impl<T> Found for Option<T> {
+impl<T> Awaited for Option<T> {
     type Value = T;
 
     fn found(self) -> Self {
@@ -42,13 +42,13 @@ pub fn pauses() -> impl Iterator<Item = Duration> {
 
 /// Asks again until there is an answer. Panics after [`PATIENCE`].
 #[track_caller]
-pub fn until<F: Found>(what: &str, ask: impl FnMut() -> F) -> F::Value {
+pub fn until<A: Awaited>(what: &str, ask: impl FnMut() -> A) -> A::Value {
     until_within(PATIENCE, what, ask)
 }
 
 /// Asks again until there is an answer. Panics when it does not come in time.
 #[track_caller]
-pub fn until_within<F: Found>(patience: Duration, what: &str, mut ask: impl FnMut() -> F) -> F::Value {
+pub fn until_within<A: Awaited>(patience: Duration, what: &str, mut ask: impl FnMut() -> A) -> A::Value {
     let (begun, mut pauses) = (Instant::now(), pauses());
     loop {
         if let Some(value) = ask().found() {

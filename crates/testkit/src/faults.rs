@@ -17,14 +17,14 @@ use tokio::sync::Mutex as Gate;
 
 use crate::{Forwarding, Hooks, until};
 
-/// What goes wrong. A test that holds a gate keeps calls from getting past it.
+/// The faults of a store. A test that holds a gate keeps calls from getting past it.
 #[derive(Default)]
 pub struct Faults {
     /// Whether other engines may write to the store, too.
     pub shared: bool,
-    /// From now on every commit finds the store broken.
+    /// Every commit from now on finds the store broken.
     pub broken: AtomicBool,
-    /// So many more commits are refused.
+    /// This many more commits are refused.
     pub refusals: AtomicUsize,
     /// The commits, counted from one, that are applied without an answer.
     pub lost_answers: Mutex<BTreeSet<usize>>,
@@ -58,7 +58,7 @@ impl Faults {
         until(&format!("commit {commits} begins"), || self.begun() >= commits);
     }
 
-    /// How often somebody looked for a row without a load.
+    /// The number of looks for a row without a load.
     pub fn peeks(&self) -> usize {
         self.peeks.load(Ordering::SeqCst)
     }

@@ -14,11 +14,11 @@ use futures::future::BoxFuture;
 pub struct Forwarding<H> {
     /// The store that calls are passed on to.
     pub inner: Arc<dyn Store>,
-    /// What the test changes.
+    /// The changes of the test.
     pub hooks: H,
 }
 
-/// What a test changes of a store; without an override, a call is passed on as it is. `inner` is the store behind it.
+/// The changes that a test makes to a store. A call without an override is passed on as it is. `inner` is the store behind it.
 pub trait Hooks: Send + Sync + Sized + 'static {
     /// In place of [`Store::promises`].
     fn promises(&self, inner: &dyn Store) -> Promises {

@@ -1,4 +1,4 @@
-//! What the tests of several crates share: clocks, stores that pass calls on or fail on request, waiting.
+//! Shared by the tests of several crates: clocks, stores that pass calls on or fail on request, waiting.
 //! Beside `rig`, not inside it: `rig` and `bench` know nothing of the product, and this crate implements its traits.
 //! Never used by the product. Called by tests only.
 

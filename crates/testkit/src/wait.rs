@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use fencepost_rig::wait::{Found, PATIENCE, pauses};
+use fencepost_rig::wait::{Awaited, PATIENCE, pauses};
 
 /// Asks again, less and less often, until there is an answer. Panics after [`PATIENCE`].
-pub async fn until_async<F: Found>(what: &str, mut ask: impl AsyncFnMut() -> F) -> F::Value {
+pub async fn until_async<A: Awaited>(what: &str, mut ask: impl AsyncFnMut() -> A) -> A::Value {
     let (begun, mut pauses) = (Instant::now(), pauses());
     loop {
         if let Some(value) = ask().await.found() {

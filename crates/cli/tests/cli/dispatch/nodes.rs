@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost_rig::Postgres;
+use fencepost_rig::PostgresServer;
 use rustix::process::Signal;
 
 use super::{
@@ -19,7 +19,7 @@ pub const TAKEOVER_MAX: Duration = Duration::from_secs(15);
 pub struct Town {
     pub nodes: Vec<Option<Server>>,
     pub store: String,
-    pub postgres: Postgres,
+    pub postgres: PostgresServer,
     pub receiver: Receiver,
 }
 
@@ -31,7 +31,7 @@ impl Town {
     fn with(count: usize, settings: &[&str]) -> Self {
         // Nothing here is about power cuts. Without fsync, a disk that stalls for longer than a node's lease stops no
         // heartbeat, so that a node is taken for dead only where a test pauses or kills it.
-        let postgres = Postgres::start_with(&[&["fsync=off"], settings].concat());
+        let postgres = PostgresServer::start_with(&[&["fsync=off"], settings].concat());
         let store = postgres.fresh_database();
         let nodes = (0..count).map(|_| Some(Serve::sharing(&store).start())).collect();
         Self { nodes, store, postgres, receiver: Receiver::start() }
@@ -136,7 +136,7 @@ fn lanes_with_nothing_to_send_ask_the_database_nothing() {
         })
     };
     let busy = town.postgres.log();
-    // Whatever the publications and the questions above began has come to its end by then.
+    // The node looks some more times first, so that no statement belongs to the publications and questions above.
     let settled = busy.len() + log_after(busy.len(), LOOKS / 5).len();
     let idle = log_after(settled, LOOKS);
     assert!(busy.lines().filter(names_one).count() >= LANES, "publications do not show in the log");
@@ -227,7 +227,7 @@ fn a_paused_owner_is_replaced_and_its_late_receipt_changes_nothing() {
 }
 
 #[test]
-fn what_is_published_through_a_node_that_does_not_drive_the_lane_is_delivered() {
+fn an_event_published_through_a_node_that_does_not_drive_the_lane_is_delivered() {
     let town = Town::start(3);
     town.planner(0).pushed("WH-1", &town.receiver);
     town.planner(0).release("first", "WH-1");
@@ -248,7 +248,7 @@ fn what_is_published_through_a_node_that_does_not_drive_the_lane_is_delivered() 
 }
 
 #[test]
-fn what_a_person_does_on_one_node_is_heard_by_the_one_that_drives_the_lane() {
+fn a_persons_act_on_one_node_reaches_the_node_that_drives_the_lane() {
     let town = Town::start(2);
     town.planner(0).pushed("WH-1", &town.receiver);
     town.receiver.say(Say::Status(410));
