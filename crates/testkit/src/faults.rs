@@ -21,13 +21,12 @@ use crate::{Forwarding, Hooks, until};
 #[derive(Default)]
 pub struct Faults {
     /// Whether other engines may write to the store, too.
-    pub shared: bool,
+    shared: bool,
     /// Every commit from now on finds the store broken.
     pub broken: AtomicBool,
     /// This many more commits are refused.
     pub refusals: AtomicUsize,
-    /// The commits, counted from one, that are applied without an answer.
-    pub lost_answers: Mutex<BTreeSet<usize>>,
+    lost_answers: Mutex<BTreeSet<usize>>,
     /// Held, a commit blocks its thread as on a disk that hangs.
     pub disk: Mutex<()>,
     /// Held, loads wait.
@@ -42,6 +41,11 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// No fault yet, in a store that other engines may write to, too.
+    pub fn shared() -> Self {
+        Self { shared: true, ..Self::default() }
+    }
+
     /// An empty memory store with these faults.
     pub fn over_memory(self) -> Arc<Forwarding<Self>> {
         self.over(Arc::new(Memory::new()))
@@ -68,9 +72,14 @@ impl Faults {
         std::mem::take(&mut lock(&self.threads))
     }
 
-    /// The answer to the next commit gets lost.
+    /// The answer to the next commit gets lost: it is applied all the same.
     pub fn lose_next_answer(&self) {
-        lock(&self.lost_answers).insert(self.begun() + 1);
+        self.lose_answers([self.begun() + 1]);
+    }
+
+    /// The answers to these commits get lost, counted from the first of all.
+    pub fn lose_answers(&self, commits: impl IntoIterator<Item = usize>) {
+        lock(&self.lost_answers).extend(commits);
     }
 }
 

@@ -44,7 +44,11 @@ impl Hooks for Watched {
         Promises { shared: self.shared, ..inner.promises() }
     }
 
-    fn load<'a>(&'a self, inner: &'a dyn Store, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, store::Error>> {
+    fn load<'a>(
+        &'a self,
+        inner: &'a dyn Store,
+        keys: &'a [RowKey],
+    ) -> BoxFuture<'a, Result<Vec<Loaded>, store::Error>> {
         Box::pin(async move {
             if self.shared {
                 drop(self.turns.acquire().await.unwrap());

@@ -95,7 +95,9 @@ async fn an_outcome_is_told_until_the_store_takes_it() {
 // Its callers run on this executor, and so does its commit loop where the store is shared.
 async fn on_this_executor(store: Arc<dyn Store>, limits: EngineLimits) -> Fencepost {
     let askers = Some(tokio::runtime::Handle::current());
-    fencepost::Fencepost::over(store, ManualClock::new(), crate::world::policy(), limits, Box::new(()), askers).await.unwrap()
+    fencepost::Fencepost::over(store, ManualClock::new(), crate::world::policy(), limits, Box::new(()), askers)
+        .await
+        .unwrap()
 }
 
 fn claiming(once: &Fencepost, number: usize) -> JoinHandle<Result<Claimed, Error>> {
@@ -105,7 +107,7 @@ fn claiming(once: &Fencepost, number: usize) -> JoinHandle<Result<Claimed, Error
 
 #[tokio::test]
 async fn on_a_shared_store_a_commit_leaves_beside_another_when_it_is_as_large() {
-    let store = Faults { shared: true, ..Faults::default() }.over_memory();
+    let store = Faults::shared().over_memory();
     let once = on_this_executor(store.clone(), EngineLimits { beside_min: 1, ..EngineLimits::default() }).await;
     let held = store.commits.lock().await;
     let mut claims = Vec::new();
@@ -140,7 +142,7 @@ async fn on_a_shared_store_a_commit_leaves_beside_another_when_it_is_as_large() 
 
 #[tokio::test]
 async fn a_lane_command_commits_alone_also_on_a_shared_store() {
-    let store = Faults { shared: true, ..Faults::default() }.over_memory();
+    let store = Faults::shared().over_memory();
     let once = on_this_executor(store.clone(), EngineLimits { beside_min: 1, ..EngineLimits::default() }).await;
     let held = store.commits.lock().await;
     let claim = claiming(&once, 1);
@@ -159,7 +161,7 @@ async fn a_lane_command_commits_alone_also_on_a_shared_store() {
 // The first is read for before another engine claims and seals its number, the second after that; both wait for one commit.
 #[tokio::test]
 async fn no_reply_mixes_rows_of_two_moments() {
-    let store = Faults { shared: true, ..Faults::default() }.over_memory();
+    let store = Faults::shared().over_memory();
     let once = on_this_executor(store.clone(), EngineLimits { beside_min: 1, ..EngineLimits::default() }).await;
     let other = on_this_executor(store.inner.clone(), EngineLimits::default()).await;
     let job = |once: &Fencepost, seq| {

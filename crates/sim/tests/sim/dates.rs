@@ -11,7 +11,9 @@ use fencepost_kernel::{
     },
 };
 
-use super::pair::{Pair, claimed_by_second, settle};
+use fencepost_testkit::settle;
+
+use super::pair::{Pair, claimed_by_second};
 
 fn target(key: &str) -> Target {
     let mut scope = Scope::new("PAY", vec!["k"]);

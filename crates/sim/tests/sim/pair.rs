@@ -73,8 +73,7 @@ impl Pair {
         let mut nodes = Vec::new();
         for first_commit_id in [1, 1_000_000] {
             let (memory, clock_ms) = (memory.clone(), clock_ms.clone());
-            let faults = Faults { shared: true, ..Faults::default() };
-            let way = Way { clock_ms, faults, holds_last: AtomicBool::new(false) }.over(memory);
+            let way = Way { clock_ms, faults: Faults::shared(), holds_last: AtomicBool::new(false) }.over(memory);
             let limits = EngineLimits { first_commit_id: Some(first_commit_id), ..EngineLimits::default() };
             let clock = Arc::new(SystemClock::default());
             let (engine, loops) = Engine::new(way.clone(), clock, limits, Box::new(()), None).await.expect("an engine");

@@ -1,9 +1,6 @@
 //! The Redis store keeps its promises while a cluster moves its slots and fails over.
 
-use std::{
-    net::TcpListener,
-    time::{Duration, Instant},
-};
+use std::{net::TcpListener, time::Duration};
 
 use fencepost_rig::Cluster;
 use fencepost_store::{

@@ -2,11 +2,7 @@
 
 use std::{
     io,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+    sync::{Arc, Mutex, atomic::Ordering},
 };
 
 use axum::body::Body;

@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use fencepost_rig::Kafka;

@@ -1,9 +1,6 @@
 //! Rows of every kind to move, and a target that is cut off in the middle of it.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex},
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fencepost::{
@@ -131,6 +128,8 @@ pub fn cut_after(commits: usize) -> Arc<dyn Store> {
 }
 
 /// Cut with each of these commits, counted from the first of all.
-pub fn cut_with(cuts: impl Into<BTreeSet<usize>>) -> Arc<dyn Store> {
-    Faults { lost_answers: Mutex::new(cuts.into()), ..Faults::default() }.over_memory()
+pub fn cut_with(cuts: impl IntoIterator<Item = usize>) -> Arc<dyn Store> {
+    let faults = Faults::default();
+    faults.lose_answers(cuts);
+    faults.over_memory()
 }
