@@ -101,7 +101,7 @@ impl PostgresServer {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// What the server has written to its log since it was first started.
+    /// The log of the server since its first start.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
