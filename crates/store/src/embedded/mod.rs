@@ -11,7 +11,6 @@ mod fault;
 mod journal;
 mod open;
 mod pace;
-mod recent;
 mod runway;
 mod staged;
 mod tuning;
@@ -43,7 +42,6 @@ use crate::{
 };
 use fault::Fault;
 pub use open::{FILES, IN_USE, is_store};
-use recent::Recent;
 use runway::Runway;
 use staged::Staged;
 
@@ -90,7 +88,8 @@ pub struct Embedded {
     /// The durable time floor; rows that have expired by it may be dropped.
     time_floor: Arc<AtomicU64>,
     mark: journal::Mark,
-    recent: Recent,
+    /// Counts the begin and the end of each commit: odd while one is under way.
+    commit_steps: AtomicU64,
     /// Rows that were written lately.
     hot: Hot<Stored>,
     /// Decoded forms of rows in `hot`. Readers fill it, so an entry counts only if `hot` has the same revision.
@@ -185,13 +184,12 @@ impl Embedded {
     }
 
     fn load_now(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
-        let epoch = self.recent.epoch();
+        let steps = self.commit_steps.load(Ordering::SeqCst);
         let mut rows = self.rows_at(None, keys)?;
         // Rows that were read during a commit may be of two moments; a snapshot is of one.
-        if keys.len() > 1 && !self.recent.still(epoch) {
+        if keys.len() > 1 && (!steps.is_multiple_of(2) || self.commit_steps.load(Ordering::SeqCst) != steps) {
             rows = self.rows_at(Some(&self.db.snapshot()), keys)?;
         }
-        self.recent.remember(epoch, keys.iter().copied().zip(&rows));
         Ok(rows)
     }
 
@@ -206,13 +204,10 @@ impl Embedded {
     fn commit_now(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
         let mut runway = self.alone()?;
         self.fault.check()?;
-        let recent = self.recent.begin();
-        let outcome = judge(sets, |key| match recent.get(key) {
-            Some(known) => Ok(*known),
-            None => self.known(key),
-        })
-        .and_then(|Judged { verdicts, changes }| self.write(&mut runway, changes, now).map(|()| verdicts));
-        self.recent.end(recent);
+        self.commit_steps.fetch_add(1, Ordering::SeqCst);
+        let outcome = judge(sets, |key| self.known(key))
+            .and_then(|Judged { verdicts, changes }| self.write(&mut runway, changes, now).map(|()| verdicts));
+        self.commit_steps.fetch_add(1, Ordering::SeqCst);
         outcome
     }
 

@@ -85,7 +85,7 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
         time_floor,
         // Random, so that no client can know it.
         mark: mark.unwrap_or_else(|| RandomState::new().build_hasher().finish().to_be_bytes()),
-        recent: Default::default(),
+        commit_steps: AtomicU64::new(0),
         hot: Hot::new(options.hot_bytes),
         ready: Hot::new(options.ready_bytes),
         fault: Default::default(),
