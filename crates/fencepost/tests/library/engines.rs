@@ -58,14 +58,10 @@ pub struct Pulled {
     /// So many commits are refused.
     pub away: AtomicUsize,
     commits: AtomicUsize,
-    /// How often somebody looked, as on a disk.
-    peeks: AtomicUsize,
     /// Held, a commit hangs as on a disk that does not answer.
     pub hung: Mutex<()>,
     /// Held, a commit takes its time as on a server, and others go on meanwhile.
     slow: tokio::sync::Mutex<()>,
-    /// The threads that committed.
-    threads: Mutex<Vec<Option<String>>>,
 }
 
 impl Store for Pulled {
@@ -78,17 +74,11 @@ impl Store for Pulled {
     }
 
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, store::Error>> {
-        self.peeks.fetch_add(1, Ordering::SeqCst);
         self.inner.peek(key)
-    }
-
-    fn recall(&self, _: &RowKey) -> Option<Result<Loaded, store::Error>> {
-        None
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, store::Error>> {
         self.commits.fetch_add(1, Ordering::SeqCst);
-        self.threads.lock().unwrap().push(std::thread::current().name().map(str::to_owned));
         drop(self.hung.lock());
         if self.broken.load(Ordering::SeqCst) {
             return Box::pin(async { Err(store::Error::Broken("sync failed".to_owned())) });
@@ -295,63 +285,10 @@ fn a_fencepost_outlives_the_runtime_it_was_opened_on() {
     assert!(matches!(claimed, Ok(Claimed::New(_))));
 }
 
-#[tokio::test]
-async fn new_keys_are_looked_for_once_and_old_ones_mostly_answered_without_the_queue() {
-    let store = Arc::new(Pulled::default());
-    let once = over(store.clone(), Hand::new(), EngineLimits::default()).await;
-    let keys = 200;
-    let key = |number: usize| once.scope("JOB").key([("id", number.to_string())]);
-    for number in 0..keys {
-        key(number).run(async |_| Ok::<_, fencepost::Failure<String>>(fencepost::Done::new("E", "1"))).await.unwrap();
-    }
-    assert_eq!(store.peeks.load(Ordering::SeqCst), 0, "the commit looks anyway");
-    for number in 0..keys {
-        assert!(matches!(key(number).claim().await.unwrap(), Claimed::Duplicate(_)), "{number}");
-    }
-    let looked = store.peeks.load(Ordering::SeqCst);
-    assert!(looked > keys / 2, "{looked} of {keys} were answered at once");
-}
-
 // On an executor of two threads, as the server has it at least.
 async fn on_this_executor(store: Arc<dyn Store>, limits: EngineLimits) -> Fencepost {
     let askers = Some(tokio::runtime::Handle::current());
     fencepost::Fencepost::over(store, Hand::new(), crate::world::policy(), limits, Box::new(()), askers).await.unwrap()
-}
-
-const COMMITTER: &str = "fencepost-commit";
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lone_caller_commits_inline_and_several_share_the_commit_loop() {
-    let store = Arc::new(Pulled::default());
-    let once = on_this_executor(store.clone(), EngineLimits::default()).await;
-    let claim = |number: usize| {
-        let once = once.clone();
-        tokio::spawn(async move { once.scope("JOB").key([("id", number.to_string())]).claim().await })
-    };
-    let by_loop = |threads: &[Option<String>]| threads.iter().filter(|name| name.as_deref() == Some(COMMITTER)).count();
-    for number in 0..20 {
-        assert!(matches!(claim(number).await.unwrap().unwrap(), Claimed::New(_)));
-    }
-    let alone = std::mem::take(&mut *store.threads.lock().unwrap());
-    assert_eq!((alone.len(), by_loop(&alone)), (20, 0), "{alone:?}");
-
-    // The first one hangs; callers that come meanwhile wait in the queue, and share one commit.
-    let held = store.hung.lock().unwrap();
-    let first = claim(100);
-    while store.commits.load(Ordering::SeqCst) < 21 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let others: Vec<_> = (101..110).map(claim).collect();
-    while once.engine().asking() < 10 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    drop(held);
-    for claimed in [first].into_iter().chain(others) {
-        assert!(matches!(claimed.await.unwrap().unwrap(), Claimed::New(_)));
-    }
-    let together = store.threads.lock().unwrap().clone();
-    assert_eq!(by_loop(&together[..1]), 0, "{together:?}");
-    assert!(by_loop(&together) >= 1 && together.len() < 11, "{together:?}");
 }
 
 #[test]

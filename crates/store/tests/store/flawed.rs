@@ -27,7 +27,6 @@ pub enum Flaw {
     NoCompareAndSet,
     AllOrNobody,
     StaleRead,
-    StaleMemory,
     ForgetsAcknowledged,
     NotRepeatable,
     VanishesEarly,
@@ -223,10 +222,6 @@ impl Store for Flawed {
 
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
         if self.flaw == Flaw::StaleRead { self.outdated(key) } else { self.now.peek(key) }
-    }
-
-    fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        if self.flaw == Flaw::StaleMemory { self.outdated(key) } else { None }
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
