@@ -68,7 +68,7 @@ pub async fn open(address: &Address, purpose: Use) -> anyhow::Result<Arc<dyn Sto
         node: format!("moving-{:016x}", getrandom::u64().context("no randomness")?),
         address: String::new(),
         release: env!("CARGO_PKG_VERSION").to_owned(),
-        format_max: None,
+        ..Opener::default()
     };
     let store = address.open(&opener).await;
     let store = store.map_err(|error| place::not_opened(address, &error, purpose.while_served()))?;

@@ -21,7 +21,7 @@ use fencepost::{
         credentials::{Credentials, FILE_NAME},
         finding,
         identity::Directory,
-        server::listen_address,
+        server::{ServerSettings, listen_address},
         settings::FenceStore,
     },
     store::{
@@ -196,7 +196,7 @@ async fn serve(
         None => None,
     };
     let admin_address = admin.as_ref().map(TcpListener::local_addr).transpose()?;
-    let opener = opener(address, args.row_format_max)?;
+    let opener = opener(address, args.row_format_max, &settings)?;
     let in_use = "stop it or use --data";
     let opened = store.open(&opener).await.map_err(|error| place::not_opened(&store, &error, in_use))?;
     let metrics = Metrics::default();
@@ -284,7 +284,7 @@ async fn serve(
         body_wait_ms_max: settings.limits.body_timeout.as_millis() as u64,
         idle_ms_max: settings.limits.idle_timeout.as_millis() as u64,
         grace_ms_max: settings.shutdown_grace.as_millis() as u64,
-        is_plain: Routes::is_plain,
+        is_plain: if settings.fast_path { Routes::is_plain } else { |_, _| false },
         is_probe: Routes::is_probe,
         budget,
         ..Limits::default()
@@ -378,7 +378,7 @@ fn say_tightened(log: &Log, now_ms: u64, data: &Path, tightened: io::Result<Tigh
 }
 
 // The node's name is random in part, so that no other run has had it: the rows under it are this run's alone.
-fn opener(address: SocketAddr, format_max: Option<u8>) -> anyhow::Result<Opener> {
+fn opener(address: SocketAddr, format_max: Option<u8>, settings: &ServerSettings) -> anyhow::Result<Opener> {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy().into_owned();
     let nonce = getrandom::u32().context("no randomness")?;
@@ -387,6 +387,7 @@ fn opener(address: SocketAddr, format_max: Option<u8>) -> anyhow::Result<Opener>
         address: address.to_string(),
         release: env!("CARGO_PKG_VERSION").to_owned(),
         format_max,
+        embedded: embedded::Options { journal_zeros: settings.journal_zeros, ..Default::default() },
     })
 }
 

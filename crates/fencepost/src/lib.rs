@@ -119,7 +119,7 @@ impl Fencepost {
             node: format!("library-{nonce:016x}"),
             address: String::new(),
             release: env!("CARGO_PKG_VERSION").to_owned(),
-            format_max: None,
+            ..Opener::default()
         };
         let store = address.open(&opener).await.map_err(|error| Error::Open(address.not_opened(&error)))?;
         Self::over(store, Arc::new(SystemClock::default()), policy, EngineLimits::default(), Box::new(()), None).await

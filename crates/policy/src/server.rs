@@ -25,6 +25,10 @@ pub struct ServerSettings {
     pub limits: LimitSettings,
     /// Which threads serve its connections.
     pub threads: ThreadMode,
+    /// Whether ordinary HTTP/1.1 requests are read and answered without hyper.
+    pub fast_path: bool,
+    /// Whether the embedded store writes zeros ahead of its journal.
+    pub journal_zeros: bool,
     /// How long requests in flight may take to finish after SIGTERM.
     pub shutdown_grace: Duration,
     pub log: LogSettings,
@@ -140,8 +144,19 @@ const LIMITS: [&str; 12] = [
 
 /// Reads the section. `None` only beside at least one error.
 pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<ServerSettings> {
-    let known =
-        ["listen", "admin_listen", "data", "trusted_proxies", "limits", "threads", "shutdown_grace", "log", "tls"];
+    let known = [
+        "listen",
+        "admin_listen",
+        "data",
+        "trusted_proxies",
+        "limits",
+        "threads",
+        "fast_path",
+        "journal_zeros",
+        "shutdown_grace",
+        "log",
+        "tls",
+    ];
     let fields = reader.fields(node, "`server`", &known)?;
     let listen = fields.get("listen").and_then(|node| address(reader, node, "`listen`"));
     // `Some(None)` is a server without one; `None` one whose address was wrong.
@@ -162,6 +177,8 @@ pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<ServerSettings> {
     let limits = fields.get("limits").and_then(|node| limits(reader, node));
     let words = [("bound", ThreadMode::Bound), ("shared", ThreadMode::Shared)];
     let threads = fields.get("threads").and_then(|node| reader.word(node, "`threads`", &words));
+    let fast_path = fields.get("fast_path").and_then(|node| reader.boolean(node, "`fast_path`"));
+    let journal_zeros = fields.get("journal_zeros").and_then(|node| reader.boolean(node, "`journal_zeros`"));
     let grace = span(reader, &fields, "shutdown_grace");
     let log = fields.get("log").and_then(|node| log(reader, node));
     // `Some(None)` is a server without TLS; `None` one whose TLS was wrong.
@@ -176,6 +193,8 @@ pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<ServerSettings> {
         trusted_proxies: trusted_proxies?,
         limits: limits?,
         threads: threads?,
+        fast_path: fast_path?,
+        journal_zeros: journal_zeros?,
         shutdown_grace: grace?,
         log: log?,
         tls: tls?,

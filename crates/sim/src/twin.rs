@@ -186,11 +186,6 @@ impl Store for Twin {
         })
     }
 
-    // Some rows are in memory, some are not, at random.
-    fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        if lock(&self.rng).bool() { None } else { self.peek(key) }
-    }
-
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
         if lock(&self.disk).is_none() {
             return Some(Err(Error::Broken("the machine is off".to_owned())));

@@ -32,6 +32,8 @@ pub struct Opener {
     /// For tests of a rolling upgrade: reads and writes rows only up to this format, as an older release does.
     #[doc(hidden)]
     pub format_max: Option<u8>,
+    /// How the embedded store is opened.
+    pub embedded: embedded::Options,
 }
 
 impl Address {
@@ -56,7 +58,7 @@ impl Address {
     /// Opens the store. A shared one needs a Tokio runtime, which must outlive it.
     pub async fn open(&self, opener: &Opener) -> Result<Arc<dyn Store>, Error> {
         match self {
-            Self::Directory(path) => Ok(Arc::new(Embedded::open(path, embedded::Options::default())?)),
+            Self::Directory(path) => Ok(Arc::new(Embedded::open(path, opener.embedded.clone())?)),
             #[cfg(feature = "postgres")]
             Self::Postgres(url) => Ok(Arc::new(crate::postgres::Postgres::open(url, opener).await?)),
             #[cfg(feature = "redis")]

@@ -175,11 +175,6 @@ pub trait Store: Send + Sync + 'static {
     /// Lets a duplicate be answered without a queue or an allocation.
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>>;
 
-    /// [`Store::peek`], if the row is in memory anyway; none where it would have to be read.
-    fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        self.peek(key)
-    }
-
     /// A cached guess at the row: this process's last write there, or nothing. Good enough to decide a write over,
     /// since the commit compares; never to answer from. None where guessing does not pay.
     fn guess(&self, key: &RowKey) -> Option<Loaded> {

@@ -36,8 +36,6 @@ pub struct Faults {
     /// Held, lost answers are not noticed.
     pub answers: Gate<()>,
     begun: AtomicUsize,
-    peeks: AtomicUsize,
-    threads: Mutex<Vec<String>>,
 }
 
 impl Faults {
@@ -60,16 +58,6 @@ impl Faults {
     #[track_caller]
     pub fn until_begun(&self, commits: usize) {
         until(&format!("commit {commits} begins"), || self.begun() >= commits);
-    }
-
-    /// The number of looks for a row without a load.
-    pub fn peeks(&self) -> usize {
-        self.peeks.load(Ordering::SeqCst)
-    }
-
-    /// The names of the threads that committed since this was last asked, one a commit.
-    pub fn take_threads(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.threads))
     }
 
     /// The answer to the next commit gets lost: it is applied all the same.
@@ -95,16 +83,6 @@ impl Hooks for Faults {
         })
     }
 
-    fn peek(&self, inner: &dyn Store, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        self.peeks.fetch_add(1, Ordering::SeqCst);
-        inner.peek(key)
-    }
-
-    // As on a disk: nothing is in memory.
-    fn recall(&self, _: &dyn Store, _: &RowKey) -> Option<Result<Loaded, Error>> {
-        None
-    }
-
     fn commit<'a>(
         &'a self,
         inner: &'a dyn Store,
@@ -112,7 +90,6 @@ impl Hooks for Faults {
         now: Millis,
     ) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        lock(&self.threads).push(thread::current().name().unwrap_or_default().to_owned());
         drop(lock(&self.disk));
         Box::pin(async move {
             if self.broken.load(Ordering::SeqCst) {

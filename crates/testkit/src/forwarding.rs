@@ -40,11 +40,6 @@ pub trait Hooks: Send + Sync + Sized + 'static {
         inner.peek(key)
     }
 
-    /// In place of [`Store::recall`]: what this store's `peek` says.
-    fn recall(&self, inner: &dyn Store, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        self.peek(inner, key)
-    }
-
     /// In place of [`Store::commit`].
     fn commit<'a>(
         &'a self,
@@ -108,10 +103,6 @@ impl<H: Hooks> Store for Forwarding<H> {
 
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
         self.hooks.peek(&*self.inner, key)
-    }
-
-    fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        self.hooks.recall(&*self.inner, key)
     }
 
     fn guess(&self, key: &RowKey) -> Option<Loaded> {

@@ -125,7 +125,7 @@ pub(super) async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
         if round == 0 {
             open.truncate(replies.len());
             let guessed = |indices: &[usize]| indices.iter().filter(|index| commands[**index].guessed).count();
-            shared.luck.note(guessed(&open), guessed(&again));
+            shared.guess_stats.note(guessed(&open), guessed(&again));
         }
         again.retain(|index| {
             let error = failed.get(&commands[*index].job);

@@ -3,10 +3,8 @@
 //! Runs on a thread of its own, or under the simulator.
 
 use std::{
-    future::poll_fn,
     pin::pin,
     sync::{Arc, atomic::Ordering},
-    task::Poll,
     time::Instant,
 };
 
@@ -21,10 +19,7 @@ use futures::{
 };
 use tokio::{
     runtime::Handle,
-    sync::{
-        mpsc::{self, error::TrySendError},
-        oneshot,
-    },
+    sync::{mpsc, oneshot},
 };
 
 use super::{
@@ -178,39 +173,6 @@ fn fitting(jobs: &[Job], limits: &EngineLimits) -> usize {
         }
     }
     jobs.len()
-}
-
-/// Commits a lone caller's job inline, as a task on the caller's own runtime: two changes of thread take as long as an fsync.
-/// It blocks one thread of several for one sync. Callers that arrive meanwhile go through the queue.
-pub(super) async fn commit_inline(queue: mpsc::Sender<Job>, shared: Arc<Shared>, job: Job) {
-    wake_another_thread().await;
-    let Ok(_turn) = shared.turn.try_write() else {
-        if let Err(refused) = queue.try_send(job) {
-            let why = match &refused {
-                TrySendError::Full(_) => Error::Unavailable("the commit queue is full".to_owned()),
-                TrySendError::Closed(_) => Error::Stopped("the engine is closed".to_owned()),
-            };
-            drop(refused.into_inner().reply.send(Err(why)));
-        }
-        return;
-    };
-    let jobs = vec![job];
-    let outcome = round(&shared, &jobs).await;
-    release(jobs, outcome);
-}
-
-// A tokio worker that has one task wakes no other worker, even if it is the one that polls the sockets, and then it blocks. A
-// task that wakes itself goes to the end of the queue, and for that tokio wakes another worker; `yield_now` does not do that.
-async fn wake_another_thread() {
-    let mut woken = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut woken, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 async fn round(shared: &Shared, jobs: &[Job]) -> Outcome {

@@ -1,7 +1,6 @@
 //! Guesses instead of reads: what this engine wrote last is mostly what is there, and a key that it never saw is mostly
 //! new. A write that was decided over a wrong guess is refused by the store, and decided again over what is there.
-//! Never answers from a guess. Used by askers of an engine on a shared store, who then need no reading; elsewhere only to leave out
-//! a look at what is probably not there.
+//! Never answers from a guess. Used only on a shared store, where a read is a round trip.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -22,16 +21,16 @@ const MEMORY: u32 = 4_096;
 
 /// How well guesses went lately.
 #[derive(Default)]
-pub(super) struct Luck(Mutex<(u32, u32)>);
+pub(super) struct GuessStats(Mutex<(u32, u32)>);
 
-impl Luck {
+impl GuessStats {
     /// Whether to guess once more. Where it does not pay, every look makes it a little more likely again.
-    pub(super) fn holds(&self) -> bool {
+    pub(super) fn pays(&self) -> bool {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (guessed, missed) = &mut *counts;
-        let holds = *missed * MISSES_MAX <= *guessed + MISSES_MAX;
-        *guessed += u32::from(!holds);
-        holds
+        let pays = *missed * MISSES_MAX <= *guessed + MISSES_MAX;
+        *guessed += u32::from(!pays);
+        pays
     }
 
     /// So many were guessed, and so many of them wrongly.
@@ -47,7 +46,7 @@ impl Luck {
 
 /// Guessed rows that every one of the commands would write over; none where one of them must read.
 pub(super) fn guess(shared: &Shared, commands: &[Command]) -> Option<View> {
-    if !shared.luck.holds() {
+    if !shared.guess_stats.pays() {
         return None;
     }
     let at = shared.time.now();
@@ -72,11 +71,11 @@ mod tests {
 
     #[test]
     fn guessing_stops_when_it_does_not_pay_and_is_tried_again_later() {
-        let luck = Luck::default();
-        luck.note(100, 2);
-        assert!(luck.holds());
-        luck.note(100, 90);
-        assert!(!luck.holds());
-        assert!((0..2_000).any(|_| luck.holds()), "given enough time, it is tried again");
+        let stats = GuessStats::default();
+        stats.note(100, 2);
+        assert!(stats.pays());
+        stats.note(100, 90);
+        assert!(!stats.pays());
+        assert!((0..2_000).any(|_| stats.pays()), "given enough time, it is tried again");
     }
 }

@@ -142,7 +142,7 @@ pub(crate) struct Shared {
     shared: bool,
     /// Whether a write set may touch several rows.
     many_rows: bool,
-    luck: guess::Luck,
+    guess_stats: guess::GuessStats,
     limits: EngineLimits,
     waiters: waiters::Waiters,
     sightings: sightings::Sightings,
@@ -155,9 +155,6 @@ pub(crate) struct Shared {
     asking: AtomicUsize,
     /// Askers who shared the last commit.
     last_batch_len: AtomicUsize,
-    /// Where an asker who is alone may commit by itself: not where that would stop everybody who shares its thread, nor
-    /// where a commit is a conversation with another server.
-    by_itself: Option<Handle>,
     stopped: std::sync::OnceLock<String>,
     observer: Box<dyn Observer>,
     /// Read with each commit that writes to a lane; written when a driver starts.
@@ -205,35 +202,20 @@ impl WeakEngine {
 
 type Answer = oneshot::Receiver<Result<Vec<Reply>, Error>>;
 
-/// One asker who waits for a commit, counted while it does.
-struct Asking<'s> {
-    count: &'s AtomicUsize,
-    /// Whether nobody else did when it came, nor just before: among many callers, one that waits for others saves everybody a sync.
-    alone: bool,
-}
+/// Counts one asker while it waits for a commit.
+struct Asking<'s>(&'s AtomicUsize);
 
 impl<'s> Asking<'s> {
     fn begin(shared: &'s Shared) -> Self {
-        let count = &shared.asking;
-        let first = count.fetch_add(1, Ordering::Relaxed) == 0;
-        Self { alone: first && shared.last_batch_len.load(Ordering::Relaxed) <= 1, count }
+        shared.asking.fetch_add(1, Ordering::Relaxed);
+        Self(&shared.asking)
     }
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// The result of a first look at a claim's rows.
-enum Seen {
-    /// It needs no commit.
-    Answer(Reply),
-    /// It has something to write.
-    Unwritten,
-    /// Not cached: the claim is probably new.
-    NotCached,
 }
 
 /// Rows peeked for one command.
@@ -290,11 +272,10 @@ impl Engine {
         let (jobs, commits) = mpsc::channel(limits.queue_max);
         let (unread, reads) = mpsc::channel(limits.queue_max);
         let promises = store.promises();
-        let by_itself = askers.clone().filter(|askers| !promises.shared && askers.metrics().num_workers() > 1);
         let shared = Arc::new(Shared {
             shared: promises.shared,
             many_rows: promises.many_rows,
-            luck: guess::Luck::default(),
+            guess_stats: guess::GuessStats::default(),
             store,
             time,
             waiters: waiters::Waiters::new(limits.waiters_max, limits.waiters_per_tenant_max),
@@ -306,7 +287,6 @@ impl Engine {
             backlog: pacing::BacklogSignal::default(),
             asking: AtomicUsize::new(0),
             last_batch_len: AtomicUsize::new(0),
-            by_itself,
             stopped: std::sync::OnceLock::new(),
             observer,
             listeners: RwLock::default(),
@@ -396,20 +376,15 @@ impl Engine {
     /// The reply to one command, once everything it depends on is durable.
     pub async fn ask(&self, command: impl Into<One>) -> Result<Reply, Error> {
         let command = command.into();
-        let mut seen = Seen::Unwritten;
         // Where rows are far away, the read loop looks for many commands at once.
-        if !self.shared.shared && matches!(*command, Command::Fence(fence::Command::Claim(_))) {
-            seen = self.try_answer_from_snapshot(&command).await?;
-        }
-        if let Seen::Answer(reply) = seen {
+        if !self.shared.shared
+            && matches!(*command, Command::Fence(fence::Command::Claim(_)))
+            && let Some(reply) = self.try_answer_from_snapshot(&command).await?
+        {
             return Ok(reply);
         }
         let mut replies = self.submit(command.0.clone()).await?;
-        let reply = replies.pop().ok_or_else(|| Error::Unknown("no reply".to_owned()))?;
-        if let Seen::NotCached = seen {
-            self.shared.luck.note(1, usize::from(!matches!(reply, Reply::Fence(fence::Reply::New(_)))));
-        }
-        Ok(reply)
+        replies.pop().ok_or_else(|| Error::Unknown("no reply".to_owned()))
     }
 
     /// The replies to several commands, decided in order and made durable in one commit. On a shared store what others have
@@ -428,20 +403,14 @@ impl Engine {
         Ok(row.and_then(|row| row.record.as_alias().cloned()))
     }
 
-    // A decision over synced rows that writes nothing is final and needs no commit. Most claims are of new keys: as long
-    // as that holds, a row that is not in memory is looked for once, where the claim is committed.
-    async fn try_answer_from_snapshot(&self, command: &Command) -> Result<Seen, Error> {
+    // A decision over synced rows that writes nothing is final and needs no commit.
+    async fn try_answer_from_snapshot(&self, command: &Command) -> Result<Option<Reply>, Error> {
         // The time of the question, not of the rows: old rows judged at a later time would lapse although renewed since.
         let now = self.now();
         let mut keys = Vec::with_capacity(1);
         footprint(command, &mut |key| keys.push(key));
-        let store = &self.shared.store;
         let known = match keys[..] {
-            [key] => match store.recall(&key) {
-                None if self.stopped().is_none() && self.shared.luck.holds() => return Ok(Seen::NotCached),
-                None => store.peek(&key),
-                known => known,
-            },
+            [key] => self.shared.store.peek(&key),
             // Several rows must be of one moment, which only a load promises.
             _ => None,
         };
@@ -451,12 +420,12 @@ impl Engine {
         };
         let decision = decide(command, &Snapshot(rows), now);
         if !decision.only_answers() {
-            return Ok(Seen::Unwritten);
+            return Ok(None);
         }
         if let Some(target) = command.target() {
             self.shared.note(target.key, &decision.reply, now);
         }
-        Ok(Seen::Answer(decision.reply))
+        Ok(Some(decision.reply))
     }
 
     async fn within_patience<T>(&self, read: BoxFuture<'_, Result<T, fencepost_store::Error>>) -> Result<T, Error> {
@@ -467,20 +436,16 @@ impl Engine {
     }
 
     async fn submit(&self, commands: Arc<[Command]>) -> Result<Vec<Reply>, Error> {
-        let asking = Asking::begin(&self.shared);
+        let _asking = Asking::begin(&self.shared);
         let (job, answer) = self.job(commands)?;
-        if let Some(executor) = self.shared.by_itself.as_ref().filter(|_| asking.alone) {
-            executor.spawn(commit::commit_inline(self.jobs.clone(), self.shared.clone(), job));
-        } else {
-            let mut accepted = pin!(self.enqueue(job));
-            match poll_immediate(accepted.as_mut()).await {
-                // There is nearly always room, and then nothing to time.
-                Some(accepted) => accepted?,
-                // Never accepted is never applied; a queue that stays full is an overload, not a reason to wait for ever.
-                None => tokio::time::timeout(self.shared.limits.patience, accepted)
-                    .await
-                    .map_err(|_| Error::Unavailable("the commit queue is full".to_owned()))??,
-            }
+        let mut accepted = pin!(self.enqueue(job));
+        match poll_immediate(accepted.as_mut()).await {
+            // There is nearly always room, and then nothing to time.
+            Some(accepted) => accepted?,
+            // Never accepted is never applied; a queue that stays full is an overload, not a reason to wait for ever.
+            None => tokio::time::timeout(self.shared.limits.patience, accepted)
+                .await
+                .map_err(|_| Error::Unavailable("the commit queue is full".to_owned()))??,
         }
         match tokio::time::timeout(self.shared.limits.patience, answer).await {
             Ok(Ok(replies)) => replies,

@@ -211,55 +211,6 @@ fn a_fencepost_outlives_the_runtime_it_was_opened_on() {
     assert!(matches!(claimed, Ok(Claimed::New(_))));
 }
 
-#[tokio::test]
-async fn new_keys_are_looked_for_once_and_old_ones_mostly_answered_without_the_queue() {
-    let store = Faults::default().over_memory();
-    let once = over(store.clone(), ManualClock::new(), EngineLimits::default()).await;
-    let keys = 200;
-    let key = |number: usize| once.scope("JOB").key([("id", number.to_string())]);
-    for number in 0..keys {
-        key(number).run(async |_| Ok::<_, fencepost::Failure<String>>(fencepost::Done::new("E", "1"))).await.unwrap();
-    }
-    assert_eq!(store.peeks(), 0, "the commit looks anyway");
-    for number in 0..keys {
-        assert!(matches!(key(number).claim().await.unwrap(), Claimed::Duplicate(_)), "{number}");
-    }
-    let looked = store.peeks();
-    assert!(looked > keys / 2, "{looked} of {keys} were answered at once");
-}
-
-const COMMITTER: &str = "fencepost-commit";
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lone_caller_commits_inline_and_several_share_the_commit_loop() {
-    let store = Faults::default().over_memory();
-    let once = on_this_executor(store.clone(), EngineLimits::default()).await;
-    let claim = |number: usize| {
-        let once = once.clone();
-        tokio::spawn(async move { once.scope("JOB").key([("id", number.to_string())]).claim().await })
-    };
-    let by_loop = |threads: &[String]| threads.iter().filter(|name| *name == COMMITTER).count();
-    for number in 0..20 {
-        assert!(matches!(claim(number).await.unwrap().unwrap(), Claimed::New(_)));
-    }
-    let alone = store.take_threads();
-    assert_eq!((alone.len(), by_loop(&alone)), (20, 0), "{alone:?}");
-
-    // The first one hangs; callers that come meanwhile wait in the queue, and share one commit.
-    let held = store.disk.lock().unwrap();
-    let first = claim(100);
-    store.until_begun(21);
-    let others: Vec<_> = (101..110).map(claim).collect();
-    until("all ask", || once.engine().asking() == 10);
-    drop(held);
-    for claimed in [first].into_iter().chain(others) {
-        assert!(matches!(claimed.await.unwrap().unwrap(), Claimed::New(_)));
-    }
-    let together = store.take_threads();
-    assert_eq!(by_loop(&together[..1]), 0, "{together:?}");
-    assert!(by_loop(&together) >= 1 && together.len() < 11, "{together:?}");
-}
-
 #[test]
 fn a_store_is_not_ready_while_a_commit_does_not_end() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

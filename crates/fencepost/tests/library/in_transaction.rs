@@ -51,7 +51,7 @@ impl Rig {
             node: "one".to_owned(),
             address: "one:80".to_owned(),
             release: "test".to_owned(),
-            format_max: None,
+            ..Opener::default()
         };
         let (engine, store) = self.runtime.block_on(async {
             let store = Arc::new(Postgres::open(&url, &opener).await.unwrap());

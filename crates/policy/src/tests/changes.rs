@@ -86,6 +86,8 @@ fn a_change_to_a_setting_read_at_start_only_is_refused() {
     for (more, section) in [
         ("server: {shutdown_grace: 1s}", "server"),
         ("server: {threads: shared}", "server"),
+        ("server: {fast_path: false}", "server"),
+        ("server: {journal_zeros: false}", "server"),
         ("stores: {fence: redis, url: \"redis://h\"}", "stores.fence"),
         ("dispatch: {timeout: 1s}", "dispatch"),
         ("gateway: {connect_timeout: 1s}", "gateway.connect_timeout"),

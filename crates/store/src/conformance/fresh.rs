@@ -35,14 +35,6 @@ fn peeked(store: &dyn Store) -> Result<Option<Option<u64>>, LawViolation> {
     store.peek(&fence_key(1)).transpose().map(|row| row.map(|row| row.map(|row| row.revision.0))).map_err(Into::into)
 }
 
-// A row that is not in memory need not be recalled; a recalled row must be the last version.
-fn recalls(store: &dyn Store, last: Option<u64>) -> Result<(), LawViolation> {
-    match store.recall(&fence_key(1)).transpose()? {
-        Some(row) => same("what is recalled after the commit", row.map(|row| row.revision.0), last),
-        None => Ok(()),
-    }
-}
-
 async fn every_way_to_read_sees_the_last_commit(store: &dyn Store) -> Result<(), LawViolation> {
     // A store that cannot peek at first never can.
     let peeks = peeked(store)?.is_some();
@@ -51,7 +43,6 @@ async fn every_way_to_read_sees_the_last_commit(store: &dyn Store) -> Result<(),
         same("the verdict on the next version", commit(store, set(id, [write])).await?, Applied)?;
         let peeked = peeked(store)?;
         same("a peek after the commit", peeked, peeks.then_some(Some(id)))?;
-        recalls(store, Some(id))?;
         same("a load after the commit", read(store, fence_key(1)).await?, Some((id, version(id))))?;
         let both = store.load(&[fence_key(2), fence_key(1)]).await?;
         let both: Vec<_> = both.iter().map(|row| row.as_ref().map(|row| row.revision.0)).collect();
@@ -59,7 +50,6 @@ async fn every_way_to_read_sees_the_last_commit(store: &dyn Store) -> Result<(),
     }
     commit(store, set(6, [remove(fence_key(1), Some(5))])).await?;
     same("a peek after the removal", peeked(store)?, peeks.then_some(None))?;
-    recalls(store, None)?;
     same("a load after the removal", read(store, fence_key(1)).await?, None)?;
     same("a load of nothing", store.load(&[]).await?.len(), 0)
 }

@@ -9,10 +9,9 @@
 
 mod fault;
 mod journal;
+mod journal_zeros;
 mod open;
 mod pace;
-mod recent;
-mod runway;
 mod staged;
 mod tuning;
 
@@ -42,9 +41,8 @@ use crate::{
     judge::{After, Change, Judged, Known, judge},
 };
 use fault::Fault;
+use journal_zeros::JournalZeros;
 pub use open::{FILES, IN_USE, is_store};
-use recent::Recent;
-use runway::Runway;
 use staged::Staged;
 
 /// Claims up to this size stay decoded in memory for their seal. Only the body that a claim came with can be large.
@@ -54,7 +52,7 @@ const CLAIM_BYTES_MAX: usize = 4 << 10;
 const FENCE_DUE_MAX: Millis = Millis((1 << 56) - 1);
 
 /// How to open an embedded store.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Bytes of memory for blocks that were read from disk.
     pub cache_bytes: u64,
@@ -62,6 +60,8 @@ pub struct Options {
     pub hot_bytes: u64,
     /// Bytes of memory for decoded forms of those rows that were read again.
     pub ready_bytes: u64,
+    /// Whether zeros are written ahead of the journal, which makes a sync cheaper.
+    pub journal_zeros: bool,
     /// Acknowledges without a sync, so that a test can show that a power cut then loses writes.
     #[doc(hidden)]
     pub unsynced_loses_acknowledged_writes: bool,
@@ -73,6 +73,7 @@ impl Default for Options {
             cache_bytes: 32 << 20,
             hot_bytes: 64 << 20,
             ready_bytes: 64 << 20,
+            journal_zeros: true,
             unsynced_loses_acknowledged_writes: false,
         }
     }
@@ -90,14 +91,15 @@ pub struct Embedded {
     /// The durable time floor; rows that have expired by it may be dropped.
     time_floor: Arc<AtomicU64>,
     mark: journal::Mark,
-    recent: Recent,
+    /// Counts the begin and the end of each commit: odd while one is under way.
+    commit_steps: AtomicU64,
     /// Rows that were written lately.
     hot: Hot<Stored>,
     /// Decoded forms of rows in `hot`. Readers fill it, so an entry counts only if `hot` has the same revision.
     ready: Hot<Arc<Row>>,
     fault: Fault,
     /// Expected revisions are checked and rows written under this lock: no other commit changes a row in between.
-    commit: Mutex<Runway>,
+    commit: Mutex<Option<JournalZeros>>,
     /// Released last, when nothing of the store is in use any more.
     _lock: std::fs::File,
 }
@@ -185,13 +187,12 @@ impl Embedded {
     }
 
     fn load_now(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
-        let epoch = self.recent.epoch();
+        let steps = self.commit_steps.load(Ordering::SeqCst);
         let mut rows = self.rows_at(None, keys)?;
         // Rows that were read during a commit may be of two moments; a snapshot is of one.
-        if keys.len() > 1 && !self.recent.still(epoch) {
+        if keys.len() > 1 && (!steps.is_multiple_of(2) || self.commit_steps.load(Ordering::SeqCst) != steps) {
             rows = self.rows_at(Some(&self.db.snapshot()), keys)?;
         }
-        self.recent.remember(epoch, keys.iter().copied().zip(&rows));
         Ok(rows)
     }
 
@@ -204,24 +205,21 @@ impl Embedded {
     }
 
     fn commit_now(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
-        let mut runway = self.alone()?;
+        let mut zeros = self.alone()?;
         self.fault.check()?;
-        let recent = self.recent.begin();
-        let outcome = judge(sets, |key| match recent.get(key) {
-            Some(known) => Ok(*known),
-            None => self.known(key),
-        })
-        .and_then(|Judged { verdicts, changes }| self.write(&mut runway, changes, now).map(|()| verdicts));
-        self.recent.end(recent);
+        self.commit_steps.fetch_add(1, Ordering::SeqCst);
+        let outcome = judge(sets, |key| self.known(key))
+            .and_then(|Judged { verdicts, changes }| self.write(zeros.as_mut(), changes, now).map(|()| verdicts));
+        self.commit_steps.fetch_add(1, Ordering::SeqCst);
         outcome
     }
 
-    fn alone(&self) -> Result<MutexGuard<'_, Runway>, Error> {
+    fn alone(&self) -> Result<MutexGuard<'_, Option<JournalZeros>>, Error> {
         let panicked = || self.fault.stop("a commit panicked; restart to recover from the journal".to_owned());
         self.commit.lock().map_err(|_| panicked())
     }
 
-    fn write(&self, runway: &mut Runway, changes: Vec<Change<'_>>, now: Millis) -> Result<(), Error> {
+    fn write(&self, zeros: Option<&mut JournalZeros>, changes: Vec<Change<'_>>, now: Millis) -> Result<(), Error> {
         let mut staged = Staged::for_rows(changes.len());
         let rows: Vec<_> = changes.iter().map(|change| self.stage(&mut staged, change)).collect();
         let floor = self.time_floor.load(Ordering::Acquire);
@@ -232,7 +230,9 @@ impl Embedded {
             out.extend_from_slice(&now.0.max(floor).to_be_bytes());
             out.extend_from_slice(&self.mark);
         });
-        runway.prepare(staged.journal_bytes());
+        if let Some(zeros) = zeros {
+            zeros.prepare(staged.journal_bytes());
+        }
         // Snapshots show the commit before `hot` does, below: a reader of one must not find an older row in `hot`.
         for change in changes.iter().filter(|change| change.before.is_some()) {
             self.hot.put(change.key, None);
@@ -358,10 +358,6 @@ impl Store for Embedded {
 
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
         Some(self.row(None, key))
-    }
-
-    fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        self.hot(key).map(|hot| self.ready(key, hot).map(Some))
     }
 
     fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {

@@ -20,7 +20,7 @@ use super::{
     Embedded, Options,
     fault::{WHAT_TO_DO, io_error},
     journal::{self, Mark},
-    runway::Runway,
+    journal_zeros::JournalZeros,
     tuning,
 };
 use crate::{Error, hot::Hot, private};
@@ -73,7 +73,7 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
     let (floor, mark) = floor(&path, &meta)?;
     time_floor.store(floor, Ordering::Release);
     let persist = if options.unsynced_loses_acknowledged_writes { PersistMode::Buffer } else { PersistMode::SyncData };
-    let runway = Runway::new(&path, !is_new)?;
+    let zeros = options.journal_zeros.then(|| JournalZeros::new(&path, !is_new)).transpose()?;
     Ok(Embedded {
         db,
         fences,
@@ -85,11 +85,11 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
         time_floor,
         // Random, so that no client can know it.
         mark: mark.unwrap_or_else(|| RandomState::new().build_hasher().finish().to_be_bytes()),
-        recent: Default::default(),
+        commit_steps: AtomicU64::new(0),
         hot: Hot::new(options.hot_bytes),
         ready: Hot::new(options.ready_bytes),
         fault: Default::default(),
-        commit: Mutex::new(runway),
+        commit: Mutex::new(zeros),
         _lock: lock,
     })
 }

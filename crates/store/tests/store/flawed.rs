@@ -28,7 +28,6 @@ pub enum Flaw {
     NoCompareAndSet,
     AllOrNobody,
     StaleRead,
-    StaleMemory,
     ForgetsAcknowledged,
     NotRepeatable,
     VanishesEarly,
@@ -220,10 +219,6 @@ impl Hooks for Flawed {
 
     fn peek(&self, inner: &dyn Store, key: &RowKey) -> Option<Result<Loaded, Error>> {
         if self.flaw == Flaw::StaleRead { self.outdated(key) } else { inner.peek(key) }
-    }
-
-    fn recall(&self, _: &dyn Store, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        if self.flaw == Flaw::StaleMemory { self.outdated(key) } else { None }
     }
 
     fn commit<'a>(

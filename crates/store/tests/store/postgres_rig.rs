@@ -23,7 +23,7 @@ pub struct Rig {
 }
 
 pub fn opener(node: &str) -> Opener {
-    Opener { node: node.to_owned(), address: format!("{node}:80"), release: "test".to_owned(), format_max: None }
+    Opener { node: node.to_owned(), address: format!("{node}:80"), release: "test".to_owned(), ..Opener::default() }
 }
 
 impl Rig {

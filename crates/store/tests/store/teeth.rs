@@ -31,11 +31,6 @@ fn making_neighbours_suffer_breaks_moved() {
 }
 
 #[test]
-fn recalling_what_has_changed_breaks_fresh() {
-    assert_eq!(broken_laws(Flaw::StaleMemory), ["fresh"]);
-}
-
-#[test]
 fn a_stale_read_breaks_fresh() {
     assert_eq!(broken_laws(Flaw::StaleRead), ["fresh"]);
 }

@@ -22,7 +22,7 @@ const STEP_BYTES: u64 = 1 << 20;
 const LOOK_BYTES: u64 = 128 << 10;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-pub(super) struct Runway {
+pub(super) struct JournalZeros {
     dir: PathBuf,
     /// The number of the next journal, and the bytes committed since the last look for it.
     next: u64,
@@ -37,7 +37,7 @@ struct Journal {
     ready: u64,
 }
 
-impl Runway {
+impl JournalZeros {
     /// `appended`: fjall found the last journal there and appends to it. Else the store was just created.
     pub(super) fn new(dir: &Path, appended: bool) -> Result<Self, Error> {
         let last = journal::journals(dir)?.pop().map_or(0, |(id, _)| id);
