@@ -10,7 +10,7 @@ use std::{fmt::Display, time::Duration};
 use bytes::Bytes;
 use fencepost_kernel::{Millis, fence, fence::body::Body, json};
 
-use crate::{Claim, Claimed, Done, Error, Fencepost, engine};
+use crate::{Claim, Claimed, Done, Error, Fencepost, engine, once};
 
 pub use letter::{Letter, Reason};
 pub use message::{Message, dedupe_id, field};
@@ -23,8 +23,6 @@ pub const ATTEMPTS_MAX_DEFAULT: u32 = 10;
 
 /// How long a second copy waits for the first one's end before it is handed back to the queue.
 const WAIT: Duration = Duration::from_secs(5);
-/// How long a seal is tried on a store that does not answer: the effect has happened, so giving up risks a second one.
-const SEAL_FOR: Duration = Duration::from_secs(300);
 /// The pauses between attempts: the first, and what doubling leads to.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -226,39 +224,32 @@ impl Consumer {
                 Letter::held(claim, Reason::Attempts, "the last attempt never came to an end".to_owned(), false);
             return done("new", attempt, Verdict::Dead(letter.into()));
         }
-        let verdict = match claim.keep(handler(message, claim.clone())).await {
-            Ok(effect) => seal(&claim, effect).await,
-            Err(failure) => self.failed(claim, failure).await,
-        };
-        done("new", attempt, verdict)
+        let handled = async { handler(message, claim.clone()).await.map_err(|failure| self.failed(&claim, failure)) };
+        done("new", attempt, act(&claim, handled).await)
     }
 
-    async fn failed<E: Display>(&self, claim: Claim, failure: Failure<E>) -> Verdict {
+    fn failed<E: Display>(&self, claim: &Claim, failure: Failure<E>) -> once::Failure<Verdict> {
+        let dead = |reason, detail: String, nothing_happened| {
+            once::Failure::Unknown(Verdict::Dead(Letter::held(claim.clone(), reason, detail, nothing_happened).into()))
+        };
         let last = claim.attempt() >= self.attempts_max;
         let pause = pause(claim.attempt());
         match failure {
-            Failure::Permanent(error) => {
-                Verdict::Dead(Letter::held(claim, Reason::Permanent, error.to_string(), true).into())
-            }
-            Failure::Temporary { error, .. } if last => {
-                Verdict::Dead(Letter::held(claim, Reason::Attempts, error.to_string(), true).into())
-            }
-            Failure::Unknown(error) if last => {
-                Verdict::Dead(Letter::held(claim, Reason::Attempts, error.to_string(), false).into())
-            }
+            Failure::Permanent(error) => dead(Reason::Permanent, error.to_string(), true),
+            Failure::Temporary { error, .. } if last => dead(Reason::Attempts, error.to_string(), true),
+            Failure::Unknown(error) if last => dead(Reason::Attempts, error.to_string(), false),
             Failure::Temporary { error, after } => {
-                // If even the release fails, the lease ends the claim.
-                let _ = claim.release().await;
                 let after = after.map_or(pause, |after| after.max(pause));
-                Verdict::Redeliver { after, because: Because::Temporary(error.to_string()) }
+                once::Failure::NotApplied(Verdict::Redeliver { after, because: Because::Temporary(error.to_string()) })
             }
             Failure::Away(error) => {
-                let _ = claim.release().await;
-                Verdict::Redeliver { after: pause, because: Because::Away(error.to_string()) }
+                let because = Because::Away(error.to_string());
+                once::Failure::NotApplied(Verdict::Redeliver { after: pause, because })
             }
             // The claim keeps its lease: the next copy waits for its end.
             Failure::Unknown(error) => {
-                Verdict::Redeliver { after: PAUSE_FIRST, because: Because::Unknown(error.to_string()) }
+                let because = Because::Unknown(error.to_string());
+                once::Failure::Unknown(Verdict::Redeliver { after: PAUSE_FIRST, because })
             }
         }
     }
@@ -291,9 +282,11 @@ impl Consumer {
     }
 }
 
-async fn seal(claim: &Claim, effect: Done) -> Verdict {
-    match claim.settle(effect, SEAL_FOR).await {
-        Ok(Done { effect_id, .. }) => Verdict::Acknowledge { effect_id, replayed: false },
+// What is to be done with a message after the work under its claim.
+async fn act(claim: &Claim, work: impl Future<Output = Result<Done, once::Failure<Verdict>>>) -> Verdict {
+    match claim.act(async { Ok((work.await?, ())) }).await {
+        Ok(Ok((Done { effect_id, .. }, ()))) => Verdict::Acknowledge { effect_id, replayed: false },
+        Ok(Err(verdict)) => verdict,
         Err(error) => store(error),
     }
 }

@@ -4,7 +4,8 @@
 use crate::{
     dispatch, fence,
     key::{Kind, RowKey},
-    lane, merge,
+    lane::{self, Purpose},
+    merge,
     merge::Counter,
     time::Millis,
 };
@@ -154,6 +155,21 @@ pub enum Ids {
 
 /// One table a capability.
 const CAPABILITIES: [&[KindSpec]; 4] = [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS];
+
+/// What lanes are for: one list a capability.
+const PURPOSES: [&[&Purpose]; 1] = [dispatch::PURPOSES];
+
+impl Purpose {
+    /// Every purpose of a lane.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        PURPOSES.iter().flat_map(|of_one| of_one.iter().copied())
+    }
+
+    /// The purpose behind its stored number.
+    pub fn from_number(number: u8) -> Option<&'static Self> {
+        Self::all().find(|purpose| purpose.number == number)
+    }
+}
 
 /// Every kind, by its stored number.
 const BY_NUMBER: [Option<KindSpec>; 256] = {

@@ -16,8 +16,7 @@ use fencepost_kernel::{
     Command, LaneId, Reply, RowKey,
     key::Kind,
     lane::{
-        self, Act, Answer, Append, DeadLetter, Entry, Failure, Lane, Members, OnLane, Pause, Place, Trouble,
-        retry::Chance,
+        self, Act, Answer, Append, DeadLetter, Entry, Failure, Lane, Members, OnLane, Pause, Trouble, retry::Chance,
     },
     row::Record,
 };
@@ -431,7 +430,7 @@ impl Driver {
             let tail = record(1).and_then(Record::as_tail).map_or(0, |tail| tail.last);
             // A word that came too late for us is passed on: who took the lane over may have looked before it was said.
             if let (None, Some(Record::Lane(lane::Record::Lane(theirs)))) = (&lane, record(0))
-                && matches!(theirs.place, Place::Warehouse(_))
+                && !theirs.place.is_polled()
                 && tail > theirs.settled
             {
                 let tell = OnLane { lane: *id, act: Act::Tell };
@@ -439,19 +438,16 @@ impl Driver {
             }
             found.push((*id, lane, tail));
         }
-        let warehouse = |lane: &Lane| match &lane.place {
-            Place::Warehouse(warehouse) => Some(RowKey::route(&lane.planner, warehouse)),
-            Place::Executor(_) => None,
-        };
+        let warehouse = |lane: &Lane| Some(RowKey::route(&lane.tenant, lane.place.as_warehouse()?));
         let routes: Vec<RowKey> = found.iter().filter_map(|(_, lane, _)| lane.as_deref().and_then(warehouse)).collect();
         let mut rows = engine.load(&routes).await?.into_iter();
         let now = engine.now();
         for (id, lane, tail) in found {
             let row = lane.as_deref().and_then(warehouse).and_then(|_| rows.next().flatten());
-            let route = row.and_then(|row| row.record.as_route().cloned());
-            let driven = lane.zip(route).map(|(lane, route)| {
+            let target = row.and_then(|row| Some((row.revision, row.record.as_route()?.clone())));
+            let driven = lane.zip(target).map(|(lane, (target, route))| {
                 let host = self.sink.host(&route).into();
-                (lane, tail, route, host)
+                Found { lane, tail, target, route, host }
             });
             self.table().read(id, driven, now);
         }

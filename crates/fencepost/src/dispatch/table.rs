@@ -12,6 +12,7 @@ use fencepost_kernel::{
     LaneId, Millis,
     dispatch::Route,
     lane::{Driving, Entry, Lane, Pause, Trouble},
+    row::CommitId,
 };
 
 use super::hosts::{Hosts, Try};
@@ -58,6 +59,8 @@ pub(super) struct Driven {
     pub(super) name: Arc<str>,
     pub(super) tail: u64,
     pub(super) route: Arc<Route>,
+    /// The revision of the route.
+    target: CommitId,
     /// The first entries that are not settled, as far as they are known without a read.
     next: VecDeque<Arc<Entry>>,
     /// The position of the first of them.
@@ -134,8 +137,17 @@ pub(super) struct Halted {
     pub(super) trouble: Option<Trouble>,
 }
 
-/// A lane as its rows tell it: with its last position, its route and the host of that.
-type Found = (Arc<Lane>, u64, Arc<Route>, Arc<str>);
+/// A lane as its rows tell it.
+pub(super) struct Found {
+    pub(super) lane: Arc<Lane>,
+    /// Its last position.
+    pub(super) tail: u64,
+    /// The revision of its route.
+    pub(super) target: CommitId,
+    pub(super) route: Arc<Route>,
+    /// The host of that.
+    pub(super) host: Arc<str>,
+}
 
 /// A lane in the table.
 enum Known {
@@ -185,7 +197,7 @@ impl Table {
     /// An entry was appended to a lane that this process drives, under an epoch and over a route. Where another is known here,
     /// what is known is old: nothing new leaves that way.
     pub(super) fn appended(&mut self, id: LaneId, by: &Driving, seq: u64, entry: &Arc<Entry>) {
-        let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && driven.route == by.route;
+        let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && Some(driven.target) == by.target;
         match self.driven(id) {
             Some(driven) if known(driven) && driven.state != State::Unread => {
                 driven.tail = driven.tail.max(seq);
@@ -273,7 +285,7 @@ impl Table {
         }
         // Whether the key is there is judged before the next attempt.
         self.without_key.remove(&id);
-        if let Some((lane, tail, route, host)) = found {
+        if let Some(Found { lane, tail, target, route, host }) = found {
             let (name, state) = (lane.name().into(), State::Idle);
             // Another head than the one that somebody was told of may be told of again.
             let told = |before: &Driven| before.alarmed && before.lane.settled == lane.settled;
@@ -284,6 +296,7 @@ impl Table {
                 name,
                 tail,
                 route,
+                target,
                 next: VecDeque::new(),
                 next_seq: 0,
                 state,

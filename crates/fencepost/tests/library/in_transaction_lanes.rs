@@ -23,7 +23,7 @@ fn entry(number: u64) -> Entry {
     Entry {
         correlation_id: format!("C-{number}"),
         kind: "SHIPPER_RELEASED".to_owned(),
-        warehouse: "W1".to_owned(),
+        subject: "W1".to_owned(),
         body: format!("secret body {number}").into(),
         published: Millis(NOW),
         redrive_of: None,
@@ -74,7 +74,7 @@ fn an_event_published_in_the_users_transaction_is_there_with_it_and_leaves_no_ga
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let lane = Place::Warehouse("W1".to_owned()).lane(&planner());
+    let lane = Place::warehouse("W1").lane(&planner());
     rig.runtime.block_on(async {
         let mut tx = client.transaction().await.unwrap();
         assert!(matches!(ask(&engine, &mut tx, &publication(0)).await, Ok(Reply::Dispatch(dispatch::Reply::NoRoute))));
@@ -161,7 +161,7 @@ fn node_that_hears_a_notice_does_not_wait_for_a_user_who_is_about_to_repeat_it()
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let poke = RowKey::poke("node-1", Place::Warehouse("W1".to_owned()).lane(&planner()));
+    let poke = RowKey::poke("node-1", Place::warehouse("W1").lane(&planner()));
     let hear = async |id: u64| {
         let fence = put(id, sealed(1));
         let also = Also { drops: vec![poke], ..Also::default() };
@@ -187,7 +187,7 @@ fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancel
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let lane = RowKey::lane(Place::Warehouse("W1".to_owned()).lane(&planner()));
+    let lane = RowKey::lane(Place::warehouse("W1").lane(&planner()));
     // An acknowledgement, as far as the store sees it.
     let acknowledge = async |id: u64| {
         let row = store.load(&[lane]).await.unwrap().remove(0).unwrap();
@@ -248,7 +248,7 @@ fn people_can_read_lanes_in_sql_but_neither_bodies_nor_secrets() {
     assert!(!all.contains("secret body") && !all.contains("hidden") && !all.contains("dock.example"), "{all}");
     let damage = "UPDATE fencepost_rows SET record = set_byte(record, 9, get_byte(record, 9) # 1) WHERE kind = 8";
     ask(damage);
-    let lane = Place::Warehouse("W1".to_owned()).lane(&planner());
+    let lane = Place::warehouse("W1").lane(&planner());
     let append = Append { lane, entry: entry(9).into(), position_row: key(9), driven: None };
     let also = Also { merges: vec![Merge::Append(append)], ..Also::default() };
     let outcome = block_on(store.commit(&[WriteSet { also, ..set(9, [put(9, sealed(9))]) }], Millis(NOW)));

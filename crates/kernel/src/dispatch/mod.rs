@@ -17,11 +17,11 @@ pub use self::{
     command::{Command, LetterVerdict, OnLetter, Publish, PutRoute},
     receipt::Publication,
     reply::Reply,
-    route::{Route, Transport, Webhook},
+    route::{EXECUTOR, Route, Transport, WAREHOUSE, Webhook},
 };
 use crate::{
     key::{Kind, RowKey},
-    lane::{self, End, Entry, Members, spec},
+    lane::{self, End, Entry, Members, Purpose, spec},
     law::{Decision, RowLock},
     row::{self, Ids, KindSpec, Rows},
     time::Millis,
@@ -30,6 +30,9 @@ use crate::{
 /// What the table of kinds says of the rows of dispatch.
 pub(crate) const KINDS: &[KindSpec] =
     &[KindSpec { backup_place: Some(5), ..spec(Kind::Route, ("transport", "transports"), Ids::FewRanges) }];
+
+/// What the lanes of dispatch are for.
+pub(crate) const PURPOSES: &[&Purpose] = &[&WAREHOUSE, &EXECUTOR];
 
 /// What became of an event that is cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,7 +139,7 @@ pub(crate) fn route_key(route: &Route) -> RowKey {
 }
 
 fn end<'a>(route: &'a Arc<Route>, members: &'a Members) -> End<'a> {
-    End { tenant: &route.planner, place: route.place(), members, route }
+    End { tenant: &route.planner, place: route.place(), members, target: route_key(route) }
 }
 
 fn follow_append_to_route(route: &Arc<Route>, members: &Members, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
@@ -152,8 +155,6 @@ fn append_to_route(
     rows: &impl Rows,
     decision: &mut Decision,
 ) {
-    let key = route_key(route);
-    decision.also.held.push((key, rows.row(&key).map(|row| row.revision)));
     lane::append(&end(route, members), entry, position_row, rows, decision);
 }
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::{
     key::{Kind, RowKey, Tenant},
-    lane::{AfterDead, LaneId, Place},
+    lane::{AfterDead, LaneId, Place, Purpose},
     time::Millis,
 };
 
@@ -68,14 +68,53 @@ impl Route {
     /// What its lane is for.
     pub fn place(&self) -> Place {
         match self.transport {
-            Transport::Poll => Place::Executor(self.executor.clone()),
-            _ => Place::Warehouse(self.warehouse.clone()),
+            Transport::Poll => Place::executor(&self.executor),
+            Transport::Webhook(_) | Transport::Kafka { .. } => Place::warehouse(&self.warehouse),
         }
     }
 
     /// Its lane.
     pub fn lane(&self) -> LaneId {
         self.place().lane(&self.planner)
+    }
+}
+
+/// A warehouse whose events are pushed.
+pub const WAREHOUSE: Purpose = Purpose { number: 1, word: "warehouse", prefix: "", polled: false };
+/// An executor that polls, for all its warehouses.
+pub const EXECUTOR: Purpose = Purpose { number: 2, word: "executor", prefix: "poll:", polled: true };
+
+impl Place {
+    /// The lane of a warehouse, for transports that push.
+    pub fn warehouse(id: &str) -> Self {
+        Self { purpose: &WAREHOUSE, id: id.to_owned() }
+    }
+
+    /// The lane that an executor polls.
+    pub fn executor(id: &str) -> Self {
+        Self { purpose: &EXECUTOR, id: id.to_owned() }
+    }
+
+    /// The warehouse, where it is the lane of one.
+    pub fn as_warehouse(&self) -> Option<&str> {
+        (*self.purpose == WAREHOUSE).then_some(&self.id)
+    }
+
+    /// The executor, where it is the lane that one polls.
+    pub fn as_executor(&self) -> Option<&str> {
+        (*self.purpose == EXECUTOR).then_some(&self.id)
+    }
+}
+
+impl LaneId {
+    /// The lane of a warehouse, for transports that push.
+    pub fn warehouse(planner: &Tenant, warehouse: &str) -> Self {
+        Place::warehouse(warehouse).lane(planner)
+    }
+
+    /// The lane that an executor polls.
+    pub fn executor(planner: &Tenant, executor: &str) -> Self {
+        Place::executor(executor).lane(planner)
     }
 }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    Act, AfterDead, Answer, Command, DeadLetter, Failure, Fate, Lane, LaneId, OnLane, Owner, Pause, Place, Reason,
-    Record, Reply, Trouble, came_after_pause, cancelled_by, entry_of, lane_of, letter_of, retry, tail_of, tell,
+    Act, AfterDead, Answer, Command, DeadLetter, Failure, Fate, Lane, LaneId, OnLane, Owner, Pause, Reason, Record,
+    Reply, Trouble, came_after_pause, cancelled_by, entry_of, lane_of, letter_of, retry, tail_of, tell,
 };
 use crate::{
     key::RowKey,
@@ -140,7 +140,7 @@ impl<R: Rows> Change<'_, R> {
     fn ack(&mut self, lane: &mut Lane, upto: u64, epoch: Option<u64>) -> Result<(), Reply> {
         match epoch {
             Some(epoch) if lane.owner.epoch != epoch => return Err(Reply::LaneLost),
-            None if !matches!(lane.place, Place::Executor(_)) => return Err(Reply::NoLane),
+            None if !lane.place.is_polled() => return Err(Reply::NoLane),
             // What a person has skipped meanwhile is not skipped over twice.
             Some(_) if upto <= lane.settled => return Ok(()),
             None if upto > tail_of(self.rows, self.id) => {
@@ -209,7 +209,7 @@ impl<R: Rows> Change<'_, R> {
         // What dies again was tried in its earlier life, too: the receiver may remember that, or have forgotten it.
         let before = letter_of(self.rows, first_lane, first_seq).filter(|letter| letter.attempts > 0);
         let letter = DeadLetter {
-            planner: lane.planner.clone(),
+            tenant: lane.tenant.clone(),
             place: lane.place.clone(),
             entry: entry.clone(),
             reason,
@@ -242,13 +242,13 @@ impl<R: Rows> Change<'_, R> {
         let Some(entry) = head else { return Err(Reply::NotHead { settled: lane.settled }) };
         // A first attempt that is under way is nowhere written down, nor is what a poller has read: since when the receiver
         // may have had it, where it may.
-        let (since, perhaps) = match &lane.place {
-            Place::Executor(_) => (Some(entry.published), "; who polls may have had it"),
-            Place::Warehouse(_) if came_after_pause(lane, entry.published) => (None, ""),
-            Place::Warehouse(_) => {
-                let paused = lane.paused.as_ref().map(|pause| pause.at);
-                (Some(paused.unwrap_or(self.now)), "; an attempt may have been under way")
-            }
+        let (since, perhaps) = if lane.place.is_polled() {
+            (Some(entry.published), "; who polls may have had it")
+        } else if came_after_pause(lane, entry.published) {
+            (None, "")
+        } else {
+            let paused = lane.paused.as_ref().map(|pause| pause.at);
+            (Some(paused.unwrap_or(self.now)), "; an attempt may have been under way")
         };
         let at = since.unwrap_or(self.now);
         let nothing = Trouble {

@@ -56,38 +56,42 @@ pub(crate) const fn spec(kind: Kind, names: (&'static str, &'static str), ids: I
 /// How much of a receiver's answer is kept for a person.
 pub const NOTE_BYTES_MAX: usize = 512;
 
+/// What lanes of one purpose have in common. A capability declares the purposes of its lanes, and the table in `row` lists them.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Purpose {
+    /// Its number in stored rows.
+    pub number: u8,
+    /// Its word in the addresses of its lanes, which no other purpose has.
+    pub word: &'static str,
+    /// What its lanes' names have between the tenant and the id.
+    pub prefix: &'static str,
+    /// Whether receivers come for the entries, so that nobody drives its lanes.
+    pub polled: bool,
+}
+
 /// What a lane is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
-    /// A warehouse whose events are pushed.
-    Warehouse(String),
-    /// An executor that polls, for all its warehouses.
-    Executor(String),
+pub struct Place {
+    /// The purpose.
+    pub purpose: &'static Purpose,
+    /// Which of the tenant's lanes of that purpose.
+    pub id: String,
 }
 
 impl Place {
-    /// Whether its receiver comes for the events, so that nobody drives its lane.
+    /// Whether its receiver comes for the entries, so that nobody drives its lane.
     pub fn is_polled(&self) -> bool {
-        match self {
-            Self::Warehouse(_) => false,
-            Self::Executor(_) => true,
-        }
+        self.purpose.polled
     }
 
     /// The lane that is for it.
-    pub fn lane(&self, planner: &Tenant) -> LaneId {
-        match self {
-            Self::Warehouse(warehouse) => LaneId::warehouse(planner, warehouse),
-            Self::Executor(executor) => LaneId::executor(planner, executor),
-        }
+    pub fn lane(&self, tenant: &Tenant) -> LaneId {
+        LaneId::of(tenant, &[self.purpose.word, &self.id])
     }
 
     /// The name of that lane, for people and on the wire.
-    pub fn name(&self, planner: &Tenant) -> String {
-        match self {
-            Self::Warehouse(warehouse) => format!("{planner}:{warehouse}"),
-            Self::Executor(executor) => format!("{planner}:poll:{executor}"),
-        }
+    pub fn name(&self, tenant: &Tenant) -> String {
+        format!("{tenant}:{}{}", self.purpose.prefix, self.id)
     }
 }
 
@@ -171,7 +175,7 @@ impl Pause {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lane {
     /// Whose lane.
-    pub planner: Tenant,
+    pub tenant: Tenant,
     /// What for.
     pub place: Place,
     /// Who drives it.
@@ -190,25 +194,25 @@ pub struct Lane {
 
 impl Lane {
     /// A lane that nothing has gone through yet.
-    pub fn new(planner: Tenant, place: Place) -> Self {
+    pub fn new(tenant: Tenant, place: Place) -> Self {
         let owner = Owner::default();
-        Self { planner, place, owner, settled: 0, trimmed: 0, trouble: None, paused: None, blocked: false }
+        Self { tenant, place, owner, settled: 0, trimmed: 0, trouble: None, paused: None, blocked: false }
     }
 
     /// The same, with the first epoch that belongs to its time.
-    pub fn begun(planner: Tenant, place: Place, at: Millis) -> Self {
+    pub fn begun(tenant: Tenant, place: Place, at: Millis) -> Self {
         let owner = Owner { epoch: at.0, ..Owner::default() };
-        Self { owner, ..Self::new(planner, place) }
+        Self { owner, ..Self::new(tenant, place) }
     }
 
     /// Its address.
     pub fn id(&self) -> LaneId {
-        self.place.lane(&self.planner)
+        self.place.lane(&self.tenant)
     }
 
     /// Its name for people.
     pub fn name(&self) -> String {
-        self.place.name(&self.planner)
+        self.place.name(&self.tenant)
     }
 
     /// Whether nothing is sent, whatever is due.
@@ -231,8 +235,8 @@ pub struct Entry {
     pub correlation_id: String,
     /// Its kind, such as `SHIPPER_RELEASED`.
     pub kind: String,
-    /// Where it goes.
-    pub warehouse: String,
+    /// What it is about, among what goes through one lane.
+    pub subject: String,
     /// The exact bytes that were published.
     pub body: Bytes,
     /// When.
@@ -312,7 +316,7 @@ pub const DECIDED_RETAIN_MS: u64 = 30 * 24 * 3_600_000;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetter {
     /// Whose.
-    pub planner: Tenant,
+    pub tenant: Tenant,
     /// The lane it left; the lane it is in again, once it was sent again.
     pub place: Place,
     /// The event.

@@ -8,7 +8,7 @@ use fencepost_kernel::{
     dispatch::{Route, Transport, Webhook},
     lane::{
         AfterDead, Answer, Cancelled, DECIDED_RETAIN_MS, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, Place,
-        Reason, Tail, Trouble,
+        Purpose, Reason, Tail, Trouble,
     },
 };
 
@@ -70,7 +70,7 @@ pub(super) fn put_lane(out: &mut Vec<u8>, lane: &Lane) {
     out.push(
         flag(lane.trouble.is_some(), TROUBLED) | flag(lane.paused.is_some(), PAUSED) | flag(lane.blocked, BLOCKED),
     );
-    put_str(out, lane.planner.as_str());
+    put_str(out, lane.tenant.as_str());
     put_place(out, &lane.place);
     put_str(out, &lane.owner.node);
     put_uint(out, lane.owner.epoch);
@@ -92,14 +92,14 @@ pub(super) fn put_lane(out: &mut Vec<u8>, lane: &Lane) {
 
 pub(super) fn take_lane(reader: &mut Reader<'_>) -> Result<Lane, Damage> {
     let flags = reader.flags(TROUBLED | PAUSED | BLOCKED)?;
-    let planner = Tenant::new(reader.str()?);
+    let tenant = Tenant::new(reader.str()?);
     let place = take_place(reader)?;
     let owner = Owner { node: reader.string()?, epoch: reader.uint()? };
     let settled = reader.uint()?;
     let trimmed = reader.uint()?;
     let trouble = (flags & TROUBLED != 0).then(|| take_trouble(reader)).transpose()?;
     let paused = (flags & PAUSED != 0).then(|| take_pause(reader)).transpose()?;
-    Ok(Lane { planner, place, owner, settled, trimmed, trouble, paused, blocked: flags & BLOCKED != 0 })
+    Ok(Lane { tenant, place, owner, settled, trimmed, trouble, paused, blocked: flags & BLOCKED != 0 })
 }
 
 fn take_trouble(reader: &mut Reader<'_>) -> Result<Trouble, Damage> {
@@ -129,7 +129,7 @@ pub(super) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
     put_uint(out, entry.published.0);
     put_str(out, &entry.correlation_id);
     put_str(out, &entry.kind);
-    put_str(out, &entry.warehouse);
+    put_str(out, &entry.subject);
     if let Some((lane, seq)) = &entry.redrive_of {
         out.extend_from_slice(&lane.0);
         put_uint(out, *seq);
@@ -142,9 +142,9 @@ pub(super) fn take_entry(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Entry
     let published = Millis(reader.uint()?);
     let correlation_id = reader.string()?;
     let kind = reader.string()?;
-    let warehouse = reader.string()?;
+    let subject = reader.string()?;
     let redrive_of = if redriven { Some((LaneId(reader.array()?), reader.uint()?)) } else { None };
-    Ok(Entry { correlation_id, kind, warehouse, body: reader.shared(whole)?, published, redrive_of })
+    Ok(Entry { correlation_id, kind, subject, body: reader.shared(whole)?, published, redrive_of })
 }
 
 const CANCELLED: u8 = 1;
@@ -154,7 +154,7 @@ const BLOCKS: u8 = 2;
 pub(super) fn put_dead_letter(out: &mut Vec<u8>, letter: &DeadLetter) {
     put_fate(out, &letter.fate);
     out.push(flag(letter.cancelled_by.is_some(), CANCELLED) | flag(letter.blocks, BLOCKS));
-    put_str(out, letter.planner.as_str());
+    put_str(out, letter.tenant.as_str());
     put_place(out, &letter.place);
     out.push(letter.reason as u8);
     put_uint(out, letter.attempts.into());
@@ -170,12 +170,12 @@ pub(super) fn put_dead_letter(out: &mut Vec<u8>, letter: &DeadLetter) {
 pub(super) fn take_dead_letter(reader: &mut Reader<'_>, whole: &Bytes) -> Result<DeadLetter, Damage> {
     let fate = take_fate(reader)?;
     let flags = reader.flags(CANCELLED | BLOCKS)?;
-    let planner = Tenant::new(reader.str()?);
+    let tenant = Tenant::new(reader.str()?);
     let place = take_place(reader)?;
     let number = reader.byte()?;
     let reason = Reason::ALL.into_iter().find(|reason| *reason as u8 == number);
     Ok(DeadLetter {
-        planner,
+        tenant,
         place,
         reason: reason.ok_or(Damage("the reason of a dead letter is unknown"))?,
         attempts: take_attempts(reader)?,
@@ -253,20 +253,13 @@ fn flag(set: bool, flag: u8) -> u8 {
 }
 
 fn put_place(out: &mut Vec<u8>, place: &Place) {
-    let (tag, name) = match place {
-        Place::Warehouse(name) => (1, name),
-        Place::Executor(name) => (2, name),
-    };
-    out.push(tag);
-    put_str(out, name);
+    out.push(place.purpose.number);
+    put_str(out, &place.id);
 }
 
 fn take_place(reader: &mut Reader<'_>) -> Result<Place, Damage> {
-    match reader.byte()? {
-        1 => Ok(Place::Warehouse(reader.string()?)),
-        2 => Ok(Place::Executor(reader.string()?)),
-        _ => Err(Damage("a lane is for something unknown")),
-    }
+    let purpose = Purpose::from_number(reader.byte()?).ok_or(Damage("a lane is for something unknown"))?;
+    Ok(Place { purpose, id: reader.string()? })
 }
 
 fn put_answer(out: &mut Vec<u8>, answer: &Answer) {

@@ -80,7 +80,7 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
         Kind::Poke => Record::Lane(lane::Record::Poke),
         Kind::Counter => Record::Counter(Counter { value: value.into(), due: None }),
         Kind::Lane => {
-            let place = Place::Warehouse(value.to_string());
+            let place = Place::warehouse(&value.to_string());
             Record::Lane(lane::Record::Lane(Lane::new(Tenant::new("acme"), place).into()))
         }
         Kind::Route => Record::Dispatch(dispatch::Record::Route(
@@ -104,7 +104,7 @@ pub(super) fn entry(value: u64) -> Entry {
     Entry {
         correlation_id: value.to_string(),
         kind: "SHIPPER_RELEASED".to_owned(),
-        warehouse: "W1".to_owned(),
+        subject: "W1".to_owned(),
         body: format!("body {value}").into(),
         published: NOW,
         redrive_of: None,
@@ -114,8 +114,8 @@ pub(super) fn entry(value: u64) -> Entry {
 /// A dead letter of that event.
 pub(super) fn letter(value: u64, fate: Fate) -> DeadLetter {
     DeadLetter {
-        planner: Tenant::new("acme"),
-        place: Place::Warehouse("W1".to_owned()),
+        tenant: Tenant::new("acme"),
+        place: Place::warehouse("W1"),
         entry: entry(value).into(),
         reason: Reason::Horizon,
         attempts: 9,

@@ -27,7 +27,7 @@ use std::{
 
 use axum::{body::Body, extract::Request, response::Response};
 use fencepost::{
-    Claim, idempotency_key,
+    Claim, Patience, idempotency_key,
     policy::{NoScope, Policy},
     verify,
 };
@@ -265,7 +265,8 @@ async fn act(
     match reply {
         Reply::Fence(fence::Reply::New(granted)) => match call.app.gateway.sky.lift(target.key, granted.token) {
             Ok(aloft) => {
-                let (claim, aloft) = (Claim::granted(engine, target, granted, lease_ms), Arc::new(aloft));
+                let patience = Patience(call.policy.gateway.settle_for);
+                let (claim, aloft) = (Claim::granted(engine, target, granted, lease_ms, patience), Arc::new(aloft));
                 let client = Client::Tenant(claim.target().tenant.clone());
                 let place = call.app.gateway.places.take(&entry.endpoint, client);
                 let flight = Flight { call, entry, claim, aloft, source: told, signed: None, place: None, _turn: turn };

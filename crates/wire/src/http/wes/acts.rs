@@ -53,12 +53,12 @@ async fn act(call: &Call, op: &str, read: impl FnOnce(&Call) -> Result<Act, Prob
     let act = read(call)?;
     let view = lanes::find(call, &reach, &call.path_value("lane")?).await?;
     // It has events of any warehouse, and what is done to it is done to all of them.
-    if matches!(view.lane.place, Place::Executor(_)) && *reach.warehouses != Warehouses::All {
+    if view.lane.place.is_polled() && *reach.warehouses != Warehouses::All {
         return Err(Problem::new(Code::Forbidden, "the credential is not for every warehouse of this lane"));
     }
     let (lane, name) = (view.lane.id(), view.lane.name());
     let reply = dispatch.act(lane, act).await?;
-    audit(call, op, reply.decision(), &view.lane.planner, &[("lane", &name)]);
+    audit(call, op, reply.decision(), &view.lane.tenant, &[("lane", &name)]);
     answered(lane, &name, &reply)
 }
 

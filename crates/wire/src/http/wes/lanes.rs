@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use fencepost::dispatch::{Dispatch, LaneView};
-use fencepost_kernel::{LaneId, lane::Place};
+use fencepost_kernel::LaneId;
 
 use super::{LOOKERS, Query, Reach, SCAN_MAX, dispatch, malformed};
 use crate::{
@@ -49,13 +49,10 @@ impl Wanted<'_> {
     }
 
     fn fits(&self, view: &LaneView) -> bool {
-        let (warehouse, executor) = match &view.lane.place {
-            Place::Warehouse(warehouse) => (Some(warehouse.as_ref()), None),
-            Place::Executor(executor) => (None, Some(executor.as_ref())),
-        };
+        let place = &view.lane.place;
         self.state.is_none_or(|wanted| wanted == state(view))
-            && (self.warehouse.is_none() || self.warehouse == warehouse)
-            && (self.executor.is_none() || self.executor == executor)
+            && (self.warehouse.is_none() || self.warehouse == place.as_warehouse())
+            && (self.executor.is_none() || self.executor == place.as_executor())
     }
 }
 
@@ -80,7 +77,7 @@ async fn page(
             }
             seen += 1;
             after = Some(view.lane.id());
-            let in_reach = reach.covers_lane(&view.lane.planner, &view.lane.place);
+            let in_reach = reach.covers_lane(&view.lane.tenant, &view.lane.place);
             if in_reach && wanted.fits(&view) {
                 found.push(view);
             }
@@ -112,7 +109,7 @@ pub(super) async fn find(call: &Call, reach: &Reach<'_>, text: &str) -> Result<L
     }
     for lane in meant {
         if let Some(view) = dispatch.lane(lane).await?
-            && reach.covers_lane(&view.lane.planner, &view.lane.place)
+            && reach.covers_lane(&view.lane.tenant, &view.lane.place)
         {
             return Ok(view);
         }
@@ -127,14 +124,20 @@ fn unknown() -> Problem {
 /// The word for how a lane stands.
 pub(super) fn state(view: &LaneView) -> &'static str {
     let lane = &view.lane;
-    match &lane.place {
-        _ if lane.paused.is_some() => "paused",
-        _ if lane.blocked => "blocked",
-        _ if lane.settled >= view.tail => "idle",
-        _ if view.missing_key.is_some() => "blocked",
-        Place::Executor(_) => "waiting",
-        Place::Warehouse(_) if lane.trouble.is_some() => "retrying",
-        Place::Warehouse(_) => "delivering",
+    if lane.paused.is_some() {
+        "paused"
+    } else if lane.blocked {
+        "blocked"
+    } else if lane.settled >= view.tail {
+        "idle"
+    } else if view.missing_key.is_some() {
+        "blocked"
+    } else if lane.place.is_polled() {
+        "waiting"
+    } else if lane.trouble.is_some() {
+        "retrying"
+    } else {
+        "delivering"
     }
 }
 
@@ -143,16 +146,16 @@ fn shown(view: &LaneView) -> Vec<u8> {
     let mut body = Object::new()
         .text("lane", &lane.name())
         .text("lane_id", &lane.id().to_string())
-        .text("planner_id", lane.planner.as_str());
-    match &lane.place {
-        Place::Executor(executor) => body = body.text("executor_id", executor).text("transport", "poll"),
-        Place::Warehouse(warehouse) => {
-            body = body.text("warehouse_id", warehouse);
-            // None where the warehouse has gone over to polling: the lane that it left has nothing to carry.
-            if let Some(route) = &view.route {
-                body = body.text("transport", route.transport.name());
-            }
-        }
+        .text("planner_id", lane.tenant.as_str());
+    if let Some(executor) = lane.place.as_executor() {
+        body = body.text("executor_id", executor).text("transport", "poll");
+    }
+    if let Some(warehouse) = lane.place.as_warehouse() {
+        body = body.text("warehouse_id", warehouse);
+    }
+    // None where the warehouse has gone over to polling: the lane that it left has nothing to carry.
+    if let Some(route) = &view.route {
+        body = body.text("transport", route.transport.name());
     }
     body = body
         .text("state", state(view))

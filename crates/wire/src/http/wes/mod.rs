@@ -105,9 +105,9 @@ impl<'c> Reach<'c> {
 
     /// A lane that an executor polls has events of any warehouse: it is seen whole.
     fn covers_lane(&self, planner: &Tenant, place: &Place) -> bool {
-        match place {
-            Place::Warehouse(warehouse) => self.covers(planner, warehouse),
-            Place::Executor(_) => self.planner.as_ref().is_none_or(|own| own == planner),
+        match place.as_warehouse() {
+            Some(warehouse) => self.covers(planner, warehouse),
+            None => place.as_executor().is_some() && self.planner.as_ref().is_none_or(|own| own == planner),
         }
     }
 }

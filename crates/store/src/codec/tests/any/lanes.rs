@@ -18,7 +18,7 @@ fn tenant() -> impl Strategy<Value = Tenant> {
 }
 
 fn place() -> impl Strategy<Value = Place> {
-    prop_oneof![text().prop_map(Place::Warehouse), text().prop_map(Place::Executor)]
+    prop_oneof![text().prop_map(|id| Place::warehouse(&id)), text().prop_map(|id| Place::executor(&id))]
 }
 
 fn answer() -> impl Strategy<Value = Answer> {
@@ -51,9 +51,9 @@ fn lane() -> impl Strategy<Value = Record> {
     let paused = (time(), text(), text()).prop_map(|(at, by, why)| Pause { at, by, why });
     let rest = (option::of(trouble), option::of(paused), any::<bool>());
     (tenant(), place(), owner, any::<u64>(), any::<u64>(), rest).prop_map(
-        |(planner, place, owner, settled, trimmed, (trouble, paused, blocked))| {
+        |(tenant, place, owner, settled, trimmed, (trouble, paused, blocked))| {
             Record::Lane(lane::Record::Lane(
-                Lane { planner, place, owner, settled, trimmed, trouble, paused, blocked }.into(),
+                Lane { tenant, place, owner, settled, trimmed, trouble, paused, blocked }.into(),
             ))
         },
     )
@@ -62,10 +62,10 @@ fn lane() -> impl Strategy<Value = Record> {
 fn entry() -> impl Strategy<Value = Entry> {
     let redrive_of = option::of((any::<[u8; 24]>().prop_map(LaneId), any::<u64>()));
     (text(), text(), text(), bytes(), time(), redrive_of).prop_map(
-        |(correlation_id, kind, warehouse, body, published, redrive_of)| Entry {
+        |(correlation_id, kind, subject, body, published, redrive_of)| Entry {
             correlation_id,
             kind,
-            warehouse,
+            subject,
             body,
             published,
             redrive_of,
@@ -88,21 +88,10 @@ fn letter() -> impl Strategy<Value = Record> {
     let tries = (any::<u32>(), time(), time(), answer());
     let rest = (option::of(text()), fate, any::<bool>());
     (tenant(), place(), entry(), reason, tries, rest).prop_map(
-        |(planner, place, entry, reason, (attempts, first_at, at, answer), (cancelled_by, fate, blocks))| {
+        |(tenant, place, entry, reason, (attempts, first_at, at, answer), (cancelled_by, fate, blocks))| {
             let entry = entry.into();
-            let letter = DeadLetter {
-                planner,
-                place,
-                entry,
-                reason,
-                attempts,
-                first_at,
-                at,
-                answer,
-                cancelled_by,
-                fate,
-                blocks,
-            };
+            let letter =
+                DeadLetter { tenant, place, entry, reason, attempts, first_at, at, answer, cancelled_by, fate, blocks };
             Record::Lane(lane::Record::DeadLetter(letter.into()))
         },
     )
