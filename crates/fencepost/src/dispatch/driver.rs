@@ -27,7 +27,7 @@ use super::{
     polls::Polls,
     shared::Membership,
     sink::{Delivery, Sink},
-    table::{AHEAD_MAX, Counts, Flight, Halted, Table},
+    table::{AHEAD_MAX, Counts, Flight, Found, Halted, Table},
     vault::Vault,
 };
 use crate::engine::{CommitListener, Engine, Error, WeakEngine};

@@ -1,7 +1,6 @@
 //! Engines that share a store, and stores that stop.
 
 use std::{
-    convert::Infallible,
     pin::pin,
     sync::{
         Arc, Mutex,
@@ -11,7 +10,7 @@ use std::{
 };
 
 use fencepost::{
-    Claimed, Done, Error, Failure, Fencepost,
+    Claimed, Error, Fencepost,
     engine::{self, Limits},
     kernel::{Command, Millis, Row, RowKey, key::Kind, lane},
     store::{self, Store, Verdict, WriteSet, contract::Loaded, memory::Memory},
@@ -54,10 +53,10 @@ pub struct Pulled {
     inner: Arc<Memory>,
     /// Whether others may write to it, too.
     shared: bool,
-    broken: AtomicBool,
+    pub broken: AtomicBool,
     /// So many commits are refused.
     pub away: AtomicUsize,
-    commits: AtomicUsize,
+    pub commits: AtomicUsize,
     /// How often somebody looked, as on a disk.
     peeks: AtomicUsize,
     /// Held, a commit hangs as on a disk that does not answer.
@@ -141,33 +140,6 @@ async fn fail_stop_after_a_failed_sync_nothing_is_acknowledged() {
     assert_eq!(store.commits.load(Ordering::SeqCst), commits, "the store is not even asked");
     assert!(once.engine().ready().await.is_err());
     assert!(once.lookup("JOB", [("id", "a")]).await.unwrap().is_some(), "what was acknowledged can still be read");
-}
-
-#[tokio::test]
-async fn an_outcome_is_told_until_the_store_takes_it() {
-    let store = Arc::new(Pulled::default());
-    let once = over(store.clone(), Hand::new(), Limits::default()).await;
-    let job = once.scope("JOB").key([("id", "a")]);
-    let act = |away| {
-        let store = store.clone();
-        move |_| async move {
-            store.away.store(away, Ordering::SeqCst);
-            Ok::<_, Failure<Infallible>>(Done::new("e", "r"))
-        }
-    };
-    let outcome = job.clone().run(act(3)).await.unwrap();
-    assert!(!outcome.replayed);
-    assert!(matches!(job.claim().await, Ok(Claimed::Duplicate(_))));
-
-    // A minute passes by itself.
-    let away = act(usize::MAX);
-    let given_up = once.scope("JOB").key([("id", "b")]).run(|claim| {
-        tokio::time::pause();
-        away(claim)
-    });
-    let given_up = given_up.await;
-    let Err(Error::Unsealed { done, .. }) = given_up else { panic!("{given_up:?}") };
-    assert_eq!(done, Done::new("e", "r"), "nobody may take it for undone");
 }
 
 impl Pulled {
