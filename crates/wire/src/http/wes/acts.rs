@@ -4,7 +4,7 @@ use axum::response::Response;
 use fencepost::policy::identity::Warehouses;
 use fencepost_kernel::{
     LaneId, Reply,
-    lane::{self, Act, Place},
+    lane::{self, Act},
 };
 
 use super::{ACTORS, Query, Reach, audit, dispatch, lanes, malformed};
