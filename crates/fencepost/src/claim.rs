@@ -1,5 +1,5 @@
 //! Claim, act, settle: the effect runs while its lease is renewed, and then the store is told what came of it, again and again
-//! where it does not answer. Never lets an outcome go before the patience is over, and never lets anybody in.
+//! where it does not answer. Never lets an outcome go before the patience is over, and never grants a claim.
 //! Called by `once`, `layer` and `queue`, and by the gateway.
 
 use std::time::Duration;
@@ -26,9 +26,9 @@ impl Patience {
     /// It is told once, and not again.
     pub const ONCE: Self = Self(Some(Duration::ZERO));
 
-    /// Tells the store of the end of a claim until it answers, also past the lease: the outcome counts while nobody else was let
-    /// in. The reply is that to the first command. `token` is asked for each time: a holder may get the token of somebody
-    /// who was let in after it and left the effect to it.
+    /// Tells the store of the end of a claim until it answers, also past the lease: the outcome counts while no other
+    /// caller was let in. The reply is that to the first command. `token` is asked for each time: a holder may get the
+    /// token of a caller that was let in after it and left the effect to it.
     pub async fn settle(
         self,
         engine: &Engine,
@@ -54,7 +54,6 @@ impl Patience {
     }
 }
 
-/// What a seal came to.
 pub(crate) fn sealed(reply: Reply) -> Result<(), Error> {
     match reply {
         Reply::Fence(fence::Reply::Sealed { .. }) => Ok(()),
@@ -76,7 +75,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The right that a reply granted, for those who ask the engine themselves.
+    /// The right that a reply granted, for callers that use the engine directly.
     pub fn granted(engine: &Engine, target: Target, granted: Granted, lease_ms: u64, patience: Patience) -> Self {
         Self { engine: engine.clone(), target, granted, lease_ms, patience }
     }
@@ -96,7 +95,7 @@ impl Claim {
         self.granted.attempt
     }
 
-    /// An earlier attempt whose outcome nobody knows: ask the target before acting.
+    /// An earlier attempt with an unknown outcome: ask the target before acting.
     pub fn earlier(&self) -> Option<&Earlier> {
         self.granted.recovering.as_ref()
     }
@@ -120,7 +119,7 @@ impl Claim {
         self.engine.ask(Command::Fence(fence::Command::Renew(renew))).await
     }
 
-    // Somebody else was let in, or a person decided without this holder: the two call for different steps.
+    // Another caller was let in, or a person decided without this holder: the two call for different steps.
     async fn fenced_off(&self) -> Error {
         let known = self.engine.explain(self.target.key).await.ok().flatten();
         let resolution = known.as_ref().and_then(|known| known.resolution(self.token()));
@@ -205,7 +204,7 @@ impl Claim {
             tokio::select! {
                 biased;
                 done = &mut work => return done,
-                // A refused renewal is not an error yet: the seal will say what became of the claim.
+                // A refused renewal is not an error yet: the seal will show the state of the claim.
                 _ = async { tokio::time::sleep(beat).await; self.extend().await } => {}
             }
         }

@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use crate::{
     Claimed, Done, Error, Failure, Fencepost,
-    answer::{Answer, Meaning, endless, meaning},
+    answer::{Meaning, StoredAnswer, endless, meaning},
     idempotency_key,
 };
 
@@ -56,7 +56,7 @@ impl<T> FenceLayer<T>
 where
     T: Fn(&Request<()>) -> Option<String>,
 {
-    /// A layer; `tenant` says whose request it is, and a request that is nobody's is a 401.
+    /// A layer; `tenant` names the tenant of a request, and a request without one is a 401.
     pub fn new(fencepost: Fencepost, tenant: T) -> Self {
         Self { fencepost, tenant }
     }
@@ -204,21 +204,21 @@ fn command(
     asked: &Bytes,
     method: &str,
     path: &str,
-) -> Result<fence::Claim, Error> {
+) -> Result<fence::ClaimFence, Error> {
     let target = fencepost.target("API_WRITE", fields, None)?;
     let body = match json::parse(asked) {
         Ok(node) => Body::json(&node, &target.scope.mask),
         Err(_) => Body::opaque(asked),
     };
     let (body, lease_ms) = (Some(body.asked_of(method, path)), target.scope.lease_ms);
-    Ok(fence::Claim { target, body, version: None, source: None, lease_ms, trace: None })
+    Ok(fence::ClaimFence { target, body, version: None, source: None, lease_ms, trace: None })
 }
 
 /// An answer, or the service's own error.
 type Passing<E> = Result<Response<Passed>, E>;
 
-// What an answer means for the effect, and the answer to pass on. Reads what is to be kept; an answer that is no outcome, or
-// that never ends, passes as it comes.
+// What an answer means for the effect, and the answer to pass on. Reads the part that is kept; an answer that is no
+// outcome, or that never ends, passes as it comes.
 async fn outcome<R, E>(
     answered: Result<Response<R>, E>,
     effect_id: String,
@@ -240,7 +240,7 @@ where
     };
     // Too large to keep: the fence is sealed all the same before the first byte leaves, so that no retry runs again.
     let stored = rest.is_none().then(|| kept.clone());
-    let done = Done::new(effect_id, Answer::new(parts.status, &parts.headers, stored).encode());
+    let done = Done::new(effect_id, StoredAnswer::new(parts.status, &parts.headers, stored).encode());
     let body = match rest {
         Some(rest) if kept.is_empty() => pass(rest),
         Some(rest) => pass(Resumed { first: Some(kept), rest }),
@@ -288,7 +288,7 @@ impl<R: http_body::Body<Data = Bytes>> http_body::Body for Resumed<R> {
 }
 
 fn replay(receipt: &Bytes) -> Response<Passed> {
-    let Some(answer) = Answer::decode(receipt) else {
+    let Some(answer) = StoredAnswer::decode(receipt) else {
         return problem(500, "store-damaged", "the stored answer cannot be read");
     };
     let mut response = Response::new(full(answer.body.clone().unwrap_or_default()));

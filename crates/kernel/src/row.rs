@@ -1,10 +1,10 @@
-//! Rows: what a store keeps under an address, how a decision changes one, and the table of row kinds.
-//! Never says how a row is decided over: the capability that owns the kind does. Read wherever rows are treated by kind.
+//! Rows: their content, their changes, and the table of row kinds.
+//! Never decides: the capability that owns the kind does. Read wherever rows are treated by kind.
 
 use crate::{
     dispatch, fence,
     key::{Kind, RowKey},
-    lane::{self, Purpose},
+    lane::{self, LaneKind},
     merge,
     merge::Counter,
     time::Millis,
@@ -13,13 +13,11 @@ use crate::{
 /// Anything a store holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// Belongs to fences.
     Fence(fence::Record),
-    /// Belongs to lanes.
     Lane(lane::Record),
     /// Belongs to events for a warehouse.
     Dispatch(dispatch::Record),
-    /// A figure that additions move, whatever it counts.
+    /// A counter.
     Counter(Counter),
 }
 
@@ -33,7 +31,7 @@ impl Record {
         }
     }
 
-    /// When somebody should look at the row.
+    /// When the row is due: a claim becomes a doubt, or a capability has work to do.
     pub fn due_at(&self) -> Option<Millis> {
         match self {
             Self::Fence(record) => record.due_at(),
@@ -42,8 +40,8 @@ impl Record {
         }
     }
 
-    /// The latest moment that the row tells of, tokens included: no time or token after it may be lower.
-    /// Leases and expiries are left out: they lie ahead, and time must not jump to them.
+    /// The latest time in the row, tokens included: no time or token after it may be lower. Leases and expiries are
+    /// left out: they lie ahead, and time must not jump to them.
     pub fn latest_at(&self) -> Millis {
         match self {
             Self::Fence(record) => record.latest_at(),
@@ -53,7 +51,7 @@ impl Record {
         }
     }
 
-    /// What the row weighs in memory and on the wire, roughly: never less than the texts whose length a client chose.
+    /// Bytes in memory and on the wire, roughly: never less than the texts whose length a client chose.
     pub fn weight_bytes(&self) -> usize {
         ROW_BYTES
             + match self {
@@ -74,7 +72,7 @@ impl Record {
     }
 }
 
-/// A row beside what is counted of it: the record itself, its short texts, and its place in a table.
+/// Bytes of a row beside its weighed texts: the record itself, its short texts, and its place in a table.
 pub const ROW_BYTES: usize = 1 << 10;
 
 /// Which write gave a row its present content: chosen by the writer, never used twice.
@@ -90,7 +88,7 @@ pub struct Row {
     pub revision: CommitId,
 }
 
-/// What a decision may look at: the rows of its footprint, loaded before.
+/// The rows that a decision may look at: those of its footprint, loaded before.
 pub trait Rows {
     /// The row under a key, if there is one.
     fn row(&self, key: &RowKey) -> Option<&Row>;
@@ -99,7 +97,6 @@ pub trait Rows {
 /// One change, valid only while the row is as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Which row.
     pub key: RowKey,
     /// The revision it was read at; none where it was absent.
     pub expect: Option<CommitId>,
@@ -112,12 +109,12 @@ pub(crate) fn write(rows: &impl Rows, key: RowKey, put: Option<Record>) -> Write
     Write { key, expect: rows.row(&key).map(|row| row.revision), put }
 }
 
-/// What is known of one kind of row.
+/// Facts about one kind of row.
 #[derive(Clone, Copy, Debug)]
 pub struct KindSpec {
     /// Which kind, and by that its stored number.
     pub kind: Kind,
-    /// What one row of it is called, and several.
+    /// The word for one row of it, and for several.
     pub names: (&'static str, &'static str),
     /// Whether its rows may expire, so that a sweep looks at them.
     pub swept: bool,
@@ -125,13 +122,11 @@ pub struct KindSpec {
     pub backup_place: Option<u8>,
     /// Whether caches of hot rows keep it.
     pub cached: bool,
-    /// What a store must be able to do to keep it.
     pub needs: Needs,
-    /// What the ids of its rows are.
     pub ids: Ids,
 }
 
-/// What a store must be able to do to keep a kind of row.
+/// Abilities that a store needs for a kind of row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Needs {
     /// Commit one row at a time.
@@ -142,7 +137,7 @@ pub enum Needs {
     Lanes,
 }
 
-/// What the ids of a kind's rows are.
+/// How the ids of a kind's rows are spread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ids {
     /// Digests: spread evenly, and eight bytes tell two of them apart.
@@ -156,18 +151,18 @@ pub enum Ids {
 /// One table a capability.
 const CAPABILITIES: [&[KindSpec]; 4] = [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS];
 
-/// What lanes are for: one list a capability.
-const PURPOSES: [&[&Purpose]; 1] = [dispatch::PURPOSES];
+/// The kinds of lanes: one list a capability.
+const LANE_KINDS: [&[&LaneKind]; 1] = [dispatch::LANE_KINDS];
 
-impl Purpose {
-    /// Every purpose of a lane.
+impl LaneKind {
+    /// Every kind of lanes.
     pub fn all() -> impl Iterator<Item = &'static Self> {
-        PURPOSES.iter().flat_map(|of_one| of_one.iter().copied())
+        LANE_KINDS.iter().flat_map(|of_one| of_one.iter().copied())
     }
 
-    /// The purpose behind its stored number.
+    /// The kind behind its stored number.
     pub fn from_number(number: u8) -> Option<&'static Self> {
-        Self::all().find(|purpose| purpose.number == number)
+        Self::all().find(|kind| kind.number == number)
     }
 }
 
@@ -242,7 +237,6 @@ impl Kind {
         all
     };
 
-    /// What is known of this kind.
     pub fn spec(self) -> &'static KindSpec {
         static TABLE: [Option<KindSpec>; 256] = BY_NUMBER;
         // A test walks every kind of the enum through this line.

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::read::Reader;
-use super::yaml::{Node, Value};
+use super::yaml::{YamlNode, YamlValue};
 
 /// The `gateway` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Gateway {
+pub struct GatewaySettings {
     /// The largest answer that is kept whole and replayed, in bytes.
     pub answer_bytes_max: usize,
     /// The longest silence of an upstream, where its route does not say.
@@ -31,7 +31,7 @@ const FIELDS: [&str; 7] =
     ["answer_bytes_max", "timeout", "connect_timeout", "in_flight_max", "idle_connections_max", "settle_for", "ca"];
 
 /// Reads the section. `None` means that at least one error was recorded.
-pub fn read(reader: &mut Reader, node: &Node) -> Option<Gateway> {
+pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<GatewaySettings> {
     let fields = reader.fields(node, "`gateway`", &FIELDS)?;
     let span = |reader: &mut Reader, name: &str| {
         reader.duration(fields.get(name)?, &format!("`{name}`")).map(Duration::from_millis)
@@ -43,15 +43,15 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Gateway> {
     };
     let (flights, idle) = (count(reader, "in_flight_max", 1), count(reader, "idle_connections_max", 0));
     let ca = match fields.get("ca") {
-        Some(node) if !matches!(node.value, Value::Null) => reader.text(node, "`ca`").map(Some),
+        Some(node) if !matches!(node.value, YamlValue::Null) => reader.text(node, "`ca`").map(Some),
         _ => Some(None),
     };
     let settle_for = match fields.get("settle_for") {
-        Some(node) if !matches!(node.value, Value::Null) => span(reader, "settle_for").map(Some),
+        Some(node) if !matches!(node.value, YamlValue::Null) => span(reader, "settle_for").map(Some),
         _ => Some(None),
     };
     let (timeout, connect_timeout) = (span(reader, "timeout"), span(reader, "connect_timeout"));
-    Some(Gateway {
+    Some(GatewaySettings {
         answer_bytes_max: usize::try_from(size?).ok()?,
         timeout: timeout?,
         connect_timeout: connect_timeout?,

@@ -26,7 +26,6 @@ pub enum Plant {
 }
 
 impl Plant {
-    /// All of them.
     pub const ALL: [Self; 8] = [
         Self::NoTokenCheck,
         Self::ReplyBeforeSync,

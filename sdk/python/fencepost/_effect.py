@@ -133,7 +133,7 @@ class Effect:
             return Outcome(done.effect_id, done.receipt_json, False)
 
     async def run_async(self, effect: Callable[[Claim], Union[Done, Awaitable[Done]]]) -> Outcome:
-        """The same for asyncio: awaits what the effect returns. What asks the server runs in threads, so the loop is never
+        """The same for asyncio: awaits what the effect returns. Requests to the server run in threads, so the loop is never
         held up; the claim's own methods block, as everywhere. Where the task is cancelled before the effect begins, the claim
         is given back; after that it keeps its lease, and a seal that has begun is carried through."""
         check_effect(effect)
@@ -163,7 +163,7 @@ class Effect:
         return options.lease_s if options.wait_s is None else options.wait_s
 
     def lookup(self) -> Optional[Dict[str, Any]]:
-        """What happened under the key; none where it is unknown."""
+        """The history of the key; none where it is unknown."""
         query = {"scope": self._scope, **{name: _plain(value) for name, value in self._key.items()}}
         if self._options.seq is not None:
             query["seq"] = str(self._options.seq)
@@ -239,7 +239,7 @@ class Claim:
         self._settled, self._sealed = True, done
 
     def _sealed_or(self, returned: Any) -> Any:
-        """What the effect returned; where that is nothing because it sealed its claim itself, what it sealed."""
+        """The effect's return value; where that is nothing because it sealed its claim itself, the sealed outcome."""
         return self._sealed if returned is None and self._sealed is not None else returned
 
     def release(self) -> None:

@@ -4,7 +4,7 @@ use axum::response::Response;
 use fencepost::dispatch::{Dispatch, LaneView};
 use fencepost_kernel::LaneId;
 
-use super::{LOOKERS, Query, Reach, SCAN_MAX, dispatch, malformed};
+use super::{LOOKERS, Query, SCAN_MAX, VisibleLanes, dispatch, malformed};
 use crate::{
     http::{
         call::Call,
@@ -23,7 +23,7 @@ pub(in crate::http) const STATES: [&str; 6] = ["idle", "waiting", "delivering", 
 /// `GET /wes/v1/dispatch/lanes`
 pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
+    let visible = VisibleLanes::of(call, query.planner()?, LOOKERS)?;
     let dispatch = dispatch(call)?;
     let limit = query.limit()?;
     let state = query.one("state")?;
@@ -32,7 +32,7 @@ pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
     }
     let wanted = Wanted { state, warehouse: query.one("warehouse_id")?, executor: query.one("executor_id")? };
     let after = query.cursor(LaneId::from_hex)?;
-    let (lanes, next) = page(dispatch, &reach, &wanted, after, limit).await?;
+    let (lanes, next) = page(dispatch, &visible, &wanted, after, limit).await?;
     Ok(query::page(lanes.iter().map(shown), next.map(|lane| lane.to_string())).response())
 }
 
@@ -49,17 +49,17 @@ impl Wanted<'_> {
     }
 
     fn fits(&self, view: &LaneView) -> bool {
-        let place = &view.lane.place;
+        let purpose = &view.lane.purpose;
         self.state.is_none_or(|wanted| wanted == state(view))
-            && (self.warehouse.is_none() || self.warehouse == place.as_warehouse())
-            && (self.executor.is_none() || self.executor == place.as_executor())
+            && (self.warehouse.is_none() || self.warehouse == purpose.as_warehouse())
+            && (self.executor.is_none() || self.executor == purpose.as_executor())
     }
 }
 
 // Lanes in order, and where to go on.
 async fn page(
     dispatch: &Dispatch,
-    reach: &Reach<'_>,
+    visible: &VisibleLanes<'_>,
     wanted: &Wanted<'_>,
     mut after: Option<LaneId>,
     limit: usize,
@@ -68,7 +68,7 @@ async fn page(
     // One more than wanted tells whether there are more.
     let read = if wanted.is_all() { limit + 1 } else { READ_MAX };
     loop {
-        let rows = dispatch.lanes(reach.planner.as_ref(), after, read).await?;
+        let rows = dispatch.lanes(visible.planner.as_ref(), after, read).await?;
         let last = rows.len() < read;
         for view in rows {
             // Another one follows: so the page is not the last.
@@ -77,7 +77,7 @@ async fn page(
             }
             seen += 1;
             after = Some(view.lane.id());
-            let in_reach = reach.covers_lane(&view.lane.tenant, &view.lane.place);
+            let in_reach = visible.covers_lane(&view.lane.tenant, &view.lane.purpose);
             if in_reach && wanted.fits(&view) {
                 found.push(view);
             }
@@ -91,16 +91,16 @@ async fn page(
 /// `GET /wes/v1/dispatch/lanes/{lane}`
 pub(super) async fn one(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
-    let view = find(call, &reach, &call.path_value("lane")?).await?;
+    let visible = VisibleLanes::of(call, query.planner()?, LOOKERS)?;
+    let view = find(call, &visible, &call.path_value("lane")?).await?;
     Ok(Answer::ok(shown(&view)).response())
 }
 
 /// The lane behind its name or its address, where the caller may see it.
-pub(super) async fn find(call: &Call, reach: &Reach<'_>, text: &str) -> Result<LaneView, Problem> {
+pub(super) async fn find(call: &Call, visible: &VisibleLanes<'_>, text: &str) -> Result<LaneView, Problem> {
     let dispatch = dispatch(call)?;
     let mut meant: Vec<LaneId> = LaneId::from_hex(text).into_iter().collect();
-    if let Some(planner) = &reach.planner
+    if let Some(planner) = &visible.planner
         && let Some(place) = text.strip_prefix(planner.as_str()).and_then(|rest| rest.strip_prefix(':'))
     {
         // A warehouse may be called `poll:…`, too, though hardly ever.
@@ -109,7 +109,7 @@ pub(super) async fn find(call: &Call, reach: &Reach<'_>, text: &str) -> Result<L
     }
     for lane in meant {
         if let Some(view) = dispatch.lane(lane).await?
-            && reach.covers_lane(&view.lane.tenant, &view.lane.place)
+            && visible.covers_lane(&view.lane.tenant, &view.lane.purpose)
         {
             return Ok(view);
         }
@@ -132,7 +132,7 @@ pub(super) fn state(view: &LaneView) -> &'static str {
         "idle"
     } else if view.missing_key.is_some() {
         "blocked"
-    } else if lane.place.is_polled() {
+    } else if lane.purpose.is_polled() {
         "waiting"
     } else if lane.trouble.is_some() {
         "retrying"
@@ -147,15 +147,15 @@ fn shown(view: &LaneView) -> Vec<u8> {
         .text("lane", &lane.name())
         .text("lane_id", &lane.id().to_string())
         .text("planner_id", lane.tenant.as_str());
-    if let Some(executor) = lane.place.as_executor() {
+    if let Some(executor) = lane.purpose.as_executor() {
         body = body.text("executor_id", executor).text("transport", "poll");
     }
-    if let Some(warehouse) = lane.place.as_warehouse() {
+    if let Some(warehouse) = lane.purpose.as_warehouse() {
         body = body.text("warehouse_id", warehouse);
     }
     // None where the warehouse has gone over to polling: the lane that it left has nothing to carry.
-    if let Some(route) = &view.route {
-        body = body.text("transport", route.transport.name());
+    if let Some(transport) = &view.transport {
+        body = body.text("transport", transport.transport.name());
     }
     body = body
         .text("state", state(view))
@@ -183,7 +183,7 @@ fn head(view: &LaneView) -> Vec<u8> {
     let Some(trouble) = &view.lane.trouble else { return head.value("attempts", 0_u32).end() };
     let mut head = head.value("attempts", trouble.attempts).time("first_attempt_at", trouble.first_at);
     // Nothing is due while the lane is halted.
-    if !view.lane.stands() && view.missing_key.is_none() {
+    if !view.lane.is_halted() && view.missing_key.is_none() {
         head = head.time("next_attempt_at", trouble.next_at);
     }
     if let Some(status) = trouble.answer.status {
