@@ -161,7 +161,7 @@ async fn a_done_effect_is_answered_once_the_store_takes_it() {
 #[tokio::test]
 async fn client_is_told_that_it_was_done_where_the_store_does_not_take_it() {
     let store = Arc::new(Pulled::default());
-    let once = over(store.clone(), Hand::new(), Limits::default()).await.settle_for(Duration::ZERO);
+    let once = over(store.clone(), Hand::new(), EngineLimits::default()).await.settle_for(Duration::ZERO);
     let act = any(move || {
         store.away.store(1, Ordering::SeqCst);
         async { "done" }

@@ -294,7 +294,7 @@ fn a_field_of_any_bytes_is_text_and_no_two_are_the_same() {
 #[tokio::test]
 async fn message_whose_seal_the_store_does_not_take_is_not_acknowledged() {
     let store = Arc::new(Pulled::default());
-    let once = over(store.clone(), Hand::new(), Limits::default()).await.settle_for(Duration::ZERO);
+    let once = over(store.clone(), Hand::new(), EngineLimits::default()).await.settle_for(Duration::ZERO);
     let consumer = Consumer::new(once).unwrap().wait(Duration::ZERO);
     let message = message(41, "{}");
     let act = |_, _| async {

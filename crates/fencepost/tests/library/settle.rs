@@ -9,7 +9,7 @@ use std::{
 
 use fencepost::{
     Claimed, Done, Error, Failure, Fencepost, Outcome, Patience, engine,
-    engine::Limits,
+    engine::EngineLimits,
     kernel::{Command, Reply, fence, fence::Release},
 };
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ use crate::{
 
 async fn pulled() -> (Fencepost, Arc<Pulled>, Arc<Hand>) {
     let (store, hand) = (Arc::new(Pulled::default()), Hand::new());
-    (over(store.clone(), hand.clone(), Limits::default()).await, store, hand)
+    (over(store.clone(), hand.clone(), EngineLimits::default()).await, store, hand)
 }
 
 /// Has the effect; the store is away from then on, for so many commits.
