@@ -12,16 +12,15 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use fencepost_kernel::{fence, fence::body::Body, json};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, response::Parts};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::{
-    Claimed, Done, Error, Fencepost,
+    Claimed, Done, Error, Failure, Fencepost,
     answer::{Meaning, StoredAnswer, endless, meaning},
     idempotency_key,
-    once::SEAL_FOR,
 };
 
 /// Bodies, asked and answered, are held in memory up to this size.
@@ -186,9 +185,12 @@ where
             request.headers_mut().insert("fencepost-token", value);
         }
         // The answer is part of the work: a slow one must not outlive the lease.
-        let answered = async { Ok(begin(inner.call(request).await?).await) };
-        let (parts, body) = claim.keep(answered).await?;
-        Ok::<_, S::Error>(settle(&claim, parts, body).await)
+        let id = claim.idempotency_key();
+        match claim.act(async { outcome(inner.call(request).await, id).await }).await {
+            Ok(Ok((_, answer))) => Ok(answer),
+            Ok(Err(passed)) => passed,
+            Err(refusal) => Ok(refused(refusal)),
+        }
     });
     match work.await {
         Ok(answer) => answer,
@@ -212,53 +214,43 @@ fn command(
     Ok(fence::ClaimFence { target, body, version: None, source: None, lease_ms, trace: None })
 }
 
-/// An answer's body before the fence is settled: its first part, and the rest where that is not all.
-type Begun<R> = Result<(Bytes, Option<Pin<Box<R>>>), Broken>;
+/// An answer, or the service's own error.
+type Passing<E> = Result<Response<Passed>, E>;
 
-// Reads the part that is kept. An answer that is no outcome, or that never ends, passes as it comes.
-async fn begin<R>(response: Response<R>) -> (Parts, Begun<R>)
+// What an answer means for the effect, and the answer to pass on. Reads the part that is kept; an answer that is no
+// outcome, or that never ends, passes as it comes.
+async fn outcome<R, E>(
+    answered: Result<Response<R>, E>,
+    effect_id: String,
+) -> Result<(Done, Response<Passed>), Failure<Passing<E>>>
 where
     R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
-    let (parts, body) = response.into_parts();
-    let passes = meaning(parts.status) != Meaning::Seal || endless(&parts.headers);
-    let begun = if passes { Ok((Bytes::new(), Some(Box::pin(body)))) } else { read(body).await };
-    (parts, begun)
-}
-
-async fn settle<R>(claim: &crate::Claim, parts: Parts, begun: Begun<R>) -> Response<Passed>
-where
-    R: http_body::Body<Data = Bytes> + Send + 'static,
-    R::Error: Into<BoxError>,
-{
-    let (kept, rest) = match begun {
-        Ok(begun) => begun,
-        Err(_) => return problem(502, "effect-failed", "the service broke off its answer; the outcome is unknown"),
-    };
+    let (parts, body) = answered.map_err(|error| Failure::Unknown(Err(error)))?.into_parts();
     match meaning(parts.status) {
-        Meaning::Seal => {
-            // Too large to keep: the fence is sealed all the same before the first byte leaves, so that no retry runs again.
-            let stored = rest.is_none().then(|| kept.clone());
-            let answer = StoredAnswer::new(parts.status, &parts.headers, stored);
-            let done = Done::new(claim.idempotency_key(), answer.encode());
-            if let Err(refusal) = claim.settle(done, SEAL_FOR).await {
-                return refused(refusal);
-            }
-        }
-        Meaning::Release => drop(claim.release().await),
-        Meaning::Unknown => {}
+        Meaning::Seal => {}
+        Meaning::Release => return Err(Failure::NotApplied(Ok(Response::from_parts(parts, pass(body))))),
+        Meaning::Unknown => return Err(Failure::Unknown(Ok(Response::from_parts(parts, pass(body))))),
     }
+    let read = if endless(&parts.headers) { Ok((Bytes::new(), Some(Box::pin(body)))) } else { read(body).await };
+    let Ok((kept, rest)) = read else {
+        let broken = problem(502, "effect-failed", "the service broke off its answer; the outcome is unknown");
+        return Err(Failure::Unknown(Ok(broken)));
+    };
+    // Too large to keep: the fence is sealed all the same before the first byte leaves, so that no retry runs again.
+    let stored = rest.is_none().then(|| kept.clone());
+    let done = Done::new(effect_id, StoredAnswer::new(parts.status, &parts.headers, stored).encode());
     let body = match rest {
         Some(rest) if kept.is_empty() => pass(rest),
         Some(rest) => pass(Resumed { first: Some(kept), rest }),
         None => full(kept),
     };
-    Response::from_parts(parts, body)
+    Ok((done, Response::from_parts(parts, body)))
 }
 
 // The body, or its first part and the rest where it is too large to hold.
-async fn read<R>(body: R) -> Begun<R>
+async fn read<R>(body: R) -> Result<(Bytes, Option<Pin<Box<R>>>), Broken>
 where
     R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,

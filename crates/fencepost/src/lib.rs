@@ -33,6 +33,7 @@
 #![warn(missing_docs)]
 
 pub mod answer;
+mod claim;
 pub mod clock;
 pub mod dispatch;
 pub mod engine;
@@ -56,10 +57,11 @@ use std::{
 use fencepost_kernel::{Tenant, fence::Target};
 use fencepost_store::{Address, Store, address::Opener, embedded};
 
+pub use claim::{Claim, Patience};
 pub use engine::{Engine, Explanation};
 pub use fencepost_policy::{self as policy, signature};
 pub use fencepost_store as store;
-pub use once::{Claim, Claimed, Done, Effect, Error, Failure, Outcome, Resolved};
+pub use once::{Claimed, Done, Effect, Error, Failure, Outcome, Resolved};
 #[cfg(feature = "postgres")]
 pub use transaction::Published;
 pub use {fencepost_kernel as kernel, fencepost_kernel::Scope};
@@ -79,6 +81,7 @@ pub struct Fencepost {
     // Behind two pointers: a request that began under a policy ends under it, and the next one sees the new.
     policy: Arc<RwLock<Arc<Policy>>>,
     tenant: Tenant,
+    settle_for: Option<Duration>,
     threads: Arc<Threads>,
 }
 
@@ -162,12 +165,22 @@ impl Fencepost {
             .spawn(housekeeping)
             .map_err(|error| Error::Open(error.to_string()))?;
         let policy = Arc::new(RwLock::new(Arc::new(policy)));
-        Ok(Self { engine, policy, tenant: Tenant::new("local"), threads })
+        Ok(Self { engine, policy, tenant: Tenant::new("local"), settle_for: None, threads })
     }
 
     /// The same Fencepost for another tenant: no key or receipt is shared between tenants.
     pub fn tenant(&self, name: &str) -> Self {
         Self { tenant: Tenant::new(name), ..self.clone() }
+    }
+
+    /// The same Fencepost with another patience: how long the outcome of an effect is told to a store that does not answer,
+    /// before the caller gets [`Error::Unsealed`]. Else it is the policy's `stores.settle_for`, five minutes.
+    pub fn settle_for(&self, settle_for: Duration) -> Self {
+        Self { settle_for: Some(settle_for), ..self.clone() }
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        Patience(Some(self.settle_for.unwrap_or_else(|| self.policy().stores.settle_for)))
     }
 
     /// Starts a claim under a scope.

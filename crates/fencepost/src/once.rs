@@ -6,20 +6,12 @@ use std::{fmt, future::Future, time::Duration};
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, Millis, Reply, Version,
-    fence::{
-        self, Earlier, Fence, Field, Granted, Mismatch, Release, Renew, Seal, Source, State, Target, Token, body::Body,
-        diff,
-    },
+    fence::{self, Fence, Field, Mismatch, Source, State, Target, body::Body, diff},
     json,
 };
-use tokio::time::Instant;
 
-use crate::{Engine, Fencepost, engine};
+use crate::{Claim, Fencepost, engine};
 
-/// How long `run` tries to record an outcome in a store that does not answer.
-pub(crate) const SEAL_FOR: Duration = Duration::from_secs(60);
-/// The pause between two tries of that.
-const SEAL_AGAIN: Duration = Duration::from_millis(100);
 /// Far beyond any use, and no time that a clock cannot tell.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -73,7 +65,7 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    fn of(resolution: engine::Resolution<'_>) -> Self {
+    pub(crate) fn of(resolution: engine::Resolution<'_>) -> Self {
         let engine::Resolution { at, by, why, sealed } = resolution;
         Self { by: by.to_owned(), at, done: sealed, why: why.to_owned() }
     }
@@ -129,8 +121,9 @@ pub enum Error<E = std::convert::Infallible> {
         /// The person's decision, where there was one.
         resolved: Option<Resolved>,
     },
-    /// The effect happened, and the store did not take its outcome for a minute. No other caller is let in before the
-    /// lease is over; then the effect may happen again.
+    /// The effect happened, and the store did not take its outcome for as long as it was told
+    /// ([`Fencepost::settle_for`]). No other caller is let in before the lease is over; then the effect may happen
+    /// again.
     Unsealed {
         /// The effect, which happened.
         done: Done,
@@ -173,7 +166,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
 impl<E: fmt::Display + fmt::Debug> std::error::Error for Error<E> {}
 
 impl Error {
-    fn widen<E>(self) -> Error<E> {
+    pub(crate) fn widen<E>(self) -> Error<E> {
         match self {
             Self::Open(why) => Error::Open(why),
             Self::UnknownScope(name) => Error::UnknownScope(name),
@@ -302,7 +295,7 @@ impl<'a> Effect<'a> {
 
     /// Has the effect once: the first caller runs it, everyone else gets the receipt. The others wait for the first for
     /// as long as the lease, unless [`Effect::wait`] says otherwise; then they get [`Error::InFlight`]. Renews the
-    /// lease while the effect runs, and tries for a minute to record the outcome in a store that does not answer. If
+    /// lease while the effect runs, and tries for five minutes to record the outcome in a store that does not answer ([`Fencepost::settle_for`]). If
     /// this future is dropped half-way, the claim stays until its lease runs out.
     ///
     /// ```
@@ -334,18 +327,9 @@ impl<'a> Effect<'a> {
             Claimed::Duplicate(outcome) => return Ok(outcome),
             Claimed::New(claim) => claim,
         };
-        match claim.keep(effect(claim.clone())).await {
-            Ok(done) => {
-                let Done { effect_id, receipt } = claim.settle(done, SEAL_FOR).await.map_err(Error::widen)?;
-                Ok(Outcome { effect_id, receipt, replayed: false })
-            }
-            Err(Failure::NotApplied(error)) => {
-                // If even the release fails, the lease ends the claim; the caller hears of its own failure.
-                let _ = claim.release().await;
-                Err(Error::Effect(error))
-            }
-            Err(Failure::Unknown(error)) => Err(Error::Effect(error)),
-        }
+        let acted = claim.act(async { Ok((effect(claim.clone()).await?, ())) }).await.map_err(Error::widen)?;
+        let (Done { effect_id, receipt }, ()) = acted.map_err(Error::Effect)?;
+        Ok(Outcome { effect_id, receipt, replayed: false })
     }
 }
 
@@ -355,16 +339,6 @@ fn outcome(fence: &Fence) -> Outcome {
             Outcome { effect_id: receipt.effect_id.clone(), receipt: receipt.body.clone(), replayed: true }
         }
         _ => Outcome { effect_id: String::new(), receipt: Bytes::new(), replayed: true },
-    }
-}
-
-pub(crate) fn sealed(reply: Reply) -> Result<(), Error> {
-    match reply {
-        Reply::Fence(fence::Reply::Sealed { .. }) => Ok(()),
-        Reply::Fence(fence::Reply::SealConflict { effect_id }) => {
-            Err(Error::Conflict { diff: None, effect_id: Some(effect_id) })
-        }
-        Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Error::FencedOff { resolved: None }),
     }
 }
 
@@ -386,7 +360,7 @@ impl Fencepost {
     pub(crate) fn claimed(&self, target: Target, lease_ms: u64, reply: Reply) -> Result<Claimed, Error> {
         match reply {
             Reply::Fence(fence::Reply::New(granted)) => {
-                Ok(Claimed::New(Claim::granted(self.engine(), target, granted, lease_ms)))
+                Ok(Claimed::New(Claim::granted(self.engine(), target, granted, lease_ms, self.patience())))
             }
             Reply::Fence(fence::Reply::Duplicate { fence, .. }) => Ok(Claimed::Duplicate(outcome(&fence))),
             Reply::Fence(fence::Reply::InFlight { lease_expires, .. }) => Err(Error::InFlight { lease_expires }),
@@ -409,135 +383,4 @@ pub enum Claimed {
     New(Claim),
     /// Another caller did.
     Duplicate(Outcome),
-}
-
-/// The right to act under a fence, until its lease runs out.
-#[derive(Clone)]
-pub struct Claim {
-    engine: Engine,
-    target: Target,
-    granted: Granted,
-    lease_ms: u64,
-}
-
-impl Claim {
-    /// The right that a reply granted, for callers that use the engine directly.
-    pub fn granted(engine: &Engine, target: Target, granted: Granted, lease_ms: u64) -> Self {
-        Self { engine: engine.clone(), target, granted, lease_ms }
-    }
-
-    /// The fence.
-    pub fn target(&self) -> &Target {
-        &self.target
-    }
-
-    /// The token; hand it to targets that can compare, so that an old holder's write is refused there too.
-    pub fn token(&self) -> Token {
-        self.granted.token
-    }
-
-    /// Which attempt this is, from 1.
-    pub fn attempt(&self) -> u32 {
-        self.granted.attempt
-    }
-
-    /// An earlier attempt with an unknown outcome: ask the target before acting.
-    pub fn earlier(&self) -> Option<&Earlier> {
-        self.granted.recovering.as_ref()
-    }
-
-    /// A stable key for a target that is idempotent itself: the same for every attempt.
-    pub fn idempotency_key(&self) -> String {
-        self.target.key.to_string()
-    }
-
-    /// Asks for more time, counted from now.
-    pub async fn renew(&self) -> Result<Millis, Error> {
-        match self.extend().await.map_err(Error::Engine)? {
-            Reply::Fence(fence::Reply::Renewed { lease_expires }) => Ok(lease_expires),
-            Reply::Fence(fence::Reply::InDoubt { .. }) => Err(Error::InDoubt),
-            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(self.fenced_off().await),
-        }
-    }
-
-    async fn extend(&self) -> Result<Reply, engine::Error> {
-        let renew = Renew { target: self.target.clone(), token: self.token(), lease_ms: self.lease_ms };
-        self.engine.ask(Command::Fence(fence::Command::Renew(renew))).await
-    }
-
-    // Another caller was let in, or a person decided without this holder: the two call for different steps.
-    async fn fenced_off(&self) -> Error {
-        let known = self.engine.explain(self.target.key).await.ok().flatten();
-        let resolution = known.as_ref().and_then(|known| known.resolution(self.token()));
-        Error::FencedOff { resolved: resolution.map(Resolved::of) }
-    }
-
-    /// Records the outcome. Safe to repeat.
-    pub async fn seal(&self, effect_id: impl Into<String>, receipt: impl Into<Bytes>) -> Result<(), Error> {
-        let seal = self.sealing(effect_id.into(), receipt.into());
-        match sealed(self.engine.ask(seal).await.map_err(Error::Engine)?) {
-            Err(Error::FencedOff { .. }) => Err(self.fenced_off().await),
-            // The first outcome of this token may be a person's word.
-            Err(conflict @ Error::Conflict { .. }) => match self.fenced_off().await {
-                resolved @ Error::FencedOff { resolved: Some(_) } => Err(resolved),
-                _ => Err(conflict),
-            },
-            other => other,
-        }
-    }
-
-    /// Records the outcome: a store that does not answer for a moment must not make the effect happen again. Also past
-    /// the lease, since the seal counts while no other caller was let in.
-    pub(crate) async fn settle(&self, done: Done, within: Duration) -> Result<Done, Error> {
-        let until = Instant::now() + within;
-        loop {
-            let cause = match self.seal(done.effect_id.clone(), done.receipt.clone()).await {
-                Ok(()) => return Ok(done),
-                Err(Error::Engine(cause)) => cause,
-                Err(refused) => return Err(refused),
-            };
-            if matches!(cause, engine::Error::Stopped(_)) || Instant::now() > until {
-                return Err(Error::Unsealed { done, cause });
-            }
-            tokio::time::sleep(SEAL_AGAIN).await;
-        }
-    }
-
-    /// The seal in the kernel's words.
-    pub fn sealing(&self, effect_id: String, receipt: Bytes) -> Command {
-        Command::Fence(fence::Command::Seal(Seal {
-            target: self.target.clone(),
-            token: self.token(),
-            effect_id,
-            receipt,
-        }))
-    }
-
-    #[cfg(feature = "postgres")]
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    /// Gives the key back: nothing happened.
-    pub async fn release(&self) -> Result<(), Error> {
-        let release = Release { target: self.target.clone(), token: self.token() };
-        match self.engine.ask(Command::Fence(fence::Command::Release(release))).await.map_err(Error::Engine)? {
-            Reply::Fence(fence::Reply::Released { .. }) => Ok(()),
-            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(self.fenced_off().await),
-        }
-    }
-
-    /// Runs a future while renewing the lease at a third of its length. Stops renewing when it is dropped.
-    pub async fn keep<T>(&self, work: impl Future<Output = T>) -> T {
-        let beat = Duration::from_millis((self.lease_ms / 3).max(1));
-        tokio::pin!(work);
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut work => return done,
-                // A refused renewal is not an error yet: the seal will show the state of the claim.
-                _ = async { tokio::time::sleep(beat).await; self.extend().await } => {}
-            }
-        }
-    }
 }

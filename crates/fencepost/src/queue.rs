@@ -10,7 +10,7 @@ use std::{fmt::Display, time::Duration};
 use bytes::Bytes;
 use fencepost_kernel::{Millis, fence, fence::body::Body, json};
 
-use crate::{Claim, Claimed, Done, Error, Fencepost, engine};
+use crate::{Claim, Claimed, Done, Error, Failure, Fencepost, engine};
 
 pub use letter::{DeadMessage, DeadMessageReason};
 pub use message::{Message, dedupe_id, field};
@@ -23,8 +23,6 @@ pub const ATTEMPTS_MAX_DEFAULT: u32 = 10;
 
 /// How long a second copy waits for the first one's end before it is handed back to the queue.
 const WAIT: Duration = Duration::from_secs(5);
-/// How long a seal is tried on a store that does not answer: the effect has happened, so giving up risks a second one.
-const SEAL_FOR: Duration = Duration::from_secs(300);
 /// The pauses between attempts: the first, and the bound of the doubling.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -230,39 +228,36 @@ impl Consumer {
             );
             return done("new", attempt, MessageVerdict::Dead(letter.into()));
         }
-        let verdict = match claim.keep(handler(message, claim.clone())).await {
-            Ok(effect) => seal(&claim, effect).await,
-            Err(failure) => self.failed(claim, failure).await,
-        };
-        done("new", attempt, verdict)
+        let handled = async { handler(message, claim.clone()).await.map_err(|failure| self.failed(&claim, failure)) };
+        done("new", attempt, act(&claim, handled).await)
     }
 
-    async fn failed<E: Display>(&self, claim: Claim, failure: HandlerFailure<E>) -> MessageVerdict {
+    fn failed<E: Display>(&self, claim: &Claim, failure: HandlerFailure<E>) -> Failure<MessageVerdict> {
+        let dead = |reason, detail: String, nothing_happened| {
+            let letter = DeadMessage::held(claim.clone(), reason, detail, nothing_happened);
+            Failure::Unknown(MessageVerdict::Dead(letter.into()))
+        };
         let last = claim.attempt() >= self.attempts_max;
         let pause = pause(claim.attempt());
         match failure {
-            HandlerFailure::Permanent(error) => MessageVerdict::Dead(
-                DeadMessage::held(claim, DeadMessageReason::Permanent, error.to_string(), true).into(),
-            ),
-            HandlerFailure::Temporary { error, .. } if last => MessageVerdict::Dead(
-                DeadMessage::held(claim, DeadMessageReason::Attempts, error.to_string(), true).into(),
-            ),
-            HandlerFailure::Unknown(error) if last => MessageVerdict::Dead(
-                DeadMessage::held(claim, DeadMessageReason::Attempts, error.to_string(), false).into(),
-            ),
+            HandlerFailure::Permanent(error) => dead(DeadMessageReason::Permanent, error.to_string(), true),
+            HandlerFailure::Temporary { error, .. } if last => {
+                dead(DeadMessageReason::Attempts, error.to_string(), true)
+            }
+            HandlerFailure::Unknown(error) if last => dead(DeadMessageReason::Attempts, error.to_string(), false),
             HandlerFailure::Temporary { error, after } => {
-                // If even the release fails, the lease ends the claim.
-                let _ = claim.release().await;
                 let after = after.map_or(pause, |after| after.max(pause));
-                MessageVerdict::Redeliver { after, because: Because::Temporary(error.to_string()) }
+                let because = Because::Temporary(error.to_string());
+                Failure::NotApplied(MessageVerdict::Redeliver { after, because })
             }
             HandlerFailure::Away(error) => {
-                let _ = claim.release().await;
-                MessageVerdict::Redeliver { after: pause, because: Because::Away(error.to_string()) }
+                let because = Because::Away(error.to_string());
+                Failure::NotApplied(MessageVerdict::Redeliver { after: pause, because })
             }
             // The claim keeps its lease: the next copy waits for its end.
             HandlerFailure::Unknown(error) => {
-                MessageVerdict::Redeliver { after: PAUSE_FIRST, because: Because::Unknown(error.to_string()) }
+                let because = Because::Unknown(error.to_string());
+                Failure::Unknown(MessageVerdict::Redeliver { after: PAUSE_FIRST, because })
             }
         }
     }
@@ -295,9 +290,11 @@ impl Consumer {
     }
 }
 
-async fn seal(claim: &Claim, effect: Done) -> MessageVerdict {
-    match claim.settle(effect, SEAL_FOR).await {
-        Ok(Done { effect_id, .. }) => MessageVerdict::Acknowledge { effect_id, replayed: false },
+// The verdict on a message after the work under its claim.
+async fn act(claim: &Claim, work: impl Future<Output = Result<Done, Failure<MessageVerdict>>>) -> MessageVerdict {
+    match claim.act(async { Ok((work.await?, ())) }).await {
+        Ok(Ok((Done { effect_id, .. }, ()))) => MessageVerdict::Acknowledge { effect_id, replayed: false },
+        Ok(Err(verdict)) => verdict,
         Err(error) => store(error),
     }
 }

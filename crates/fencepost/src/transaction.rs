@@ -12,9 +12,9 @@ use tokio_postgres::Transaction;
 
 use crate::{
     Claim, Claimed, Effect, Error, Fencepost,
+    claim::sealed,
     dispatch::{Publication, SCOPE, members},
     engine::IN_TRANSACTION,
-    once::sealed,
 };
 
 impl Effect<'_> {

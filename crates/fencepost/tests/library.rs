@@ -46,6 +46,8 @@ mod queue;
 mod reload;
 #[path = "library/run.rs"]
 mod run;
+#[path = "library/settle.rs"]
+mod settle;
 #[path = "library/verify.rs"]
 mod verify;
 #[path = "library/world.rs"]

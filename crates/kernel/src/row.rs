@@ -4,7 +4,8 @@
 use crate::{
     dispatch, fence,
     key::{Kind, RowKey},
-    lane, merge,
+    lane::{self, LaneKind},
+    merge,
     merge::Counter,
     time::Millis,
 };
@@ -149,6 +150,21 @@ pub enum Ids {
 
 /// One table a capability.
 const CAPABILITIES: [&[KindSpec]; 4] = [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS];
+
+/// The kinds of lanes: one list a capability.
+const LANE_KINDS: [&[&LaneKind]; 1] = [dispatch::LANE_KINDS];
+
+impl LaneKind {
+    /// Every kind of lanes.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        LANE_KINDS.iter().flat_map(|of_one| of_one.iter().copied())
+    }
+
+    /// The kind behind its stored number.
+    pub fn from_number(number: u8) -> Option<&'static Self> {
+        Self::all().find(|kind| kind.number == number)
+    }
+}
 
 /// Every kind, by its stored number.
 const BY_NUMBER: [Option<KindSpec>; 256] = {

@@ -17,6 +17,7 @@ mod kernel {
     mod json;
     mod json_oracle;
     mod key;
+    mod lane_names;
     mod lane_properties;
     mod lane_world;
     mod mask;

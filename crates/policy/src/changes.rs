@@ -98,6 +98,7 @@ impl Changes {
                 ("logging", old.logging != new.logging),
                 ("on_conflict", old.on_conflict != new.on_conflict),
                 ("gateway", old.gateway != new.gateway),
+                ("stores.settle_for", old.stores.settle_for != new.stores.settle_for),
             ]),
             warnings: warnings(old, new, &before, &after),
             restart: named(&[

@@ -21,12 +21,14 @@ pub struct GatewaySettings {
     pub in_flight_max: usize,
     /// Connections to one upstream that are kept for the next request.
     pub idle_connections_max: usize,
+    /// How long an outcome is told to a store that does not answer; `None` is until it does, or the server stops.
+    pub settle_for: Option<Duration>,
     /// A PEM file of certificate authorities for upstreams, beside the public ones.
     pub ca: Option<PathBuf>,
 }
 
-const FIELDS: [&str; 6] =
-    ["answer_bytes_max", "timeout", "connect_timeout", "in_flight_max", "idle_connections_max", "ca"];
+const FIELDS: [&str; 7] =
+    ["answer_bytes_max", "timeout", "connect_timeout", "in_flight_max", "idle_connections_max", "settle_for", "ca"];
 
 /// Reads the section. `None` means that at least one error was recorded.
 pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<GatewaySettings> {
@@ -44,6 +46,10 @@ pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<GatewaySettings> {
         Some(node) if !matches!(node.value, YamlValue::Null) => reader.text(node, "`ca`").map(Some),
         _ => Some(None),
     };
+    let settle_for = match fields.get("settle_for") {
+        Some(node) if !matches!(node.value, YamlValue::Null) => span(reader, "settle_for").map(Some),
+        _ => Some(None),
+    };
     let (timeout, connect_timeout) = (span(reader, "timeout"), span(reader, "connect_timeout"));
     Some(GatewaySettings {
         answer_bytes_max: usize::try_from(size?).ok()?,
@@ -51,6 +57,7 @@ pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<GatewaySettings> {
         connect_timeout: connect_timeout?,
         in_flight_max: flights?,
         idle_connections_max: idle?,
+        settle_for: settle_for?,
         ca: ca?.map(PathBuf::from),
     })
 }

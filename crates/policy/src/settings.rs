@@ -2,6 +2,8 @@
 //! Never fills in a value of its own: defaults.yml is laid under every file, so each has one.
 //! Called by `Policy::load`.
 
+use std::time::Duration;
+
 use super::read::{Fields, Reader, Unread};
 use super::yaml::{Mark, YamlNode};
 
@@ -47,6 +49,8 @@ pub struct Stores {
     pub url: Option<String>,
     /// Retention of WEBHOOK, API_WRITE and BATCH_JOB.
     pub ttl: Ttl,
+    /// How long the outcome of an effect is told to a store that does not answer, while a caller waits for it.
+    pub settle_for: Duration,
 }
 
 // An address may carry a password, and a policy may be shown for debugging.
@@ -158,7 +162,7 @@ pub fn headers(reader: &mut Reader, node: &YamlNode) -> Option<Vec<String>> {
 }
 
 fn stores(reader: &mut Reader, node: &YamlNode) -> Option<Stores> {
-    let fields = reader.fields(node, "`stores`", &["fence", "url", "ttl"])?;
+    let fields = reader.fields(node, "`stores`", &["fence", "url", "ttl", "settle_for"])?;
     let fence = fields.get("fence")?;
     let words = [("embedded", FenceStore::Embedded), ("postgres", FenceStore::Postgres), ("redis", FenceStore::Redis)];
     let chosen = reader.word(fence, "`fence`", &words);
@@ -178,6 +182,7 @@ fn stores(reader: &mut Reader, node: &YamlNode) -> Option<Stores> {
         }
     }
     let ttl = reader.fields(fields.get("ttl")?, "`ttl`", &["webhook_days", "api_hours", "batch_days"])?;
+    let settle_for = fields.get("settle_for").and_then(|node| reader.duration(node, "`settle_for`"));
     let webhook = whole(reader, &ttl, "webhook_days", DAY_MS);
     let api = whole(reader, &ttl, "api_hours", 3_600_000);
     let batch = whole(reader, &ttl, "batch_days", DAY_MS);
@@ -186,6 +191,7 @@ fn stores(reader: &mut Reader, node: &YamlNode) -> Option<Stores> {
         fence_mark: fence.mark.clone(),
         url: url.map(|(_, url)| url),
         ttl: Ttl { webhook: webhook?, api: api?, batch: batch? },
+        settle_for: Duration::from_millis(settle_for?),
     })
 }
 

@@ -7,7 +7,6 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    thread,
 };
 
 use fencepost_kernel::{Millis, RowKey};

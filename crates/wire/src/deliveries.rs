@@ -134,8 +134,8 @@ impl Alarm for Alerts {
             .number("status", letter.answer.status.unwrap_or_default().into())
             .text("answer", &letter.answer.note);
         self.post(&json!({
-            "alert": "dead_letter", "id": letter_id(at, seq), "at": &*rfc3339(letter.at.0), "lane": lane, "planner_id": letter.planner.as_str(),
-            "warehouse_id": entry.warehouse, "correlation_id": entry.correlation_id, "kind": entry.kind,
+            "alert": "dead_letter", "id": letter_id(at, seq), "at": &*rfc3339(letter.at.0), "lane": lane, "planner_id": letter.tenant.as_str(),
+            "warehouse_id": entry.subject, "correlation_id": entry.correlation_id, "kind": entry.kind,
             "reason": letter.reason.name(), "attempts": letter.attempts, "last_status": letter.answer.status,
             "last_answer": letter.answer.note, "lane_waits": letter.blocks,
         }));

@@ -16,8 +16,8 @@ use fencepost_kernel::{
     Command, LaneId, Reply, RowKey,
     key::Kind,
     lane::{
-        self, Act, Append, AttemptFailure, DeadLetter, Entry, Lane, LanePurpose, Members, OnLane, Pause,
-        ReceiverAnswer, Trouble, retry::Chance,
+        self, Act, Append, AttemptFailure, DeadLetter, Entry, Lane, Members, OnLane, Pause, ReceiverAnswer, Trouble,
+        retry::Chance,
     },
     row::Record,
 };
@@ -28,7 +28,7 @@ use super::{
     polls::Polls,
     shared::Membership,
     sink::{Delivery, Sink},
-    table::{AHEAD_MAX, DeliveryAttempt, Halted, LaneCounts, Table},
+    table::{AHEAD_MAX, DeliveryAttempt, Halted, LaneCounts, ReadLane, Table},
     vault::Vault,
 };
 use crate::engine::{CommitListener, Engine, Error, WeakEngine};
@@ -441,7 +441,7 @@ impl Driver {
             // A notice that came too late for this node is passed on: the new owner may have read the lane before it
             // was written.
             if let (None, Some(Record::Lane(lane::Record::Lane(theirs)))) = (&lane, record(0))
-                && matches!(theirs.purpose, LanePurpose::Warehouse(_))
+                && !theirs.purpose.is_polled()
                 && tail > theirs.settled
             {
                 let tell = OnLane { lane: *id, act: Act::Tell };
@@ -449,20 +449,17 @@ impl Driver {
             }
             found.push((*id, lane, tail));
         }
-        let warehouse = |lane: &Lane| match &lane.purpose {
-            LanePurpose::Warehouse(warehouse) => Some(RowKey::transport(&lane.planner, warehouse)),
-            LanePurpose::Executor(_) => None,
-        };
+        let warehouse = |lane: &Lane| Some(RowKey::transport(&lane.tenant, lane.purpose.as_warehouse()?));
         let transports: Vec<RowKey> =
             found.iter().filter_map(|(_, lane, _)| lane.as_deref().and_then(warehouse)).collect();
         let mut rows = engine.load(&transports).await?.into_iter();
         let now = engine.now();
         for (id, lane, tail) in found {
             let row = lane.as_deref().and_then(warehouse).and_then(|_| rows.next().flatten());
-            let transport = row.and_then(|row| row.record.as_transport().cloned());
-            let driven = lane.zip(transport).map(|(lane, transport)| {
+            let target = row.and_then(|row| Some((row.revision, row.record.as_transport()?.clone())));
+            let driven = lane.zip(target).map(|(lane, (target, transport))| {
                 let host = self.sink.host(&transport).into();
-                (lane, tail, transport, host)
+                ReadLane { lane, tail, target, transport, host }
             });
             self.table().read(id, driven, now);
         }

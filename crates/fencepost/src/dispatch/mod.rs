@@ -26,7 +26,7 @@ use fencepost_kernel::{
     fence::{self, ClaimFence, Source, Target, body::Body},
     json,
     key::Kind,
-    lane::{self, Act, DeadLetter, Entry, Lane, LanePurpose, Members, OnLane, cursor},
+    lane::{self, Act, DeadLetter, Entry, Lane, Members, OnLane, cursor},
     row::Record,
 };
 
@@ -111,7 +111,7 @@ impl Publication {
         let claim = ClaimFence { target, body: Some(compared), version: None, source, lease_ms: 1, trace: None };
         // When it is decided, it is dated.
         let published = Millis(0);
-        let entry = Entry { correlation_id, kind, warehouse, body, published, redrive_of: None }.into();
+        let entry = Entry { correlation_id, kind, subject: warehouse, body, published, redrive_of: None }.into();
         Ok(Command::Dispatch(dispatch::Command::Publish(Box::new(Publish { claim, entry, cancels, members, served }))))
     }
 }
@@ -277,7 +277,7 @@ impl Dispatch {
         tail: u64,
         search: &mut Search,
     ) -> Result<bool, Error> {
-        let shared = self.lane(lane).await?.is_some_and(|view| matches!(view.lane.purpose, LanePurpose::Executor(_)));
+        let shared = self.lane(lane).await?.is_some_and(|view| view.lane.purpose.is_polled());
         if !shared {
             return Ok(false);
         }
@@ -290,7 +290,7 @@ impl Dispatch {
         search.clear_to = search.clear_to.max(settled);
         while search.clear_to < tail {
             let page = self.entries(lane, search.clear_to, SEARCH_PAGE).await?;
-            if let Some((seq, _)) = page.iter().find(|(_, entry)| entry.warehouse == transport.warehouse) {
+            if let Some((seq, _)) = page.iter().find(|(_, entry)| entry.subject == transport.warehouse) {
                 (search.found, search.clear_to) = (*seq, *seq);
                 return Ok(false);
             }
@@ -335,13 +335,10 @@ impl Dispatch {
                 Some(LaneView { lane: lane.clone(), tail, transport: None, missing_key: None })
             })
             .collect();
-        let warehouse = |view: &LaneView| match &view.lane.purpose {
-            LanePurpose::Warehouse(warehouse) => Some(RowKey::transport(&view.lane.planner, warehouse)),
-            LanePurpose::Executor(_) => None,
-        };
+        let warehouse = |view: &LaneView| Some(RowKey::transport(&view.lane.tenant, view.lane.purpose.as_warehouse()?));
         let keys: Vec<RowKey> = views.iter().filter_map(warehouse).collect();
         let transports = self.engine.load(&keys).await?;
-        let pushed = views.iter_mut().filter(|view| matches!(view.lane.purpose, LanePurpose::Warehouse(_)));
+        let pushed = views.iter_mut().filter(|view| view.lane.purpose.as_warehouse().is_some());
         for (view, row) in pushed.zip(transports) {
             if let Some(Record::Dispatch(dispatch::Record::Transport(transport))) = row.as_ref().map(|row| &row.record)
             {
@@ -384,7 +381,7 @@ impl Dispatch {
         let on = OnLetter { lane, seq, verdict, by: by.to_owned(), members: self.members() };
         let reply = self.engine.ask(Command::Dispatch(dispatch::Command::Letter(Box::new(on)))).await?;
         if let Reply::Dispatch(dispatch::Reply::Letter { letter, .. }) = &reply {
-            self.driver.look_at(letter.purpose.lane(&letter.planner));
+            self.driver.look_at(letter.purpose.lane(&letter.tenant));
         }
         Ok(reply)
     }

@@ -12,6 +12,7 @@ use fencepost_kernel::{
     LaneId, Millis,
     dispatch::WarehouseTransport,
     lane::{Driving, Entry, Lane, Pause, Trouble},
+    row::CommitId,
 };
 
 use super::hosts::{Hosts, Try};
@@ -58,6 +59,8 @@ pub(super) struct Driven {
     pub(super) name: Arc<str>,
     pub(super) tail: u64,
     pub(super) transport: Arc<WarehouseTransport>,
+    /// The revision of the transport's row.
+    target: CommitId,
     /// The first entries that are not settled, as far as they are known without a read.
     next: VecDeque<Arc<Entry>>,
     /// The position of the first of them.
@@ -134,8 +137,15 @@ pub(super) struct Halted {
     pub(super) trouble: Option<Trouble>,
 }
 
-/// A lane as its rows tell it: with its last position, its route and the host of that.
-type Found = (Arc<Lane>, u64, Arc<WarehouseTransport>, Arc<str>);
+/// A lane as it was read.
+pub(super) struct ReadLane {
+    pub(super) lane: Arc<Lane>,
+    pub(super) tail: u64,
+    /// The revision of the transport's row.
+    pub(super) target: CommitId,
+    pub(super) transport: Arc<WarehouseTransport>,
+    pub(super) host: Arc<str>,
+}
 
 /// A lane in the table.
 enum Known {
@@ -185,7 +195,7 @@ impl Table {
     /// An entry was appended to a lane that this process drives, under an epoch and over a route. Where the table has
     /// another route or epoch, it is old: nothing new leaves that way.
     pub(super) fn appended(&mut self, id: LaneId, by: &Driving, seq: u64, entry: &Arc<Entry>) {
-        let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && driven.transport == by.transport;
+        let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && Some(driven.target) == by.target;
         match self.driven(id) {
             Some(driven) if known(driven) && driven.state != State::Unread => {
                 driven.tail = driven.tail.max(seq);
@@ -256,7 +266,7 @@ impl Table {
     }
 
     /// A lane as it was read; none where this process does not drive it.
-    pub(super) fn read(&mut self, id: LaneId, found: Option<Found>, now: Millis) {
+    pub(super) fn read(&mut self, id: LaneId, found: Option<ReadLane>, now: Millis) {
         let (stale, at_once, before) = match self.lanes.remove(&id) {
             Some(Known::Unread { stale, at_once }) => (stale, at_once, None),
             Some(Known::Driven(driven)) => (driven.stale, false, Some(driven)),
@@ -273,7 +283,7 @@ impl Table {
         }
         // Whether the key is there is judged before the next attempt.
         self.without_key.remove(&id);
-        if let Some((lane, tail, transport, host)) = found {
+        if let Some(ReadLane { lane, tail, target, transport, host }) = found {
             let (name, state) = (lane.name().into(), State::Idle);
             // Another head than the reported one may be reported again.
             let told = |before: &Driven| before.alarmed && before.lane.settled == lane.settled;
@@ -284,6 +294,7 @@ impl Table {
                 name,
                 tail,
                 transport,
+                target,
                 next: VecDeque::new(),
                 next_seq: 0,
                 state,

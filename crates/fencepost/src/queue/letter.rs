@@ -3,7 +3,8 @@
 
 use std::fmt::Display;
 
-use super::{Because, Claim, Claimed, Consumer, Done, Message, MessageVerdict, later, seal, store};
+use super::{Because, Claim, Claimed, Consumer, Done, Message, MessageVerdict, act, later, store};
+use crate::once::Failure;
 
 /// Why a message is dead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,14 +71,17 @@ impl DeadMessage {
                 Err(error) => return store(error),
             },
         };
-        match claim.keep(send).await {
-            Ok(place) => seal(&claim, Done::new(format!("dead:{place}"), format!("{:?}", self.reason.name()))).await,
-            Err(error) => {
-                if nothing_happened {
-                    let _ = claim.release().await;
-                }
-                later(Because::Unburied(error.to_string()))
+        let sent = async {
+            match send.await {
+                Ok(place) => Ok(Done::new(format!("dead:{place}"), format!("{:?}", self.reason.name()))),
+                Err(error) if nothing_happened => Err(Failure::NotApplied(unburied(&error))),
+                Err(error) => Err(Failure::Unknown(unburied(&error))),
             }
-        }
+        };
+        act(&claim, sent).await
     }
+}
+
+fn unburied(error: &impl Display) -> MessageVerdict {
+    later(Because::Unburied(error.to_string()))
 }

@@ -51,7 +51,7 @@ impl Sink for Counter {
         let host = host_of(&delivery.transport);
         let (takes_ms, yes) = self.hosts[host.as_str()];
         // Some are known by name: one that never gets a yes, and one that gets it the second time.
-        let yes = match delivery.entry.warehouse.split('-').next() {
+        let yes = match delivery.entry.subject.split('-').next() {
             Some("never") => false,
             Some("twice") => delivery.attempt > 1,
             _ => yes,
@@ -60,7 +60,7 @@ impl Sink for Counter {
         {
             let mut counted = counted.lock().unwrap();
             counted.attempts += 1;
-            counted.tried.insert(delivery.entry.warehouse.clone());
+            counted.tried.insert(delivery.entry.subject.clone());
             *counted.now.entry(host.clone()).or_default() += 1;
             let (own, all) = (counted.now[&host], counted.now.values().sum());
             let most = counted.most.entry(host.clone()).or_default();

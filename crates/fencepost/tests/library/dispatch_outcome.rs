@@ -67,7 +67,7 @@ pub struct Bell {
 impl Alarm for Bell {
     fn died(&self, _: &str, _: (LaneId, u64), letter: &DeadLetter) {
         let entry = &letter.entry;
-        let death = (entry.warehouse.clone(), entry.correlation_id.clone(), self.clock.now(), letter.reason);
+        let death = (entry.subject.clone(), entry.correlation_id.clone(), self.clock.now(), letter.reason);
         self.deaths.lock().unwrap().push(death);
     }
     fn blocked(&self, _: &str, _: u64, _: &Trouble) {}

@@ -125,9 +125,9 @@ impl Sink for Receivers {
         if delivery.seq * 37 % 100 < u64::from(self.lies_percent) {
             return Box::pin(async { Ok(()) });
         }
-        let weather = self.weather(&entry.warehouse);
+        let weather = self.weather(&entry.subject);
         let at = self.ledger.begin(Sighting {
-            warehouse: entry.warehouse.clone(),
+            warehouse: entry.subject.clone(),
             seq: delivery.seq,
             id: entry.correlation_id.clone(),
             redrive: delivery.redrive(),

@@ -1,7 +1,6 @@
 //! Engines that share a store, and stores that stop.
 
 use std::{
-    convert::Infallible,
     pin::pin,
     sync::{
         Arc,
@@ -11,12 +10,12 @@ use std::{
 };
 
 use fencepost::{
-    Claimed, Done, Error, Failure, Fencepost,
+    Claimed, Error, Fencepost,
     engine::{self, EngineLimits},
     kernel::{Command, RowKey, key::Kind, lane},
     store::{Store, memory::Memory},
 };
-use fencepost_testkit::{Faults, clock::ManualClock, settle, until};
+use fencepost_testkit::{Faults, clock::ManualClock, settle};
 use futures::FutureExt;
 use tokio::task::JoinHandle;
 
@@ -63,33 +62,6 @@ async fn fail_stop_after_a_failed_sync_nothing_is_acknowledged() {
     assert_eq!(store.begun(), commits, "the store is not even asked");
     assert!(once.engine().ready().await.is_err());
     assert!(once.lookup("JOB", [("id", "a")]).await.unwrap().is_some(), "what was acknowledged can still be read");
-}
-
-#[tokio::test]
-async fn an_outcome_is_told_until_the_store_takes_it() {
-    let store = Faults::default().over_memory();
-    let once = over(store.clone(), ManualClock::new(), EngineLimits::default()).await;
-    let job = once.scope("JOB").key([("id", "a")]);
-    let act = |away| {
-        let store = store.clone();
-        move |_| async move {
-            store.refusals.store(away, Ordering::SeqCst);
-            Ok::<_, Failure<Infallible>>(Done::new("e", "r"))
-        }
-    };
-    let outcome = job.clone().run(act(3)).await.unwrap();
-    assert!(!outcome.replayed);
-    assert!(matches!(job.claim().await, Ok(Claimed::Duplicate(_))));
-
-    // A minute passes by itself.
-    let away = act(usize::MAX);
-    let given_up = once.scope("JOB").key([("id", "b")]).run(|claim| {
-        tokio::time::pause();
-        away(claim)
-    });
-    let given_up = given_up.await;
-    let Err(Error::Unsealed { done, .. }) = given_up else { panic!("{given_up:?}") };
-    assert_eq!(done, Done::new("e", "r"), "nobody may take it for undone");
 }
 
 // Its callers run on this executor, and so does its commit loop where the store is shared.

@@ -23,7 +23,7 @@ fn entry(number: u64) -> Entry {
     Entry {
         correlation_id: format!("C-{number}"),
         kind: "SHIPPER_RELEASED".to_owned(),
-        warehouse: "W1".to_owned(),
+        subject: "W1".to_owned(),
         body: format!("secret body {number}").into(),
         published: Millis(NOW),
         redrive_of: None,
@@ -76,7 +76,7 @@ fn an_event_published_in_the_users_transaction_is_there_with_it_and_leaves_no_ga
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let lane = LanePurpose::Warehouse("W1".to_owned()).lane(&planner());
+    let lane = LanePurpose::warehouse("W1").lane(&planner());
     rig.runtime.block_on(async {
         let mut tx = client.transaction().await.unwrap();
         assert!(matches!(
@@ -166,7 +166,7 @@ fn node_that_hears_a_notice_does_not_wait_for_a_user_who_is_about_to_repeat_it()
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let notice = RowKey::lane_notice("node-1", LanePurpose::Warehouse("W1".to_owned()).lane(&planner()));
+    let notice = RowKey::lane_notice("node-1", LanePurpose::warehouse("W1").lane(&planner()));
     let hear = async |id: u64| {
         let fence = put(id, sealed(1));
         let also = Also { drops: vec![notice], ..Also::default() };
@@ -192,7 +192,7 @@ fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancel
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let lane = RowKey::lane(LanePurpose::Warehouse("W1".to_owned()).lane(&planner()));
+    let lane = RowKey::lane(LanePurpose::warehouse("W1").lane(&planner()));
     // An acknowledgement, as far as the store sees it.
     let acknowledge = async |id: u64| {
         let row = store.load(&[lane]).await.unwrap().remove(0).unwrap();
@@ -256,7 +256,7 @@ fn people_can_read_lanes_in_sql_but_neither_bodies_nor_secrets() {
     assert!(!all.contains("secret body") && !all.contains("hidden") && !all.contains("dock.example"), "{all}");
     let damage = "UPDATE fencepost_rows SET record = set_byte(record, 9, get_byte(record, 9) # 1) WHERE kind = 8";
     ask(damage);
-    let lane = LanePurpose::Warehouse("W1".to_owned()).lane(&planner());
+    let lane = LanePurpose::warehouse("W1").lane(&planner());
     let append = Append { lane, entry: entry(9).into(), position_row: key(9), driven: None };
     let also = Also { merges: vec![Merge::Append(append)], ..Also::default() };
     let outcome = block_on(store.commit(&[WriteSet { also, ..set(9, [put(9, sealed(9))]) }], Millis(NOW)));

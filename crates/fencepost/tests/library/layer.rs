@@ -157,6 +157,22 @@ async fn a_done_effect_is_answered_once_the_store_takes_it() {
 }
 
 #[tokio::test]
+async fn client_is_told_that_it_was_done_where_the_store_does_not_take_it() {
+    let store = Faults::default().over_memory();
+    let once = over(store.clone(), ManualClock::new(), EngineLimits::default()).await.settle_for(Duration::ZERO);
+    let act = any(move || {
+        store.refusals.store(1, Ordering::SeqCst);
+        async { "done" }
+    });
+    let app = fenced(once, Router::new().route("/cases", act));
+    let (status, told) = send(&app, "/cases", Some("k"), "").await;
+    assert_eq!(status, 503);
+    let told = text(told).await;
+    assert!(told.contains("it was done"), "{told}");
+    assert_eq!(send(&app, "/cases", Some("k"), "").await.0, 409, "the lease keeps others out");
+}
+
+#[tokio::test]
 async fn a_slow_answer_keeps_its_lease_to_its_end() {
     let mut policy = policy();
     Arc::make_mut(policy.scopes.get_mut("API_WRITE").unwrap()).lease_ms = 60;

@@ -17,9 +17,9 @@ use fencepost::{
     },
     store::memory::Memory,
 };
-use fencepost_testkit::clock::ManualClock;
+use fencepost_testkit::{Faults, clock::ManualClock};
 
-use crate::world::{policy, world};
+use crate::world::{over, policy, world};
 
 type Failed = HandlerFailure<&'static str>;
 
@@ -287,4 +287,21 @@ fn a_field_of_any_bytes_is_text_and_no_two_are_the_same() {
     assert_eq!(dedupe_id(None, 7), "offset:7");
     assert_eq!(dedupe_id(Some(b""), 7), "offset:7");
     assert_eq!(dedupe_id(Some(b"m-1"), 7), "m-1");
+}
+
+#[tokio::test]
+async fn message_whose_seal_the_store_does_not_take_is_not_acknowledged() {
+    let store = Faults::default().over_memory();
+    let once = over(store.clone(), ManualClock::new(), EngineLimits::default()).await.settle_for(Duration::ZERO);
+    let consumer = Consumer::new(once).unwrap().wait(Duration::ZERO);
+    let message = message(41, "{}");
+    let act = |_, _| async {
+        store.refusals.store(1, Ordering::SeqCst);
+        Ok::<_, Failed>(Done::new("E", "{}"))
+    };
+    let handled = consumer.handle(&message, act).await;
+    let Because::Store(why) = because(&handled.verdict) else { panic!("{:?}", because(&handled.verdict)) };
+    assert!(why.contains("it was done"), "{why}");
+    let again = consumer.handle(&message, never).await;
+    assert_eq!(because(&again.verdict), &Because::InFlight, "the lease keeps the next copy out");
 }

@@ -19,12 +19,12 @@ pub(crate) fn footprint(on: &OnLetter, add: &mut impl FnMut(RowKey)) {
 
 pub(crate) fn follow(on: &OnLetter, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     let Some(letter) = letter_of(rows, on.lane, on.seq) else { return };
-    let home = letter.purpose.lane(&letter.planner);
+    let home = letter.purpose.lane(&letter.tenant);
     add(RowKey::lane(home));
     if let Some(lane) = lane_of(rows, home) {
         add(RowKey::lane_notice(&lane.owner.node, home));
     }
-    let key = RowKey::transport(&letter.planner, &letter.entry.warehouse);
+    let key = RowKey::transport(&letter.tenant, &letter.entry.subject);
     add(key);
     if let Some(transport) = transport_of(rows, key) {
         follow_append_to_lane_of(transport, &on.members, rows, add);
@@ -66,7 +66,7 @@ fn redrive(on: &OnLetter, letter: &DeadLetter, force: Option<&str>, rows: &impl 
     if let Some(by) = cancelled_by(rows, on.lane, on.seq) {
         return Decision::reply(Reply::LetterCancelled { by: by.to_owned() });
     }
-    let key = RowKey::transport(&letter.planner, &letter.entry.warehouse);
+    let key = RowKey::transport(&letter.tenant, &letter.entry.subject);
     let Some(transport) = transport_of(rows, key) else { return Decision::reply(Reply::NoTransport) };
     if letter.forgotten(transport.receiver_retain_ms, now) && force.is_none() {
         return Decision::reply(Reply::PastRetention { receiver_retain_ms: transport.receiver_retain_ms });
@@ -74,7 +74,7 @@ fn redrive(on: &OnLetter, letter: &DeadLetter, force: Option<&str>, rows: &impl 
     let why = force.map(str::to_owned);
     let fate = |seq| Fate::Redriven { at: now, by: on.by.clone(), why: why.clone(), seq };
     // Where it died last: a letter keeps the address of its first death.
-    let home = lane_of(rows, letter.purpose.lane(&letter.planner));
+    let home = lane_of(rows, letter.purpose.lane(&letter.tenant));
     if let Some(lane) = home.filter(|lane| letter.blocks && lane.blocked) {
         // Its lane waited for it: it goes first, in order, at its old position.
         let mut decision = decided(on, letter, fate(lane.settled + 1), rows);
@@ -100,7 +100,7 @@ enum AfterBlock {
 
 // A lane that waited for a decision about this letter goes on.
 fn free(letter: &DeadLetter, after: AfterBlock, rows: &impl Rows, decision: &mut Decision) {
-    let id = letter.purpose.lane(&letter.planner);
+    let id = letter.purpose.lane(&letter.tenant);
     let Some(lane) = lane_of(rows, id).filter(|lane| letter.blocks && lane.blocked) else { return };
     let mut lane = Lane::clone(lane);
     lane.blocked = false;

@@ -17,11 +17,11 @@ pub use self::{
     command::{Command, LetterVerdict, OnLetter, Publish, PutTransport},
     receipt::PublishReceipt,
     reply::Reply,
-    warehouse_transport::{Transport, WarehouseTransport, Webhook},
+    warehouse_transport::{EXECUTOR, Transport, WAREHOUSE, WarehouseTransport, Webhook},
 };
 use crate::{
     key::{Kind, RowKey},
-    lane::{self, End, Entry, Members, spec},
+    lane::{self, End, Entry, LaneKind, Members, spec},
     law::{Decision, RowLock},
     row::{self, Ids, KindSpec, Rows},
     time::Millis,
@@ -29,6 +29,8 @@ use crate::{
 
 pub(crate) const KINDS: &[KindSpec] =
     &[KindSpec { backup_place: Some(5), ..spec(Kind::Transport, ("transport", "transports"), Ids::FewRanges) }];
+
+pub(crate) const LANE_KINDS: &[&LaneKind] = &[&WAREHOUSE, &EXECUTOR];
 
 /// State of a cancelled event at the moment of its cancellation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,7 +133,7 @@ pub(crate) fn transport_key(transport: &WarehouseTransport) -> RowKey {
 }
 
 fn end<'a>(transport: &'a Arc<WarehouseTransport>, members: &'a Members) -> End<'a> {
-    End { tenant: &transport.planner, purpose: transport.purpose(), members, transport }
+    End { tenant: &transport.planner, purpose: transport.purpose(), members, target: transport_key(transport) }
 }
 
 fn follow_append_to_lane_of(
@@ -152,8 +154,6 @@ fn append_to_lane_of(
     rows: &impl Rows,
     decision: &mut Decision,
 ) {
-    let key = transport_key(transport);
-    decision.also.held.push((key, rows.row(&key).map(|row| row.revision)));
     lane::append(&end(transport, members), entry, position_row, rows, decision);
 }
 

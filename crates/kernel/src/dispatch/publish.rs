@@ -16,7 +16,7 @@ use crate::{
 pub(crate) fn footprint(publish: &Publish, add: &mut impl FnMut(RowKey)) {
     let target = &publish.claim.target;
     add(RowKey::fence(target.key));
-    add(RowKey::transport(&target.tenant, &publish.entry.warehouse));
+    add(RowKey::transport(&target.tenant, &publish.entry.subject));
     if let Some(original) = &publish.cancels {
         add(RowKey::fence(original.key));
     }
@@ -24,7 +24,7 @@ pub(crate) fn footprint(publish: &Publish, add: &mut impl FnMut(RowKey)) {
 
 pub(crate) fn follow(publish: &Publish, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     let target = &publish.claim.target;
-    if let Some(transport) = transport_of(rows, RowKey::transport(&target.tenant, &publish.entry.warehouse)) {
+    if let Some(transport) = transport_of(rows, RowKey::transport(&target.tenant, &publish.entry.subject)) {
         follow_append_to_lane_of(transport, &publish.members, rows, add);
     }
     let original = publish.cancels.as_ref().and_then(|original| fence_of(rows, RowKey::fence(original.key)));
@@ -33,7 +33,7 @@ pub(crate) fn follow(publish: &Publish, rows: &impl Rows, add: &mut impl FnMut(R
         add(RowKey::dead_letter(lane, seq));
         add(RowKey::cancelled(lane, seq));
         if let Some(letter) = letter_of(rows, lane, seq) {
-            add(RowKey::lane(letter.purpose.lane(&letter.planner)));
+            add(RowKey::lane(letter.purpose.lane(&letter.tenant)));
         }
     }
 }
@@ -42,7 +42,7 @@ pub(crate) fn publish(publish: &Publish, rows: &impl Rows, now: Millis) -> Decis
     let target = &publish.claim.target;
     let mut decision = fence::claim(&publish.claim, rows, now);
     let law::Reply::Fence(fence::Reply::New(_)) = decision.reply else { return decision };
-    let key = RowKey::transport(&target.tenant, &publish.entry.warehouse);
+    let key = RowKey::transport(&target.tenant, &publish.entry.subject);
     let Some(transport) = transport_of(rows, key) else { return Decision::reply(Reply::NoTransport) };
     let original = match &publish.cancels {
         None => None,
@@ -86,7 +86,7 @@ fn cancel(
     }
     let PublishReceipt { lane_id: lane, seq, .. } = PublishReceipt::of(fence)?;
     // Another warehouse's executor would never hear of it.
-    if fence.source.as_ref().is_some_and(|source| source.id != publish.entry.warehouse) {
+    if fence.source.as_ref().is_some_and(|source| source.id != publish.entry.subject) {
         return None;
     }
     let by = &publish.entry.correlation_id;
@@ -106,23 +106,22 @@ fn cancel(
         decision.writes.push(write(rows, RowKey::dead_letter(lane, seq), Some(put)));
     }
     let Some(own) = lane_of(rows, lane) else { return Some(Original::Undelivered) };
-    let settled = |purpose: &LanePurpose| lane_of(rows, purpose.lane(&own.planner)).map_or(0, |lane| lane.settled);
+    let settled = |purpose: &LanePurpose| lane_of(rows, purpose.lane(&own.tenant)).map_or(0, |lane| lane.settled);
     let told = match letter.map(|letter| (&letter.fate, &letter.purpose)) {
         Some((Fate::Waiting | Fate::Discarded { .. }, _)) => Original::Dead,
         // Its warehouse may have moved to another lane meanwhile.
         Some((Fate::Redriven { seq, .. }, purpose)) if *seq > settled(purpose) => Original::InFlight,
         Some((Fate::Redriven { .. }, _)) => Original::Delivered,
         None if seq <= own.settled => Original::Delivered,
-        None => match own.purpose {
-            LanePurpose::Executor(_) if publish.served.is_some_and(|served| served < seq) => Original::Undelivered,
-            LanePurpose::Executor(_) => Original::InFlight,
-            // Whether an attempt at the head is under way at this moment is nowhere written down: it may be.
-            LanePurpose::Warehouse(_) if seq > own.settled + 1 => Original::Undelivered,
-            LanePurpose::Warehouse(_) if sealed_at(fence).is_some_and(|at| came_after_pause(own, at)) => {
-                Original::Undelivered
-            }
-            LanePurpose::Warehouse(_) => Original::InFlight,
-        },
+        None => {
+            let unseen = if own.purpose.is_polled() {
+                publish.served.is_some_and(|served| served < seq)
+            } else {
+                // Whether an attempt at the head is under way at this moment is nowhere written down: it may be.
+                seq > own.settled + 1 || sealed_at(fence).is_some_and(|at| came_after_pause(own, at))
+            };
+            if unseen { Original::Undelivered } else { Original::InFlight }
+        }
     };
     // The event stays unseen only while its lane stays as it was read.
     if told == Original::Undelivered {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::{
     key::{Kind, RowKey, Tenant},
-    lane::{AfterDead, LaneId, LanePurpose},
+    lane::{AfterDead, LaneId, LaneKind, LanePurpose},
     time::Millis,
 };
 
@@ -62,13 +62,48 @@ pub struct WarehouseTransport {
 impl WarehouseTransport {
     pub fn purpose(&self) -> LanePurpose {
         match self.transport {
-            Transport::Poll => LanePurpose::Executor(self.executor.clone()),
-            _ => LanePurpose::Warehouse(self.warehouse.clone()),
+            Transport::Poll => LanePurpose::executor(&self.executor),
+            Transport::Webhook(_) | Transport::Kafka { .. } => LanePurpose::warehouse(&self.warehouse),
         }
     }
 
     pub fn lane(&self) -> LaneId {
         self.purpose().lane(&self.planner)
+    }
+}
+
+/// Lanes of warehouses, for transports that push.
+pub const WAREHOUSE: LaneKind = LaneKind { number: 1, word: "warehouse", prefix: "", polled: false };
+/// Lanes of executors that poll, each for all of its warehouses.
+pub const EXECUTOR: LaneKind = LaneKind { number: 2, word: "executor", prefix: "poll:", polled: true };
+
+impl LanePurpose {
+    pub fn warehouse(id: &str) -> Self {
+        Self { kind: &WAREHOUSE, id: id.to_owned() }
+    }
+
+    pub fn executor(id: &str) -> Self {
+        Self { kind: &EXECUTOR, id: id.to_owned() }
+    }
+
+    pub fn as_warehouse(&self) -> Option<&str> {
+        (*self.kind == WAREHOUSE).then_some(&self.id)
+    }
+
+    pub fn as_executor(&self) -> Option<&str> {
+        (*self.kind == EXECUTOR).then_some(&self.id)
+    }
+}
+
+impl LaneId {
+    /// The lane of a warehouse, for transports that push.
+    pub fn warehouse(planner: &Tenant, warehouse: &str) -> Self {
+        LanePurpose::warehouse(warehouse).lane(planner)
+    }
+
+    /// The lane that an executor polls.
+    pub fn executor(planner: &Tenant, executor: &str) -> Self {
+        LanePurpose::executor(executor).lane(planner)
     }
 }
 

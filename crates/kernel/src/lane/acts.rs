@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::{
-    Act, AfterDead, AttemptFailure, Command, DeadLetter, DeadLetterReason, Fate, Lane, LaneId, LanePurpose, OnLane,
-    Owner, Pause, ReceiverAnswer, Record, Reply, Trouble, came_after_pause, cancelled_by, entry_of, lane_of, letter_of,
-    retry, tail_of, tell,
+    Act, AfterDead, AttemptFailure, Command, DeadLetter, DeadLetterReason, Fate, Lane, LaneId, OnLane, Owner, Pause,
+    ReceiverAnswer, Record, Reply, Trouble, came_after_pause, cancelled_by, entry_of, lane_of, letter_of, retry,
+    tail_of, tell,
 };
 use crate::{
     key::RowKey,
@@ -140,7 +140,7 @@ impl<R: Rows> Change<'_, R> {
     fn ack(&mut self, lane: &mut Lane, upto: u64, epoch: Option<u64>) -> Result<(), Reply> {
         match epoch {
             Some(epoch) if lane.owner.epoch != epoch => return Err(Reply::LaneLost),
-            None if !matches!(lane.purpose, LanePurpose::Executor(_)) => return Err(Reply::NoLane),
+            None if !lane.purpose.is_polled() => return Err(Reply::NoLane),
             // The head that a driver acknowledges may have been skipped by a person meanwhile.
             Some(_) if upto <= lane.settled => return Ok(()),
             None if upto > tail_of(self.rows, self.id) => {
@@ -210,7 +210,7 @@ impl<R: Rows> Change<'_, R> {
         // forgotten it.
         let before = letter_of(self.rows, first_lane, first_seq).filter(|letter| letter.attempts > 0);
         let letter = DeadLetter {
-            planner: lane.planner.clone(),
+            tenant: lane.tenant.clone(),
             purpose: lane.purpose.clone(),
             entry: entry.clone(),
             reason,
@@ -244,13 +244,13 @@ impl<R: Rows> Change<'_, R> {
         let Some(entry) = head else { return Err(Reply::NotHead { settled: lane.settled }) };
         // Neither a first attempt under way nor a poller's read is written down: the earliest time at which the
         // receiver may have had the event, if it may.
-        let (since, perhaps) = match &lane.purpose {
-            LanePurpose::Executor(_) => (Some(entry.published), "; who polls may have had it"),
-            LanePurpose::Warehouse(_) if came_after_pause(lane, entry.published) => (None, ""),
-            LanePurpose::Warehouse(_) => {
-                let paused = lane.paused.as_ref().map(|pause| pause.at);
-                (Some(paused.unwrap_or(self.now)), "; an attempt may have been under way")
-            }
+        let (since, perhaps) = if lane.purpose.is_polled() {
+            (Some(entry.published), "; who polls may have had it")
+        } else if came_after_pause(lane, entry.published) {
+            (None, "")
+        } else {
+            let paused = lane.paused.as_ref().map(|pause| pause.at);
+            (Some(paused.unwrap_or(self.now)), "; an attempt may have been under way")
         };
         let at = since.unwrap_or(self.now);
         let nothing = Trouble {

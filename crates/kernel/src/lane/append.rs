@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use super::{Entry, Lane, LaneId, LanePurpose, Members, Owner, Record, lane_of};
 use crate::{
-    dispatch::WarehouseTransport,
     key::{RowKey, Tenant},
     law::Decision,
     merge::Merge,
-    row::{self, Rows, write},
+    row::{self, CommitId, Rows, write},
 };
 
 /// An entry for the end of a lane. The store gives it its position when it commits.
@@ -28,8 +27,8 @@ pub struct Append {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Driving {
     pub epoch: u64,
-    /// Over which route. Another node may have changed it a moment ago.
-    pub transport: Arc<WarehouseTransport>,
+    /// The revision of the row that says how the receiver is reached. Another node may have changed it a moment ago.
+    pub target: Option<CommitId>,
 }
 
 /// The end of a lane, for an entry that is to go there.
@@ -38,8 +37,8 @@ pub(crate) struct End<'a> {
     pub(crate) purpose: LanePurpose,
     /// The nodes that share the store.
     pub(crate) members: &'a Members,
-    /// How its receiver is reached, for the driver.
-    pub(crate) transport: &'a Arc<WarehouseTransport>,
+    /// The row that says how its receiver is reached. It must still be as it was read when the entry is appended.
+    pub(crate) target: RowKey,
 }
 
 impl End<'_> {
@@ -66,13 +65,15 @@ pub(crate) fn append(
     decision: &mut Decision,
 ) {
     let lane = end.lane();
+    let target = rows.row(&end.target).map(|row| row.revision);
+    decision.also.held.push((end.target, target));
     let known = lane_of(rows, lane);
     // A lane that comes into being after a restore may have been before, and its pollers still hold positions: no two lives of it
     // share an epoch.
     let begin = || Lane::begun(end.tenant.clone(), end.purpose.clone(), entry.published);
     let mut own = known.map_or_else(begin, |lane| Lane::clone(lane));
     let driven = match driver(&end.purpose, &mut own.owner, end.members) {
-        Driver::Me => Some(Driving { epoch: own.owner.epoch, transport: end.transport.clone() }),
+        Driver::Me => Some(Driving { epoch: own.owner.epoch, target }),
         Driver::Other(node) => {
             leave_notice(&node, lane, rows, decision);
             None
@@ -130,4 +131,55 @@ fn driver(purpose: &LanePurpose, owner: &mut Owner, members: &Members) -> Driver
     // A publication inside a transaction makes no node the driver. While no node is seen alive, the notice waits for
     // the first.
     Driver::Other(members.alive.first().unwrap_or(&members.me).clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{
+        fence,
+        lane::LaneKind,
+        law::Reply,
+        row::{CommitId, Row},
+        time::Millis,
+    };
+
+    const REPORTS: LaneKind = LaneKind { number: 200, word: "report", prefix: "report:", polled: false };
+
+    struct Kept(HashMap<RowKey, Row>);
+
+    impl Rows for Kept {
+        fn row(&self, key: &RowKey) -> Option<&Row> {
+            self.0.get(key)
+        }
+    }
+
+    #[test]
+    fn lane_of_any_kind_is_driven_over_whatever_row_says_how_its_receiver_is_reached() {
+        let (tenant, members) = (Tenant::new("acme"), Members::default());
+        let purpose = LanePurpose { kind: &REPORTS, id: "day".to_owned() };
+        let target = RowKey::alias(&tenant, "where reports go");
+        let end = End { tenant: &tenant, purpose: purpose.clone(), members: &members, target };
+        let (correlation_id, kind) = ("r-1".to_owned(), "DAY_CLOSED".to_owned());
+        let (body, published) = (Bytes::from_static(b"{}"), Millis(5));
+        let entry = Entry { correlation_id, kind, subject: String::new(), body, published, redrive_of: None };
+        let position_row = RowKey::fence(fence::FenceKey([1; 32]));
+        for target_at in [None, Some(CommitId(7))] {
+            let row = target_at.map(|revision| {
+                let record = Record::Tail(super::super::Tail { last: 0 }).into();
+                (target, Row { record, revision })
+            });
+            let rows = Kept(row.into_iter().collect());
+            let mut decision = Decision::reply(Reply::Done);
+            append(&end, entry.clone().into(), position_row, &rows, &mut decision);
+            assert_eq!(decision.also.held, [(target, target_at)]);
+            let [Merge::Append(appended)] = &decision.also.merges[..] else { panic!("{decision:?}") };
+            assert_eq!(appended.driven, Some(Driving { epoch: 5, target: target_at }));
+            assert_eq!((appended.lane, purpose.name(&tenant)), (purpose.lane(&tenant), "acme:report:day".to_owned()));
+        }
+    }
 }

@@ -1,5 +1,5 @@
 //! The commands about a lane that exists.
-//! Called by `fencepost::dispatch`, which makes them; `lane::acts` decides them.
+//! Called by the library, which makes them; `lane::acts` decides them.
 
 use super::{AfterDead, DeadLetterReason, LaneId, ReceiverAnswer, retry::Chance};
 use crate::{key::RowKey, time::Millis};

@@ -1,5 +1,5 @@
 //! A position in a lane as a poller holds it: opaque, with a keyed digest that shows whether we served it.
-//! Never trusts a text without the digest for it. Called by `fencepost::dispatch`, for the routes of pollers.
+//! Never trusts a text without the digest for it. Called by the capabilities whose lanes are polled.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;

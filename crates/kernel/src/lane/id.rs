@@ -5,31 +5,22 @@ use std::fmt;
 
 use crate::key::{Kind, RowKey, Tenant, digest};
 
-/// An ordered log of one planner. It begins with a digest of the planner, so that all lanes of one lie side by side.
+/// An ordered log of one tenant. It begins with a digest of the tenant, so that all lanes of one lie side by side.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneId(pub [u8; 24]);
 
 impl LaneId {
-    /// The lane of a warehouse, for transports that push.
-    pub fn warehouse(planner: &Tenant, warehouse: &str) -> Self {
-        Self::of(planner, &["warehouse", warehouse])
-    }
-
-    /// The lane that an executor polls.
-    pub fn executor(planner: &Tenant, executor: &str) -> Self {
-        Self::of(planner, &["executor", executor])
-    }
-
-    /// The prefix that all lanes of a planner share.
-    pub fn prefix(planner: &Tenant) -> [u8; 8] {
+    /// The prefix that all lanes of a tenant share.
+    pub fn prefix(tenant: &Tenant) -> [u8; 8] {
         let mut prefix = [0; 8];
-        prefix.copy_from_slice(&digest(&["planner", planner.as_str()])[..8]);
+        // Stored addresses have this word for every tenant.
+        prefix.copy_from_slice(&digest(&["planner", tenant.as_str()])[..8]);
         prefix
     }
 
-    /// Whether it is a lane of this planner.
-    pub fn is_of(self, planner: &Tenant) -> bool {
-        self.0.starts_with(&Self::prefix(planner))
+    /// Whether it is a lane of this tenant.
+    pub fn is_of(self, tenant: &Tenant) -> bool {
+        self.0.starts_with(&Self::prefix(tenant))
     }
 
     /// The lane behind its digits.
@@ -45,10 +36,10 @@ impl LaneId {
         Some(Self(lane))
     }
 
-    pub(crate) fn of(planner: &Tenant, parts: &[&str]) -> Self {
+    pub(crate) fn of(tenant: &Tenant, parts: &[&str]) -> Self {
         let mut lane = [0; 24];
-        lane[..8].copy_from_slice(&Self::prefix(planner));
-        let mut all = vec![planner.as_str()];
+        lane[..8].copy_from_slice(&Self::prefix(tenant));
+        let mut all = vec![tenant.as_str()];
         all.extend_from_slice(parts);
         lane[8..].copy_from_slice(&digest(&all)[..16]);
         Self(lane)

@@ -57,37 +57,40 @@ pub(crate) const fn spec(kind: Kind, names: (&'static str, &'static str), ids: I
 /// How much of a receiver's answer is kept for a person.
 pub const NOTE_BYTES_MAX: usize = 512;
 
-/// The receiver of a lane's events.
+/// A kind of lanes. A capability declares those of its own, and the table in `row` lists them.
+#[derive(PartialEq, Eq, Debug)]
+pub struct LaneKind {
+    /// Its number in stored rows.
+    pub number: u8,
+    /// Its word in the addresses of its lanes, which no other kind has.
+    pub word: &'static str,
+    /// What its lanes' names have between the tenant and the id.
+    pub prefix: &'static str,
+    /// Whether receivers fetch the entries themselves, so that no node drives its lanes.
+    pub polled: bool,
+}
+
+/// The receiver of a lane's entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LanePurpose {
-    /// A warehouse whose events are pushed.
-    Warehouse(String),
-    /// An executor that polls, for all its warehouses.
-    Executor(String),
+pub struct LanePurpose {
+    pub kind: &'static LaneKind,
+    /// Names the receiver among those of the tenant and the kind.
+    pub id: String,
 }
 
 impl LanePurpose {
-    /// Whether its receiver fetches the events itself, so that no node drives its lane.
+    /// Whether its receiver fetches the entries itself, so that no node drives its lane.
     pub fn is_polled(&self) -> bool {
-        match self {
-            Self::Warehouse(_) => false,
-            Self::Executor(_) => true,
-        }
+        self.kind.polled
     }
 
-    pub fn lane(&self, planner: &Tenant) -> LaneId {
-        match self {
-            Self::Warehouse(warehouse) => LaneId::warehouse(planner, warehouse),
-            Self::Executor(executor) => LaneId::executor(planner, executor),
-        }
+    pub fn lane(&self, tenant: &Tenant) -> LaneId {
+        LaneId::of(tenant, &[self.kind.word, &self.id])
     }
 
     /// The name of that lane, for people and on the wire.
-    pub fn name(&self, planner: &Tenant) -> String {
-        match self {
-            Self::Warehouse(warehouse) => format!("{planner}:{warehouse}"),
-            Self::Executor(executor) => format!("{planner}:poll:{executor}"),
-        }
+    pub fn name(&self, tenant: &Tenant) -> String {
+        format!("{tenant}:{}{}", self.kind.prefix, self.id)
     }
 }
 
@@ -165,7 +168,7 @@ impl Pause {
 /// The progress of a lane. Written by its driver and by people's acts; a publication writes the owner only.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lane {
-    pub planner: Tenant,
+    pub tenant: Tenant,
     pub purpose: LanePurpose,
     pub owner: Owner,
     /// Everything up to here is acknowledged or dead.
@@ -182,23 +185,23 @@ pub struct Lane {
 
 impl Lane {
     /// A lane that nothing has gone through yet.
-    pub fn new(planner: Tenant, purpose: LanePurpose) -> Self {
+    pub fn new(tenant: Tenant, purpose: LanePurpose) -> Self {
         let owner = Owner::default();
-        Self { planner, purpose, owner, settled: 0, trimmed: 0, trouble: None, paused: None, blocked: false }
+        Self { tenant, purpose, owner, settled: 0, trimmed: 0, trouble: None, paused: None, blocked: false }
     }
 
     /// The same, with the first epoch that belongs to its time.
-    pub fn begun(planner: Tenant, purpose: LanePurpose, at: Millis) -> Self {
+    pub fn begun(tenant: Tenant, purpose: LanePurpose, at: Millis) -> Self {
         let owner = Owner { epoch: at.0, ..Owner::default() };
-        Self { owner, ..Self::new(planner, purpose) }
+        Self { owner, ..Self::new(tenant, purpose) }
     }
 
     pub fn id(&self) -> LaneId {
-        self.purpose.lane(&self.planner)
+        self.purpose.lane(&self.tenant)
     }
 
     pub fn name(&self) -> String {
-        self.purpose.name(&self.planner)
+        self.purpose.name(&self.tenant)
     }
 
     /// Whether nothing is sent, even if something is due.
@@ -221,7 +224,8 @@ pub struct Entry {
     pub correlation_id: String,
     /// Its kind, such as `SHIPPER_RELEASED`.
     pub kind: String,
-    pub warehouse: String,
+    /// What the entry is about; those of a lane may be about several.
+    pub subject: String,
     /// The exact bytes that were published.
     pub body: Bytes,
     pub published: Millis,
@@ -290,7 +294,7 @@ pub const DECIDED_RETAIN_MS: u64 = 30 * 24 * 3_600_000;
 /// An event that left its lane undelivered. One that dies again after a redrive is the same letter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetter {
-    pub planner: Tenant,
+    pub tenant: Tenant,
     /// The lane it left; the lane it is in again, once it was sent again.
     pub purpose: LanePurpose,
     /// The event.

@@ -96,7 +96,7 @@ fn a_polled_lane_is_shared_and_left_by_who_has_seen_that_none_of_his_are_in_it()
     let mut floor = Floor::with(Transport::Poll);
     floor.put(route("w2", Transport::Poll));
     floor.publish_to("w2", "other");
-    assert_eq!((floor.tail(), floor.lane().purpose), (1, LanePurpose::Executor("wes".into())));
+    assert_eq!((floor.tail(), floor.lane().purpose), (1, LanePurpose::executor("wes")));
     let pushed = || route(HOME, webhook("https://one.example"));
     assert_eq!(said(&floor.put(pushed())), "not_drained");
     assert_eq!(said(&floor.put_seen(pushed(), Some(0))), "not_drained");
@@ -285,7 +285,7 @@ fn a_persons_act_on_a_lane_notifies_the_node_that_drives_it() {
     let mut alone = Floor::holding(1);
     alone.pause();
     assert!(alone.world.record(RowKey::lane_notice("", home())).is_none(), "one node needs no word");
-    assert_eq!(planner(), alone.lane().planner);
+    assert_eq!(planner(), alone.lane().tenant);
 }
 
 // As after a restore from a backup that knew nothing of it.

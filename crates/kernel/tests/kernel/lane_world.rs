@@ -134,7 +134,7 @@ impl Floor {
         let entry = Entry {
             correlation_id: id.into(),
             kind: "SHIPPER_RELEASED".into(),
-            warehouse: warehouse.into(),
+            subject: warehouse.into(),
             body: Bytes::copy_from_slice(text.as_bytes()),
             published: Millis(0),
             redrive_of: None,

@@ -359,7 +359,7 @@ mod tests {
         let entry = Entry {
             correlation_id: id.to_string(),
             kind: String::new(),
-            warehouse: String::new(),
+            subject: String::new(),
             body: vec![id as u8].into(),
             published: Millis(1),
             redrive_of: None,

@@ -7,8 +7,8 @@ use fencepost_kernel::{
     Millis, Tenant,
     dispatch::{Transport, WarehouseTransport, Webhook},
     lane::{
-        AfterDead, Cancelled, DECIDED_RETAIN_MS, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LanePurpose,
-        Owner, Pause, ReceiverAnswer, Tail, Trouble,
+        AfterDead, Cancelled, DECIDED_RETAIN_MS, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LaneKind,
+        LanePurpose, Owner, Pause, ReceiverAnswer, Tail, Trouble,
     },
 };
 
@@ -70,8 +70,8 @@ pub(super) fn put_lane(out: &mut Vec<u8>, lane: &Lane) {
     out.push(
         flag(lane.trouble.is_some(), TROUBLED) | flag(lane.paused.is_some(), PAUSED) | flag(lane.blocked, BLOCKED),
     );
-    put_str(out, lane.planner.as_str());
-    put_place(out, &lane.purpose);
+    put_str(out, lane.tenant.as_str());
+    put_purpose(out, &lane.purpose);
     put_str(out, &lane.owner.node);
     put_uint(out, lane.owner.epoch);
     put_uint(out, lane.settled);
@@ -92,14 +92,14 @@ pub(super) fn put_lane(out: &mut Vec<u8>, lane: &Lane) {
 
 pub(super) fn take_lane(reader: &mut Reader<'_>) -> Result<Lane, Damage> {
     let flags = reader.flags(TROUBLED | PAUSED | BLOCKED)?;
-    let planner = Tenant::new(reader.str()?);
-    let place = take_place(reader)?;
+    let tenant = Tenant::new(reader.str()?);
+    let purpose = take_purpose(reader)?;
     let owner = Owner { node: reader.string()?, epoch: reader.uint()? };
     let settled = reader.uint()?;
     let trimmed = reader.uint()?;
     let trouble = (flags & TROUBLED != 0).then(|| take_trouble(reader)).transpose()?;
     let paused = (flags & PAUSED != 0).then(|| take_pause(reader)).transpose()?;
-    Ok(Lane { planner, purpose: place, owner, settled, trimmed, trouble, paused, blocked: flags & BLOCKED != 0 })
+    Ok(Lane { tenant, purpose, owner, settled, trimmed, trouble, paused, blocked: flags & BLOCKED != 0 })
 }
 
 fn take_trouble(reader: &mut Reader<'_>) -> Result<Trouble, Damage> {
@@ -129,7 +129,7 @@ pub(super) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
     put_uint(out, entry.published.0);
     put_str(out, &entry.correlation_id);
     put_str(out, &entry.kind);
-    put_str(out, &entry.warehouse);
+    put_str(out, &entry.subject);
     if let Some((lane, seq)) = &entry.redrive_of {
         out.extend_from_slice(&lane.0);
         put_uint(out, *seq);
@@ -142,9 +142,9 @@ pub(super) fn take_entry(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Entry
     let published = Millis(reader.uint()?);
     let correlation_id = reader.string()?;
     let kind = reader.string()?;
-    let warehouse = reader.string()?;
+    let subject = reader.string()?;
     let redrive_of = if redriven { Some((LaneId(reader.array()?), reader.uint()?)) } else { None };
-    Ok(Entry { correlation_id, kind, warehouse, body: reader.shared(whole)?, published, redrive_of })
+    Ok(Entry { correlation_id, kind, subject, body: reader.shared(whole)?, published, redrive_of })
 }
 
 const CANCELLED: u8 = 1;
@@ -154,8 +154,8 @@ const BLOCKS: u8 = 2;
 pub(super) fn put_dead_letter(out: &mut Vec<u8>, letter: &DeadLetter) {
     put_fate(out, &letter.fate);
     out.push(flag(letter.cancelled_by.is_some(), CANCELLED) | flag(letter.blocks, BLOCKS));
-    put_str(out, letter.planner.as_str());
-    put_place(out, &letter.purpose);
+    put_str(out, letter.tenant.as_str());
+    put_purpose(out, &letter.purpose);
     out.push(letter.reason as u8);
     put_uint(out, letter.attempts.into());
     put_uint(out, letter.first_at.0);
@@ -170,13 +170,13 @@ pub(super) fn put_dead_letter(out: &mut Vec<u8>, letter: &DeadLetter) {
 pub(super) fn take_dead_letter(reader: &mut Reader<'_>, whole: &Bytes) -> Result<DeadLetter, Damage> {
     let fate = take_fate(reader)?;
     let flags = reader.flags(CANCELLED | BLOCKS)?;
-    let planner = Tenant::new(reader.str()?);
-    let place = take_place(reader)?;
+    let tenant = Tenant::new(reader.str()?);
+    let purpose = take_purpose(reader)?;
     let number = reader.byte()?;
     let reason = DeadLetterReason::ALL.into_iter().find(|reason| *reason as u8 == number);
     Ok(DeadLetter {
-        planner,
-        purpose: place,
+        tenant,
+        purpose,
         reason: reason.ok_or(Damage("the reason of a dead letter is unknown"))?,
         attempts: take_attempts(reader)?,
         first_at: Millis(reader.uint()?),
@@ -252,21 +252,14 @@ fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-fn put_place(out: &mut Vec<u8>, place: &LanePurpose) {
-    let (tag, name) = match place {
-        LanePurpose::Warehouse(name) => (1, name),
-        LanePurpose::Executor(name) => (2, name),
-    };
-    out.push(tag);
-    put_str(out, name);
+fn put_purpose(out: &mut Vec<u8>, purpose: &LanePurpose) {
+    out.push(purpose.kind.number);
+    put_str(out, &purpose.id);
 }
 
-fn take_place(reader: &mut Reader<'_>) -> Result<LanePurpose, Damage> {
-    match reader.byte()? {
-        1 => Ok(LanePurpose::Warehouse(reader.string()?)),
-        2 => Ok(LanePurpose::Executor(reader.string()?)),
-        _ => Err(Damage("a lane is for something unknown")),
-    }
+fn take_purpose(reader: &mut Reader<'_>) -> Result<LanePurpose, Damage> {
+    let kind = LaneKind::from_number(reader.byte()?).ok_or(Damage("a lane is for something unknown"))?;
+    Ok(LanePurpose { kind, id: reader.string()? })
 }
 
 fn put_answer(out: &mut Vec<u8>, answer: &ReceiverAnswer) {

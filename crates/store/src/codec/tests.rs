@@ -193,7 +193,7 @@ fn the_body_of_an_entry_is_a_share_of_the_row_and_not_a_copy() {
     let entry = Entry {
         correlation_id: "C-1".to_owned(),
         kind: "SHIPPER_RELEASED".to_owned(),
-        warehouse: "W-1".to_owned(),
+        subject: "W-1".to_owned(),
         body: vec![7; 1_000].into(),
         published: Millis(5),
         redrive_of: None,

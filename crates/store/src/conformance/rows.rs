@@ -82,7 +82,7 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
         Kind::LaneNotice => Record::Lane(lane::Record::LaneNotice),
         Kind::Counter => Record::Counter(Counter { value: value.into(), due: None }),
         Kind::Lane => {
-            let place = LanePurpose::Warehouse(value.to_string());
+            let place = LanePurpose::warehouse(&value.to_string());
             Record::Lane(lane::Record::Lane(Lane::new(Tenant::new("acme"), place).into()))
         }
         Kind::Transport => Record::Dispatch(dispatch::Record::Transport(
@@ -106,7 +106,7 @@ pub(super) fn entry(value: u64) -> Entry {
     Entry {
         correlation_id: value.to_string(),
         kind: "SHIPPER_RELEASED".to_owned(),
-        warehouse: "W1".to_owned(),
+        subject: "W1".to_owned(),
         body: format!("body {value}").into(),
         published: NOW,
         redrive_of: None,
@@ -116,8 +116,8 @@ pub(super) fn entry(value: u64) -> Entry {
 /// A dead letter of that event.
 pub(super) fn letter(value: u64, fate: Fate) -> DeadLetter {
     DeadLetter {
-        planner: Tenant::new("acme"),
-        purpose: LanePurpose::Warehouse("W1".to_owned()),
+        tenant: Tenant::new("acme"),
+        purpose: LanePurpose::warehouse("W1"),
         entry: entry(value).into(),
         reason: DeadLetterReason::Horizon,
         attempts: 9,

@@ -51,12 +51,12 @@ pub(super) fn about(key: &RowKey, record: &Record) -> Value {
         Record::Lane(lane::Record::Entry(entry)) => json!({
             "what": "entry", "lane_id": lane_id(key), "seq": key.place().1,
             "correlation_id": readable(&entry.correlation_id), "kind": readable(&entry.kind),
-            "warehouse": readable(&entry.warehouse), "bytes": entry.body.len(),
+            "warehouse": readable(&entry.subject), "bytes": entry.body.len(),
         }),
         Record::Lane(lane::Record::DeadLetter(letter)) => json!({
-            "what": "dead_letter", "lane": readable(&letter.purpose.name(&letter.planner)), "seq": key.place().1,
+            "what": "dead_letter", "lane": readable(&letter.purpose.name(&letter.tenant)), "seq": key.place().1,
             "correlation_id": readable(&letter.entry.correlation_id), "kind": readable(&letter.entry.kind),
-            "warehouse": readable(&letter.entry.warehouse), "reason": letter.reason.name(),
+            "warehouse": readable(&letter.entry.subject), "reason": letter.reason.name(),
             "attempts": letter.attempts, "status": letter.answer.status, "fate": letter.fate.name(),
         }),
         Record::Lane(lane::Record::Cancelled(cancelled)) => json!({

@@ -330,9 +330,9 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
         ))
     };
     let trouble = Trouble { attempts: 3, first_at: at(2), last_at: at(3), next_at: at(4), answer: answer.clone() };
-    let lane = Lane::new(planner.clone(), LanePurpose::Executor("dock".to_owned()));
+    let lane = Lane::new(planner.clone(), LanePurpose::executor("dock"));
     let troubled = Lane {
-        purpose: LanePurpose::Warehouse("frn:wh:1".to_owned()),
+        purpose: LanePurpose::warehouse("frn:wh:1"),
         owner: Owner { node: "node-1".to_owned(), epoch: 7 },
         settled: 300,
         trimmed: 299,
@@ -344,14 +344,14 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
     let entry = Entry {
         correlation_id: "C-1".to_owned(),
         kind: "SHIPPER_RELEASED".to_owned(),
-        warehouse: "frn:wh:1".to_owned(),
+        subject: "frn:wh:1".to_owned(),
         body: Bytes::from_static(b"{\"n\":1.0}\n\x00\xff"),
         published: at(6),
         redrive_of: None,
     };
     let again = Entry { redrive_of: Some((LaneId([8; 24]), u64::MAX)), ..entry.clone() };
     let letter = DeadLetter {
-        planner: planner.clone(),
+        tenant: planner.clone(),
         purpose: troubled.purpose.clone(),
         entry: entry.clone().into(),
         reason: DeadLetterReason::Horizon,

@@ -23,7 +23,7 @@ fn entry(number: u64) -> Entry {
     Entry {
         correlation_id: format!("C-{number}"),
         kind: "SHIPPER_RELEASED".to_owned(),
-        warehouse: "W1".to_owned(),
+        subject: "W1".to_owned(),
         body: format!("secret body {number}").into(),
         published: Millis(NOW),
         redrive_of: None,

@@ -186,7 +186,7 @@ pub fn event_with(url: &str, secrets: &[&str]) -> Delivery {
     let entry = Entry {
         correlation_id: "cid-101".into(),
         kind: "SHIPPER_RELEASED".into(),
-        warehouse: "WH-1".into(),
+        subject: "WH-1".into(),
         body: Bytes::from_static(BODY.as_bytes()),
         published: Millis(1),
         redrive_of: None,

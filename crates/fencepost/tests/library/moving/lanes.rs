@@ -33,7 +33,7 @@ fn planner() -> Tenant {
 }
 
 fn place() -> LanePurpose {
-    LanePurpose::Warehouse("W1".to_owned())
+    LanePurpose::warehouse("W1")
 }
 
 fn lane_id() -> LaneId {
@@ -44,7 +44,7 @@ fn entry(seq: u64) -> (RowKey, Record) {
     let entry = Entry {
         correlation_id: format!("C-{seq}"),
         kind: "SHIPPER_RELEASED".to_owned(),
-        warehouse: "W1".to_owned(),
+        subject: "W1".to_owned(),
         body: vec![seq as u8; 3_000].into(),
         published: Millis(NOW),
         redrive_of: None,
@@ -71,7 +71,7 @@ fn tail(last: u64) -> (RowKey, Record) {
 fn letter(seq: u64, fate: Fate) -> (RowKey, Record) {
     let (_, Record::Lane(lane::Record::Entry(entry))) = entry(seq) else { panic!() };
     let letter = DeadLetter {
-        planner: planner(),
+        tenant: planner(),
         purpose: place(),
         entry,
         reason: DeadLetterReason::Horizon,

@@ -2,12 +2,12 @@
 //! it.
 //! A client that goes away abandons nothing: see `detach_on_drop`. Called by the gateway once a claim is granted.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{body::Body, response::Response};
 use bytes::{Bytes, BytesMut};
 use fencepost::{
-    Claim, Engine,
+    Claim, Engine, Patience,
     answer::{self, Meaning, StoredAnswer},
     engine,
     policy::routes::{FieldOrigin, OnError},
@@ -30,7 +30,7 @@ use super::{
     patient::Patient,
     replay,
     shares::RequestSlot,
-    signed::{self, Bound, Signed},
+    signed::{Bound, Signed},
     unbuffered,
     upstream::{self, Failed},
 };
@@ -48,8 +48,6 @@ use fencepost_front::{Charge, Standing};
 
 /// The longest id of an effect that is taken from an answer.
 const EFFECT_ID_BYTES_MAX: usize = 1_024;
-/// How often a seal is tried again while the store does not answer.
-const SEAL_AGAIN: Duration = Duration::from_millis(500);
 
 /// A granted claim, and all that its effect needs.
 pub(super) struct GrantedCall {
@@ -240,12 +238,13 @@ impl GrantedCall {
     }
 
     async fn release(&self) {
-        let target = self.claim.target().clone();
-        let release = Release { target, token: self.effect_guard.token() };
+        let release = |token| {
+            let release =
+                Command::Fence(fence::Command::Release(Release { target: self.claim.target().clone(), token }));
+            [release].into_iter().chain(self.signed.as_ref().map(Bound::release)).collect()
+        };
         // A store that does not answer now lets the lease run out: the key is free later, and never twice.
-        let bytes = self.signed.as_ref().map(Bound::release);
-        if let Ok(reply) = signed::settle(self.engine(), Command::Fence(fence::Command::Release(release)), bytes).await
-        {
+        if let Ok(reply) = Patience::ONCE.settle(self.engine(), || self.effect_guard.token(), release).await {
             let told = Told { op: "release", effect_id: None, source: self.source() };
             record(&self.call, self.claim.target(), &reply, &told);
         }
@@ -253,10 +252,9 @@ impl GrantedCall {
 
     /// Seals, and gives the time until which duplicates are answered.
     async fn seal(&self, effect_id: String, receipt: Bytes) -> Result<Millis, Problem> {
-        let target = self.claim.target().clone();
-        let (effect_guard, signed) = (self.effect_guard.clone(), self.signed.clone());
-        let outcome = Outcome { target, effect_id: effect_id.clone(), receipt, effect_guard, signed };
-        let reply = match outcome.seal(self.engine()).await {
+        let (claim, effect_guard, signed) = (self.claim.clone(), self.effect_guard.clone(), self.signed.clone());
+        let outcome = Outcome { claim, effect_id: effect_id.clone(), receipt, effect_guard, signed };
+        let reply = match outcome.seal(Patience::ONCE).await {
             Ok(reply) => reply,
             Err(_) => {
                 // The effect happened. The client is told that the store is down; the outcome is not given up.
@@ -339,7 +337,7 @@ pub(super) fn unconfirmed(target: &Target) -> Problem {
 
 /// An effect that happened, on its way to the store.
 struct Outcome {
-    target: Target,
+    claim: Claim,
     effect_id: String,
     receipt: Bytes,
     effect_guard: Arc<EffectGuard>,
@@ -347,39 +345,34 @@ struct Outcome {
 }
 
 impl Outcome {
-    async fn seal(&self, engine: &Engine) -> Result<Reply, engine::Error> {
-        loop {
-            let (target, token) = (self.target.clone(), self.effect_guard.token());
-            let (effect_id, receipt) = (self.effect_id.clone(), self.receipt.clone());
-            let seal = Command::Fence(fence::Command::Seal(Seal { target, token, effect_id, receipt }));
-            let reply = signed::settle(engine, seal, self.signed.as_ref().map(Bound::seal)).await?;
-            // Refused because another request was let in here meanwhile, and left the effect to this one.
-            if self.effect_guard.token() == token || !matches!(reply, Reply::Fence(fence::Reply::FencedOff { .. })) {
-                return Ok(reply);
-            }
-        }
+    async fn seal(&self, patience: Patience) -> Result<Reply, engine::Error> {
+        let seal = |token| {
+            let (target, effect_id) = (self.claim.target().clone(), self.effect_id.clone());
+            let seal = Seal { target, token, effect_id, receipt: self.receipt.clone() };
+            [Command::Fence(fence::Command::Seal(seal))]
+                .into_iter()
+                .chain(self.signed.as_ref().map(Bound::seal))
+                .collect()
+        };
+        patience.settle(self.claim.engine(), || self.effect_guard.token(), seal).await
     }
 
-    // Also past the lease: the seal still counts while no other caller was let in, and is refused otherwise. This node
-    // lets none in meanwhile; another one may.
+    // This node lets no other request in meanwhile; another one may, once the lease is over.
     async fn seal_later(self, app: Arc<App>) {
-        let engine = app.fencepost.engine();
-        let reply = loop {
-            tokio::time::sleep(SEAL_AGAIN).await;
-            match self.seal(engine).await {
-                Err(engine::Error::Unavailable(_) | engine::Error::Unknown(_)) => {}
-                outcome => break outcome,
-            }
-        };
+        let reply = self.seal(self.claim.patience()).await;
         let is_sealed = matches!(reply, Ok(Reply::Fence(fence::Reply::Sealed { .. })));
         let (level, msg) = if is_sealed {
             (Level::Info, "an outcome was recorded late")
         } else {
             (Level::Error, "an outcome could not be recorded: the effect may happen again")
         };
-        let decision = reply.as_ref().map_or("stopped", Reply::decision);
-        let line = app.log.line(level, engine.now().0, msg).text("decision", decision);
-        drop(line.text("idempotency_key", &self.target.key.to_string()));
+        let decision = match &reply {
+            Ok(reply) => reply.decision(),
+            Err(engine::Error::Stopped(_)) => "stopped",
+            Err(engine::Error::Unavailable(_) | engine::Error::Unknown(_)) => "unavailable",
+        };
+        let line = app.log.line(level, self.claim.engine().now().0, msg).text("decision", decision);
+        drop(line.text("idempotency_key", &self.claim.idempotency_key()));
     }
 }
 

@@ -27,7 +27,7 @@ use std::{
 
 use axum::{body::Body, extract::Request, response::Response};
 use fencepost::{
-    Claim, idempotency_key,
+    Claim, Patience, idempotency_key,
     policy::{NoScope, Policy},
     verify,
 };
@@ -266,8 +266,9 @@ async fn act(
         Reply::Fence(fence::Reply::New(granted)) => {
             match call.app.gateway.in_flight_effects.begin(target.key, granted.token) {
                 Ok(effect_guard) => {
+                    let patience = Patience(call.policy.gateway.settle_for);
                     let (claim, effect_guard) =
-                        (Claim::granted(engine, target, granted, lease_ms), Arc::new(effect_guard));
+                        (Claim::granted(engine, target, granted, lease_ms, patience), Arc::new(effect_guard));
                     let client = Client::Tenant(claim.target().tenant.clone());
                     let place = call.app.gateway.places.take(&entry.endpoint, client);
                     let granted_call = GrantedCall {

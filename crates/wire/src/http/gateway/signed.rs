@@ -3,7 +3,7 @@
 //! which stores the key that they were let in under; another key is refused for as long as that fence is remembered.
 //! Never acts without the effect's own claim. Called by the gateway before that claim, and by the flight after it.
 
-use fencepost::{Engine, policy::SIGNED_DELIVERY};
+use fencepost::policy::SIGNED_DELIVERY;
 use fencepost_kernel::{
     Command, FenceKey, Reply, Scope,
     fence::{self, Phase, Release, Seal, Target, Token, body::Body},
@@ -114,20 +114,5 @@ impl Bound {
     /// Goes with the effect's release: nothing happened, so the bytes may come again under any key.
     pub(super) fn release(&self) -> Command {
         Command::Fence(fence::Command::Release(Release { target: self.target.clone(), token: self.token }))
-    }
-}
-
-/// Asks for a command on an effect, and decides it together with the one on its signed bytes. Gives the effect's reply.
-pub(super) async fn settle(
-    engine: &Engine,
-    effect: Command,
-    bytes: Option<Command>,
-) -> Result<Reply, fencepost::engine::Error> {
-    match bytes {
-        None => engine.ask(effect).await,
-        Some(bytes) => {
-            let replies = engine.ask_all(vec![effect, bytes]).await?;
-            replies.into_iter().next().ok_or_else(|| fencepost::engine::Error::Unknown("no reply".to_owned()))
-        }
     }
 }

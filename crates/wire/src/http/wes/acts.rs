@@ -5,7 +5,7 @@ use axum::response::Response;
 use fencepost::policy::identity::Warehouses;
 use fencepost_kernel::{
     LaneId, Reply,
-    lane::{self, Act, LanePurpose},
+    lane::{self, Act},
 };
 
 use super::{ACTORS, Query, VisibleLanes, audit, dispatch, lanes, malformed};
@@ -54,12 +54,12 @@ async fn act(call: &Call, op: &str, read: impl FnOnce(&Call) -> Result<Act, Prob
     let act = read(call)?;
     let view = lanes::find(call, &visible, &call.path_value("lane")?).await?;
     // It has events of any warehouse, and an act on it affects all of them.
-    if matches!(view.lane.purpose, LanePurpose::Executor(_)) && *visible.warehouses != Warehouses::All {
+    if view.lane.purpose.is_polled() && *visible.warehouses != Warehouses::All {
         return Err(Problem::new(Code::Forbidden, "the credential is not for every warehouse of this lane"));
     }
     let (lane, name) = (view.lane.id(), view.lane.name());
     let reply = dispatch.act(lane, act).await?;
-    audit(call, op, reply.decision(), &view.lane.planner, &[("lane", &name)]);
+    audit(call, op, reply.decision(), &view.lane.tenant, &[("lane", &name)]);
     answered(lane, &name, &reply)
 }
 

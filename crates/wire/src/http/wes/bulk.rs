@@ -183,7 +183,7 @@ async fn redrive(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> 
             Err(_) if last.is_some() => return Ok(last),
             Err(error) => return Err(error.into()),
         };
-        audit(call, "redrive", reply.decision(), &one.letter.planner, &[("dead_letter", &id)]);
+        audit(call, "redrive", reply.decision(), &one.letter.tenant, &[("dead_letter", &id)]);
         match letters::decided(&id, &reply) {
             Ok((_, false)) => tally.sent += 1,
             Ok((_, true)) => tally.replayed += 1,
@@ -203,7 +203,7 @@ async fn preview(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> 
     let now = call.app.fencepost.engine().now();
     let mut routes: HashMap<(Tenant, String), Option<u64>> = HashMap::new();
     for Meant { lane, seq, letter } in meant {
-        let warehouse = (letter.planner.clone(), letter.entry.warehouse.clone());
+        let warehouse = (letter.tenant.clone(), letter.entry.subject.clone());
         let retain_ms = match routes.get(&warehouse) {
             Some(known) => *known,
             None => {

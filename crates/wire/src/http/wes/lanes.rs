@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use fencepost::dispatch::{Dispatch, LaneView};
-use fencepost_kernel::{LaneId, lane::LanePurpose};
+use fencepost_kernel::LaneId;
 
 use super::{LOOKERS, Query, SCAN_MAX, VisibleLanes, dispatch, malformed};
 use crate::{
@@ -49,13 +49,10 @@ impl Wanted<'_> {
     }
 
     fn fits(&self, view: &LaneView) -> bool {
-        let (warehouse, executor) = match &view.lane.purpose {
-            LanePurpose::Warehouse(warehouse) => (Some(warehouse.as_ref()), None),
-            LanePurpose::Executor(executor) => (None, Some(executor.as_ref())),
-        };
+        let purpose = &view.lane.purpose;
         self.state.is_none_or(|wanted| wanted == state(view))
-            && (self.warehouse.is_none() || self.warehouse == warehouse)
-            && (self.executor.is_none() || self.executor == executor)
+            && (self.warehouse.is_none() || self.warehouse == purpose.as_warehouse())
+            && (self.executor.is_none() || self.executor == purpose.as_executor())
     }
 }
 
@@ -80,7 +77,7 @@ async fn page(
             }
             seen += 1;
             after = Some(view.lane.id());
-            let in_reach = visible.covers_lane(&view.lane.planner, &view.lane.purpose);
+            let in_reach = visible.covers_lane(&view.lane.tenant, &view.lane.purpose);
             if in_reach && wanted.fits(&view) {
                 found.push(view);
             }
@@ -112,7 +109,7 @@ pub(super) async fn find(call: &Call, visible: &VisibleLanes<'_>, text: &str) ->
     }
     for lane in meant {
         if let Some(view) = dispatch.lane(lane).await?
-            && visible.covers_lane(&view.lane.planner, &view.lane.purpose)
+            && visible.covers_lane(&view.lane.tenant, &view.lane.purpose)
         {
             return Ok(view);
         }
@@ -127,14 +124,20 @@ fn unknown() -> Problem {
 /// The word for how a lane stands.
 pub(super) fn state(view: &LaneView) -> &'static str {
     let lane = &view.lane;
-    match &lane.purpose {
-        _ if lane.paused.is_some() => "paused",
-        _ if lane.blocked => "blocked",
-        _ if lane.settled >= view.tail => "idle",
-        _ if view.missing_key.is_some() => "blocked",
-        LanePurpose::Executor(_) => "waiting",
-        LanePurpose::Warehouse(_) if lane.trouble.is_some() => "retrying",
-        LanePurpose::Warehouse(_) => "delivering",
+    if lane.paused.is_some() {
+        "paused"
+    } else if lane.blocked {
+        "blocked"
+    } else if lane.settled >= view.tail {
+        "idle"
+    } else if view.missing_key.is_some() {
+        "blocked"
+    } else if lane.purpose.is_polled() {
+        "waiting"
+    } else if lane.trouble.is_some() {
+        "retrying"
+    } else {
+        "delivering"
     }
 }
 
@@ -143,16 +146,16 @@ fn shown(view: &LaneView) -> Vec<u8> {
     let mut body = Object::new()
         .text("lane", &lane.name())
         .text("lane_id", &lane.id().to_string())
-        .text("planner_id", lane.planner.as_str());
-    match &lane.purpose {
-        LanePurpose::Executor(executor) => body = body.text("executor_id", executor).text("transport", "poll"),
-        LanePurpose::Warehouse(warehouse) => {
-            body = body.text("warehouse_id", warehouse);
-            // None where the warehouse has gone over to polling: the lane that it left has nothing to carry.
-            if let Some(route) = &view.transport {
-                body = body.text("transport", route.transport.name());
-            }
-        }
+        .text("planner_id", lane.tenant.as_str());
+    if let Some(executor) = lane.purpose.as_executor() {
+        body = body.text("executor_id", executor).text("transport", "poll");
+    }
+    if let Some(warehouse) = lane.purpose.as_warehouse() {
+        body = body.text("warehouse_id", warehouse);
+    }
+    // None where the warehouse has gone over to polling: the lane that it left has nothing to carry.
+    if let Some(transport) = &view.transport {
+        body = body.text("transport", transport.transport.name());
     }
     body = body
         .text("state", state(view))

@@ -79,7 +79,7 @@ impl Filter {
         let same = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|wanted| wanted == is);
         let state = self.state.as_deref().unwrap_or("waiting");
         (state == "all" || state == letter.fate.name())
-            && same(&self.warehouse, &letter.entry.warehouse)
+            && same(&self.warehouse, &letter.entry.subject)
             && same(&self.reason, letter.reason.name())
             && same(&self.kind, &letter.entry.kind)
             && same(&self.correlation_id, &letter.entry.correlation_id)
@@ -109,7 +109,7 @@ pub(super) async fn page(
             }
             seen += 1;
             after = Some((row.lane, row.seq));
-            if visible.covers(&row.letter.planner, &row.letter.entry.warehouse) && filter.takes(&row.letter) {
+            if visible.covers(&row.letter.tenant, &row.letter.entry.subject) && filter.takes(&row.letter) {
                 bytes += row.letter.entry.body.len();
                 found.push(row);
             }
@@ -163,7 +163,7 @@ async fn decide(call: &Call, op: &str, verdict: LetterVerdict) -> Result<Respons
     let id = call.path_value("id")?;
     let (lane, seq, letter) = find(call, &visible, &id).await?;
     let reply = dispatch(call)?.decide_letter(lane, seq, verdict, &call.caller.id).await?;
-    audit(call, op, reply.decision(), &letter.planner, &[("dead_letter", &id)]);
+    audit(call, op, reply.decision(), &letter.tenant, &[("dead_letter", &id)]);
     let (letter, replay) = decided(&id, &reply)?;
     let body = shown(lane, seq, letter).value("replay", replay).end();
     Ok(Answer { replayed: replay, ..Answer::ok(body) }.response())
@@ -210,24 +210,24 @@ pub(super) async fn find(
 ) -> Result<(LaneId, u64, Arc<DeadLetter>), Problem> {
     let (lane, seq) = place(id).ok_or_else(|| unknown(id))?;
     let letter = dispatch(call)?.letter(lane, seq).await?.ok_or_else(|| unknown(id))?;
-    if visible.planner.as_ref().is_some_and(|own| *own != letter.planner) {
+    if visible.planner.as_ref().is_some_and(|own| *own != letter.tenant) {
         return Err(unknown(id));
     }
-    allowed(visible.warehouses, &letter.entry.warehouse)?;
+    allowed(visible.warehouses, &letter.entry.subject)?;
     Ok((lane, seq, letter))
 }
 
 fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
     // One that was sent again may be in another lane by now.
-    let pushed = LanePurpose::Warehouse(letter.entry.warehouse.clone());
-    let died_in = if letter.purpose.lane(&letter.planner) == lane { &letter.purpose } else { &pushed };
+    let pushed = LanePurpose::warehouse(&letter.entry.subject);
+    let died_in = if letter.purpose.lane(&letter.tenant) == lane { &letter.purpose } else { &pushed };
     let mut body = Object::new()
         .text("id", &letter_id(lane, seq))
-        .text("lane", &died_in.name(&letter.planner))
+        .text("lane", &died_in.name(&letter.tenant))
         .text("lane_id", &lane.to_string())
         .value("seq", seq)
-        .text("planner_id", letter.planner.as_str())
-        .text("warehouse_id", &letter.entry.warehouse)
+        .text("planner_id", letter.tenant.as_str())
+        .text("warehouse_id", &letter.entry.subject)
         .text("correlation_id", &letter.entry.correlation_id)
         .text("kind", &letter.entry.kind)
         .text("reason", letter.reason.name())
@@ -254,7 +254,7 @@ fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
         decided = decided.text("why", why);
     }
     if let Some(seq) = to {
-        decided = decided.text("lane", &letter.purpose.name(&letter.planner)).value("seq", seq);
+        decided = decided.text("lane", &letter.purpose.name(&letter.tenant)).value("seq", seq);
     }
     body.raw("decided", &decided.end())
 }

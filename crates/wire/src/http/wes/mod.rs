@@ -105,10 +105,10 @@ impl<'c> VisibleLanes<'c> {
     }
 
     /// A lane that an executor polls has events of any warehouse: it is seen whole.
-    fn covers_lane(&self, planner: &Tenant, place: &LanePurpose) -> bool {
-        match place {
-            LanePurpose::Warehouse(warehouse) => self.covers(planner, warehouse),
-            LanePurpose::Executor(_) => self.planner.as_ref().is_none_or(|own| own == planner),
+    fn covers_lane(&self, planner: &Tenant, purpose: &LanePurpose) -> bool {
+        match purpose.as_warehouse() {
+            Some(warehouse) => self.covers(planner, warehouse),
+            None => purpose.as_executor().is_some() && self.planner.as_ref().is_none_or(|own| own == planner),
         }
     }
 }

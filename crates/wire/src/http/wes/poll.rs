@@ -8,10 +8,7 @@ use fencepost::{
     dispatch::{Dispatch, LaneView},
     policy::identity::{Planners, Role},
 };
-use fencepost_kernel::{
-    LaneId, Reply, Tenant,
-    lane::{self, LanePurpose},
-};
+use fencepost_kernel::{LaneId, Reply, Tenant, lane};
 use tokio::time::Instant;
 
 use super::{Query, audit, dispatch, keyed, malformed};
@@ -126,7 +123,7 @@ pub(super) async fn ack(call: &Call) -> Result<Response, Problem> {
         Reply::Lane(lane::Reply::OnLane { lane: now, replay, .. }) => {
             if call.policy.server.log.decisions {
                 let about = [("lane", now.name()), ("acked", now.settled.to_string())];
-                audit(call, "ack", reply.decision(), &now.planner, &about.each_ref().map(|(n, v)| (*n, v.as_str())));
+                audit(call, "ack", reply.decision(), &now.tenant, &about.each_ref().map(|(n, v)| (*n, v.as_str())));
             }
             let body = Object::new().text("acked", &dispatch.cursor(lane, now.owner.epoch, now.settled)).end();
             Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
@@ -140,11 +137,11 @@ pub(super) async fn ack(call: &Call) -> Result<Response, Problem> {
 async fn own(call: &Call, cursor: &str, planner: Option<&str>) -> Result<(LaneId, u64), Problem> {
     let dispatch = dispatch(call)?;
     let (view, seq) = dispatch.read_cursor(cursor).await?.ok_or_else(unknown)?;
-    let mine = matches!(&view.lane.purpose, LanePurpose::Executor(executor) if *executor == call.caller.id);
-    if mine && !call.caller.planners.allow(view.lane.planner.as_str()) {
-        return Err(not_served(view.lane.planner.as_str()));
+    let mine = view.lane.purpose.as_executor() == Some(&call.caller.id);
+    if mine && !call.caller.planners.allow(view.lane.tenant.as_str()) {
+        return Err(not_served(view.lane.tenant.as_str()));
     }
-    if mine && planner.is_none_or(|planner| planner == view.lane.planner.as_str()) {
+    if mine && planner.is_none_or(|planner| planner == view.lane.tenant.as_str()) {
         return Ok((view.lane.id(), seq));
     }
     Err(unknown())

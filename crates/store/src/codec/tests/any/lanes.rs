@@ -17,8 +17,8 @@ fn tenant() -> impl Strategy<Value = Tenant> {
     text().prop_map(Tenant::new)
 }
 
-fn place() -> impl Strategy<Value = LanePurpose> {
-    prop_oneof![text().prop_map(LanePurpose::Warehouse), text().prop_map(LanePurpose::Executor)]
+fn purpose() -> impl Strategy<Value = LanePurpose> {
+    prop_oneof![text().prop_map(|id| LanePurpose::warehouse(&id)), text().prop_map(|id| LanePurpose::executor(&id))]
 }
 
 fn answer() -> impl Strategy<Value = ReceiverAnswer> {
@@ -51,10 +51,10 @@ fn lane() -> impl Strategy<Value = Record> {
         });
     let paused = (time(), text(), text()).prop_map(|(at, by, why)| Pause { at, by, why });
     let rest = (option::of(trouble), option::of(paused), any::<bool>());
-    (tenant(), place(), owner, any::<u64>(), any::<u64>(), rest).prop_map(
-        |(planner, place, owner, settled, trimmed, (trouble, paused, blocked))| {
+    (tenant(), purpose(), owner, any::<u64>(), any::<u64>(), rest).prop_map(
+        |(tenant, purpose, owner, settled, trimmed, (trouble, paused, blocked))| {
             Record::Lane(lane::Record::Lane(
-                Lane { planner, purpose: place, owner, settled, trimmed, trouble, paused, blocked }.into(),
+                Lane { tenant, purpose, owner, settled, trimmed, trouble, paused, blocked }.into(),
             ))
         },
     )
@@ -63,10 +63,10 @@ fn lane() -> impl Strategy<Value = Record> {
 fn entry() -> impl Strategy<Value = Entry> {
     let redrive_of = option::of((any::<[u8; 24]>().prop_map(LaneId), any::<u64>()));
     (text(), text(), text(), bytes(), time(), redrive_of).prop_map(
-        |(correlation_id, kind, warehouse, body, published, redrive_of)| Entry {
+        |(correlation_id, kind, subject, body, published, redrive_of)| Entry {
             correlation_id,
             kind,
-            warehouse,
+            subject,
             body,
             published,
             redrive_of,
@@ -88,12 +88,12 @@ fn letter() -> impl Strategy<Value = Record> {
     let reason = prop::sample::select(DeadLetterReason::ALL.to_vec());
     let tries = (any::<u32>(), time(), time(), answer());
     let rest = (option::of(text()), fate, any::<bool>());
-    (tenant(), place(), entry(), reason, tries, rest).prop_map(
-        |(planner, place, entry, reason, (attempts, first_at, at, answer), (cancelled_by, fate, blocks))| {
+    (tenant(), purpose(), entry(), reason, tries, rest).prop_map(
+        |(tenant, purpose, entry, reason, (attempts, first_at, at, answer), (cancelled_by, fate, blocks))| {
             let entry = entry.into();
             let letter = DeadLetter {
-                planner,
-                purpose: place,
+                tenant,
+                purpose,
                 entry,
                 reason,
                 attempts,
