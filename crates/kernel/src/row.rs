@@ -2,7 +2,7 @@
 //! Never says how a row is decided over: the capability that owns the kind does. Read wherever rows are treated by kind.
 
 use crate::{
-    dispatch, fence,
+    audit, dispatch, fence,
     key::{Kind, RowKey},
     lane, merge,
     merge::Counter,
@@ -20,6 +20,8 @@ pub enum Record {
     Dispatch(dispatch::Record),
     /// A figure that additions move, whatever it counts.
     Counter(Counter),
+    /// Belongs to the audit.
+    Audit(audit::Record),
 }
 
 impl Record {
@@ -28,6 +30,7 @@ impl Record {
         match self {
             Self::Fence(record) => record.expires_at(),
             Self::Lane(record) => record.expires_at(),
+            Self::Audit(record) => record.expires_at(),
             Self::Dispatch(_) | Self::Counter(_) => None,
         }
     }
@@ -37,7 +40,7 @@ impl Record {
         match self {
             Self::Fence(record) => record.due_at(),
             Self::Counter(counter) => counter.due,
-            Self::Lane(_) | Self::Dispatch(_) => None,
+            Self::Lane(_) | Self::Dispatch(_) | Self::Audit(_) => None,
         }
     }
 
@@ -48,6 +51,7 @@ impl Record {
             Self::Fence(record) => record.latest_at(),
             Self::Lane(record) => record.latest_at(),
             Self::Dispatch(record) => record.latest_at(),
+            Self::Audit(record) => record.latest_at(),
             Self::Counter(_) => Millis(0),
         }
     }
@@ -58,6 +62,7 @@ impl Record {
             + match self {
                 Self::Fence(record) => record.weight_bytes(),
                 Self::Lane(record) => record.weight_bytes(),
+                Self::Audit(record) => record.weight_bytes(),
                 Self::Dispatch(_) | Self::Counter(_) => 0,
             }
     }
@@ -128,6 +133,8 @@ pub struct KindSpec {
     pub needs: Needs,
     /// What the ids of its rows are.
     pub ids: Ids,
+    /// The first row format whose readers know the kind. On a shared store it is not written before every node reads that.
+    pub since_format: u8,
 }
 
 /// What a store must be able to do to keep a kind of row.
@@ -153,7 +160,7 @@ pub enum Ids {
 }
 
 /// One table a capability.
-const CAPABILITIES: [&[KindSpec]; 4] = [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS];
+const CAPABILITIES: [&[KindSpec]; 5] = [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS, audit::KINDS];
 
 /// Every kind, by its stored number.
 const BY_NUMBER: [Option<KindSpec>; 256] = {

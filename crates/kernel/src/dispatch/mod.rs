@@ -20,6 +20,7 @@ pub use self::{
     route::{Route, Transport, Webhook},
 };
 use crate::{
+    audit::Subject,
     key::{Kind, RowKey},
     lane::{self, End, Entry, Members, spec},
     law::{Decision, RowLock},
@@ -124,10 +125,21 @@ pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decisi
     }
 }
 
+/// What a command is about, for the audit.
+pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
+    match command {
+        Command::Publish(publish) => publish.claim.target.subject(),
+        Command::PutRoute(put) => {
+            Subject { tenant: Some(put.route.planner.clone()), on: put.route.warehouse.clone(), why: None }
+        }
+        Command::Letter(on) => letters::subject(on, rows),
+    }
+}
+
 fn route_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<Route>> {
     match &rows.row(&key)?.record {
         row::Record::Dispatch(Record::Route(route)) => Some(route),
-        row::Record::Fence(_) | row::Record::Lane(_) | row::Record::Counter(_) => None,
+        row::Record::Fence(_) | row::Record::Lane(_) | row::Record::Counter(_) | row::Record::Audit(_) => None,
     }
 }
 
@@ -162,7 +174,7 @@ impl row::Record {
     pub fn as_route(&self) -> Option<&Arc<Route>> {
         match self {
             Self::Dispatch(Record::Route(found)) => Some(found),
-            Self::Fence(_) | Self::Lane(_) | Self::Counter(_) => None,
+            Self::Fence(_) | Self::Lane(_) | Self::Counter(_) | Self::Audit(_) => None,
         }
     }
 }

@@ -89,6 +89,13 @@ pub enum Reply {
         /// Whether it already was.
         replay: bool,
     },
+    /// What was sealed is given up.
+    Forgotten {
+        /// Whether it already was.
+        replay: bool,
+        /// Whether anything is known under the key.
+        exists: bool,
+    },
     /// There is no doubt to resolve.
     NotInDoubt,
     /// The name stands for the effect.
@@ -119,6 +126,7 @@ impl Reply {
             Self::Renewed { .. } => "renewed",
             Self::Released { .. } => "released",
             Self::Resolved { .. } => "resolved",
+            Self::Forgotten { .. } => "forgotten",
             Self::NotInDoubt => "not_in_doubt",
             Self::Aliased { .. } => "aliased",
             Self::NotSealed => "not_sealed",
@@ -150,6 +158,7 @@ impl Reply {
             | Self::Renewed { .. }
             | Self::Released { .. }
             | Self::Resolved { .. }
+            | Self::Forgotten { .. }
             | Self::NotInDoubt
             | Self::Aliased { .. }
             | Self::NotSealed => None,
