@@ -82,7 +82,7 @@ fn figure(record: &Record) -> i128 {
     match record {
         Record::Lane(lane::Record::Tail(tail)) => tail.last.into(),
         Record::Counter(counter) => counter.value,
-        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) => 0,
+        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) | Record::Audit(_) => 0,
     }
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn with_position(record: &Record, seq: u64) -> Record {
             fence.into()
         }
         Record::Lane(lane::Record::DeadLetter(letter)) => letter.with_position(seq).into(),
-        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) | Record::Counter(_) => record.clone(),
+        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) | Record::Counter(_) | Record::Audit(_) => record.clone(),
     }
 }
 
@@ -81,6 +81,6 @@ pub(crate) fn position(record: &Record) -> Option<u64> {
             Fate::Redriven { seq, .. } => Some(seq),
             Fate::Waiting | Fate::Discarded { .. } => None,
         },
-        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) | Record::Counter(_) => None,
+        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) | Record::Counter(_) | Record::Audit(_) => None,
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant,
-    fence::{self, AgainHead, Alias, Fence, Receipt, Sighting, State, Token},
+    fence::{self, AgainHead, Alias, Fence, Receipt, Sighting, State, Token, What},
     key::Kind,
     lane::{self, Entry},
     row::{CommitId, Record},
@@ -16,8 +16,8 @@ use fencepost_kernel::{
 use proptest::{collection::vec, prelude::*};
 
 use super::{
-    COUNTS_OTHER_BODIES, KEEPS_TRACES, MARKS_DOUBTS, PACKS_RECEIPTS, VERSION, checksum, decode, decode_up_to, encode,
-    head,
+    COUNTS_OTHER_BODIES, KEEPS_FORGOTTEN, KEEPS_TRACES, MARKS_DOUBTS, PACKS_RECEIPTS, VERSION, checksum, decode,
+    decode_up_to, encode, head,
 };
 use any::{key, kind, row};
 
@@ -30,9 +30,18 @@ fn format() -> impl Strategy<Value = u8> {
 }
 
 /// What a format keeps of a row: before the third, nothing says that somebody was told of a doubt; before the fourth, nothing
-/// says that a duplicate had another body, or names the trace of a holder.
+/// says that a duplicate had another body, or names the trace of a holder; before the fifth, what a person gave up was released.
 fn kept(row: &Row, format: u8) -> Row {
     let mut row = row.clone();
+    if let Record::Fence(fence::Record::Fence(fence)) = &mut row.record
+        && format < KEEPS_FORGOTTEN
+    {
+        for event in &mut Arc::make_mut(fence).events {
+            if let What::Forgotten { by, why, .. } = &event.what {
+                event.what = What::Resolved { by: by.clone(), why: why.clone(), sealed: false };
+            }
+        }
+    }
     if let Record::Fence(fence::Record::Fence(fence)) = &mut row.record
         && let State::Pending { doubted_at, held_by, .. } = &mut Arc::make_mut(fence).state
     {

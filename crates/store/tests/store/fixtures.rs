@@ -398,6 +398,7 @@ fn addressed(records: Vec<Record>) -> Vec<(RowKey, Row)> {
             Record::Lane(lane::Record::Cancelled(_)) => Kind::Cancelled,
             Record::Lane(lane::Record::Poke) => Kind::Poke,
             Record::Counter(_) => Kind::Counter,
+            Record::Audit(_) => Kind::Audit,
         };
         (RowKey { kind, id: [number as u8; 32] }, Row { record, revision: CommitId(0x0102_0304_0506_0700 + number) })
     };
