@@ -58,6 +58,12 @@ impl RowKey {
         Self { kind: Kind::Audit, id: key }
     }
 
+    /// The time and the number that the key of an entry was made of.
+    pub fn audit_place(&self) -> (Millis, u64) {
+        let number = |from: usize| u64::from_be_bytes(std::array::from_fn(|at| self.id[from + at]));
+        (Millis(u64::MAX - number(8)), number(24))
+    }
+
     /// What the keys of all entries of the audit begin with.
     pub fn audit_prefix() -> &'static [u8] {
         &PREFIX

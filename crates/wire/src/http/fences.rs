@@ -41,7 +41,7 @@ async fn claimed(call: &Call, repetition: Repetition) -> Result<Response, Proble
     // Whoever would wait longer asks again after this long: what it hears is the same.
     let wait = Duration::from_millis(wait_ms).min(call.policy.server.limits.wait_max);
     let command = One::from(command);
-    let reply = call.app.fencepost.engine().claim(command.clone(), wait).await?;
+    let reply = call.engine().claim(command.clone(), wait).await?;
     Ok(answered(call, &command, &reply)?.response())
 }
 
@@ -63,7 +63,7 @@ async fn release(call: &Call) -> Result<Response, Problem> {
 /// Asks one command and answers it.
 pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Problem> {
     let command = One::from(command);
-    let reply = call.app.fencepost.engine().ask(command.clone()).await?;
+    let reply = call.engine().ask(command.clone()).await?;
     match answered(call, &command, &reply) {
         Ok(answer) => Ok(answer.response()),
         Err(problem) => Err(resolved(call, &command, &reply).await?.unwrap_or(problem)),
@@ -75,7 +75,9 @@ async fn resolved(call: &Call, command: &Command, reply: &Reply) -> Result<Optio
         Command::Fence(fence::Command::Seal(seal)) => (&seal.target, seal.token, "this seal"),
         Command::Fence(fence::Command::Renew(renew)) => (&renew.target, renew.token, "this renewal"),
         Command::Fence(fence::Command::Release(release)) => (&release.target, release.token, "this release"),
-        Command::Fence(_) | Command::Lane(_) | Command::Dispatch(_) | Command::Sweep(_) => return Ok(None),
+        Command::Fence(_) | Command::Lane(_) | Command::Dispatch(_) | Command::Audit(_) | Command::Sweep(_) => {
+            return Ok(None);
+        }
     };
     ended_by_person(call, target, token, reply, late).await
 }
@@ -122,7 +124,7 @@ async fn batch(call: &Call) -> Result<Response, Problem> {
     let good: Arc<[Command]> = good.into();
     // A parsed document takes many times the memory of its bytes.
     drop(node);
-    let replies = call.app.fencepost.engine().ask_all(good.clone()).await?;
+    let replies = call.engine().ask_all(good.clone()).await?;
     let mut replies = good.iter().zip(&replies);
     let mut body = BATCH_HEAD.to_vec();
     let mut charge = call.app.budget.charge(Standing::Authenticated);
@@ -241,9 +243,14 @@ fn told<'c>(call: &Call, command: &'c Command, reply: &Reply) -> Result<&'c Targ
         (Command::Fence(fence::Command::Renew(_)), _) => ("renew", None, None),
         (Command::Fence(fence::Command::Release(_)), _) => ("release", None, None),
         (Command::Fence(fence::Command::Resolve(_)), _) => ("resolve", None, None),
+        (Command::Fence(fence::Command::Forget(_)), _) => ("forget", None, None),
         (Command::Fence(fence::Command::PutAlias(_)), _) => ("alias", None, None),
         (
-            Command::Fence(fence::Command::Observe(_)) | Command::Lane(_) | Command::Dispatch(_) | Command::Sweep(_),
+            Command::Fence(fence::Command::Observe(_))
+            | Command::Lane(_)
+            | Command::Dispatch(_)
+            | Command::Audit(_)
+            | Command::Sweep(_),
             _,
         ) => ("housekeeping", None, None),
     };
@@ -317,6 +324,9 @@ pub(super) fn record(call: &Call, target: &Target, reply: &Reply, told: &Told<'_
             if wanted("token") {
                 line = line.number("token", granted.token.0);
             }
+        }
+        if call.acting.is_some() {
+            line = line.text("by", &call.caller.id);
         }
         drop(line);
     }
