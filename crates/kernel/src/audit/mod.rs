@@ -14,7 +14,7 @@ pub use self::{
 use crate::{
     key::{Kind, RowKey},
     law::{self, Decision},
-    row::{self, Ids, KindSpec, Needs, Rows, write},
+    row::{self, Ids, KindSpec, Needs, Rows, Write},
     time::Millis,
 };
 
@@ -91,25 +91,18 @@ pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decisi
             if !decision.only_answers() && !decision.reply.is_refusal() {
                 let subject = law::subject(&act.command, rows);
                 let outcome = decision.reply.decision();
-                decision.writes.push(entry(&act.operator, act.id, subject, outcome, rows, now));
+                decision.writes.push(entry(&act.operator, act.id, subject, outcome, now));
             }
             decision
         }
         Command::Note(note) => {
-            let written = entry(&note.operator, note.id, note.subject.clone(), note.outcome, rows, now);
+            let written = entry(&note.operator, note.id, note.subject.clone(), note.outcome, now);
             Decision::new(vec![written], law::Reply::Done)
         }
     }
 }
 
-fn entry(
-    operator: &Operator,
-    id: u64,
-    subject: Subject,
-    outcome: &str,
-    rows: &impl Rows,
-    now: Millis,
-) -> row::Write {
+fn entry(operator: &Operator, id: u64, subject: Subject, outcome: &str, now: Millis) -> Write {
     let entry = AuditEntry {
         at: now,
         by: operator.by.to_string(),
@@ -119,5 +112,5 @@ fn entry(
         trace: operator.trace,
         expires: now.plus(operator.retain_ms),
     };
-    write(rows, RowKey::audit(now, id), Some(entry.into()))
+    Write { key: RowKey::audit(now, id), expect: None, put: Some(entry.into()) }
 }
