@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     clock::Clocks,
-    history::{Answer, Apart, Ask, Effect, History, List, Lookup, Loss, OldReads, Op, Outcome, Stamp, key_name},
+    history::{Answer, Apart, Ask, AuditLine, AuditRead, Effect, History, List, Lookup, Loss, OldReads, Op, Outcome, Stamp, key_name},
 };
 
 pub(crate) struct Recorder {
@@ -129,6 +129,15 @@ impl Recorder {
         let op = look(&history, node, invoked, closed);
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         history.lookups.push(Lookup { op, tenant, name, shown });
+    }
+
+    /// The audit that was asked for at an earlier moment.
+    pub(crate) fn audited(&self, node: (usize, usize), invoked: Stamp, lines: Vec<AuditLine>) {
+        let mut history = self.lock();
+        let closed = self.line(&mut history, format_args!("  the audit: {lines:?}"));
+        let op = look(&history, node, invoked, closed);
+        history.audits.push(AuditRead { op, lines });
+        add(&mut history, "audit_read");
     }
 
     /// The present moment, with a line of its own.

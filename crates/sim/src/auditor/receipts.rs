@@ -157,6 +157,7 @@ fn lasting(file: &File<'_>, fact: &Fact<'_>, entry: Entry<'_>, found: &mut Vec<V
         Ask::Alias { .. } => {
             matches!(answer, Answer::Aliased { effect, receipt } if effect == fact.effect && receipt == fact.receipt)
         }
+        Ask::Forget { .. } => true,
         Ask::Look => matches!(answer, Answer::Seen { phase: "sealed", .. }),
     };
     if !lasts {
