@@ -8,7 +8,7 @@ use std::{
 
 use fencepost_kernel::{
     Millis, RowKey, Write,
-    fence::State,
+    fence::{State, What},
     key::Kind,
     merge::{Merge, Merged},
     row::{CommitId, Record},
