@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{Millis, key::Kind, row};
+use fencepost_kernel::{Millis, row};
 use fencepost_store::Store;
 
 use super::{
