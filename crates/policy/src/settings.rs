@@ -117,7 +117,8 @@ pub fn read(
     let headers = reader.field(root, "require_headers", unread, headers);
     let logging = reader.field(root, "logging", unread, logging);
     let on_conflict = reader.field(root, "on_conflict", unread, on_conflict);
-    let audit = reader.field(root, "audit_retention", unread, |reader, node| reader.duration(node, "`audit_retention`"));
+    let audit =
+        reader.field(root, "audit_retention", unread, |reader, node| reader.duration(node, "`audit_retention`"));
     let reject = reader.field(root, "reject_on_body_mismatch", unread, |reader, node| {
         reader.boolean(node, "`reject_on_body_mismatch`")
     });

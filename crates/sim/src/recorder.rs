@@ -9,7 +9,10 @@ use std::{
 
 use crate::{
     clock::Clocks,
-    history::{Answer, Apart, Ask, AuditLine, AuditRead, Effect, History, List, Lookup, Loss, OldReads, Op, Outcome, Stamp, key_name},
+    history::{
+        Answer, Apart, Ask, AuditLine, AuditRead, Effect, History, List, Lookup, Loss, OldReads, Op, Outcome, Stamp,
+        key_name,
+    },
 };
 
 pub(crate) struct Recorder {

@@ -13,7 +13,8 @@ use std::{
 use fencepost_kernel::{
     Command, Reply, Tenant, Version,
     fence::{
-        self, Claim, Fence, Forget, Outcome, Phase, PutAlias, Release, Renew, Resolve, Seal, Source, State, Target, Token,
+        self, Claim, Fence, Forget, Outcome, Phase, PutAlias, Release, Renew, Resolve, Seal, Source, State, Target,
+        Token,
         body::Body,
         scope::{BodyMismatch, OnLapse, Scope, VersionRule},
     },

@@ -31,11 +31,7 @@ impl Engine {
     }
 
     /// Entries of the audit that are still kept, the newest first, with their addresses. Pass the last one to read on.
-    pub async fn audit(
-        &self,
-        after: Option<RowKey>,
-        limit: usize,
-    ) -> Result<Vec<(RowKey, Arc<AuditEntry>)>, Error> {
+    pub async fn audit(&self, after: Option<RowKey>, limit: usize) -> Result<Vec<(RowKey, Arc<AuditEntry>)>, Error> {
         let found = self.range(Kind::Audit, RowKey::audit_prefix(), after, limit).await?;
         Ok(found.into_iter().filter_map(|(key, row)| Some((key, row.record.as_audit_entry()?.clone()))).collect())
     }

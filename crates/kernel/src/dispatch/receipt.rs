@@ -69,7 +69,9 @@ pub(crate) fn with_position(record: &Record, seq: u64) -> Record {
             fence.into()
         }
         Record::Lane(lane::Record::DeadLetter(letter)) => letter.with_position(seq).into(),
-        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) | Record::Counter(_) | Record::Audit(_) => record.clone(),
+        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) | Record::Counter(_) | Record::Audit(_) => {
+            record.clone()
+        }
     }
 }
 

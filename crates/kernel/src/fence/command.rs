@@ -35,7 +35,12 @@ impl Command {
             Self::Resolve(Resolve { outcome: Outcome::Sealed { effect_id, receipt }, .. }) => {
                 effect_id.len() + receipt.len()
             }
-            Self::Forget(_) | Self::Resolve(_) | Self::Renew(_) | Self::Release(_) | Self::PutAlias(_) | Self::Observe(_) => 0,
+            Self::Forget(_)
+            | Self::Resolve(_)
+            | Self::Renew(_)
+            | Self::Release(_)
+            | Self::PutAlias(_)
+            | Self::Observe(_) => 0,
         }
     }
 

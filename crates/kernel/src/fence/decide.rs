@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    Alias, Claim, Command, Fence, Forget, Observe, Phase, PutAlias, Record, Release, Renew, Reply, Resolve, SIGHTINGS_MAX,
-    Seal, State, Trace, again, claim, forget, scope::RETAIN_MS_DEFAULT, seal,
+    Alias, Claim, Command, Fence, Forget, Observe, Phase, PutAlias, Record, Release, Renew, Reply, Resolve,
+    SIGHTINGS_MAX, Seal, State, Trace, again, claim, forget, scope::RETAIN_MS_DEFAULT, seal,
 };
 use crate::{
     key::{Kind, RowKey},
@@ -54,11 +54,7 @@ pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(R
                 add(*head);
             }
         }
-        Command::Renew(_)
-        | Command::Release(_)
-        | Command::Forget(_)
-        | Command::PutAlias(_)
-        | Command::Observe(_) => {}
+        Command::Renew(_) | Command::Release(_) | Command::Forget(_) | Command::PutAlias(_) | Command::Observe(_) => {}
     }
 }
 

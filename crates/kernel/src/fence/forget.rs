@@ -68,8 +68,8 @@ fn repeats(forget: &Forget, fence: &Fence) -> bool {
     });
     match forget.token {
         Some(token) => said.any(|(known, ..)| known == token),
-        None => said.any(|(known, by, why)| {
-            (is_free && known == fence.token) || (*by == forget.by && *why == forget.why)
-        }),
+        None => {
+            said.any(|(known, by, why)| (is_free && known == fence.token) || (*by == forget.by && *why == forget.why))
+        }
     }
 }

@@ -54,7 +54,16 @@ const fn spec(
     backup_place: u8,
     needs: Needs,
 ) -> KindSpec {
-    KindSpec { kind, names, swept, backup_place: Some(backup_place), cached: true, needs, ids: Ids::Digests, since_format: 1 }
+    KindSpec {
+        kind,
+        names,
+        swept,
+        backup_place: Some(backup_place),
+        cached: true,
+        needs,
+        ids: Ids::Digests,
+        since_format: 1,
+    }
 }
 
 /// The right to act under a fence. Grows with every claim of a key, across expiry, release and restore.

@@ -9,9 +9,7 @@ use fencepost_kernel::{
     key::Kind,
 };
 
-use super::world::{
-    LEASE_MS, START, World, claim, release, renew, resolve, resolve_sealed, scope, seal, target_in,
-};
+use super::world::{LEASE_MS, START, World, claim, release, renew, resolve, resolve_sealed, scope, seal, target_in};
 
 const RETAIN_MS: u64 = 1_000;
 
@@ -64,7 +62,11 @@ fn audited_act_has_an_entry_in_its_own_writes_and_is_decided_as_without_one() {
         let without = world.decide(&command);
         assert_eq!(audited.reply.decision(), without.reply.decision(), "{name}");
         let found = entries(&audited.writes);
-        assert_eq!(found.iter().map(|entry| entry.outcome.as_str()).collect::<Vec<_>>(), Vec::from_iter(outcome), "{name}");
+        assert_eq!(
+            found.iter().map(|entry| entry.outcome.as_str()).collect::<Vec<_>>(),
+            Vec::from_iter(outcome),
+            "{name}"
+        );
         assert_eq!(audited.writes.len(), without.writes.len() + found.len(), "{name}");
         assert_eq!(audited.also, without.also, "{name}");
     }

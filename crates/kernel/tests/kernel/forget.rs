@@ -55,7 +55,8 @@ fn repeated_forget_changes_nothing_also_after_the_effect_was_had_again() {
     let mut world = World::new();
     let first = world.done(&claim(&target), "r1");
     assert_eq!(forgotten(&mut world, &forget(&target)), (false, true));
-    for again in [forget(&target), forget_as(&target, None, "another reason"), forget_as(&target, Some(first), "late")] {
+    for again in [forget(&target), forget_as(&target, None, "another reason"), forget_as(&target, Some(first), "late")]
+    {
         assert_eq!(forgotten(&mut world, &again), (true, true));
     }
     let second = world.done(&claim(&target), "r2");

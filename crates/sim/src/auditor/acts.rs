@@ -92,10 +92,9 @@ fn audited(history: &History, read: &AuditRead, found: &mut Vec<Violation>) {
 fn acted(op: &Op) -> Option<bool> {
     match (&op.ask, &op.outcome) {
         (Ask::Resolve { .. } | Ask::Forget { .. }, Outcome::Maybe) => None,
-        (_, Outcome::Answered(answer)) => Some(matches!(
-            answer,
-            Answer::Resolved { replay: false } | Answer::Forgotten { replay: false, .. }
-        )),
+        (_, Outcome::Answered(answer)) => {
+            Some(matches!(answer, Answer::Resolved { replay: false } | Answer::Forgotten { replay: false, .. }))
+        }
         _ => Some(false),
     }
 }

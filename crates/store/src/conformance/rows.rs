@@ -85,7 +85,11 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
             by: "ann".to_owned(),
             op: "forget".to_owned(),
             outcome: "forgotten".to_owned(),
-            subject: Subject { tenant: Some(Tenant::new("acme")), on: value.to_string(), why: Some("asked".to_owned()) },
+            subject: Subject {
+                tenant: Some(Tenant::new("acme")),
+                on: value.to_string(),
+                why: Some("asked".to_owned()),
+            },
             trace: None,
             expires: Millis(u64::MAX),
         }),

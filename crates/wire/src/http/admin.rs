@@ -87,7 +87,11 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Give up what was sealed or released, so that the next claim is new",
         parameters: &[],
         request: RequestBody::Json("Forget"),
-        answers: &[(200, Content::Json("Forgotten"), "Recorded with who, when and why; exists: false for an unknown key")],
+        answers: &[(
+            200,
+            Content::Json("Forgotten"),
+            "Recorded with who, when and why; exists: false for an unknown key",
+        )],
         errors: &[
             Code::WrongKey,
             Code::UnknownScope,

@@ -90,11 +90,11 @@ async fn list(call: &Call) -> Result<Response, Problem> {
 // The time and the number in an entry's address.
 fn cursor(key: RowKey) -> String {
     let (at, id) = key.audit_place();
-    format!("{:x}-{id:x}", at.0)
+    format!("{:x}-{id:016x}", at.0)
 }
 
 fn place(cursor: &str) -> Option<RowKey> {
-    let (at, id) = cursor.split_once('-')?;
+    let (at, id) = cursor.split_once('-').filter(|(_, id)| id.len() == 16)?;
     let [at, id] = [at, id].map(|digits| u64::from_str_radix(digits, 16).ok());
     Some(RowKey::audit(Millis(at?), id?))
 }

@@ -91,7 +91,8 @@ pub(super) fn target(call: &Call, node: &Node<'_>, repetition: Repetition) -> Re
     }
     let name = text(node, "scope")?;
     if is_own(name) {
-        let detail = format!("{name} is sealed by Fencepost itself; claim, seal, resolve and forget under a scope of your own");
+        let detail =
+            format!("{name} is sealed by Fencepost itself; claim, seal, resolve and forget under a scope of your own");
         return Err(Problem::new(Code::Forbidden, detail));
     }
     let scope = scope(call, name)?;

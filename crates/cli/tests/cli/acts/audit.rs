@@ -17,7 +17,12 @@ fn post(client: &mut Client, path: &str, body: &Value) -> Value {
 /// A lane of a warehouse whose executor polls, with so many events.
 fn lane(server: &Server, events: usize) {
     let mut planner = server.client("dev-planner");
-    planner.put("/wes/v1/warehouses/W/transport", r#"{"executor_id":"dev-wes","webhook":{"url":"http://127.0.0.1:1/x","secret":"sixteen bytes at least"}}"#).ok(200);
+    planner
+        .put(
+            "/wes/v1/warehouses/W/transport",
+            r#"{"executor_id":"dev-wes","webhook":{"url":"http://127.0.0.1:1/x","secret":"sixteen bytes at least"}}"#,
+        )
+        .ok(200);
     for number in 1..=events {
         let event = json!({
             "kind": "SHIPPER_RELEASED", "correlation_id": format!("cid-{number}"), "planner_id": "fgai-wms",
@@ -51,7 +56,8 @@ fn each_act_of_an_operator_has_one_entry_that_says_who_what_on_what_and_why() {
         post(&mut admin, &format!("{LANE}/pause"), &pause);
         post(&mut planner, &format!("{LANE}/skip"), &skip);
     }
-    let dead = post(&mut admin, &format!("{LANE}/skip"), &json!({"seq": 2}))["dead_letter"].as_str().unwrap().to_owned();
+    let dead =
+        post(&mut admin, &format!("{LANE}/skip"), &json!({"seq": 2}))["dead_letter"].as_str().unwrap().to_owned();
     let first = server.admin().get("/wes/v1/dispatch/dlq").ok(200)["items"][0]["id"].as_str().unwrap().to_owned();
     let letter = |id: &str, act: &str| format!("/wes/v1/dispatch/dlq/{id}/{act}");
     for _ in 0..2 {
@@ -62,8 +68,18 @@ fn each_act_of_an_operator_has_one_entry_that_says_who_what_on_what_and_why() {
     // An admin who works for a tenant acts, too; what it is refused is no act.
     let token = admin.claim_with(SCOPE, &key("b"), json!({"tenant": "acme"})).token();
     admin.claim_with(SCOPE, &key("b"), json!({"tenant": "acme"})).problem(409, "in-flight");
-    admin.post("/v1/fences/release", json!({"scope": SCOPE, "key": key("b"), "tenant": "acme", "token": token - 1}).to_string()).problem(409, "fenced-off");
-    admin.post("/v1/fences/release", json!({"scope": SCOPE, "key": key("b"), "tenant": "acme", "token": token}).to_string()).ok(200);
+    admin
+        .post(
+            "/v1/fences/release",
+            json!({"scope": SCOPE, "key": key("b"), "tenant": "acme", "token": token - 1}).to_string(),
+        )
+        .problem(409, "fenced-off");
+    admin
+        .post(
+            "/v1/fences/release",
+            json!({"scope": SCOPE, "key": key("b"), "tenant": "acme", "token": token}).to_string(),
+        )
+        .ok(200);
     post(&mut admin, "/admin/idempotency/resolve", &resolve);
 
     let entries = audit(&server, "");
@@ -142,7 +158,7 @@ fn audit_is_read_in_pages_and_by_what_its_rows_show_and_by_those_who_may() {
     let page = admin.get("/admin/audit?what=claim&limit=1").ok(200);
     let rest = admin.get(&format!("/admin/audit?what=claim&limit=1&after={}", page["next_cursor"].as_str().unwrap()));
     assert_eq!((page["items"].as_array().unwrap().len(), rest.ok(200)["next_cursor"].clone()), (1, json!("")));
-    admin.get("/admin/audit?after=nonsense").problem(400, "unknown-cursor");
+    admin.get("/admin/audit?after=nonsense").problem(404, "unknown-cursor");
     for token in ["dev-partner", "dev-planner", "dev-executor"] {
         server.client(token).get("/admin/audit").problem(403, "forbidden");
     }

@@ -17,14 +17,16 @@ fn forgotten_key_runs_again_under_a_higher_token_and_its_history_says_who_gave_i
     let first = acme.done(SCOPE, &key("a"), "IDX-1", json!({"v": 1}));
     let said = forget(&mut admin, "a", json!({}));
     let told = said.ok(200);
-    assert_eq!((&told["decision"], &told["replay"], &told["exists"]), (&json!("forgotten"), &json!(false), &json!(true)));
+    assert_eq!(
+        (&told["decision"], &told["replay"], &told["exists"]),
+        (&json!("forgotten"), &json!(false), &json!(true))
+    );
     acme.seal(SCOPE, &key("a"), first, "IDX-1", json!({"v": 1})).problem(409, "fenced-off");
     let second = acme.done(SCOPE, &key("a"), "IDX-2", json!({"v": 2}));
     assert!(second > first, "{second} after {first}");
     assert_eq!(acme.claim(SCOPE, &key("a")).ok(200)["receipt"], json!({"v": 2}));
     let history = admin.lookup(SCOPE, &key("a"), "").ok(200)["history"].clone();
-    let words: Vec<&str> =
-        history.as_array().unwrap().iter().map(|line| line["decision"].as_str().unwrap()).collect();
+    let words: Vec<&str> = history.as_array().unwrap().iter().map(|line| line["decision"].as_str().unwrap()).collect();
     assert_eq!(words, ["new", "sealed", "forgotten", "fenced_off", "new", "sealed", "duplicate"], "{history}");
     let word = &history[2];
     assert_eq!((&word["by"], &word["why"]), (&json!("dev-admin"), &json!("the index was lost")));
@@ -90,7 +92,8 @@ fn last_repetition_is_forgotten_alone_and_runs_again_before_the_next() {
     };
     for seq in [1, 2] {
         let token = again(&mut acme, seq).token();
-        let seal = json!({"scope": "NOTIFICATION", "key": mail, "seq": seq, "token": token, "effect_id": "M", "receipt": seq});
+        let seal =
+            json!({"scope": "NOTIFICATION", "key": mail, "seq": seq, "token": token, "effect_id": "M", "receipt": seq});
         acme.post("/v1/fences/seal", seal.to_string()).ok(200);
     }
     let number = |seq: u64| json!({"scope": "NOTIFICATION", "key": mail, "seq": seq});

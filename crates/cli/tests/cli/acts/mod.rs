@@ -32,5 +32,8 @@ fn audit(server: &Server, query: &str) -> Vec<Value> {
 
 /// What was done, on what, as `operation subject`.
 fn acts(entries: &[Value]) -> Vec<String> {
-    entries.iter().map(|entry| format!("{} {}", entry["what"].as_str().unwrap(), entry["on"].as_str().unwrap())).collect()
+    entries
+        .iter()
+        .map(|entry| format!("{} {}", entry["what"].as_str().unwrap(), entry["on"].as_str().unwrap()))
+        .collect()
 }

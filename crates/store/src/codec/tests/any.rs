@@ -142,8 +142,11 @@ fn alias() -> impl Strategy<Value = Record> {
 }
 
 fn audit_entry() -> impl Strategy<Value = Record> {
-    let subject = (option::of(text()), text(), option::of(text()))
-        .prop_map(|(tenant, on, why)| Subject { tenant: tenant.map(Tenant::new), on, why });
+    let subject = (option::of(text()), text(), option::of(text())).prop_map(|(tenant, on, why)| Subject {
+        tenant: tenant.map(Tenant::new),
+        on,
+        why,
+    });
     let said = (text(), text(), text());
     (time(), said, subject, option::of(any::<[u8; 16]>()), time()).prop_map(
         |(at, (by, op, outcome), subject, trace, expires)| {
