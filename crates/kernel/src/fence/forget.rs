@@ -34,8 +34,8 @@ pub(crate) fn forget(forget: &Forget, rows: &impl Rows, now: Millis) -> Decision
     if forget.token.is_some_and(|token| token != fence.token) {
         return Decision::reply(Reply::FencedOff { current: None });
     }
-    let head = again::head(target, rows, now);
-    if let (Some(seq), Some(AgainHead { last, sealed, .. })) = (target.seq, head)
+    let head = target.seq.and_then(|seq| Some((seq, again::head(target, rows, now)?)));
+    if let Some((seq, AgainHead { last, sealed, .. })) = head
         && seq < *last
     {
         return Decision::reply(Reply::SequenceGap { last: *last, sealed: *sealed });
@@ -47,7 +47,7 @@ pub(crate) fn forget(forget: &Forget, rows: &impl Rows, now: Millis) -> Decision
     let expires = freed.put.as_ref().and_then(|record| record.expires_at());
     let mut writes = vec![freed];
     // INVARIANT no-gap: the next number waits until this one is sealed again.
-    if let Some(head) = head {
+    if let Some((_, head)) = head {
         let head = AgainHead { last: head.last, sealed: false, expires };
         writes.push(write(rows, target.again_head(), Some(Record::AgainHead(head).into())));
     }

@@ -53,14 +53,6 @@ fn rows_of_format_5_read_as_they_were_written() {
 }
 
 #[test]
-fn print_v5() {
-    for (key, row) in rows_v5() {
-        let bytes = codec::encode(&key, &row.record, row.revision, 5);
-        println!("HEX {}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-    }
-}
-
-#[test]
 fn rows_of_lanes_read_as_they_were_first_written() {
     check(LANES_V2, lanes_v2());
 }
