@@ -107,7 +107,6 @@ impl Driver for CyclesDriver {
 /// Cycles of one request with a hundred claims, then one with their hundred seals.
 #[derive(Clone)]
 pub struct Batches {
-    /// The server's port.
     pub port: u16,
     /// Turns key numbers into keys.
     pub numbering: Numbering,
@@ -168,7 +167,6 @@ impl Driver for BatchesDriver {
 /// Claims of keys that are sealed already; each must be answered as a duplicate.
 #[derive(Clone)]
 pub struct Replays {
-    /// The server's port.
     pub port: u16,
     /// Turns key numbers into keys.
     pub numbering: Numbering,

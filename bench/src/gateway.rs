@@ -80,7 +80,6 @@ pub enum Keys {
 /// Posts orders through a proxy.
 #[derive(Clone)]
 pub struct Orders {
-    /// The proxy's port.
     pub port: u16,
     /// Turns key numbers into keys.
     pub numbering: Numbering,

@@ -17,7 +17,6 @@ pub struct Connection {
 pub struct Reply<'a> {
     /// The status code.
     pub status: u16,
-    /// The body.
     pub body: &'a [u8],
 }
 
@@ -132,7 +131,6 @@ impl Template {
         }
     }
 
-    /// The bytes to send.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

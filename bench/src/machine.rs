@@ -23,7 +23,6 @@ pub struct Machine {
     pub cpu: String,
     /// The kernel's release.
     pub kernel: String,
-    /// Memory in MiB.
     pub memory_mib: u64,
     /// Type of the filesystem under the servers' folders.
     pub filesystem: String,

@@ -29,7 +29,6 @@ pub fn serve(port: u16) -> Result<()> {
 /// Sends the requests that `fence::Replays` sends.
 #[derive(Clone)]
 pub struct Posts {
-    /// The server's port.
     pub port: u16,
     /// The request; hole 0 is the key.
     pub request: Template,

@@ -13,7 +13,6 @@ use crate::load::{Connect, Driver};
 /// `SET key pending NX EX 60`, then `SET key receipt EX 604800`.
 #[derive(Clone)]
 pub struct Redis {
-    /// The server's port.
     pub port: u16,
     /// Turns key numbers into keys.
     pub numbering: Numbering,
@@ -99,7 +98,6 @@ async fn expect_ok(stream: &mut TcpStream, request: &[u8]) -> Result<()> {
 /// `INSERT … ON CONFLICT DO NOTHING`, then `UPDATE`; both are prepared, each is its own transaction.
 #[derive(Clone)]
 pub struct Postgres {
-    /// The server's port.
     pub port: u16,
     /// Turns key numbers into keys.
     pub numbering: Numbering,

@@ -27,7 +27,6 @@ pub struct Server {
     child: Child,
     polite: Signal,
     log: PathBuf,
-    /// The port on 127.0.0.1.
     pub port: u16,
 }
 

@@ -21,7 +21,6 @@ pub struct Sample {
     pub steps_all: u64,
     /// Connections that got an unexpected reply.
     pub errors: u64,
-    /// The first of these errors.
     pub first_error: Option<String>,
     latency_ns: Option<Histogram<u64>>,
 }

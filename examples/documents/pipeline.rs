@@ -4,7 +4,7 @@
 use std::{convert::Infallible, path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
-use fencepost_client::{Claim, Client, Done, Effect, Failure, Outcome, RunError};
+use fencepost_client::{Client, EffectDone, EffectFailure, RemoteClaim, RemoteEffect, RunError, RunOutcome};
 use fencepost_examples::http::Http;
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ impl Pipeline {
             let before = if recovering { self.shelf.cut_before(reference) } else { Vec::new() };
             let snippet_ids = if before.is_empty() { self.shelf.cut(doc_id, &text, words, reference)? } else { before };
             let effect_id = format!("{doc_id}@{}", &content_hash[..12]);
-            Ok(Done::new(effect_id, json!({"snippet_ids": snippet_ids}).to_string()))
+            Ok(EffectDone::new(effect_id, json!({"snippet_ids": snippet_ids}).to_string()))
         };
         let Some(fences) = &self.fences else {
             return self.at_once(|| act(&format!("{:x}", fastrand::u64(..)), false)).await;
@@ -79,7 +79,7 @@ impl Pipeline {
         let act = |token: u64, recovering: bool| {
             let before = recovering.then(|| self.shelf.built_before(&index_hash)).flatten();
             let file = before.map_or_else(|| self.shelf.build(&index_hash, token), Ok)?;
-            Ok(Done::new(file.clone(), json!({"file": file}).to_string()))
+            Ok(EffectDone::new(file.clone(), json!({"file": file}).to_string()))
         };
         self.shelf.asked(&index_hash)?;
         let Some(fences) = &self.fences else { return self.at_once(|| act(fastrand::u64(..), false)).await };
@@ -109,16 +109,20 @@ impl Pipeline {
     }
 
     /// Claims, acts, seals: the first caller acts, every other caller gets its receipt.
-    async fn once(&self, effect: Effect, act: impl Fn(&Claim) -> anyhow::Result<Done>) -> anyhow::Result<Value> {
+    async fn once(
+        &self,
+        effect: RemoteEffect,
+        act: impl Fn(&RemoteClaim) -> anyhow::Result<EffectDone>,
+    ) -> anyhow::Result<Value> {
         let effect = effect.lease(self.lease).wait(WAIT);
         let ran = effect.run(async |claim| {
             self.stand_still_at(Stop::Claimed).await;
-            let done = act(&claim).map_err(Failure::Unknown)?;
+            let done = act(&claim).map_err(EffectFailure::Unknown)?;
             self.stand_still_at(Stop::Acted).await;
             Ok(done)
         });
         match ran.await {
-            Ok(Outcome { effect_id, receipt, replayed }) => shown(Done { effect_id, receipt }, replayed),
+            Ok(RunOutcome { effect_id, receipt, replayed }) => shown(EffectDone { effect_id, receipt }, replayed),
             Err(RunError::Claim(refused)) => {
                 let diff = refused.problem().and_then(|problem| problem.diff.clone()).unwrap_or_default();
                 bail!("{refused} {diff}")
@@ -129,7 +133,7 @@ impl Pipeline {
     }
 
     /// The same without a fence: every caller acts.
-    async fn at_once(&self, act: impl Fn() -> anyhow::Result<Done>) -> anyhow::Result<Value> {
+    async fn at_once(&self, act: impl Fn() -> anyhow::Result<EffectDone>) -> anyhow::Result<Value> {
         self.stand_still_at(Stop::Claimed).await;
         let done = act()?;
         self.stand_still_at(Stop::Acted).await;
@@ -144,7 +148,7 @@ impl Pipeline {
     }
 }
 
-fn shown(done: Done, replayed: bool) -> anyhow::Result<Value> {
+fn shown(done: EffectDone, replayed: bool) -> anyhow::Result<Value> {
     let receipt: Value = serde_json::from_slice(&done.receipt)?;
     Ok(json!({"effect_id": done.effect_id, "replayed": replayed, "receipt": receipt}))
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use fencepost_client::{Client, Done, Effect, Error, Failure, RunError};
+use fencepost_client::{Client, EffectDone, EffectFailure, Error, RemoteEffect, RunError};
 use fencepost_examples::http::{Http, Lost};
 use serde_json::{Value, json};
 
@@ -128,7 +128,7 @@ impl Job<'_> {
     }
 
     /// The key is what the job is about, never the job's id: a copy of the job has the same key.
-    fn effect(&self, fences: &Client, scope: &str) -> Effect {
+    fn effect(&self, fences: &Client, scope: &str) -> RemoteEffect {
         let fields = self.work["key"].as_object().into_iter().flatten();
         let lease = Duration::from_millis(self.places.lease_ms);
         let about = ["caseUrn", "reservationUrn", "itemUrn"].iter().find_map(|field| self.work["key"][field].as_str());
@@ -147,24 +147,24 @@ impl Job<'_> {
         }
     }
 
-    async fn act(&self, url: &str, reference: &str) -> Result<String, Failure<String>> {
+    async fn act(&self, url: &str, reference: &str) -> Result<String, EffectFailure<String>> {
         let asked = json!({"reference": reference, "key": self.work["key"], "seq": self.work["seq"]});
         let answer = self.http.post(url, &asked).await.map_err(|lost| match lost {
-            Lost::NotSent(why) => Failure::NotApplied(why),
-            Lost::Unknown(why) => Failure::Unknown(why),
+            Lost::NotSent(why) => EffectFailure::NotApplied(why),
+            Lost::Unknown(why) => EffectFailure::Unknown(why),
         })?;
         match answer.status {
             201 => Ok(answer.json()["urn"].as_str().unwrap_or_default().to_owned()),
             // The service states that it did nothing.
-            429 => Err(Failure::NotApplied("the service refused".into())),
-            status => Err(Failure::Unknown(format!("the service answered {status}"))),
+            429 => Err(EffectFailure::NotApplied("the service refused".into())),
+            status => Err(EffectFailure::Unknown(format!("the service answered {status}"))),
         }
     }
 
-    async fn had(&self, url: &str, reference: &str) -> Result<Option<String>, Failure<String>> {
+    async fn had(&self, url: &str, reference: &str) -> Result<Option<String>, EffectFailure<String>> {
         // Without an answer the outcome stays unknown: the lease expires again, and the next holder asks.
         let answer = self.http.get(&format!("{url}?reference={reference}")).await;
-        let answer = answer.map_err(|lost| Failure::Unknown(lost.to_string()))?;
+        let answer = answer.map_err(|lost| EffectFailure::Unknown(lost.to_string()))?;
         Ok(answer.json()["found"].as_str().map(str::to_owned))
     }
 
@@ -202,6 +202,6 @@ impl Job<'_> {
     }
 }
 
-fn done(effect_id: &str) -> Done {
-    Done::new(effect_id, json!({"urn": effect_id, "status": "CONFIRMED"}).to_string())
+fn done(effect_id: &str) -> EffectDone {
+    EffectDone::new(effect_id, json!({"urn": effect_id, "status": "CONFIRMED"}).to_string())
 }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost_rig::Postgres;
+use fencepost_rig::PostgresServer;
 
 const ROOMS: usize = 60;
 const KILLS: usize = 12;
@@ -60,7 +60,7 @@ fn killed(starting: fn(&str) -> Child, url: &str, done: &str, rng: &mut fastrand
 
 #[test]
 fn a_booking_and_its_receipt_are_one_wherever_the_process_is_killed() {
-    let server = Postgres::start();
+    let server = PostgresServer::start();
     let url = server.fresh_database();
     let mut rng = fastrand::Rng::new();
     for _ in 0..KILLS {
@@ -77,7 +77,7 @@ fn a_booking_and_its_receipt_are_one_wherever_the_process_is_killed() {
 
 #[test]
 fn a_row_and_the_event_that_tells_of_it_are_one_wherever_the_process_is_killed() {
-    let server = Postgres::start();
+    let server = PostgresServer::start();
     let url = server.fresh_database();
     let mut rng = fastrand::Rng::new();
     for _ in 0..KILLS {

@@ -4,7 +4,7 @@
 export interface Retry {
   /** The longest first pause, 100 unless said; it doubles with every try. The pause itself is random below that (full jitter). */
   pauseMs?: number;
-  /** What it doubles up to: 5,000. */
+  /** The bound of the doubling: 5,000. */
   pauseMsMax?: number;
   /** Patience with one try: 15,000. */
   attemptTimeoutMs?: number;
@@ -26,7 +26,7 @@ export interface Problem {
   members: Record<string, unknown>;
 }
 
-/** What a holder did: the id of the effect, and the receipt that every duplicate gets. */
+/** A completed effect: its id, and the receipt that every duplicate gets. */
 export interface Done {
   /** Sealed as text. A number must be a safe integer; beyond, a BigInt. */
   effectId: string | number | bigint;
@@ -35,7 +35,7 @@ export interface Done {
   receiptJson?: string;
 }
 
-/** What every caller gets, first or not. */
+/** The result for every caller, first or not. */
 export interface Outcome {
   effectId: string;
   receipt: any;
@@ -142,7 +142,7 @@ export class Unavailable extends FencepostError {
   readonly unanswered: boolean;
 }
 export class Unsealed extends FencepostError {
-  /** What the effect returned: a `Done`, unless that was the mistake. */
+  /** The effect's return value: a `Done`, unless that was the mistake. */
   readonly done: any;
 }
 /** Thrown by an effect that knows that nothing happened: the key is free again at once. */

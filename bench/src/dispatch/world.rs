@@ -118,12 +118,10 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts a receiver on this port.
     pub fn start(ground: &Ground, name: &str, port: u16) -> Result<Receiver> {
         Ok(Receiver { server: Server::receiver(&fresh(&ground.work.join(name))?, port)? })
     }
 
-    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.server.port
     }

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use fencepost_kernel::json::Node;
+use fencepost_kernel::json::JsonNode;
 
 use crate::{
-    client::Server,
+    client::ServerArgs,
     table::table,
     wes::{page_text, pages, parse, query, text},
 };
@@ -58,7 +58,7 @@ struct Log {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -87,6 +87,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(act: &Node<'_>) -> Vec<String> {
+fn row(act: &JsonNode<'_>) -> Vec<String> {
     ["at", "by", "what", "on", "why"].map(|name| text(act, name).to_owned()).into()
 }

@@ -23,7 +23,7 @@ use rustix::{
 };
 
 use crate::{
-    client::Server,
+    client::ServerArgs,
     keys,
     moving::{Teller, Use, address, open, runtime},
     table::counted,
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "out"])]
     verify: Option<PathBuf>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 const AFTER: &str = "\
@@ -135,7 +135,7 @@ fn read_store(from: &str, file: &mut File) -> anyhow::Result<()> {
     })
 }
 
-fn read_server(server: &Server, file: &mut File) -> anyhow::Result<()> {
+fn read_server(server: &ServerArgs, file: &mut File) -> anyhow::Result<()> {
     let mut answer = server.stream("/admin/backup")?;
     let mut teller = Teller::default();
     let (mut piece, mut bytes) = (vec![0; 64 << 10], 0);

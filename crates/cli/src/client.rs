@@ -12,7 +12,7 @@ const PATIENCE_POST: Duration = Duration::from_secs(60);
 
 /// The server's address and the token; shared by every command that talks to a server.
 #[derive(clap::Args)]
-pub struct Server {
+pub struct ServerArgs {
     /// Address of the server
     #[arg(long, env = "FENCEPOST_URL", default_value = "http://127.0.0.1:7411", value_name = "URL",
           value_parser = server_url)]
@@ -34,7 +34,7 @@ pub fn not_fencepost(url: &str, answered: &str) -> anyhow::Error {
     anyhow!("{url} {answered}; that does not look like a Fencepost server")
 }
 
-impl Server {
+impl ServerArgs {
     /// The status and body of a GET.
     pub fn get(&self, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
         let patience = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build();

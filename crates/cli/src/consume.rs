@@ -14,8 +14,8 @@ use fencepost::{
 use fencepost_wire::{
     log::{Level, Log},
     sources::{
-        handler::Handler,
-        kafka::{Begin, Settings, Source},
+        handler::MessageHandler,
+        kafka::{Begin, KafkaSource, KafkaSourceSettings},
     },
 };
 
@@ -145,7 +145,7 @@ fn store(args: &Args, policy: &Policy) -> String {
 }
 
 async fn consume(args: Args, policy: Policy) -> anyhow::Result<()> {
-    let handler = Handler::new(&args.to, Duration::from_secs(args.timeout)).map_err(anyhow::Error::msg)?;
+    let handler = MessageHandler::new(&args.to, Duration::from_secs(args.timeout)).map_err(anyhow::Error::msg)?;
     let (address, level) = (store(&args, &policy), policy.server.log.level);
     let once = Fencepost::connect(&address, policy).await.map_err(|error| match error.to_string() {
         taken if taken.contains(IN_USE) => {
@@ -155,7 +155,7 @@ async fn consume(args: Args, policy: Policy) -> anyhow::Result<()> {
     })?;
     let tenant = args.tenant.clone().unwrap_or_else(|| format!("queue:{}", args.group));
     let consumer = Consumer::new(once.tenant(&tenant))?.attempts_max(args.attempts_max);
-    let settings = Settings {
+    let settings = KafkaSourceSettings {
         brokers: args.brokers,
         group: args.group,
         topics: args.topics,
@@ -169,7 +169,7 @@ async fn consume(args: Args, policy: Policy) -> anyhow::Result<()> {
         more: args.more,
     };
     let log = Log::new(level, std::io::stdout());
-    let source = Source::new(settings, consumer, handler, log.clone()).map_err(anyhow::Error::msg)?;
+    let source = KafkaSource::new(settings, consumer, handler, log.clone()).map_err(anyhow::Error::msg)?;
     let stop = crate::serve::stop(log.clone(), once.engine().now().0);
     eprintln!("fencepost: consuming, with fences in {}", without_secret(&address));
     log.line(Level::Info, once.engine().now().0, "consuming").text("tenant", &tenant).text("to", &args.to);

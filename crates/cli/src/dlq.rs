@@ -7,12 +7,12 @@ mod show;
 use std::process::ExitCode;
 
 use clap::{Subcommand, builder::PossibleValuesParser};
-use fencepost_kernel::{LaneId, json::Node, lane::Reason};
+use fencepost_kernel::{LaneId, json::JsonNode, lane::DeadLetterReason};
 
 use crate::{
-    client::Server,
+    client::ServerArgs,
     table::{since, table},
-    wes::{Refusal, answer, number, page_text, pages, parse, query, text},
+    wes::{ServerRefusal, answer, number, page_text, pages, parse, query, text},
 };
 
 const LETTERS: &str = "/wes/v1/dispatch/dlq";
@@ -54,7 +54,7 @@ enum Action {
 }
 
 fn reasons() -> PossibleValuesParser {
-    Reason::ALL.map(Reason::name).into()
+    DeadLetterReason::ALL.map(DeadLetterReason::name).into()
 }
 
 #[derive(clap::Args)]
@@ -84,7 +84,7 @@ struct List {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 #[derive(clap::Args)]
@@ -95,7 +95,7 @@ struct Show {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -139,7 +139,7 @@ fn list(args: &List) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn row(letter: &Node<'_>) -> Vec<String> {
+fn row(letter: &JsonNode<'_>) -> Vec<String> {
     let part = |name: &str| text(letter, name).to_owned();
     let cancelled = if letter.get("cancelled_by").is_some() { ", cancelled" } else { "" };
     vec![
@@ -156,7 +156,7 @@ fn row(letter: &Node<'_>) -> Vec<String> {
 }
 
 /// The id of the dead letter that is named by its own id, or by the correlation_id of its event.
-fn id_of(server: &Server, named: &str) -> anyhow::Result<String> {
+fn id_of(server: &ServerArgs, named: &str) -> anyhow::Result<String> {
     let is_id = |(lane, seq): (&str, &str)| LaneId::from_hex(lane).is_some() && seq.parse::<u64>().is_ok();
     if named.split_once('-').is_some_and(is_id) {
         return Ok(named.to_owned());
@@ -165,13 +165,13 @@ fn id_of(server: &Server, named: &str) -> anyhow::Result<String> {
     let (found, _) = pages(server, &path, 2, "")?;
     match found.as_slice() {
         [one] => Ok(text(&parse(one.as_bytes())?, "id").to_owned()),
-        [] => Err(Refusal {
+        [] => Err(ServerRefusal {
             status: 404,
             code: "unknown-dead-letter".to_owned(),
             detail: format!("there is no dead letter {named:?}, and no event of that id is one"),
         }
         .into()),
-        _ => Err(Refusal {
+        _ => Err(ServerRefusal {
             status: 409,
             code: "ambiguous".to_owned(),
             detail: format!("several planners have a dead letter of the event {named:?}: name it by its own id"),

@@ -16,7 +16,7 @@ use fencepost::policy::Policy;
 use fencepost_kernel::json;
 
 use crate::{
-    client::Server,
+    client::ServerArgs,
     place::{is_data_dir, not_a_data_dir},
     table::counted,
 };
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", env = "FENCEPOST_DISPATCH__KEY_FILE")]
     key_file: Option<PathBuf>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 enum Health {
@@ -186,7 +186,7 @@ fn limits(report: &mut Report) {
     }
 }
 
-fn running(report: &mut Report, server: &Server) {
+fn running(report: &mut Report, server: &ServerArgs) {
     match server.get("/readyz") {
         Ok((200, body)) => {
             report.say(Health::Good, "server", format!("{} is ready", server.url));
@@ -214,13 +214,14 @@ fn running(report: &mut Report, server: &Server) {
 
 // Reports the server's store, keys and nodes, and returns whether the server showed them. That needs an admin's or
 // viewer's token; without one the server is still known to be ready.
-fn nodes(report: &mut Report, server: &Server) -> bool {
+fn nodes(report: &mut Report, server: &ServerArgs) -> bool {
     let Ok(body) = server.read("/admin/nodes?limit=1000") else {
         report.say(Health::Warn, "nodes", "not shown: give --token of an admin or a viewer");
         return false;
     };
     let Ok(said) = json::parse(&body) else { return false };
-    let text = |node: &json::Node<'_>, name: &str| node.get(name).and_then(|value| value.as_str().map(str::to_owned));
+    let text =
+        |node: &json::JsonNode<'_>, name: &str| node.get(name).and_then(|value| value.as_str().map(str::to_owned));
     let durability = text(&said, "durability").unwrap_or_default();
     let health = if durability == "synced" { Health::Good } else { Health::Warn };
     let (store, because) = (text(&said, "store").unwrap_or_default(), text(&said, "because").unwrap_or_default());
@@ -238,7 +239,7 @@ fn nodes(report: &mut Report, server: &Server) -> bool {
 }
 
 // Reports whether the server can open every stored transport, and whether it needs other keys than the first for that.
-fn keys(report: &mut Report, said: &json::Node<'_>) {
+fn keys(report: &mut Report, said: &json::JsonNode<'_>) {
     let Some(keys) = said.get("keys") else { return };
     let count = |name: &str| keys.get(name).and_then(|value| value.as_u64());
     let first = keys.get("first").and_then(|first| first.as_str()).unwrap_or_default();

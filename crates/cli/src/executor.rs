@@ -13,7 +13,7 @@ use fencepost::{
 };
 use fencepost_front::Limits;
 use fencepost_wire::{
-    http::executor::{Front, Handler, router},
+    http::executor::{EventHandler, Front, router},
     log::Log,
     problem,
 };
@@ -68,7 +68,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     if secrets.is_empty() || secrets.len() > 2 {
         bail!("{} must hold one secret, or two, a line each", args.secret_file.display());
     }
-    let handler = Handler::new(&args.forward, Duration::from_secs(args.timeout)).map_err(anyhow::Error::msg)?;
+    let handler = EventHandler::new(&args.forward, Duration::from_secs(args.timeout)).map_err(anyhow::Error::msg)?;
     let once = Fencepost::open(&args.data).await.map_err(|error| match error.to_string() {
         taken if taken.contains(IN_USE) => anyhow!("{} {IN_USE}; stop it or use --data", args.data.display()),
         why => anyhow!(why),

@@ -6,7 +6,7 @@ use std::{fmt::Write as _, process::ExitCode};
 use anyhow::Context;
 
 use crate::{
-    client::{Server, encode},
+    client::{ServerArgs, encode},
     wes::{get, is, number, parse, post, quoted, text},
 };
 
@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long)]
     why: String,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 const AFTER: &str = "\

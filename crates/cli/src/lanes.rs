@@ -11,12 +11,12 @@ use std::{
 };
 
 use clap::Subcommand;
-use fencepost_kernel::json::Node;
+use fencepost_kernel::json::JsonNode;
 
 use crate::{
-    client::{Server, encode},
+    client::{ServerArgs, encode},
     table::{cut, now_ms, since, table, terminal, until},
-    wes::{Refusal, answer, get, is, number, page_text, pages, parse, post, query, quoted, text},
+    wes::{ServerRefusal, answer, get, is, number, page_text, pages, parse, post, query, quoted, text},
 };
 
 const LANES: &str = "/wes/v1/dispatch/lanes";
@@ -67,7 +67,7 @@ struct List {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 #[derive(Subcommand)]
@@ -111,7 +111,7 @@ struct On {
     #[arg(long, value_name = "ID")]
     planner: Option<String>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -145,7 +145,7 @@ fn find(on: &On) -> anyhow::Result<Vec<u8>> {
     let found = ask(on.planner.as_deref());
     match (&found, on.lane.split_once(':')) {
         (Err(error), Some((planner, _)))
-            if on.planner.is_none() && error.downcast_ref::<Refusal>().is_some_and(|no| no.status == 404) =>
+            if on.planner.is_none() && error.downcast_ref::<ServerRefusal>().is_some_and(|no| no.status == 404) =>
         {
             ask(Some(planner))
         }
@@ -169,7 +169,7 @@ fn watch(list: &List) -> anyhow::Result<ExitCode> {
     loop {
         let block = match drawn(list) {
             Ok(block) => block,
-            Err(error) if error.downcast_ref::<Refusal>().is_some_and(|no| no.status < 500) => return Err(error),
+            Err(error) if error.downcast_ref::<ServerRefusal>().is_some_and(|no| no.status < 500) => return Err(error),
             // A server that does not answer may come back, and the operator watches for that.
             Err(error) => format!("{error:#}\n"),
         };
@@ -202,7 +202,7 @@ fn drawn(list: &List) -> anyhow::Result<String> {
         return Ok(page_text(&items, &next) + "\n");
     }
     let mut lanes = items.iter().map(|item| parse(item.as_bytes())).collect::<anyhow::Result<Vec<_>>>()?;
-    let rank = |lane: &Node<'_>| STATES.iter().position(|state| *state == text(lane, "state"));
+    let rank = |lane: &JsonNode<'_>| STATES.iter().position(|state| *state == text(lane, "state"));
     lanes.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| text(a, "lane").cmp(text(b, "lane"))));
     let head = ["lane", "transport", "state", "backlog", "head", "attempts", "next in", "last answer"];
     let mut out = summary(&lanes, list.watch.is_some());
@@ -218,7 +218,7 @@ fn drawn(list: &List) -> anyhow::Result<String> {
     Ok(out)
 }
 
-fn summary(lanes: &[Node<'_>], dated: bool) -> String {
+fn summary(lanes: &[JsonNode<'_>], dated: bool) -> String {
     let mut states: BTreeMap<&str, usize> = BTreeMap::new();
     for lane in lanes {
         *states.entry(text(lane, "state")).or_default() += 1;
@@ -234,7 +234,7 @@ fn summary(lanes: &[Node<'_>], dated: bool) -> String {
     }
 }
 
-fn row(lane: &Node<'_>) -> Vec<String> {
+fn row(lane: &JsonNode<'_>) -> Vec<String> {
     let head = lane.get("head");
     let of_head = |name: &str| head.and_then(|head| head.get(name)?.as_u64()).map(|number| number.to_string());
     let said = match lane.get("paused") {

@@ -11,7 +11,7 @@ use anyhow::Context;
 use fencepost::{
     Fencepost,
     clock::SystemClock,
-    dispatch::{Dispatch, MASK, SCOPE, Settings, Vault, has_sealed_rows, origin, shown_url},
+    dispatch::{Dispatch, DriverSettings, MASK, SCOPE, Vault, has_sealed_rows, origin, shown_url},
     engine::Engine,
     policy::Policy,
 };
@@ -77,18 +77,18 @@ pub async fn start(
         };
         open_vault(engine, &path, log).await?
     });
-    let sending = webhook::Settings {
+    let sending = webhook::WebhookSettings {
         attempt_ms_max: settings.timeout.as_millis() as u64,
         authorities: settings.ca.clone(),
         idle_per_host_max: settings.per_host_max,
-        ..webhook::Settings::default()
+        ..webhook::WebhookSettings::default()
     };
     let webhook = WebhookSink::new(egress, vault.clone(), Arc::new(SystemClock::default()), &sending)
         .map_err(anyhow::Error::msg)?;
     let kafka = settings.kafka_brokers.clone().map(|brokers| {
         let (account, attempt_ms_max) = (settings.kafka_account.clone(), sending.attempt_ms_max);
         let message_bytes_max = settings.kafka_message_bytes_max;
-        KafkaSink::new(kafka::Settings { brokers, account, attempt_ms_max, message_bytes_max })
+        KafkaSink::new(kafka::KafkaSinkSettings { brokers, account, attempt_ms_max, message_bytes_max })
     });
     let kafka = kafka.transpose().map_err(anyhow::Error::msg).context("dispatch.kafka_brokers")?;
     let sink = Sinks { webhook, kafka };
@@ -104,7 +104,7 @@ pub async fn start(
             move || post(posts, &url, &log, now, POST_AGAIN)
         });
     }
-    let driving = Settings {
+    let driving = DriverSettings {
         node: node.to_owned(),
         in_flight_max: settings.in_flight_max,
         per_host_max: settings.per_host_max,

@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use fencepost::{
     Fencepost,
     clock::SystemClock,
-    engine::Limits as EngineLimits,
+    engine::EngineLimits,
     policy::{
         Policy,
         config::{Config, Flags},
@@ -36,7 +36,7 @@ use fencepost_wire::{
     http::{
         App, Listener, Routes,
         gateway::Gateway,
-        policy::{Origin, Reload, reload},
+        policy::{PolicyOrigin, Reload, reload},
     },
     log::{Level, Log},
     metrics::Metrics,
@@ -114,7 +114,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
     // On PostgreSQL or Redis a commit is a network exchange: connections are then served on the runtime that makes it.
     let threads = match (&store, policy.server.threads) {
-        (Address::Directory(_), fencepost::policy::server::Threads::Bound) => Threads::bound()?,
+        (Address::Directory(_), fencepost::policy::server::ThreadMode::Bound) => Threads::bound()?,
         _ => Threads::default(),
     };
     let code = runtime.block_on(serve(&args, config, policy, store, threads.handles()))?;
@@ -254,7 +254,7 @@ async fn serve(
         egress,
         gateway,
         directory,
-        origin: Origin::new(config, fencepost.engine().now()),
+        origin: PolicyOrigin::new(config, fencepost.engine().now()),
         metrics,
         log: log.clone(),
         node,

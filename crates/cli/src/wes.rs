@@ -4,22 +4,22 @@
 use std::fmt::{self, Write as _};
 
 use anyhow::Context;
-use fencepost_kernel::json::{self, Node, Value};
+use fencepost_kernel::json::{self, JsonNode, Value};
 
-use crate::client::{Server, encode, not_fencepost};
+use crate::client::{ServerArgs, encode, not_fencepost};
 
 /// The most items that one request may ask for.
 const PAGE_MAX: usize = 1_000;
 
 /// A server's refusal: the status, and the code and detail of its problem document.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct ServerRefusal {
     pub status: u16,
     pub code: String,
     pub detail: String,
 }
 
-impl Refusal {
+impl ServerRefusal {
     // None where the body is not that of a Fencepost.
     fn of(status: u16, body: &[u8]) -> Option<Self> {
         let said = json::parse(body).ok()?;
@@ -28,14 +28,14 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ServerRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.detail)?;
         hint(&self.code).map_or(Ok(()), |hint| write!(f, "\n  {hint}"))
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for ServerRefusal {}
 
 /// The next step for a person after a refusal with this code.
 pub fn hint(code: &str) -> Option<&'static str> {
@@ -57,21 +57,21 @@ pub fn hint(code: &str) -> Option<&'static str> {
     })
 }
 
-fn granted(server: &Server, (status, body): (u16, Vec<u8>)) -> anyhow::Result<Vec<u8>> {
-    match (status, Refusal::of(status, &body)) {
-        (200..300, _) if matches!(json::parse(&body), Ok(Node { value: Value::Object(_), .. })) => Ok(body),
+fn granted(server: &ServerArgs, (status, body): (u16, Vec<u8>)) -> anyhow::Result<Vec<u8>> {
+    match (status, ServerRefusal::of(status, &body)) {
+        (200..300, _) if matches!(json::parse(&body), Ok(JsonNode { value: Value::Object(_), .. })) => Ok(body),
         (200..300, _) | (_, None) => Err(not_fencepost(&server.url, &format!("answered {status}"))),
         (_, Some(refusal)) => Err(refusal.into()),
     }
 }
 
-/// The body of a GET; a refusal is an error that holds a [`Refusal`].
-pub fn get(server: &Server, path: &str) -> anyhow::Result<Vec<u8>> {
+/// The body of a GET; a refusal is an error that holds a [`ServerRefusal`].
+pub fn get(server: &ServerArgs, path: &str) -> anyhow::Result<Vec<u8>> {
     granted(server, server.get(path)?)
 }
 
-/// The body of a POST; a refusal is an error that holds a [`Refusal`].
-pub fn post(server: &Server, path: &str, body: &str) -> anyhow::Result<Vec<u8>> {
+/// The body of a POST; a refusal is an error that holds a [`ServerRefusal`].
+pub fn post(server: &ServerArgs, path: &str, body: &str) -> anyhow::Result<Vec<u8>> {
     granted(server, server.post(path, body)?)
 }
 
@@ -87,7 +87,7 @@ pub fn query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
 }
 
 /// Up to `limit` items of a list, each as its JSON; and the cursor to continue from, empty at the end.
-pub fn pages(server: &Server, path: &str, limit: usize, after: &str) -> anyhow::Result<(Vec<String>, String)> {
+pub fn pages(server: &ServerArgs, path: &str, limit: usize, after: &str) -> anyhow::Result<(Vec<String>, String)> {
     let (mut found, mut after) = (Vec::new(), after.to_owned());
     loop {
         let size = (limit - found.len()).min(PAGE_MAX).to_string();
@@ -111,29 +111,29 @@ pub fn page_text(items: &[String], next: &str) -> String {
 }
 
 /// A server's answer, read as JSON.
-pub fn parse(body: &[u8]) -> anyhow::Result<Node<'_>> {
+pub fn parse(body: &[u8]) -> anyhow::Result<JsonNode<'_>> {
     json::parse(body).context("the server's answer is not JSON")
 }
 
 /// The text under a name of an object; empty where there is none.
-pub fn text<'n>(node: &'n Node<'_>, name: &str) -> &'n str {
-    node.get(name).and_then(Node::as_str).unwrap_or_default()
+pub fn text<'n>(node: &'n JsonNode<'_>, name: &str) -> &'n str {
+    node.get(name).and_then(JsonNode::as_str).unwrap_or_default()
 }
 
 /// The number under a name of an object; 0 where there is none.
-pub fn number(node: &Node<'_>, name: &str) -> u64 {
-    node.get(name).and_then(Node::as_u64).unwrap_or_default()
+pub fn number(node: &JsonNode<'_>, name: &str) -> u64 {
+    node.get(name).and_then(JsonNode::as_u64).unwrap_or_default()
 }
 
 /// Whether a member of an object is true.
-pub fn is(node: &Node<'_>, name: &str) -> bool {
+pub fn is(node: &JsonNode<'_>, name: &str) -> bool {
     node.get(name).is_some_and(|node| node.value == Value::Bool(true))
 }
 
 /// A receiver's last answer: its status, where it had one, and its text.
-pub fn answer(node: &Node<'_>) -> String {
+pub fn answer(node: &JsonNode<'_>) -> String {
     let note = text(node, "last_answer");
-    match node.get("last_status").and_then(Node::as_u64) {
+    match node.get("last_status").and_then(JsonNode::as_u64) {
         Some(status) => format!("{status} {note}").trim_end().to_owned(),
         None => note.to_owned(),
     }

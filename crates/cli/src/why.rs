@@ -3,9 +3,9 @@
 use std::{fmt::Write as _, process::ExitCode};
 
 use anyhow::{Context, bail};
-use fencepost_kernel::json::{self, Node, Value};
+use fencepost_kernel::json::{self, JsonNode, Value};
 
-use crate::client::{Server, encode, not_fencepost};
+use crate::client::{ServerArgs, encode, not_fencepost};
 
 /// Explain a key: what happened, when, and why it did not happen again.
 #[derive(clap::Args)]
@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 const AFTER: &str = "\
@@ -50,7 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         if let Some(Value::Array(tenants)) =
             answer.as_ref().and_then(|said| said.get("tenants")).map(|list| &list.value)
         {
-            let tenants: Vec<&str> = tenants.iter().filter_map(Node::as_str).collect();
+            let tenants: Vec<&str> = tenants.iter().filter_map(JsonNode::as_str).collect();
             bail!("several tenants have this key; use --tenant: {}", tenants.join(", "));
         }
         return Err(args.server.refused(status, &body));
@@ -90,12 +90,12 @@ group (queue:GROUP) and an identity that was removed are not searched. Name the
 tenant with --tenant to know whether the key was never claimed.";
 
 // The effect's repetitions, a line each.
-fn repetitions(answer: &Node<'_>) -> String {
+fn repetitions(answer: &JsonNode<'_>) -> String {
     let Some(Value::Array(repeated)) = answer.get("repetitions").map(|list| &list.value) else { return String::new() };
     let mut out = String::new();
     for one in repeated {
-        let text = |name: &str| one.get(name).and_then(Node::as_str);
-        let seq = one.get("seq").and_then(Node::as_u64).unwrap_or(0);
+        let text = |name: &str| one.get(name).and_then(JsonNode::as_str);
+        let seq = one.get("seq").and_then(JsonNode::as_u64).unwrap_or(0);
         let _ = write!(out, "  repetition {seq}  {}", text("state").unwrap_or("?"));
         let _ = match (text("sealedAt"), text("releasedAt"), text("leaseExpiresAt")) {
             (Some(at), ..) => write!(out, " at {at} as {}", text("resultUrn").unwrap_or("?")),
@@ -105,7 +105,7 @@ fn repetitions(answer: &Node<'_>) -> String {
         };
         out.push('\n');
     }
-    let total = answer.get("repetitionsTotal").and_then(Node::as_u64).unwrap_or(0);
+    let total = answer.get("repetitionsTotal").and_then(JsonNode::as_u64).unwrap_or(0);
     if let earlier @ 1.. = total.saturating_sub(repeated.len() as u64) {
         out.insert_str(
             0,
@@ -119,10 +119,10 @@ fn repetitions(answer: &Node<'_>) -> String {
 }
 
 // What a person decided about the key, who, and when; none where a claim was granted after that.
-fn resolution<'a>(answer: &'a Node<'_>) -> Option<(&'a str, &'a str, &'a str)> {
+fn resolution<'a>(answer: &'a JsonNode<'_>) -> Option<(&'a str, &'a str, &'a str)> {
     let Some(Value::Array(history)) = answer.get("history").map(|history| &history.value) else { return None };
-    let part = |moment: &'a Node<'_>, name: &str| moment.get(name).and_then(Node::as_str);
-    let decision = |moment: &&'a Node<'_>| part(moment, "decision");
+    let part = |moment: &'a JsonNode<'_>, name: &str| moment.get(name).and_then(JsonNode::as_str);
+    let decision = |moment: &&'a JsonNode<'_>| part(moment, "decision");
     let last = history
         .iter()
         .rev()
@@ -130,9 +130,9 @@ fn resolution<'a>(answer: &'a Node<'_>) -> Option<(&'a str, &'a str, &'a str)> {
     Some((decision(&last)?, part(last, "by")?, part(last, "at")?))
 }
 
-fn told(scope: &str, fields: &[String], answer: &Node<'_>) -> String {
-    let text = |name: &str| answer.get(name).and_then(Node::as_str).unwrap_or("?");
-    let number = |name: &str| answer.get(name).and_then(Node::as_u64).unwrap_or(0);
+fn told(scope: &str, fields: &[String], answer: &JsonNode<'_>) -> String {
+    let text = |name: &str| answer.get(name).and_then(JsonNode::as_str).unwrap_or("?");
+    let number = |name: &str| answer.get(name).and_then(JsonNode::as_u64).unwrap_or(0);
     let mut out = format!(
         "{scope} {}\ntenant {}, key {}\nstate  {}, attempts {}, replays {}, conflicts {}\n",
         fields.join(" "),
@@ -149,9 +149,9 @@ fn told(scope: &str, fields: &[String], answer: &Node<'_>) -> String {
     out.push('\n');
     if let Some(Value::Array(history)) = answer.get("history").map(|history| &history.value) {
         for moment in history {
-            let part = |name: &str| moment.get(name).and_then(Node::as_str);
+            let part = |name: &str| moment.get(name).and_then(JsonNode::as_str);
             let _ = write!(out, "  {}  {:<12}", part("at").unwrap_or("?"), part("decision").unwrap_or("?"));
-            if let Some(token) = moment.get("token").and_then(Node::as_u64) {
+            if let Some(token) = moment.get("token").and_then(JsonNode::as_u64) {
                 let _ = write!(out, " token {token}");
             }
             if let (Some(by), Some(why)) = (part("by"), part("why")) {

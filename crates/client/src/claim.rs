@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use crate::{
     Client, Error,
-    effect::Done,
+    effect::EffectDone,
     json::{self, Object, Writer},
     retry::{Retry, Tries},
 };
@@ -24,7 +24,7 @@ const EFFECT_ID_BYTES_MAX: usize = 1_024;
 
 /// The right to act under a fence, until its lease expires.
 #[derive(Clone)]
-pub struct Claim {
+pub struct RemoteClaim {
     granted: Arc<Granted>,
 }
 
@@ -41,7 +41,7 @@ struct Granted {
     lost: AtomicBool,
 }
 
-impl Claim {
+impl RemoteClaim {
     /// Reads a claim out of the server's answer; `None` where the answer is not a claim.
     pub(crate) fn read(client: &Client, target: Writer, lease: Duration, answer: &Object) -> Option<Self> {
         let granted = Granted {
@@ -108,7 +108,7 @@ impl Claim {
     /// Records the outcome. Safe to repeat: the server answers the same seal again as done.
     pub async fn seal(&self, effect_id: impl ToString, receipt: impl Into<Bytes>) -> Result<(), Error> {
         let client = &self.granted.client;
-        let body = self.sealed(&Done::new(effect_id, receipt))?.end();
+        let body = self.sealed(&EffectDone::new(effect_id, receipt))?.end();
         client.ask("/v1/fences/seal", body, &mut Tries::new(client.retry())).await.map(drop)
     }
 
@@ -124,7 +124,7 @@ impl Claim {
     }
 
     /// The seal as a command for [`Client::batch`].
-    pub fn sealing(&self, done: &Done) -> Result<String, Error> {
+    pub fn sealing(&self, done: &EffectDone) -> Result<String, Error> {
         Ok(self.sealed(done)?.text("op", "seal").end())
     }
 
@@ -158,7 +158,7 @@ impl Claim {
         self.granted.target.clone().number("token", self.granted.token)
     }
 
-    fn sealed(&self, done: &Done) -> Result<Writer, Error> {
+    fn sealed(&self, done: &EffectDone) -> Result<Writer, Error> {
         let bytes = done.effect_id.len();
         if !(1..=EFFECT_ID_BYTES_MAX).contains(&bytes) {
             let why = format!("the effect id must have 1 to {EFFECT_ID_BYTES_MAX} bytes, and has {bytes}");

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::{
-    Claim, Client, Error, RunError,
+    Client, Error, RemoteClaim, RunError,
     json::{self, Object, Writer},
     retry::Tries,
 };
@@ -21,14 +21,14 @@ const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The outcome of a holder's effect: the effect's id, and the bytes that every duplicate gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct EffectDone {
     /// The id of the effect, such as an order number.
     pub effect_id: String,
     /// The bytes that duplicates get unchanged: one JSON value.
     pub receipt: Bytes,
 }
 
-impl Done {
+impl EffectDone {
     /// The id may be anything that is written as text: a number, a UUID. The receipt must be one JSON value.
     pub fn new(effect_id: impl ToString, receipt: impl Into<Bytes>) -> Self {
         Self { effect_id: effect_id.to_string(), receipt: receipt.into() }
@@ -37,7 +37,7 @@ impl Done {
 
 /// Why an effect failed, as far as the next caller must know.
 #[derive(Debug)]
-pub enum Failure<E> {
+pub enum EffectFailure<E> {
     /// The effect did not happen: the key is free again at once.
     NotApplied(E),
     /// The outcome is unknown: the claim keeps its lease, and the next holder learns that it recovers.
@@ -46,7 +46,7 @@ pub enum Failure<E> {
 
 /// The result of `run` for every caller, whether first or duplicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// The id of the effect.
     pub effect_id: String,
     /// The receipt of the caller whose effect happened.
@@ -57,16 +57,16 @@ pub struct Outcome {
 
 /// The answer to a claim that the server did not refuse.
 #[derive(Clone)]
-pub enum Claimed {
+pub enum ClaimOutcome {
     /// The caller holds the claim and may act.
-    New(Claim),
+    New(RemoteClaim),
     /// The effect has happened already.
-    Duplicate(Outcome),
+    Duplicate(RunOutcome),
 }
 
 /// One effect that must happen once, with its settings.
 #[derive(Clone)]
-pub struct Effect {
+pub struct RemoteEffect {
     client: Client,
     scope: String,
     fields: Vec<(String, String)>,
@@ -79,7 +79,7 @@ pub struct Effect {
     wait: Option<Duration>,
 }
 
-impl Effect {
+impl RemoteEffect {
     pub(crate) fn new(client: Client, scope: &str) -> Self {
         let (tenant, seq, body, version, source) = (None, None, None, None, None);
         let (fields, scope) = (Vec::new(), scope.to_owned());
@@ -111,7 +111,7 @@ impl Effect {
         self
     }
 
-    /// As [`Effect::version`], for versions that are texts.
+    /// As [`RemoteEffect::version`], for versions that are texts.
     pub fn version_text(mut self, version: &str) -> Self {
         self.version = Some(json::quoted(version));
         self
@@ -145,11 +145,11 @@ impl Effect {
     /// Asks for the right to act. Safe to repeat, with one cost: if the answer is lost, the next try meets this
     /// call's own claim. It waits, within the deadline, until that lease expires, and gets the claim as `recovering`;
     /// in a scope that holds lapsed claims, the key is in doubt instead.
-    pub async fn claim(&self) -> Result<Claimed, Error> {
+    pub async fn claim(&self) -> Result<ClaimOutcome, Error> {
         self.claim_within(self.wait.unwrap_or_default()).await
     }
 
-    async fn claim_within(&self, patience_max: Duration) -> Result<Claimed, Error> {
+    async fn claim_within(&self, patience_max: Duration) -> Result<ClaimOutcome, Error> {
         let path = if self.seq.is_some() { "/v1/fences/again" } else { "/v1/fences/claim" };
         let request = self.request()?;
         let mut tries = Tries::new(self.client.retry());
@@ -187,29 +187,29 @@ impl Effect {
     }
 
     /// Runs the effect once: the first caller runs it, every other caller gets its receipt. The others wait for it as
-    /// long as the lease, unless [`Effect::wait`] says otherwise. Renews the lease while the effect runs. If this
+    /// long as the lease, unless [`RemoteEffect::wait`] says otherwise. Renews the lease while the effect runs. If this
     /// future is dropped half-way, the claim stays until its lease expires.
-    pub async fn run<F, Fut, E>(&self, effect: F) -> Result<Outcome, RunError<E>>
+    pub async fn run<F, Fut, E>(&self, effect: F) -> Result<RunOutcome, RunError<E>>
     where
-        F: FnOnce(Claim) -> Fut,
-        Fut: Future<Output = Result<Done, Failure<E>>>,
+        F: FnOnce(RemoteClaim) -> Fut,
+        Fut: Future<Output = Result<EffectDone, EffectFailure<E>>>,
     {
         let patience_max = self.wait.unwrap_or(self.lease);
         let claim = match self.claim_within(patience_max).await.map_err(RunError::Claim)? {
-            Claimed::Duplicate(outcome) => return Ok(outcome),
-            Claimed::New(claim) => claim,
+            ClaimOutcome::Duplicate(outcome) => return Ok(outcome),
+            ClaimOutcome::New(claim) => claim,
         };
         match claim.keep(effect(claim.clone())).await {
             Ok(done) => match claim.seal(done.effect_id.clone(), done.receipt.clone()).await {
-                Ok(()) => Ok(Outcome { effect_id: done.effect_id, receipt: done.receipt, replayed: false }),
+                Ok(()) => Ok(RunOutcome { effect_id: done.effect_id, receipt: done.receipt, replayed: false }),
                 Err(cause) => Err(RunError::Unsealed { done, cause }),
             },
-            Err(Failure::NotApplied(error)) => {
+            Err(EffectFailure::NotApplied(error)) => {
                 // If the release fails too, the lease ends the claim; the caller gets the effect's own error.
                 let _ = claim.release().await;
                 Err(RunError::Effect(error))
             }
-            Err(Failure::Unknown(error)) => Err(RunError::Effect(error)),
+            Err(EffectFailure::Unknown(error)) => Err(RunError::Effect(error)),
         }
     }
 
@@ -256,14 +256,14 @@ impl Effect {
     }
 
     /// Reads the server's answer to a claim.
-    pub(crate) fn read(&self, body: Bytes) -> Result<Claimed, Error> {
+    pub(crate) fn read(&self, body: Bytes) -> Result<ClaimOutcome, Error> {
         let foreign = || Error::Invalid("the answer is not one of Fencepost's".into());
         let answer = Object::parse(&body).ok_or_else(foreign)?;
         match answer.text("decision").as_deref() {
-            Some("new") => Claim::read(&self.client, self.target(), self.lease, &answer).map(Claimed::New),
+            Some("new") => RemoteClaim::read(&self.client, self.target(), self.lease, &answer).map(ClaimOutcome::New),
             Some("duplicate") => answer.text("effect_id").zip(answer.raw("receipt")).map(|(effect_id, receipt)| {
                 let receipt = Bytes::copy_from_slice(receipt.as_bytes());
-                Claimed::Duplicate(Outcome { effect_id, receipt, replayed: true })
+                ClaimOutcome::Duplicate(RunOutcome { effect_id, receipt, replayed: true })
             }),
             _ => None,
         }

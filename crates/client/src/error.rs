@@ -6,11 +6,11 @@ use std::{fmt, time::Duration};
 use bytes::Bytes;
 use http::{HeaderMap, header};
 
-use crate::{Done, json::Object, retry};
+use crate::{EffectDone, json::Object, retry};
 
 /// A refusal, as the server's problem document says it (RFC 9457).
 #[derive(Clone, Debug)]
-pub struct Problem {
+pub struct ProblemDetails {
     /// The HTTP status.
     pub status: u16,
     /// The stable code, such as `conflict`; empty where the answer does not come from Fencepost.
@@ -38,7 +38,7 @@ const UNDER_WAY: &str =
 /// A longer effect id is left out of messages.
 const SHOWN_BYTES_MAX: usize = 200;
 
-impl Problem {
+impl ProblemDetails {
     pub(crate) fn read(status: u16, headers: &HeaderMap, body: &Bytes) -> Self {
         let members = Object::parse(body).unwrap_or_default();
         let text = |name| members.text(name);
@@ -85,7 +85,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ProblemDetails {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let code = if self.code.is_empty() { "no problem document" } else { &self.code };
         write!(f, "{} {code}: {}", self.status, self.said.as_ref().unwrap_or(&self.detail))?;
@@ -101,22 +101,22 @@ pub enum Error {
     /// Another caller held the claim until the wait was over.
     InFlight {
         /// The refusal.
-        problem: Box<Problem>,
+        problem: Box<ProblemDetails>,
         /// Whether the holder may be this very call: an earlier try of it had no answer and may have got the claim.
         perhaps_own: bool,
     },
     /// The key was first used with another body; `diff` leads from the first to this one.
-    Conflict(Box<Problem>),
+    Conflict(Box<ProblemDetails>),
     /// A newer version of the source is already sealed.
-    Stale(Box<Problem>),
+    Stale(Box<ProblemDetails>),
     /// An earlier attempt's outcome is unknown, and a person must decide.
-    InDoubt(Box<Problem>),
+    InDoubt(Box<ProblemDetails>),
     /// The repetition is not the next in its sequence.
-    SequenceGap(Box<Problem>),
+    SequenceGap(Box<ProblemDetails>),
     /// The token no longer holds the claim: the lease expired, or the claim is over.
-    FencedOff(Box<Problem>),
+    FencedOff(Box<ProblemDetails>),
     /// Any other refusal: a wrong key, an unknown scope, a missing permission.
-    Refused(Box<Problem>),
+    Refused(Box<ProblemDetails>),
     /// No final answer came before the deadline.
     Unavailable {
         /// How many tries were made.
@@ -126,13 +126,13 @@ pub enum Error {
         /// How the last try failed.
         why: String,
         /// The refusal in the last try's answer, where there was one.
-        problem: Option<Box<Problem>>,
+        problem: Option<Box<ProblemDetails>>,
     },
 }
 
 impl Error {
     /// The server's refusal behind this error, where there is one.
-    pub fn problem(&self) -> Option<&Problem> {
+    pub fn problem(&self) -> Option<&ProblemDetails> {
         match self {
             Self::Invalid(_) => None,
             Self::InFlight { problem, .. }
@@ -172,7 +172,7 @@ pub enum RunError<E> {
     /// The effect happened, but recording it failed. The next holder learns that this attempt's outcome is unknown.
     Unsealed {
         /// The outcome that is not recorded.
-        done: Done,
+        done: EffectDone,
         /// Why the seal failed.
         cause: Error,
     },

@@ -5,7 +5,7 @@
 //! ```no_run
 //! # async fn book(_: &str) -> Result<String, std::io::Error> { Ok("RSV-1".into()) }
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use fencepost_client::{Client, Done, Failure};
+//! use fencepost_client::{Client, EffectDone, EffectFailure};
 //!
 //! let client = Client::new("http://127.0.0.1:7411", "dev-partner")?;
 //! let outcome = client
@@ -14,8 +14,8 @@
 //!     .body(r#"{"hotel":"Astoria"}"#)
 //!     .run(|claim| async move {
 //!         match book(claim.idempotency_key()).await {
-//!             Ok(id) => Ok(Done::new(id, r#"{"hotel":"Astoria"}"#)),
-//!             Err(unclear) => Err(Failure::Unknown(unclear)),
+//!             Ok(id) => Ok(EffectDone::new(id, r#"{"hotel":"Astoria"}"#)),
+//!             Err(unclear) => Err(EffectFailure::Unknown(unclear)),
 //!         }
 //!     })
 //!     .await?;
@@ -27,6 +27,8 @@
 //! # Ok(())
 //! # }
 //! ```
+
+#![warn(missing_docs)]
 
 mod claim;
 mod effect;
@@ -41,11 +43,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 
-pub use claim::Claim;
-pub use effect::{Claimed, Done, Effect, Failure, Outcome};
-pub use error::{Error, Problem, RunError};
+pub use claim::RemoteClaim;
+pub use effect::{ClaimOutcome, EffectDone, EffectFailure, RemoteEffect, RunOutcome};
+pub use error::{Error, ProblemDetails, RunError};
 pub use retry::Retry;
-pub use send::{Answer, Request};
+pub use send::{Request, Response};
 
 use retry::{Tried, Tries};
 use transport::{Packet, Reply, Transport};
@@ -114,12 +116,12 @@ impl Batched {
     pub fn ok(self) -> Result<Bytes, Error> {
         match self.status {
             200..300 => Ok(self.body),
-            status => Err(Problem::read(status, &HeaderMap::new(), &self.body).into_error()),
+            status => Err(ProblemDetails::read(status, &HeaderMap::new(), &self.body).into_error()),
         }
     }
 
     /// The answer to the claim of `effect`.
-    pub fn claimed(self, effect: &Effect) -> Result<Claimed, Error> {
+    pub fn claimed(self, effect: &RemoteEffect) -> Result<ClaimOutcome, Error> {
         effect.read(self.ok()?)
     }
 }
@@ -137,8 +139,8 @@ impl Client {
     }
 
     /// An effect of this scope, with its settings to be filled in.
-    pub fn scope(&self, name: &str) -> Effect {
-        Effect::new(self.clone(), name)
+    pub fn scope(&self, name: &str) -> RemoteEffect {
+        RemoteEffect::new(self.clone(), name)
     }
 
     /// A request to an API behind the gateway, under one fresh `Idempotency-Key`.
@@ -151,7 +153,7 @@ impl Client {
         self.request(Method::POST, path)
     }
 
-    /// Sends several commands in one commit, in order: [`Effect::command`], [`Claim::sealing`], [`Claim::releasing`].
+    /// Sends several commands in one commit, in order: [`RemoteEffect::command`], [`RemoteClaim::sealing`], [`RemoteClaim::releasing`].
     /// After a lost answer the whole batch is sent again. Its seals and releases are then answered as done before, but
     /// its claims meet themselves and are in flight until their lease expires.
     pub async fn batch(&self, commands: impl IntoIterator<Item = String>) -> Result<Vec<Batched>, Error> {
@@ -181,12 +183,12 @@ impl Client {
     async fn settle(&self, packet: Packet, tries: &mut Tries) -> Result<Reply, Error> {
         match tries.send(&self.shared.transport, &packet).await {
             Tried::Answered(reply) if reply.status < 300 => Ok(reply),
-            Tried::Answered(reply) => Err(Problem::read(reply.status, &reply.headers, &reply.body).into_error()),
+            Tried::Answered(reply) => Err(ProblemDetails::read(reply.status, &reply.headers, &reply.body).into_error()),
             Tried::GaveUp { why, last } => Err(Error::Unavailable {
                 attempts: tries.made,
                 unanswered: tries.unanswered,
                 why,
-                problem: last.map(|reply| Box::new(Problem::read(reply.status, &reply.headers, &reply.body))),
+                problem: last.map(|reply| Box::new(ProblemDetails::read(reply.status, &reply.headers, &reply.body))),
             }),
         }
     }

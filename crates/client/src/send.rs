@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use uuid::Uuid;
 
 use crate::{
-    Client, Error, Problem,
+    Client, Error, ProblemDetails,
     retry::{Tried, Tries},
     transport::{Packet, Reply},
 };
@@ -31,7 +31,7 @@ pub struct Request {
 
 /// An answer of the API behind the gateway, whatever its status.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct Response {
     /// The status.
     pub status: u16,
     /// The headers.
@@ -77,7 +77,7 @@ impl Request {
 
     /// Sends the request. Retries under the same key while that may help: no connection, no answer, 408, 429, 502, 503,
     /// 504, or an earlier try in flight. A refusal of Fencepost is an error; every other answer is the API's.
-    pub async fn send(self) -> Result<Answer, Error> {
+    pub async fn send(self) -> Result<Response, Error> {
         let mut tries = Tries::new(self.client.retry());
         let (packet, key) = self.packet(tries.wait_max())?;
         loop {
@@ -91,7 +91,7 @@ impl Request {
                     }
                 },
             };
-            let problem = Problem::read(reply.status, &reply.headers, &reply.body);
+            let problem = ProblemDetails::read(reply.status, &reply.headers, &reply.body);
             let waits = problem.code == "in-flight";
             if !waits || tries.pause(problem.retry_after.unwrap_or_default()).await.is_break() {
                 return read(reply, key, tries.unanswered);
@@ -126,8 +126,8 @@ impl Request {
     }
 }
 
-fn read(reply: Reply, idempotency_key: String, unanswered: bool) -> Result<Answer, Error> {
-    let problem = Problem::read(reply.status, &reply.headers, &reply.body);
+fn read(reply: Reply, idempotency_key: String, unanswered: bool) -> Result<Response, Error> {
+    let problem = ProblemDetails::read(reply.status, &reply.headers, &reply.body);
     if !problem.code.is_empty() {
         return Err(match problem.into_error() {
             Error::InFlight { problem, .. } => Error::InFlight { problem, perhaps_own: unanswered },
@@ -135,7 +135,7 @@ fn read(reply: Reply, idempotency_key: String, unanswered: bool) -> Result<Answe
         });
     }
     let replayed = reply.headers.get(REPLAYED).is_some_and(|value| value == "true");
-    Ok(Answer { status: reply.status, headers: reply.headers, body: reply.body, replayed, idempotency_key })
+    Ok(Response { status: reply.status, headers: reply.headers, body: reply.body, replayed, idempotency_key })
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub fn endless(headers: &HeaderMap) -> bool {
 
 /// A stored answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct StoredAnswer {
     /// The HTTP status.
     pub status: StatusCode,
     /// The stored headers, in the order of [`STORED_HEADERS`].
@@ -46,7 +46,7 @@ pub struct Answer {
     pub body: Option<Bytes>,
 }
 
-impl Answer {
+impl StoredAnswer {
     /// Keeps only the headers that may be stored.
     pub fn new(status: StatusCode, headers: &HeaderMap, body: Option<Bytes>) -> Self {
         let kept = STORED_HEADERS

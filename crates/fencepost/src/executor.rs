@@ -34,12 +34,12 @@ pub struct Event {
     /// The whole envelope, byte for byte.
     pub body: Bytes,
     /// Its position in its lane, where the planner has signed one.
-    pub place: Option<Place>,
+    pub place: Option<SignedPosition>,
 }
 
 /// The position of an event in its lane, as the planner has signed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SignedPosition {
     /// The name of the lane.
     pub lane: String,
     /// The event's position in the lane, from 1.
@@ -52,7 +52,7 @@ pub struct Place {
 
 /// Why an event was not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum EventRefusal {
     /// No secret made its signature; the body was not read.
     BadSignature,
     /// The body is no envelope: not JSON, or without planner, id or kind.
@@ -65,7 +65,7 @@ pub enum Refusal {
     Unavailable,
 }
 
-impl Refusal {
+impl EventRefusal {
     /// Its error code in the answer's problem document.
     pub fn code(self) -> &'static str {
         match self {
@@ -95,7 +95,7 @@ pub struct Received {
     /// A JSON document: an acknowledgement, or a problem document (`application/problem+json`).
     pub body: String,
     /// Why it is no acknowledgement, also in a sentence.
-    pub refused: Option<(Refusal, String)>,
+    pub refused: Option<(EventRefusal, String)>,
     /// The fence's decision, as in other log lines: `new`, `duplicate`, `conflict`, `in_flight`, `in_doubt`,
     /// `fenced_off`; `unavailable` where the store did not answer, `refused` where the fence was not asked.
     pub decision: &'static str,
@@ -115,7 +115,7 @@ impl Received {
         Self { status: StatusCode::OK, body, refused: None, decision, correlation_id, idempotency_key, other_body }
     }
 
-    fn refused(decision: &'static str, refusal: Refusal, detail: &str) -> Self {
+    fn refused(decision: &'static str, refusal: EventRefusal, detail: &str) -> Self {
         let (code, status) = (refusal.code(), refusal.status());
         let number = status.as_u16();
         let mut out =
@@ -172,11 +172,11 @@ impl Receiver {
     {
         let place = match self.verify(headers, &body) {
             Ok(place) => place,
-            Err(_) => return Received::refused("refused", Refusal::BadSignature, "no valid signature"),
+            Err(_) => return Received::refused("refused", EventRefusal::BadSignature, "no valid signature"),
         };
         let event = match read(body, place) {
             Ok(event) => event,
-            Err(why) => return Received::refused("refused", Refusal::Malformed, &why),
+            Err(why) => return Received::refused("refused", EventRefusal::Malformed, &why),
         };
         let received = self.run(event.clone(), hand_over).await;
         received.of(&event, self.idempotency_key(&event))
@@ -194,23 +194,25 @@ impl Receiver {
             Err(Error::Conflict { .. }) => Received::accepted("conflict"),
             Err(Error::InFlight { .. }) => Received::refused(
                 "in_flight",
-                Refusal::InFlight,
+                EventRefusal::InFlight,
                 "an earlier copy is still being worked on, or its outcome is not known yet",
             ),
             Err(Error::InDoubt) => {
-                Received::refused("in_doubt", Refusal::InFlight, "the outcome of an earlier attempt is unknown")
+                Received::refused("in_doubt", EventRefusal::InFlight, "the outcome of an earlier attempt is unknown")
             }
             Err(Error::FencedOff { resolved: Some(resolved) }) => {
-                Received::refused("fenced_off", Refusal::InFlight, &format!("the lease ran out, and {resolved}"))
+                Received::refused("fenced_off", EventRefusal::InFlight, &format!("the lease ran out, and {resolved}"))
             }
-            Err(Error::FencedOff { resolved: None }) => {
-                Received::refused("fenced_off", Refusal::InFlight, "the lease ran out, and another copy was let in")
-            }
-            Err(Error::Effect(error)) => Received::refused("new", Refusal::NotDone, &error.to_string()),
+            Err(Error::FencedOff { resolved: None }) => Received::refused(
+                "fenced_off",
+                EventRefusal::InFlight,
+                "the lease ran out, and another copy was let in",
+            ),
+            Err(Error::Effect(error)) => Received::refused("new", EventRefusal::NotDone, &error.to_string()),
             Err(Error::Unsealed { .. }) => {
-                Received::refused("new", Refusal::Unavailable, "it was done, and the store does not confirm it")
+                Received::refused("new", EventRefusal::Unavailable, "it was done, and the store does not confirm it")
             }
-            Err(error) => Received::refused("unavailable", Refusal::Unavailable, &error.to_string()),
+            Err(error) => Received::refused("unavailable", EventRefusal::Unavailable, &error.to_string()),
         }
     }
 
@@ -221,7 +223,7 @@ impl Receiver {
     }
 
     // The planner's own signature or that of Standard Webhooks, under either name; and the lane's, if there is one.
-    fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<Place>, Refused> {
+    fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<SignedPosition>, Refused> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let window = Window { now_s: self.once.engine().wall().0 / 1_000, tolerance_s: TOLERANCE_S };
         match text("x-fgai-signature") {
@@ -243,7 +245,7 @@ impl Receiver {
         let attempt = u32::try_from(number("fencepost-attempt")?).map_err(|_| Refused::Malformed)?;
         let redrive = text("fencepost-redrive") == Some("true");
         verify_fencepost(&self.secrets, signature, &Marks { lane, seq, prev_seq, attempt, redrive }, body, window)?;
-        Ok(Some(Place { lane: lane.to_owned(), seq, prev_seq, redrive }))
+        Ok(Some(SignedPosition { lane: lane.to_owned(), seq, prev_seq, redrive }))
     }
 }
 
@@ -251,7 +253,7 @@ fn fields(event: &Event) -> [(&'static str, String); 2] {
     [("planner_id", event.planner_id.clone()), ("correlation_id", event.correlation_id.clone())]
 }
 
-fn read(body: Bytes, place: Option<Place>) -> Result<Event, String> {
+fn read(body: Bytes, place: Option<SignedPosition>) -> Result<Event, String> {
     let node = json::parse(&body).map_err(|bad| bad.to_string())?;
     let text = |name: &str| {
         let value = node.get(name).and_then(|value| value.as_str()).filter(|value| !value.is_empty());

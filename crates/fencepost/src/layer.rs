@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use crate::{
     Claimed, Done, Error, Fencepost,
-    answer::{Answer, Meaning, endless, meaning},
+    answer::{Meaning, StoredAnswer, endless, meaning},
     idempotency_key,
     once::SEAL_FOR,
 };
@@ -57,7 +57,7 @@ impl<T> FenceLayer<T>
 where
     T: Fn(&Request<()>) -> Option<String>,
 {
-    /// A layer; `tenant` says whose request it is, and a request that is nobody's is a 401.
+    /// A layer; `tenant` names the tenant of a request, and a request without one is a 401.
     pub fn new(fencepost: Fencepost, tenant: T) -> Self {
         Self { fencepost, tenant }
     }
@@ -202,20 +202,20 @@ fn command(
     asked: &Bytes,
     method: &str,
     path: &str,
-) -> Result<fence::Claim, Error> {
+) -> Result<fence::ClaimFence, Error> {
     let target = fencepost.target("API_WRITE", fields, None)?;
     let body = match json::parse(asked) {
         Ok(node) => Body::json(&node, &target.scope.mask),
         Err(_) => Body::opaque(asked),
     };
     let (body, lease_ms) = (Some(body.asked_of(method, path)), target.scope.lease_ms);
-    Ok(fence::Claim { target, body, version: None, source: None, lease_ms, trace: None })
+    Ok(fence::ClaimFence { target, body, version: None, source: None, lease_ms, trace: None })
 }
 
-/// What is known of an answer's body before the fence is settled: its first part, and the rest where that is not all.
+/// An answer's body before the fence is settled: its first part, and the rest where that is not all.
 type Begun<R> = Result<(Bytes, Option<Pin<Box<R>>>), Broken>;
 
-// Reads what is to be kept. An answer that is no outcome, or that never ends, passes as it comes.
+// Reads the part that is kept. An answer that is no outcome, or that never ends, passes as it comes.
 async fn begin<R>(response: Response<R>) -> (Parts, Begun<R>)
 where
     R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -240,7 +240,7 @@ where
         Meaning::Seal => {
             // Too large to keep: the fence is sealed all the same before the first byte leaves, so that no retry runs again.
             let stored = rest.is_none().then(|| kept.clone());
-            let answer = Answer::new(parts.status, &parts.headers, stored);
+            let answer = StoredAnswer::new(parts.status, &parts.headers, stored);
             let done = Done::new(claim.idempotency_key(), answer.encode());
             if let Err(refusal) = claim.settle(done, SEAL_FOR).await {
                 return refused(refusal);
@@ -296,7 +296,7 @@ impl<R: http_body::Body<Data = Bytes>> http_body::Body for Resumed<R> {
 }
 
 fn replay(receipt: &Bytes) -> Response<Passed> {
-    let Some(answer) = Answer::decode(receipt) else {
+    let Some(answer) = StoredAnswer::decode(receipt) else {
         return problem(500, "store-damaged", "the stored answer cannot be read");
     };
     let mut response = Response::new(full(answer.body.clone().unwrap_or_default()));

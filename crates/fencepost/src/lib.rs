@@ -25,10 +25,12 @@
 //! # }
 //! ```
 //!
-//! What is promised: only one of any number of callers is let in; what was sealed is durable before anyone hears of
-//! it, and is answered byte for byte for the scope's retention. What is not: an effect outside this store can still
-//! happen twice if its holder dies between the effect and the seal; the next holder is told so ([`Claim::earlier`])
-//! and can ask the target first, or the scope can say `hold`, and then a person decides.
+//! Promised: only one of any number of callers is let in; a sealed receipt is durable before any caller gets it, and is
+//! answered byte for byte for the scope's retention. Not promised: an effect outside this store can still happen twice
+//! if its holder dies between the effect and the seal; the next holder is told so ([`Claim::earlier`]) and can ask the
+//! target first, or the scope can say `hold`, and then a person decides.
+
+#![warn(missing_docs)]
 
 pub mod answer;
 pub mod clock;
@@ -63,7 +65,7 @@ pub use transaction::Published;
 pub use {fencepost_kernel as kernel, fencepost_kernel::Scope};
 
 use clock::{Clock, SystemClock};
-use engine::{Limits, Observer};
+use engine::{EngineLimits, Observer};
 use policy::{NoScope, Policy};
 use tokio::{runtime::Handle, sync::oneshot};
 
@@ -74,7 +76,7 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Fencepost {
     engine: Engine,
-    // Behind two pointers: whoever began under a policy ends under it, and the next one sees the new.
+    // Behind two pointers: a request that began under a policy ends under it, and the next one sees the new.
     policy: Arc<RwLock<Arc<Policy>>>,
     tenant: Tenant,
     threads: Arc<Threads>,
@@ -96,8 +98,15 @@ impl Fencepost {
         clock::check_wall().map_err(Error::Open)?;
         let store = embedded::Embedded::open(dir.as_ref(), embedded::Options::default())
             .map_err(|error| Error::Open(error.why().to_owned()))?;
-        Self::over(Arc::new(store), Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(()), None)
-            .await
+        Self::over(
+            Arc::new(store),
+            Arc::new(SystemClock::default()),
+            policy,
+            EngineLimits::default(),
+            Box::new(()),
+            None,
+        )
+        .await
     }
 
     /// Opens a store by its address: `postgres://…`, `redis://…`, `redis+cluster://…` or a directory. Several processes
@@ -113,7 +122,7 @@ impl Fencepost {
             format_max: None,
         };
         let store = address.open(&opener).await.map_err(|error| Error::Open(address.not_opened(&error)))?;
-        Self::over(store, Arc::new(SystemClock::default()), policy, Limits::default(), Box::new(()), None).await
+        Self::over(store, Arc::new(SystemClock::default()), policy, EngineLimits::default(), Box::new(()), None).await
     }
 
     /// Serves any store, by any clock. `askers` is the executor that every caller runs on, where there is one that
@@ -122,7 +131,7 @@ impl Fencepost {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         policy: Policy,
-        limits: Limits,
+        limits: EngineLimits,
         observer: Box<dyn Observer>,
         askers: Option<Handle>,
     ) -> Result<Self, Error> {
@@ -166,7 +175,7 @@ impl Fencepost {
         Effect::new(self, name)
     }
 
-    /// What happened under a key, for someone who asks why it did not happen again.
+    /// The history of a key, for someone who asks why it did not happen again.
     pub async fn lookup(
         &self,
         scope: &str,
@@ -177,13 +186,12 @@ impl Fencepost {
         self.engine.explain(target.key).await.map_err(Error::Engine)
     }
 
-    /// The engine below, for those who bring their own commands.
+    /// The engine below, for callers with their own commands.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// The scopes and settings in force. Whoever holds them keeps them: a later [`Self::set_policy`] changes nothing
-    /// for what has begun.
+    /// The scopes and settings in force. A later [`Self::set_policy`] changes nothing for a caller that holds these.
     pub fn policy(&self) -> Arc<Policy> {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -196,7 +204,7 @@ impl Fencepost {
         Ok(policy)
     }
 
-    /// Finishes what is queued and closes the store. Other clones keep it open until they are gone.
+    /// Finishes the queued commands and closes the store. Other clones keep it open until they are gone.
     pub async fn close(self) {
         let _ = self.engine.flush_sightings().await;
         let Self { engine, threads, .. } = self;
@@ -227,7 +235,7 @@ fn housekeeping(engine: Engine, alive: std::sync::Weak<Threads>) -> impl FnOnce(
                 return;
             }
             let Some(engine) = engine.upgrade() else { return };
-            // A failure here is the store's, which every caller hears about; the next step tries again.
+            // A failure here is the store's, which every caller learns of; the next step tries again.
             let _ = futures::executor::block_on(engine.housekeep());
         }
     }

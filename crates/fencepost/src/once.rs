@@ -1,5 +1,5 @@
 //! The library's few lines: `once.scope(..).key(..).run(..)`, and the explicit claim behind it.
-//! A dropped future is not a release: nobody knows whether its effect happened, so the claim keeps its lease.
+//! A dropped future is not a release: its effect may have happened, so the claim keeps its lease.
 
 use std::{fmt, future::Future, time::Duration};
 
@@ -16,19 +16,19 @@ use tokio::time::Instant;
 
 use crate::{Engine, Fencepost, engine};
 
-/// How long `run` tells an outcome to a store that does not answer.
+/// How long `run` tries to record an outcome in a store that does not answer.
 pub(crate) const SEAL_FOR: Duration = Duration::from_secs(60);
 /// The pause between two tries of that.
 const SEAL_AGAIN: Duration = Duration::from_millis(100);
 /// Far beyond any use, and no time that a clock cannot tell.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What a holder did: the id of the effect, and the bytes that every duplicate gets.
+/// A completed effect: its id, and the bytes that every duplicate gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     /// The id of the effect.
     pub effect_id: String,
-    /// What duplicates get, byte for byte.
+    /// Sent to duplicates, byte for byte.
     pub receipt: Bytes,
 }
 
@@ -48,27 +48,27 @@ pub enum Failure<E> {
     Unknown(E),
 }
 
-/// What `run` gives to every caller, first or not.
+/// The result of `run` for every caller, first or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The id of the effect.
     pub effect_id: String,
     /// The first one's receipt.
     pub receipt: Bytes,
-    /// Whether somebody, perhaps this caller before a crash, had the effect earlier.
+    /// Whether another caller, or this one before a crash, had the effect earlier.
     pub replayed: bool,
 }
 
 /// A person's decision about a claim whose lease ran out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// Who decided.
+    /// The person's name, or their credential's.
     pub by: String,
-    /// When.
+    /// Time of the decision, by the store's clock.
     pub at: Millis,
     /// Whether the effect was declared done; where not, the next caller may run it.
     pub done: bool,
-    /// Their reason.
+    /// The person's reason, free text.
     pub why: String,
 }
 
@@ -95,11 +95,11 @@ pub enum Error<E = std::convert::Infallible> {
     UnknownScope(String),
     /// The store cannot carry the scope.
     UnfitScope(String),
-    /// The key is not what the scope asks for.
+    /// The key does not have the scope's fields.
     WrongKey(String),
     /// The body is not strict JSON.
     WrongBody(String),
-    /// Somebody else is acting, and still was when the wait ([`Effect::wait`]) was over.
+    /// Another caller is acting, and still was when the wait ([`Effect::wait`]) was over.
     InFlight {
         /// When their lease runs out.
         lease_expires: Millis,
@@ -123,17 +123,18 @@ pub enum Error<E = std::convert::Infallible> {
         /// The last one.
         last: u64,
     },
-    /// The lease ran out and somebody else was let in, or a person resolved the key; this holder's outcome was refused.
+    /// The lease ran out and another caller was let in, or a person resolved the key; this holder's outcome was
+    /// refused.
     FencedOff {
         /// The person's decision, where there was one.
         resolved: Option<Resolved>,
     },
-    /// The effect happened, and the store did not take its outcome for a minute. Nobody else is let in before the lease is
-    /// over; then the effect may happen again.
+    /// The effect happened, and the store did not take its outcome for a minute. No other caller is let in before the
+    /// lease is over; then the effect may happen again.
     Unsealed {
-        /// What was done.
+        /// The effect, which happened.
         done: Done,
-        /// What the store said last.
+        /// The store's last error.
         cause: engine::Error,
     },
     /// The event is in no lane, and why.
@@ -240,7 +241,7 @@ impl<'a> Effect<'a> {
         self
     }
 
-    /// What the effect comes from.
+    /// The source of the effect.
     pub fn source(mut self, kind: &str, id: &str) -> Self {
         self.source = Some(Source { kind: kind.to_owned(), id: id.to_owned() });
         self
@@ -258,8 +259,8 @@ impl<'a> Effect<'a> {
         self
     }
 
-    /// How long to wait for somebody else's outcome before giving up. Unless said, `run` waits for as long as the lease, and
-    /// `claim` does not wait.
+    /// How long to wait for another caller's outcome before giving up. Unless said, `run` waits for as long as the
+    /// lease, and `claim` does not wait.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait.min(WAIT_MAX));
         self
@@ -272,7 +273,7 @@ impl<'a> Effect<'a> {
     }
 
     /// The same in the kernel's words.
-    pub(crate) fn command(self) -> Result<fence::Claim, Error> {
+    pub(crate) fn command(self) -> Result<fence::ClaimFence, Error> {
         let target = self.fencepost.target(&self.scope, self.fields, self.seq)?;
         let lease_ms = match self.lease {
             Some(lease) => (lease.as_millis() as u64).clamp(1, target.scope.lease_ms_max),
@@ -291,7 +292,7 @@ impl<'a> Effect<'a> {
             }
             None => None,
         };
-        Ok(fence::Claim { target, body, version: self.version, source: self.source, lease_ms, trace: None })
+        Ok(fence::ClaimFence { target, body, version: self.version, source: self.source, lease_ms, trace: None })
     }
 
     #[cfg(feature = "postgres")]
@@ -299,10 +300,10 @@ impl<'a> Effect<'a> {
         self.fencepost
     }
 
-    /// Has the effect once: the first caller runs it, everyone else gets the receipt. Callers wait for the one who runs it
-    /// for as long as the lease, unless [`Effect::wait`] says otherwise; then they get [`Error::InFlight`]. Renews the lease
-    /// while the effect runs, and tells a store that does not answer of its outcome for a minute. If this future is dropped
-    /// half-way, the claim stays until its lease runs out.
+    /// Has the effect once: the first caller runs it, everyone else gets the receipt. The others wait for the first for
+    /// as long as the lease, unless [`Effect::wait`] says otherwise; then they get [`Error::InFlight`]. Renews the
+    /// lease while the effect runs, and tries for a minute to record the outcome in a store that does not answer. If
+    /// this future is dropped half-way, the claim stays until its lease runs out.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -357,7 +358,6 @@ fn outcome(fence: &Fence) -> Outcome {
     }
 }
 
-/// What a seal came to.
 pub(crate) fn sealed(reply: Reply) -> Result<(), Error> {
     match reply {
         Reply::Fence(fence::Reply::Sealed { .. }) => Ok(()),
@@ -375,7 +375,7 @@ fn conflict(mismatch: &Mismatch, target: &Target) -> Error {
 
 impl Fencepost {
     /// A claim in kernel words, answered in the library's.
-    pub(crate) async fn enter(&self, claim: fence::Claim, wait: Duration) -> Result<Claimed, Error> {
+    pub(crate) async fn enter(&self, claim: fence::ClaimFence, wait: Duration) -> Result<Claimed, Error> {
         let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
         let reply =
             self.engine().claim(Command::Fence(fence::Command::Claim(claim)), wait).await.map_err(Error::Engine)?;
@@ -407,7 +407,7 @@ impl Fencepost {
 pub enum Claimed {
     /// The caller may act.
     New(Claim),
-    /// Somebody did.
+    /// Another caller did.
     Duplicate(Outcome),
 }
 
@@ -421,7 +421,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The right that a reply granted, for those who ask the engine themselves.
+    /// The right that a reply granted, for callers that use the engine directly.
     pub fn granted(engine: &Engine, target: Target, granted: Granted, lease_ms: u64) -> Self {
         Self { engine: engine.clone(), target, granted, lease_ms }
     }
@@ -441,7 +441,7 @@ impl Claim {
         self.granted.attempt
     }
 
-    /// An earlier attempt whose outcome nobody knows: ask the target before acting.
+    /// An earlier attempt with an unknown outcome: ask the target before acting.
     pub fn earlier(&self) -> Option<&Earlier> {
         self.granted.recovering.as_ref()
     }
@@ -465,7 +465,7 @@ impl Claim {
         self.engine.ask(Command::Fence(fence::Command::Renew(renew))).await
     }
 
-    // Somebody else was let in, or a person decided without this holder: the two call for different steps.
+    // Another caller was let in, or a person decided without this holder: the two call for different steps.
     async fn fenced_off(&self) -> Error {
         let known = self.engine.explain(self.target.key).await.ok().flatten();
         let resolution = known.as_ref().and_then(|known| known.resolution(self.token()));
@@ -486,8 +486,8 @@ impl Claim {
         }
     }
 
-    /// Records what has happened: a store that does not answer for a moment must not make it happen again. Also past the
-    /// lease, since the seal counts while nobody else was let in.
+    /// Records the outcome: a store that does not answer for a moment must not make the effect happen again. Also past
+    /// the lease, since the seal counts while no other caller was let in.
     pub(crate) async fn settle(&self, done: Done, within: Duration) -> Result<Done, Error> {
         let until = Instant::now() + within;
         loop {
@@ -535,7 +535,7 @@ impl Claim {
             tokio::select! {
                 biased;
                 done = &mut work => return done,
-                // A refused renewal is not an error yet: the seal will say what became of the claim.
+                // A refused renewal is not an error yet: the seal will show the state of the claim.
                 _ = async { tokio::time::sleep(beat).await; self.extend().await } => {}
             }
         }

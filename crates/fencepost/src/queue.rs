@@ -12,34 +12,34 @@ use fencepost_kernel::{Millis, fence, fence::body::Body, json};
 
 use crate::{Claim, Claimed, Done, Error, Fencepost, engine};
 
-pub use letter::{Letter, Reason};
+pub use letter::{DeadMessage, DeadMessageReason};
 pub use message::{Message, dedupe_id, field};
 
 /// The scope that messages are fenced under.
 pub const SCOPE: &str = "QUEUE_MESSAGE";
 
-/// How often a message is tried before it is dead, unless somebody says otherwise.
+/// Default number of attempts before a message is dead.
 pub const ATTEMPTS_MAX_DEFAULT: u32 = 10;
 
 /// How long a second copy waits for the first one's end before it is handed back to the queue.
 const WAIT: Duration = Duration::from_secs(5);
 /// How long a seal is tried on a store that does not answer: the effect has happened, so giving up risks a second one.
 const SEAL_FOR: Duration = Duration::from_secs(300);
-/// The pauses between attempts: the first, and what doubling leads to.
+/// The pauses between attempts: the first, and the bound of the doubling.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Why a handler did not come to its end, in the words that matter to the next attempt.
 #[derive(Debug)]
-pub enum Failure<E> {
+pub enum HandlerFailure<E> {
     /// Nothing happened, and it may go better later. Counts as an attempt.
     Temporary {
-        /// What went wrong.
+        /// The handler's error.
         error: E,
         /// How long to wait at least, where the handler says so.
         after: Option<Duration>,
     },
-    /// Nothing happened, since whoever does the work is away. No message dies of that.
+    /// Nothing happened, since the service behind the handler is away. No message dies of that.
     Away(E),
     /// Nothing happened, and nothing ever will: to the dead letters.
     Permanent(E),
@@ -47,8 +47,8 @@ pub enum Failure<E> {
     Unknown(E),
 }
 
-/// What to do with a message.
-pub enum Verdict {
+/// The next step for a message.
+pub enum MessageVerdict {
     /// Its effect is sealed: acknowledge it.
     Acknowledge {
         /// The id of the effect.
@@ -60,11 +60,11 @@ pub enum Verdict {
     Redeliver {
         /// How long to wait before.
         after: Duration,
-        /// Why.
+        /// The cause, for logs.
         because: Because,
     },
-    /// It is not to be tried any more. [`Letter::bury`] it, and acknowledge it only after that.
-    Dead(Box<Letter>),
+    /// It is not to be tried any more. [`DeadMessage::bury`] it, and acknowledge it only after that.
+    Dead(Box<DeadMessage>),
 }
 
 /// Why a message must be handed in again.
@@ -74,7 +74,7 @@ pub enum Because {
     InFlight,
     /// The outcome of an earlier attempt must be resolved by a person. Until then the message stays where it is.
     InDoubt,
-    /// The lease ran out while it was worked on, and somebody else was let in.
+    /// The lease ran out while it was worked on, and another consumer was let in.
     FencedOff,
     /// The lease ran out while it was worked on, and a person has resolved the key.
     Resolved(String),
@@ -82,7 +82,7 @@ pub enum Because {
     Temporary(String),
     /// The handler is away.
     Away(String),
-    /// Nobody knows whether the handler had the effect.
+    /// The handler may have had the effect or not.
     Unknown(String),
     /// The dead letter could not be sent.
     Unburied(String),
@@ -92,19 +92,19 @@ pub enum Because {
     Stopped(String),
 }
 
-/// A verdict, with what the logs want to know.
+/// A verdict, with facts for the logs.
 pub struct Handled {
     /// The key that the effect is fenced under.
     pub idempotency_key: String,
-    /// What the fence said: `new`, `duplicate`, `in_flight`, `conflict`, `in_doubt`, or `unavailable`.
+    /// The fence's decision: `new`, `duplicate`, `in_flight`, `conflict`, `in_doubt`, or `unavailable`.
     pub decision: &'static str,
     /// The effect that stands under the key, where it is sealed: of this message, of an earlier copy, or in a conflict of
     /// the message that came first.
     pub effect_id: Option<String>,
     /// Which attempt it was; 0 where none was made.
     pub attempt: u32,
-    /// What to do with the message.
-    pub verdict: Verdict,
+    /// The next step for the message.
+    pub verdict: MessageVerdict,
 }
 
 /// Handles messages under fences. Clones share the store. Groups that each want every message need a tenant each.
@@ -161,7 +161,7 @@ impl Consumer {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let dir = tempfile::tempdir()?;
     /// # let once = fencepost::Fencepost::open(dir.path()).await?;
-    /// use fencepost::{Done, queue::{Consumer, Failure, Message, Verdict}};
+    /// use fencepost::{Done, queue::{Consumer, HandlerFailure, Message, MessageVerdict}};
     /// let consumer = Consumer::new(once.tenant("queue:billing"))?;
     /// let message = Message {
     ///     topic: "orders".into(), partition: 3, offset: 41, key: "o-7".into(),
@@ -169,12 +169,12 @@ impl Consumer {
     /// };
     /// for copy in 0..2 {
     ///     let handled = consumer.handle(&message, |message, _claim| async {
-    ///         Ok::<_, Failure<std::io::Error>>(Done::new(format!("invoice of {}", message.key), "{}"))
+    ///         Ok::<_, HandlerFailure<std::io::Error>>(Done::new(format!("invoice of {}", message.key), "{}"))
     ///     });
     ///     match handled.await.verdict {
-    ///         Verdict::Acknowledge { replayed, .. } => assert_eq!(replayed, copy == 1), // now commit the offset
-    ///         Verdict::Redeliver { .. } => {} // wait, and hand it in again
-    ///         Verdict::Dead(letter) => drop(letter.bury(async { Ok::<_, String>("orders.dead/0/9".into()) }).await),
+    ///         MessageVerdict::Acknowledge { replayed, .. } => assert_eq!(replayed, copy == 1), // now commit the offset
+    ///         MessageVerdict::Redeliver { .. } => {} // wait, and hand it in again
+    ///         MessageVerdict::Dead(letter) => drop(letter.bury(async { Ok::<_, String>("orders.dead/0/9".into()) }).await),
     ///     }
     /// }
     /// # drop(consumer);
@@ -185,7 +185,7 @@ impl Consumer {
     pub async fn handle<'m, E, F>(&self, message: &'m Message, handler: impl FnOnce(&'m Message, Claim) -> F) -> Handled
     where
         E: Display,
-        F: Future<Output = Result<Done, Failure<E>>>,
+        F: Future<Output = Result<Done, HandlerFailure<E>>>,
     {
         let command = match self.command(message) {
             Ok(command) => command,
@@ -194,22 +194,22 @@ impl Consumer {
         let idempotency_key = command.target.key.to_string();
         let done = |decision, attempt, verdict| {
             let effect_id = match &verdict {
-                Verdict::Acknowledge { effect_id, .. } => Some(effect_id.clone()),
-                Verdict::Redeliver { .. } | Verdict::Dead(_) => None,
+                MessageVerdict::Acknowledge { effect_id, .. } => Some(effect_id.clone()),
+                MessageVerdict::Redeliver { .. } | MessageVerdict::Dead(_) => None,
             };
             Handled { idempotency_key, decision, effect_id, attempt, verdict }
         };
         let claim = match self.once.enter(command, self.wait).await {
             Ok(Claimed::New(claim)) => claim,
             Ok(Claimed::Duplicate(outcome)) => {
-                let verdict = Verdict::Acknowledge { effect_id: outcome.effect_id, replayed: true };
+                let verdict = MessageVerdict::Acknowledge { effect_id: outcome.effect_id, replayed: true };
                 return done("duplicate", 0, verdict);
             }
             Err(Error::InFlight { lease_expires }) => {
                 return done("in_flight", 0, in_flight(lease_expires, self.once.engine().now()));
             }
             Err(Error::InDoubt) => {
-                let verdict = Verdict::Redeliver { after: PAUSE_MAX, because: Because::InDoubt };
+                let verdict = MessageVerdict::Redeliver { after: PAUSE_MAX, because: Because::InDoubt };
                 return done("in_doubt", 0, verdict);
             }
             Err(Error::Conflict { effect_id, .. }) => {
@@ -218,13 +218,17 @@ impl Consumer {
             Err(error) => return done("unavailable", 0, store(error)),
         };
         let attempt = claim.attempt();
-        // The last attempt ended with nobody there to say how: it may be the message itself that kills its consumers. One
-        // further back does not count: those since came to an end.
+        // The last attempt ended without a word: it may be the message itself that kills its consumers. One further
+        // back does not count: those since came to an end.
         let lapsed = claim.earlier().is_some_and(|earlier| earlier.attempt.saturating_add(1) == attempt);
         if attempt > self.attempts_max && lapsed {
-            let letter =
-                Letter::held(claim, Reason::Attempts, "the last attempt never came to an end".to_owned(), false);
-            return done("new", attempt, Verdict::Dead(letter.into()));
+            let letter = DeadMessage::held(
+                claim,
+                DeadMessageReason::Attempts,
+                "the last attempt never came to an end".to_owned(),
+                false,
+            );
+            return done("new", attempt, MessageVerdict::Dead(letter.into()));
         }
         let verdict = match claim.keep(handler(message, claim.clone())).await {
             Ok(effect) => seal(&claim, effect).await,
@@ -233,48 +237,48 @@ impl Consumer {
         done("new", attempt, verdict)
     }
 
-    async fn failed<E: Display>(&self, claim: Claim, failure: Failure<E>) -> Verdict {
+    async fn failed<E: Display>(&self, claim: Claim, failure: HandlerFailure<E>) -> MessageVerdict {
         let last = claim.attempt() >= self.attempts_max;
         let pause = pause(claim.attempt());
         match failure {
-            Failure::Permanent(error) => {
-                Verdict::Dead(Letter::held(claim, Reason::Permanent, error.to_string(), true).into())
-            }
-            Failure::Temporary { error, .. } if last => {
-                Verdict::Dead(Letter::held(claim, Reason::Attempts, error.to_string(), true).into())
-            }
-            Failure::Unknown(error) if last => {
-                Verdict::Dead(Letter::held(claim, Reason::Attempts, error.to_string(), false).into())
-            }
-            Failure::Temporary { error, after } => {
+            HandlerFailure::Permanent(error) => MessageVerdict::Dead(
+                DeadMessage::held(claim, DeadMessageReason::Permanent, error.to_string(), true).into(),
+            ),
+            HandlerFailure::Temporary { error, .. } if last => MessageVerdict::Dead(
+                DeadMessage::held(claim, DeadMessageReason::Attempts, error.to_string(), true).into(),
+            ),
+            HandlerFailure::Unknown(error) if last => MessageVerdict::Dead(
+                DeadMessage::held(claim, DeadMessageReason::Attempts, error.to_string(), false).into(),
+            ),
+            HandlerFailure::Temporary { error, after } => {
                 // If even the release fails, the lease ends the claim.
                 let _ = claim.release().await;
                 let after = after.map_or(pause, |after| after.max(pause));
-                Verdict::Redeliver { after, because: Because::Temporary(error.to_string()) }
+                MessageVerdict::Redeliver { after, because: Because::Temporary(error.to_string()) }
             }
-            Failure::Away(error) => {
+            HandlerFailure::Away(error) => {
                 let _ = claim.release().await;
-                Verdict::Redeliver { after: pause, because: Because::Away(error.to_string()) }
+                MessageVerdict::Redeliver { after: pause, because: Because::Away(error.to_string()) }
             }
             // The claim keeps its lease: the next copy waits for its end.
-            Failure::Unknown(error) => {
-                Verdict::Redeliver { after: PAUSE_FIRST, because: Because::Unknown(error.to_string()) }
+            HandlerFailure::Unknown(error) => {
+                MessageVerdict::Redeliver { after: PAUSE_FIRST, because: Because::Unknown(error.to_string()) }
             }
         }
     }
 
-    // The key belongs to the first body. What is done with this one has a key of its own, which its offset names.
-    fn conflicting(&self, message: &Message) -> Verdict {
+    // The key belongs to the first body. The dead letter of this one has a key of its own, made from its offset.
+    fn conflicting(&self, message: &Message) -> MessageVerdict {
         let grave = Message { dedupe_id: format!("dead:{}", message.offset), ..message.clone() };
         let why = "the same dedupe id came with another body".to_owned();
-        Verdict::Dead(Letter::open(self.clone(), grave, Reason::Conflict, why).into())
+        MessageVerdict::Dead(DeadMessage::open(self.clone(), grave, DeadMessageReason::Conflict, why).into())
     }
 
     async fn claim(&self, message: &Message) -> Result<Claimed, Error> {
         self.once.enter(self.command(message)?, self.wait).await
     }
 
-    fn command(&self, message: &Message) -> Result<fence::Claim, Error> {
+    fn command(&self, message: &Message) -> Result<fence::ClaimFence, Error> {
         let key = [
             ("topic", message.topic.clone()),
             ("partition", message.partition.to_string()),
@@ -291,20 +295,20 @@ impl Consumer {
     }
 }
 
-async fn seal(claim: &Claim, effect: Done) -> Verdict {
+async fn seal(claim: &Claim, effect: Done) -> MessageVerdict {
     match claim.settle(effect, SEAL_FOR).await {
-        Ok(Done { effect_id, .. }) => Verdict::Acknowledge { effect_id, replayed: false },
+        Ok(Done { effect_id, .. }) => MessageVerdict::Acknowledge { effect_id, replayed: false },
         Err(error) => store(error),
     }
 }
 
-// Somebody may be waiting for longer than a lease: the next look is soon, and is itself woken by the seal.
-fn in_flight(lease_expires: Millis, now: Millis) -> Verdict {
+// Another consumer may be waiting for longer than a lease: the next look is soon, and is itself woken by the seal.
+fn in_flight(lease_expires: Millis, now: Millis) -> MessageVerdict {
     let left = Duration::from_millis(lease_expires.since(now));
-    Verdict::Redeliver { after: left.clamp(PAUSE_FIRST, PAUSE_FIRST * 10), because: Because::InFlight }
+    MessageVerdict::Redeliver { after: left.clamp(PAUSE_FIRST, PAUSE_FIRST * 10), because: Because::InFlight }
 }
 
-fn store(error: Error) -> Verdict {
+fn store(error: Error) -> MessageVerdict {
     later(match error {
         Error::Engine(engine::Error::Stopped(why)) | Error::Unsealed { cause: engine::Error::Stopped(why), .. } => {
             Because::Stopped(why)
@@ -315,11 +319,11 @@ fn store(error: Error) -> Verdict {
     })
 }
 
-fn later(because: Because) -> Verdict {
-    Verdict::Redeliver { after: PAUSE_FIRST * 10, because }
+fn later(because: Because) -> MessageVerdict {
+    MessageVerdict::Redeliver { after: PAUSE_FIRST * 10, because }
 }
 
-fn refused(idempotency_key: String, verdict: Verdict) -> Handled {
+fn refused(idempotency_key: String, verdict: MessageVerdict) -> Handled {
     Handled { idempotency_key, decision: "unavailable", effect_id: None, attempt: 0, verdict }
 }
 

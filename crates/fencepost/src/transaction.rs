@@ -20,10 +20,10 @@ use crate::{
 impl Effect<'_> {
     /// Asks for the right to act, as part of a transaction on the database that holds the fences.
     ///
-    /// Nobody else sees the claim before the transaction commits, and if it does not, there was none. Somebody else who
-    /// claims the same key meanwhile waits for the end of this transaction, so keep it short. Where the effect is a
-    /// row of the same database and [`Claim::seal_in`] follows before the commit, the effect is exactly once: there is no
-    /// moment at which one is there without the other.
+    /// No other caller sees the claim before the transaction commits, and if it does not, there was none. Another
+    /// caller that claims the same key meanwhile waits for the end of this transaction, so keep it short. Where the
+    /// effect is a row of the same database and [`Claim::seal_in`] follows before the commit, the effect is exactly
+    /// once: there is no moment at which one is there without the other.
     ///
     /// ```no_run
     /// # async fn book(once: &fencepost::Fencepost, client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -93,7 +93,7 @@ impl Fencepost {
         let command = publication.command(scope, members.into(), None).map_err(Error::Engine)?;
         match self.engine().ask_in(tx, &command).await.map_err(Error::Engine)? {
             Reply::Dispatch(dispatch::Reply::Published { publication, .. }) => Ok(published(publication, false)),
-            Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match dispatch::Publication::of(&fence) {
+            Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match dispatch::PublishReceipt::of(&fence) {
                 Some(publication) => Ok(published(publication, true)),
                 None => Err(Error::NotPublished("its fence was not sealed by a publication")),
             },
@@ -101,7 +101,7 @@ impl Fencepost {
                 let diff = diff::between(&mismatch, &scope.mask).patch;
                 Err(Error::Conflict { diff, effect_id: mismatch.effect_id })
             }
-            Reply::Dispatch(dispatch::Reply::NoRoute) => Err(Error::NotPublished("the warehouse has no transport")),
+            Reply::Dispatch(dispatch::Reply::NoTransport) => Err(Error::NotPublished("the warehouse has no transport")),
             Reply::Dispatch(dispatch::Reply::UnknownOriginal) => {
                 Err(Error::NotPublished("what it cancels was never published"))
             }
@@ -112,8 +112,8 @@ impl Fencepost {
     }
 }
 
-fn published(at: dispatch::Publication, replay: bool) -> Published {
-    let dispatch::Publication { lane, seq, original, lane_id: _ } = at;
+fn published(at: dispatch::PublishReceipt, replay: bool) -> Published {
+    let dispatch::PublishReceipt { lane, seq, original, lane_id: _ } = at;
     Published { lane, seq, replay, original }
 }
 
@@ -126,6 +126,6 @@ pub struct Published {
     pub seq: u64,
     /// Whether it was published before.
     pub replay: bool,
-    /// What became of the event that it cancels.
+    /// State of the event that it cancels.
     pub original: Option<Original>,
 }

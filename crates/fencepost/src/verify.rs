@@ -18,7 +18,7 @@ pub fn verify(how: &Verify, headers: &HeaderMap, body: &[u8], now_ms: u64) -> Re
     let secrets: Vec<Secret> = how.secrets.iter().filter_map(|text| secret(how.scheme, text).ok()).collect();
     let window = Window {
         now_s: now_ms / 1_000,
-        // Signed times are whole seconds: a tolerance below one must not refuse what was signed a moment ago.
+        // Signed times are whole seconds: a tolerance below one must not refuse a fresh signature.
         tolerance_s: how.tolerance.as_secs().saturating_add(u64::from(how.tolerance.subsec_nanos() > 0)),
     };
     let one = |name| one(headers, name);
@@ -41,8 +41,8 @@ pub fn verify(how: &Verify, headers: &HeaderMap, body: &[u8], now_ms: u64) -> Re
     }
 }
 
-/// Reads a secret of the policy: Stripe and GitHub show the key itself, Standard Webhooks shows base64. The error says
-/// what is wrong with it, and never shows it.
+/// Reads a secret of the policy: Stripe and GitHub show the key itself, Standard Webhooks shows base64. The error names
+/// the fault, and never shows the secret.
 pub fn secret(scheme: Scheme, text: &str) -> Result<Secret, String> {
     match scheme {
         Scheme::Stripe | Scheme::Github => Secret::literal(text.as_bytes()),

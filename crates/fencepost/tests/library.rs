@@ -1,6 +1,6 @@
 //! The library as its users see it. One binary, to save linking.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 #[path = "library/batches.rs"]
 mod batches;

@@ -18,13 +18,13 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tower_service::Service;
 
-use super::body::Body;
+use super::body::RequestBody;
 use super::connection::{self, Caller, Phase};
 use super::limits::Limits;
 use super::peer::{Peer, Secured, Serves};
 use super::seats::{Reserve, Seat, Seats};
 use super::sniff::First;
-use super::tls::{Shaken, Tls};
+use super::tls::{FinishedHandshake, Tls};
 
 /// How serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,12 +47,12 @@ pub async fn serve<S, B>(
     shutdown: impl Future<Output = ()>,
 ) -> Drained
 where
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let door = Door {
+    let acceptor = Acceptor {
         seats: Seats::new(limits.connections_max, limits.connections_per_client_max, limits.proxies.clone()),
         reserve: Reserve::new(limits.reserve_max),
         reserve_limits: Arc::new(reserve_limits(&limits)),
@@ -73,7 +73,7 @@ where
         match accepted {
             Ok((stream, addr)) => {
                 pause = PAUSE_MIN;
-                door.admit(stream, addr, &service, &phases);
+                acceptor.admit(stream, addr, &service, &phases);
             }
             Err(error) if is_the_clients(&error) => {}
             Err(_) => {
@@ -88,7 +88,7 @@ where
         }
     }
     drop(listener);
-    door.drain(&phase).await
+    acceptor.drain(&phase).await
 }
 
 /// Below this many connections, one thread that is awake serves them sooner than several that must be woken.
@@ -103,7 +103,7 @@ fn is_the_clients(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-struct Door {
+struct Acceptor {
     seats: Seats,
     reserve: Reserve,
     limits: Arc<Limits>,
@@ -114,10 +114,10 @@ struct Door {
     aside: Option<Handle>,
 }
 
-impl Door {
+impl Acceptor {
     fn admit<S, B>(&self, stream: TcpStream, addr: SocketAddr, service: &S, phases: &watch::Receiver<Phase>)
     where
-        S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
         B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -186,7 +186,7 @@ fn reserve_limits(limits: &Limits) -> Limits {
 
 async fn attend<S, B>(stream: TcpStream, tls: Option<Tls>, mut caller: Caller<S>, seat: Option<Seat>)
 where
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -200,7 +200,7 @@ where
                 shaken = timeout(patience, tls.handshake(stream)) => shaken,
                 _ = caller.phases.wait_for(|phase| *phase != Phase::Open) => return,
             };
-            if let Ok(Ok(Shaken { stream, thumbprint, protocol })) = shaken {
+            if let Ok(Ok(FinishedHandshake { stream, thumbprint, protocol })) = shaken {
                 caller.peer.thumbprint = thumbprint;
                 caller.peer.secured = Some(Secured);
                 connection::run(stream, First::nothing(protocol), caller).await;

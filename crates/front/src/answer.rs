@@ -14,10 +14,10 @@ use http_body_util::Full;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::body::Body;
+use super::body::RequestBody;
 use super::budget::{Budget, Charge};
 use super::limits::Refuse;
-use super::link::Flight;
+use super::link::RequestInFlight;
 use super::refusal::Refusal;
 use super::reply::Reply;
 
@@ -26,7 +26,7 @@ pin_project! {
     pub(super) struct Answer<F, S> {
         #[pin]
         pub(super) step: Step<F, S>,
-        pub(super) flight: Option<Flight>,
+        pub(super) in_flight: Option<RequestInFlight>,
         pub(super) after: After,
         pub(super) budget: Arc<Budget>,
         pub(super) refuse: Refuse,
@@ -40,7 +40,7 @@ pin_project! {
     #[project = StepNow]
     pub(super) enum Step<F, S> {
         Call { #[pin] future: F },
-        Wait { waiting: Option<Box<(S, Request<Body>)>> },
+        Wait { waiting: Option<Box<(S, Request<RequestBody>)>> },
         Refuse { refusal: Refusal },
     }
 }
@@ -58,7 +58,7 @@ pub(super) struct After {
 impl<F, S, B> Future for Answer<F, S>
 where
     F: Future<Output = Result<Response<B>, Infallible>>,
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible, Future = F>,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible, Future = F>,
     B: http_body::Body<Data = Bytes>,
 {
     type Output = Result<Response<Reply<B>>, Infallible>;
@@ -69,8 +69,8 @@ where
             let next = match me.step.as_mut().project() {
                 StepNow::Call { future } => {
                     let Ok(response) = ready!(future.poll(cx));
-                    let flight = me.flight.take().expect("a future is not polled after its end");
-                    return Poll::Ready(Ok(me.after.finish(response, me.budget, *me.refuse, flight)));
+                    let in_flight = me.in_flight.take().expect("a future is not polled after its end");
+                    return Poll::Ready(Ok(me.after.finish(response, me.budget, *me.refuse, in_flight)));
                 }
                 StepNow::Wait { waiting } => {
                     let (service, _) = &mut **waiting.as_mut().expect("it waits until it calls");
@@ -79,9 +79,9 @@ where
                     Step::Call { future: service.call(request) }
                 }
                 StepNow::Refuse { refusal } => {
-                    let flight = me.flight.take().expect("a future is not polled after its end");
+                    let in_flight = me.in_flight.take().expect("a future is not polled after its end");
                     let response = me.after.refused(*me.refuse, refusal);
-                    return Poll::Ready(Ok(response.map(|body| Reply::front(body, flight))));
+                    return Poll::Ready(Ok(response.map(|body| Reply::front(body, in_flight))));
                 }
             };
             me.step.set(next);
@@ -107,20 +107,20 @@ impl After {
         mut response: Response<B>,
         budget: &Arc<Budget>,
         refuse: Refuse,
-        flight: Flight,
+        in_flight: RequestInFlight,
     ) -> Response<Reply<B>> {
         // The service knows only that the body failed; the front knows why.
         if self.has_body
             && (response.status().is_client_error() || response.status().is_server_error())
-            && let Some(fault) = flight.link().fault()
+            && let Some(fault) = in_flight.link().fault()
         {
             let response = self.refused(refuse, &fault.refusal());
-            return response.map(|body| Reply::front(body, flight));
+            return response.map(|body| Reply::front(body, in_flight));
         }
         if self.is_last {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         let charge = budget.answer(&response);
-        response.map(|body| Reply::service(body, charge, flight))
+        response.map(|body| Reply::service(body, charge, in_flight))
     }
 }

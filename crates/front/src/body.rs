@@ -21,7 +21,7 @@ use super::link::{Fault, Link};
 
 /// The body of a request from the wire.
 #[derive(Debug)]
-pub struct Body {
+pub struct RequestBody {
     source: Source,
     left: u64,
     // None where the body is whole or absent: then it cannot fail.
@@ -62,7 +62,7 @@ pub enum BodyError {
     Gone,
 }
 
-impl Body {
+impl RequestBody {
     pub(super) fn new(incoming: Incoming, bytes_max: u64, link: Option<Arc<Link>>, limits: &Limits) -> Self {
         let clock = link.as_ref().and_then(|link| link.stream()).map(|_| {
             Box::new(Clock {
@@ -73,13 +73,13 @@ impl Body {
                 linger_ms_max: limits.linger_ms_max,
             })
         });
-        Body { source: Source::Wire(incoming), left: bytes_max, link, clock }
+        RequestBody { source: Source::Wire(incoming), left: bytes_max, link, clock }
     }
 
     /// A body that is in memory already and within its bound.
     pub(super) fn whole(bytes: Bytes) -> Self {
         let source = if bytes.is_empty() { Source::Over } else { Source::Here(bytes) };
-        Body { source, left: 0, link: None, clock: None }
+        RequestBody { source, left: 0, link: None, clock: None }
     }
 
     fn fail(&self, fault: Fault) -> BodyError {
@@ -102,7 +102,7 @@ impl Body {
     }
 }
 
-impl http_body::Body for Body {
+impl http_body::Body for RequestBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -160,7 +160,7 @@ impl http_body::Body for Body {
     }
 }
 
-impl Drop for Body {
+impl Drop for RequestBody {
     /// Resetting a stream while its client still sends makes many clients lose the answer, although HTTP/2 says
     /// otherwise. So the rest is read and dropped for a while, as the guard does for HTTP/1.
     fn drop(&mut self) {

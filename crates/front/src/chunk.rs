@@ -28,10 +28,9 @@ pub(super) struct Chunked {
 
 /// The result of one slice of the body.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Walk {
+pub(super) struct ChunkRead {
     /// Bytes that belong to the message and are well-formed.
     pub(super) used: usize,
-    /// How many of those are content.
     pub(super) content: u64,
     pub(super) end: Option<End>,
 }
@@ -47,7 +46,7 @@ impl Chunked {
         Chunked { step: Step::Size { value: 0, digits: 0 }, size: 0, frills: 0 }
     }
 
-    pub(super) fn walk(&mut self, data: &[u8], frills_max: usize) -> Walk {
+    pub(super) fn walk(&mut self, data: &[u8], frills_max: usize) -> ChunkRead {
         let (mut used, mut content) = (0, 0);
         while used < data.len() {
             if let Step::Data { left } = &mut self.step {
@@ -63,20 +62,20 @@ impl Chunked {
             }
             match self.next(data[used]) {
                 Some(step) => self.step = step,
-                None => return Walk { used, content, end: Some(End::Broken) },
+                None => return ChunkRead { used, content, end: Some(End::Broken) },
             }
             if matches!(self.step, Step::Extension | Step::Trailer) {
                 self.frills += 1;
                 if self.frills > frills_max {
-                    return Walk { used, content, end: Some(End::Broken) };
+                    return ChunkRead { used, content, end: Some(End::Broken) };
                 }
             }
             used += 1;
             if matches!(self.step, Step::Size { .. }) && self.size == LAST {
-                return Walk { used, content, end: Some(End::Done) };
+                return ChunkRead { used, content, end: Some(End::Done) };
             }
         }
-        Walk { used, content, end: None }
+        ChunkRead { used, content, end: None }
     }
 
     fn next(&mut self, byte: u8) -> Option<Step> {
@@ -123,7 +122,7 @@ fn is_text(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn check(body: &str, expected: Walk) {
+    fn check(body: &str, expected: ChunkRead) {
         let whole = Chunked::new().walk(body.as_bytes(), 32);
         assert_eq!(whole, expected, "{body:?}");
         let (mut bytewise, mut used, mut content) = (Chunked::new(), 0, 0);
@@ -132,17 +131,17 @@ mod tests {
             used += walk.used;
             content += walk.content;
             if walk.end.is_some() {
-                assert_eq!(Walk { used, content, ..walk }, expected, "{body:?} byte by byte");
+                assert_eq!(ChunkRead { used, content, ..walk }, expected, "{body:?} byte by byte");
                 return;
             }
         }
-        assert_eq!(Walk { used, content, end: None }, expected, "{body:?} byte by byte");
+        assert_eq!(ChunkRead { used, content, end: None }, expected, "{body:?} byte by byte");
     }
 
     #[test]
     fn well_formed_bodies_end_where_they_end() {
         let done = |body: &str, content| {
-            check(&format!("{body}GET /"), Walk { used: body.len(), content, end: Some(End::Done) })
+            check(&format!("{body}GET /"), ChunkRead { used: body.len(), content, end: Some(End::Done) })
         };
         done("0\r\n\r\n", 0);
         done("5\r\nhello\r\n0\r\n\r\n", 5);
@@ -153,7 +152,7 @@ mod tests {
     #[test]
     fn malformed_bodies_break_at_the_first_bad_byte() {
         let broken = |good: &str, content, rest: &str| {
-            check(&format!("{good}{rest}"), Walk { used: good.len(), content, end: Some(End::Broken) })
+            check(&format!("{good}{rest}"), ChunkRead { used: good.len(), content, end: Some(End::Broken) })
         };
         broken("", 0, "\r\n");
         broken("", 0, ";x\r\n");

@@ -25,12 +25,12 @@ use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service;
 
 use super::answer::{After, Answer, Step};
-use super::body::Body;
+use super::body::RequestBody;
 use super::guard::Guard;
 use super::head::HEADERS_MAX;
 use super::http2;
 use super::limits::Limits;
-use super::link::{Fault, Flight, Link};
+use super::link::{Fault, Link, RequestInFlight};
 use super::peer::{Peer, PeerAddr, Serves};
 use super::plain;
 use super::refusal::{self, Refusal};
@@ -62,7 +62,7 @@ pub(super) struct Caller<S> {
 pub(super) async fn open<IO, S, B>(mut io: IO, mut caller: Caller<S>)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -85,7 +85,7 @@ where
 pub(super) async fn run<IO, S, B>(io: IO, first: First, mut caller: Caller<S>)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -107,7 +107,7 @@ where
 async fn run_http1<IO, S, B>(io: IO, first: First, caller: Caller<S>)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone,
     B: http_body::Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
@@ -148,15 +148,15 @@ fn answer<S, B>(
     limits: &Limits,
 ) -> Answer<S::Future, S>
 where
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
 {
-    let (flight, refused) = Flight::begin(link);
+    let (in_flight, refused) = RequestInFlight::begin(link);
     let mut after = After::default();
     let step = match refused {
         Some(refusal) => Step::Refuse { refusal },
         None => begin(request, link, service, peer, limits, &mut after),
     };
-    Answer { step, flight: Some(flight), after, budget: limits.budget.clone(), refuse: limits.refuse, head: None }
+    Answer { step, in_flight: Some(in_flight), after, budget: limits.budget.clone(), refuse: limits.refuse, head: None }
 }
 
 /// Hands one request to the service, unless there is no room for it or its body is known to be too large.
@@ -169,7 +169,7 @@ pub(super) fn begin<S, B>(
     after: &mut After,
 ) -> Step<S::Future, S>
 where
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
 {
     let refused = refuse(&request, peer, limits);
     let (mut bytes_max, mut body_link) = (0, None);
@@ -182,7 +182,7 @@ where
     }
     let too_large = (request.body().size_hint().lower() > bytes_max).then(|| Fault::TooLarge.refusal());
     if let Some(refusal) = refused.or(too_large) {
-        drop(Body::new(request.into_body(), 0, body_link, limits));
+        drop(RequestBody::new(request.into_body(), 0, body_link, limits));
         return Step::Refuse { refusal };
     }
     after.is_last = request.version() == Version::HTTP_10 || peer.serves == Serves::Probes;
@@ -193,7 +193,7 @@ where
     if let Some(thumbprint) = &peer.thumbprint {
         request.extensions_mut().insert(thumbprint.clone());
     }
-    let request = request.map(|incoming| Body::new(incoming, bytes_max, body_link, limits));
+    let request = request.map(|incoming| RequestBody::new(incoming, bytes_max, body_link, limits));
     // Almost every service is ready at once. Another one is polled again with the task's own waker.
     match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(_) => Step::Call { future: service.call(request) },

@@ -25,7 +25,7 @@ mod target;
 mod tls;
 
 pub use accept::{Drained, serve};
-pub use body::{Body, BodyError};
+pub use body::{BodyError, RequestBody};
 pub use budget::{Budget, Charge, NoRoom, Standing, Unbuffered};
 pub use limits::{Limits, Refuse};
 pub use peer::{PeerAddr, PeerThumbprint, Secured, client_network};

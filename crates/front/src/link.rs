@@ -77,16 +77,16 @@ impl Link {
 
 /// A request in flight; dropped when its answer has been handed over whole.
 #[derive(Debug)]
-pub(super) struct Flight(Arc<Link>);
+pub(super) struct RequestInFlight(Arc<Link>);
 
-impl Flight {
+impl RequestInFlight {
     /// Begins a call. Returns the refusal, too, where the request stands in for one that the guard refused.
-    pub(super) fn begin(link: &Arc<Link>) -> (Flight, Option<Refusal>) {
+    pub(super) fn begin(link: &Arc<Link>) -> (RequestInFlight, Option<Refusal>) {
         let call = link.calls.fetch_add(1, Ordering::AcqRel);
         link.in_flight.store(true, Ordering::Release);
         link.fault.store(0, Ordering::Release);
         let refused = link.refused.get().filter(|(heads, _)| *heads == call);
-        (Flight(link.clone()), refused.map(|(_, refusal)| *refusal))
+        (RequestInFlight(link.clone()), refused.map(|(_, refusal)| *refusal))
     }
 
     pub(super) fn link(&self) -> &Arc<Link> {
@@ -94,7 +94,7 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for RequestInFlight {
     fn drop(&mut self) {
         self.0.in_flight.store(false, Ordering::Release);
         if let Some(stream) = &self.0.stream {

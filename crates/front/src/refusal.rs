@@ -25,7 +25,6 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Every cause.
     pub const ALL: [Self; 9] = [
         Self::Malformed,
         Self::NotImplemented,

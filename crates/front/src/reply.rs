@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 
 use super::budget::Charge;
-use super::link::Flight;
+use super::link::RequestInFlight;
 
 /// An answer's body, with the `Flight` that ends when it is dropped.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Reply<B> {
     // Moves to the last bytes when they are handed over.
     charge: Option<Charge>,
     // Dropped with the reply: then the connection may be idle again.
-    _flight: Flight,
+    _flight: RequestInFlight,
 }
 
 #[derive(Debug)]
@@ -29,11 +29,11 @@ enum Source<B> {
 }
 
 impl<B> Reply<B> {
-    pub(super) fn service(body: B, charge: Option<Charge>, flight: Flight) -> Self {
+    pub(super) fn service(body: B, charge: Option<Charge>, flight: RequestInFlight) -> Self {
         Reply { source: Source::Service(body), charge, _flight: flight }
     }
 
-    pub(super) fn front(body: Full<Bytes>, flight: Flight) -> Self {
+    pub(super) fn front(body: Full<Bytes>, flight: RequestInFlight) -> Self {
         Reply { source: Source::Front(body), charge: None, _flight: flight }
     }
 }

@@ -34,7 +34,7 @@ pub enum ClientAuth {
 const ALPN_HTTP2: &[u8] = b"h2";
 
 /// A finished handshake, with the protocol and the client certificate's thumbprint.
-pub(super) struct Shaken<IO> {
+pub(super) struct FinishedHandshake<IO> {
     pub(super) stream: TlsStream<IO>,
     pub(super) thumbprint: Option<PeerThumbprint>,
     pub(super) protocol: Protocol,
@@ -86,7 +86,7 @@ impl Tls {
         Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(server)) })
     }
 
-    pub(super) async fn handshake<IO>(&self, io: IO) -> io::Result<Shaken<IO>>
+    pub(super) async fn handshake<IO>(&self, io: IO) -> io::Result<FinishedHandshake<IO>>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
@@ -101,7 +101,7 @@ impl Tls {
             let digest = Sha256::digest(leaf);
             PeerThumbprint(digest.iter().map(|byte| format!("{byte:02x}")).collect())
         });
-        Ok(Shaken { stream, thumbprint, protocol })
+        Ok(FinishedHandshake { stream, thumbprint, protocol })
     }
 }
 

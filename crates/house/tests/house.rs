@@ -1,4 +1,4 @@
-//! Keeps the house true: what the documents say exists, what exists is documented, and layers stay layers.
+//! Keeps the house true: documents name only things that exist, all of these are documented, and layers stay layers.
 //! Never tests behaviour: that is the business of each crate.
 #![allow(clippy::unwrap_used)]
 
@@ -8,6 +8,7 @@ mod house {
     mod errors;
     mod exhaustive;
     mod layers;
+    mod names;
     mod repo;
     mod security;
     mod snapshot;

@@ -24,7 +24,7 @@ const COMPARED_MAX: usize = 12;
 
 /// A value with its exact text.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Node<'a> {
+pub struct JsonNode<'a> {
     /// The text, without surrounding white space.
     pub raw: &'a str,
     /// The parsed value.
@@ -43,19 +43,19 @@ pub enum Value<'a> {
     /// A string, unescaped.
     String(Cow<'a, str>),
     /// An array.
-    Array(Vec<Node<'a>>),
+    Array(Vec<JsonNode<'a>>),
     /// An object, with its members in the order of the text.
-    Object(Vec<(Cow<'a, str>, Node<'a>)>),
+    Object(Vec<(Cow<'a, str>, JsonNode<'a>)>),
 }
 
-impl<'a> Node<'a> {
+impl<'a> JsonNode<'a> {
     /// The value of the member with this name.
-    pub fn get(&self, name: &str) -> Option<&Node<'a>> {
+    pub fn get(&self, name: &str) -> Option<&JsonNode<'a>> {
         self.members().iter().find(|(known, _)| known == name).map(|(_, node)| node)
     }
 
     /// The members of an object; empty for any other value.
-    pub fn members(&self) -> &[(Cow<'a, str>, Node<'a>)] {
+    pub fn members(&self) -> &[(Cow<'a, str>, JsonNode<'a>)] {
         match &self.value {
             Value::Object(members) => members,
             _ => &[],
@@ -87,12 +87,12 @@ pub struct Error {
     /// The place in the document, in bytes from its start.
     pub offset: usize,
     /// The kind of error.
-    pub problem: Problem,
+    pub problem: JsonProblem,
 }
 
 /// The kinds of [`Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Problem {
+pub enum JsonProblem {
     /// Not UTF-8.
     Encoding,
     /// Not JSON; says what is wrong.
@@ -116,15 +116,15 @@ pub enum Problem {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.problem {
-            Problem::Encoding => write!(f, "invalid UTF-8 at byte {}", self.offset),
-            Problem::Syntax(why) => write!(f, "invalid JSON at byte {}: {why}", self.offset),
-            Problem::End => write!(f, "the JSON document is cut off at byte {}", self.offset),
-            Problem::Trailing => write!(f, "unexpected text after the JSON document at byte {}", self.offset),
-            Problem::Depth => write!(f, "nested deeper than {DEPTH_MAX} at byte {}", self.offset),
-            Problem::Values => write!(f, "more than {VALUES_MAX} values"),
-            Problem::Repeated(name) => write!(f, "member name {name:?} repeated at byte {}", self.offset),
-            Problem::Surrogate => write!(f, "lone surrogate in a string at byte {}", self.offset),
-            Problem::Exponent => write!(f, "number with an absurd exponent at byte {}", self.offset),
+            JsonProblem::Encoding => write!(f, "invalid UTF-8 at byte {}", self.offset),
+            JsonProblem::Syntax(why) => write!(f, "invalid JSON at byte {}: {why}", self.offset),
+            JsonProblem::End => write!(f, "the JSON document is cut off at byte {}", self.offset),
+            JsonProblem::Trailing => write!(f, "unexpected text after the JSON document at byte {}", self.offset),
+            JsonProblem::Depth => write!(f, "nested deeper than {DEPTH_MAX} at byte {}", self.offset),
+            JsonProblem::Values => write!(f, "more than {VALUES_MAX} values"),
+            JsonProblem::Repeated(name) => write!(f, "member name {name:?} repeated at byte {}", self.offset),
+            JsonProblem::Surrogate => write!(f, "lone surrogate in a string at byte {}", self.offset),
+            JsonProblem::Exponent => write!(f, "number with an absurd exponent at byte {}", self.offset),
         }
     }
 }
@@ -132,15 +132,15 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Parses one whole document.
-pub fn parse(bytes: &[u8]) -> Result<Node<'_>, Error> {
-    let text =
-        std::str::from_utf8(bytes).map_err(|bad| Error { offset: bad.valid_up_to(), problem: Problem::Encoding })?;
+pub fn parse(bytes: &[u8]) -> Result<JsonNode<'_>, Error> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|bad| Error { offset: bad.valid_up_to(), problem: JsonProblem::Encoding })?;
     let mut reader = Reader { text, at: 0, depth: 0, values: 0 };
     reader.space();
     let node = reader.node()?;
     reader.space();
     if reader.at < text.len() {
-        return reader.fail(Problem::Trailing);
+        return reader.fail(JsonProblem::Trailing);
     }
     Ok(node)
 }
@@ -153,17 +153,17 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn fail<T>(&self, problem: Problem) -> Result<T, Error> {
+    fn fail<T>(&self, problem: JsonProblem) -> Result<T, Error> {
         Err(Error { offset: self.at, problem })
     }
 
     fn unexpected<T>(&self, why: &'static str) -> Result<T, Error> {
-        self.fail(if self.at >= self.text.len() { Problem::End } else { Problem::Syntax(why) })
+        self.fail(if self.at >= self.text.len() { JsonProblem::End } else { JsonProblem::Syntax(why) })
     }
 
     // Another value must follow a comma: a closing bracket there is the commonest mistake in JSON written by hand.
     fn after_comma(&self, close: u8, why: &'static str) -> Result<(), Error> {
-        if self.peek() == Some(close) { self.fail(Problem::Syntax(why)) } else { Ok(()) }
+        if self.peek() == Some(close) { self.fail(JsonProblem::Syntax(why)) } else { Ok(()) }
     }
 
     fn peek(&self) -> Option<u8> {
@@ -176,10 +176,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn node(&mut self) -> Result<Node<'a>, Error> {
+    fn node(&mut self) -> Result<JsonNode<'a>, Error> {
         self.values += 1;
         if self.values > VALUES_MAX {
-            return self.fail(Problem::Values);
+            return self.fail(JsonProblem::Values);
         }
         let start = self.at;
         let value = match self.peek() {
@@ -194,12 +194,12 @@ impl<'a> Reader<'a> {
             Some(b'/') => return self.unexpected("JSON has no comments"),
             _ => return self.unexpected("a value is expected"),
         };
-        Ok(Node { raw: &self.text[start..self.at], value })
+        Ok(JsonNode { raw: &self.text[start..self.at], value })
     }
 
     fn nested(&mut self, read: fn(&mut Self) -> Result<Value<'a>, Error>) -> Result<Value<'a>, Error> {
         if self.depth == DEPTH_MAX {
-            return self.fail(Problem::Depth);
+            return self.fail(JsonProblem::Depth);
         }
         self.depth += 1;
         self.at += 1;
@@ -215,7 +215,7 @@ impl<'a> Reader<'a> {
             return Ok(value);
         }
         let why = "a value is expected; the only words are true, false and null";
-        self.fail(if word.starts_with(&self.text[self.at..]) { Problem::End } else { Problem::Syntax(why) })
+        self.fail(if word.starts_with(&self.text[self.at..]) { JsonProblem::End } else { JsonProblem::Syntax(why) })
     }
 
     fn array(&mut self) -> Result<Value<'a>, Error> {
@@ -241,7 +241,7 @@ impl<'a> Reader<'a> {
     }
 
     fn object(&mut self) -> Result<Value<'a>, Error> {
-        let mut members: Vec<(Cow<'a, str>, Node<'a>)> = Vec::new();
+        let mut members: Vec<(Cow<'a, str>, JsonNode<'a>)> = Vec::new();
         if self.peek() == Some(b'}') {
             self.at += 1;
             return Ok(Value::Object(members));
@@ -264,7 +264,7 @@ impl<'a> Reader<'a> {
                 Some(b'}') => {
                     self.at += 1;
                     return match repeated(&members) {
-                        Some(name) => self.fail(Problem::Repeated(name)),
+                        Some(name) => self.fail(JsonProblem::Repeated(name)),
                         None => Ok(Value::Object(members)),
                     };
                 }
@@ -283,7 +283,7 @@ impl<'a> Reader<'a> {
         loop {
             self.at += plain(&self.text.as_bytes()[self.at..]);
             match self.peek() {
-                None => return self.fail(Problem::End),
+                None => return self.fail(JsonProblem::End),
                 Some(b'"') => {
                     let rest = &self.text[from..self.at];
                     self.at += 1;
@@ -302,14 +302,14 @@ impl<'a> Reader<'a> {
                     owned.get_or_insert_default().push(unescaped);
                     from = self.at;
                 }
-                Some(_) => return self.fail(Problem::Syntax("a control character in a string must be escaped")),
+                Some(_) => return self.fail(JsonProblem::Syntax("a control character in a string must be escaped")),
             }
         }
     }
 
     fn escape(&mut self) -> Result<char, Error> {
         self.at += 1;
-        let Some(letter) = self.peek() else { return self.fail(Problem::End) };
+        let Some(letter) = self.peek() else { return self.fail(JsonProblem::End) };
         self.at += 1;
         Ok(match letter {
             b'"' => '"',
@@ -324,12 +324,12 @@ impl<'a> Reader<'a> {
                 let first = self.hex4()?;
                 let code = if (0xd800..0xdc00).contains(&first) {
                     if !self.text[self.at..].starts_with("\\u") {
-                        return self.fail(Problem::Surrogate);
+                        return self.fail(JsonProblem::Surrogate);
                     }
                     self.at += 2;
                     let second = self.hex4()?;
                     if !(0xdc00..0xe000).contains(&second) {
-                        return self.fail(Problem::Surrogate);
+                        return self.fail(JsonProblem::Surrogate);
                     }
                     0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)
                 } else {
@@ -337,12 +337,12 @@ impl<'a> Reader<'a> {
                 };
                 match char::from_u32(code) {
                     Some(letter) => letter,
-                    None => return self.fail(Problem::Surrogate),
+                    None => return self.fail(JsonProblem::Surrogate),
                 }
             }
             _ => {
                 self.at -= 1;
-                return self.fail(Problem::Syntax("no such escape in a string"));
+                return self.fail(JsonProblem::Syntax("no such escape in a string"));
             }
         })
     }
@@ -383,7 +383,7 @@ impl<'a> Reader<'a> {
             if self.text[start..self.at].trim_start_matches('0').len() > EXPONENT_DIGITS_MAX
                 || Decimal::read(&self.text[whole..self.at]).power.unsigned_abs() > POWER_MAX
             {
-                return self.fail(Problem::Exponent);
+                return self.fail(JsonProblem::Exponent);
             }
         }
         Ok(Value::Number)
@@ -399,7 +399,7 @@ impl<'a> Reader<'a> {
 }
 
 // A few names are compared each with each; many are sorted first.
-fn repeated(members: &[(Cow<'_, str>, Node<'_>)]) -> Option<String> {
+fn repeated(members: &[(Cow<'_, str>, JsonNode<'_>)]) -> Option<String> {
     if members.len() <= COMPARED_MAX {
         let before = |at: usize| members[..at].iter().any(|(name, _)| *name == members[at].0);
         return (1..members.len()).find(|at| before(*at)).map(|at| members[at].0.to_string());

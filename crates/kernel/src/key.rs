@@ -35,7 +35,7 @@ impl fmt::Display for Tenant {
     }
 }
 
-/// What a row holds; the first part of its address. What is known of each stands in the table of [`crate::row`].
+/// The kind of a row, the first part of its address. The table of [`crate::row`] describes each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -50,7 +50,7 @@ pub enum Kind {
     /// Approximate counts of what was only read.
     Trace = 5,
     /// Where the events of a warehouse go.
-    Route = 6,
+    Transport = 6,
     /// How far a lane has come.
     Lane = 7,
     /// The last position of a lane; only an append moves it.
@@ -62,7 +62,7 @@ pub enum Kind {
     /// That an event was cancelled.
     Cancelled = 11,
     /// A word from one node to another that a lane of its has something new.
-    Poke = 12,
+    LaneNotice = 12,
     /// A figure that additions move.
     Counter = 13,
     /// An act of an operator.
@@ -72,9 +72,7 @@ pub enum Kind {
 /// The address of one row in a store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RowKey {
-    /// What the row holds.
     pub kind: Kind,
-    /// Which one of its kind.
     pub id: [u8; 32],
 }
 

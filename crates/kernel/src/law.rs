@@ -1,4 +1,4 @@
-//! The one entrance: which rows a command needs, and what follows from them.
+//! The one entrance: the rows that a command needs, and its decision over them.
 //! Forwards to the capability that a command belongs to, and knows none of them from inside.
 //! Called from the commit loop, and over a synced snapshot for answers that write nothing.
 
@@ -17,11 +17,8 @@ use crate::{
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// About a fence.
     Fence(fence::Command),
-    /// About a lane.
     Lane(lane::Command),
-    /// About events for a warehouse.
     Dispatch(dispatch::Command),
     /// Of an operator, to be recorded.
     Audit(audit::Command),
@@ -29,30 +26,27 @@ pub enum Command {
     Sweep(RowKey),
 }
 
-/// What a caller is told. A refusal is a reply, not an error.
+/// A reply to a caller. A refusal is a reply, not an error.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// About a fence.
     Fence(fence::Reply),
-    /// About a lane.
     Lane(lane::Reply),
-    /// About events for a warehouse.
     Dispatch(dispatch::Reply),
     /// Housekeeping; nobody listens.
     Done,
 }
 
-/// What stands or falls with a set of writes, beside them.
+/// Conditions and changes that are committed with a set of writes, or refused with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Also {
     /// Rows that must still be as they were read, and are left alone.
     pub held: Vec<(RowKey, Option<CommitId>)>,
-    /// What the store computes when it commits, in this order.
+    /// Computed by the store at commit, in this order.
     pub merges: Vec<Merge>,
-    /// Rows that go, whatever they hold.
+    /// Rows to remove, at any revision.
     pub drops: Vec<RowKey>,
     /// Lanes whose driver must look at them once this is durable, also where the caller is gone by then. Not for the store.
-    pub news: Vec<lane::LaneId>,
+    pub lanes_changed: Vec<lane::LaneId>,
 }
 
 impl Also {
@@ -70,7 +64,7 @@ impl Also {
     }
 }
 
-/// What follows from a command: first the writes, and only then the reply.
+/// The result of a command: first the writes, and only then the reply.
 #[derive(Clone, Debug)]
 pub struct Decision {
     /// All or nothing.
@@ -107,8 +101,8 @@ pub fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
     }
 }
 
-/// The rows that only loaded ones can name, such as the version head that a seal moves. Ask again with what was found: those
-/// may name more.
+/// The rows that only loaded ones can name, such as the version head that a seal moves. Ask again with the rows that
+/// were found: those may name more.
 pub fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     match command {
         Command::Fence(command) => fence::follow(command, rows, add),
@@ -141,7 +135,7 @@ pub fn row_lock(command: &Command, key: &RowKey) -> RowLock {
     }
 }
 
-/// What follows from a command at `now`, over the rows of its footprint.
+/// Decides a command at `now`, over the rows of its footprint.
 pub fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
     match command {
         Command::Fence(command) => fence::decide(command, rows, now),
@@ -171,7 +165,7 @@ fn sweep(key: RowKey, rows: &impl Rows, now: Millis) -> Decision {
 }
 
 impl Command {
-    /// What the command brings to a commit, roughly: the bytes whose number a client chose.
+    /// The bytes of a command whose number a client chose, roughly.
     pub fn weight_bytes(&self) -> usize {
         match self {
             Self::Fence(command) => command.weight_bytes(),
@@ -214,8 +208,8 @@ impl Reply {
         self.outlives_rollback()
     }
 
-    /// Whether what was written with the reply must last, even where the transaction that it was asked in is rolled back:
-    /// a caller that is refused rolls back.
+    /// Whether the writes of the reply must last even where the caller's transaction is rolled back: a caller that is
+    /// refused rolls back.
     pub fn outlives_rollback(&self) -> bool {
         match self {
             Self::Fence(reply) => reply.outlives_rollback(),

@@ -1,6 +1,6 @@
 //! Every rule of Fencepost, as pure functions.
 //! No I/O, no clock, no randomness, no async: `now` is an argument, and `decide` cannot fail.
-//! Called by the commit loop in the `fencepost` crate; nothing here knows who called.
+//! Called by the commit loop in the `fencepost` crate; nothing here knows its caller.
 
 pub mod audit;
 pub mod dispatch;

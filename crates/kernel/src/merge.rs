@@ -1,7 +1,8 @@
-//! What a store computes at commit, so that a busy row causes no retries: the next position of a log, and figures that
-//! additions move.
-//! Never compares: two commits that move one counter both go through. What must not happen twice is proven by another row.
-//! Named by whoever decides; the store applies it.
+//! Values that a store computes at commit, so that a busy row causes no retries: the next position of a log, and the
+//! sum of a counter.
+//! Never compares: two commits that move one counter both go through. An effect that must happen once is proven by
+//! another row.
+//! A decision names the merge; the store applies it.
 
 use crate::{
     key::{Kind, RowKey},
@@ -10,7 +11,7 @@ use crate::{
     time::Millis,
 };
 
-/// Counters are derived: what moved them is kept elsewhere. So a backup leaves them out, and a restore counts anew.
+/// Counters are derived from rows that are kept elsewhere. So a backup leaves them out, and a restore counts anew.
 pub(crate) const KINDS: &[KindSpec] = &[KindSpec {
     kind: Kind::Counter,
     names: ("counter", "counters"),
@@ -33,14 +34,15 @@ pub const SCALE: i128 = 1_000_000_000;
 pub struct Counter {
     /// In parts of one: see [`SCALE`].
     pub value: i128,
-    /// When somebody should look at the counter, where that is so. Additions leave it as it is.
+    /// When the counter is due for its owner, if ever. Additions leave it as it is.
     pub due: Option<Millis>,
 }
 
 /// A change that the store computes at commit, over what is there then.
 ///
-/// It expects nothing of the row that it changes, and proves nothing. So a write set with a merge also puts a row that no other
-/// set ever writes: when the set is repeated because its outcome is unknown, that row tells that it was applied.
+/// It expects nothing of the row that it changes, and proves nothing. So a write set with a merge also puts a row that
+/// no other set ever writes: when the set is repeated because its outcome is unknown, that row shows that it was
+/// applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Merge {
     /// An entry takes the next position of its lane.
@@ -64,16 +66,12 @@ impl Merge {
     }
 }
 
-/// What a merge came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Merged {
     /// The position that an entry got.
     Position(u64),
-    /// A counter moved.
     Sum {
-        /// The figure before.
         before: i128,
-        /// The figure now.
         after: i128,
     },
 }

@@ -1,5 +1,5 @@
-//! Rows: what a store keeps under an address, how a decision changes one, and the table of row kinds.
-//! Never says how a row is decided over: the capability that owns the kind does. Read wherever rows are treated by kind.
+//! Rows: their content, their changes, and the table of row kinds.
+//! Never decides: the capability that owns the kind does. Read wherever rows are treated by kind.
 
 use crate::{
     audit, dispatch, fence,
@@ -12,13 +12,11 @@ use crate::{
 /// Anything a store holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// Belongs to fences.
     Fence(fence::Record),
-    /// Belongs to lanes.
     Lane(lane::Record),
     /// Belongs to events for a warehouse.
     Dispatch(dispatch::Record),
-    /// A figure that additions move, whatever it counts.
+    /// A counter.
     Counter(Counter),
     /// Belongs to the audit.
     Audit(audit::Record),
@@ -35,7 +33,7 @@ impl Record {
         }
     }
 
-    /// When somebody should look at the row.
+    /// When the row is due: a claim becomes a doubt, or a capability has work to do.
     pub fn due_at(&self) -> Option<Millis> {
         match self {
             Self::Fence(record) => record.due_at(),
@@ -44,8 +42,8 @@ impl Record {
         }
     }
 
-    /// The latest moment that the row tells of, tokens included: no time or token after it may be lower.
-    /// Leases and expiries are left out: they lie ahead, and time must not jump to them.
+    /// The latest time in the row, tokens included: no time or token after it may be lower. Leases and expiries are
+    /// left out: they lie ahead, and time must not jump to them.
     pub fn latest_at(&self) -> Millis {
         match self {
             Self::Fence(record) => record.latest_at(),
@@ -56,7 +54,7 @@ impl Record {
         }
     }
 
-    /// What the row weighs in memory and on the wire, roughly: never less than the texts whose length a client chose.
+    /// Bytes in memory and on the wire, roughly: never less than the texts whose length a client chose.
     pub fn weight_bytes(&self) -> usize {
         ROW_BYTES
             + match self {
@@ -78,7 +76,7 @@ impl Record {
     }
 }
 
-/// A row beside what is counted of it: the record itself, its short texts, and its place in a table.
+/// Bytes of a row beside its weighed texts: the record itself, its short texts, and its place in a table.
 pub const ROW_BYTES: usize = 1 << 10;
 
 /// Which write gave a row its present content: chosen by the writer, never used twice.
@@ -94,7 +92,7 @@ pub struct Row {
     pub revision: CommitId,
 }
 
-/// What a decision may look at: the rows of its footprint, loaded before.
+/// The rows that a decision may look at: those of its footprint, loaded before.
 pub trait Rows {
     /// The row under a key, if there is one.
     fn row(&self, key: &RowKey) -> Option<&Row>;
@@ -103,7 +101,6 @@ pub trait Rows {
 /// One change, valid only while the row is as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Which row.
     pub key: RowKey,
     /// The revision it was read at; none where it was absent.
     pub expect: Option<CommitId>,
@@ -116,12 +113,12 @@ pub(crate) fn write(rows: &impl Rows, key: RowKey, put: Option<Record>) -> Write
     Write { key, expect: rows.row(&key).map(|row| row.revision), put }
 }
 
-/// What is known of one kind of row.
+/// Facts about one kind of row.
 #[derive(Clone, Copy, Debug)]
 pub struct KindSpec {
     /// Which kind, and by that its stored number.
     pub kind: Kind,
-    /// What one row of it is called, and several.
+    /// The word for one row of it, and for several.
     pub names: (&'static str, &'static str),
     /// Whether its rows may expire, so that a sweep looks at them.
     pub swept: bool,
@@ -129,15 +126,13 @@ pub struct KindSpec {
     pub backup_place: Option<u8>,
     /// Whether caches of hot rows keep it.
     pub cached: bool,
-    /// What a store must be able to do to keep it.
     pub needs: Needs,
-    /// What the ids of its rows are.
     pub ids: Ids,
     /// The first row format whose readers know the kind. On a shared store it is not written before every node reads that.
     pub since_format: u8,
 }
 
-/// What a store must be able to do to keep a kind of row.
+/// Abilities that a store needs for a kind of row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Needs {
     /// Commit one row at a time.
@@ -148,7 +143,7 @@ pub enum Needs {
     Lanes,
 }
 
-/// What the ids of a kind's rows are.
+/// How the ids of a kind's rows are spread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ids {
     /// Digests: spread evenly, and eight bytes tell two of them apart.
@@ -233,7 +228,6 @@ impl Kind {
         all
     };
 
-    /// What is known of this kind.
     pub fn spec(self) -> &'static KindSpec {
         static TABLE: [Option<KindSpec>; 256] = BY_NUMBER;
         // A test walks every kind of the enum through this line.

@@ -4,7 +4,7 @@
 
 use super::read::{Fields, Reader};
 use super::settings::OnConflict;
-use super::yaml::{Mark, Node};
+use super::yaml::{Mark, YamlNode};
 
 /// A provider of webhooks takes 200 as received. A client reads 409 or 422 as refused.
 const STATUSES: [(&str, u16); 3] = [("200", 200), ("409", 409), ("422", 422)];
@@ -52,6 +52,6 @@ pub fn read(reader: &mut Reader, fields: &Fields<'_>) -> Answers {
     answers
 }
 
-fn status(reader: &mut Reader, node: &Node) -> Option<(u16, Mark)> {
+fn status(reader: &mut Reader, node: &YamlNode) -> Option<(u16, Mark)> {
     Some((reader.word(node, "`status`", &STATUSES)?, node.mark.clone()))
 }

@@ -5,7 +5,7 @@
 use super::identity::{Identity, Role};
 use super::read::{Fields, Reader};
 use super::routes::is_pointer;
-use super::yaml::{Mark, Node};
+use super::yaml::{Mark, YamlNode};
 
 /// The names of these fields in a rule.
 pub const FIELDS: [&str; 3] = ["roles", "tenants", "principal"];
@@ -95,7 +95,7 @@ pub fn read(reader: &mut Reader, fields: &Fields<'_>) -> Callers {
     callers
 }
 
-fn some(reader: &mut Reader, node: &Node, name: &str, is_empty: bool) {
+fn some(reader: &mut Reader, node: &YamlNode, name: &str, is_empty: bool) {
     if is_empty {
         let message = format!("`{name}` is empty: every write would be refused");
         reader.error(&node.mark, "no-caller", message, "name one, or remove the line");

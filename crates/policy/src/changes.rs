@@ -1,4 +1,4 @@
-//! What is different between two policies: for those who reload one, in the log and in the answer.
+//! Differences between two policies: for people who reload one, in the log and in the answer.
 //! Never applies anything, and never shows a secret: only names are told.
 //! Called when a server is told to read its configuration again.
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Policy;
 use super::finding::{Finding, Severity};
-use super::routes::Route;
+use super::routes::GatewayRule;
 use crate::WES_DISPATCH;
 
 /// Names that came, went, or mean something else now.
@@ -66,9 +66,9 @@ pub struct Changes {
     pub identities: Named,
     /// Sections that apply to all.
     pub settings: Vec<&'static str>,
-    /// What a reader should know before it is in force.
+    /// Shown before it is in force.
     pub warnings: Vec<String>,
-    /// What cannot change under a running server.
+    /// Settings that cannot change under a running server.
     pub restart: Vec<&'static str>,
 }
 
@@ -76,13 +76,12 @@ pub struct Changes {
 const FORGETS: &str = "key changed: retries of earlier requests will not be recognised";
 
 impl Changes {
-    /// What `new` has different from `old`.
     pub fn between(old: &Policy, new: &Policy) -> Self {
         let (before, after) = (routes(old), routes(new));
         let identities = |policy: &Policy| -> BTreeMap<String, _> {
             policy.identities.iter().map(|holder| (holder.identity.id.clone(), holder.clone())).collect()
         };
-        let order = |policy: &Policy, other: &BTreeMap<String, &Route>| -> Vec<String> {
+        let order = |policy: &Policy, other: &BTreeMap<String, &GatewayRule>| -> Vec<String> {
             let names = policy.routes.iter().map(|route| route.pattern.to_string());
             names.filter(|name| other.contains_key(name)).collect()
         };
@@ -111,7 +110,7 @@ impl Changes {
                 ("gateway.in_flight_max", old.gateway.in_flight_max != new.gateway.in_flight_max),
                 ("gateway.idle_connections_max", old.gateway.idle_connections_max != new.gateway.idle_connections_max),
                 ("gateway.ca", old.gateway.ca != new.gateway.ca),
-                // Held by what drives the lanes for as long as it runs.
+                // The driver of the lanes holds this scope for as long as it runs.
                 ("scopes.WES_DISPATCH", old.scopes.get(WES_DISPATCH) != new.scopes.get(WES_DISPATCH)),
             ]),
         }
@@ -151,7 +150,7 @@ impl Changes {
         })
     }
 
-    /// For the log: each part that is different, with what is.
+    /// For the log: each part that changed, with its changes.
     pub fn parts(&self) -> Vec<(&'static str, String)> {
         let reordered = if self.reordered { "other order" } else { "" };
         let parts = [
@@ -166,15 +165,15 @@ impl Changes {
     }
 }
 
-fn routes(policy: &Policy) -> BTreeMap<String, &Route> {
+fn routes(policy: &Policy) -> BTreeMap<String, &GatewayRule> {
     policy.routes.iter().map(|route| (route.pattern.to_string(), route)).collect()
 }
 
 fn warnings(
     old: &Policy,
     new: &Policy,
-    before: &BTreeMap<String, &Route>,
-    after: &BTreeMap<String, &Route>,
+    before: &BTreeMap<String, &GatewayRule>,
+    after: &BTreeMap<String, &GatewayRule>,
 ) -> Vec<String> {
     let scopes = old.scopes.iter().filter_map(|(name, was)| match new.scopes.get(name) {
         None => Some(format!("scope {name}: removed: its claims can no longer be sealed, nor its receipts replayed")),

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fencepost_kernel::fence::scope::{Durability, PER_SOURCE};
+use fencepost_kernel::fence::scope::{PER_SOURCE, RequiredDurability};
 
 use super::duration;
 use super::finding::{Finding, Severity};
@@ -13,9 +13,9 @@ use super::holders;
 use super::identity::{Role, Warehouses};
 use super::names::{self, Looks};
 use super::read::{Unread, nearest};
-use super::routes::{Route, is_pointer};
-use super::scopes::{Marked, Read};
-use super::settings::{FenceStore, Settings};
+use super::routes::{GatewayRule, is_pointer};
+use super::scopes::{Marked, ParsedScope};
+use super::settings::{FenceStore, GlobalSettings};
 use super::yaml::{Layer, Mark};
 
 mod answers;
@@ -88,12 +88,12 @@ impl Lints<'_> {
 
 /// The sections of a policy, as far as they could be read.
 pub(super) struct Understood<'a> {
-    pub settings: &'a Settings,
-    pub scopes: &'a [Read],
-    pub routes: &'a [Route],
+    pub settings: &'a GlobalSettings,
+    pub scopes: &'a [ParsedScope],
+    pub routes: &'a [GatewayRule],
     /// The fields of each route that could not be read.
     pub unread_routes: &'a [Unread],
-    pub identities: &'a [holders::Read],
+    pub identities: &'a [holders::ParsedIdentity],
     /// The sections that could not be read.
     pub unread: &'a Unread,
     /// Where the server listens, if that could be read.
@@ -131,7 +131,7 @@ pub(super) fn lint(findings: &mut Vec<Finding>, understood: &Understood<'_>) {
     }
 }
 
-fn store(lints: &mut Lints<'_>, settings: &Settings) {
+fn store(lints: &mut Lints<'_>, settings: &GlobalSettings) {
     let stores = &settings.stores;
     let scheme = match stores.fence {
         FenceStore::Embedded => return,
@@ -145,7 +145,7 @@ fn store(lints: &mut Lints<'_>, settings: &Settings) {
     }
 }
 
-fn key_fields(lints: &mut Lints<'_>, read: &Read) {
+fn key_fields(lints: &mut Lints<'_>, read: &ParsedScope) {
     let name = &read.scope.name;
     let allowed = |field: &str| read.allowed.iter().any(|(allowed, _)| allowed.text == field);
     for field in &read.key {
@@ -201,7 +201,7 @@ fn suspicious(lints: &mut Lints<'_>, name: &str, field: &str, scope: &str, mark:
     }
 }
 
-fn retention(lints: &mut Lints<'_>, read: &Read) {
+fn retention(lints: &mut Lints<'_>, read: &ParsedScope) {
     let scope = &read.scope;
     let (name, retain) = (&scope.name, duration::display(scope.retain_ms));
     if let Some(horizon_ms) = scope.horizon_ms {
@@ -227,7 +227,7 @@ const DAY_MS: u64 = 24 * 3_600_000;
 
 /// Compares three built-in scopes with the retention that is usual for them. A declared horizon is better knowledge,
 /// but the horizon of BATCH_JOB is its run, after which it may be run again for a day.
-fn usual_retention(lints: &mut Lints<'_>, read: &Read) {
+fn usual_retention(lints: &mut Lints<'_>, read: &ParsedScope) {
     let scope = &read.scope;
     let (name, retain) = (&scope.name, duration::display(scope.retain_ms));
     let (least, most, why) = match (name.as_ref(), scope.horizon_ms) {
@@ -252,7 +252,7 @@ fn usual_retention(lints: &mut Lints<'_>, read: &Read) {
     }
 }
 
-fn rules(lints: &mut Lints<'_>, read: &Read, settings: &Settings) {
+fn rules(lints: &mut Lints<'_>, read: &ParsedScope, settings: &GlobalSettings) {
     let scope = &read.scope;
     let name = &scope.name;
     if scope.lease_ms > scope.lease_ms_max {
@@ -280,7 +280,7 @@ fn rules(lints: &mut Lints<'_>, read: &Read, settings: &Settings) {
     }
     if let Some(mark) = &read.durability_mark
         && settings.stores.fence == FenceStore::Redis
-        && scope.durability == Durability::Synced
+        && scope.durability == RequiredDurability::Synced
     {
         let message = format!("{name} asks for `durability: synced`: `serve` refuses a Redis that syncs later");
         lints.say(
@@ -301,7 +301,7 @@ fn near(name: &str, known: &[String]) -> String {
     }
 }
 
-fn identity(lints: &mut Lints<'_>, holders::Read { holder, mark, .. }: &holders::Read) {
+fn identity(lints: &mut Lints<'_>, holders::ParsedIdentity { holder, mark, .. }: &holders::ParsedIdentity) {
     let identity = &holder.identity;
     if holder.tokens.is_empty() && holder.certificates.is_empty() {
         let message = format!("{} has no credential here", identity.id);

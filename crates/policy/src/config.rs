@@ -20,7 +20,6 @@ pub struct Flags {
 /// The sources of a policy.
 #[derive(Clone, Default, Debug)]
 pub struct Config {
-    /// The file, where there is one.
     pub file: Option<PathBuf>,
     /// Environment variables by name and value. Only names that begin with `FENCEPOST_` count.
     pub variables: Vec<(String, String)>,

@@ -12,7 +12,7 @@ use super::finding::{Finding, Severity, has_errors};
 use super::holders;
 use super::identity::{Credential, Holder, Identity, Planners, Role, Sha, Warehouses};
 use super::read::Reader;
-use super::yaml::{self, Layer, Source, Value};
+use super::yaml::{self, Layer, PolicyText, YamlValue};
 
 /// The file's name in the data directory.
 pub const FILE_NAME: &str = "credentials.yml";
@@ -253,12 +253,12 @@ pub fn read(path: &Path) -> Result<Vec<Holder>, Vec<Finding>> {
             return Err(vec![finding]);
         }
     };
-    let source = Arc::new(Source { name, layer: Layer::File });
+    let source = Arc::new(PolicyText { name, layer: Layer::File });
     let (tree, findings) = yaml::parse(&source, &text);
     let mut reader = Reader { findings };
     let mut all = Vec::new();
     if let Some(fields) = tree.as_ref().and_then(|tree| reader.fields(tree, "the credentials", &["identities"])) {
-        let nobody = yaml::Node { mark: fields.mark.clone(), value: Value::Null };
+        let nobody = yaml::YamlNode { mark: fields.mark.clone(), value: YamlValue::Null };
         let read = holders::read(&mut reader, fields.get("identities").unwrap_or(&nobody));
         all = read.into_iter().map(|read| read.holder).collect();
     }
@@ -303,9 +303,9 @@ fn text(all: &[Holder]) -> String {
 
 /// The modification time, length and inode, which change when the file is replaced. Cheap enough to check every second.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stamp(Option<(SystemTime, u64, u64)>);
+pub struct FileStamp(Option<(SystemTime, u64, u64)>);
 
-impl Stamp {
+impl FileStamp {
     /// The stamp of the file as it is now; a missing file has a stamp too.
     pub fn of(path: &Path) -> io::Result<Self> {
         match fs::metadata(path) {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use ahash::HashMap;
 
 use super::Policy;
-use super::credentials::{self, Stamp};
+use super::credentials::{self, FileStamp};
 use super::finding::{Finding, Severity};
 use super::identity::{Credential, Holder, Identity, Planners, Role, Sha, Warehouses};
 
@@ -24,7 +24,7 @@ pub struct Directory {
     /// Whether a planner may name any executor, also one that does not exist: only under `--dev`.
     makes_executors: bool,
     // The stamp of the last refused file, and its findings, which are reported once.
-    refused: Mutex<Option<(Option<Stamp>, Vec<Finding>)>>,
+    refused: Mutex<Option<(Option<FileStamp>, Vec<Finding>)>>,
 }
 
 /// Where a directory's fixed identities come from.
@@ -49,7 +49,7 @@ struct Table {
     tenants: BTreeSet<String>,
     // By id. An executor without a credential is in it too: events are pushed to it.
     executors: BTreeMap<String, Arc<Identity>>,
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
 }
 
 /// The outcome of reading the credentials file again.
@@ -118,7 +118,7 @@ impl Directory {
     pub fn refresh(&self) -> Result<Refresh, Vec<Finding>> {
         let Some(file) = &self.file else { return Ok(Refresh::Same) };
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamped = Stamp::of(file).map_err(|error| vec![unreadable(file, &error)]);
+        let stamped = FileStamp::of(file).map_err(|error| vec![unreadable(file, &error)]);
         let stamp = stamped.as_ref().ok().cloned();
         if stamp.is_some() && refused.is_none() && self.read().stamp == stamp {
             return Ok(Refresh::Same);
@@ -140,7 +140,7 @@ impl Directory {
         }
     }
 
-    fn reread(&self, stamp: Option<Stamp>) -> Result<Refresh, Vec<Finding>> {
+    fn reread(&self, stamp: Option<FileStamp>) -> Result<Refresh, Vec<Finding>> {
         let Some(file) = &self.file else { return Ok(Refresh::Same) };
         let fixed = self.fixed.lock().unwrap_or_else(PoisonError::into_inner);
         let (table, findings) = Self::table_with(&fixed, file, stamp)?;
@@ -149,11 +149,15 @@ impl Directory {
     }
 
     // The table, and a finding for each identity that it leaves out.
-    fn table_with(fixed: &[Holder], file: &Path, stamp: Option<Stamp>) -> Result<(Table, Vec<Finding>), Vec<Finding>> {
+    fn table_with(
+        fixed: &[Holder],
+        file: &Path,
+        stamp: Option<FileStamp>,
+    ) -> Result<(Table, Vec<Finding>), Vec<Finding>> {
         // Stamped before it is read: a change in between is then seen the next time.
         let stamp = match stamp {
             Some(stamp) => stamp,
-            None => Stamp::of(file).map_err(|error| vec![unreadable(file, &error)])?,
+            None => FileStamp::of(file).map_err(|error| vec![unreadable(file, &error)])?,
         };
         let held = credentials::read(file)?;
         let (all, findings) = joined(fixed, held, file);
@@ -236,7 +240,7 @@ fn find(rows: &HashMap<Sha, (Arc<Identity>, Option<u64>)>, sha: Sha, now_ms: u64
 }
 
 impl Table {
-    fn new(holders: &[Holder], stamp: Option<Stamp>) -> Self {
+    fn new(holders: &[Holder], stamp: Option<FileStamp>) -> Self {
         let mut table = Self { stamp, ..Self::default() };
         for holder in holders {
             let identity = Arc::new(holder.identity.clone());

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::egress::EgressRule;
 use super::read::Reader;
-use super::yaml::{Node, Value};
+use super::yaml::{YamlNode, YamlValue};
 
 /// The `dispatch` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Dispatch {
+pub struct DispatchSettings {
     /// Delivery attempts in flight at one time.
     pub in_flight_max: usize,
     /// Delivery attempts in flight to one host.
@@ -54,7 +54,7 @@ const FIELDS: [&str; 12] = [
 ];
 
 /// Reads the section. `None` means that at least one error was recorded.
-pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
+pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<DispatchSettings> {
     let fields = reader.fields(node, "`dispatch`", &FIELDS)?;
     let count = |reader: &mut Reader, name: &str| {
         let count = reader.integer(fields.get(name)?, &format!("`{name}`"), 1..=100_000)?;
@@ -65,7 +65,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
     };
     // `Some(None)` is a setting that is off, `None` a wrong one.
     let text = |reader: &mut Reader, name: &str| match fields.get(name) {
-        Some(node) if !matches!(node.value, Value::Null) => reader.text(node, &format!("`{name}`")).map(Some),
+        Some(node) if !matches!(node.value, YamlValue::Null) => reader.text(node, &format!("`{name}`")).map(Some),
         _ => Some(None),
     };
     let (in_flight_max, per_host_max) = (count(reader, "in_flight_max"), count(reader, "per_host_max"));
@@ -83,7 +83,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Dispatch> {
         let fix = "write addresses, networks or hosts: [10.1.2.0/24, \"192.168.0.7:8443\", \"https://hooks.internal\"]";
         reader.accept(node, "`egress_allow`", read, fix).map(|()| entries)
     });
-    Some(Dispatch {
+    Some(DispatchSettings {
         in_flight_max: in_flight_max?,
         per_host_max: per_host_max?,
         timeout: timeout?,

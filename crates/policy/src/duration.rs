@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_span_is_refused() {
+    fn a_text_that_is_no_span_is_refused() {
         for text in [
             "",
             "7",

@@ -1,9 +1,9 @@
-//! What webhooks may reach beside the public internet: one entry of `dispatch.egress_allow`.
+//! Addresses that webhooks may reach beside the public internet: one entry of `dispatch.egress_allow`.
 //! Never resolves a name or connects. Read with the `dispatch` section; asked by the judge of outbound addresses.
 //!
 //! An entry is an address, a network or the name of a host, and may have a scheme before it and a port behind it:
-//! `10.1.2.0/24`, `192.168.0.7:8443`, `[fd00::1]:443`, `https://hooks.internal`, `http://hooks.internal:8080`. What it does
-//! not say it does not limit.
+//! `10.1.2.0/24`, `192.168.0.7:8443`, `[fd00::1]:443`, `https://hooks.internal`, `http://hooks.internal:8080`. A part
+//! that is left out limits nothing.
 
 use std::net::IpAddr;
 
@@ -59,7 +59,7 @@ impl EgressRule {
     }
 }
 
-// What is named, and the port behind it. An IPv6 address with a port stands in brackets; one without may.
+// The host, and the port behind it. An IPv6 address with a port stands in brackets; one without may.
 fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (place, after) = rest.split_once(']')?;
@@ -80,13 +80,13 @@ fn read_place(text: &str) -> Option<Place> {
         return Some(Place::Network(network));
     }
     let host = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-    // What only digits and dots make up was meant as an address.
+    // Text of digits and dots alone was meant as an address.
     let named = host.bytes().any(|byte| byte.is_ascii_alphabetic());
     (named && is_host_name(&host)).then_some(Place::Host(host))
 }
 
-/// Letters, digits, hyphens and underscores between dots. `2130706433`, `0177.1` and `0x7f.1` are such names too: what
-/// they lead to is judged like any other.
+/// Letters, digits, hyphens and underscores between dots. `2130706433`, `0177.1` and `0x7f.1` are such names too: the
+/// addresses they lead to are judged like any other.
 pub fn is_host_name(host: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     host.len() <= 253 && host.split('.').all(|label| !label.is_empty() && label.bytes().all(fits))
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn an_entry_that_cannot_be_read_is_refused() {
         for wrong in [
             "",
             "10.0.0.1/8",

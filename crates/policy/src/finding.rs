@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub enum Severity {
     /// Must be fixed before the policy can be served.
     Error,
-    /// Served, but likely not what was meant.
+    /// Served, but likely a mistake.
     Warning,
     /// Worth knowing.
     Note,

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{Scope, fence::scope::Durability as Asked};
+use fencepost_kernel::{Scope, fence::scope::RequiredDurability as Asked};
 use fencepost_store::{Durability, Promises};
 
 use super::Policy;
@@ -20,7 +20,6 @@ pub enum NoScope {
 }
 
 impl Policy {
-    /// The scope of that name.
     pub fn scope(&self, name: &str) -> Result<&Arc<Scope>, NoScope> {
         self.scopes.get(name).ok_or_else(|| match self.unfit.get(name) {
             Some(why) => NoScope::Unfit(why.clone()),

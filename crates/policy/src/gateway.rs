@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::read::Reader;
-use super::yaml::{Node, Value};
+use super::yaml::{YamlNode, YamlValue};
 
 /// The `gateway` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Gateway {
+pub struct GatewaySettings {
     /// The largest answer that is kept whole and replayed, in bytes.
     pub answer_bytes_max: usize,
     /// The longest silence of an upstream, where its route does not say.
@@ -29,7 +29,7 @@ const FIELDS: [&str; 6] =
     ["answer_bytes_max", "timeout", "connect_timeout", "in_flight_max", "idle_connections_max", "ca"];
 
 /// Reads the section. `None` means that at least one error was recorded.
-pub fn read(reader: &mut Reader, node: &Node) -> Option<Gateway> {
+pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<GatewaySettings> {
     let fields = reader.fields(node, "`gateway`", &FIELDS)?;
     let span = |reader: &mut Reader, name: &str| {
         reader.duration(fields.get(name)?, &format!("`{name}`")).map(Duration::from_millis)
@@ -41,11 +41,11 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Gateway> {
     };
     let (flights, idle) = (count(reader, "in_flight_max", 1), count(reader, "idle_connections_max", 0));
     let ca = match fields.get("ca") {
-        Some(node) if !matches!(node.value, Value::Null) => reader.text(node, "`ca`").map(Some),
+        Some(node) if !matches!(node.value, YamlValue::Null) => reader.text(node, "`ca`").map(Some),
         _ => Some(None),
     };
     let (timeout, connect_timeout) = (span(reader, "timeout"), span(reader, "connect_timeout"));
-    Some(Gateway {
+    Some(GatewaySettings {
         answer_bytes_max: usize::try_from(size?).ok()?,
         timeout: timeout?,
         connect_timeout: connect_timeout?,

@@ -6,10 +6,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::identity::{Credential, Holder, Identity, Planners, Role, Sha, Warehouses};
 use super::read::{Fields, Reader, Unread};
-use super::yaml::{Mark, Node, Value};
+use super::yaml::{Mark, YamlNode, YamlValue};
 
 /// An identity as read.
-pub struct Read {
+pub struct ParsedIdentity {
     /// The identity and its credentials.
     pub holder: Holder,
     /// Its place in the file.
@@ -19,9 +19,9 @@ pub struct Read {
 }
 
 /// Reads a list of identities.
-pub fn read(reader: &mut Reader, node: &Node) -> Vec<Read> {
+pub fn read(reader: &mut Reader, node: &YamlNode) -> Vec<ParsedIdentity> {
     let items = reader.items(node, "`identities`").unwrap_or_default();
-    let mut holders: Vec<Read> = Vec::new();
+    let mut holders: Vec<ParsedIdentity> = Vec::new();
     let mut seen = HashMap::new();
     for item in items {
         let Some(read) = holder(reader, item) else { continue };
@@ -43,7 +43,7 @@ pub fn read(reader: &mut Reader, node: &Node) -> Vec<Read> {
 }
 
 // None without a usable `id`. The other fields are read all the same, so that their errors are found.
-fn holder(reader: &mut Reader, node: &Node) -> Option<Read> {
+fn holder(reader: &mut Reader, node: &YamlNode) -> Option<ParsedIdentity> {
     let known = ["id", "roles", "warehouses", "planners", "credentials", "certificates"];
     let fields = reader.fields(node, "an identity", &known)?;
     let mut unread = Unread::new();
@@ -67,7 +67,7 @@ fn holder(reader: &mut Reader, node: &Node) -> Option<Read> {
     });
     let warehouses = reader.noting("warehouses", un, |reader| match fields.get("warehouses") {
         None => Some(Warehouses::unsaid(&roles)),
-        Some(Node { value: Value::Scalar { text, .. }, .. }) if text == "all" => Some(Warehouses::All),
+        Some(YamlNode { value: YamlValue::Scalar { text, .. }, .. }) if text == "all" => Some(Warehouses::All),
         Some(list) => {
             Some(Warehouses::Named(reader.texts(list, "`warehouses` (a list, or `all`)")?.into_iter().collect()))
         }
@@ -86,7 +86,7 @@ fn holder(reader: &mut Reader, node: &Node) -> Option<Read> {
     });
     let warehouses = warehouses.unwrap_or(Warehouses::All);
     let identity = Identity::new(name?, roles, warehouses).serving(Planners::Named(planners));
-    Some(Read { holder: Holder { identity, tokens, certificates }, mark: node.mark.clone(), unread })
+    Some(ParsedIdentity { holder: Holder { identity, tokens, certificates }, mark: node.mark.clone(), unread })
 }
 
 fn id(reader: &mut Reader, fields: &Fields<'_>) -> Option<String> {
@@ -113,13 +113,13 @@ pub fn id_fits(id: &str) -> bool {
     free && (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\')
 }
 
-fn credentials(reader: &mut Reader, list: &Node, what: &str) -> Vec<Credential> {
+fn credentials(reader: &mut Reader, list: &YamlNode, what: &str) -> Vec<Credential> {
     let items = reader.items(list, "credentials").unwrap_or_default();
     items.iter().filter_map(|item| credential(reader, item, what)).collect()
 }
 
-fn credential(reader: &mut Reader, node: &Node, what: &str) -> Option<Credential> {
-    if let Value::Scalar { text, .. } = &node.value {
+fn credential(reader: &mut Reader, node: &YamlNode, what: &str) -> Option<Credential> {
+    if let YamlValue::Scalar { text, .. } = &node.value {
         return Some(Credential { sha: sha(reader, node, text, what)?, created_ms: None, expires_ms: None });
     }
     let fields = reader.fields(node, what, &["sha256", "created", "expires"])?;
@@ -140,7 +140,7 @@ fn credential(reader: &mut Reader, node: &Node, what: &str) -> Option<Credential
 
 const HASH_FIX: &str = "write the SHA-256 of it as 64 hexadecimal digits: printf %s \"$TOKEN\" | sha256sum";
 
-fn sha(reader: &mut Reader, node: &Node, text: &str, what: &str) -> Option<Sha> {
+fn sha(reader: &mut Reader, node: &YamlNode, text: &str, what: &str) -> Option<Sha> {
     let sha = Sha::from_hex(text);
     if sha.is_none() {
         // The text itself is not shown: it may be the token.

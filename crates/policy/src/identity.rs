@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use super::directory::{Directory, Prepared, Refresh, dev_holders};
 
-/// A role: what its identities may do.
+/// The permissions of an identity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
     /// Everything, for any tenant it names.
@@ -108,7 +108,7 @@ impl Planners {
 pub struct Identity {
     /// Its name; where its roles have keys of their own, also the tenant.
     pub id: String,
-    /// Its roles, which say what it may do.
+    /// Its permissions.
     pub roles: BTreeSet<Role>,
     /// The warehouses that it may act in.
     pub warehouses: Warehouses,

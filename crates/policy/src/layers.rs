@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use super::finding::{Finding, Severity};
 use super::read::nearest;
-use super::yaml::{self, Entry, Layer, Mark, Node, Source, Value};
+use super::yaml::{self, Layer, Mark, PolicyText, YamlEntry, YamlNode, YamlValue};
 
-/// Mappings merge, name by name; anything else replaces what was there.
-pub fn overlay(base: &mut Node, over: Node) {
+/// Mappings merge, name by name; anything else replaces the earlier value.
+pub fn overlay(base: &mut YamlNode, over: YamlNode) {
     merge(base, over, &[]);
 }
 
-fn merge(base: &mut Node, over: Node, path: &[&str]) {
+fn merge(base: &mut YamlNode, over: YamlNode, path: &[&str]) {
     // An empty section, its lines all commented out, changes nothing.
-    if matches!((&base.value, &over.value), (Value::Map(_) | Value::Seq(_), Value::Null)) {
+    if matches!((&base.value, &over.value), (YamlValue::Map(_) | YamlValue::Seq(_), YamlValue::Null)) {
         return;
     }
     let whole = matches!(path, ["scopes", _]);
     match (&mut base.value, over) {
-        (Value::Map(entries), Node { value: Value::Map(overs), .. }) if !whole => {
+        (YamlValue::Map(entries), YamlNode { value: YamlValue::Map(overs), .. }) if !whole => {
             for over in overs {
                 match entries.iter_mut().find(|entry| entry.key == over.key) {
                     Some(entry) => {
@@ -42,7 +42,7 @@ const PREFIX: &str = "FENCEPOST_";
 /// Variables that the command line's clients read; not configuration.
 pub const CLIENT_VARIABLES: [&str; 4] = ["FENCEPOST_CONFIG", "FENCEPOST_STORE", "FENCEPOST_TOKEN", "FENCEPOST_URL"];
 
-/// What a variable may set: everything but the sections whose names the user makes.
+/// Sections that an environment variable may set: all but those whose names the user makes.
 const FROM_ENVIRONMENT: [&str; 9] = [
     "server",
     "dispatch",
@@ -56,7 +56,7 @@ const FROM_ENVIRONMENT: [&str; 9] = [
 ];
 
 /// The tree that the `FENCEPOST_` variables make; two underscores are one step inward.
-pub fn environment(variables: impl IntoIterator<Item = (String, String)>) -> (Vec<Node>, Vec<Finding>) {
+pub fn environment(variables: impl IntoIterator<Item = (String, String)>) -> (Vec<YamlNode>, Vec<Finding>) {
     let (mut nodes, mut findings) = (Vec::new(), Vec::new());
     let mut variables: Vec<_> = variables.into_iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
     variables.sort();
@@ -64,7 +64,7 @@ pub fn environment(variables: impl IntoIterator<Item = (String, String)>) -> (Ve
         if CLIENT_VARIABLES.contains(&name.as_str()) || from_orchestrator(&name) {
             continue;
         }
-        let source = Arc::new(Source { name: name.clone(), layer: Layer::Environment });
+        let source = Arc::new(PolicyText { name: name.clone(), layer: Layer::Environment });
         let mark = Mark { source: Arc::clone(&source), line: 0, col: 0 };
         let path: Vec<String> = name[PREFIX.len()..].split("__").map(str::to_lowercase).collect();
         let section = path.first().map_or("", String::as_str);
@@ -75,14 +75,14 @@ pub fn environment(variables: impl IntoIterator<Item = (String, String)>) -> (Ve
         let (parsed, wrong) = yaml::parse(&source, &value);
         findings.extend(wrong);
         // An empty value is an empty text, which each reader then refuses by its own name.
-        let empty = Value::Scalar { text: String::new(), plain: false };
+        let empty = YamlValue::Scalar { text: String::new(), plain: false };
         let leaf = match parsed {
             Some(node) if !value.trim().is_empty() => node,
-            _ => Node { mark: mark.clone(), value: empty },
+            _ => YamlNode { mark: mark.clone(), value: empty },
         };
-        nodes.push(path.into_iter().rev().fold(leaf, |value, key| Node {
+        nodes.push(path.into_iter().rev().fold(leaf, |value, key| YamlNode {
             mark: mark.clone(),
-            value: Value::Map(vec![Entry { key, mark: mark.clone(), value }]),
+            value: YamlValue::Map(vec![YamlEntry { key, mark: mark.clone(), value }]),
         }));
     }
     (nodes, findings)
@@ -120,20 +120,20 @@ fn unknown_variable(mark: &Mark, name: &str, section: &str) -> Finding {
 mod tests {
     use super::*;
 
-    fn tree(layer: Layer, text: &str) -> Node {
-        let source = Arc::new(Source { name: "x".into(), layer });
+    fn tree(layer: Layer, text: &str) -> YamlNode {
+        let source = Arc::new(PolicyText { name: "x".into(), layer });
         yaml::parse(&source, text).0.unwrap()
     }
 
-    fn laid(base: &str, over: &str) -> Node {
+    fn laid(base: &str, over: &str) -> YamlNode {
         let mut base = tree(Layer::Defaults, base);
         overlay(&mut base, tree(Layer::File, over));
         base
     }
 
-    fn text(node: Option<&Node>) -> Option<&str> {
+    fn text(node: Option<&YamlNode>) -> Option<&str> {
         match &node?.value {
-            Value::Scalar { text, .. } => Some(text),
+            YamlValue::Scalar { text, .. } => Some(text),
             _ => None,
         }
     }
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(text(node.get("server").unwrap().get("listen")), Some("a"));
     }
 
-    fn variables(pairs: &[(&str, &str)]) -> (Vec<Node>, Vec<String>) {
+    fn variables(pairs: &[(&str, &str)]) -> (Vec<YamlNode>, Vec<String>) {
         let (nodes, findings) = environment(pairs.iter().map(|(a, b)| ((*a).into(), (*b).into())));
         (nodes, findings.iter().map(ToString::to_string).collect())
     }

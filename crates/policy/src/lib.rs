@@ -1,4 +1,4 @@
-//! The policy: one file that says which effects there are, who may call, and what the server bears.
+//! The policy: one file with the effects, the callers, and the server's limits.
 //! Never serves what `check` refuses: reading and linting are one step, and an error yields no policy.
 //! Called by the command line, and by programs that embed the library.
 //!
@@ -45,14 +45,14 @@ pub use finding::{Finding, Severity};
 pub use holders::{instant, instant_text};
 pub use layers::CLIENT_VARIABLES;
 pub use scopes::{ANSWER_DIGEST, SIGNED_DELIVERY, WES_DISPATCH, is_own};
-pub use server::Server;
-pub use yaml::{Layer, Mark, Source};
+pub use server::ServerSettings;
+pub use yaml::{Layer, Mark, PolicyText};
 
 use identity::{Holder, Sha};
 use read::Reader;
-use routes::Route;
-use settings::Settings;
-use yaml::Node;
+use routes::GatewayRule;
+use settings::GlobalSettings;
+use yaml::YamlNode;
 
 pub use fit::NoScope;
 
@@ -98,9 +98,8 @@ pub struct Policy {
     pub reject_on_body_mismatch: bool,
     /// Where fences are kept, and how long.
     pub stores: settings::Stores,
-    /// What is logged of a decision.
     pub logging: settings::Logging,
-    /// What the gateway answers to a conflict.
+    /// The gateway's answer to a conflict.
     pub on_conflict: settings::OnConflict,
     /// How long an act of an operator stays in the audit, in milliseconds.
     pub audit_retention_ms: u64,
@@ -110,16 +109,15 @@ pub struct Policy {
     pub built_in: BTreeSet<String>,
     /// Built-in scopes that the store at hand cannot carry, and why.
     pub unfit: BTreeMap<String, String>,
-    /// What the gateway passes on.
-    pub routes: Vec<Route>,
-    /// Who may call, with the hashes of what they show.
+    pub routes: Vec<GatewayRule>,
+    /// Callers, with the hashes of their tokens.
     pub identities: Vec<Holder>,
-    /// Where the server listens and what it bears.
-    pub server: Server,
+    /// The server's addresses and limits.
+    pub server: ServerSettings,
     /// How events leave.
-    pub dispatch: dispatch::Dispatch,
-    /// What the gateway bears.
-    pub gateway: gateway::Gateway,
+    pub dispatch: dispatch::DispatchSettings,
+    /// Limits of the gateway.
+    pub gateway: gateway::GatewaySettings,
     /// Warnings and notes; never an error.
     pub findings: Vec<Finding>,
     /// The hash of the file's text, where there is a file.
@@ -130,18 +128,18 @@ impl Policy {
     /// The built-in scopes and defaults; no identities, no routes.
     pub fn builtin() -> Self {
         Self::load(None, []).unwrap_or_else(|findings| {
-            // INVARIANT builtin-passes: what is built in is tested to pass its own check.
+            // INVARIANT builtin-passes: a test checks that the built-in policy passes its own check.
             panic!("the built-in policy is broken:\n{}", finding::human(&findings))
         })
     }
 
-    /// A file laid over what is built in.
+    /// A file laid over the built-in policy.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, Vec<Finding>> {
         Self::load(Some((file_name, text)), [])
     }
 
-    /// A file, where there is one, and then the `FENCEPOST_` variables among those given, laid over
-    /// what is built in. Every error found is returned, not only the first.
+    /// A file, where there is one, and then the `FENCEPOST_` variables among those given, laid over the built-in
+    /// policy. Every error found is returned, not only the first.
     pub fn load(
         file: Option<(&str, &str)>,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -169,8 +167,11 @@ fn read_layers(
         let contract = parse_layer(&mut reader, Layer::Contracts, name, text);
         let scopes = contract.as_ref().and_then(|contract| contract.get("scopes"));
         if let Some(scopes) = scopes {
-            let entry = yaml::Entry { key: "scopes".into(), mark: scopes.mark.clone(), value: scopes.clone() };
-            layers::overlay(&mut tree, Node { mark: scopes.mark.clone(), value: yaml::Value::Map(vec![entry]) });
+            let entry = yaml::YamlEntry { key: "scopes".into(), mark: scopes.mark.clone(), value: scopes.clone() };
+            layers::overlay(
+                &mut tree,
+                YamlNode { mark: scopes.mark.clone(), value: yaml::YamlValue::Map(vec![entry]) },
+            );
         }
     }
     if let Some((name, text)) = file {
@@ -184,26 +185,26 @@ fn read_layers(
     nodes.into_iter().for_each(|node| layers::overlay(&mut tree, node));
     let policy = read_tree(&mut reader, &tree);
     let mut findings = reader.findings;
-    // In the order of the file, errors before notes on one line; what has no line comes last.
+    // In the order of the file, errors before notes on one line; findings without a line come last.
     findings.sort_by_key(|f| (f.line == 0, f.line, f.col, f.severity));
     findings.dedup();
     (policy, findings)
 }
 
-fn parse_layer(reader: &mut Reader, layer: Layer, name: &str, text: &str) -> Option<Node> {
-    let source = Arc::new(Source { name: name.into(), layer });
+fn parse_layer(reader: &mut Reader, layer: Layer, name: &str, text: &str) -> Option<YamlNode> {
+    let source = Arc::new(PolicyText { name: name.into(), layer });
     let (tree, findings) = yaml::parse(&source, text);
     reader.findings.extend(findings);
     tree
 }
 
-fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
+fn read_tree(reader: &mut Reader, tree: &YamlNode) -> Option<Policy> {
     let root = reader.fields(tree, "a policy", &SECTIONS)?;
     let server = root.get("server").and_then(|node| server::read(reader, node));
     let dispatch = root.get("dispatch").and_then(|node| dispatch::read(reader, node));
     let gateway = root.get("gateway").and_then(|node| gateway::read(reader, node));
     let routes = routes::read(reader, root.get("routes"));
-    let (routes, unread_routes): (Vec<Route>, Vec<_>) =
+    let (routes, unread_routes): (Vec<GatewayRule>, Vec<_>) =
         routes.into_iter().map(|read| (read.route, read.unread)).unzip();
     let identities = root.get("identities").map(|node| holders::read(reader, node)).unwrap_or_default();
     let mut unread = read::Unread::new();
@@ -250,7 +251,7 @@ fn read_tree(reader: &mut Reader, tree: &Node) -> Option<Policy> {
     })
 }
 
-fn default_settings() -> Option<Settings> {
+fn default_settings() -> Option<GlobalSettings> {
     let mut reader = Reader::default();
     let tree = parse_layer(&mut reader, Layer::Defaults, "defaults.yml", DEFAULTS)?;
     let root = reader.fields(&tree, "a policy", &SECTIONS)?;

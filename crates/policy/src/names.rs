@@ -1,8 +1,7 @@
-//! What a key field's name says about its values: a time, a bucketed time, a random value, or none of these.
+//! Guesses from a key field's name the kind of its values: a time, a bucketed time, a random value, or none of these.
 //! Never certain: it reads names alone, so a scope can overrule it with a reason.
 //! Called by `check`.
 
-/// What a name looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Looks {
     /// Nothing to remark.
@@ -18,7 +17,7 @@ pub enum Looks {
 /// Words that are a moment wherever they stand.
 const TIME: [&str; 11] =
     ["timestamp", "ts", "datetime", "now", "epoch", "millis", "time", "clock", "unixtime", "timestampms", "iat"];
-/// What precedes `at` or `on` in the name of a moment; needed only where both are written as one word.
+/// Words before `at` or `on` in the name of a moment; needed only where both are written as one word.
 const PARTICIPLES: [&str; 18] = [
     "created",
     "updated",
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_try_makes_anew_looks_random() {
+    fn a_value_made_anew_by_each_try_looks_random() {
         for name in [
             "nonce",
             "random",

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::duration;
 use super::finding::{Finding, Severity};
-use super::yaml::{Entry, Layer, Mark, Node, Value};
+use super::yaml::{Layer, Mark, YamlEntry, YamlNode, YamlValue};
 
 /// Reads values of a tree, and collects the findings.
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub struct Reader {
 
 /// A mapping whose names have been compared with the known ones.
 pub struct Fields<'a> {
-    entries: &'a [Entry],
+    entries: &'a [YamlEntry],
     /// Where the mapping starts.
     pub mark: &'a Mark,
     /// The mapping's name in messages, such as `scope BOOKING`.
@@ -35,7 +35,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The value under a name, if the name is there.
-    pub fn get(&self, key: &str) -> Option<&'a Node> {
+    pub fn get(&self, key: &str) -> Option<&'a YamlNode> {
         self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
@@ -57,7 +57,7 @@ impl Reader {
         fields: &Fields<'a>,
         name: &'static str,
         unread: &mut Unread,
-        read: impl FnOnce(&mut Self, &'a Node) -> Option<T>,
+        read: impl FnOnce(&mut Self, &'a YamlNode) -> Option<T>,
     ) -> Option<T> {
         let node = fields.get(name)?;
         self.noting(name, unread, |reader| read(reader, node))
@@ -73,14 +73,14 @@ impl Reader {
         value
     }
 
-    fn shape(&mut self, node: &Node, what: &str, wanted: &str, fix: &str) {
+    fn shape(&mut self, node: &YamlNode, what: &str, wanted: &str, fix: &str) {
         let found = describe(node, wanted);
         let message = format!("{what} must be {wanted}, not {found}");
         self.error(&node.mark, "wrong-type", message, fix);
     }
 
     /// A mapping; each name that is not known is an error. An empty value counts as an empty mapping.
-    pub fn fields<'a>(&mut self, node: &'a Node, what: impl Into<String>, known: &[&str]) -> Option<Fields<'a>> {
+    pub fn fields<'a>(&mut self, node: &'a YamlNode, what: impl Into<String>, known: &[&str]) -> Option<Fields<'a>> {
         let what = what.into();
         let entries = self.entries(node, &what)?;
         for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
@@ -90,10 +90,10 @@ impl Reader {
     }
 
     /// The entries of a mapping whose names the user chooses.
-    pub fn entries<'a>(&mut self, node: &'a Node, what: &str) -> Option<&'a [Entry]> {
+    pub fn entries<'a>(&mut self, node: &'a YamlNode, what: &str) -> Option<&'a [YamlEntry]> {
         match &node.value {
-            Value::Map(entries) => Some(entries),
-            Value::Null => Some(&[]),
+            YamlValue::Map(entries) => Some(entries),
+            YamlValue::Null => Some(&[]),
             _ => {
                 self.shape(node, what, "a mapping", "write `name: value` lines, indented under it");
                 None
@@ -102,10 +102,10 @@ impl Reader {
     }
 
     /// The items of a list. An empty value counts as an empty list.
-    pub fn items<'a>(&mut self, node: &'a Node, what: &str) -> Option<&'a [Node]> {
+    pub fn items<'a>(&mut self, node: &'a YamlNode, what: &str) -> Option<&'a [YamlNode]> {
         match &node.value {
-            Value::Seq(items) => Some(items),
-            Value::Null => Some(&[]),
+            YamlValue::Seq(items) => Some(items),
+            YamlValue::Null => Some(&[]),
             _ => {
                 self.shape(node, what, "a list", "write `[a, b]`, or lines that start with `- `");
                 None
@@ -128,10 +128,10 @@ impl Reader {
     }
 
     /// Any scalar that is not empty, as it was written.
-    pub fn text(&mut self, node: &Node, what: &str) -> Option<String> {
+    pub fn text(&mut self, node: &YamlNode, what: &str) -> Option<String> {
         match &node.value {
-            Value::Scalar { text, .. } if !text.is_empty() => Some(text.clone()),
-            Value::Scalar { .. } => {
+            YamlValue::Scalar { text, .. } if !text.is_empty() => Some(text.clone()),
+            YamlValue::Scalar { .. } => {
                 self.error(&node.mark, "wrong-type", format!("{what} is empty"), "give it a value or remove the line");
                 None
             }
@@ -143,7 +143,7 @@ impl Reader {
     }
 
     /// A list of texts without repetition.
-    pub fn texts(&mut self, node: &Node, what: &str) -> Option<Vec<String>> {
+    pub fn texts(&mut self, node: &YamlNode, what: &str) -> Option<Vec<String>> {
         let mut texts: Vec<String> = Vec::new();
         for item in self.items(node, what)? {
             let Some(text) = self.text(item, &format!("each of {what}")) else { continue };
@@ -157,10 +157,10 @@ impl Reader {
     }
 
     /// `true` or `false`, unquoted.
-    pub fn boolean(&mut self, node: &Node, what: &str) -> Option<bool> {
+    pub fn boolean(&mut self, node: &YamlNode, what: &str) -> Option<bool> {
         match &node.value {
-            Value::Scalar { text, plain: true } if text == "true" => Some(true),
-            Value::Scalar { text, plain: true } if text == "false" => Some(false),
+            YamlValue::Scalar { text, plain: true } if text == "true" => Some(true),
+            YamlValue::Scalar { text, plain: true } if text == "false" => Some(false),
             _ => {
                 self.shape(node, what, "true or false", "write true or false, without quotes");
                 None
@@ -169,9 +169,9 @@ impl Reader {
     }
 
     /// A whole number within bounds.
-    pub fn integer(&mut self, node: &Node, what: &str, bounds: std::ops::RangeInclusive<u64>) -> Option<u64> {
+    pub fn integer(&mut self, node: &YamlNode, what: &str, bounds: std::ops::RangeInclusive<u64>) -> Option<u64> {
         let number = match &node.value {
-            Value::Scalar { text, plain: true } => text.parse::<u64>().ok(),
+            YamlValue::Scalar { text, plain: true } => text.parse::<u64>().ok(),
             _ => None,
         };
         let range = format!("a whole number from {} to {}", bounds.start(), bounds.end());
@@ -185,14 +185,14 @@ impl Reader {
     }
 
     /// A span of time above zero, in milliseconds.
-    pub fn duration(&mut self, node: &Node, what: &str) -> Option<u64> {
+    pub fn duration(&mut self, node: &YamlNode, what: &str) -> Option<u64> {
         let parsed = duration::parse(&self.text(node, what)?);
         let parsed = parsed.and_then(|ms| if ms > 0 { Ok(ms) } else { Err("a span of zero has no effect".into()) });
         self.accept(node, what, parsed, "write a number and a unit: 200ms 30s 10m 48h 14d")
     }
 
     /// A size above zero, in bytes.
-    pub fn size(&mut self, node: &Node, what: &str) -> Option<u64> {
+    pub fn size(&mut self, node: &YamlNode, what: &str) -> Option<u64> {
         let parsed = duration::parse_size(&self.text(node, what)?);
         let parsed =
             parsed.and_then(|size| if size > 0 { Ok(size) } else { Err("a size of zero has no effect".into()) });
@@ -200,7 +200,7 @@ impl Reader {
     }
 
     /// The value that belongs to one of a few words.
-    pub fn word<T: Copy>(&mut self, node: &Node, what: &str, words: &[(&str, T)]) -> Option<T> {
+    pub fn word<T: Copy>(&mut self, node: &YamlNode, what: &str, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(node, what)?;
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         if found.is_none() {
@@ -221,20 +221,20 @@ impl Reader {
     }
 
     /// The result of a parser. Its error is recorded at the node's place.
-    pub fn accept<T>(&mut self, node: &Node, what: &str, parsed: Result<T, String>, fix: &str) -> Option<T> {
+    pub fn accept<T>(&mut self, node: &YamlNode, what: &str, parsed: Result<T, String>, fix: &str) -> Option<T> {
         parsed.map_err(|why| self.error(&node.mark, "wrong-value", format!("{what}: {why}"), fix)).ok()
     }
 }
 
-fn describe(node: &Node, wanted: &str) -> String {
+fn describe(node: &YamlNode, wanted: &str) -> String {
     match &node.value {
-        Value::Null => "nothing".into(),
+        YamlValue::Null => "nothing".into(),
         // A text in place of a list or mapping may be a secret without its brackets: it is not shown.
-        Value::Scalar { .. } if ["a list", "a mapping"].contains(&wanted) => "a single text".into(),
-        Value::Scalar { text, plain: true } => format!("`{text}`"),
-        Value::Scalar { text, plain: false } => format!("the quoted text \"{text}\""),
-        Value::Seq(_) => "a list".into(),
-        Value::Map(_) => "a mapping".into(),
+        YamlValue::Scalar { .. } if ["a list", "a mapping"].contains(&wanted) => "a single text".into(),
+        YamlValue::Scalar { text, plain: true } => format!("`{text}`"),
+        YamlValue::Scalar { text, plain: false } => format!("the quoted text \"{text}\""),
+        YamlValue::Seq(_) => "a list".into(),
+        YamlValue::Map(_) => "a mapping".into(),
     }
 }
 
@@ -254,11 +254,11 @@ pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::yaml::{self, Source};
+    use super::super::yaml::{self, PolicyText};
     use super::*;
 
-    fn node(text: &str) -> Node {
-        let source = Arc::new(Source { name: "p.yml".into(), layer: Layer::File });
+    fn node(text: &str) -> YamlNode {
+        let source = Arc::new(PolicyText { name: "p.yml".into(), layer: Layer::File });
         yaml::parse(&source, text).0.unwrap()
     }
 
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(reader.duration(get("d"), "d"), None);
         assert_eq!(reader.duration(get("z"), "z"), None);
         assert_eq!(reader.text(get("t"), "t"), None);
-        assert_eq!(reader.items(get("l"), "l").map(<[Node]>::len), None);
+        assert_eq!(reader.items(get("l"), "l").map(<[YamlNode]>::len), None);
         assert_eq!(reader.findings.iter().map(|f| f.line).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7]);
     }
 }

@@ -9,11 +9,11 @@ use super::callers::{self, Callers};
 use super::pattern::{self, Pattern};
 use super::read::{Fields, Reader, Unread};
 use super::settings;
-use super::yaml::{Mark, Node};
+use super::yaml::{Mark, YamlNode};
 
 /// Where a key field's value is found in a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Origin {
+pub enum FieldOrigin {
     /// `header:NAME`.
     Header(String),
     /// `path:NAME`, a `{NAME}` of the pattern.
@@ -92,7 +92,7 @@ pub struct Replay {
 
 /// One route: a rule of the gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Route {
+pub struct GatewayRule {
     /// The requests that it takes.
     pub pattern: Pattern,
     /// The address that they are passed on to.
@@ -100,7 +100,7 @@ pub struct Route {
     /// The name of the scope of their keys.
     pub scope: String,
     /// Where each key field comes from, with its place in the file.
-    pub key: Vec<(String, Origin, Mark)>,
+    pub key: Vec<(String, FieldOrigin, Mark)>,
     /// How a replay differs from the first answer.
     pub replay: Replay,
     /// The signature that is required, on an incoming webhook.
@@ -109,18 +109,18 @@ pub struct Route {
     pub on_error: OnError,
     /// The answers to requests that are not passed on.
     pub answers: Answers,
-    /// Headers that a write must carry in place of the policy's, with their place; see [`Route::requires`].
+    /// Headers that a write must carry in place of the policy's, with their place; see [`GatewayRule::requires`].
     pub require_headers: Option<(Vec<String>, Mark)>,
     /// The callers that may write through it, and the user that an answer is for.
     pub callers: Callers,
-    /// The tenant of its keys, where no credential says; see [`Route::signer`].
+    /// The tenant of its keys, where no credential says; see [`GatewayRule::signer`].
     pub tenant: Option<String>,
     /// The value that events of one source are ordered by.
-    pub order: Option<Origin>,
+    pub order: Option<FieldOrigin>,
     /// The source of an effect: versions and order are per source.
-    pub source: Option<Origin>,
+    pub source: Option<FieldOrigin>,
     /// Where the id of the effect is in the answer: a header, or a place in its JSON.
-    pub effect_id: Option<Origin>,
+    pub effect_id: Option<FieldOrigin>,
     /// The longest silence of the upstream, in place of the gateway's.
     pub timeout: Option<Duration>,
     /// Whether a GET, HEAD or OPTIONS may carry a body; otherwise one with a body is refused.
@@ -140,7 +140,7 @@ pub struct Route {
     pub source_mark: Mark,
 }
 
-impl Route {
+impl GatewayRule {
     /// The tenant of its keys on an incoming webhook, where a signature replaces the credential.
     pub fn signer(&self) -> Option<String> {
         self.verify.as_ref().map(|_| self.tenant.clone().unwrap_or_else(|| webhooks(&self.scope)))
@@ -205,21 +205,21 @@ const KEYS: [&str; 20] = [
 ];
 
 /// A route as read, and which of its fields could not be. Each of these has an error, so that no such route is served.
-pub struct Read {
+pub struct ParsedGatewayRule {
     /// The route; a field that could not be read is empty.
-    pub route: Route,
+    pub route: GatewayRule,
     /// The names of those fields.
     pub unread: Unread,
 }
 
 /// Every route, in the order of the file.
-pub fn read(reader: &mut Reader, node: Option<&Node>) -> Vec<Read> {
+pub fn read(reader: &mut Reader, node: Option<&YamlNode>) -> Vec<ParsedGatewayRule> {
     let Some(node) = node else { return Vec::new() };
     let items = reader.items(node, "`routes`").unwrap_or_default();
     items.iter().filter_map(|item| route(reader, item)).collect()
 }
 
-fn route(reader: &mut Reader, node: &Node) -> Option<Read> {
+fn route(reader: &mut Reader, node: &YamlNode) -> Option<ParsedGatewayRule> {
     let fields = reader.fields(node, "a route", &KEYS)?;
     let mut unread = Unread::new();
     let un = &mut unread;
@@ -254,7 +254,7 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Read> {
     let source = reader.field(&fields, "source", un, |reader, node| from_request(reader, node, "`source`"));
     let effect_id = reader.field(&fields, "effect_id", un, |reader, node| {
         let parsed = match from(reader, node, "`effect_id`")? {
-            origin @ (Origin::Header(_) | Origin::Body(_)) => Ok(origin),
+            origin @ (FieldOrigin::Header(_) | FieldOrigin::Body(_)) => Ok(origin),
             _ => Err("`effect_id` is a place in the answer".to_owned()),
         };
         reader.accept(node, "`effect_id`", parsed, "write header:NAME or body:/json/pointer, of the answer")
@@ -269,7 +269,7 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Read> {
     let pass_body = reader.field(&fields, "pass_body", un, |reader, node| reader.boolean(node, "`pass_body`"));
     let reads_bodies = reader
         .field(&fields, "upstream_reads_bodies", un, |reader, node| reader.boolean(node, "`upstream_reads_bodies`"));
-    let route = Route {
+    let route = GatewayRule {
         pattern: pattern.unwrap_or(Pattern { method: None, segments: Vec::new() }),
         upstream: upstream.unwrap_or_default(),
         scope: scope.unwrap_or_default(),
@@ -293,7 +293,7 @@ fn route(reader: &mut Reader, node: &Node) -> Option<Read> {
         order_mark: fields.mark_of("order").clone(),
         source_mark: fields.mark_of("source").clone(),
     };
-    Some(Read { route, unread })
+    Some(ParsedGatewayRule { route, unread })
 }
 
 // `h2c` is HTTP/2 without TLS; under `https` the two ends agree on a version.
@@ -330,32 +330,32 @@ fn usable(authority: &http::uri::Authority) -> bool {
     !host.is_empty() && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
-fn key(reader: &mut Reader, node: &Node) -> Option<Vec<(String, Origin, Mark)>> {
+fn key(reader: &mut Reader, node: &YamlNode) -> Option<Vec<(String, FieldOrigin, Mark)>> {
     let entries = reader.entries(node, "`key`")?;
     let read = entries.iter().map(|entry| {
         let from = from_request(reader, &entry.value, &format!("`{}`", entry.key));
         // A field whose origin cannot be read is still named: the only error is that of the origin.
-        (entry.key.clone(), from.unwrap_or_else(|| Origin::Request("digest".into())), entry.mark.clone())
+        (entry.key.clone(), from.unwrap_or_else(|| FieldOrigin::Request("digest".into())), entry.mark.clone())
     });
     Some(read.collect())
 }
 
 /// A place in a request. A header with `_` does not reach the upstream, so it cannot identify a request.
-fn from_request(reader: &mut Reader, node: &Node, what: &str) -> Option<Origin> {
+fn from_request(reader: &mut Reader, node: &YamlNode, what: &str) -> Option<FieldOrigin> {
     let parsed = match from(reader, node, what)? {
-        Origin::Header(name) if name.contains('_') => Err(format!("`{name}` has a `_`, and is not passed on")),
+        FieldOrigin::Header(name) if name.contains('_') => Err(format!("`{name}` has a `_`, and is not passed on")),
         origin => Ok(origin),
     };
     reader.accept(node, what, parsed, "write the header with `-`")
 }
 
-fn from(reader: &mut Reader, node: &Node, what: &str) -> Option<Origin> {
+fn from(reader: &mut Reader, node: &YamlNode, what: &str) -> Option<FieldOrigin> {
     let parsed = parse_from(&reader.text(node, what)?);
     let fix = "write header:NAME, path:NAME, query:NAME, body:/json/pointer, const:TEXT, request:method, request:path or request:digest";
     reader.accept(node, what, parsed, fix)
 }
 
-fn parse_from(text: &str) -> Result<Origin, String> {
+fn parse_from(text: &str) -> Result<FieldOrigin, String> {
     let wrong = || format!("`{text}` names no place in a request");
     let (kind, name) = text.split_once(':').ok_or_else(wrong)?;
     match (kind, name) {
@@ -363,16 +363,16 @@ fn parse_from(text: &str) -> Result<Origin, String> {
         ("header", name) if http::HeaderName::try_from(name).is_err() => {
             Err(format!("`{name}` cannot be a header's name"))
         }
-        ("header", name) => Ok(Origin::Header(name.into())),
-        ("path", name) => Ok(Origin::Path(name.into())),
-        ("query", name) => Ok(Origin::Query(name.into())),
+        ("header", name) => Ok(FieldOrigin::Header(name.into())),
+        ("path", name) => Ok(FieldOrigin::Path(name.into())),
+        ("query", name) => Ok(FieldOrigin::Query(name.into())),
         ("body", pointer) if !is_pointer(pointer) => {
             Err(format!("`{pointer}` is not a JSON pointer such as /order/id"))
         }
         ("body", "") => Err("a whole body is no field: name a place in it, such as body:/id".into()),
-        ("body", pointer) => Ok(Origin::Body(pointer.into())),
-        ("const", text) => Ok(Origin::Const(text.into())),
-        ("request", part @ ("method" | "path" | "digest")) => Ok(Origin::Request(part.into())),
+        ("body", pointer) => Ok(FieldOrigin::Body(pointer.into())),
+        ("const", text) => Ok(FieldOrigin::Const(text.into())),
+        ("request", part @ ("method" | "path" | "digest")) => Ok(FieldOrigin::Request(part.into())),
         _ => Err(wrong()),
     }
 }
@@ -383,7 +383,7 @@ pub fn is_pointer(text: &str) -> bool {
     led && text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']))
 }
 
-fn replay(reader: &mut Reader, node: &Node) -> Option<Replay> {
+fn replay(reader: &mut Reader, node: &YamlNode) -> Option<Replay> {
     let fields = reader.fields(node, "`replay`", &["status", "header"])?;
     let status = fields.get("status").and_then(|node| {
         let parsed = match reader.integer(node, "`status`", 200..=499)? {
@@ -410,7 +410,7 @@ fn replay(reader: &mut Reader, node: &Node) -> Option<Replay> {
     Some(Replay { status: status.and_then(|status| u16::try_from(status).ok()), header })
 }
 
-fn verify(reader: &mut Reader, node: &Node) -> Option<Verify> {
+fn verify(reader: &mut Reader, node: &YamlNode) -> Option<Verify> {
     let fields = reader.fields(node, "`verify`", &["scheme", "secrets", "tolerance"])?;
     let words = [
         ("stripe", Scheme::Stripe),
@@ -438,7 +438,7 @@ fn verify(reader: &mut Reader, node: &Node) -> Option<Verify> {
     Some(Verify { scheme: scheme?, secrets: secrets?, tolerance })
 }
 
-fn need<'a>(reader: &mut Reader, fields: &Fields<'a>, name: &str) -> Option<&'a Node> {
+fn need<'a>(reader: &mut Reader, fields: &Fields<'a>, name: &str) -> Option<&'a YamlNode> {
     let found = fields.get(name);
     if found.is_none() {
         let message = format!("{} has no `{name}`", fields.what);

@@ -1,13 +1,13 @@
 //! Reads the `scopes` section into the kernel's scopes, and keeps the places that the lints point at.
-//! Never judges a rule: what is well-formed but unwise is for `check`.
+//! Never judges a rule: a well-formed but unwise one is for `check`.
 //! Called by `Policy::load`.
 
-use fencepost_kernel::fence::scope::{self, BodyMismatch, Durability, OnLapse, Scope, VersionRule};
+use fencepost_kernel::fence::scope::{self, BodyMismatch, OnLapse, RequiredDurability, Scope, VersionRule};
 
 use super::duration;
 use super::read::{Fields, Reader, Unread};
-use super::settings::{Settings, Span};
-use super::yaml::{Layer, Mark, Node};
+use super::settings::{GlobalSettings, Span};
+use super::yaml::{Layer, Mark, YamlNode};
 
 const KEYS: [&str; 14] = [
     "key",
@@ -72,7 +72,7 @@ pub struct Marked {
 
 /// A scope as read, with the places of its fields.
 #[derive(Debug)]
-pub struct Read {
+pub struct ParsedScope {
     /// The scope as the kernel uses it.
     pub scope: Scope,
     /// The layer that it comes from.
@@ -114,7 +114,7 @@ pub fn is_own(scope: &str) -> bool {
 }
 
 /// Every scope of the merged tree.
-pub fn read(reader: &mut Reader, node: &Node, settings: &Settings) -> Option<Vec<Read>> {
+pub fn read(reader: &mut Reader, node: &YamlNode, settings: &GlobalSettings) -> Option<Vec<ParsedScope>> {
     let entries = reader.entries(node, "`scopes`")?;
     let read = entries
         .iter()
@@ -134,7 +134,7 @@ fn name_fits(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
 }
 
-fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &Node, settings: &Settings) -> Read {
+fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &YamlNode, settings: &GlobalSettings) -> ParsedScope {
     let mut unread = Unread::new();
     let un = &mut unread;
     let fields = reader.fields(node, format!("scope {name}"), &KEYS).unwrap_or_else(|| {
@@ -195,7 +195,7 @@ fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &Node, settings: &S
 
     let durability_mark = reader.noting("scope.durability", un, |reader| {
         let node = fields.get("durability")?;
-        let words = [("synced", Durability::Synced), ("store", Durability::Store)];
+        let words = [("synced", RequiredDurability::Synced), ("store", RequiredDurability::Store)];
         scope.durability = reader.word(node, "`durability`", &words)?;
         Some(node.mark.clone())
     });
@@ -208,7 +208,7 @@ fn scope(reader: &mut Reader, name: &str, mark: &Mark, node: &Node, settings: &S
     let allowed = reader.noting("scope.allow_fields", un, |reader| {
         fields.get("allow_fields").map(|node| read_allowed(reader, node)).unwrap_or_default()
     });
-    Read {
+    ParsedScope {
         retain_mark: retain.map_or_else(|| mark.clone(), |span| span.mark),
         lease_mark: fields.mark_of("lease").clone(),
         layer: mark.source.layer,
@@ -230,7 +230,7 @@ fn span(reader: &mut Reader, fields: &Fields<'_>, name: &str, noted: &'static st
 }
 
 /// The retention, and a `stores.ttl` that it overrules. A later layer wins; within one, the scope's own `retain` does.
-fn retention(name: &str, own: Option<Span>, settings: &Settings) -> (Option<Span>, Option<Span>) {
+fn retention(name: &str, own: Option<Span>, settings: &GlobalSettings) -> (Option<Span>, Option<Span>) {
     let ttl = match name {
         "WEBHOOK" => settings.stores.ttl.webhook.clone(),
         "API_WRITE" => settings.stores.ttl.api.clone(),
@@ -247,7 +247,7 @@ fn retention(name: &str, own: Option<Span>, settings: &Settings) -> (Option<Span
     }
 }
 
-fn marked_texts(reader: &mut Reader, node: &Node, what: &str) -> Vec<Marked> {
+fn marked_texts(reader: &mut Reader, node: &YamlNode, what: &str) -> Vec<Marked> {
     let mut texts: Vec<Marked> = Vec::new();
     for item in reader.items(node, what).unwrap_or_default() {
         let Some(text) = reader.text(item, &format!("each of {what}")) else { continue };
@@ -260,14 +260,14 @@ fn marked_texts(reader: &mut Reader, node: &Node, what: &str) -> Vec<Marked> {
     texts
 }
 
-fn read_margin(reader: &mut Reader, node: &Node) -> Option<Margin> {
+fn read_margin(reader: &mut Reader, node: &YamlNode) -> Option<Margin> {
     let text = reader.text(node, "`margin`")?;
     let times = text.strip_suffix('x').and_then(|times| times.parse().ok()).map(Margin::Times);
     let parsed = times.map_or_else(|| duration::parse(&text).map(Margin::Span), Ok);
     reader.accept(node, "`margin`", parsed, "write horizons, as in 2x, or a span, as in 12h")
 }
 
-fn read_version(reader: &mut Reader, node: &Node) -> Option<(Marked, Vec<Marked>)> {
+fn read_version(reader: &mut Reader, node: &YamlNode) -> Option<(Marked, Vec<Marked>)> {
     let fields = reader.fields(node, "`version`", &["field", "per"])?;
     let per = fields.get("per").map(|node| marked_texts(reader, node, "`per`")).unwrap_or_default();
     let Some(field) = fields.get("field") else {
@@ -279,7 +279,7 @@ fn read_version(reader: &mut Reader, node: &Node) -> Option<(Marked, Vec<Marked>
     Some((Marked { text, mark: field.mark.clone() }, per))
 }
 
-fn read_allowed(reader: &mut Reader, node: &Node) -> Vec<(Marked, String)> {
+fn read_allowed(reader: &mut Reader, node: &YamlNode) -> Vec<(Marked, String)> {
     let entries = reader.entries(node, "`allow_fields`").unwrap_or_default();
     entries
         .iter()

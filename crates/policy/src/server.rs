@@ -1,4 +1,4 @@
-//! The `server` section: where it listens, where it keeps things, what it bears.
+//! The `server` section: its addresses, its directory, its limits.
 //! Never opens or binds anything: these are plain values.
 //! Called by `Policy::load`; read by the command line and the HTTP server.
 
@@ -8,32 +8,31 @@ use std::time::Duration;
 
 use super::network::Network;
 use super::read::{Fields, Reader};
-use super::yaml::Node;
+use super::yaml::YamlNode;
 
 /// The `server` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Server {
+pub struct ServerSettings {
     /// The address it listens on.
     pub listen: SocketAddr,
     /// The address for operators and probes, where they have one of their own.
     pub admin_listen: Option<SocketAddr>,
     /// The directory of the embedded store and of the credentials.
     pub data: PathBuf,
-    /// Proxies in front of it: what their requests say of the client is believed.
+    /// Proxies in front of it: their headers about the client are believed.
     pub trusted_proxies: Vec<Network>,
-    /// What a client may ask of it.
-    pub limits: Limits,
+    /// Limits on a client's requests.
+    pub limits: LimitSettings,
     /// Which threads serve its connections.
-    pub threads: Threads,
+    pub threads: ThreadMode,
     /// How long requests in flight may take to finish after SIGTERM.
     pub shutdown_grace: Duration,
-    /// What it logs.
-    pub log: Log,
+    pub log: LogSettings,
     /// Its certificate, where it speaks TLS.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsSettings>,
 }
 
-impl Server {
+impl ServerSettings {
     /// Whether an address is that of a proxy whose word about its clients is taken.
     pub fn trusts(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -41,9 +40,9 @@ impl Server {
     }
 }
 
-/// Bounds on what clients may ask.
+/// Bounds on clients' requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct LimitSettings {
     /// The largest request body.
     pub request_bytes_max: usize,
     /// The largest request head: request line and headers.
@@ -64,24 +63,22 @@ pub struct Limits {
     pub waiters_max: usize,
     /// Of these, how many one tenant may have.
     pub waiters_per_tenant_max: usize,
-    /// The longest that a claim waits, whatever its `wait_ms` asks for.
+    /// The longest that a claim waits, even with a larger `wait_ms`.
     pub wait_max: Duration,
-    /// Commands in one batch.
     pub batch_commands_max: usize,
 }
 
 /// Which threads serve connections, where the store is the machine's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Threads {
+pub enum ThreadMode {
     /// One for each processor, and bound to it.
     Bound,
     /// Those of all other work, wherever the system lets them run.
     Shared,
 }
 
-/// What the server logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Log {
+pub struct LogSettings {
     /// The least important level that is written.
     pub level: Level,
     /// Whether every decision has its line.
@@ -91,13 +88,12 @@ pub struct Log {
 /// Log levels, the most important first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
-    /// Something failed.
     Error,
     /// Something will fail, or looks wrong.
     Warn,
-    /// What an operator wants to know.
+    /// For operators.
     Info,
-    /// What a developer wants to know.
+    /// For developers.
     Debug,
 }
 
@@ -115,7 +111,7 @@ impl Level {
 
 /// Files of the server's TLS identity.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tls {
+pub struct TlsSettings {
     /// The certificate chain, PEM.
     pub cert: PathBuf,
     /// Its private key, PEM.
@@ -143,16 +139,17 @@ const LIMITS: [&str; 12] = [
 ];
 
 /// Reads the section. `None` only beside at least one error.
-pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
+pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<ServerSettings> {
     let known =
         ["listen", "admin_listen", "data", "trusted_proxies", "limits", "threads", "shutdown_grace", "log", "tls"];
     let fields = reader.fields(node, "`server`", &known)?;
     let listen = fields.get("listen").and_then(|node| address(reader, node, "`listen`"));
     // `Some(None)` is a server without one; `None` one whose address was wrong.
-    let admin_listen = match fields.get("admin_listen").filter(|node| !matches!(node.value, super::yaml::Value::Null)) {
-        Some(node) => address(reader, node, "`admin_listen`").map(Some),
-        None => Some(None),
-    };
+    let admin_listen =
+        match fields.get("admin_listen").filter(|node| !matches!(node.value, super::yaml::YamlValue::Null)) {
+            Some(node) => address(reader, node, "`admin_listen`").map(Some),
+            None => Some(None),
+        };
     if let (Some(public), Some(Some(admin))) = (listen, admin_listen)
         && public == admin
         && public.port() != 0
@@ -163,16 +160,16 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
     let data = fields.get("data").and_then(|node| reader.text(node, "`data`"));
     let trusted_proxies = fields.get("trusted_proxies").and_then(|node| networks(reader, node));
     let limits = fields.get("limits").and_then(|node| limits(reader, node));
-    let words = [("bound", Threads::Bound), ("shared", Threads::Shared)];
+    let words = [("bound", ThreadMode::Bound), ("shared", ThreadMode::Shared)];
     let threads = fields.get("threads").and_then(|node| reader.word(node, "`threads`", &words));
     let grace = span(reader, &fields, "shutdown_grace");
     let log = fields.get("log").and_then(|node| log(reader, node));
     // `Some(None)` is a server without TLS; `None` one whose TLS was wrong.
-    let tls = match fields.get("tls").filter(|node| !matches!(node.value, super::yaml::Value::Null)) {
+    let tls = match fields.get("tls").filter(|node| !matches!(node.value, super::yaml::YamlValue::Null)) {
         Some(node) => tls(reader, node).map(Some),
         None => Some(None),
     };
-    Some(Server {
+    Some(ServerSettings {
         listen: listen?,
         admin_listen: admin_listen?,
         data: PathBuf::from(data?),
@@ -185,13 +182,13 @@ pub fn read(reader: &mut Reader, node: &Node) -> Option<Server> {
     })
 }
 
-fn address(reader: &mut Reader, node: &Node, what: &str) -> Option<SocketAddr> {
+fn address(reader: &mut Reader, node: &YamlNode, what: &str) -> Option<SocketAddr> {
     let parsed = listen_address(&reader.text(node, what)?);
     reader.accept(node, what, parsed, "write an IP address and a port: 127.0.0.1:7411 or [::1]:7411")
 }
 
-/// Where to listen: an IP address and a port, or `localhost` and a port. No other name is looked up: what it stands for may
-/// change, and with it who can connect.
+/// An address to listen on: an IP address and a port, or `localhost` and a port. No other name is looked up: its
+/// address may change, and with it who can connect.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let local = text.rsplit_once(':').filter(|(host, _)| host.eq_ignore_ascii_case("localhost"));
     let read = match local {
@@ -201,7 +198,7 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     read.ok_or_else(|| format!("`{text}` is not an IP address and port, such as 127.0.0.1:7411"))
 }
 
-fn networks(reader: &mut Reader, node: &Node) -> Option<Vec<Network>> {
+fn networks(reader: &mut Reader, node: &YamlNode) -> Option<Vec<Network>> {
     let texts = reader.texts(node, "`trusted_proxies`")?;
     let parsed = texts.iter().map(|text| {
         Network::parse(text).ok_or_else(|| format!("`{text}` is neither an address nor a network of addresses"))
@@ -210,7 +207,7 @@ fn networks(reader: &mut Reader, node: &Node) -> Option<Vec<Network>> {
     reader.accept(node, "`trusted_proxies`", parsed, "write addresses or networks: [10.0.0.0/8, 192.168.1.7]")
 }
 
-fn limits(reader: &mut Reader, node: &Node) -> Option<Limits> {
+fn limits(reader: &mut Reader, node: &YamlNode) -> Option<LimitSettings> {
     let fields = reader.fields(node, "`limits`", &LIMITS)?;
     // All are read before any is missed, so that one run shows every mistake.
     let request_bytes_max = bytes(reader, &fields, "request_bytes_max");
@@ -225,7 +222,7 @@ fn limits(reader: &mut Reader, node: &Node) -> Option<Limits> {
     let waiters_per_tenant_max = count(reader, &fields, "waiters_per_tenant_max", 0..=10_000_000);
     let wait_max = span(reader, &fields, "wait_max");
     let batch_commands_max = count(reader, &fields, "batch_commands_max", 1..=1_000);
-    Some(Limits {
+    Some(LimitSettings {
         request_bytes_max: request_bytes_max?,
         header_bytes_max: header_bytes_max?,
         connections_max: connections_max?,
@@ -267,15 +264,15 @@ fn count(reader: &mut Reader, fields: &Fields<'_>, name: &str, bounds: std::ops:
     usize::try_from(reader.integer(fields.get(name)?, &format!("`{name}`"), bounds)?).ok()
 }
 
-fn log(reader: &mut Reader, node: &Node) -> Option<Log> {
+fn log(reader: &mut Reader, node: &YamlNode) -> Option<LogSettings> {
     let fields = reader.fields(node, "`log`", &["level", "decisions"])?;
     let words = [("error", Level::Error), ("warn", Level::Warn), ("info", Level::Info), ("debug", Level::Debug)];
     let level = reader.word(fields.get("level")?, "`level`", &words);
     let decisions = reader.boolean(fields.get("decisions")?, "`decisions`");
-    Some(Log { level: level?, decisions: decisions? })
+    Some(LogSettings { level: level?, decisions: decisions? })
 }
 
-fn tls(reader: &mut Reader, node: &Node) -> Option<Tls> {
+fn tls(reader: &mut Reader, node: &YamlNode) -> Option<TlsSettings> {
     let fields = reader.fields(node, "`tls`", &["cert", "key", "client_ca"])?;
     for name in ["cert", "key"] {
         if fields.get(name).is_none() {
@@ -285,5 +282,5 @@ fn tls(reader: &mut Reader, node: &Node) -> Option<Tls> {
     }
     let mut path = |name: &str| Some(PathBuf::from(reader.text(fields.get(name)?, &format!("`{name}`"))?));
     let (cert, key, client_ca) = (path("cert"), path("key"), path("client_ca"));
-    Some(Tls { cert: cert?, key: key?, client_ca })
+    Some(TlsSettings { cert: cert?, key: key?, client_ca })
 }

@@ -3,7 +3,7 @@
 //! Called by `Policy::load`.
 
 use super::read::{Fields, Reader, Unread};
-use super::yaml::{Mark, Node};
+use super::yaml::{Mark, YamlNode};
 
 /// Where fences are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +74,7 @@ pub struct Logging {
 
 /// Everything that applies to all scopes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Settings {
+pub struct GlobalSettings {
     /// Headers that a write through the gateway must carry.
     pub require_headers: Vec<String>,
     /// Whether another body under a known key is refused, where the scope does not say.
@@ -111,8 +111,8 @@ pub fn read(
     reader: &mut Reader,
     root: &Fields<'_>,
     unread: &mut Unread,
-    fallback: fn() -> Option<Settings>,
-) -> Option<Settings> {
+    fallback: fn() -> Option<GlobalSettings>,
+) -> Option<GlobalSettings> {
     let stores = reader.field(root, "stores", unread, stores);
     let headers = reader.field(root, "require_headers", unread, headers);
     let logging = reader.field(root, "logging", unread, logging);
@@ -122,7 +122,7 @@ pub fn read(
     let reject = reader.field(root, "reject_on_body_mismatch", unread, |reader, node| {
         reader.boolean(node, "`reject_on_body_mismatch`")
     });
-    Some(Settings {
+    Some(GlobalSettings {
         require_headers: headers.or_else(|| Some(fallback()?.require_headers))?,
         reject_on_body_mismatch: reject.or_else(|| Some(fallback()?.reject_on_body_mismatch))?,
         stores: stores.or_else(|| Some(fallback()?.stores))?,
@@ -148,7 +148,7 @@ const OF_THE_CONNECTION: [&str; 11] = [
 ];
 
 /// Reads the names of headers, each of which a client must be able to send.
-pub fn headers(reader: &mut Reader, node: &Node) -> Option<Vec<String>> {
+pub fn headers(reader: &mut Reader, node: &YamlNode) -> Option<Vec<String>> {
     let names = reader.texts(node, "`require_headers`")?;
     for (name, item) in names.iter().zip(reader.items(node, "")?) {
         if http::HeaderName::try_from(name.as_str()).is_err() {
@@ -162,7 +162,7 @@ pub fn headers(reader: &mut Reader, node: &Node) -> Option<Vec<String>> {
     Some(names)
 }
 
-fn stores(reader: &mut Reader, node: &Node) -> Option<Stores> {
+fn stores(reader: &mut Reader, node: &YamlNode) -> Option<Stores> {
     let fields = reader.fields(node, "`stores`", &["fence", "url", "ttl"])?;
     let fence = fields.get("fence")?;
     let words = [("embedded", FenceStore::Embedded), ("postgres", FenceStore::Postgres), ("redis", FenceStore::Redis)];
@@ -200,7 +200,7 @@ fn whole(reader: &mut Reader, ttl: &Fields<'_>, name: &str, unit_ms: u64) -> Opt
     Some(Span { ms: count * unit_ms, mark: node.mark.clone() })
 }
 
-fn logging(reader: &mut Reader, node: &Node) -> Option<Logging> {
+fn logging(reader: &mut Reader, node: &YamlNode) -> Option<Logging> {
     let fields = reader.fields(node, "`logging`", &["include_fields"])?;
     let node = fields.get("include_fields")?;
     let include_fields = reader.texts(node, "`include_fields`")?;
@@ -212,7 +212,7 @@ fn logging(reader: &mut Reader, node: &Node) -> Option<Logging> {
     Some(Logging { include_fields })
 }
 
-fn on_conflict(reader: &mut Reader, node: &Node) -> Option<OnConflict> {
+fn on_conflict(reader: &mut Reader, node: &YamlNode) -> Option<OnConflict> {
     let fields = reader.fields(node, "`on_conflict`", &["status", "include_diff"])?;
     let status = reader.word(fields.get("status")?, "`status`", &[("409", 409), ("422", 422)]);
     let include_diff = reader.boolean(fields.get("include_diff")?, "`include_diff`");

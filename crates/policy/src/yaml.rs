@@ -27,7 +27,7 @@ pub enum Layer {
 
 /// One text: its name in messages, and its layer.
 #[derive(PartialEq, Eq, Debug)]
-pub struct Source {
+pub struct PolicyText {
     /// The file's name as the user wrote it, or the variable's.
     pub name: String,
     /// Which layer it belongs to.
@@ -38,14 +38,14 @@ pub struct Source {
 #[derive(Clone, Debug)]
 pub struct Mark {
     /// The text.
-    pub source: Arc<Source>,
+    pub source: Arc<PolicyText>,
     /// The line, from 1.
     pub line: u32,
     /// The column in characters, from 1.
     pub col: u32,
 }
 
-// Where a thing stands is no part of what it says: what only moved within its file is the same.
+// Positions do not count in comparisons: a section that only moved within its file is the same.
 impl PartialEq for Mark {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -79,16 +79,15 @@ impl Mark {
 
 /// A value and its place.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct YamlNode {
     /// Where it starts.
     pub mark: Mark,
-    /// What it is.
-    pub value: Value,
+    pub value: YamlValue,
 }
 
 /// The shapes a value can have.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub enum YamlValue {
     /// Nothing, `~` or `null`.
     Null,
     /// Any scalar, as it was written.
@@ -98,28 +97,26 @@ pub enum Value {
         /// Whether it was written without quotes, so that `true` can mean a boolean.
         plain: bool,
     },
-    /// A list.
-    Seq(Vec<Node>),
+    Seq(Vec<YamlNode>),
     /// A mapping, in the order of the file; names are unique.
-    Map(Vec<Entry>),
+    Map(Vec<YamlEntry>),
 }
 
 /// One pair of a mapping.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct YamlEntry {
     /// The name.
     pub key: String,
     /// Where the name stands.
     pub mark: Mark,
-    /// Its value.
-    pub value: Node,
+    pub value: YamlNode,
 }
 
-impl Node {
+impl YamlNode {
     /// The value under a name, where this is a mapping that has it.
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub fn get(&self, key: &str) -> Option<&YamlNode> {
         match &self.value {
-            Value::Map(entries) => entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value),
+            YamlValue::Map(entries) => entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value),
             _ => None,
         }
     }
@@ -127,13 +124,13 @@ impl Node {
 
 /// A collection whose end has not been seen.
 enum Open {
-    Seq { mark: Mark, items: Vec<Node> },
-    Map { mark: Mark, entries: Vec<Entry>, pending: Option<(String, Mark)> },
+    Seq { mark: Mark, items: Vec<YamlNode> },
+    Map { mark: Mark, entries: Vec<YamlEntry>, pending: Option<(String, Mark)> },
 }
 
-/// Reads one document. An empty text is an empty mapping. What can be read past an error is read,
-/// so that one run shows every mistake; a tree comes back even then, to find more of them.
-pub fn parse(source: &Arc<Source>, text: &str) -> (Option<Node>, Vec<Finding>) {
+/// Reads one document. An empty text is an empty mapping. Reading goes on past an error, so that one run shows every
+/// mistake; a tree comes back even then, to find more of them.
+pub fn parse(source: &Arc<PolicyText>, text: &str) -> (Option<YamlNode>, Vec<Finding>) {
     let mut tree = Tree { source, stack: Vec::new(), root: None, findings: Vec::new() };
     let mut parser = Parser::new_from_str(text);
     while let Some(next) = parser.next_event() {
@@ -150,14 +147,14 @@ pub fn parse(source: &Arc<Source>, text: &str) -> (Option<Node>, Vec<Finding>) {
             }
         }
     }
-    let empty = Node { mark: tree.mark(Marker::new(0, 1, 0)), value: Value::Map(Vec::new()) };
+    let empty = YamlNode { mark: tree.mark(Marker::new(0, 1, 0)), value: YamlValue::Map(Vec::new()) };
     (Some(tree.root.unwrap_or(empty)), tree.findings)
 }
 
 struct Tree<'a> {
-    source: &'a Arc<Source>,
+    source: &'a Arc<PolicyText>,
     stack: Vec<Open>,
-    root: Option<Node>,
+    root: Option<YamlNode>,
     findings: Vec<Finding>,
 }
 
@@ -184,10 +181,10 @@ impl Tree<'_> {
                 self.plain_only(&mark, anchor, tag.is_some());
                 let plain = style == ScalarStyle::Plain;
                 let value = match text.as_ref() {
-                    "" | "~" | "null" | "Null" | "NULL" if plain => Value::Null,
-                    text => Value::Scalar { text: text.to_owned(), plain },
+                    "" | "~" | "null" | "Null" | "NULL" if plain => YamlValue::Null,
+                    text => YamlValue::Scalar { text: text.to_owned(), plain },
                 };
-                self.add(Node { mark, value });
+                self.add(YamlNode { mark, value });
             }
             Event::SequenceStart(anchor, tag) => {
                 self.plain_only(&mark, anchor, tag.is_some());
@@ -199,8 +196,8 @@ impl Tree<'_> {
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let node = match self.stack.pop() {
-                    Some(Open::Seq { mark, items }) => Node { mark, value: Value::Seq(items) },
-                    Some(Open::Map { mark, entries, .. }) => Node { mark, value: Value::Map(entries) },
+                    Some(Open::Seq { mark, items }) => YamlNode { mark, value: YamlValue::Seq(items) },
+                    Some(Open::Map { mark, entries, .. }) => YamlNode { mark, value: YamlValue::Map(entries) },
                     None => return Flow::Break(()),
                 };
                 self.add(node);
@@ -208,7 +205,7 @@ impl Tree<'_> {
             // Copies grow without bound when nested, and a finding would point at the wrong copy.
             Event::Alias(_) => {
                 self.refuse(&mark, "yaml", "aliases (`*name`) are not read here", "write the value out");
-                self.add(Node { mark, value: Value::Null });
+                self.add(YamlNode { mark, value: YamlValue::Null });
             }
             Event::DocumentStart(_) if self.root.is_some() => {
                 self.refuse(&mark, "yaml", "a second document starts here", "keep one document per file");
@@ -233,13 +230,13 @@ impl Tree<'_> {
         }
     }
 
-    fn add(&mut self, node: Node) {
+    fn add(&mut self, node: YamlNode) {
         match self.stack.last_mut() {
-            None => self.root = (!matches!(node.value, Value::Null)).then_some(node),
+            None => self.root = (!matches!(node.value, YamlValue::Null)).then_some(node),
             Some(Open::Seq { items, .. }) => items.push(node),
             Some(Open::Map { pending: pending @ None, .. }) => {
                 let (key, text) = match node.value {
-                    Value::Scalar { text, .. } => (Some(text.clone()), text),
+                    YamlValue::Scalar { text, .. } => (Some(text.clone()), text),
                     _ => (None, String::new()),
                 };
                 *pending = Some((text, node.mark.clone()));
@@ -254,7 +251,7 @@ impl Tree<'_> {
                         let message = format!("`{key}` stands twice in this mapping, first on line {line}");
                         self.refuse(&mark, "duplicate-key", message, "keep one of the two");
                     }
-                    None => entries.push(Entry { key, mark, value: node }),
+                    None => entries.push(YamlEntry { key, mark, value: node }),
                 }
             }
         }
@@ -266,8 +263,8 @@ impl Tree<'_> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> (Option<Node>, Vec<String>) {
-        let source = Arc::new(Source { name: "p.yml".into(), layer: Layer::File });
+    fn read(text: &str) -> (Option<YamlNode>, Vec<String>) {
+        let source = Arc::new(PolicyText { name: "p.yml".into(), layer: Layer::File });
         let (node, findings) = parse(&source, text);
         (node, findings.iter().map(|f| format!("{}:{} {}", f.line, f.col, f.message)).collect())
     }
@@ -277,11 +274,11 @@ mod tests {
         let (node, findings) = read("a: 1\nb:\n  - x\n  - {c: \"d\"}\n");
         assert_eq!(findings, [""; 0]);
         let node = node.unwrap();
-        let Value::Seq(items) = &node.get("b").unwrap().value else { panic!("a list") };
+        let YamlValue::Seq(items) = &node.get("b").unwrap().value else { panic!("a list") };
         let c = items[1].get("c").unwrap();
         assert_eq!((items[0].mark.line, items[0].mark.col), (3, 5));
         assert_eq!((c.mark.line, c.mark.col), (4, 9));
-        assert!(matches!(&c.value, Value::Scalar { text, plain: false } if text == "d"));
+        assert!(matches!(&c.value, YamlValue::Scalar { text, plain: false } if text == "d"));
     }
 
     #[test]
@@ -289,7 +286,7 @@ mod tests {
         for text in ["", "# only a comment\n", "---\n"] {
             let (node, findings) = read(text);
             assert!(findings.is_empty(), "{text:?}: {findings:?}");
-            assert!(matches!(node.unwrap().value, Value::Map(entries) if entries.is_empty()), "{text:?}");
+            assert!(matches!(node.unwrap().value, YamlValue::Map(entries) if entries.is_empty()), "{text:?}");
         }
     }
 
@@ -307,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_is_refused_by_name() {
+    fn an_unknown_feature_of_yaml_is_refused_by_name() {
         for (text, part) in [
             ("a: &x 1\n", "anchors"),
             ("a: &x 1\nb: *x\n", "aliases"),

@@ -44,15 +44,12 @@ const KEYWORDS: [&str; 23] = [
 /// An answer as a client received it, and its request.
 #[derive(Clone, Copy)]
 pub struct Answered<'a> {
-    /// The request's method.
     pub method: &'a str,
     /// The request's path, with or without a query.
     pub path: &'a str,
-    /// The answer's status.
     pub status: u16,
     /// The answer's media type; `None` where it has none.
     pub content_type: Option<&'a str>,
-    /// The answer's body.
     pub body: &'a [u8],
 }
 

@@ -21,6 +21,6 @@ pub use cluster::Cluster;
 pub use kafka::Kafka;
 pub use nginx::Nginx;
 pub use pair::Pair;
-pub use postgres::Postgres;
+pub use postgres::PostgresServer;
 pub use proxy::Proxy;
-pub use redis::Redis;
+pub use redis::RedisServer;

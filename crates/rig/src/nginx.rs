@@ -36,7 +36,6 @@ impl Nginx {
         Self { _server: server, port, dir }
     }
 
-    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -1,19 +1,19 @@
 //! A PostgreSQL primary and its synchronous standby, on two ports that do not change on failover. Called by tests.
 
-use crate::{postgres::Postgres, programs::free_port};
+use crate::{postgres::PostgresServer, programs::free_port};
 
 /// A primary and its standby: the standby has every commit that the primary has acknowledged.
 pub struct Pair {
     ports: [u16; 2],
     /// The server that takes writes.
-    pub primary: Postgres,
-    standby: Option<Postgres>,
+    pub primary: PostgresServer,
+    standby: Option<PostgresServer>,
 }
 
 impl Pair {
     /// Starts both servers, and waits until commits wait for the standby.
     pub fn start() -> Self {
-        let primary = Postgres::start();
+        let primary = PostgresServer::start();
         let ports = [primary.port(), free_port().unwrap()];
         let mut own = Self { ports, primary, standby: None };
         own.add_standby();
@@ -34,7 +34,7 @@ impl Pair {
     }
 
     /// Promotes the standby while the old primary still runs, and returns the old primary.
-    pub fn promote(&mut self) -> Postgres {
+    pub fn promote(&mut self) -> PostgresServer {
         let standby = self.standby.take().unwrap();
         standby.sql(&standby.url(), "SELECT pg_promote(true, 30)");
         std::mem::replace(&mut self.primary, standby)

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A running PostgreSQL server with fsync on; dropping it kills it.
-pub struct Postgres {
+pub struct PostgresServer {
     server: Option<Server>,
     port: u16,
     settings: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Postgres {
     dir: TempDir,
 }
 
-impl Postgres {
+impl PostgresServer {
     /// Starts a server with default settings.
     pub fn start() -> Self {
         Self::start_with(&[])
@@ -77,7 +77,6 @@ impl Postgres {
         self.restart();
     }
 
-    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use crate::{programs::free_port, server::Server, slow_clock};
 
 /// A running Redis server; dropping it kills it.
-pub struct Redis {
+pub struct RedisServer {
     server: Option<Server>,
     port: u16,
     settings: Vec<String>,
@@ -16,7 +16,7 @@ pub struct Redis {
     dir: TempDir,
 }
 
-impl Redis {
+impl RedisServer {
     /// Starts a server with settings such as `["--appendonly", "yes"]`. By default it saves nothing.
     pub fn start(settings: &[&str]) -> Self {
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
@@ -31,7 +31,6 @@ impl Redis {
         Self::start(&["--appendonly", "yes", "--appendfsync", "always"])
     }
 
-    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -7,11 +7,11 @@ use std::{
     net::TcpStream,
 };
 
-use fencepost_rig::{Cluster, Postgres, Proxy, Redis};
+use fencepost_rig::{Cluster, PostgresServer, Proxy, RedisServer};
 
 #[test]
 fn a_postgresql_that_was_killed_comes_back_with_what_it_had() {
-    let mut server = Postgres::start();
+    let mut server = PostgresServer::start();
     let database = server.fresh_database();
     server.sql(&database, "CREATE TABLE t AS SELECT 7 AS n");
     server.kill();
@@ -21,7 +21,7 @@ fn a_postgresql_that_was_killed_comes_back_with_what_it_had() {
 
 #[test]
 fn a_redis_that_was_killed_comes_back_with_what_it_had() {
-    let mut server = Redis::synced();
+    let mut server = RedisServer::synced();
     assert_eq!(server.cli(&["SET", "a", "1"]), "OK");
     server.kill();
     server.restart();
@@ -37,7 +37,7 @@ fn a_cluster_survives_a_master() {
 
 #[test]
 fn a_proxy_lets_through_what_it_was_told_to_and_then_cuts() {
-    let server = Redis::synced();
+    let server = RedisServer::synced();
     let proxy = Proxy::start(server.port());
     let mut client = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
     let mut reply = [0; 7];

@@ -6,7 +6,7 @@ use fencepost_kernel::{audit::Operator, fence::HolderTrace};
 
 use crate::{
     client::{Client, granted},
-    history::{Answer, Ask, AuditLine, Outcome},
+    history::{Ask, AuditLine, ObservedAnswer, RequestOutcome},
 };
 
 /// Entries outlast every world.
@@ -42,12 +42,12 @@ pub(crate) async fn forgetter(mut client: Client) {
             (Some((token, _)), _) => {
                 effects += 1;
                 let (effect, receipt) = (format!("{}-{effects}", client.name), format!("[{base} {effects}]"));
-                if client.send(&base, None, Ask::Seal { token, effect, receipt }).await == Outcome::Maybe {
+                if client.send(&base, None, Ask::Seal { token, effect, receipt }).await == RequestOutcome::Maybe {
                     continue;
                 }
                 token
             }
-            (None, Outcome::Answered(Answer::Duplicate { token, .. })) => token,
+            (None, RequestOutcome::Answered(ObservedAnswer::Duplicate { token, .. })) => token,
             (None, _) => continue,
         };
         if client.rng.bool() {

@@ -1,6 +1,6 @@
-//! Judges a history: reads what was asked and answered, and says what must not have been.
+//! Judges a history: reads requests and replies, and names the broken promises.
 //! Never calls the kernel, the store or the engine: it knows the promises, not how they are kept.
-//! What nobody can know (a lost reply, an unknown outcome) is taken as perhaps done, so a verdict is always certain.
+//! A lost reply or an unknown outcome counts as perhaps done, so a verdict is always certain.
 
 mod acts;
 mod bodies;
@@ -14,14 +14,14 @@ mod sequence;
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::history::{Answer, Apart, Ask, History, OldReads, Op, Outcome, Rules};
+use crate::history::{Apart, Ask, History, ObservedAnswer, OldReads, Op, RequestOutcome, Rules};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Which promise, in two words.
     pub rule: &'static str,
-    /// What happened, with the numbers of the requests.
+    /// The finding, with the numbers of the requests.
     pub what: String,
 }
 
@@ -61,14 +61,14 @@ pub fn judge(history: &History) -> Vec<Violation> {
     found
 }
 
-// What was answered while a loss was still ahead is no evidence: it is perhaps done, and can have no effect later.
+// An answer that a later loss may undo is no evidence: it is perhaps done, and can have no effect later.
 fn forgiving(history: &History) -> History {
     let mut history = history.clone();
     for loss in history.losses.clone() {
         for op in history.asked_mut().filter(|op| op.invoked.line < loss.to_line) {
             let Some(closed) = op.closed.filter(|closed| closed.line > loss.from_line) else { continue };
-            if matches!(op.outcome, Outcome::Answered(_)) {
-                (op.outcome, op.lost_at) = (Outcome::Maybe, Some(closed.line.max(loss.to_line)));
+            if matches!(op.outcome, RequestOutcome::Answered(_)) {
+                (op.outcome, op.lost_at) = (RequestOutcome::Maybe, Some(closed.line.max(loss.to_line)));
             }
         }
     }
@@ -88,7 +88,7 @@ fn allowing(mut history: History) -> History {
     history
 }
 
-// What is asked of a node that was declared to read from an old primary is answered from rows as old as the failover.
+// A node that was declared to read from an old primary answers from rows as old as the failover.
 fn aging(mut history: History) -> History {
     let (old_reads, run_ends) = (history.old_reads.clone(), history.run_ends.clone());
     for op in history.asked_mut() {
@@ -124,7 +124,7 @@ struct File<'h> {
     grants: Vec<Grant<'h>>,
 }
 
-/// A `new` that somebody heard.
+/// A `new` that a caller got.
 #[derive(Clone, Copy)]
 struct Grant<'h> {
     by: Entry<'h>,
@@ -159,17 +159,18 @@ impl<'h> File<'h> {
 
 fn grant(by: Entry<'_>) -> Option<Grant<'_>> {
     match (&by.op.ask, by.op.answer()?) {
-        (Ask::Claim { lease_ms, .. }, Answer::New { token, attempt, first_seen, lease_expires, recovering }) => {
-            Some(Grant {
-                by,
-                token: *token,
-                attempt: *attempt,
-                first_seen: *first_seen,
-                at: lease_expires.saturating_sub(*lease_ms),
-                lease_expires: *lease_expires,
-                recovering: *recovering,
-            })
-        }
+        (
+            Ask::Claim { lease_ms, .. },
+            ObservedAnswer::New { token, attempt, first_seen, lease_expires, recovering },
+        ) => Some(Grant {
+            by,
+            token: *token,
+            attempt: *attempt,
+            first_seen: *first_seen,
+            at: lease_expires.saturating_sub(*lease_ms),
+            lease_expires: *lease_expires,
+            recovering: *recovering,
+        }),
         _ => None,
     }
 }
@@ -189,14 +190,14 @@ fn over_by(run_ends: &[usize], op: &Op) -> usize {
         return line;
     }
     match (&op.outcome, op.closed) {
-        (Outcome::Maybe, _) | (_, None) => run_ends.get(op.run).copied().unwrap_or(usize::MAX),
+        (RequestOutcome::Maybe, _) | (_, None) => run_ends.get(op.run).copied().unwrap_or(usize::MAX),
         (_, Some(closed)) => closed.line,
     }
 }
 
-/// Whether the one was over before the other began; within a batch, whether it stood first. Where nodes share a store, or
-/// a row expires and is dropped before its commit, a batch is not one commit: only what is asked of one key keeps its order, and
-/// not where it was answered from an old primary.
+/// Whether the one was over before the other began; within a batch, whether it stood first. Where nodes share a store,
+/// or a row expires and is dropped before its commit, a batch is not one commit: only requests for one key keep their
+/// order, and not where they were answered from an old primary.
 fn before(history: &History, first: Entry<'_>, second: Entry<'_>) -> bool {
     if first.op.group == second.op.group {
         let ordered = !history.parted_runs.contains(&first.op.run) || first.op.key() == second.op.key();
@@ -208,7 +209,7 @@ fn before(history: &History, first: Entry<'_>, second: Entry<'_>) -> bool {
 /// Whether the one may have had its effect before the other had its.
 fn perhaps_before(history: &History, first: Entry<'_>, second: Entry<'_>) -> bool {
     first.id != second.id
-        && first.op.outcome != Outcome::NotApplied
+        && first.op.outcome != RequestOutcome::NotApplied
         && !before(history, second, first)
         && first.op.invoked.line < over(history, second.op)
 }
@@ -218,18 +219,18 @@ fn closed_at(op: &Op) -> u64 {
     op.closed.map_or(u64::MAX, |stamp| stamp.at)
 }
 
-/// Whether a request may have done what it asked for: it says so, or nobody knows.
+/// Whether a request may have been applied: its answer says so, or its outcome is unknown.
 fn perhaps_done(op: &Op) -> bool {
     match &op.outcome {
-        Outcome::Maybe => true,
-        Outcome::NotApplied => false,
-        Outcome::Answered(answer) => matches!(
+        RequestOutcome::Maybe => true,
+        RequestOutcome::NotApplied => false,
+        RequestOutcome::Answered(answer) => matches!(
             (&op.ask, answer),
-            (Ask::Claim { .. }, Answer::New { .. })
-                | (Ask::Seal { .. }, Answer::Sealed { .. })
-                | (Ask::Renew { .. }, Answer::Renewed { .. })
-                | (Ask::Release { .. }, Answer::Released { .. })
-                | (Ask::Resolve { .. }, Answer::Resolved { .. })
+            (Ask::Claim { .. }, ObservedAnswer::New { .. })
+                | (Ask::Seal { .. }, ObservedAnswer::Sealed { .. })
+                | (Ask::Renew { .. }, ObservedAnswer::Renewed { .. })
+                | (Ask::Release { .. }, ObservedAnswer::Released { .. })
+                | (Ask::Resolve { .. }, ObservedAnswer::Resolved { .. })
                 | (Ask::Forget { .. }, Answer::Forgotten { exists: true, .. })
         ),
     }

@@ -1,5 +1,5 @@
-//! Who lives in the world: workers that claim, act and seal, pause past their leases and come back as zombies; an
-//! operator who resolves doubts; a housekeeper. Never look inside the engine: they know what they were told.
+//! The clients of the world: workers that claim, act and seal, pause past their leases and come back as zombies; an
+//! operator who resolves doubts; a housekeeper. They never look inside the engine, only at its replies.
 //! Spawned by `world`.
 
 use std::{sync::Arc, time::Duration};
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::{
     client::{Client, Node, granted},
-    history::{Answer, Ask, Outcome, key_name},
+    history::{Ask, ObservedAnswer, RequestOutcome, key_name},
     recorder::Asked,
     town::{name_of, shown, version_of},
 };
@@ -81,10 +81,12 @@ impl Worker {
                 return self.act(Held { base, seq, token, lease_ms, sealed: None }).await;
             }
             match outcome {
-                // Nobody knows whether it was let in: all it can do is ask again.
-                Outcome::Maybe | Outcome::NotApplied => self.client.pause(400).await,
-                Outcome::Answered(Answer::InFlight { .. }) if self.client.rng.bool() => self.client.pause(500).await,
-                Outcome::Answered(_) => return,
+                // It may have been let in or not: all it can do is ask again.
+                RequestOutcome::Maybe | RequestOutcome::NotApplied => self.client.pause(400).await,
+                RequestOutcome::Answered(ObservedAnswer::InFlight { .. }) if self.client.rng.bool() => {
+                    self.client.pause(500).await
+                }
+                RequestOutcome::Answered(_) => return,
             }
         }
     }
@@ -103,7 +105,7 @@ impl Worker {
             }
             11..13 => {
                 let release = Ask::Release { token: held.token };
-                if self.client.send(&held.base, held.seq, release.clone()).await == Outcome::Maybe {
+                if self.client.send(&held.base, held.seq, release.clone()).await == RequestOutcome::Maybe {
                     self.client.send(&held.base, held.seq, release).await;
                 }
             }
@@ -127,7 +129,7 @@ impl Worker {
         }
     }
 
-    // At the very end of its lease, while somebody else asks for the same key.
+    // Renews at the very end of its lease, while another caller claims the same key.
     async fn renew_at_the_last_moment(&mut self, held: &Held) {
         let early_ms = self.client.rng.u64(0..60);
         sleep(Duration::from_millis(held.lease_ms.saturating_sub(early_ms))).await;
@@ -163,7 +165,7 @@ impl Worker {
         let seal = Ask::Seal { token: held.token, effect, receipt };
         for _ in 0..4 {
             match self.client.send(&held.base, held.seq, seal.clone()).await {
-                Outcome::Answered(_) => return,
+                RequestOutcome::Answered(_) => return,
                 _ => self.client.pause(600).await,
             }
         }
@@ -244,7 +246,7 @@ pub(crate) async fn operator(mut client: Client) {
         let recorder = client.network.recorder.clone();
         let asked_at = recorder.moment("operator asks for the list of doubts");
         let Ok(doubts) = node.engine.in_doubt(None, LISTED_MAX).await else { continue };
-        // An answer of a machine that has died since reaches nobody.
+        // An answer of a machine that has died since reaches no client.
         if client.network.live().is_none_or(|live| live.run != run) {
             continue;
         }
@@ -293,7 +295,7 @@ pub(crate) async fn reader(mut client: Client) {
         if client.network.live().is_none_or(|live| live.run != run) {
             continue;
         }
-        let shown = known.map_or(Answer::Absent, |known| shown(&known.fence, known.phase));
+        let shown = known.map_or(ObservedAnswer::Absent, |known| shown(&known.fence, known.phase));
         recorder.looked((run, node.number), asked_at, &Asked { base, seq: None, ask: Ask::Look }, shown);
     }
 }

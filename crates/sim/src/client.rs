@@ -17,7 +17,7 @@ use tokio::{sync::Notify, time::sleep};
 use crate::{
     acts::acting,
     faults::{Faults, strikes},
-    history::{Answer, Ask, Outcome},
+    history::{Ask, ObservedAnswer, RequestOutcome},
     plant::Plant,
     recorder::{Asked, Recorder},
     town::{Town, answer},
@@ -38,17 +38,18 @@ pub(crate) struct Live {
 pub(crate) struct Node {
     pub(crate) number: usize,
     pub(crate) engine: Engine,
-    pub(crate) death: Arc<Death>,
+    pub(crate) death: Arc<CrashSignal>,
 }
 
-/// A sign that everybody hears, in the order in which they began to listen: a `watch` would wake them in random order.
+/// A signal that reaches its listeners in the order in which they began to listen: a `watch` would wake them in random
+/// order.
 #[derive(Default)]
-pub(crate) struct Death {
+pub(crate) struct CrashSignal {
     happened: AtomicBool,
     bell: Notify,
 }
 
-impl Death {
+impl CrashSignal {
     pub(crate) fn strike(&self) {
         self.happened.store(true, Ordering::Relaxed);
         self.bell.notify_waiters();
@@ -62,7 +63,7 @@ impl Death {
     }
 }
 
-/// What every client of a world shares.
+/// Shared by every client of a world.
 pub(crate) struct Network {
     pub(crate) live: Mutex<Option<Live>>,
     pub(crate) town: Arc<Town>,
@@ -109,14 +110,14 @@ impl Client {
         sleep(Duration::from_millis(wait_ms)).await;
     }
 
-    /// What the sender of one request learns.
-    pub(crate) async fn send(&mut self, base: &str, seq: Option<u64>, ask: Ask) -> Outcome {
+    /// Sends one request; the outcome is as its sender learns it.
+    pub(crate) async fn send(&mut self, base: &str, seq: Option<u64>, ask: Ask) -> RequestOutcome {
         let asked = vec![Asked { base: base.to_owned(), seq, ask }];
-        self.send_all(asked).await.pop().unwrap_or(Outcome::Maybe)
+        self.send_all(asked).await.pop().unwrap_or(RequestOutcome::Maybe)
     }
 
     /// The same for requests that travel as one batch.
-    pub(crate) async fn send_all(&mut self, asked: Vec<Asked>) -> Vec<Outcome> {
+    pub(crate) async fn send_all(&mut self, asked: Vec<Asked>) -> Vec<RequestOutcome> {
         let faults = self.network.faults.clone();
         let recorder = self.network.recorder.clone();
         if strikes(&mut self.rng, faults.repeated) {
@@ -126,7 +127,7 @@ impl Client {
         if strikes(&mut self.rng, faults.request_lost) {
             recorder.count("request_lost", format_args!("{} sends {} into the void", self.name, asked[0].ask));
             self.pause(300).await;
-            return vec![Outcome::Maybe; asked.len()];
+            return vec![RequestOutcome::Maybe; asked.len()];
         }
         let gives_up_ms = strikes(&mut self.rng, faults.gives_up).then(|| self.rng.u64(0..200));
         let outcomes = self.deliver(&asked, gives_up_ms).await;
@@ -134,7 +135,7 @@ impl Client {
         outcomes
     }
 
-    // The same bytes once more, at once or some time later, with nobody to act on the reply.
+    // The same bytes once more, at once or some time later; the reply is dropped.
     fn repeat(&mut self, asked: Vec<Asked>) {
         let mut ghost = Self { name: format!("{}'", self.name), network: self.network.clone(), rng: self.rng.fork() };
         tokio::spawn(async move {
@@ -145,9 +146,9 @@ impl Client {
         });
     }
 
-    async fn deliver(&mut self, asked: &[Asked], gives_up_ms: Option<u64>) -> Vec<Outcome> {
+    async fn deliver(&mut self, asked: &[Asked], gives_up_ms: Option<u64>) -> Vec<RequestOutcome> {
         let Some((run, node)) = self.network.some_node(&mut self.rng) else {
-            return vec![Outcome::NotApplied; asked.len()];
+            return vec![RequestOutcome::NotApplied; asked.len()];
         };
         let recorder = self.network.recorder.clone();
         let first = recorder.invoke(&self.name, (run, node.number), asked);
@@ -164,20 +165,20 @@ impl Client {
             }
         };
         let lost = strikes(&mut self.rng, self.network.faults.reply_lost);
-        let outcomes: Vec<Outcome> = match replies {
+        let outcomes: Vec<RequestOutcome> = match replies {
             Some(Ok(replies)) if !lost => {
-                asked.iter().zip(&replies).map(|(one, reply)| Outcome::Answered(answer(one, reply))).collect()
+                asked.iter().zip(&replies).map(|(one, reply)| RequestOutcome::Answered(answer(one, reply))).collect()
             }
-            Some(Err(Error::Unavailable(_))) => vec![Outcome::NotApplied; asked.len()],
+            Some(Err(Error::Unavailable(_))) => vec![RequestOutcome::NotApplied; asked.len()],
             Some(Ok(_)) => {
                 recorder.tally("reply_lost");
-                vec![Outcome::Maybe; asked.len()]
+                vec![RequestOutcome::Maybe; asked.len()]
             }
             Some(Err(error)) => {
                 recorder.note(format_args!("  #{first} {error}"));
-                vec![Outcome::Maybe; asked.len()]
+                vec![RequestOutcome::Maybe; asked.len()]
             }
-            None => vec![Outcome::Maybe; asked.len()],
+            None => vec![RequestOutcome::Maybe; asked.len()],
         };
         for (place, outcome) in outcomes.iter().enumerate() {
             recorder.close(first + place, outcome.clone());
@@ -217,9 +218,9 @@ async fn swap_token(engine: &Engine, command: &mut Command) {
 }
 
 /// The token of a granted claim.
-pub(crate) fn granted(outcome: &Outcome) -> Option<(u64, u64)> {
+pub(crate) fn granted(outcome: &RequestOutcome) -> Option<(u64, u64)> {
     match outcome {
-        Outcome::Answered(Answer::New { token, lease_expires, .. }) => Some((*token, *lease_expires)),
+        RequestOutcome::Answered(ObservedAnswer::New { token, lease_expires, .. }) => Some((*token, *lease_expires)),
         _ => None,
     }
 }

@@ -61,12 +61,12 @@ impl Clocks {
         self.server_behind_ms.load(Ordering::Relaxed)
     }
 
-    /// What the server's own clock says.
+    /// The server's own clock.
     pub(crate) fn server_ms(&self) -> u64 {
         self.store_ms().saturating_sub(self.server_behind_ms())
     }
 
-    /// Nobody is left who knows a later time than this.
+    /// Store time falls back to the latest time that a living node knows.
     pub(crate) fn fall_back_to(&self, known_ms: u64) {
         let lost_ms = self.store_ms().saturating_sub(known_ms).min(self.server_behind_ms());
         self.store.lock().unwrap_or_else(PoisonError::into_inner).store_ms -= lost_ms;
@@ -96,13 +96,13 @@ impl Clocks {
         self.server_behind_ms.store(0, Ordering::Relaxed);
     }
 
-    /// What store time ought to be.
+    /// True store time.
     pub(crate) fn store_ms(&self) -> u64 {
         let origin = *self.store.lock().unwrap_or_else(PoisonError::into_inner);
         origin.store_ms + self.elapsed_ms() - origin.elapsed_ms
     }
 
-    /// What a node takes for it whose clock lies.
+    /// Store time as a node with a wrong clock is told it.
     pub(crate) fn told_ms(&self) -> u64 {
         let origin = *self.store.lock().unwrap_or_else(PoisonError::into_inner);
         origin.store_ms + self.monotonic_ms().saturating_sub(origin.monotonic_ms)

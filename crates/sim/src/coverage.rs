@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     Run,
-    history::{Answer, Ask, Op, Outcome},
+    history::{Ask, ObservedAnswer, Op, RequestOutcome},
 };
 
 /// Everything that must have happened somewhere in a set of seeds.
@@ -118,16 +118,16 @@ impl Run {
             add(if lookup.shown.is_some() { "name_found" } else { "name_unknown" });
         }
         for op in &self.history.ops {
-            let Outcome::Answered(answer) = &op.outcome else {
-                add(if op.outcome == Outcome::Maybe { "unknown" } else { "not_applied" });
+            let RequestOutcome::Answered(answer) = &op.outcome else {
+                add(if op.outcome == RequestOutcome::Maybe { "unknown" } else { "not_applied" });
                 continue;
             };
             if op.ask == Ask::Look {
-                add(if matches!(answer, Answer::InDoubt { .. }) { "doubt_shown" } else { "key_shown" });
+                add(if matches!(answer, ObservedAnswer::InDoubt { .. }) { "doubt_shown" } else { "key_shown" });
                 continue;
             }
             match answer {
-                Answer::New { recovering, first_seen, .. } => {
+                ObservedAnswer::New { recovering, first_seen, .. } => {
                     add("new");
                     if recovering.is_some() {
                         add("recovered");
@@ -139,7 +139,7 @@ impl Run {
                         add("expired_then_new");
                     }
                 }
-                Answer::Duplicate { token, body_differs, .. } => {
+                ObservedAnswer::Duplicate { token, body_differs, .. } => {
                     add("duplicate");
                     if *body_differs {
                         add("duplicate_other_body");
@@ -155,48 +155,48 @@ impl Run {
                         add("waited_for_another_node");
                     }
                 }
-                Answer::Sealed { replay, .. } => {
+                ObservedAnswer::Sealed { replay, .. } => {
                     add(if *replay { "seal_replayed" } else { "sealed" });
                     if doubts.remove(&op.key()) {
                         add("told_doubt_then_outcome");
                     }
                     sealed_by.insert(op.key(), op);
                 }
-                Answer::FencedOff { .. } => {
+                ObservedAnswer::FencedOff { .. } => {
                     add("fenced_off");
                     if matches!(op.ask, Ask::Seal { .. }) {
                         add("zombie_seal_refused");
                     }
                 }
-                Answer::InFlight { .. } => add("in_flight"),
-                Answer::Conflict { .. } => add("conflict"),
-                Answer::Stale { .. } => {
+                ObservedAnswer::InFlight { .. } => add("in_flight"),
+                ObservedAnswer::Conflict { .. } => add("conflict"),
+                ObservedAnswer::Stale { .. } => {
                     add("stale");
                     if forgot_version(op) {
                         add("stale_without_version");
                     }
                 }
-                Answer::InDoubt { .. } => {
+                ObservedAnswer::InDoubt { .. } => {
                     add("in_doubt");
                     doubts.insert(op.key());
                 }
-                Answer::Gap { .. } => add("gap"),
-                Answer::SealConflict => add("seal_conflict"),
-                Answer::Renewed { .. } => add("renewed"),
-                Answer::Released { .. } => add("released"),
-                Answer::Resolved { .. } => add("resolved"),
-                Answer::NotInDoubt => add("not_in_doubt"),
-                Answer::Forgotten { replay, .. } => add(if *replay { "forgotten_again" } else { "forgotten" }),
+                ObservedAnswer::Gap { .. } => add("gap"),
+                ObservedAnswer::SealConflict => add("seal_conflict"),
+                ObservedAnswer::Renewed { .. } => add("renewed"),
+                ObservedAnswer::Released { .. } => add("released"),
+                ObservedAnswer::Resolved { .. } => add("resolved"),
+                ObservedAnswer::NotInDoubt => add("not_in_doubt"),
+                ObservedAnswer::Forgotten { replay, .. } => add(if *replay { "forgotten_again" } else { "forgotten" }),
                 Answer::Incomparable { .. } => add("incomparable"),
-                Answer::Aliased { .. } => add("aliased"),
-                Answer::NotSealed => add("not_sealed"),
-                Answer::Seen { .. } | Answer::Absent => {}
-                Answer::Other(_) => add("other"),
+                ObservedAnswer::Aliased { .. } => add("aliased"),
+                ObservedAnswer::NotSealed => add("not_sealed"),
+                ObservedAnswer::Seen { .. } | ObservedAnswer::Absent => {}
+                ObservedAnswer::Other(_) => add("other"),
             }
             if let (Ask::Claim { wait_ms, .. }, Some(closed)) = (&op.ask, op.closed)
                 && *wait_ms > 0
                 && closed.at > op.invoked.at + 50
-                && !matches!(answer, Answer::InFlight { .. })
+                && !matches!(answer, ObservedAnswer::InFlight { .. })
             {
                 add("claim_waited");
             }

@@ -1,4 +1,4 @@
-//! What survives a crash: a base image and a journal, of which only a synced prefix is certain.
+//! A disk that can crash: a base image and a journal, of which only a synced prefix is certain to survive.
 //! A write set is one checksummed record: recovery keeps it whole or drops it and all that follows.
 //! Never interprets a row. Owned by the store twin, handed from one run to the next.
 
@@ -18,26 +18,25 @@ pub(crate) struct Disk {
     synced_len: usize,
 }
 
-/// What a crash does to the unsynced end of the journal.
+/// A crash's effect on the unsynced end of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tail {
-    /// It never reached the disk.
     Lost,
     /// All of it did.
     Kept,
     /// It was cut at some byte.
     Torn,
-    /// Some of it arrived, and what follows is rubbish.
+    /// Some of it arrived, followed by garbage.
     Garbled,
 }
 
 impl Disk {
-    /// What a server has that takes over with these rows.
+    /// The disk of a server that takes over with these rows.
     pub(crate) fn holding(image: BTreeMap<RowKey, Vec<u8>>, floor_ms: u64) -> Self {
         Self { image, floor_ms, ..Self::default() }
     }
 
-    /// What was not synced is gone, and the machine lives on.
+    /// Loses the unsynced writes; the machine lives on.
     pub(crate) fn drop_unsynced(&mut self) {
         self.journal.truncate(self.synced_len);
     }
@@ -71,7 +70,7 @@ impl Disk {
         self.journal.len() - self.synced_len
     }
 
-    /// The power goes: what was synced stays, and of the rest what `tail` leaves.
+    /// The power goes: synced bytes stay, and of the rest as much as `tail` leaves.
     pub(crate) fn crash(&mut self, tail: Tail, rng: &mut fastrand::Rng) {
         let unsynced_len = self.unsynced_len();
         let kept = match tail {

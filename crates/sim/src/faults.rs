@@ -13,7 +13,7 @@ pub(crate) struct Faults {
     pub(crate) sync_fails: u32,
     /// The machine dies within a commit.
     pub(crate) crash: u32,
-    /// What a sync usually takes at most; the longer, the larger the batches.
+    /// Usual bound of a sync; the longer, the larger the batches.
     pub(crate) sync_ms_max: u64,
     /// A sync takes much longer than usual.
     pub(crate) slow_sync: u32,

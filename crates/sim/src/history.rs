@@ -1,4 +1,4 @@
-//! What happened in one world: every request and every reply with its store time, in plain types and as text lines.
+//! The history of one world: every request and every reply with its store time, in plain types and as text lines.
 //! Never holds a type of the kernel: the auditor reads this and nothing else.
 //! Written by the recorder.
 
@@ -27,46 +27,34 @@ pub struct Rules {
 
 /// A moment: the line in the history, and the store's time.
 #[derive(Clone, Copy, Debug)]
-pub struct Stamp {
-    /// The line.
+pub struct HistoryStamp {
     pub line: usize,
     /// Store time in milliseconds.
     pub at: u64,
 }
 
-/// What was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// The right to act.
     Claim {
         /// The request body, by name.
         body: Option<String>,
         /// The source and its version; from `TEXTS` on it stands for a text, which no number compares with.
         version: Option<(String, i64)>,
-        /// The lease asked for.
         lease_ms: u64,
         /// How long to wait for another holder.
         wait_ms: u64,
     },
-    /// To record an outcome.
     Seal {
-        /// The token shown.
         token: u64,
         /// The effect's id.
         effect: String,
-        /// The receipt.
         receipt: String,
     },
-    /// More time.
     Renew {
-        /// The token shown.
         token: u64,
-        /// The lease asked for.
         lease_ms: u64,
     },
-    /// To give the key back.
     Release {
-        /// The token shown.
         token: u64,
     },
     /// To end a doubt: as done with an effect and a receipt, or as not done.
@@ -83,17 +71,14 @@ pub enum Ask {
     },
     /// A name for what was sealed.
     Alias {
-        /// The name.
         name: String,
     },
-    /// What is known of the key: an explanation, or a line in the list of doubts. Writes nothing.
+    /// A read of the key: an explanation, or a line in the list of doubts. Writes nothing.
     Look,
 }
 
-/// What was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are those of the kernel's replies, under the same names")]
-pub enum Answer {
+pub enum ObservedAnswer {
     New {
         token: u64,
         attempt: u32,
@@ -168,14 +153,13 @@ pub enum Answer {
     Other(String),
 }
 
-/// What became of a request, as far as its sender can know.
+/// The outcome of a request, as far as its sender can know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was answered.
-    Answered(Answer),
+pub enum RequestOutcome {
+    Answered(ObservedAnswer),
     /// It certainly did not happen.
     NotApplied,
-    /// Nobody knows.
+    /// Applied or not: the sender cannot know.
     Maybe,
 }
 
@@ -194,15 +178,13 @@ pub struct Op {
     pub base: String,
     /// Which repetition; none for the effect itself.
     pub seq: Option<u64>,
-    /// What was asked.
     pub ask: Ask,
     /// When it was handed to the engine.
-    pub invoked: Stamp,
+    pub invoked: HistoryStamp,
     /// When its sender knew what can be known.
-    pub closed: Option<Stamp>,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// The line from which on it can have no effect any more, where a failover lost what it was told.
+    pub closed: Option<HistoryStamp>,
+    pub outcome: RequestOutcome,
+    /// The line from which on it can have no effect any more, where a failover lost its acknowledged write.
     pub lost_at: Option<usize>,
     /// How far its node's clock may have been behind; the auditor adds what was declared.
     pub skew_ms: u64,
@@ -216,7 +198,7 @@ pub struct Op {
 pub struct OldReads {
     /// The node, and its run.
     pub node: (usize, usize),
-    /// The line of the failover: what it read is as old as that.
+    /// The line of the failover: its rows are as old as that.
     pub from_line: usize,
     /// From this line on it reads from the new one.
     pub to_line: usize,
@@ -225,9 +207,7 @@ pub struct OldReads {
 /// While the server's clock is behind, a node that starts may be: declared, so that exactly this is forgiven.
 #[derive(Clone, Copy, Debug)]
 pub struct Apart {
-    /// From this line on.
     pub from_line: usize,
-    /// Up to this one.
     pub to_line: usize,
     /// So far at most.
     pub ms: u64,
@@ -236,9 +216,9 @@ pub struct Apart {
 /// A failover to a server that did not have everything: declared, so that exactly this is forgiven.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
-    /// What was acknowledged up to this line is there.
+    /// Acknowledged writes up to this line are there.
     pub from_line: usize,
-    /// The line of the failover: what was acknowledged between the two is gone.
+    /// The line of the failover: writes acknowledged between the two are gone.
     pub to_line: usize,
 }
 
@@ -253,14 +233,12 @@ pub struct List {
     pub full: bool,
 }
 
-/// What a name led to.
+/// The effect that a name led to.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     /// The question, as a look at no key.
     pub op: Op,
-    /// Whose name it is.
     pub tenant: String,
-    /// The name.
     pub name: String,
     /// The effect and the receipt; none where there is no such name.
     pub shown: Option<(String, String)>,
@@ -292,13 +270,11 @@ pub struct AuditRead {
 
 /// Something a worker did outside, between its claim and its seal.
 #[derive(Clone, Debug)]
-pub struct Effect {
+pub struct OutsideEffect {
     /// Tenant, scope, fields and repetition.
     pub key: String,
-    /// Under which token.
     pub token: u64,
-    /// When.
-    pub done: Stamp,
+    pub done: HistoryStamp,
 }
 
 /// Everything that happened in one world.
@@ -315,7 +291,7 @@ pub struct History {
     /// The audit, as it was read.
     pub audits: Vec<AuditRead>,
     /// The ledger of the outside world.
-    pub effects: Vec<Effect>,
+    pub effects: Vec<OutsideEffect>,
     /// The line at which each run of the store ended.
     pub run_ends: Vec<usize>,
     /// The runs in which a batch was not always one commit: nodes shared the store, or a row had moved by then.
@@ -350,10 +326,9 @@ impl Op {
         key_name(&self.base, self.seq)
     }
 
-    /// The answer, where there is one.
-    pub fn answer(&self) -> Option<&Answer> {
+    pub fn answer(&self) -> Option<&ObservedAnswer> {
         match &self.outcome {
-            Outcome::Answered(answer) => Some(answer),
+            RequestOutcome::Answered(answer) => Some(answer),
             _ => None,
         }
     }
@@ -385,7 +360,7 @@ impl fmt::Display for Ask {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RequestOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Answered(answer) => write!(f, "{answer:?}"),

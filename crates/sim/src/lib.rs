@@ -27,11 +27,9 @@ use plant::Plant;
 
 /// One seed, lived and judged.
 pub struct Run {
-    /// Which one.
     pub seed: u64,
-    /// Everything that happened.
     pub history: History,
-    /// What must not have.
+    /// Broken rules.
     pub violations: Vec<Violation>,
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost::engine::{Engine, Error, Limits};
+use fencepost::engine::{Engine, EngineLimits, Error};
 use fencepost_store::Store;
 use tokio::{task::AbortHandle, time::sleep};
 
@@ -53,20 +53,20 @@ struct Member {
     node: Node,
     loops: AbortHandle,
     gate: Arc<Gate>,
-    heart: Option<Heart>,
+    heart: Option<Heartbeat>,
 }
 
 /// The heartbeat of a node on a shared store.
-struct Heart {
+struct Heartbeat {
     twin: Arc<Twin>,
     door: Arc<Door>,
     beats: AbortHandle,
 }
 
-/// What left a node before it died is read by then.
+/// By then every message that left a node before it died has been read.
 const READ_BY: Duration = Duration::from_secs(2);
 
-impl Drop for Heart {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
         self.beats.abort();
         let (twin, time_id) = (self.twin.clone(), self.door.time_id());
@@ -93,23 +93,23 @@ impl Nodes {
     /// One more engine over the store.
     pub(crate) async fn join(&mut self) -> Result<(), Error> {
         let (waiters_max, batch_max) = (self.rng.usize(1..6), self.rng.usize(1..9));
-        let limits = Limits {
+        let limits = EngineLimits {
             beside_min: 1,
             waiters_max,
             batch_max,
-            // Some commits are too large for their rows, and some for what is read for them.
+            // Some commits are too large for their rows, and some for the bytes that are read for them.
             batch_rows_max: 2 + batch_max / 2,
             batch_bytes_max: 3 << 10,
             queue_max: self.rng.usize(2..40),
             patience: Duration::from_millis(self.rng.u64(300..5_000)),
             first_commit_id: Some(self.rng.u64(..)),
-            ..Limits::default()
+            ..EngineLimits::default()
         };
         let (number, gate) = (self.joined, Arc::new(Gate::default()));
         self.network.recorder.note(format_args!("node {}.{number} starts: {limits:?}", self.run));
         let door = || Arc::new(Door::new(self.twin.clone(), gate.clone(), self.time.skew_ms, self.rng.fork()));
         let door = self.twin.promises().shared.then(door);
-        let heart = door.clone().map(|door| Heart {
+        let heart = door.clone().map(|door| Heartbeat {
             twin: self.twin.clone(),
             door: door.clone(),
             beats: tokio::spawn(door.beat(self.clocks.clone())).abort_handle(),
@@ -129,7 +129,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// What befalls the nodes while the store lives. Never ends.
+    /// Injects faults into the nodes while the store lives. Never ends.
     pub(crate) async fn trouble(&mut self) {
         if !self.twin.promises().shared {
             return std::future::pending().await;
@@ -153,7 +153,7 @@ impl Nodes {
         }
     }
 
-    /// Whoever is held goes on, and somebody serves.
+    /// Lets paused nodes go on, and starts one if none is left.
     pub(crate) async fn settle(&mut self) {
         for member in &self.members {
             member.gate.open();
@@ -219,7 +219,7 @@ impl Nodes {
         });
     }
 
-    // As at the end of a process: nobody new is sent to it, who waits is sent away, who asked is answered.
+    // As at the end of a process: it gets no new requests, waiters are sent away, and running requests are answered.
     fn one_closes(&mut self) {
         if self.members.is_empty() {
             return;

@@ -30,7 +30,6 @@ pub enum Plant {
 }
 
 impl Plant {
-    /// All of them.
     pub const ALL: [Self; 10] = [
         Self::NoTokenCheck,
         Self::ReplyBeforeSync,

@@ -10,8 +10,8 @@ use std::{
 use crate::{
     clock::Clocks,
     history::{
-        Answer, Apart, Ask, AuditLine, AuditRead, Effect, History, List, Lookup, Loss, OldReads, Op, Outcome, Stamp,
-        key_name,
+        Apart, Ask, AuditLine, AuditRead, History, HistoryStamp, List, Lookup, Loss, ObservedAnswer, OldReads, Op,
+        OutsideEffect, RequestOutcome, key_name,
     },
 };
 
@@ -69,7 +69,7 @@ impl Recorder {
                 ask: one.ask.clone(),
                 invoked,
                 closed: None,
-                outcome: Outcome::Maybe,
+                outcome: RequestOutcome::Maybe,
                 lost_at: None,
                 skew_ms,
                 reads_old: false,
@@ -78,8 +78,8 @@ impl Recorder {
         first
     }
 
-    /// What became of a request.
-    pub(crate) fn close(&self, id: usize, outcome: Outcome) {
+    /// Records the outcome of a request.
+    pub(crate) fn close(&self, id: usize, outcome: RequestOutcome) {
         let mut history = self.lock();
         let key = history.ops[id].key();
         let stamp = self.line(&mut history, format_args!("  #{id} {key} -> {outcome}"));
@@ -88,8 +88,14 @@ impl Recorder {
         op.outcome = outcome;
     }
 
-    /// What a look at a key showed, which was asked for at an earlier moment.
-    pub(crate) fn looked(&self, (run, node): (usize, usize), invoked: Stamp, asked: &Asked, shown: Answer) {
+    /// Records the state that a read of a key showed, which began at an earlier moment.
+    pub(crate) fn looked(
+        &self,
+        (run, node): (usize, usize),
+        invoked: HistoryStamp,
+        asked: &Asked,
+        shown: ObservedAnswer,
+    ) {
         let mut history = self.lock();
         let (group, key) = (history.ops.len(), key_name(&asked.base, asked.seq));
         let closed = self.line(&mut history, format_args!("  #{group} {key} looks like {shown:?}"));
@@ -104,7 +110,7 @@ impl Recorder {
             ask: asked.ask.clone(),
             invoked,
             closed: Some(closed),
-            outcome: Outcome::Answered(shown),
+            outcome: RequestOutcome::Answered(shown),
             lost_at: None,
             skew_ms,
             reads_old: false,
@@ -112,18 +118,18 @@ impl Recorder {
     }
 
     /// A list of doubts that was asked for at an earlier moment.
-    pub(crate) fn listed(&self, node: (usize, usize), invoked: Stamp, shown: BTreeSet<String>, full: bool) {
+    pub(crate) fn listed(&self, node: (usize, usize), invoked: HistoryStamp, shown: BTreeSet<String>, full: bool) {
         let mut history = self.lock();
         let closed = self.line(&mut history, format_args!("  the list of doubts, full: {full}: {shown:?}"));
         let op = look(&history, node, invoked, closed);
         history.lists.push(List { op, shown, full });
     }
 
-    /// What a name led to that was asked for at an earlier moment.
+    /// Records the result of a lookup by name, which began at an earlier moment.
     pub(crate) fn named(
         &self,
         node: (usize, usize),
-        invoked: Stamp,
+        invoked: HistoryStamp,
         (tenant, name): (&str, &str),
         shown: Option<(String, String)>,
     ) {
@@ -144,7 +150,7 @@ impl Recorder {
     }
 
     /// The present moment, with a line of its own.
-    pub(crate) fn moment(&self, text: impl Display) -> Stamp {
+    pub(crate) fn moment(&self, text: impl Display) -> HistoryStamp {
         self.line(&mut self.lock(), text)
     }
 
@@ -191,7 +197,7 @@ impl Recorder {
     pub(crate) fn effect(&self, caller: &str, key: &str, token: u64) {
         let mut history = self.lock();
         let done = self.line(&mut history, format_args!("{caller} effect of {key} under {token}"));
-        history.effects.push(Effect { key: key.to_owned(), token, done });
+        history.effects.push(OutsideEffect { key: key.to_owned(), token, done });
     }
 
     /// Whether the outside world has seen an effect of a key under a token.
@@ -221,16 +227,15 @@ impl Recorder {
         }
     }
 
-    /// The history, whole.
     pub(crate) fn take(&self) -> History {
         std::mem::take(&mut *self.lock())
     }
 
-    fn line(&self, history: &mut History, text: impl Display) -> Stamp {
+    fn line(&self, history: &mut History, text: impl Display) -> HistoryStamp {
         let at = self.clocks.store_ms();
         let line = history.lines.len();
         history.lines.push(format!("{line:05} +{:06} t={at} {text}", self.clocks.elapsed_ms()));
-        Stamp { line, at }
+        HistoryStamp { line, at }
     }
 
     fn lock(&self) -> MutexGuard<'_, History> {
@@ -239,7 +244,7 @@ impl Recorder {
 }
 
 // A question about no key.
-fn look(history: &History, (run, node): (usize, usize), invoked: Stamp, closed: Stamp) -> Op {
+fn look(history: &History, (run, node): (usize, usize), invoked: HistoryStamp, closed: HistoryStamp) -> Op {
     Op {
         run,
         node,
@@ -250,7 +255,7 @@ fn look(history: &History, (run, node): (usize, usize), invoked: Stamp, closed: 
         ask: Ask::Look,
         invoked,
         closed: Some(closed),
-        outcome: Outcome::Answered(Answer::Other("looked".to_owned())),
+        outcome: RequestOutcome::Answered(ObservedAnswer::Other("looked".to_owned())),
         lost_at: None,
         skew_ms: history.skew_ms,
         reads_old: false,

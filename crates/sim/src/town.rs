@@ -13,15 +13,15 @@ use std::{
 use fencepost_kernel::{
     Command, Reply, Tenant, Version,
     fence::{
-        self, Claim, Fence, Forget, Outcome, Phase, PutAlias, Release, Renew, Resolve, Seal, Source, State, Target,
-        Token,
+        self, ClaimFence, DoubtOutcome, Fence, Forget, Phase, PutAlias, Release, Renew, Resolve, Seal, Source, State,
+        Target, Token,
         body::Body,
         scope::{BodyMismatch, OnLapse, Scope, VersionRule},
     },
 };
 
 use crate::{
-    history::{Answer, Ask, Rules, TEXTS, key_name},
+    history::{Ask, ObservedAnswer, Rules, TEXTS, key_name},
     recorder::Asked,
 };
 
@@ -116,7 +116,7 @@ impl Town {
         let target = self.target(&asked.base, asked.seq)?;
         let key = key_name(&asked.base, asked.seq);
         Some(match asked.ask.clone() {
-            Ask::Claim { body, version, lease_ms, .. } => Command::Fence(fence::Command::Claim(Claim {
+            Ask::Claim { body, version, lease_ms, .. } => Command::Fence(fence::Command::Claim(ClaimFence {
                 target,
                 body: body.map(|name| content(&key, &name)),
                 // In MOVE the version is a key field too: half of the callers leave it to that.
@@ -142,8 +142,8 @@ impl Town {
                 target,
                 token: token.map(Token),
                 outcome: match sealed {
-                    Some((effect_id, receipt)) => Outcome::Sealed { effect_id, receipt: receipt.into() },
-                    None => Outcome::Released,
+                    Some((effect_id, receipt)) => DoubtOutcome::Sealed { effect_id, receipt: receipt.into() },
+                    None => DoubtOutcome::Released,
                 },
                 by: "operator".to_owned(),
                 why: "looked at the ledger".to_owned(),
@@ -196,20 +196,22 @@ fn number_of(version: &Version) -> i64 {
     }
 }
 
-/// What an explanation shows, in the words of the history.
-pub(crate) fn shown(fence: &Fence, phase: Phase) -> Answer {
+/// An explanation, in the words of the history.
+pub(crate) fn shown(fence: &Fence, phase: Phase) -> ObservedAnswer {
     match (phase, &fence.state) {
-        (Phase::Pending, State::Pending { lease_expires, .. }) => Answer::InFlight { lease_expires: lease_expires.0 },
-        (Phase::InDoubt, State::Pending { lease_expires, .. }) => Answer::InDoubt { since: lease_expires.0 },
-        _ => Answer::Seen { phase: phase.name(), token: fence.token.0 },
+        (Phase::Pending, State::Pending { lease_expires, .. }) => {
+            ObservedAnswer::InFlight { lease_expires: lease_expires.0 }
+        }
+        (Phase::InDoubt, State::Pending { lease_expires, .. }) => ObservedAnswer::InDoubt { since: lease_expires.0 },
+        _ => ObservedAnswer::Seen { phase: phase.name(), token: fence.token.0 },
     }
 }
 
 /// A reply in the words of the history.
-pub(crate) fn answer(asked: &Asked, reply: &Reply) -> Answer {
+pub(crate) fn answer(asked: &Asked, reply: &Reply) -> ObservedAnswer {
     let key = key_name(&asked.base, asked.seq);
     match reply {
-        Reply::Fence(fence::Reply::New(granted)) => Answer::New {
+        Reply::Fence(fence::Reply::New(granted)) => ObservedAnswer::New {
             token: granted.token.0,
             attempt: granted.attempt,
             first_seen: granted.first_seen.0,
@@ -217,7 +219,7 @@ pub(crate) fn answer(asked: &Asked, reply: &Reply) -> Answer {
             recovering: granted.recovering.as_ref().map(|earlier| (earlier.token.0, earlier.lease_expired.0)),
         },
         Reply::Fence(fence::Reply::Duplicate { fence, body_differs }) => match &fence.state {
-            State::Sealed { receipt, at, expires } => Answer::Duplicate {
+            State::Sealed { receipt, at, expires } => ObservedAnswer::Duplicate {
                 token: fence.token.0,
                 effect: receipt.effect_id.clone(),
                 receipt: String::from_utf8_lossy(&receipt.body).into_owned(),
@@ -226,40 +228,47 @@ pub(crate) fn answer(asked: &Asked, reply: &Reply) -> Answer {
                 first_seen: fence.first_seen.0,
                 body_differs: *body_differs,
             },
-            state => Answer::Other(format!("a duplicate of {state:?}")),
+            state => ObservedAnswer::Other(format!("a duplicate of {state:?}")),
         },
         Reply::Fence(fence::Reply::InFlight { lease_expires, .. }) => {
-            Answer::InFlight { lease_expires: lease_expires.0 }
+            ObservedAnswer::InFlight { lease_expires: lease_expires.0 }
         }
-        Reply::Fence(fence::Reply::Conflict(mismatch)) => {
-            Answer::Conflict { first: body_name(&key, &mismatch.first), second: body_name(&key, &mismatch.second) }
+        Reply::Fence(fence::Reply::Conflict(mismatch)) => ObservedAnswer::Conflict {
+            first: body_name(&key, &mismatch.first),
+            second: body_name(&key, &mismatch.second),
+        },
+        Reply::Fence(fence::Reply::Stale { sealed_version }) => {
+            ObservedAnswer::Stale { last: number_of(sealed_version) }
         }
-        Reply::Fence(fence::Reply::Stale { sealed_version }) => Answer::Stale { last: number_of(sealed_version) },
         Reply::Fence(fence::Reply::Incomparable { sealed_version }) => {
-            Answer::Incomparable { last: number_of(sealed_version) }
+            ObservedAnswer::Incomparable { last: number_of(sealed_version) }
         }
-        Reply::Fence(fence::Reply::Aliased { alias, .. }) => Answer::Aliased {
+        Reply::Fence(fence::Reply::Aliased { alias, .. }) => ObservedAnswer::Aliased {
             effect: alias.receipt.effect_id.clone(),
             receipt: String::from_utf8_lossy(&alias.receipt.body).into_owned(),
         },
-        Reply::Fence(fence::Reply::NotSealed) => Answer::NotSealed,
-        Reply::Fence(fence::Reply::InDoubt { since }) => Answer::InDoubt { since: since.0 },
-        Reply::Fence(fence::Reply::SequenceGap { last, sealed }) => Answer::Gap { last: *last, sealed: *sealed },
+        Reply::Fence(fence::Reply::NotSealed) => ObservedAnswer::NotSealed,
+        Reply::Fence(fence::Reply::InDoubt { since }) => ObservedAnswer::InDoubt { since: since.0 },
+        Reply::Fence(fence::Reply::SequenceGap { last, sealed }) => {
+            ObservedAnswer::Gap { last: *last, sealed: *sealed }
+        }
         Reply::Fence(fence::Reply::Sealed { replay, at, expires, .. }) => {
-            Answer::Sealed { replay: *replay, at: at.0, expires: expires.0 }
+            ObservedAnswer::Sealed { replay: *replay, at: at.0, expires: expires.0 }
         }
-        Reply::Fence(fence::Reply::SealConflict { .. }) => Answer::SealConflict,
+        Reply::Fence(fence::Reply::SealConflict { .. }) => ObservedAnswer::SealConflict,
         Reply::Fence(fence::Reply::FencedOff { current }) => {
-            Answer::FencedOff { current: current.map(|token| token.0) }
+            ObservedAnswer::FencedOff { current: current.map(|token| token.0) }
         }
-        Reply::Fence(fence::Reply::Renewed { lease_expires }) => Answer::Renewed { lease_expires: lease_expires.0 },
-        Reply::Fence(fence::Reply::Released { replay }) => Answer::Released { replay: *replay },
-        Reply::Fence(fence::Reply::Resolved { replay }) => Answer::Resolved { replay: *replay },
-        Reply::Fence(fence::Reply::NotInDoubt) => Answer::NotInDoubt,
+        Reply::Fence(fence::Reply::Renewed { lease_expires }) => {
+            ObservedAnswer::Renewed { lease_expires: lease_expires.0 }
+        }
+        Reply::Fence(fence::Reply::Released { replay }) => ObservedAnswer::Released { replay: *replay },
+        Reply::Fence(fence::Reply::Resolved { replay }) => ObservedAnswer::Resolved { replay: *replay },
+        Reply::Fence(fence::Reply::NotInDoubt) => ObservedAnswer::NotInDoubt,
         Reply::Fence(fence::Reply::Forgotten { replay, exists }) => {
-            Answer::Forgotten { replay: *replay, exists: *exists }
+            ObservedAnswer::Forgotten { replay: *replay, exists: *exists }
         }
-        other => Answer::Other(other.decision().to_owned()),
+        other => ObservedAnswer::Other(other.decision().to_owned()),
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Twin {
     me: Weak<Self>,
     /// None once the machine died: nothing that is still running can touch the disk of the next run.
     disk: Mutex<Option<Disk>>,
-    /// What readers see: only what is synced.
+    /// The synced rows, which are all that readers see.
     seen: Mutex<Arc<Memory>>,
     turn: tokio::sync::Mutex<()>,
     rng: Mutex<fastrand::Rng>,
@@ -103,7 +103,7 @@ impl Twin {
         self.dying.notified().await;
     }
 
-    /// The machine is dead from here on; what is left of the disk is handed out.
+    /// The machine is dead from here on; the rest of the disk is handed out.
     pub(crate) fn crash(&self) -> Disk {
         let mut disk = lock(&self.disk).take().unwrap_or_default();
         let mut rng = lock(&self.rng);
@@ -178,7 +178,7 @@ impl Store for Twin {
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
         Box::pin(async move {
             let found = self.read().await?.load(keys).await?;
-            // Somebody wrote while it was read, or while the answer was on its way.
+            // Another node wrote while it was read, or while the answer was on its way.
             if !door::same(&self.view().load(keys).await?, &found) {
                 self.recorder.tally("read_overtaken");
             }
@@ -186,7 +186,7 @@ impl Store for Twin {
         })
     }
 
-    // Some rows are in memory, some are not: nobody knows which.
+    // Some rows are in memory, some are not, at random.
     fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
         if lock(&self.rng).bool() { None } else { self.peek(key) }
     }

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     client::{Client, granted},
-    history::{Ask, Outcome, key_name},
+    history::{Ask, RequestOutcome, key_name},
     recorder::Asked,
     town::{answer, version_of},
     twin::Twin,
@@ -52,7 +52,7 @@ impl Snapshot {
         Ok(())
     }
 
-    // As a transaction holds what its claim was decided over: fences, and the version head that it only judges by.
+    // The rows that a transaction holds for its claim: fences, and the version head that it only judges by.
     fn held(&self, set: &WriteSet) -> Vec<(RowKey, Option<CommitId>)> {
         let judged_by = |key: &RowKey| matches!(key.kind, Kind::Fence | Kind::VersionHead);
         let known = |key: &RowKey| {
@@ -86,7 +86,8 @@ pub(crate) async fn user(mut client: Client) {
     }
 }
 
-// Somebody claims what the user's claim is judged by: the effect itself under its first repetition, or a later version.
+// Another caller claims a row that the user's claim is judged by: the effect itself under its first repetition, or a
+// later version.
 async fn rival(client: &Client, asked: &Asked) {
     let mut rival = client.clone();
     (rival.name, rival.rng) = (format!("{}*", client.name), rival.rng.fork());
@@ -114,7 +115,7 @@ async fn book(client: &mut Client, (run, twin): (usize, &Twin), number: u32) {
     if snapshot.take(twin, &claim).await.is_err() {
         return;
     }
-    // What the user does in SQL before the claim, while others go on.
+    // The user's SQL before the claim, while others go on.
     match client.rng.u8(0..3) {
         0 => rival(client, &asked).await,
         _ => client.pause(1_200).await,
@@ -129,7 +130,7 @@ async fn book(client: &mut Client, (run, twin): (usize, &Twin), number: u32) {
     let mut set = WriteSet { id, writes: Vec::<Write>::new(), also: Also::default() };
     let decision = decide(&claim, &snapshot, now);
     let Reply::Fence(fence::Reply::New(granted)) = &decision.reply else {
-        return recorder.close(claimed, Outcome::NotApplied);
+        return recorder.close(claimed, RequestOutcome::NotApplied);
     };
     let (token, claim_reply) = (granted.token, answer(&asked, &decision.reply));
     snapshot.write(decision, &mut set);
@@ -149,7 +150,7 @@ async fn book(client: &mut Client, (run, twin): (usize, &Twin), number: u32) {
     let held = snapshot.held(&set);
     set.also.held.extend(held);
     sleep(Duration::from_millis(client.rng.u64(0..30))).await;
-    // A machine that dies answers nobody.
+    // A machine that dies answers no client.
     let done = timeout(Duration::from_secs(5), twin.commit(std::slice::from_ref(&set), now)).await;
     let done = done.unwrap_or_else(|_| Err(Error::Unknown("no answer".to_owned())));
     let applied = matches!(done.as_deref(), Ok([Verdict::Applied]));
@@ -165,9 +166,9 @@ async fn book(client: &mut Client, (run, twin): (usize, &Twin), number: u32) {
         recorder.close(
             id,
             match done {
-                Ok(_) if applied => Outcome::Answered(reply),
-                Ok(_) | Err(Error::NotApplied(_)) => Outcome::NotApplied,
-                Err(_) => Outcome::Maybe,
+                Ok(_) if applied => RequestOutcome::Answered(reply),
+                Ok(_) | Err(Error::NotApplied(_)) => RequestOutcome::NotApplied,
+                Err(_) => RequestOutcome::Maybe,
             },
         );
     }

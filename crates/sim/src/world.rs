@@ -34,7 +34,6 @@ struct World {
     time: Time,
 }
 
-/// The history of a seed.
 pub(crate) fn live(seed: u64, plant: Option<Plant>) -> Result<History, std::io::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     Ok(runtime.block_on(async move {
@@ -187,7 +186,7 @@ impl World {
         nodes.stop(how)
     }
 
-    // Whatever was acknowledged must still be there, whoever asks.
+    // Every acknowledged write must still be there, for every reader.
     async fn look_again(&mut self) {
         let mut client = self.client("auditor".to_owned());
         client.network = Arc::new(Network {

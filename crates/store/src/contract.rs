@@ -1,21 +1,21 @@
-//! What a store must do, and the laws that the conformance suite checks.
+//! The duties of a store, and the laws that the conformance suite checks.
 //!
 //! 1. **Atomic**: a write set is applied whole or not at all, also across a crash.
 //! 2. **Moved**: a write set with one expectation that no longer holds writes nothing and is told so;
 //!    its neighbours in the same commit go through.
 //! 3. **Fresh**: a load sees every commit that was acknowledged before it began, and never a commit that a
 //!    crash could still undo.
-//! 4. **Durable**: what was acknowledged survives a crash, to the strength the store declares.
+//! 4. **Durable**: an acknowledged commit survives a crash, to the strength the store declares.
 //! 5. **Repeatable**: a write set whose outcome is unknown may be committed again under the same id.
 //! 6. **Patient**: a row vanishes by itself only past its expiry.
 //! 7. **Ordered**: an entry that is appended to a lane gets the position after the last one; no position is left out, and
-//!    nobody ever sees one before those below it.
-//! 8. **Merged**: a counter comes to the sum of all that was added to it, whoever adds at the same time; each addition is told
-//!    what was before it and after it. What was not applied adds nothing, and what is repeated adds nothing again.
+//!    no reader sees one before those below it.
+//! 8. **Merged**: a counter is the sum of all additions, also of simultaneous ones; each addition is told the figures
+//!    before and after it. A set that was not applied adds nothing, and a repeated one adds nothing again.
 //!
 //! And of its reads:
 //!
-//! * **Due**: what of one kind is due comes earliest first, once, and only while the row says so. Any kind may have a due time.
+//! * **Due**: the due rows of a kind come earliest first, once, and only while the row says so. Any kind may have a due time.
 //! * **Range**: a page holds the rows of one kind whose ids begin with a prefix, in key order, and misses none.
 //!
 //! Never contains a rule about fences. Called by the commit loop: one commit at a time, or a few at once where the store says
@@ -47,8 +47,8 @@ pub struct WriteSet {
     pub id: CommitId,
     /// The changes, each with the revision it was decided over.
     pub writes: Vec<Write>,
-    /// What stands or falls with them. A merge comes with a put of a row that no other set ever writes, which proves it when the
-    /// set is repeated: without any put, such a set is refused.
+    /// Committed with the writes or refused with them. A merge comes with a put of a row that no other set ever writes,
+    /// which proves it when the set is repeated: without any put, such a set is refused.
     pub also: Also,
 }
 
@@ -59,18 +59,18 @@ impl WriteSet {
     }
 }
 
-/// What became of one write set.
+/// The result of one write set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// All of it is durable. It has no merges, or was applied by an earlier try: then the row that tells a position says which
-    /// it was, and what a counter was before and after nobody knows any more.
+    /// All of it is durable. It has no merges, or was applied by an earlier try: then the row that holds a position
+    /// says which it was, and the figures of a counter are not known any more.
     Applied,
-    /// All of it is durable, and this is what its merges came to, in their order.
+    /// All of it is durable; these are the results of its merges, in their order.
     Merged(Vec<Merged>),
     /// Something it was decided over has moved; none of it was written. Decide again.
     Moved,
-    /// Somebody else's transaction holds a row of it and did not let go in time, or the one server that has its rows takes
-    /// no writes; none of it was written. Ask later.
+    /// Another transaction holds a row of it and did not let go in time, or the one server that has its rows takes no
+    /// writes; none of it was written. Ask later.
     Held,
     /// A counter cannot take what the set adds, also if only for a moment: none of it was written. Decided again over the same
     /// figures it comes to the same.
@@ -83,7 +83,7 @@ impl Verdict {
         matches!(self, Self::Applied | Self::Merged(_))
     }
 
-    /// The positions that its entries got, in their order, where the verdict tells them.
+    /// The positions that its entries got, in their order, where the verdict has them.
     pub fn positions(&self) -> impl Iterator<Item = u64> {
         let merged = if let Self::Merged(merged) = self { &merged[..] } else { &[] };
         merged.iter().filter_map(|merged| match merged {
@@ -124,7 +124,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What an acknowledged commit survives.
+/// The failures that an acknowledged commit survives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Durability {
     /// Nothing: gone with the process.
@@ -135,10 +135,9 @@ pub enum Durability {
     Synced,
 }
 
-/// What a backend says of itself, so that a policy which asks for more is refused at the start.
+/// A backend's guarantees, so that a policy which asks for more is refused at the start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Promises {
-    /// What an acknowledged commit survives.
     pub durability: Durability,
     /// How the backend knows its durability, in a few words for people.
     pub because: String,
@@ -169,7 +168,6 @@ pub struct Node {
     pub id: String,
     /// Where its clients reach it.
     pub address: String,
-    /// Its release.
     pub release: String,
     /// The newest row format that it reads.
     pub format: u8,
@@ -181,13 +179,10 @@ pub struct Node {
     pub holds: Option<u64>,
 }
 
-/// What every backend offers.
 pub trait Store: Send + Sync + 'static {
-    /// What the backend says of itself.
     fn promises(&self) -> Promises;
 
-    /// The time of the clock that everyone who shares the store goes by; none where the engine's own clock decides.
-    /// Never goes back.
+    /// The time of the shared store's clock; none where the engine's own clock decides. Never goes back.
     fn now(&self) -> Option<Millis> {
         None
     }
@@ -204,13 +199,13 @@ pub trait Store: Send + Sync + 'static {
     /// Lets a duplicate be answered without a queue or an allocation.
     fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>>;
 
-    /// What [`Store::peek`] would say, if that is in memory anyway; none where somebody would have to look.
+    /// [`Store::peek`], if the row is in memory anyway; none where it would have to be read.
     fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
         self.peek(key)
     }
 
-    /// What the row probably is, without asking anybody: what this process wrote there last, or nothing. Good enough to
-    /// decide a write over, since the commit compares; never to answer from. None where guessing does not pay.
+    /// A cached guess at the row: this process's last write there, or nothing. Good enough to decide a write over,
+    /// since the commit compares; never to answer from. None where guessing does not pay.
     fn guess(&self, key: &RowKey) -> Option<Loaded> {
         let _ = key;
         None
@@ -262,18 +257,18 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
 
-    /// Those who share the store, serve clients and drive lanes, and when each was last seen.
+    /// The nodes that share the store, serve clients and drive lanes, and when each was last seen.
     fn alive(&self) -> BoxFuture<'_, Result<Vec<(String, Millis)>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// This node serves nobody any more: the others need not wait until it has been silent for long. Nothing where the
-    /// store is not shared.
+    /// Tells the other nodes that this one serves no clients any more: they need not wait until it has been silent for
+    /// long. Does nothing where the store is not shared.
     fn leave(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Everyone who shares the store and was seen lately; empty where it is not shared.
+    /// Every process that shares the store and was seen lately; empty where it is not shared.
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }

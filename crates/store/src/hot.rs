@@ -1,6 +1,6 @@
 //! Rows that were written lately: a seal after its claim, or a duplicate after its seal, needs no look into the tables.
-//! In a store of one process that is what is there; in a shared one it is a guess.
-//! Filled by commits. A reader that put back what it read could overwrite a newer row, and must compare revisions.
+//! In a store of one process they are current; in a shared one they are a guess.
+//! Filled by commits. A reader that puts back the rows it read could overwrite a newer row, and must compare revisions.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ const ROW_BYTES_MAX: usize = 64 << 10;
 
 /// A row as it is kept in memory.
 pub(crate) trait Kept: Clone {
-    /// What most rows take at least.
+    /// Bytes that most rows take at least.
     const USUAL: usize;
-    /// What this one takes, about.
+    /// Bytes, roughly.
     fn weight(&self) -> usize;
 }
 
@@ -49,7 +49,7 @@ impl Stored {
     }
 }
 
-/// What a row takes beside its bytes: its place in the table, and its share of what the allocator rounds up.
+/// Bytes of a row beside its content: its place in the table, and its share of the allocator's rounding.
 const STORED_BESIDE: usize = 184;
 
 impl Kept for Stored {
@@ -90,7 +90,7 @@ impl<T: Kept> Hot<T> {
         self.0.get(key).map(|weighed| weighed.row)
     }
 
-    /// Keeps a row, or forgets it. What a commit wrote: after it is durable, and before it is acknowledged.
+    /// Keeps a row, or forgets it. Called for the rows of a commit after it is durable, and before it is acknowledged.
     pub(crate) fn put(&self, key: RowKey, row: Option<T>) {
         let weighed = row.map(|row| Weighed { weight: row.weight(), row });
         match weighed {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_client_makes_large_is_counted() {
+    fn texts_that_a_client_makes_large_are_counted() {
         let hot = Hot::new(1 << 20);
         let row = |value: usize| {
             Arc::new(Row {

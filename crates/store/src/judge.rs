@@ -17,17 +17,16 @@ use fencepost_kernel::{
 
 use crate::{Error, Verdict, WriteSet};
 
-/// What a store knows of a row that exists: enough to compare it and to keep the due index true.
+/// Facts about a row that exists: enough to compare it and to keep the due index true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Known {
     pub(crate) revision: CommitId,
     pub(crate) due: Option<Millis>,
-    /// What merges go on from: the last position of a lane, or the value of a counter.
+    /// The start of the next merge: the last position of a lane, or the value of a counter.
     pub(crate) figure: i128,
 }
 
 impl Known {
-    /// What is known of a row that was read whole.
     pub(crate) fn of(row: &Row) -> Self {
         Self { revision: row.revision, due: row.record.due_at(), figure: figure(&row.record) }
     }
@@ -36,9 +35,9 @@ impl Known {
 /// One row that the commit changes.
 pub(crate) struct Change<'s> {
     pub(crate) key: RowKey,
-    /// What was there before the commit.
+    /// The row before the commit.
     pub(crate) before: Option<Known>,
-    /// What shall be there after it; none removes the row.
+    /// The row after it; none removes it.
     pub(crate) after: Option<After<'s>>,
 }
 
@@ -49,7 +48,7 @@ pub(crate) struct After<'s> {
     pub(crate) record: Cow<'s, Record>,
 }
 
-/// What becomes of a commit.
+/// Verdicts and changes of a commit.
 pub(crate) struct Judged<'s> {
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) changes: Vec<Change<'s>>,
@@ -68,7 +67,7 @@ impl Slot<'_> {
         }
     }
 
-    // What merges go on from, and the due time that they leave.
+    // The start of the next merge, and the due time that it leaves.
     fn figure(&self) -> (i128, Option<Millis>) {
         match &self.change {
             Some(Some(After { record, .. })) => (figure(record), record.due_at()),
@@ -100,7 +99,7 @@ impl<'s, C: FnMut(&RowKey) -> Result<Option<Known>, Error>> Slots<'s, C> {
         })
     }
 
-    // An entry that goes is not read: nobody writes it a second time, and it may be large.
+    // An entry to remove is not read: it is written only once, and it may be large.
     fn unseen(&mut self, key: RowKey, revision: CommitId) -> Result<&mut Slot<'s>, Error> {
         if key.kind != Kind::Entry {
             return self.at(key);
@@ -158,7 +157,7 @@ impl<'s, C: FnMut(&RowKey) -> Result<Option<Known>, Error>> Slots<'s, C> {
         Ok(Merged::Sum { before, after })
     }
 
-    // The position after the last; and the row that waits for it is told.
+    // Gives the next position, and writes it into the row that waits for it.
     fn append(&mut self, set: &'s WriteSet, append: &Append) -> Result<u64, Error> {
         let key = RowKey::tail(append.lane);
         let last = self.at(key)?.figure().0 as u64 + 1;
@@ -194,7 +193,8 @@ pub(crate) fn judge<'s>(
             let revision = slots.at(write.key)?.revision();
             // A set is applied whole and its id is never used again, so one row that carries it proves all of it.
             repeated |= write.put.is_some() && revision == Some(set.id);
-            // What shall go and is gone already needs no comparing: somebody else, or an expiry, was faster.
+            // A row that is already gone needs no comparing before its removal: another writer, or an expiry, was
+            // faster.
             let gone = write.put.is_none() && revision.is_none();
             stands &= gone || revision == write.expect;
         }
@@ -212,14 +212,14 @@ pub(crate) fn judge<'s>(
     if any_repeated {
         follow_back(sets, &mut verdicts);
     }
-    // Filters hide how many there are, and what grows is copied.
+    // Filters hide their length, and a growing vector is copied.
     let mut changes = Vec::with_capacity(slots.rows.len());
     changes.extend(
         slots
             .rows
             .into_iter()
             .filter_map(|(key, slot)| slot.change.map(|after| Change { key, before: slot.before, after }))
-            // Removing what was never there is no change.
+            // The removal of an absent row is no change.
             .filter(|change| change.before.is_some() || change.after.is_some()),
     );
     Ok(Judged { verdicts, changes })
@@ -234,7 +234,7 @@ pub(crate) fn follow_back(sets: &[WriteSet], verdicts: &mut [Verdict]) {
             *verdict = Verdict::Applied;
         }
         if verdict.applied() {
-            // What was only removed proves nothing: a row that is gone is not compared.
+            // A removal proves nothing: a row that is gone is not compared.
             let puts = set.writes.iter().filter(|write| write.put.is_some());
             proven.extend(puts.filter_map(|write| write.expect));
             proven.extend(set.also.held.iter().filter_map(|(_, expect)| *expect));

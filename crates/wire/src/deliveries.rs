@@ -1,4 +1,4 @@
-//! Counts, logs and posts what becomes of outgoing events: attempts, halted lanes, dead letters.
+//! Counts, logs and posts the fate of outgoing events: attempts, halted lanes, dead letters.
 //! Never delays a delivery: an alert that cannot be posted is dropped, and the log still has it.
 //! Called by the driver; `/metrics` reads the figures.
 
@@ -7,10 +7,10 @@ use std::{
     time::Duration,
 };
 
-use fencepost::dispatch::{Alarm, Counts};
+use fencepost::dispatch::{Alarm, LaneCounts};
 use fencepost_kernel::{
     LaneId, Millis,
-    lane::{DeadLetter, Failure, Pause, Reason, Trouble},
+    lane::{AttemptFailure, DeadLetter, DeadLetterReason, Pause, Trouble},
 };
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -68,7 +68,7 @@ impl Figures {
     }
 
     /// Sets the gauges from the driver's counts of lanes. `now` is store time.
-    pub fn lanes(&self, counts: Counts, now: Millis) {
+    pub fn lanes(&self, counts: LaneCounts, now: Millis) {
         let set = |state, count| self.lanes.get_or_create(&vec![("state", state)]).set(count as i64);
         set("busy", counts.busy);
         set("retrying", counts.retrying);
@@ -79,12 +79,12 @@ impl Figures {
         self.oldest_s.set(counts.oldest.map_or(0.0, |oldest| now.since(oldest) as f64 / 1_000.0));
     }
 
-    fn died(&self, reason: Reason) {
+    fn died(&self, reason: DeadLetterReason) {
         self.dead.get_or_create(&vec![("reason", reason.name())]).inc();
     }
 }
 
-/// Logs what needs a person, and queues it for the receiver of alerts.
+/// Logs events that need a person, and queues them for the receiver of alerts.
 pub struct Alerts {
     log: Log,
     figures: Figures,
@@ -212,13 +212,13 @@ impl Alarm for Alerts {
         }
     }
 
-    fn attempted(&self, _: &str, outcome: Result<(), &Failure>, took: Duration) {
+    fn attempted(&self, _: &str, outcome: Result<(), &AttemptFailure>, took: Duration) {
         let word = match outcome {
             Ok(()) => "acknowledged",
-            Err(Failure::Later { .. }) => "failed",
-            Err(Failure::Away(_)) => "away",
-            Err(Failure::Gone(_)) => "gone",
-            Err(Failure::Never(..)) => "refused",
+            Err(AttemptFailure::Later { .. }) => "failed",
+            Err(AttemptFailure::Away(_)) => "away",
+            Err(AttemptFailure::Gone(_)) => "gone",
+            Err(AttemptFailure::Never(..)) => "refused",
         };
         self.figures.attempts.get_or_create(&vec![("outcome", word)]).inc();
         if let Some(seconds) = &self.figures.attempt_seconds {

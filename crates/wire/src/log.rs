@@ -45,7 +45,7 @@ impl Log {
     pub fn new(level: Level, mut out: impl Write + Send + 'static) -> Self {
         let sink = Arc::new(Sink { state: Mutex::default(), bell: Condvar::new() });
         let writer = sink.clone();
-        // Serving without a log would hide what the server decides.
+        // Serving without a log would hide the server's decisions.
         thread::Builder::new()
             .name("fencepost-log".to_owned())
             .spawn(move || {

@@ -35,7 +35,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The request cannot be parsed, or is not what the path takes.
+    /// The request cannot be parsed, or does not fit the path.
     Malformed = 400 "malformed-request" "The request cannot be understood";
     /// A write without the key that the policy asks for.
     MissingIdempotencyKey = 400 "missing-idempotency-key" "An Idempotency-Key is required";

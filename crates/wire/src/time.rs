@@ -1,9 +1,9 @@
 //! Writes times as clients and the log show them.
 
 /// A time as text: RFC 3339 in UTC with milliseconds.
-pub struct Stamp([u8; 24]);
+pub struct Timestamp([u8; 24]);
 
-impl std::ops::Deref for Stamp {
+impl std::ops::Deref for Timestamp {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -11,7 +11,7 @@ impl std::ops::Deref for Stamp {
     }
 }
 
-impl Stamp {
+impl Timestamp {
     /// The text as ASCII bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -19,7 +19,7 @@ impl Stamp {
 }
 
 /// Writes milliseconds since the Unix epoch. Every answer has several times, so it is done without `format!`.
-pub fn rfc3339(ms: u64) -> Stamp {
+pub fn rfc3339(ms: u64) -> Timestamp {
     let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
     // Civil date from days since 1970, in whole 400-year eras that begin in March.
     let shifted = days + 719_468;
@@ -45,7 +45,7 @@ pub fn rfc3339(ms: u64) -> Stamp {
     put(17, second);
     put(20, milli / 10);
     stamp[22] = b'0' + (milli % 10) as u8;
-    Stamp(stamp)
+    Timestamp(stamp)
 }
 
 #[cfg(test)]

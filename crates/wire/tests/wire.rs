@@ -1,7 +1,7 @@
-//! What clients see, over real sockets. One binary for the crate, to save linking.
+//! The wire as clients see it, over real sockets. One binary for the crate, to save linking.
 
 #![allow(clippy::unwrap_used)]
-// What holds of a front is asked of both its ways.
+// Both ways of a front run the same tests.
 #![allow(clippy::duplicate_mod)]
 
 mod server;

@@ -9,7 +9,7 @@ use fencepost::{
     dispatch::Publication,
     kernel::{
         Command, Millis, Reply, Tenant,
-        dispatch::{self, PutRoute, Route, Transport},
+        dispatch::{self, PutTransport, Transport, WarehouseTransport},
         lane::AfterDead,
     },
     policy::Policy,
@@ -37,7 +37,7 @@ async fn main() -> anyhow::Result<()> {
 
 // Usually a planner does this once, with PUT /wes/v1/warehouses/WH-1/transport.
 async fn route(once: &Fencepost) -> anyhow::Result<()> {
-    let route = Route {
+    let route = WarehouseTransport {
         planner: Tenant::new(PLANNER),
         warehouse: WAREHOUSE.to_owned(),
         executor: "dev-wes".to_owned(),
@@ -48,10 +48,14 @@ async fn route(once: &Fencepost) -> anyhow::Result<()> {
     };
     match once
         .engine()
-        .ask(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(PutRoute { route, seen_to: None, over: None }))))
+        .ask(&Command::Dispatch(dispatch::Command::PutTransport(Box::new(PutTransport {
+            transport: route,
+            seen_to: None,
+            over: None,
+        }))))
         .await?
     {
-        Reply::Dispatch(dispatch::Reply::Routed { .. }) => Ok(()),
+        Reply::Dispatch(dispatch::Reply::TransportPut { .. }) => Ok(()),
         reply => bail!("the warehouse has no transport: {}", reply.decision()),
     }
 }

@@ -120,7 +120,7 @@ class Fencepost:
         if not key or any(value != key for value in own):
             raise ValueError("an idempotency key is one value that is not empty")
         tries = Tries(self.retry)
-        # Who comes while the first request is under way is answered as soon as that one is.
+        # A duplicate of a request under way is answered as soon as the first one is.
         sent = {**self._headers, "prefer": "wait=%d" % tries.wait_s_max}
         if json_body is not None:
             body = dumps(json_body).encode()

@@ -48,7 +48,7 @@ class Done:
         try:
             if receipt_json is None:
                 self.receipt_json = dumps(receipt)
-            # What is spliced into a document must not be able to end it.
+            # Text that is spliced into a document must not be able to end it.
             json.loads(self.receipt_json)
         except Exception as error:
             self.receipt_json = shown(receipt) if receipt_json is None else receipt_json

@@ -66,7 +66,7 @@ class Asyncio(StageTest):
         with self.assertRaises(InFlight):
             effect.claim()
 
-    def test_what_cannot_be_sealed_is_kept_for_the_caller(self) -> None:
+    def test_an_outcome_that_cannot_be_sealed_is_kept_for_the_caller(self) -> None:
         async def nothing(claim: Claim) -> None:
             return None
 

@@ -153,7 +153,7 @@ class Fences(StageTest):
             claim.seal(Done("RSV-5"))
         self.assertEqual(effect.run(never).effect_id, "RSV-5")
 
-    def test_who_was_silent_too_long_is_fenced_off(self) -> None:
+    def test_a_holder_silent_for_too_long_is_fenced_off(self) -> None:
         effect = self.booking(self.direct).options(lease_s=0.001)
         zombie = effect.claim()
         after = effect.options(lease_s=30, wait_s=10).claim()
@@ -211,7 +211,7 @@ class Fences(StageTest):
         self.assertEqual((busy.exception.attempts, busy.exception.unanswered), (1, True))
         self.assertEqual((problem.status, problem.retry_after_s), (503, 3600))
 
-    def test_what_is_refused_is_not_asked_again(self) -> None:
+    def test_a_refused_request_is_not_repeated(self) -> None:
         stranger = self.client("FENCEPOST_ROAD", "nobody")
         for effect in (self.booking(stranger), self.road.scope("BOOKING").key(groupId="G")):
             before = int(stage("requests"))

@@ -63,7 +63,7 @@ class Gateway(StageTest):
         first.start()
         while int(stage("calls")) == calls:
             pass
-        # Who has no time to wait hears that it is in flight; after a 503, that it may be its own.
+        # A client without time to wait hears that the request is in flight; after a 503, that it may be its own.
         stage("faults", "503:0")
         hasty = self.client("FENCEPOST_ROAD", retry=replace(HASTY, deadline_s=1))
         with self.assertRaises(InFlight) as held:

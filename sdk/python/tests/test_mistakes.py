@@ -102,7 +102,7 @@ class Mistakes(StageTest):
         expected = {"at": "2026-11-18T05:06:07+00:00", "day": "2026-11-18", "id": str(number)}
         self.assertEqual(effect.run(self.fail).receipt, expected)
 
-    def test_what_cannot_be_sealed_is_shown_and_kept_for_the_caller(self) -> None:
+    def test_an_outcome_that_cannot_be_sealed_is_shown_and_kept_for_the_caller(self) -> None:
         for returned in NOT_SEALABLE + NOT_RECEIPTS:
             effect = self.booking(self.direct)
             with self.assertRaises(Unsealed) as unsealed:

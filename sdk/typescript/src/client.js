@@ -55,7 +55,7 @@ export class Fencepost {
     const packet = this.#packet(method, path, json === undefined ? body : JSON.stringify(json));
     if (json !== undefined) packet.headers.set('content-type', 'application/json');
     const tries = new Tries(this.retry);
-    // Who comes while the first request is under way is answered as soon as that one is.
+    // A duplicate of a request under way is answered as soon as the first one is.
     packet.headers.set('prefer', `wait=${Math.floor(tries.waitMsMax / 1_000)}`);
     for (const [name, value] of new Headers(headers)) packet.headers.set(name, value);
     packet.headers.set('idempotency-key', idempotencyKey);

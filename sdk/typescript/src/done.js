@@ -1,11 +1,11 @@
-// What an effect returned, checked before it is sealed. The effect has been had by then: `Unsealed` keeps what is refused here.
+// Checks an effect's return value before it is sealed. The effect has happened by then: `Unsealed` keeps a refused value.
 
 const SHOWN_LETTERS_MAX = 200;
 // The server's own bound.
 const EFFECT_ID_BYTES_MAX = 1024;
 
 /**
- * What an effect returned, as it is sealed: the id as text, the receipt as JSON text.
+ * An effect's return value, as it is sealed: the id as text, the receipt as JSON text.
  * @param {any} returned @returns {{ effectId: string, receiptJson: string }}
  */
 export function sealable(returned) {
@@ -31,7 +31,7 @@ function receiptText({ receipt, receiptJson }) {
   try {
     const text = receiptJson === undefined ? JSON.stringify(receipt ?? null) : receiptJson;
     if (typeof text !== 'string') throw new TypeError(`it is a ${typeof given}`);
-    // What is spliced into a document must not be able to end it.
+    // Text that is spliced into a document must not be able to end it.
     JSON.parse(text);
     return text;
   } catch (error) {

@@ -142,7 +142,7 @@ export class Effect {
     }
   }
 
-  /** What happened under the key; undefined where it is unknown. @returns {Promise<Record<string, any> | undefined>} */
+  /** The history of the key; undefined where it is unknown. @returns {Promise<Record<string, any> | undefined>} */
   async lookup() {
     const { seq, tenant } = this.#options;
     const query = new URLSearchParams({ scope: this.#scope });
@@ -206,7 +206,7 @@ export class Claim {
     this.earlier = answer.earlier;
     /** Whether a renewal was refused: somebody else was let in. A long effect asks between its steps. */
     this.lost = false;
-    /** What was sealed. @type {{ effectId: string, receiptJson: string } | undefined} @internal */
+    /** The sealed outcome. @type {{ effectId: string, receiptJson: string } | undefined} @internal */
     this.sealed = undefined;
   }
 

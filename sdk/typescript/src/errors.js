@@ -60,7 +60,7 @@ export class Unsealed extends FencepostError {
     const length = known ? String(done.effectId).length : 0;
     const what = length > 0 && length <= SHOWN_LETTERS_MAX ? `${done.effectId} was done and is` : 'the effect ran, and what it did is';
     super(`${what} not recorded: ${cause?.message ?? cause}`, cause?.problem, cause);
-    /** What the effect returned: a `Done`, unless that was the mistake. */
+    /** The effect's return value: a `Done`, unless that was the mistake. */
     this.done = done;
   }
 }

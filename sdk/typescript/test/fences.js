@@ -105,7 +105,7 @@ test('an effect that is slower than its lease keeps its claim', async () => {
   assert.equal(outcome.replayed, false);
 });
 
-test('who was silent too long is fenced off', async () => {
+test('a holder silent for too long is fenced off', async () => {
   const effect = booking(direct()).options({ leaseMs: 1 });
   const { claim: zombie } = await effect.claim();
   const { claim: next } = await effect.options({ leaseMs: 30_000, waitMs: 10_000 }).claim();
@@ -171,7 +171,7 @@ test('a server that is busy is asked again when it said', async () => {
   assert.deepEqual([busy.problem.status, busy.problem.retryAfterMs], [503, 3_600_000]);
 });
 
-test('what is refused is not asked again', async () => {
+test('a refused request is not repeated', async () => {
   const stranger = client('FENCEPOST_ROAD', { token: 'nobody' });
   for (const effect of [booking(stranger), road().scope('BOOKING').key({ groupId: 'G' })]) {
     const before = await count('requests');
@@ -187,7 +187,7 @@ test('answers that are lost cost time and nothing else', async () => {
   const effect = booking(road(), 'js-lost-answers').options({ leaseMs: 500 });
   await stage('faults', 'lose');
   const { claim } = await effect.claim();
-  // The lost answer had let this very caller in. Nobody can tell, so it is said as it is.
+  // The lost answer had let this very caller in. The client cannot know that: it reports an earlier attempt.
   assert.deepEqual([claim.attempt, claim.recovering], [2, true]);
   await stage('faults', 'lose');
   await claim.renew();

@@ -51,7 +51,7 @@ test('of two at once both get the one answer', async () => {
   const charge = (fencepost) => fencepost.request('POST', '/charges', { json: 'hold', idempotencyKey });
   const first = charge(direct());
   while ((await count('calls')) === calls);
-  // Who has no time to wait hears that it is in flight; after a 503, that it may be its own.
+  // A client without time to wait hears that the request is in flight; after a 503, that it may be its own.
   await stage('faults', '503:0');
   await assert.rejects(charge(client('FENCEPOST_ROAD', { deadlineMs: 1_000 })), (error) => {
     assert.ok(error instanceof InFlight && error.perhapsOwn);

@@ -84,7 +84,7 @@ test('a receipt keeps dates and uuids as text', async () => {
   assert.deepEqual((await effect.run(never)).receipt, { at: '2026-11-18T05:06:07.000Z', id });
 });
 
-test('what cannot be sealed is shown and kept for the caller', async () => {
+test('an outcome that cannot be sealed is shown and kept for the caller', async () => {
   const returned = [
     [undefined, /the effect returned undefined: an effect returns \{ effectId, receipt \}/],
     [null, /the effect returned null: an/],

@@ -1,4 +1,4 @@
-// What needs no server.
+// Parts that need no server.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

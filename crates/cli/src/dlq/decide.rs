@@ -4,14 +4,14 @@
 use std::{collections::BTreeSet, process::ExitCode};
 
 use anyhow::Context;
-use fencepost_kernel::json::{Node, Value};
+use fencepost_kernel::json::{JsonNode, Value};
 
 use super::{LETTERS, id_of, reasons};
 use crate::{
-    client::Server,
+    client::ServerArgs,
     moving::Teller,
     table::plain,
-    wes::{Refusal, hint, is, number, parse, post, query, quoted, text},
+    wes::{ServerRefusal, hint, is, number, parse, post, query, quoted, text},
 };
 
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ pub(super) struct Redrive {
     #[arg(long, value_name = "ID", requires = "all", conflicts_with = "ids")]
     after: Option<String>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 #[derive(clap::Args)]
@@ -60,7 +60,7 @@ pub(super) struct Discard {
     #[arg(long)]
     why: String,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 /// Prints each refusal as it comes, and one hint per code at the end.
@@ -115,11 +115,11 @@ fn force(args: &Redrive) -> Option<String> {
 
 // One after the other. A refusal does not stop the rest; a server that does not answer does.
 fn each(
-    server: &Server,
+    server: &ServerArgs,
     ids: &[String],
     verb: &str,
     body: &str,
-    tell: impl Fn(&Node<'_>, bool),
+    tell: impl Fn(&JsonNode<'_>, bool),
 ) -> anyhow::Result<ExitCode> {
     let mut refused = Refused::default();
     for named in ids {
@@ -130,7 +130,7 @@ fn each(
                 tell(&letter, is(&letter, "replay"));
             }
             Err(error) => {
-                let refusal: Refusal = error.downcast()?;
+                let refusal: ServerRefusal = error.downcast()?;
                 refused.tell(named, &refusal.code, &refusal.detail);
             }
         }

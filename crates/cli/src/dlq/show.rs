@@ -1,7 +1,7 @@
 //! `fencepost dlq show`: prints one dead letter for a person, with the commands that can follow.
 //! Never calls the server: its caller has the server's answer. Called by `dlq`.
 
-use fencepost_kernel::json::Node;
+use fencepost_kernel::json::JsonNode;
 
 use crate::{
     table::{plain, since},
@@ -30,7 +30,7 @@ pub(super) fn show(body: &[u8], json: bool) -> anyhow::Result<()> {
         },
     );
     line("last answer", answer(&letter));
-    let cancelled = letter.get("cancelled_by").and_then(Node::as_str);
+    let cancelled = letter.get("cancelled_by").and_then(JsonNode::as_str);
     line("cancelled", cancelled.map_or_else(|| "no".to_owned(), |by| format!("yes, by {by}")));
     line("state", state(&letter));
     if let Some(event) = letter.get("event") {
@@ -49,11 +49,11 @@ fn reason(word: &str) -> &str {
     }
 }
 
-fn state(letter: &Node<'_>) -> String {
+fn state(letter: &JsonNode<'_>) -> String {
     let state = text(letter, "state");
     let Some(decided) = letter.get("decided") else { return state.to_owned() };
     let mut said = format!("{state} by {} at {}", text(decided, "by"), text(decided, "at"));
-    if let Some(seq) = decided.get("seq").and_then(Node::as_u64) {
+    if let Some(seq) = decided.get("seq").and_then(JsonNode::as_u64) {
         said += &format!(", to position {seq}");
     }
     match text(decided, "why") {
@@ -62,7 +62,7 @@ fn state(letter: &Node<'_>) -> String {
     }
 }
 
-fn because(letter: &Node<'_>, cancelled: Option<&str>) -> String {
+fn because(letter: &JsonNode<'_>, cancelled: Option<&str>) -> String {
     let id = text(letter, "id");
     let discard = format!("  fencepost dlq discard {id} --why WHY");
     match (text(letter, "state"), cancelled) {

@@ -1,7 +1,7 @@
 //! `fencepost lanes show`: prints one lane for a person, with what it waits for and the commands that can follow.
 //! Never calls the server: its caller has the server's answer. Called by `lanes`.
 
-use fencepost_kernel::json::Node;
+use fencepost_kernel::json::JsonNode;
 
 use crate::{
     table::{plain, since, until},
@@ -45,7 +45,7 @@ pub(super) fn show(body: &[u8], json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn because(name: &str, lane: &Node<'_>) -> String {
+fn because(name: &str, lane: &JsonNode<'_>) -> String {
     let head = lane.get("head");
     let seq = head.map(|head| number(head, "seq")).unwrap_or_default();
     match text(lane, "state") {

@@ -1,4 +1,4 @@
-//! What a client can get wrong in a body: each is a 400 that names it, and nothing happens.
+//! Mistakes that a client can make in a body: each is a 400 that names it, and nothing happens.
 
 use serde_json::{Value, json};
 

@@ -66,7 +66,7 @@ impl Disk {
         shutdown(&self.mount_point());
     }
 
-    /// The power is back: what the disk has is read anew, and its journal replayed. Nobody may have a file open.
+    /// The power is back: the disk is read anew, and its journal replayed. No process may have a file open.
     pub fn back(&mut self) {
         self.unmount();
         self.mount();

@@ -1,4 +1,4 @@
-//! Clients that take all they can get of memory and connections: what they get is bounded, and operators still see how it is.
+//! Clients that take all the memory and connections they can: both are bounded, and operators still see the figures.
 
 use std::{
     io::{Read, Write},

@@ -84,7 +84,7 @@ fn refusal_that_rests_on_the_state_of_a_key_names_the_page_that_explains_it() {
 
     let batch = acme.batch(&[json!({"op": "release", "scope": "BOOKING", "key": booking("1"), "token": 1})]).ok(200);
     assert_eq!(batch["results"][0]["body"]["explain"], format!("/console/keys/{key}"));
-    // What is not about the state of a key has no page.
+    // A refusal that is not about the state of a key has no page.
     let wrong = acme.claim("BOOKING", &json!({})).problem(400, "wrong-key-fields");
     assert_eq!(wrong.get("explain"), None::<&Value>);
 }

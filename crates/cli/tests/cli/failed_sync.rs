@@ -1,4 +1,4 @@
-//! A sync that fails is never tried again: what the disk kept is unknown, so nothing more is acknowledged.
+//! A sync that fails is never tried again: the disk's content is unknown, so nothing more is acknowledged.
 //! The kernel's answer is replaced by strace, under the real binary.
 
 use std::{
@@ -117,7 +117,7 @@ fn a_sync_that_hangs_is_answered_503_within_five_seconds() {
     hangs("bound");
 }
 
-// Where who is alone commits by itself.
+// Where a lone caller commits inline.
 #[test]
 fn a_sync_that_hangs_on_a_shared_thread_is_answered_503_within_five_seconds() {
     hangs("shared");
@@ -130,7 +130,7 @@ fn hangs(threads: &str) {
     let server = injected(&data, &trace, &log, "delay_enter=10000000:when=2", threads);
     server.acme().claim("INDEX_BUILD", &key(1)).token();
     let mut begun = Instant::now();
-    // Who commits may be one of several threads, and each has a second sync of its own.
+    // Any of several threads may commit, and each has a second sync of its own.
     let asked = (2..100).map(|number| {
         begun = Instant::now();
         (server.acme().claim("INDEX_BUILD", &key(number)), begun.elapsed())

@@ -48,7 +48,7 @@ fn a_full_disk_stops_acknowledging_at_once_and_loses_nothing() {
         assert_eq!(acme.get("/healthz").status, 200);
     };
     refused(&server);
-    // Space alone does not bring it back: what the disk kept is known only after a restart.
+    // Space alone does not bring it back: the disk's content is known only after a restart.
     std::fs::remove_file(disk.beside("ballast")).unwrap();
     refused(&server);
     server.kill();

@@ -160,7 +160,7 @@ fn a_broker_that_dies_under_load_loses_nothing_and_keeps_the_order() {
         }
         planner.post("/wes/v1/dispatch/events", envelope("WH-A", number, "")).ok(202);
     }
-    // Nobody has taken them: they wait in their lane, and the lane says why.
+    // The broker has not taken them: they wait in their lane, and the lane says why.
     until("the lane says that the broker is away", || {
         let lanes = planner.get("/wes/v1/dispatch/lanes").ok(200);
         (lanes["items"][0]["state"] == "retrying").then_some(())

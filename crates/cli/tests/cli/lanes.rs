@@ -1,4 +1,4 @@
-//! `fencepost lanes` and `fencepost dlq` against a real server: what they show, what they do, what they refuse to do twice.
+//! `fencepost lanes` and `fencepost dlq` against a real server: output, acts, and repetitions that they refuse.
 
 use std::{
     io::{BufRead, BufReader},
@@ -21,7 +21,7 @@ fn ran(server: &Server, args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
 
-/// What a command says that must do what it is asked.
+/// The output of a command that must succeed.
 #[track_caller]
 fn done(server: &Server, args: &[&str]) -> String {
     let (code, said) = ran(server, args);

@@ -1,4 +1,4 @@
-//! What clients were promised, kept outside the server: every acknowledged claim and seal, and the load that earns them.
+//! The promises to clients, kept outside the server: every acknowledged claim and seal, and the load that earns them.
 //! The judge of crashes and power cuts: after a restart each promise is asked for again.
 
 use std::{
@@ -54,7 +54,7 @@ enum Word {
     Late,
 }
 
-/// What an audit found.
+/// Findings of an audit.
 #[derive(Default, Debug, Clone, Copy)]
 pub struct Audit {
     pub claims: usize,
@@ -92,7 +92,7 @@ impl Ledger {
         &self.breaches
     }
 
-    /// What the test is doing to the server's disk; the next audit finds it on again.
+    /// Sets the state of the server's disk; the next audit finds it on again.
     pub fn power(&mut self, power: Power) {
         self.power = power;
     }
@@ -192,7 +192,7 @@ fn tell(found: &Audit, what: std::fmt::Arguments<'_>) {
     }
 }
 
-// The whole value and nothing else: what follows it is the next member.
+// The whole value and nothing else: the next member follows it.
 fn holds(answer: &str, receipt: &str) -> bool {
     answer.contains(&format!(",\"receipt\":{receipt},\"first_seen_at\":"))
 }

@@ -1,4 +1,4 @@
-//! Who sees figures and operators' paths: on one listener, and where operators have their own.
+//! Access to metrics and operators' paths: on one listener, and where operators have their own.
 
 use std::path::Path;
 

@@ -69,7 +69,7 @@ fn every_list_pages_the_same_way() {
     }
 }
 
-// What changes from one look to the next is left out.
+// Identifies an item; its other members change from one look to the next.
 fn id(item: &Value) -> Value {
     let names = ["id", "lane_id", "idempotency_key", "scope", "trace_id"];
     names.iter().find_map(|name| item.get(name)).unwrap().clone()
@@ -111,7 +111,8 @@ fn scopes_are_told_with_how_long_they_remember() {
     assert_eq!(find(&partner, "PAYMENT_TOKENIZATION").unwrap()["on_lapse"], "hold");
     let webhook = find(&partner, "WEBHOOK").unwrap();
     assert_eq!((&webhook["version"]["field"], &webhook["again"]), (&json!("event_version"), &Value::Null));
-    // What Fencepost seals itself is nobody's to claim; a planner may know how long its publications are remembered.
+    // No client may claim in the scope that Fencepost seals itself; a planner may know how long its publications are
+    // remembered.
     assert_eq!(find(&partner, "WES_DISPATCH"), None);
     let publications = find(&scopes("dev-planner"), "WES_DISPATCH").unwrap();
     assert_eq!((&publications["retain"], &publications["horizon"]), (&json!("30d"), &json!("1d")));

@@ -189,7 +189,7 @@ fn doctor_fails_on_a_named_directory_that_is_no_store_and_warns_of_the_default_o
 
 #[test]
 fn database_that_does_not_exist_is_told_from_one_that_cannot_be_reached() {
-    let postgres = fencepost_rig::Postgres::start();
+    let postgres = fencepost_rig::PostgresServer::start();
     let (server, _) = postgres.url().rsplit_once('/').map(|(server, name)| (server.to_owned(), name.len())).unwrap();
     let (status, said) = Serve::dev_anywhere().env("FENCEPOST_STORE", &format!("{server}/nodb")).refused();
     assert_eq!(status.code(), Some(1), "{said}");

@@ -1,4 +1,4 @@
-//! Who else on the machine can read what the binary writes: nobody, whatever the umask it was started under.
+//! No other user of the machine can read the files that the binary writes, whatever the umask it was started under.
 
 use std::{
     fs,

@@ -93,13 +93,13 @@ fn a_copied_directory_answers_like_its_source() {
 #[test]
 fn a_directory_copied_to_postgres_answers_like_its_source() {
     let dir = tempfile::tempdir().unwrap();
-    let postgres = fencepost_rig::Postgres::start();
+    let postgres = fencepost_rig::PostgresServer::start();
     a_copy_answers_like_its_source(dir.path().join("data").to_str().unwrap(), &postgres.fresh_database());
 }
 
 #[test]
 fn a_postgres_copied_to_redis_answers_like_its_source() {
-    let (postgres, redis) = (fencepost_rig::Postgres::start(), fencepost_rig::Redis::synced());
+    let (postgres, redis) = (fencepost_rig::PostgresServer::start(), fencepost_rig::RedisServer::synced());
     a_copy_answers_like_its_source(&postgres.fresh_database(), &redis.url());
 }
 
@@ -187,7 +187,7 @@ fn a_backup_taken_under_load_restores_every_receipt_that_was_sealed_before_it() 
     assert_eq!(answers(&restored), before);
     let why = fencepost(["why", SCOPE, "index_hash=7", "--url", &restored.url()]);
     assert!(done(&why).contains("It ran once, as E-7"));
-    // What was claimed after the backup is unknown, but its holder can never pass for the new one.
+    // A claim from after the backup is unknown, but its holder can never pass for the new one.
     let token = restored.acme().claim(SCOPE, &key("after the backup")).token();
     assert!(token > later, "{token} must be above {later}");
     restored.acme().seal(SCOPE, &key("after the backup"), later, "ZOMBIE", json!(1)).problem(409, "fenced-off");
@@ -221,7 +221,7 @@ fn a_directory_that_nobody_serves_comes_back_from_its_backup() {
 
 #[test]
 fn a_backup_of_redis_comes_back_in_postgres() {
-    let (postgres, redis) = (fencepost_rig::Postgres::start(), fencepost_rig::Redis::synced());
+    let (postgres, redis) = (fencepost_rig::PostgresServer::start(), fencepost_rig::RedisServer::synced());
     a_backup_comes_back_at(&redis.url(), &postgres.fresh_database());
 }
 

@@ -1,4 +1,4 @@
-//! The power fails under load: what was acknowledged was on the disk. And the method has teeth: a store that does not
+//! The power fails under load: acknowledged writes were on the disk. And the method has teeth: a store that does not
 //! sync before it acknowledges is caught by it.
 
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use fencepost::{
     Claimed, Fencepost,
     clock::SystemClock,
-    engine::Limits,
+    engine::EngineLimits,
     policy::Policy,
     store::embedded::{Embedded, Options},
 };
@@ -76,9 +76,10 @@ fn survivors(options: Options) -> Option<Audit> {
     runtime.block_on(async {
         let store = Embedded::open(disk.data(), options).unwrap();
         let clock = Arc::new(SystemClock::default());
-        let once = Fencepost::over(Arc::new(store), clock, Policy::builtin(), Limits::default(), Box::new(()), None)
-            .await
-            .unwrap();
+        let once =
+            Fencepost::over(Arc::new(store), clock, Policy::builtin(), EngineLimits::default(), Box::new(()), None)
+                .await
+                .unwrap();
         let acme = once.tenant("acme");
         for key in 0..ACKNOWLEDGED {
             let fields = [("index_hash", key.to_string())];

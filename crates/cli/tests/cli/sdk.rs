@@ -45,7 +45,7 @@ fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect()
 }
 
-/// What stands between two marks, wherever they come.
+/// The texts between two marks, wherever they come.
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
     text.split(begin).skip(1).filter_map(|rest| rest.split_once(end)).map(|(name, _)| name).collect()
 }

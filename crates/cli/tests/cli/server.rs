@@ -132,7 +132,7 @@ impl Serve {
         }
     }
 
-    /// What it says on its way out, where it must not serve; and how it ended.
+    /// Its message and exit status, where it must refuse to serve.
     pub fn refused(mut self) -> (ExitStatus, String) {
         let mut child = self.spawn();
         let mut said = String::new();

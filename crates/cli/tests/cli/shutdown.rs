@@ -1,4 +1,4 @@
-//! SIGTERM: what is in flight is finished, what is new is refused, and the end is an orderly one.
+//! SIGTERM: requests in flight are finished, new ones are refused, and the end is an orderly one.
 
 use std::{fs::File, net::TcpStream, thread};
 

@@ -1,4 +1,4 @@
-//! Pushes what is due: one event in flight per lane, its outcome recorded before the next. Between two commits, never in one.
+//! Pushes due events: one in flight per lane, its outcome recorded before the next. Between two commits, never in one.
 //! Never sends for a lane that another node drives, and takes no answer for an acknowledgement before it is durable.
 //! Started by `Dispatch`; runs on its runtime until it is stopped or the engine is gone.
 
@@ -16,8 +16,8 @@ use fencepost_kernel::{
     Command, LaneId, Reply, RowKey,
     key::Kind,
     lane::{
-        self, Act, Answer, Append, DeadLetter, Entry, Failure, Lane, Members, OnLane, Pause, Place, Trouble,
-        retry::Chance,
+        self, Act, Append, AttemptFailure, DeadLetter, Entry, Lane, LanePurpose, Members, OnLane, Pause,
+        ReceiverAnswer, Trouble, retry::Chance,
     },
     row::Record,
 };
@@ -28,31 +28,31 @@ use super::{
     polls::Polls,
     shared::Membership,
     sink::{Delivery, Sink},
-    table::{AHEAD_MAX, Counts, Flight, Halted, Table},
+    table::{AHEAD_MAX, DeliveryAttempt, Halted, LaneCounts, Table},
     vault::Vault,
 };
 use crate::engine::{CommitListener, Engine, Error, WeakEngine};
 
 /// Bounds of the driver.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct DriverSettings {
     /// The name of this node, as the store knows it; empty where the store is not shared.
     pub node: String,
     /// Attempts under way at one time.
     pub in_flight_max: usize,
     /// Attempts under way to one host.
     pub per_host_max: usize,
-    /// How long a head may fail before somebody is told.
+    /// How long a head may fail before the alarm.
     pub blocked_after: Duration,
 }
 
-impl Default for Settings {
+impl Default for DriverSettings {
     fn default() -> Self {
         Self { node: String::new(), in_flight_max: 4_096, per_host_max: 256, blocked_after: Duration::from_secs(900) }
     }
 }
 
-/// Who is told that a person should look.
+/// Receives the events that a person should look at.
 pub trait Alarm: Send + Sync + 'static {
     /// An event has left its lane undelivered; `at` is where the letter is.
     fn died(&self, lane: &str, at: (LaneId, u64), letter: &DeadLetter);
@@ -65,7 +65,7 @@ pub trait Alarm: Send + Sync + 'static {
     /// it is back. Called for the first lane that waits for a key.
     fn key_missing(&self, lane: &str, key: &str);
     /// An attempt has ended.
-    fn attempted(&self, lane: &str, outcome: Result<(), &Failure>, took: Duration);
+    fn attempted(&self, lane: &str, outcome: Result<(), &AttemptFailure>, took: Duration);
     /// A failed attempt at the head of a lane is recorded; nothing is due while the lane is paused. Not called where the event
     /// is a dead letter now, or the receiver has paused the lane.
     fn failed(&self, lane: &str, seq: u64, trouble: &Trouble, paused: Option<&Pause>);
@@ -76,7 +76,7 @@ impl Alarm for () {
     fn blocked(&self, _: &str, _: u64, _: &Trouble) {}
     fn halted(&self, _: &str, _: u64, _: &Pause, _: Option<&Trouble>) {}
     fn key_missing(&self, _: &str, _: &str) {}
-    fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
+    fn attempted(&self, _: &str, _: Result<(), &AttemptFailure>, _: Duration) {}
     fn failed(&self, _: &str, _: u64, _: &Trouble, _: Option<&Pause>) {}
 }
 
@@ -92,7 +92,7 @@ const IDLE_KEPT: usize = 10_000;
 pub(super) struct Driver {
     engine: WeakEngine,
     vault: Arc<Vault>,
-    /// Missing keys that somebody was told of.
+    /// Missing keys that were reported.
     told_missing: Mutex<BTreeSet<String>>,
     sink: Arc<dyn Sink>,
     alarm: Arc<dyn Alarm>,
@@ -118,7 +118,7 @@ impl Driver {
         sink: Arc<dyn Sink>,
         alarm: Arc<dyn Alarm>,
         polls: Arc<Polls>,
-        settings: Settings,
+        settings: DriverSettings,
     ) -> Result<Arc<Self>, Error> {
         let shared = engine.promises().shared;
         if shared && settings.node.is_empty() {
@@ -199,7 +199,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> LaneCounts {
         self.table().counts()
     }
 
@@ -211,7 +211,7 @@ impl Driver {
     /// Lanes that wait for a key that is back are looked at again.
     pub(super) fn look_at_held(&self) {
         let keys = self.vault.fingerprints();
-        // One that is lost again is told of again.
+        // A key that is lost again is reported again.
         self.told_missing.lock().unwrap_or_else(PoisonError::into_inner).retain(|key| !keys.contains(key));
         self.table().look_at_held(&keys);
         self.reads.notify_one();
@@ -242,12 +242,12 @@ impl Driver {
         self.reads.notify_one();
     }
 
-    /// Sends whatever may be sent.
+    /// Starts every attempt that is allowed now.
     pub(super) fn pump(self: &Arc<Self>) {
-        self.ready().into_iter().for_each(|flight| self.launch(flight));
+        self.ready().into_iter().for_each(|attempt| self.spawn_attempts(attempt));
     }
 
-    fn ready(&self) -> Vec<(LaneId, Flight)> {
+    fn ready(&self) -> Vec<(LaneId, DeliveryAttempt)> {
         let mut table = self.table();
         if self.stopped() || !self.membership.may_send() {
             return Vec::new();
@@ -255,14 +255,14 @@ impl Driver {
         std::iter::from_fn(|| table.next()).collect()
     }
 
-    // One task flies on with whatever is next when it has landed: a busy lane needs no new one for each event.
-    fn launch(self: &Arc<Self>, flight: (LaneId, Flight)) {
+    // One task goes on with the next attempt when one has ended: a busy lane needs no new task for each event.
+    fn spawn_attempts(self: &Arc<Self>, attempt: (LaneId, DeliveryAttempt)) {
         self.under_way.fetch_add(1, Ordering::AcqRel);
         let driver = self.clone();
         self.runtime.spawn(async move {
-            let mut next = Some(flight);
-            while let Some((id, flight)) = next {
-                next = driver.fly(id, flight).await;
+            let mut next = Some(attempt);
+            while let Some((id, attempt)) = next {
+                next = driver.attempt_and_record(id, attempt).await;
             }
             if driver.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
                 driver.rest.notify_one();
@@ -270,66 +270,70 @@ impl Driver {
         });
     }
 
-    // One attempt, and its record. The lane goes on from there; says what is to be flown next.
-    async fn fly(self: &Arc<Self>, id: LaneId, mut flight: Flight) -> Option<(LaneId, Flight)> {
+    // One attempt, and its record. The lane goes on from there; returns the next attempt.
+    async fn attempt_and_record(
+        self: &Arc<Self>,
+        id: LaneId,
+        mut attempt: DeliveryAttempt,
+    ) -> Option<(LaneId, DeliveryAttempt)> {
         // Asked before each attempt: keys come and go while lanes are driven.
-        if let Some(key) = self.vault.missing_key(&flight.route) {
-            return self.wait_for_key(id, &flight, key);
+        if let Some(key) = self.vault.missing_key(&attempt.transport) {
+            return self.wait_for_key(id, &attempt, key);
         }
-        let entry = match flight.entry.take() {
+        let entry = match attempt.entry.take() {
             Some(entry) => Some(entry),
-            None => self.head(id, flight.seq).await,
+            None => self.head(id, attempt.seq).await,
         };
         let Some(entry) = entry else {
-            // Gone, or not readable now: what the rows say decides.
-            self.table().answered(&flight);
+            // Gone, or not readable now: the rows decide.
+            self.table().answered(&attempt);
             tokio::time::sleep(RECORD_AGAIN).await;
             self.look_at(id);
-            return self.land(id, Some(flight.lane));
+            return self.finish_attempt(id, Some(attempt.lane));
         };
         let began = self.engine().map(|engine| engine.now())?;
         // Reading the head may have taken long, or this process may have slept.
         if !self.membership.may_send() {
-            self.table().answered(&flight);
+            self.table().answered(&attempt);
             self.look_at(id);
-            return self.land(id, Some(flight.lane));
+            return self.finish_attempt(id, Some(attempt.lane));
         }
         let clock = tokio::time::Instant::now();
         let delivery = Delivery {
-            lane: flight.name.clone(),
-            seq: flight.seq,
-            prev_seq: flight.seq - 1,
-            attempt: flight.lane.trouble.as_ref().map_or(1, |trouble| trouble.attempts.saturating_add(1)),
-            route: flight.route.clone(),
+            lane: attempt.name.clone(),
+            seq: attempt.seq,
+            prev_seq: attempt.seq - 1,
+            attempt: attempt.lane.trouble.as_ref().map_or(1, |trouble| trouble.attempts.saturating_add(1)),
+            transport: attempt.transport.clone(),
             entry,
         };
         // A way out that breaks must not keep its lane for ever.
-        let broken = |_| Err(Failure::Away(Answer::new(None, "the sink panicked")));
+        let broken = |_| Err(AttemptFailure::Away(ReceiverAnswer::new(None, "the sink panicked")));
         let outcome = AssertUnwindSafe(self.sink.deliver(delivery)).catch_unwind().await.unwrap_or_else(broken);
         // Its host has room: others go while this one is recorded. One that failed keeps its place until then, or a host that
         // refuses at once would fill the commit queue with failures.
         if outcome.is_ok() {
-            self.table().answered(&flight);
+            self.table().answered(&attempt);
             self.pump();
         }
         let failed = outcome.is_err();
-        self.alarm.attempted(&flight.name, outcome.as_ref().copied(), clock.elapsed());
-        let epoch = flight.lane.owner.epoch;
+        self.alarm.attempted(&attempt.name, outcome.as_ref().copied(), clock.elapsed());
+        let epoch = attempt.lane.owner.epoch;
         let act = match outcome {
-            Ok(()) => Act::Ack { upto: flight.seq, epoch: Some(epoch) },
+            Ok(()) => Act::Ack { upto: attempt.seq, epoch: Some(epoch) },
             Err(failure) => Act::Fail {
-                seq: flight.seq,
+                seq: attempt.seq,
                 epoch,
                 began,
                 failure,
-                after_dead: flight.route.after_dead,
+                after_dead: attempt.transport.after_dead,
                 chance: Chance(fastrand::u32(..)),
             },
         };
         let recorded = self.record(Command::Lane(lane::Command::Act(Box::new(OnLane { lane: id, act })))).await;
-        let kept = if failed { self.table().failed(&flight) } else { None };
+        let kept = if failed { self.table().failed(&attempt) } else { None };
         if let Some(kept) = kept {
-            let (driver, host) = (Arc::downgrade(self), flight.host.clone());
+            let (driver, host) = (Arc::downgrade(self), attempt.host.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(kept).await;
                 if let Some(driver) = driver.upgrade() {
@@ -341,42 +345,47 @@ impl Driver {
         match recorded {
             Some(Reply::Lane(lane::Reply::OnLane { lane, died, .. })) => {
                 if let Some(letter) = died {
-                    let at = letter.entry.redrive_of.unwrap_or((id, flight.seq));
-                    self.alarm.died(&flight.name, at, &letter);
+                    let at = letter.entry.redrive_of.unwrap_or((id, attempt.seq));
+                    self.alarm.died(&attempt.name, at, &letter);
                 } else if failed {
-                    self.tell_failed(&flight, &lane);
+                    self.tell_failed(&attempt, &lane);
                 }
-                self.land(id, Some(lane))
+                self.finish_attempt(id, Some(lane))
             }
             // A person was faster.
             Some(Reply::Lane(lane::Reply::NotHead { .. })) => {
                 self.look_at(id);
-                self.land(id, Some(flight.lane))
+                self.finish_attempt(id, Some(attempt.lane))
             }
-            Some(_) => self.land(id, None),
+            Some(_) => self.finish_attempt(id, None),
             None => None,
         }
     }
 
-    // A receiver's pause is told of when the lane is settled in the table, also by a process that comes later.
-    fn tell_failed(&self, flight: &Flight, lane: &Lane) {
+    // A receiver's pause is reported when the lane is settled in the table, also by a process that comes later.
+    fn tell_failed(&self, attempt: &DeliveryAttempt, lane: &Lane) {
         let paused = lane.paused.as_ref();
         if let Some(trouble) = lane.trouble.as_ref().filter(|_| !paused.is_some_and(Pause::is_by_receiver)) {
-            self.alarm.failed(&flight.name, flight.seq, trouble, paused);
+            self.alarm.failed(&attempt.name, attempt.seq, trouble, paused);
         }
     }
 
     // The event is not to blame: no attempt is counted, and its 24 hours do not begin.
-    fn wait_for_key(self: &Arc<Self>, id: LaneId, flight: &Flight, key: String) -> Option<(LaneId, Flight)> {
+    fn wait_for_key(
+        self: &Arc<Self>,
+        id: LaneId,
+        attempt: &DeliveryAttempt,
+        key: String,
+    ) -> Option<(LaneId, DeliveryAttempt)> {
         let mut table = self.table();
-        table.answered(flight);
+        table.answered(attempt);
         table.hold(id, key.clone());
         drop(table);
         let is_new = self.told_missing.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
         if is_new {
-            self.alarm.key_missing(&flight.name, &key);
+            self.alarm.key_missing(&attempt.name, &key);
         }
-        self.land(id, Some(flight.lane.clone()))
+        self.finish_attempt(id, Some(attempt.lane.clone()))
     }
 
     // The head, read together with those behind it.
@@ -387,8 +396,8 @@ impl Driver {
         Some(head)
     }
 
-    // Until it is durable, also where the driver was stopped meanwhile. Recorded again, it is the same record: an
-    // acknowledgement of what is settled changes nothing.
+    // Repeated until it is durable, also where the driver was stopped meanwhile. Recorded again, it is the same record:
+    // an acknowledgement of settled events changes nothing.
     async fn record(&self, command: Command) -> Option<Reply> {
         loop {
             match self.engine.upgrade()?.ask(&command).await {
@@ -399,10 +408,10 @@ impl Driver {
         }
     }
 
-    // Says what this task may fly next; all else that is ready goes by itself.
-    fn land(self: &Arc<Self>, id: LaneId, lane: Option<Arc<Lane>>) -> Option<(LaneId, Flight)> {
+    // Returns the next attempt for this task; all other ready lanes start on their own.
+    fn finish_attempt(self: &Arc<Self>, id: LaneId, lane: Option<Arc<Lane>>) -> Option<(LaneId, DeliveryAttempt)> {
         let now = self.engine()?.now();
-        // A lane that goes on wakes nobody: only what waits for a time, or must be read, does.
+        // A lane that goes on wakes no task: only one that waits for a time, or must be read, does.
         let waits = lane.as_ref().is_some_and(|lane| lane.trouble.is_some());
         let mut table = self.table();
         table.landed(id, lane, now);
@@ -416,7 +425,7 @@ impl Driver {
         }
         let mut ready = self.ready().into_iter();
         let own = ready.next();
-        ready.for_each(|flight| self.launch(flight));
+        ready.for_each(|attempt| self.spawn_attempts(attempt));
         own
     }
 
@@ -429,9 +438,10 @@ impl Driver {
             let record = |at: usize| pair[at].as_ref().map(|row| &row.record);
             let lane = record(0).and_then(Record::as_lane).filter(|lane| self.membership.drives(&lane.owner)).cloned();
             let tail = record(1).and_then(Record::as_tail).map_or(0, |tail| tail.last);
-            // A word that came too late for us is passed on: who took the lane over may have looked before it was said.
+            // A notice that came too late for this node is passed on: the new owner may have read the lane before it
+            // was written.
             if let (None, Some(Record::Lane(lane::Record::Lane(theirs)))) = (&lane, record(0))
-                && matches!(theirs.place, Place::Warehouse(_))
+                && matches!(theirs.purpose, LanePurpose::Warehouse(_))
                 && tail > theirs.settled
             {
                 let tell = OnLane { lane: *id, act: Act::Tell };
@@ -439,19 +449,20 @@ impl Driver {
             }
             found.push((*id, lane, tail));
         }
-        let warehouse = |lane: &Lane| match &lane.place {
-            Place::Warehouse(warehouse) => Some(RowKey::route(&lane.planner, warehouse)),
-            Place::Executor(_) => None,
+        let warehouse = |lane: &Lane| match &lane.purpose {
+            LanePurpose::Warehouse(warehouse) => Some(RowKey::transport(&lane.planner, warehouse)),
+            LanePurpose::Executor(_) => None,
         };
-        let routes: Vec<RowKey> = found.iter().filter_map(|(_, lane, _)| lane.as_deref().and_then(warehouse)).collect();
-        let mut rows = engine.load(&routes).await?.into_iter();
+        let transports: Vec<RowKey> =
+            found.iter().filter_map(|(_, lane, _)| lane.as_deref().and_then(warehouse)).collect();
+        let mut rows = engine.load(&transports).await?.into_iter();
         let now = engine.now();
         for (id, lane, tail) in found {
             let row = lane.as_deref().and_then(warehouse).and_then(|_| rows.next().flatten());
-            let route = row.and_then(|row| row.record.as_route().cloned());
-            let driven = lane.zip(route).map(|(lane, route)| {
-                let host = self.sink.host(&route).into();
-                (lane, tail, route, host)
+            let transport = row.and_then(|row| row.record.as_transport().cloned());
+            let driven = lane.zip(transport).map(|(lane, transport)| {
+                let host = self.sink.host(&transport).into();
+                (lane, tail, transport, host)
             });
             self.table().read(id, driven, now);
         }
@@ -461,7 +472,7 @@ impl Driver {
     }
 }
 
-// Hears of lanes on the commit loop's thread: it must be quick.
+// Called on the commit loop's thread: it must be quick.
 struct LaneListener(Weak<Driver>);
 
 impl CommitListener for LaneListener {

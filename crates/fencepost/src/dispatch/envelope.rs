@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use fencepost_kernel::{
-    json::{Node, Value},
+    json::{JsonNode, Value},
     time::is_rfc3339,
 };
 
@@ -61,7 +61,7 @@ pub enum Rule {
 
 /// Why an envelope is not published.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
+pub struct EnvelopeRefusal {
     /// Which kind of rule it breaks.
     pub rule: Rule,
     /// The JSON pointer of the fault; empty for the whole envelope.
@@ -70,7 +70,7 @@ pub struct Refusal {
     pub detail: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for EnvelopeRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pointer.as_str() {
             "" => write!(f, "the event {}", self.detail),
@@ -79,7 +79,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for EnvelopeRefusal {}
 
 /// The members of an envelope that its delivery depends on.
 pub struct Envelope<'n> {
@@ -96,7 +96,7 @@ pub struct Envelope<'n> {
 }
 
 /// Checks an envelope of this planner; `bytes` is its size as it is delivered.
-pub fn read<'n>(planner: &str, node: &'n Node<'_>, bytes: usize) -> Result<Envelope<'n>, Refusal> {
+pub fn read<'n>(planner: &str, node: &'n JsonNode<'_>, bytes: usize) -> Result<Envelope<'n>, EnvelopeRefusal> {
     if !matches!(node.value, Value::Object(_)) {
         return Err(wrong(Rule::Shape, "", "must be a JSON object"));
     }
@@ -131,7 +131,7 @@ pub fn read<'n>(planner: &str, node: &'n Node<'_>, bytes: usize) -> Result<Envel
 }
 
 /// Checks the name of a warehouse; `at` is its JSON pointer.
-pub fn warehouse<'n>(name: &'n str, at: &str) -> Result<&'n str, Refusal> {
+pub fn warehouse<'n>(name: &'n str, at: &str) -> Result<&'n str, EnvelopeRefusal> {
     // Its lane would have the same name as a polled one.
     if name.starts_with("poll:") {
         return Err(wrong(Rule::Shape, at, "must not begin with `poll:`"));
@@ -140,13 +140,13 @@ pub fn warehouse<'n>(name: &'n str, at: &str) -> Result<&'n str, Refusal> {
 }
 
 /// Checks a name that people read; `at` is its JSON pointer.
-pub fn readable<'n>(name: &'n str, at: &str) -> Result<&'n str, Refusal> {
+pub fn readable<'n>(name: &'n str, at: &str) -> Result<&'n str, EnvelopeRefusal> {
     let fits = (1..=ID_CHARS_MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control);
     let detail = format!("must have 1 to {ID_CHARS_MAX} characters, none of them a control character");
     if fits { Ok(name) } else { Err(wrong(Rule::Shape, at, &detail)) }
 }
 
-fn document<'n>(node: &'n Node<'_>, kind: &str) -> Result<Option<(&'n str, &'n str)>, Refusal> {
+fn document<'n>(node: &'n JsonNode<'_>, kind: &str) -> Result<Option<(&'n str, &'n str)>, EnvelopeRefusal> {
     match known(node, "document_ref") {
         // The event that it cancels names the document.
         None if kind == CANCELLED => Ok(None),
@@ -159,7 +159,7 @@ fn document<'n>(node: &'n Node<'_>, kind: &str) -> Result<Option<(&'n str, &'n s
     }
 }
 
-fn meta(node: &Node<'_>) -> Result<(), Refusal> {
+fn meta(node: &JsonNode<'_>) -> Result<(), EnvelopeRefusal> {
     let Some(meta) = known(node, "meta") else { return Ok(()) };
     object(meta, "/meta")?;
     match known(meta, "released_at") {
@@ -170,7 +170,7 @@ fn meta(node: &Node<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn routing(routing: &Node<'_>, recipe: Recipe) -> Result<(), Refusal> {
+fn routing(routing: &JsonNode<'_>, recipe: Recipe) -> Result<(), EnvelopeRefusal> {
     object(routing, "/routing")?;
     amount(routing, "/routing", "expected_duration_seconds")?;
     let Some(ops) = list(routing, "/routing", "ops")? else {
@@ -191,7 +191,7 @@ fn routing(routing: &Node<'_>, recipe: Recipe) -> Result<(), Refusal> {
 }
 
 // Checks one step of the recipe, and returns its id.
-fn operation<'n>(op: &'n Node<'_>, at: &str) -> Result<&'n str, Refusal> {
+fn operation<'n>(op: &'n JsonNode<'_>, at: &str) -> Result<&'n str, EnvelopeRefusal> {
     object(op, at)?;
     let op_id = text(op, at, "op_id", ID_CHARS_MAX)?;
     text(op, at, "kind", ID_CHARS_MAX)?;
@@ -218,15 +218,15 @@ fn operation<'n>(op: &'n Node<'_>, at: &str) -> Result<&'n str, Refusal> {
 }
 
 // A member with a value: null counts as absent.
-fn known<'n, 'a>(node: &'n Node<'a>, name: &str) -> Option<&'n Node<'a>> {
+fn known<'n, 'a>(node: &'n JsonNode<'a>, name: &str) -> Option<&'n JsonNode<'a>> {
     node.get(name).filter(|node| node.value != Value::Null)
 }
 
-fn object(node: &Node<'_>, at: &str) -> Result<(), Refusal> {
+fn object(node: &JsonNode<'_>, at: &str) -> Result<(), EnvelopeRefusal> {
     if matches!(node.value, Value::Object(_)) { Ok(()) } else { Err(wrong(Rule::Shape, at, "must be an object")) }
 }
 
-fn text<'n>(node: &'n Node<'_>, at: &str, name: &str, chars_max: usize) -> Result<&'n str, Refusal> {
+fn text<'n>(node: &'n JsonNode<'_>, at: &str, name: &str, chars_max: usize) -> Result<&'n str, EnvelopeRefusal> {
     let at = || format!("{at}/{name}");
     let member = known(node, name).ok_or_else(|| missing(&at()))?;
     let text = member.as_str().ok_or_else(|| wrong(Rule::Shape, &at(), "must be a string"))?;
@@ -237,7 +237,7 @@ fn text<'n>(node: &'n Node<'_>, at: &str, name: &str, chars_max: usize) -> Resul
 }
 
 // An opaque id, compared exactly.
-fn id<'n>(node: &'n Node<'_>, name: &str) -> Result<&'n str, Refusal> {
+fn id<'n>(node: &'n JsonNode<'_>, name: &str) -> Result<&'n str, EnvelopeRefusal> {
     let id = text(node, "", name, ID_CHARS_MAX)?;
     if id.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Ok(id);
@@ -245,7 +245,7 @@ fn id<'n>(node: &'n Node<'_>, name: &str) -> Result<&'n str, Refusal> {
     Err(wrong(Rule::Shape, &format!("/{name}"), "must have visible ASCII characters only"))
 }
 
-fn list<'n, 'a>(node: &'n Node<'a>, at: &str, name: &str) -> Result<Option<&'n [Node<'a>]>, Refusal> {
+fn list<'n, 'a>(node: &'n JsonNode<'a>, at: &str, name: &str) -> Result<Option<&'n [JsonNode<'a>]>, EnvelopeRefusal> {
     match known(node, name).map(|list| &list.value) {
         None => Ok(None),
         Some(Value::Array(items)) => Ok(Some(items)),
@@ -253,7 +253,7 @@ fn list<'n, 'a>(node: &'n Node<'a>, at: &str, name: &str) -> Result<Option<&'n [
     }
 }
 
-fn number<'n>(node: &'n Node<'_>, at: &str, name: &str) -> Result<Option<&'n str>, Refusal> {
+fn number<'n>(node: &'n JsonNode<'_>, at: &str, name: &str) -> Result<Option<&'n str>, EnvelopeRefusal> {
     match known(node, name) {
         None => Ok(None),
         Some(number) if number.value == Value::Number => Ok(Some(number.raw)),
@@ -262,7 +262,7 @@ fn number<'n>(node: &'n Node<'_>, at: &str, name: &str) -> Result<Option<&'n str
 }
 
 // A number that counts or measures something: never negative.
-fn amount(node: &Node<'_>, at: &str, name: &str) -> Result<(), Refusal> {
+fn amount(node: &JsonNode<'_>, at: &str, name: &str) -> Result<(), EnvelopeRefusal> {
     match number(node, at, name)? {
         Some(raw) if raw.starts_with('-') && raw.bytes().any(|byte| matches!(byte, b'1'..=b'9')) => {
             Err(wrong(Rule::Sense, &format!("{at}/{name}"), "must not be negative"))
@@ -271,10 +271,10 @@ fn amount(node: &Node<'_>, at: &str, name: &str) -> Result<(), Refusal> {
     }
 }
 
-fn missing(at: &str) -> Refusal {
+fn missing(at: &str) -> EnvelopeRefusal {
     wrong(Rule::Shape, at, "is missing")
 }
 
-fn wrong(rule: Rule, pointer: &str, detail: &str) -> Refusal {
-    Refusal { rule, pointer: pointer.to_owned(), detail: detail.to_owned() }
+fn wrong(rule: Rule, pointer: &str, detail: &str) -> EnvelopeRefusal {
+    EnvelopeRefusal { rule, pointer: pointer.to_owned(), detail: detail.to_owned() }
 }

@@ -37,9 +37,9 @@ struct Host {
     troubled: VecDeque<LaneId>,
     /// First attempts since the last retry.
     fresh_turns: u8,
-    flying: usize,
+    in_flight: usize,
     /// Of the attempts in flight, those that are retries.
-    flying_troubled: usize,
+    in_flight_retries: usize,
     /// Places that are closed to retries, since a retry failed there.
     kept: usize,
     in_ring: bool,
@@ -48,13 +48,13 @@ struct Host {
 
 impl Host {
     fn fresh_may(&self, per_host_max: usize) -> bool {
-        !self.fresh.is_empty() && self.flying < per_host_max
+        !self.fresh.is_empty() && self.in_flight < per_host_max
     }
 
     // An eighth of the places is left to first attempts, even where retries hang.
     fn troubled_may(&self, per_host_max: usize) -> bool {
         let retries_max = per_host_max - per_host_max / 8;
-        !self.troubled.is_empty() && self.flying < per_host_max && self.flying_troubled + self.kept < retries_max
+        !self.troubled.is_empty() && self.in_flight < per_host_max && self.in_flight_retries + self.kept < retries_max
     }
 
     /// The lane that goes next, and which attempt it makes.
@@ -74,7 +74,7 @@ impl Host {
 
     fn is_idle(&self) -> bool {
         let waits = self.in_ring || self.in_again || !self.fresh.is_empty() || !self.troubled.is_empty();
-        !waits && self.flying + self.kept == 0
+        !waits && self.in_flight + self.kept == 0
     }
 }
 
@@ -110,7 +110,7 @@ impl Hosts {
     }
 
     /// The number of attempts in flight.
-    pub(super) fn flying(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         self.flying
     }
 
@@ -167,8 +167,8 @@ impl Hosts {
         self.flying += 1;
         self.flying_troubled += troubled;
         if let Some(host) = self.hosts.get_mut(name) {
-            host.flying += 1;
-            host.flying_troubled += troubled;
+            host.in_flight += 1;
+            host.in_flight_retries += troubled;
         }
     }
 
@@ -178,8 +178,8 @@ impl Hosts {
         self.flying -= 1;
         self.flying_troubled -= troubled;
         if let Some(host) = self.hosts.get_mut(name) {
-            host.flying -= 1;
-            host.flying_troubled -= troubled;
+            host.in_flight -= 1;
+            host.in_flight_retries -= troubled;
         }
         self.turn(name);
     }

@@ -1,4 +1,4 @@
-//! Events on their way out: publishing, lanes, pollers, dead letters; and the driver that pushes what is due.
+//! Events on their way out: publishing, lanes, pollers, dead letters; and the driver that pushes due events.
 //! Never decides: the kernel does. Never touches the outside world within a commit.
 //! Called by the wire and by users of the library.
 
@@ -22,19 +22,19 @@ use std::{
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Scope, Tenant,
-    dispatch::{self, LetterVerdict, OnLetter, Publish, PutRoute, Route},
-    fence::{self, Claim, Source, Target, body::Body},
+    dispatch::{self, LetterVerdict, OnLetter, Publish, PutTransport, WarehouseTransport},
+    fence::{self, ClaimFence, Source, Target, body::Body},
     json,
     key::Kind,
-    lane::{self, Act, DeadLetter, Entry, Lane, Members, OnLane, Place, cursor},
+    lane::{self, Act, DeadLetter, Entry, Lane, LanePurpose, Members, OnLane, cursor},
     row::Record,
 };
 
-pub use driver::{Alarm, Settings};
+pub use driver::{Alarm, DriverSettings};
 pub use reseal::{Resealed, SealAnew, has_sealed_rows};
 pub use sealed::{MASK, OpenWebhook, origin, sealing_keys, shown_url};
 pub use sink::{Delivery, Sink};
-pub use table::Counts;
+pub use table::LaneCounts;
 pub use vault::{SealedFor, SealedPart, SealedUnder, Vault};
 
 use crate::engine::{Engine, Error};
@@ -50,7 +50,7 @@ pub const ENVELOPE_BYTES_MAX: usize = 256 << 10;
 /// An event to be published.
 #[derive(Clone, Debug)]
 pub struct Publication {
-    /// Who publishes.
+    /// The tenant that publishes.
     pub planner: Tenant,
     /// Its id of the event: the same id is the same event.
     pub correlation_id: String,
@@ -60,7 +60,7 @@ pub struct Publication {
     pub warehouse: String,
     /// The exact bytes that are delivered.
     pub body: Bytes,
-    /// What of it is compared with a repetition.
+    /// The part of the body that is compared when the same id is published again.
     pub compared: Body,
     /// The id of the event that it cancels.
     pub cancels: Option<String>,
@@ -94,7 +94,7 @@ impl Publication {
         target.map_err(|wrong| Error::Unavailable(format!("the scope {SCOPE} has other fields: {wrong}")))
     }
 
-    // The fence of what it cancels.
+    // The fence of the event that it cancels.
     fn original(&self, scope: &Arc<Scope>) -> Result<Option<Target>, Error> {
         self.cancels.as_ref().map(|original| self.target(scope, original)).transpose()
     }
@@ -108,7 +108,7 @@ impl Publication {
         let (target, cancels) = (self.target(scope, &self.correlation_id)?, self.original(scope)?);
         let Self { correlation_id, kind, warehouse, body, compared, .. } = self;
         let source = Some(Source { kind: kind.clone(), id: warehouse.clone() });
-        let claim = Claim { target, body: Some(compared), version: None, source, lease_ms: 1, trace: None };
+        let claim = ClaimFence { target, body: Some(compared), version: None, source, lease_ms: 1, trace: None };
         // When it is decided, it is dated.
         let published = Millis(0);
         let entry = Entry { correlation_id, kind, warehouse, body, published, redrive_of: None }.into();
@@ -124,14 +124,14 @@ pub struct LaneView {
     /// The last position.
     pub tail: u64,
     /// How its events leave, where they still go this way.
-    pub route: Option<Arc<Route>>,
+    pub transport: Option<Arc<WarehouseTransport>>,
     /// The fingerprint of the key that its transport is sealed with, where this process does not have it.
     pub missing_key: Option<String>,
 }
 
 /// A dead letter, and where it died.
 #[derive(Clone, Debug)]
-pub struct Letter {
+pub struct LocatedDeadLetter {
     /// The lane.
     pub lane: LaneId,
     /// The position.
@@ -142,8 +142,9 @@ pub struct Letter {
 
 /// Everything about events on their way out. Clones share it; the driver runs while one of them, or of the engine, lives.
 ///
-/// What is new in a lane the driver hears from the engine, however the asker fares. From here it hears what changes nothing,
-/// too: who says a thing twice may have a reason.
+/// The driver learns of every new event from the engine, even where the caller goes away before its answer. After an
+/// act that changed nothing it is told from here, too: a person who repeats an act may see a lane that the driver
+/// missed.
 #[derive(Clone)]
 pub struct Dispatch {
     engine: Engine,
@@ -151,7 +152,7 @@ pub struct Dispatch {
     vault: Arc<Vault>,
     polls: Arc<Polls>,
     driver: Arc<Driver>,
-    /// What the last pass over stored transports found; none before its end.
+    /// The result of the last pass over stored transports; none before its end.
     resealed: Arc<Mutex<Option<Resealed>>>,
 }
 
@@ -180,7 +181,7 @@ impl Dispatch {
         vault: Arc<Vault>,
         sink: Arc<dyn Sink>,
         alarm: Arc<dyn Alarm>,
-        settings: Settings,
+        settings: DriverSettings,
     ) -> Result<Self, Error> {
         let polls = Arc::new(Polls::new(engine.promises().shared));
         let driver = Driver::start(&engine, vault.clone(), sink, alarm, polls.clone(), settings).await?;
@@ -192,27 +193,27 @@ impl Dispatch {
         Self { engine, ..self.clone() }
     }
 
-    /// What seals secrets and cursors.
+    /// The keys that encrypt secrets and sign cursors.
     pub fn vault(&self) -> &Vault {
         &self.vault
     }
 
     /// How lanes stand in this process, for metrics.
-    pub fn counts(&self) -> Counts {
-        Counts { polling: self.polls.waiting(), ..self.driver.counts() }
+    pub fn counts(&self) -> LaneCounts {
+        LaneCounts { polling: self.polls.waiting(), ..self.driver.counts() }
     }
 
-    /// Lets nothing new leave. What is under way may end.
+    /// Starts no new attempts. Those under way may end.
     pub fn stop(&self) {
         self.driver.stop();
         self.polls.close();
     }
 
-    /// Waits until what was under way has ended and is recorded, up to `at_most`: what a receiver has acknowledged by then
-    /// is not sent again after a restart. Called after `stop`.
+    /// Waits until the attempts under way have ended and are recorded, up to `at_most`: an event that a receiver has
+    /// acknowledged by then is not sent again after a restart. Called after `stop`.
     pub async fn rest(&self, at_most: Duration) {
         if tokio::time::timeout(at_most, self.driver.rest()).await.is_err() {
-            // Another node must not send what may still be under way here.
+            // Another node must not send an event that may still be under way here.
             return;
         }
         // Its lanes go to others at once. Where that cannot be said, they wait until this node has been silent for long.
@@ -240,7 +241,7 @@ impl Dispatch {
     async fn served(&self, original: &Target) -> Result<Option<u64>, Error> {
         let row = self.row(RowKey::fence(original.key)).await?;
         let Some(Record::Fence(fence::Record::Fence(fence))) = row else { return Ok(None) };
-        Ok(dispatch::Publication::of(&fence).and_then(|at| self.polls.served(at.lane_id)))
+        Ok(dispatch::PublishReceipt::of(&fence).and_then(|at| self.polls.served(at.lane_id)))
     }
 
     fn members(&self) -> Arc<Members> {
@@ -249,18 +250,18 @@ impl Dispatch {
 
     /// Says where the events of a warehouse go. A change of transport needs a drained lane, and waits for it as long as
     /// `drain` says.
-    pub async fn put_route(&self, route: Route, drain: Option<Duration>) -> Result<Reply, Error> {
+    pub async fn put_transport(&self, transport: WarehouseTransport, drain: Option<Duration>) -> Result<Reply, Error> {
         let until = drain.map(|drain| tokio::time::Instant::now() + drain);
         let (mut seen_to, mut search) = (None, Search::default());
         loop {
-            let put = PutRoute { route: route.clone(), seen_to, over: None };
-            let reply = self.engine.ask(Command::Dispatch(dispatch::Command::PutRoute(Box::new(put)))).await?;
+            let put = PutTransport { transport: transport.clone(), seen_to, over: None };
+            let reply = self.engine.ask(Command::Dispatch(dispatch::Command::PutTransport(Box::new(put)))).await?;
             let Reply::Dispatch(dispatch::Reply::NotDrained { lane, tail, settled }) = reply else {
-                self.driver.look_at(route.lane());
+                self.driver.look_at(transport.lane());
                 return Ok(reply);
             };
             // A lane that an executor polls has events of other warehouses, too: only ours must be gone.
-            let clear = self.clear_of(lane, &route, settled, tail, &mut search).await?;
+            let clear = self.clear_of(lane, &transport, settled, tail, &mut search).await?;
             if clear && seen_to < Some(tail) {
                 seen_to = Some(tail);
                 continue;
@@ -272,16 +273,16 @@ impl Dispatch {
         }
     }
 
-    // Whether no entry of a lane that is not settled is for this warehouse. What was searched is not searched again.
+    // Whether no unsettled entry of a lane is for this warehouse. No entry is searched twice.
     async fn clear_of(
         &self,
         lane: LaneId,
-        route: &Route,
+        transport: &WarehouseTransport,
         settled: u64,
         tail: u64,
         search: &mut Search,
     ) -> Result<bool, Error> {
-        let shared = self.lane(lane).await?.is_some_and(|view| matches!(view.lane.place, Place::Executor(_)));
+        let shared = self.lane(lane).await?.is_some_and(|view| matches!(view.lane.purpose, LanePurpose::Executor(_)));
         if !shared {
             return Ok(false);
         }
@@ -294,7 +295,7 @@ impl Dispatch {
         search.clear_to = search.clear_to.max(settled);
         while search.clear_to < tail {
             let page = self.entries(lane, search.clear_to, SEARCH_PAGE).await?;
-            if let Some((seq, _)) = page.iter().find(|(_, entry)| entry.warehouse == route.warehouse) {
+            if let Some((seq, _)) = page.iter().find(|(_, entry)| entry.warehouse == transport.warehouse) {
                 (search.found, search.clear_to) = (*seq, *seq);
                 return Ok(false);
             }
@@ -305,8 +306,8 @@ impl Dispatch {
     }
 
     /// Where the events of a warehouse go.
-    pub async fn route(&self, planner: &Tenant, warehouse: &str) -> Result<Option<Arc<Route>>, Error> {
-        Ok(self.row(RowKey::route(planner, warehouse)).await?.and_then(|record| record.as_route().cloned()))
+    pub async fn transport(&self, planner: &Tenant, warehouse: &str) -> Result<Option<Arc<WarehouseTransport>>, Error> {
+        Ok(self.row(RowKey::transport(planner, warehouse)).await?.and_then(|record| record.as_transport().cloned()))
     }
 
     /// A lane, where there is one.
@@ -336,20 +337,21 @@ impl Dispatch {
                 let record = |at: usize| pair[at].as_ref().map(|row| &row.record);
                 let Some(Record::Lane(lane::Record::Lane(lane))) = record(0) else { return None };
                 let tail = if let Some(Record::Lane(lane::Record::Tail(tail))) = record(1) { tail.last } else { 0 };
-                Some(LaneView { lane: lane.clone(), tail, route: None, missing_key: None })
+                Some(LaneView { lane: lane.clone(), tail, transport: None, missing_key: None })
             })
             .collect();
-        let warehouse = |view: &LaneView| match &view.lane.place {
-            Place::Warehouse(warehouse) => Some(RowKey::route(&view.lane.planner, warehouse)),
-            Place::Executor(_) => None,
+        let warehouse = |view: &LaneView| match &view.lane.purpose {
+            LanePurpose::Warehouse(warehouse) => Some(RowKey::transport(&view.lane.planner, warehouse)),
+            LanePurpose::Executor(_) => None,
         };
         let keys: Vec<RowKey> = views.iter().filter_map(warehouse).collect();
-        let routes = self.engine.load(&keys).await?;
-        let pushed = views.iter_mut().filter(|view| matches!(view.lane.place, Place::Warehouse(_)));
-        for (view, row) in pushed.zip(routes) {
-            if let Some(Record::Dispatch(dispatch::Record::Route(route))) = row.as_ref().map(|row| &row.record) {
-                view.route = (route.lane() == view.lane.id()).then(|| route.clone());
-                view.missing_key = view.route.as_ref().and_then(|route| self.vault.missing_key(route));
+        let transports = self.engine.load(&keys).await?;
+        let pushed = views.iter_mut().filter(|view| matches!(view.lane.purpose, LanePurpose::Warehouse(_)));
+        for (view, row) in pushed.zip(transports) {
+            if let Some(Record::Dispatch(dispatch::Record::Transport(transport))) = row.as_ref().map(|row| &row.record)
+            {
+                view.transport = (transport.lane() == view.lane.id()).then(|| transport.clone());
+                view.missing_key = view.transport.as_ref().and_then(|transport| self.vault.missing_key(transport));
             }
         }
         Ok(views)
@@ -361,12 +363,12 @@ impl Dispatch {
         planner: Option<&Tenant>,
         after: Option<(LaneId, u64)>,
         limit: usize,
-    ) -> Result<Vec<Letter>, Error> {
+    ) -> Result<Vec<LocatedDeadLetter>, Error> {
         let after = after.map(|(lane, seq)| RowKey::dead_letter(lane, seq));
         let found = self.scan(Kind::DeadLetter, planner, after, limit).await?;
         let letter = |(key, record): (RowKey, Record)| {
             let (lane, seq) = key.place();
-            Some(Letter { lane, seq, letter: record.as_dead_letter()?.clone() })
+            Some(LocatedDeadLetter { lane, seq, letter: record.as_dead_letter()?.clone() })
         };
         Ok(found.into_iter().filter_map(letter).collect())
     }
@@ -387,7 +389,7 @@ impl Dispatch {
         let on = OnLetter { lane, seq, verdict, by: by.to_owned(), members: self.members() };
         let reply = self.engine.ask(Command::Dispatch(dispatch::Command::Letter(Box::new(on)))).await?;
         if let Reply::Dispatch(dispatch::Reply::Letter { letter, .. }) = &reply {
-            self.driver.look_at(letter.place.lane(&letter.planner));
+            self.driver.look_at(letter.purpose.lane(&letter.planner));
         }
         Ok(reply)
     }
@@ -415,7 +417,7 @@ impl Dispatch {
         Ok(page)
     }
 
-    // The lane is looked at after its entries, and each time: it may be paused while somebody waits.
+    // The lane is read after its entries, and each time: it may be paused while a poller waits.
     async fn handed_out(&self, lane: LaneId, after: u64, limit: usize) -> Result<Vec<(u64, Arc<Entry>)>, Error> {
         let page = self.entries(lane, after, limit).await?;
         let stopped = |row: Record| matches!(row, Record::Lane(lane::Record::Lane(lane)) if lane.paused.is_some());
@@ -425,12 +427,12 @@ impl Dispatch {
         Ok(page)
     }
 
-    /// Everything up to a position of a lane was received by who polls it.
+    /// The poller of a lane has received everything up to a position.
     pub async fn ack(&self, lane: LaneId, upto: u64) -> Result<Reply, Error> {
         let act = Act::Ack { upto, epoch: None };
         let command = Command::Lane(lane::Command::Act(Box::new(OnLane { lane, act })));
         let reply = self.engine.ask(&command).await?;
-        // What is settled leaves the store a bounded part at a time, while nobody waits.
+        // Settled events leave the store a bounded part at a time, in the background.
         if matches!(&reply, Reply::Lane(lane::Reply::OnLane { lane, .. }) if lane.trimmed < lane.settled) {
             let engine = self.engine.clone();
             tokio::spawn(async move {

@@ -79,7 +79,7 @@ impl Polls {
         self.lanes().values().for_each(|poll| poll.bell.notify_waiters());
     }
 
-    /// Calls `look` until it finds anything or the time is over, and returns what it found last.
+    /// Calls `look` until it finds anything or the time is over, and returns its last result.
     pub(super) async fn wait<T, E, F>(&self, lane: LaneId, wait: Duration, look: impl Fn() -> F) -> Result<Vec<T>, E>
     where
         F: Future<Output = Result<Vec<T>, E>>,

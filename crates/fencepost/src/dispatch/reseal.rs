@@ -9,7 +9,7 @@ use std::{
 
 use fencepost_kernel::{
     Command, RowKey,
-    dispatch::{self, PutRoute},
+    dispatch::{self, PutTransport},
     key::Kind,
     row::Record,
 };
@@ -79,18 +79,18 @@ impl Dispatch {
         let mut done = Resealed::default();
         let mut after: Option<RowKey> = None;
         loop {
-            let page = self.engine.scan(Kind::Route, after, READ_MAX).await?;
+            let page = self.engine.scan(Kind::Transport, after, READ_MAX).await?;
             let Some((last, _)) = page.last() else { return Ok(done) };
             after = Some(*last);
             for (_, row) in &page {
-                let Record::Dispatch(dispatch::Record::Route(known)) = &row.record else { continue };
+                let Record::Dispatch(dispatch::Record::Transport(known)) = &row.record else { continue };
                 match self.vault.reseal(known) {
                     Ok(None) => {}
                     Ok(Some(_)) if anew == SealAnew::No => {}
-                    Ok(Some(route)) => {
-                        let lane = route.lane();
-                        let put = PutRoute { route, seen_to: None, over: Some(Arc::clone(known)) };
-                        self.engine.ask(Command::Dispatch(dispatch::Command::PutRoute(Box::new(put)))).await?;
+                    Ok(Some(transport)) => {
+                        let lane = transport.lane();
+                        let put = PutTransport { transport, seen_to: None, over: Some(Arc::clone(known)) };
+                        self.engine.ask(Command::Dispatch(dispatch::Command::PutTransport(Box::new(put)))).await?;
                         // Its driver must not go on with the row that a retired key has sealed.
                         self.driver.look_at(lane);
                         done.resealed += 1;
@@ -110,10 +110,10 @@ impl Dispatch {
 pub async fn has_sealed_rows(engine: &Engine) -> Result<bool, Error> {
     let mut after: Option<RowKey> = None;
     loop {
-        let page = engine.scan(Kind::Route, after, READ_MAX).await?;
+        let page = engine.scan(Kind::Transport, after, READ_MAX).await?;
         let Some((last, _)) = page.last() else { return Ok(false) };
         after = Some(*last);
-        if page.iter().any(|(_, row)| matches!(&row.record, Record::Dispatch(dispatch::Record::Route(route)) if !sealing_keys(route).is_empty())) {
+        if page.iter().any(|(_, row)| matches!(&row.record, Record::Dispatch(dispatch::Record::Transport(transport)) if !sealing_keys(transport).is_empty())) {
             return Ok(true);
         }
     }

@@ -1,9 +1,9 @@
 //! Seals a webhook for its row: of its url only scheme, host and port stay readable, and none of its secrets.
-//! Never seals again what is sealed already: the same transport put again is the same row.
+//! Never encrypts again where nothing has changed: the same transport put again is the same row.
 //! Called by the route that takes transports, by the sink that posts to them, and when keys change.
 //!
-//! Tokens are in paths as often as in queries (`https://hooks.slack.com/services/T…/B…/…`), so all that follows the
-//! host is sealed. The stored url is `https://host:port/#SEALED`: no accepted url has a fragment, so rows of the
+//! Tokens are in paths as often as in queries (`https://hooks.slack.com/services/T…/B…/…`), so everything after the
+//! host is encrypted. The stored url is `https://host:port/#SEALED`: no accepted url has a fragment, so rows of the
 //! previous release, with urls in clear, differ; and that release posts nothing to a url that it cannot read.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use bytes::Bytes;
 use fencepost_kernel::{
     Tenant,
-    dispatch::{Route, Transport, Webhook},
+    dispatch::{Transport, WarehouseTransport, Webhook},
 };
 
 use super::vault::{SealedFor, SealedPart, SealedUnder, Vault, hex, sealing_key};
@@ -62,23 +62,26 @@ impl Vault {
     }
 
     /// The fingerprint of a key that a transport is sealed with and that is not in the list; none where all are.
-    pub fn missing_key(&self, route: &Route) -> Option<String> {
-        sealed_parts(route).find_map(|sealed| self.missing_key_of(&sealed))
+    pub fn missing_key(&self, transport: &WarehouseTransport) -> Option<String> {
+        sealed_parts(transport).find_map(|sealed| self.missing_key_of(&sealed))
     }
 
     /// The same transport sealed anew with the first key; none where all of it is sealed so.
-    pub fn reseal(&self, route: &Route) -> Result<Option<Route>, String> {
-        let Transport::Webhook(webhook) = &route.transport else { return Ok(None) };
+    pub fn reseal(&self, transport: &WarehouseTransport) -> Result<Option<WarehouseTransport>, String> {
+        let Transport::Webhook(webhook) = &transport.transport else { return Ok(None) };
         if self.webhook_under(webhook) == SealedUnder::First {
             return Ok(None);
         }
-        let OpenWebhook { url, secrets } = self.open_webhook(&route.planner, &route.warehouse, webhook)?;
-        let owner =
-            SealedFor { planner: route.planner.as_str(), warehouse: &route.warehouse, part: SealedPart::Secret };
+        let OpenWebhook { url, secrets } = self.open_webhook(&transport.planner, &transport.warehouse, webhook)?;
+        let owner = SealedFor {
+            planner: transport.planner.as_str(),
+            warehouse: &transport.warehouse,
+            part: SealedPart::Secret,
+        };
         let secrets = secrets.iter().map(|secret| self.seal(owner, secret)).collect::<Result<_, _>>()?;
-        let url = self.seal_url(&route.planner, &route.warehouse, &url)?;
-        let transport = Transport::Webhook(Webhook { url, secrets, standard: webhook.standard });
-        Ok(Some(Route { transport, ..route.clone() }))
+        let url = self.seal_url(&transport.planner, &transport.warehouse, &url)?;
+        let anew = Transport::Webhook(Webhook { url, secrets, standard: webhook.standard });
+        Ok(Some(WarehouseTransport { transport: anew, ..transport.clone() }))
     }
 
     /// The key that a webhook needs to be opened: that of the part that is farthest from the first key. A url in clear
@@ -120,13 +123,13 @@ impl Vault {
 }
 
 /// The fingerprints of the keys that a transport is sealed with: without all of them it cannot be used.
-pub fn sealing_keys(route: &Route) -> BTreeSet<String> {
-    sealed_parts(route).filter_map(|sealed| sealing_key(&sealed)).map(|print| hex(&print)).collect()
+pub fn sealing_keys(transport: &WarehouseTransport) -> BTreeSet<String> {
+    sealed_parts(transport).filter_map(|sealed| sealing_key(&sealed)).map(|print| hex(&print)).collect()
 }
 
 // The sealed secrets of a webhook, and the sealed part of its url.
-fn sealed_parts(route: &Route) -> impl Iterator<Item = Bytes> {
-    let webhook = match &route.transport {
+fn sealed_parts(transport: &WarehouseTransport) -> impl Iterator<Item = Bytes> {
+    let webhook = match &transport.transport {
         Transport::Webhook(webhook) => Some(webhook),
         Transport::Kafka { .. } | Transport::Poll => None,
     };
@@ -157,7 +160,7 @@ fn split(url: &str) -> (&str, &str) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use fencepost_kernel::{Millis, dispatch::Route, lane::AfterDead};
+    use fencepost_kernel::{Millis, dispatch::WarehouseTransport, lane::AfterDead};
 
     use super::*;
     use crate::dispatch::key_file::MasterKey;
@@ -172,8 +175,8 @@ mod tests {
         vault.seal_webhook(&planner(), "WH-1", url, &["a long enough secret"], known).unwrap()
     }
 
-    fn route(webhook: Webhook) -> Route {
-        Route {
+    fn transport(webhook: Webhook) -> WarehouseTransport {
+        WarehouseTransport {
             planner: planner(),
             warehouse: "WH-1".to_owned(),
             executor: "wes".to_owned(),
@@ -234,17 +237,21 @@ mod tests {
     #[test]
     fn rows_are_resealed_with_the_first_key_once() {
         let (old, both) = (Vault::fixed([7; 32]), Vault::of(&[MasterKey([8; 32]), MasterKey([7; 32])]));
-        let before = route(seal(&old, SLACK, None));
+        let before = transport(seal(&old, SLACK, None));
         assert_eq!(old.reseal(&before), Ok(None));
         let after = both.reseal(&before).unwrap().unwrap();
         assert_eq!(both.reseal(&after), Ok(None));
         let Transport::Webhook(webhook) = &after.transport else { panic!("{after:?}") };
         let opened = Vault::fixed([8; 32]).open_webhook(&planner(), "WH-1", webhook).unwrap();
         assert_eq!((opened.url.as_str(), &*opened.secrets), (SLACK, &[b"a long enough secret".to_vec()][..]));
-        assert_eq!(Route { transport: before.transport.clone(), ..after.clone() }, before, "nothing else changes");
+        assert_eq!(
+            WarehouseTransport { transport: before.transport.clone(), ..after.clone() },
+            before,
+            "nothing else changes"
+        );
         assert!(old.reseal(&after).unwrap_err().contains("another key"));
         let Transport::Webhook(webhook) = before.transport else { panic!() };
-        let clear = route(Webhook { url: SLACK.to_owned(), ..webhook });
+        let clear = transport(Webhook { url: SLACK.to_owned(), ..webhook });
         let sealed = old.reseal(&clear).unwrap().unwrap();
         assert!(!format!("{sealed:?}").contains("services"));
     }

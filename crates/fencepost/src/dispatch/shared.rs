@@ -1,6 +1,6 @@
 //! Lanes on a store that several nodes share: each is driven by one of them at a time, under its heartbeat and an epoch.
-//! Never sends on when this node may already be taken for dead. An idle lane costs no query of its own: a node looks at what
-//! is said to it, and at all lanes, by the thousand, when who lives has changed and twice a minute.
+//! Never sends on when this node may already be taken for dead. An idle lane costs no query of its own: a node reads
+//! the notices to it, and all lanes, by the thousand, when the living nodes have changed and twice a minute.
 
 use std::{
     sync::{
@@ -36,7 +36,7 @@ const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(30);
 /// Rows read in one step.
 const PAGE: usize = 1_000;
 
-/// Who shares the store, as far as this node knows.
+/// The nodes that share the store, as far as this node knows.
 pub(super) struct Membership {
     me: String,
     members: Mutex<Arc<Members>>,
@@ -64,8 +64,9 @@ impl Membership {
         self.me.is_empty() || owner.node == self.me
     }
 
-    /// Whether nobody can take this node for dead yet. Goes by a clock that a paused process cannot stop. A machine that sleeps
-    /// stops it, and not the wall: where the two have moved apart, only the next look at the store can tell.
+    /// Whether no other node can take this one for dead yet. Goes by a clock that a paused process cannot stop. A
+    /// machine that sleeps stops that clock, and not the wall's: where the two have moved apart, only the next look at
+    /// the store can tell.
     pub(super) fn may_send(&self) -> bool {
         self.me.is_empty() || (self.elapsed_ms() < self.until_ms.load(Ordering::Acquire) && self.was_awake())
     }
@@ -84,7 +85,8 @@ impl Membership {
         wall.as_millis() as i64 - self.elapsed_ms() as i64
     }
 
-    /// Asks the store who lives. Whether this node may have been taken for dead meanwhile: what it knows is old then.
+    /// Reads the living nodes from the store. Returns whether this node may have been taken for dead meanwhile: its
+    /// table is old then.
     pub(super) async fn refresh(&self, engine: &Engine) -> Result<bool, Error> {
         let (asked_ms, wall_ahead_ms) = (self.elapsed_ms(), self.wall_ahead_now_ms());
         let nodes = engine.alive().await?;
@@ -107,7 +109,7 @@ impl Membership {
     }
 }
 
-/// Those of the nodes that live. What only reads, copies or publishes serves nobody, and drives nothing.
+/// The living nodes. A process that only reads, copies or publishes is not among them, and drives nothing.
 pub(crate) fn members(me: &str, nodes: Vec<(String, Millis)>, now: Millis) -> Members {
     let lives = |(_, seen): &(String, Millis)| now.since(*seen) < LEASE_MS;
     let mut alive: Vec<String> = nodes.into_iter().filter(lives).map(|(node, _)| node).collect();
@@ -118,14 +120,14 @@ pub(crate) fn members(me: &str, nodes: Vec<(String, Millis)>, now: Millis) -> Me
 /// Listens to other nodes, and takes over from those that are gone.
 pub(super) async fn run(driver: Weak<Driver>) {
     let mut looked: Option<Instant> = None;
-    // When all lanes were looked at last, and who lived then.
+    // The time of the last look at all lanes, and the nodes that lived then.
     let mut looked_at_all: Option<(Instant, Vec<String>)> = None;
     loop {
         tokio::time::sleep(LISTEN_EVERY).await;
         let Some(driver) = driver.upgrade() else { return };
         let Some(engine) = driver.engine() else { return };
         // A store that does not answer is asked again; meanwhile nothing is sent for long.
-        let _ = listen(&driver, &engine).await;
+        let _ = read_own_notices(&driver, &engine).await;
         if looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
             continue;
         }
@@ -135,11 +137,12 @@ pub(super) async fn run(driver: Weak<Driver>) {
         }
         driver.pump();
         let members = driver.members();
-        // Who is not among the living itself sees a store that has just come back, or has just woken up: nobody's heir.
+        // A node that is not among the living itself sees a store that has just come back, or has just woken up: it
+        // takes no lane.
         if !members.alive.contains(&members.me) {
             continue;
         }
-        // At the start, and when somebody has left, there may be lanes that nobody drives. Also when somebody is seen again:
+        // At the start, and when a node has left, there may be lanes without a driver. Also when a node is seen again:
         // the others may have left some to this node while it did not see all of them.
         let is_old =
             |(at, alive): &(Instant, Vec<String>)| *alive != members.alive || at.elapsed() >= LOOK_AT_ALL_EVERY;
@@ -149,11 +152,11 @@ pub(super) async fn run(driver: Weak<Driver>) {
             }
             looked_at_all = Some((Instant::now(), members.alive.clone()));
         }
-        let _ = overhear(&driver, &engine).await;
+        let _ = read_all_notices(&driver, &engine).await;
     }
 }
 
-// A node that was silent for too long finds its lanes in other hands: it must not send what it remembers.
+// A node that was silent for too long finds its lanes in other hands: it must not send the events in its memory.
 async fn refresh(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     if driver.membership.refresh(engine).await? {
         driver.doubt();
@@ -161,67 +164,69 @@ async fn refresh(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     Ok(())
 }
 
-// What others say to this node.
-async fn listen(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
-    let to_me = RowKey::pokes_to(&driver.members().me);
-    let found = engine.range(Kind::Poke, &to_me, None, PAGE).await?;
-    hear(driver, engine, found.into_iter().map(|(key, _)| key).collect()).await
+// Reads the notices to this node.
+async fn read_own_notices(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
+    let to_me = RowKey::lane_notices_to(&driver.members().me);
+    let found = engine.range(Kind::LaneNotice, &to_me, None, PAGE).await?;
+    act_on_notices(driver, engine, found.into_iter().map(|(key, _)| key).collect()).await
 }
 
-// What was said to a node that is gone, or that does not drive the lane any more: who said it did not know yet. It may
-// have been said after the lane was taken over, and then only the word tells that there is something new.
-async fn overhear(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
+// Reads notices to nodes that are gone, or that do not drive the lane any more: the writer did not know yet. Such a
+// notice may be younger than the takeover, and then it alone tells that the lane has something new.
+async fn read_all_notices(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     let mut after = None;
     loop {
-        let page = engine.scan(Kind::Poke, after, PAGE).await?;
+        let page = engine.scan(Kind::LaneNotice, after, PAGE).await?;
         let Some((last, _)) = page.last() else { return Ok(()) };
         after = Some(*last);
-        hear(driver, engine, page.into_iter().map(|(key, _)| key).collect()).await?;
+        act_on_notices(driver, engine, page.into_iter().map(|(key, _)| key).collect()).await?;
     }
 }
 
-// Of these words, those that this node must act on are forgotten first and acted on then: what is said next is said anew.
-// A word about a lane that another living node drives stays until that one overhears it.
-async fn hear(driver: &Arc<Driver>, engine: &Engine, pokes: Vec<RowKey>) -> Result<(), Error> {
-    if pokes.is_empty() {
+// Deletes the notices that this node must act on, and then acts: a later notice is written anew. A notice about a lane
+// that another living node drives stays until that one reads it.
+async fn act_on_notices(driver: &Arc<Driver>, engine: &Engine, notices: Vec<RowKey>) -> Result<(), Error> {
+    if notices.is_empty() {
         return Ok(());
     }
-    let lanes: Vec<RowKey> = pokes.iter().map(|poke| RowKey::lane(spoken_of(poke))).collect();
+    let lanes: Vec<RowKey> = notices.iter().map(|notice| RowKey::lane(lane_of_notice(notice))).collect();
     let rows = engine.load(&lanes).await?;
     let owner =
         |at: usize| rows[at].as_ref().and_then(|row| row.record.as_lane()).map_or("", |lane| lane.owner.node.as_str());
-    if (0..pokes.len()).any(|at| !driver.members().alive.iter().any(|node| node == owner(at))) {
-        // Nobody is taken for dead on old news.
+    if (0..notices.len()).any(|at| !driver.members().alive.iter().any(|node| node == owner(at))) {
+        // The list of living nodes may be old: read it again before a node counts as dead.
         refresh(driver, engine).await?;
     }
     let members = driver.members();
     let mine = |at: usize| {
-        let (owner, lane) = (owner(at), spoken_of(&pokes[at]));
-        let to = |node: &String| RowKey::poke(node, lane) == pokes[at];
+        let (owner, lane) = (owner(at), lane_of_notice(&notices[at]));
+        let to = |node: &String| RowKey::lane_notice(node, lane) == notices[at];
         let drives = |node: &String| node == owner;
         let nobody = !members.alive.iter().any(drives);
         owner == members.me
-            || nobody && (to(&members.me) || !members.alive.iter().any(to) && heir(lane, &members) == Some(&members.me))
+            || nobody
+                && (to(&members.me)
+                    || !members.alive.iter().any(to) && rendezvous_owner(lane, &members) == Some(&members.me))
     };
-    let heard: Vec<RowKey> = (0..pokes.len()).filter(|at| mine(*at)).map(|at| pokes[at]).collect();
-    if heard.is_empty() {
+    let mine_now: Vec<RowKey> = (0..notices.len()).filter(|at| mine(*at)).map(|at| notices[at]).collect();
+    if mine_now.is_empty() {
         return Ok(());
     }
     // Where this fails, some of it may be forgotten all the same: it is acted on in any case.
-    let forgotten = engine.ask(Command::Lane(lane::Command::Heard(heard.clone()))).await;
-    take_all(driver, engine, &heard.iter().map(spoken_of).collect::<Vec<_>>()).await;
+    let forgotten = engine.ask(Command::Lane(lane::Command::DropNotices(mine_now.clone()))).await;
+    take_all(driver, engine, &mine_now.iter().map(lane_of_notice).collect::<Vec<_>>()).await;
     forgotten.map(drop)
 }
 
 // The lane that a word is about.
-fn spoken_of(poke: &RowKey) -> LaneId {
+fn lane_of_notice(notice: &RowKey) -> LaneId {
     let mut lane = [0; 24];
-    lane.copy_from_slice(&poke.id[8..]);
+    lane.copy_from_slice(&notice.id[8..]);
     LaneId(lane)
 }
 
-// Every lane whose owner is gone and that has something to send gets one of those who live; this node's own are looked at
-// where something in them is not settled.
+// Every lane whose owner is gone and that has something to send gets a living node; this node's own are read where
+// something in them is not settled.
 async fn look_at_all(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error> {
     let mut after = None;
     loop {
@@ -230,12 +235,12 @@ async fn look_at_all(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error>
         after = Some(*last);
         let members = driver.members();
         let pushed = page.iter().filter_map(|(key, row)| {
-            let lane = row.record.as_lane().filter(|lane| !lane.place.is_polled())?;
+            let lane = row.record.as_lane().filter(|lane| !lane.purpose.is_polled())?;
             Some((key.place().0, lane))
         });
         let drives = |id: LaneId, owner: &str| match members.alive.iter().any(|node| node == owner) {
             true => owner == members.me,
-            false => heir(id, &members) == Some(members.me.as_str()),
+            false => rendezvous_owner(id, &members) == Some(members.me.as_str()),
         };
         let mine: Vec<(LaneId, &Arc<Lane>)> = pushed.filter(|(id, lane)| drives(*id, &lane.owner.node)).collect();
         let tails: Vec<RowKey> = mine.iter().map(|(id, _)| RowKey::tail(*id)).collect();
@@ -266,8 +271,8 @@ async fn take_all(driver: &Arc<Driver>, engine: &Engine, lanes: &[LaneId]) {
     }
 }
 
-// Who of those who live takes a lane: everybody comes to the same answer.
-fn heir(lane: LaneId, members: &Members) -> Option<&str> {
+// The living node that takes a lane: every node computes the same.
+fn rendezvous_owner(lane: LaneId, members: &Members) -> Option<&str> {
     let weight = |node: &&String| LaneId::executor(&Tenant::new(node.as_str()), &lane.to_string()).0[8..].to_vec();
     members.alive.iter().max_by_key(weight).map(String::as_str)
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use fencepost_kernel::{
-    dispatch::Route,
-    lane::{Entry, Failure},
+    dispatch::WarehouseTransport,
+    lane::{AttemptFailure, Entry},
 };
 use futures::future::BoxFuture;
 
@@ -21,7 +21,7 @@ pub struct Delivery {
     /// Which attempt this is, from 1.
     pub attempt: u32,
     /// The route that it goes over.
-    pub route: Arc<Route>,
+    pub transport: Arc<WarehouseTransport>,
     /// The event.
     pub entry: Arc<Entry>,
 }
@@ -36,8 +36,8 @@ impl Delivery {
 /// Delivers events over the routes of one or more transports.
 pub trait Sink: Send + Sync + 'static {
     /// The name under which deliveries over this route share a bound, such as the host that they go to.
-    fn host(&self, route: &Route) -> String;
+    fn host(&self, transport: &WarehouseTransport) -> String;
 
     /// Makes one attempt, and returns whether it was received or why not. Ends by itself within the transport's time.
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>>;
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>>;
 }

@@ -1,4 +1,4 @@
-//! What the driver knows of its lanes, and who may go next: bounded in all, bounded per host, fair between lanes.
+//! The driver's lanes, and which of them may send next: bounded in all, bounded per host, fair between lanes.
 //! Never waits and never reads a store: it is asked under a lock. A lane that is blocked costs the others nothing.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 
 use fencepost_kernel::{
     LaneId, Millis,
-    dispatch::Route,
+    dispatch::WarehouseTransport,
     lane::{Driving, Entry, Lane, Pause, Trouble},
 };
 
@@ -18,7 +18,7 @@ use super::hosts::{Hosts, Try};
 
 /// How lanes stand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub struct LaneCounts {
     /// Lanes with something to send.
     pub busy: usize,
     /// Of these, lanes whose head has failed.
@@ -44,7 +44,7 @@ enum State {
     Idle,
     /// In its host's queue.
     Ready,
-    /// Somebody sends for it, or records what came of that.
+    /// A task sends for it, or records the outcome.
     Flying,
     /// Its head is tried again at this time.
     Waiting(Millis),
@@ -57,7 +57,7 @@ pub(super) struct Driven {
     pub(super) lane: Arc<Lane>,
     pub(super) name: Arc<str>,
     pub(super) tail: u64,
-    pub(super) route: Arc<Route>,
+    pub(super) transport: Arc<WarehouseTransport>,
     /// The first entries that are not settled, as far as they are known without a read.
     next: VecDeque<Arc<Entry>>,
     /// The position of the first of them.
@@ -66,9 +66,9 @@ pub(super) struct Driven {
     host: Arc<str>,
     /// Something happened while it was flying or being read: its rows must be read again.
     stale: bool,
-    /// Whether somebody was told that its head fails for long.
+    /// Whether the alarm was raised that its head fails for long.
     alarmed: bool,
-    /// The beginning of the receiver's pause that somebody was told of.
+    /// The beginning of the receiver's pause that was reported.
     told_pause: Option<Millis>,
     marks: Marks,
 }
@@ -116,11 +116,11 @@ impl Driven {
     }
 }
 
-/// One flight: what to send, and over which route.
-pub(super) struct Flight {
+/// One attempt: its event, and the route.
+pub(super) struct DeliveryAttempt {
     pub(super) lane: Arc<Lane>,
     pub(super) name: Arc<str>,
-    pub(super) route: Arc<Route>,
+    pub(super) transport: Arc<WarehouseTransport>,
     pub(super) seq: u64,
     pub(super) entry: Option<Arc<Entry>>,
     pub(super) host: Arc<str>,
@@ -135,7 +135,7 @@ pub(super) struct Halted {
 }
 
 /// A lane as its rows tell it: with its last position, its route and the host of that.
-type Found = (Arc<Lane>, u64, Arc<Route>, Arc<str>);
+type Found = (Arc<Lane>, u64, Arc<WarehouseTransport>, Arc<str>);
 
 /// A lane in the table.
 enum Known {
@@ -158,7 +158,7 @@ pub(super) struct Table {
     /// When heads that fail will have failed for long.
     watch: BinaryHeap<Reverse<(Millis, LaneId)>>,
     unread: Vec<LaneId>,
-    /// Lanes that their receivers have paused, of which nobody was told yet.
+    /// Lanes that their receivers have paused, not reported yet.
     halted: Vec<Halted>,
     /// Lanes whose transport is sealed with a key that is missing, with its fingerprint: nothing is attempted for them.
     without_key: HashMap<LaneId, String>,
@@ -182,16 +182,16 @@ impl Table {
         }
     }
 
-    /// An entry was appended to a lane that this process drives, under an epoch and over a route. Where another is known here,
-    /// what is known is old: nothing new leaves that way.
+    /// An entry was appended to a lane that this process drives, under an epoch and over a route. Where the table has
+    /// another route or epoch, it is old: nothing new leaves that way.
     pub(super) fn appended(&mut self, id: LaneId, by: &Driving, seq: u64, entry: &Arc<Entry>) {
-        let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && driven.route == by.route;
+        let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && driven.transport == by.transport;
         match self.driven(id) {
             Some(driven) if known(driven) && driven.state != State::Unread => {
                 driven.tail = driven.tail.max(seq);
                 driven.keep(seq, entry);
                 match driven.state {
-                    State::Idle if driven.lane.stands() => driven.state = State::Standing,
+                    State::Idle if driven.lane.is_halted() => driven.state = State::Standing,
                     State::Idle => self.ready(id),
                     _ => {}
                 }
@@ -210,7 +210,7 @@ impl Table {
             Slot::Occupied(mut slot) => match slot.get_mut() {
                 Known::Unread { stale, .. } => *stale = true,
                 Known::Driven(driven) if matches!(driven.state, State::Flying | State::Unread) => driven.stale = true,
-                // In a queue it may stay: who takes it from there finds that it is not ready any more.
+                // It may stay in a queue: the task that takes it from there finds that it is not ready any more.
                 Known::Driven(driven) => {
                     driven.state = State::Unread;
                     self.unread.push(id);
@@ -244,7 +244,7 @@ impl Table {
         !self.unread.is_empty()
     }
 
-    /// Lanes whose rows must be read. What has happened until now the read will see.
+    /// Lanes whose rows must be read. The read sees every change until now.
     pub(super) fn unread(&mut self) -> Vec<LaneId> {
         let unread = std::mem::take(&mut self.unread);
         for id in &unread {
@@ -263,7 +263,7 @@ impl Table {
             None => (false, false, None),
         };
         if stale {
-            // What was read may be older than what happened meanwhile. In the lists it stays, as one that is not ready.
+            // The lane may have changed since it was read. In the lists it stays, as one that is not ready.
             match before {
                 Some(driven) => drop(self.lanes.insert(id, Known::Driven(Driven { stale: false, ..driven }))),
                 None => drop(self.lanes.insert(id, Known::Unread { stale: false, at_once })),
@@ -273,9 +273,9 @@ impl Table {
         }
         // Whether the key is there is judged before the next attempt.
         self.without_key.remove(&id);
-        if let Some((lane, tail, route, host)) = found {
+        if let Some((lane, tail, transport, host)) = found {
             let (name, state) = (lane.name().into(), State::Idle);
-            // Another head than the one that somebody was told of may be told of again.
+            // Another head than the reported one may be reported again.
             let told = |before: &Driven| before.alarmed && before.lane.settled == lane.settled;
             let (alarmed, told_pause, marks) =
                 before.map_or_else(Default::default, |before| (told(&before), before.told_pause, before.marks));
@@ -283,7 +283,7 @@ impl Table {
                 lane,
                 name,
                 tail,
-                route,
+                transport,
                 next: VecDeque::new(),
                 next_seq: 0,
                 state,
@@ -304,13 +304,13 @@ impl Table {
     }
 
     /// A flight has come to an answer: its host has room for another.
-    pub(super) fn answered(&mut self, flight: &Flight) {
-        self.hosts.answered(&flight.host, Try::of(&flight.lane));
+    pub(super) fn answered(&mut self, delivery: &DeliveryAttempt) {
+        self.hosts.answered(&delivery.host, Try::of(&delivery.lane));
     }
 
     /// A flight has failed. Says for how long no other retry may have its place, where it was one itself.
-    pub(super) fn failed(&mut self, flight: &Flight) -> Option<Duration> {
-        self.hosts.failed(&flight.host, Try::of(&flight.lane))
+    pub(super) fn failed(&mut self, delivery: &DeliveryAttempt) -> Option<Duration> {
+        self.hosts.failed(&delivery.host, Try::of(&delivery.lane))
     }
 
     /// A retry may have the place again.
@@ -318,7 +318,7 @@ impl Table {
         self.hosts.free(name);
     }
 
-    /// What came of a flight is recorded. The lane is as given, or no longer ours.
+    /// The result of an attempt is recorded. The lane is as given, or no longer ours.
     pub(super) fn landed(&mut self, id: LaneId, lane: Option<Arc<Lane>>, now: Millis) {
         let Some(lane) = lane else {
             self.without_key.remove(&id);
@@ -359,7 +359,7 @@ impl Table {
         self.without_key.values().cloned().collect()
     }
 
-    /// Lanes that their receivers have paused, each pause told once by this process.
+    /// Lanes that their receivers have paused, each pause reported once by this process.
     pub(super) fn halted(&mut self) -> Vec<Halted> {
         std::mem::take(&mut self.halted)
     }
@@ -379,7 +379,7 @@ impl Table {
         }
     }
 
-    // Where a lane goes that nobody holds.
+    // The next state of a lane that no task holds.
     fn settle(&mut self, id: LaneId, now: Millis) {
         let blocked_after_ms = self.blocked_after_ms;
         let Some(driven) = self.driven(id) else { return };
@@ -397,13 +397,13 @@ impl Table {
             let (name, seq) = (driven.name.clone(), driven.lane.settled + 1);
             self.halted.push(Halted { name, seq, pause: pause.clone(), trouble: driven.lane.trouble.clone() });
         }
-        if driven.lane.trouble.is_some() || driven.lane.stands() {
-            // What may wait for long is not kept in memory.
+        if driven.lane.trouble.is_some() || driven.lane.is_halted() {
+            // Events that may wait for long are not kept in memory.
             driven.next.truncate(1);
         }
         if !driven.busy() {
             driven.state = State::Idle;
-        } else if driven.lane.stands() || without_key {
+        } else if driven.lane.is_halted() || without_key {
             driven.state = State::Standing;
         } else {
             match driven.lane.trouble.as_ref().map(|trouble| trouble.next_at).filter(|next_at| *next_at > now) {
@@ -429,14 +429,14 @@ impl Table {
         self.hosts.turn(&host);
     }
 
-    /// Heads that have failed for long by now, each told once.
+    /// Heads that have failed for long by now, each reported once.
     pub(super) fn blocked(&mut self, now: Millis) -> Vec<(Arc<str>, u64, Trouble)> {
         let (after_ms, mut blocked) = (self.blocked_after_ms, Vec::new());
         while let Some(Reverse((at, id))) = self.watch.peek().copied().filter(|Reverse((at, _))| *at <= now) {
             self.watch.pop();
             let Some(driven) = self.driven(id) else { continue };
             driven.marks.watched = false;
-            // Of a lane that its receiver has paused somebody was told at once; it is watched again once it is resumed.
+            // A receiver's pause was reported at once; the lane is watched again once it is resumed.
             let paused = driven.lane.paused.as_ref().is_some_and(Pause::is_by_receiver);
             let Some(trouble) = driven.lane.trouble.as_ref().filter(|_| !driven.alarmed && !paused) else { continue };
             // Another head may fail by now, or a pause may have moved the time.
@@ -478,7 +478,7 @@ impl Table {
     }
 
     /// The next flight, where there is room for one.
-    pub(super) fn next(&mut self) -> Option<(LaneId, Flight)> {
+    pub(super) fn next(&mut self) -> Option<(LaneId, DeliveryAttempt)> {
         while let Some((name, id, attempt)) = self.hosts.next() {
             let Some(Known::Driven(driven)) = self.lanes.get_mut(&id) else {
                 self.hosts.turn(&name);
@@ -497,21 +497,21 @@ impl Table {
             driven.state = State::Flying;
             self.hosts.launched(&name, Try::of(&driven.lane));
             let seq = driven.lane.settled + 1;
-            let flight = Flight {
+            let delivery = DeliveryAttempt {
                 host: name.clone(),
                 lane: driven.lane.clone(),
                 name: driven.name.clone(),
-                route: driven.route.clone(),
+                transport: driven.transport.clone(),
                 seq,
                 entry: driven.head().cloned(),
             };
             self.hosts.turn(&name);
-            return Some((id, flight));
+            return Some((id, delivery));
         }
         None
     }
 
-    /// Forgets lanes that are idle: what is not busy costs no memory.
+    /// Forgets idle lanes: only busy ones cost memory.
     pub(super) fn forget_idle(&mut self, keep: usize) {
         if self.lanes.len() > keep.max(self.kept_last * 2) {
             self.lanes.retain(|_, driven| !matches!(driven, Known::Driven(Driven { state: State::Idle, .. })));
@@ -520,9 +520,9 @@ impl Table {
         }
     }
 
-    pub(super) fn counts(&self) -> Counts {
-        let (in_flight, without_key) = (self.hosts.flying(), self.without_key.len());
-        let mut counts = Counts { in_flight, without_key, ..Counts::default() };
+    pub(super) fn counts(&self) -> LaneCounts {
+        let (in_flight, without_key) = (self.hosts.in_flight(), self.without_key.len());
+        let mut counts = LaneCounts { in_flight, without_key, ..LaneCounts::default() };
         let driven = self.lanes.values().filter_map(|known| match known {
             Known::Driven(driven) if driven.busy() => Some(driven),
             _ => None,
@@ -530,7 +530,7 @@ impl Table {
         for driven in driven {
             counts.busy += 1;
             counts.retrying += usize::from(driven.lane.trouble.is_some());
-            counts.standing += usize::from(driven.lane.stands());
+            counts.standing += usize::from(driven.lane.is_halted());
             // Of a head that was read for its attempt only, the first failure is known.
             let failed = driven.lane.trouble.as_ref().map(|trouble| trouble.first_at);
             let published = driven.head().map(|entry| entry.published).or(failed);

@@ -16,18 +16,18 @@ use ring::{
 };
 
 use super::key_file::{self, MasterKey};
-use crate::policy::credentials::Stamp;
+use crate::policy::credentials::FileStamp;
 
 pub(super) const KEY_LEN: usize = 32;
-/// The first byte of everything sealed, so that another form can be told from this one. The first form was bound to nothing
-/// but itself; it is read, and written no more.
+/// The first byte of every encrypted part names its form. The first form was bound to no owner; it is read, and written
+/// no more.
 const UNBOUND: u8 = 1;
 const BOUND: u8 = 2;
 const PRINT_LEN: usize = 8;
-/// In front of what is encrypted: the form, which key, and the nonce.
+/// In front of the encrypted bytes: the form, which key, and the nonce.
 const HEAD_LEN: usize = 1 + PRINT_LEN + NONCE_LEN;
 
-/// What something sealed belongs to. It opens for nothing else: a sealed secret that is copied into another row is damaged
+/// The owner of an encrypted secret. It decrypts for no other: a secret that is copied into another row is damaged
 /// there.
 #[derive(Clone, Copy, Debug)]
 pub struct SealedFor<'a> {
@@ -42,7 +42,7 @@ pub struct SealedFor<'a> {
 /// Which part of a transport is sealed.
 #[derive(Clone, Copy, Debug)]
 pub enum SealedPart<'a> {
-    /// What its deliveries are signed with.
+    /// The key that signs its deliveries.
     Secret,
     /// Path and query of its url, behind this scheme, host and port.
     UrlOf(&'a str),
@@ -59,12 +59,12 @@ pub enum SealedUnder {
     Unknown,
 }
 
-/// What seals and opens. Nodes that share a store need the same master keys.
+/// Encrypts and decrypts secrets. Nodes that share a store need the same master keys.
 pub struct Vault {
     keys: RwLock<Arc<[Derived]>>,
     file: Option<PathBuf>,
-    // What the file was like when it was last read, or last refused with these words.
-    seen: Mutex<(Option<Stamp>, Option<String>)>,
+    // The file's stamp when it was last read, and the message of the last refusal.
+    seen: Mutex<(Option<FileStamp>, Option<String>)>,
 }
 
 struct Derived {
@@ -77,7 +77,7 @@ impl Vault {
     /// With the master keys of a file. Where there is no such file one is made, for its owner's eyes only.
     pub fn open(path: &Path) -> Result<Self, String> {
         // Stamped before it is read: a change in between is then seen the next time.
-        let stamp = Stamp::of(path).ok();
+        let stamp = FileStamp::of(path).ok();
         let keys = key_file::read_or_make(path)?;
         let vault = Self::of(&keys);
         Ok(Self { file: Some(path.to_owned()), seen: (stamp, None).into(), ..vault })
@@ -100,12 +100,12 @@ impl Vault {
         Self { keys: RwLock::new(keys), file: None, seen: Default::default() }
     }
 
-    /// Reads its file again if it changed since; says whether the keys did. A file that cannot be used is told of once, until
-    /// it or what is wrong with it changes; the keys that were known stay.
+    /// Reads its file again if it changed since; says whether the keys did. A file that cannot be used is reported
+    /// once, until it or its fault changes; the earlier keys stay.
     pub fn refresh(&self) -> Result<bool, String> {
         let Some(file) = &self.file else { return Ok(false) };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = Stamp::of(file).ok();
+        let stamp = FileStamp::of(file).ok();
         if seen.0 == stamp && seen.1.is_none() {
             return Ok(false);
         }
@@ -119,7 +119,7 @@ impl Vault {
                 let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
                 let same = known.iter().map(|key| key.print).eq(keys.iter().map(|key| key.print));
                 *known = keys;
-                // That a file can be used again is told, too.
+                // That a file can be used again is reported, too.
                 Ok(!same || told.1.is_some())
             }
         }
@@ -129,7 +129,8 @@ impl Vault {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What may be stored. Two sealings of one secret are unlike: whether it is the same shows only when it is opened.
+    /// The encrypted secret. Encrypting one secret twice gives different bytes: only decrypting shows that they are the
+    /// same.
     pub fn seal(&self, owner: SealedFor<'_>, secret: &[u8]) -> Result<Bytes, String> {
         let keys = self.keys();
         let Some(key) = keys.first() else { return Err("there is no key to seal with".to_owned()) };
@@ -173,8 +174,8 @@ impl Vault {
         Ok(secret)
     }
 
-    /// The fingerprint of the key that something is sealed with, where the list does not have that key. Of what is damaged
-    /// no key is known.
+    /// The fingerprint of the key of an encrypted part, where the list does not have that key. None where the part is
+    /// damaged.
     pub(super) fn missing_key_of(&self, sealed: &[u8]) -> Option<String> {
         let print = sealing_key(sealed)?;
         let known = self.keys().iter().any(|key| key.print == print);
@@ -197,7 +198,7 @@ impl Vault {
         }
     }
 
-    /// What the cursors of pollers are checked with: the first makes them, each of them is believed.
+    /// The keys that check the cursors of pollers: the first signs new ones, each of them is accepted.
     pub fn cursor_keys(&self) -> Vec<CursorKey> {
         self.keys().iter().map(|key| key.cursors.clone()).collect()
     }
@@ -219,7 +220,8 @@ impl Derived {
 }
 
 impl SealedFor<'_> {
-    // What is authenticated beside the content. Each text has its length before it, so that no two owners read alike.
+    // The data that is authenticated beside the content. Each text has its length before it, so that no two owners give
+    // the same bytes.
     fn bound(&self, head: &[u8]) -> Vec<u8> {
         let (label, origin) = match self.part {
             SealedPart::Secret => ("secret", ""),
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_again_and_shows_nothing() {
+    fn an_encrypted_secret_opens_again_and_shows_nothing() {
         let vault = Vault::fixed([7; 32]);
         for secret in [SECRET, b"", &[0; 5_000]] {
             assert_eq!(vault.open_sealed(OWNER, &vault.seal(OWNER, secret).unwrap()).unwrap(), secret);
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_for_one_owner_opens_for_no_other() {
+    fn a_secret_encrypted_for_one_owner_opens_for_no_other() {
         let vault = Vault::fixed([7; 32]);
         let of = |planner, warehouse, part| SealedFor { planner, warehouse, part };
         let url = SealedPart::UrlOf("https://one.example");
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_release_before_sealed_still_opens_and_is_due_for_resealing() {
+    fn a_secret_of_the_release_before_still_opens_and_is_due_for_resealing() {
         let (vault, sealed) = (Vault::fixed([7; 32]), from_hex(OF_BEFORE));
         assert_eq!(vault.open_sealed(OWNER, &sealed).unwrap(), SECRET);
         assert_eq!(vault.sealed_under(&sealed), SealedUnder::Older);

@@ -1,6 +1,6 @@
 //! One batch: the commands of several jobs, decided one over the writes of another and committed together.
-//! Never decides a command over rows of two moments, and never gives a reply whose write did not happen. What moved is decided
-//! again, and what does not fit into memory is left to the next batch.
+//! Never decides a command over rows of two moments, and never gives a reply whose write did not happen. A command
+//! whose rows moved is decided again, and one that does not fit into memory is left to the next batch.
 //! Called by the commit loop.
 
 use std::collections::BTreeMap;
@@ -17,9 +17,9 @@ use fencepost_kernel::{
 use fencepost_store::{Verdict, WriteSet};
 
 use super::{
-    Error, Limits, Shared,
+    EngineLimits, Error, Shared,
     commit::{Job, Outcome, count},
-    rows::{Draft, PAGE_COMMANDS, World, load, torn, touches},
+    rows::{Draft, LoadedRows, PAGE_COMMANDS, load, reads_inconsistent, touches},
 };
 
 const HELD: &str = "another transaction holds the row, or its server takes no writes";
@@ -36,16 +36,16 @@ struct Asked<'j> {
     job: usize,
     command: &'j Command,
     read_at: Option<Millis>,
-    /// Nobody read for it: it may be written, but not answered.
+    /// Its rows were guessed, not read: it may be written, but not answered.
     guessed: bool,
-    /// What was read for it has moved, as a later reading tells.
-    torn: bool,
+    /// A later reading shows that its rows have moved.
+    inconsistent: bool,
 }
 
 fn asked((job, asked): (usize, &Job)) -> impl Iterator<Item = Asked<'_>> {
     let read_at = asked.view.as_ref().map(|view| view.at);
     let guessed = asked.view.as_ref().is_some_and(|view| view.guessed);
-    asked.commands.iter().map(move |command| Asked { job, command, read_at, guessed, torn: false })
+    asked.commands.iter().map(move |command| Asked { job, command, read_at, guessed, inconsistent: false })
 }
 
 /// One command's share of a batch.
@@ -91,11 +91,13 @@ pub(super) async fn commit(shared: &Shared, jobs: &[Job]) -> Outcome {
                 continue;
             }
             let mut part: Vec<Asked<'_>> = batch.iter().map(|index| commands[*index]).collect();
-            // What was read earlier counts once: what has moved since is read again.
-            let (known, moved) = if round == 0 { World::merged(jobs) } else { Default::default() };
+            // Rows that were read earlier are used once: those that have moved since are read again.
+            let (known, moved) = if round == 0 { LoadedRows::merged(jobs) } else { Default::default() };
             for asked in &mut part {
                 match &jobs[asked.job].view {
-                    Some(view) if round == 0 => asked.torn = torn(asked.command, &known, &moved, view),
+                    Some(view) if round == 0 => {
+                        asked.inconsistent = reads_inconsistent(asked.command, &known, &moved, view)
+                    }
                     _ => (asked.read_at, asked.guessed) = (None, false),
                 }
             }
@@ -152,18 +154,18 @@ async fn load_fitting(
     shared: &Shared,
     asked: &[Asked<'_>],
     commands: &[&Command],
-    known: World,
+    known: LoadedRows,
     reading: Reading,
-) -> Result<(World, usize), Error> {
-    let Limits { batch_rows_max, batch_bytes_max, .. } = shared.limits;
-    let (mut world, mut end) = (known, 0);
+) -> Result<(LoadedRows, usize), Error> {
+    let EngineLimits { batch_rows_max, batch_bytes_max, .. } = shared.limits;
+    let (mut loaded, mut end) = (known, 0);
     let mut page = match reading {
         Reading::All => commands.len(),
         Reading::Fitting => PAGE_COMMANDS.min(batch_rows_max).max(1),
     };
-    let already = world.rows.len();
+    let already = loaded.rows.len();
     while end < commands.len() {
-        let full = world.bytes >= batch_bytes_max || world.rows.len() - already >= batch_rows_max;
+        let full = loaded.bytes >= batch_bytes_max || loaded.rows.len() - already >= batch_rows_max;
         if end > 0 && full {
             break;
         }
@@ -172,36 +174,36 @@ async fn load_fitting(
         while end < commands.len() && asked[end].job == asked[end - 1].job {
             end += 1;
         }
-        world = load(&mut &*shared, &commands[from..end], world).await?;
+        loaded = load(&mut &*shared, &commands[from..end], loaded).await?;
         // The rows so far tell how many of the next are left room for.
-        let left = end * batch_bytes_max.saturating_sub(world.bytes) / world.bytes.max(1);
+        let left = end * batch_bytes_max.saturating_sub(loaded.bytes) / loaded.bytes.max(1);
         page = left.clamp(1, page);
     }
-    Ok((world, end))
+    Ok((loaded, end))
 }
 
 // Decides and commits once; where only as many are read for as fit, that many. No reply where the rows it stands on have moved.
 async fn attempt(
     shared: &Shared,
     asked: &[Asked<'_>],
-    known: World,
+    known: LoadedRows,
     reading: Reading,
 ) -> Result<Vec<Option<Result<Reply, Error>>>, Error> {
     let commands: Vec<&Command> = asked.iter().map(|asked| asked.command).collect();
     let before = shared.time.now();
-    let (world, end) = load_fitting(shared, asked, &commands, known, reading).await?;
+    let (loaded, end) = load_fitting(shared, asked, &commands, known, reading).await?;
     let (asked, commands) = (&asked[..end], &commands[..end]);
-    let mut draft = Draft::new(world, commands.len());
+    let mut draft = Draft::new(loaded, commands.len());
     // A write is dated after its rows were read: they hold until the commit, or the store says that they moved.
     let now = shared.time.now();
     let mut decided = Vec::with_capacity(commands.len());
     // Rows that tell a position once the store has given it, and the job whose commands wait for one.
-    let mut unplaced = HashSet::default();
+    let mut positions_pending = HashSet::default();
     let mut waits = None;
-    // What each job appended to a lane last: what it appends there next comes after that, or not at all.
+    // The last entry that each job appended to a lane: the next one comes after that, or not at all.
     let mut ahead: BTreeMap<(usize, LaneId), (RowKey, CommitId)> = BTreeMap::new();
-    for Asked { job, command, read_at, guessed, torn } in asked {
-        if waits == Some(*job) || *torn || touches(command, &draft, &unplaced) {
+    for Asked { job, command, read_at, guessed, inconsistent } in asked {
+        if waits == Some(*job) || *inconsistent || touches(command, &draft, &positions_pending) {
             waits = Some(*job);
             decided.push(Decided::Later);
             continue;
@@ -223,14 +225,14 @@ async fn attempt(
             continue;
         }
         let Decision { writes, mut also, reply } = decision;
-        // What was decided over another's write must not stand where that falls, also if it leaves that row alone.
+        // A decision over another's write must not stand where that falls, also if it leaves that row alone.
         if shared.many_rows {
-            also.held.extend(draft.leans(command, &writes));
+            also.held.extend(draft.read_dependencies(command, &writes));
         }
         let id = shared.next_id();
         let Also { merges, held, .. } = &mut also;
         for append in appends(merges) {
-            unplaced.insert(append.position_row);
+            positions_pending.insert(append.position_row);
             let before = ahead.insert((*job, append.lane), (append.position_row, id));
             // Those of one set come in their order anyway.
             let before = before.filter(|(_, before)| *before != id);
@@ -294,7 +296,7 @@ async fn attempt(
                 if !touches(command, &draft, &fallen_before(sets_before)) {
                     return Some(Ok(reply));
                 }
-                // What its asker put behind it on the same rows has happened already: decided now, it would come after that.
+                // Later commands of the same job wrote these rows already: decided now, it would come after them.
                 let overtaken = touches(command, &draft, &written_behind(at));
                 overtaken.then(|| Err(Error::Unknown("a write that the answer rests on did not happen".to_owned())))
             }
@@ -330,7 +332,7 @@ async fn positions(shared: &Shared, sets: &[WriteSet], verdicts: &[Verdict]) -> 
     positions
 }
 
-/// What the store said of a commit, and whether that was only when it was asked once more.
+/// The store's verdicts on a commit, and whether they were known only when it was repeated.
 struct Persisted {
     verdicts: Vec<Verdict>,
     repeated: bool,

@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use super::{
-    Error, Limits, Shared,
+    EngineLimits, Error, Shared,
     batch::commit,
     pacing::{Next, Overlap, Pacing},
     rows::{View, page},
@@ -158,7 +158,7 @@ pub(super) fn count(jobs: &[Job]) -> usize {
 
 // How many jobs bring no more commands and bytes than one commit takes: at least one. Rows that were read for jobs together
 // count once.
-fn fitting(jobs: &[Job], limits: &Limits) -> usize {
+fn fitting(jobs: &[Job], limits: &EngineLimits) -> usize {
     let (mut commands, mut rows, mut bytes, mut loaded) = (0, 0, 0, 0);
     let mut before: Option<&Arc<View>> = None;
     for (count, job) in jobs.iter().enumerate() {

@@ -25,8 +25,8 @@ pub struct Explanation {
     pub conflicts: u64,
     /// How many of the duplicates had another body than the first, approximately.
     pub body_mismatches: u64,
-    /// What happened, oldest first.
-    pub history: Vec<Moment>,
+    /// Oldest first.
+    pub history: Vec<HistoryEntry>,
 }
 
 impl Explanation {
@@ -47,11 +47,11 @@ impl Explanation {
 /// A person's decision on a doubt.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolution<'e> {
-    /// When.
+    /// Time of the decision, by the store's clock.
     pub at: Millis,
-    /// Who.
+    /// The person.
     pub by: &'e str,
-    /// Their reason.
+    /// The person's reason, free text.
     pub why: &'e str,
     /// Whether the effect was declared done.
     pub sealed: bool,
@@ -82,19 +82,19 @@ pub const REPEATED_MAX: u64 = 32;
 
 /// One line of a history.
 #[derive(Clone, Debug)]
-pub struct Moment {
-    /// When.
+pub struct HistoryEntry {
+    /// By the store's clock.
     pub at: Millis,
     /// The word for it.
     pub decision: &'static str,
     /// By which token, where one was involved.
     pub token: Option<Token>,
-    /// Who did it and why, where a person did.
+    /// The person and the reason, where a person did it.
     pub person: Option<(String, String)>,
 }
 
 impl Engine {
-    /// What happened under a key; none where it is unknown or its time is over.
+    /// The history of a key; none where it is unknown or its time is over.
     pub async fn explain(&self, key: FenceKey) -> Result<Option<Explanation>, Error> {
         let now = self.now();
         let mut rows = self.load(&[RowKey::fence(key), RowKey::trace(key)]).await?.into_iter();
@@ -151,18 +151,18 @@ impl Engine {
 
 /// Where a fence stands after something has happened to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stand {
+enum FenceState {
     Pending,
     Sealed,
     Released,
 }
 
-// What happened to the fence itself, oldest first, and where it stood after each.
-fn lived(fence: &Fence) -> Vec<(Moment, Stand)> {
-    let moment = |at, decision, token| Moment { at, decision, token, person: None };
+// Moments of the fence itself, oldest first, and its state after each.
+fn lived(fence: &Fence) -> Vec<(HistoryEntry, FenceState)> {
+    let moment = |at, decision, token| HistoryEntry { at, decision, token, person: None };
     let began = moment(fence.first_seen, "new", (fence.attempt == 1).then_some(fence.token));
-    let mut moments = vec![(began, Stand::Pending)];
-    let mut stand = Stand::Pending;
+    let mut moments = vec![(began, FenceState::Pending)];
+    let mut stand = FenceState::Pending;
     for event in &fence.events {
         if let What::Forgotten { sealed: Some(at), .. } = event.what {
             moments.push((moment(at, "sealed", Some(event.token)), Stand::Sealed));
@@ -177,17 +177,17 @@ fn lived(fence: &Fence) -> Vec<(Moment, Stand)> {
             What::Forgotten { by, why, .. } => ("forgotten", Some((by.clone(), why.clone()))),
         };
         stand = match &event.what {
-            What::Released | What::Resolved { sealed: false, .. } | What::Forgotten { .. } => Stand::Released,
-            What::Retried | What::Recovered => Stand::Pending,
+            What::Released | What::Resolved { sealed: false, .. } | What::Forgotten { .. } => FenceState::Released,
+            What::Retried | What::Recovered => FenceState::Pending,
             What::SealedLate | What::SealRefused | What::Resolved { sealed: true, .. } => stand,
         };
-        moments.push((Moment { at: event.at, decision, token: Some(event.token), person }, stand));
+        moments.push((HistoryEntry { at: event.at, decision, token: Some(event.token), person }, stand));
     }
     if let State::Sealed { at, .. } = fence.state {
         // The kernel dates what came after the seal later than the seal.
         let place = moments.iter().rposition(|(moment, _)| moment.at <= at).map_or(0, |last| last + 1);
-        moments.insert(place, (moment(at, "sealed", Some(fence.token)), Stand::Sealed));
-        moments[place + 1..].iter_mut().for_each(|(_, stand)| *stand = Stand::Sealed);
+        moments.insert(place, (moment(at, "sealed", Some(fence.token)), FenceState::Sealed));
+        moments[place + 1..].iter_mut().for_each(|(_, stand)| *stand = FenceState::Sealed);
     }
     moments.sort_by_key(|(moment, _)| moment.at);
     moments
@@ -195,15 +195,16 @@ fn lived(fence: &Fence) -> Vec<(Moment, Stand)> {
 
 // Decisions that only read are kept apart from the fence, by the millisecond. Within one, each stands where it can have been
 // made: nobody is told "in flight" of what is sealed, nor "duplicate" of what is not.
-fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sighting)>) -> Vec<Moment> {
+fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sighting)>) -> Vec<HistoryEntry> {
     let mut sightings: Vec<(Millis, Sighting)> = sightings.copied().collect();
     sightings.sort_by_key(|(at, _)| *at);
-    // What a sighting asks of the fence; one that may be made at any time asks what the next of its millisecond does.
-    let mut needs: Vec<Option<Stand>> = Vec::with_capacity(sightings.len());
+    // The state of the fence that a sighting needs; one that fits any state takes the need of the next of its
+    // millisecond.
+    let mut needs: Vec<Option<FenceState>> = Vec::with_capacity(sightings.len());
     for (index, (at, sighting)) in sightings.iter().enumerate().rev() {
         needs.push(match sighting {
-            Sighting::InFlight | Sighting::InDoubt => Some(Stand::Pending),
-            Sighting::Duplicate | Sighting::OtherBody => Some(Stand::Sealed),
+            Sighting::InFlight | Sighting::InDoubt => Some(FenceState::Pending),
+            Sighting::Duplicate | Sighting::OtherBody => Some(FenceState::Sealed),
             Sighting::Conflict | Sighting::Stale => {
                 let next = sightings.get(index + 1).filter(|(next, _)| next == at);
                 next.and_then(|_| needs.last().copied().flatten())
@@ -214,7 +215,7 @@ fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sight
     let mut lived = lived(fence).into_iter().peekable();
     let (mut moments, mut stood) = (Vec::new(), None);
     for ((at, sighting), needs) in sightings.into_iter().zip(needs) {
-        let fits = |stood: Option<Stand>| needs.is_some() && stood == needs;
+        let fits = |stood: Option<FenceState>| needs.is_some() && stood == needs;
         while let Some((moment, stand)) =
             lived.next_if(|(moment, _)| moment.at < at || (moment.at == at && !fits(stood)))
         {
@@ -229,7 +230,7 @@ fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sight
             Sighting::InDoubt => "in_doubt",
             Sighting::OtherBody => "duplicate_other_body",
         };
-        moments.push(Moment { at, decision, token: None, person: None });
+        moments.push(HistoryEntry { at, decision, token: None, person: None });
     }
     moments.extend(lived.map(|(moment, _)| moment));
     moments
@@ -241,14 +242,14 @@ mod tests {
 
     use fencepost_kernel::{
         Tenant,
-        fence::{Event, Receipt},
+        fence::{FenceEvent, Receipt},
     };
 
     use super::*;
 
     // A fence that a first holder lost, a person released, a second one sealed, and the first tried to seal: all at once.
     fn fence(at: Millis) -> Fence {
-        let event = |token, what| Event { at, token: Token(token), what };
+        let event = |token, what| FenceEvent { at, token: Token(token), what };
         let resolved = What::Resolved { by: "ops".into(), why: "asked".into(), sealed: false };
         Fence {
             tenant: Tenant::new("acme"),
@@ -269,7 +270,7 @@ mod tests {
             events: vec![
                 event(1, resolved),
                 event(2, What::Retried),
-                Event { at: at.plus(1), ..event(1, What::SealRefused) },
+                FenceEvent { at: at.plus(1), ..event(1, What::SealRefused) },
             ],
         }
     }

@@ -12,7 +12,7 @@ use fencepost_kernel::{
 
 use super::{
     Shared,
-    rows::{View, World},
+    rows::{LoadedRows, View},
 };
 
 /// A wrong guess costs a round trip that a right one saves many times over; past one in eight it no longer pays.
@@ -51,7 +51,7 @@ pub(super) fn guess(shared: &Shared, commands: &[Command]) -> Option<View> {
         return None;
     }
     let at = shared.time.now();
-    let mut rows = World::default();
+    let mut rows = LoadedRows::default();
     for command in commands {
         let mut keys = Vec::new();
         footprint(command, &mut |key| keys.push(key));

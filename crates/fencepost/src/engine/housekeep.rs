@@ -48,7 +48,7 @@ impl Engine {
         Ok(())
     }
 
-    // What was over by then may be dropped.
+    // Rows that expired before this may be dropped.
     fn swept_until(&self) -> Millis {
         let grace_ms = if self.shared.shared { SHARED_GRACE_MS } else { 0 };
         Millis(self.now().0.saturating_sub(grace_ms))

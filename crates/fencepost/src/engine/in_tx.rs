@@ -16,10 +16,10 @@ use tokio_postgres::Transaction;
 use super::{
     Engine, Error,
     batch::{OVERFLOW, TOO_MANY_WRITERS},
-    rows::{Source, World, load},
+    rows::{LoadedRows, Source, load},
 };
 
-/// What the rows say wrote them: no node holds such a claim.
+/// The holder's name in rows that a caller's transaction wrote: no node holds such a claim.
 pub(crate) const IN_TRANSACTION: &str = "transaction";
 
 /// How often a command is decided again because a row that was not there came into being meanwhile.
@@ -27,7 +27,7 @@ const ROUNDS_MAX: usize = 8;
 
 /// How one round ended.
 enum Round {
-    /// What was decided is written.
+    /// The decision is written.
     Decided(Reply),
     /// A row that was not there has come into being, or one that was only read has moved.
     Overtaken,
@@ -63,9 +63,9 @@ impl Engine {
     }
 
     async fn round_in(&self, rows: &mut TransactionRows<'_>, command: &Command) -> Result<Round, Error> {
-        let mut world = load(rows, &[command], World::default()).await?;
+        let mut loaded = load(rows, &[command], LoadedRows::default()).await?;
         let moment = rows.attempt.moment().await?;
-        let decision = decide(command, &world, moment.now);
+        let decision = decide(command, &loaded, moment.now);
         if decision.only_answers() {
             return Ok(Round::Decided(decision.reply));
         }
@@ -73,11 +73,11 @@ impl Engine {
         if decision.reply.outlives_rollback() {
             return Ok(Round::Refused { reply: decision.reply.into(), mark: set, now: moment.now });
         }
-        hold_absent(&mut set, &world, command);
-        let unmoved = read_before_locks(&world, command);
+        hold_absent(&mut set, &loaded, command);
+        let unmoved = read_before_locks(&loaded, command);
         rows.command = None;
-        world.fill(rows, Attempt::named_by(&set).collect()).await?;
-        match rows.attempt.apply(set, &world, &moment, &unmoved).await? {
+        loaded.fill(rows, Attempt::named_by(&set).collect()).await?;
+        match rows.attempt.apply(set, &loaded, &moment, &unmoved).await? {
             Verdict::Overflow => Err(Error::Unavailable(OVERFLOW.to_owned())),
             verdict if verdict.applied() => Ok(Round::Decided(match verdict.positions().next() {
                 Some(seq) => decision.reply.with_position(seq),
@@ -104,22 +104,23 @@ impl Source for TransactionRows<'_> {
     }
 }
 
-// A row that is not there cannot be locked when it is read. What was decided over its absence holds it with what is written, so
-// that no other transaction makes it before this one ends; under a snapshot, PostgreSQL fails the transaction if one has.
-fn hold_absent(set: &mut WriteSet, world: &World, command: &Command) {
+// A row that is not there cannot be locked when it is read. A decision over its absence holds the key when it writes,
+// so that no other transaction makes the row before this one ends; under a snapshot, PostgreSQL fails the transaction
+// if one has.
+fn hold_absent(set: &mut WriteSet, loaded: &LoadedRows, command: &Command) {
     let named = |key: &RowKey| {
         set.writes.iter().any(|write| write.key == *key)
             || set.also.held.iter().any(|(held, _)| held == key)
             || set.also.merges.iter().any(|merge| Merge::key(merge) == *key)
             || set.also.drops.contains(key)
     };
-    let absent = world.rows.iter().filter(|(_, row)| row.is_none()).map(|(key, _)| *key);
+    let absent = loaded.rows.iter().filter(|(_, row)| row.is_none()).map(|(key, _)| *key);
     let absent: Vec<_> =
         absent.filter(|key| row_lock(command, key) != RowLock::Never && !named(key)).map(|key| (key, None)).collect();
     set.also.held.extend(absent);
 }
 
-fn read_before_locks(world: &World, command: &Command) -> Vec<(RowKey, CommitId)> {
-    let keys = world.rows.keys().filter(|key| row_lock(command, key) == RowLock::AfterWrites);
-    keys.filter_map(|key| Some((*key, world.row(key)?.revision))).collect()
+fn read_before_locks(loaded: &LoadedRows, command: &Command) -> Vec<(RowKey, CommitId)> {
+    let keys = loaded.rows.keys().filter(|key| row_lock(command, key) == RowLock::AfterWrites);
+    keys.filter_map(|key| Some((*key, loaded.row(key)?.revision))).collect()
 }

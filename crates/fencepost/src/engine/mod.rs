@@ -43,7 +43,7 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-pub use explain::{Explanation, Moment, Repeated, Repetitions, Resolution};
+pub use explain::{Explanation, HistoryEntry, Repeated, Repetitions, Resolution};
 #[cfg(feature = "postgres")]
 pub(crate) use in_tx::IN_TRANSACTION;
 
@@ -51,7 +51,7 @@ use crate::clock::{Clock, StoreTime};
 
 /// Bounds that keep one engine from being asked for more than it has.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct EngineLimits {
     /// Commands that may queue for the commit loop.
     pub queue_max: usize,
     /// Callers that may wait for somebody else's seal at one time.
@@ -64,8 +64,9 @@ pub struct Limits {
     /// Rows that one commit is decided over, but for one job that has more. A commit may go beyond this by those of some tens of
     /// commands.
     pub batch_rows_max: usize,
-    /// What the commands of one commit may bring with them and, apart from that, what the rows may weigh that are read for it, but
-    /// for one job that has more. Rows are read for some tens of commands at once, and a commit may go beyond this by so many.
+    /// Bytes that the commands of one commit may bring and, apart from that, bytes of the rows that are read for it,
+    /// but for one job that has more. Rows are read for some tens of commands at once, and a commit may go beyond this
+    /// by so many.
     pub batch_bytes_max: usize,
     /// On a shared store, how many commands must be under way, or jobs waiting, before a commit leaves beside another.
     pub beside_min: usize,
@@ -77,7 +78,7 @@ pub struct Limits {
     pub patience: Duration,
 }
 
-impl Default for Limits {
+impl Default for EngineLimits {
     fn default() -> Self {
         Self {
             queue_max: 16_384,
@@ -145,12 +146,12 @@ pub(crate) struct Shared {
     /// Whether a write set may touch several rows.
     many_rows: bool,
     luck: guess::Luck,
-    limits: Limits,
+    limits: EngineLimits,
     waiters: waiters::Waiters,
     sightings: sightings::Sightings,
     sweep: std::sync::Mutex<housekeep::Sweep>,
     next_id: AtomicU64,
-    /// Who commits: alone, or beside others where the store is shared.
+    /// Held while a commit runs: alone, or beside others where the store is shared.
     turn: tokio::sync::RwLock<()>,
     backlog: pacing::BacklogSignal,
     /// Askers who wait for a commit.
@@ -212,7 +213,7 @@ type Answer = oneshot::Receiver<Result<Vec<Reply>, Error>>;
 /// One asker who waits for a commit, counted while it does.
 struct Asking<'s> {
     count: &'s AtomicUsize,
-    /// Whether nobody else did when it came, nor just before: in a crowd, who waits for others saves everybody a sync.
+    /// Whether nobody else did when it came, nor just before: among many callers, one that waits for others saves everybody a sync.
     alone: bool,
 }
 
@@ -230,14 +231,14 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// What a first look at a claim's rows came to.
+/// The result of a first look at a claim's rows.
 enum Seen {
     /// It needs no commit.
     Answer(Reply),
     /// It has something to write.
     Unwritten,
-    /// Nobody looked: it is probably new.
-    Nothing,
+    /// Not cached: the claim is probably new.
+    NotCached,
 }
 
 /// Rows peeked for one command.
@@ -283,7 +284,7 @@ impl Engine {
     pub async fn new(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
-        limits: Limits,
+        limits: EngineLimits,
         observer: Box<dyn Observer>,
         askers: Option<Handle>,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), Error> {
@@ -360,7 +361,7 @@ impl Engine {
         self.shared.stopped.get().map(String::as_str)
     }
 
-    /// What the store says of itself.
+    /// The store's guarantees.
     pub fn promises(&self) -> Promises {
         self.shared.store.promises()
     }
@@ -403,14 +404,14 @@ impl Engine {
         let mut seen = Seen::Unwritten;
         // Where rows are far away, the read loop looks for many commands at once.
         if !self.shared.shared && matches!(*command, Command::Fence(fence::Command::Claim(_))) {
-            seen = self.glance(&command).await?;
+            seen = self.try_answer_from_snapshot(&command).await?;
         }
         if let Seen::Answer(reply) = seen {
             return Ok(reply);
         }
         let mut replies = self.submit(command.0.clone()).await?;
         let reply = replies.pop().ok_or_else(|| Error::Unknown("no reply".to_owned()))?;
-        if let Seen::Nothing = seen {
+        if let Seen::NotCached = seen {
             self.shared.luck.note(1, usize::from(!matches!(reply, Reply::Fence(fence::Reply::New(_)))));
         }
         Ok(reply)
@@ -426,7 +427,7 @@ impl Engine {
         self.submit(commands).await
     }
 
-    /// What a name stands for, if it is known.
+    /// The effect behind a name, if the name is known.
     pub async fn alias(&self, tenant: &Tenant, name: &str) -> Result<Option<Arc<Alias>>, Error> {
         let row = self.load(&[RowKey::alias(tenant, name)]).await?.pop().flatten();
         Ok(row.and_then(|row| row.record.as_alias().cloned()))
@@ -434,7 +435,7 @@ impl Engine {
 
     // A decision over synced rows that writes nothing is final and needs no commit. Most claims are of new keys: as long
     // as that holds, a row that is not in memory is looked for once, where the claim is committed.
-    async fn glance(&self, command: &Command) -> Result<Seen, Error> {
+    async fn try_answer_from_snapshot(&self, command: &Command) -> Result<Seen, Error> {
         // The time of the question, not of the rows: old rows judged at a later time would lapse although renewed since.
         let now = self.now();
         let mut keys = Vec::with_capacity(1);
@@ -442,7 +443,7 @@ impl Engine {
         let store = &self.shared.store;
         let known = match keys[..] {
             [key] => match store.recall(&key) {
-                None if self.stopped().is_none() && self.shared.luck.holds() => return Ok(Seen::Nothing),
+                None if self.stopped().is_none() && self.shared.luck.holds() => return Ok(Seen::NotCached),
                 None => store.peek(&key),
                 known => known,
             },
@@ -527,7 +528,7 @@ impl Shared {
         for (set, positions) in applied {
             for listener in listeners.iter() {
                 set.also.appends().zip(positions).for_each(|(append, seq)| listener.appended(append, *seq));
-                set.also.news.iter().for_each(|lane| listener.lane_changed(*lane));
+                set.also.lanes_changed.iter().for_each(|lane| listener.lane_changed(*lane));
             }
         }
     }
@@ -537,7 +538,7 @@ impl Shared {
         let listeners = self.listeners.read().unwrap_or_else(PoisonError::into_inner);
         for (set, listener) in sets.iter().flat_map(|set| listeners.iter().map(move |listener| (set, listener))) {
             set.also.appends().for_each(|append| listener.appended(append, None));
-            set.also.news.iter().for_each(|lane| listener.lane_may_have_changed(*lane));
+            set.also.lanes_changed.iter().for_each(|lane| listener.lane_may_have_changed(*lane));
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) enum Overlap {
     Refused,
 }
 
-/// What the commit loop does next.
+/// The commit loop's next step.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Next {
     /// A commit of the waiting jobs leaves now.

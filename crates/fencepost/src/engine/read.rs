@@ -1,5 +1,6 @@
 //! The read loop of an engine on a shared store: commands that arrive while rows are being read are read for together.
-//! What writes nothing is answered from there; the rest goes on to the commit loop with the rows it was decided over.
+//! A command that writes nothing is answered from there; the others go on to the commit loop with the rows they were
+//! decided over.
 //! So reading for the next commit goes on beside the last one. Never answers from rows read before the question came.
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use tokio::sync::mpsc;
 use super::{
     Shared,
     commit::{Job, hand_on},
-    rows::{PAGE_COMMANDS, View, World, load, page},
+    rows::{LoadedRows, PAGE_COMMANDS, View, load, page},
 };
 
 /// Commands that rows are read for in one round trip, while rows are small.
@@ -24,9 +25,9 @@ pub(super) async fn run(shared: Arc<Shared>, mut asked: mpsc::Receiver<Job>, com
         // The time of the questions, not of the rows: old rows judged at a later time would lapse although renewed since.
         let now = shared.time.now();
         let commands: Vec<&Command> = jobs.iter().flat_map(|job| job.commands.iter()).collect();
-        let view = match load(&mut &*shared, &commands, World::default()).await {
+        let view = match load(&mut &*shared, &commands, LoadedRows::default()).await {
             Ok(rows) => {
-                // What rows weigh is known only once they are there: those before tell how many to read for next.
+                // The weight of rows is known only after reading: the last rows tell for how many commands to read next.
                 let fitting = commands.len() * shared.limits.batch_bytes_max / rows.bytes.max(1);
                 commands_max = fitting.clamp(1, (commands_max * 2).min(PAGE_COMMANDS_MAX));
                 Arc::new(View { rows, at: now, guessed: false })

@@ -15,13 +15,13 @@ use super::{Error, Shared, commit::Job};
 
 /// Rows that were read, and those that were not there.
 #[derive(Default)]
-pub(super) struct World {
+pub(super) struct LoadedRows {
     pub(super) rows: HashMap<RowKey, Loaded>,
-    /// What those weigh that the store was asked for.
+    /// Bytes of the rows that the store was asked for.
     pub(super) bytes: usize,
 }
 
-impl Rows for World {
+impl Rows for LoadedRows {
     fn row(&self, key: &RowKey) -> Option<&Row> {
         self.rows.get(key).and_then(Option::as_deref)
     }
@@ -29,7 +29,7 @@ impl Rows for World {
 
 /// Rows that were read together, and the time before that.
 pub(super) struct View {
-    pub(super) rows: World,
+    pub(super) rows: LoadedRows,
     pub(super) at: Millis,
     /// Whether nobody read them: good for a write that the store compares, not for an answer.
     pub(super) guessed: bool,
@@ -54,27 +54,31 @@ impl Source for &Shared {
 }
 
 /// The rows that the commands stand on, with what is known of them already.
-pub(super) async fn load(source: &mut impl Source, commands: &[&Command], known: World) -> Result<World, Error> {
-    let mut world = known;
+pub(super) async fn load(
+    source: &mut impl Source,
+    commands: &[&Command],
+    known: LoadedRows,
+) -> Result<LoadedRows, Error> {
+    let mut loaded = known;
     let mut keys = Vec::with_capacity(commands.len());
     for command in commands {
         footprint(command, &mut |key| keys.push(key));
     }
-    world.fill(source, keys).await?;
+    loaded.fill(source, keys).await?;
     // Rows name further rows, a few times over.
     loop {
         let mut keys = Vec::new();
         for command in commands {
-            follow(command, &world, &mut |key| keys.push(key));
+            follow(command, &loaded, &mut |key| keys.push(key));
         }
-        if !world.fill(source, keys).await? {
-            return Ok(world);
+        if !loaded.fill(source, keys).await? {
+            return Ok(loaded);
         }
     }
 }
 
-/// Commands that rows are read for at once. Nobody knows what a row weighs before it is there: a page of the largest is what a
-/// commit may hold beyond its limit.
+/// Commands that rows are read for at once. The weight of a row is unknown before it is read: a page of the largest
+/// rows is how far a commit may go beyond its limit.
 pub(super) const PAGE_COMMANDS: usize = 32;
 
 /// How many jobs a page has: whole ones, and at least one.
@@ -89,11 +93,11 @@ pub(super) fn page(jobs: &[Job], commands_max: usize) -> usize {
 
 /// Whether a command looks at a row that was read for it before it moved. Such a row beside another of its reading may be
 /// what never was.
-pub(super) fn torn(command: &Command, world: &World, moved: &HashSet<RowKey>, view: &View) -> bool {
+pub(super) fn reads_inconsistent(command: &Command, loaded: &LoadedRows, moved: &HashSet<RowKey>, view: &View) -> bool {
     let since = |key: &RowKey| {
-        moved.contains(key) && view.rows.rows.get(key).map(revision) != world.rows.get(key).map(revision)
+        moved.contains(key) && view.rows.rows.get(key).map(revision) != loaded.rows.get(key).map(revision)
     };
-    !moved.is_empty() && !view.guessed && looks_at(command, world, since)
+    !moved.is_empty() && !view.guessed && looks_at(command, loaded, since)
 }
 
 fn revision(row: &Loaded) -> Option<CommitId> {
@@ -116,23 +120,23 @@ fn look_at(command: &Command, rows: &impl Rows, see: &mut impl FnMut(RowKey)) {
     follow(command, rows, see);
 }
 
-impl World {
+impl LoadedRows {
     // Jobs are in the order in which they were read: of a row that was read twice, the later reading counts. A guess
     // counts only where nobody read, and the latest first. Told are also the rows that moved between two readings.
     pub(super) fn merged(jobs: &[Job]) -> (Self, HashSet<RowKey>) {
-        let (mut world, mut moved) = (Self::default(), HashSet::default());
+        let (mut loaded, mut moved) = (Self::default(), HashSet::default());
         let mut views: Vec<&Arc<View>> = jobs.iter().filter_map(|job| job.view.as_ref()).collect();
         views.dedup_by(|one, other| Arc::ptr_eq(one, other));
         for (key, row) in views.iter().filter(|view| !view.guessed).flat_map(|view| &view.rows.rows) {
-            let before = world.rows.insert(*key, row.clone());
+            let before = loaded.rows.insert(*key, row.clone());
             if before.is_some_and(|before| revision(&before) != revision(row)) {
                 moved.insert(*key);
             }
         }
         for (key, row) in views.iter().rev().filter(|view| view.guessed).flat_map(|view| &view.rows.rows) {
-            world.rows.entry(*key).or_insert_with(|| row.clone());
+            loaded.rows.entry(*key).or_insert_with(|| row.clone());
         }
-        (world, moved)
+        (loaded, moved)
     }
 
     /// Reads the rows that were not read yet, and tells whether there were any.
@@ -152,7 +156,7 @@ impl World {
 
 /// A commit in the making: the rows it stands on, and what its commands so far write over them.
 pub(super) struct Draft {
-    read: World,
+    read: LoadedRows,
     pub(super) sets: Vec<WriteSet>,
     written: HashMap<RowKey, Written>,
 }
@@ -166,7 +170,7 @@ struct Written {
 
 impl Draft {
     /// For so many commands.
-    pub(super) fn new(read: World, commands: usize) -> Self {
+    pub(super) fn new(read: LoadedRows, commands: usize) -> Self {
         let written = HashMap::with_capacity_and_hasher(commands, Default::default());
         Self { read, sets: Vec::with_capacity(commands), written }
     }
@@ -180,7 +184,7 @@ impl Draft {
     }
 
     /// Rows which others before it wrote, and which a command looks at but leaves alone: it stands only while they do.
-    pub(super) fn leans(&self, command: &Command, own: &[Write]) -> Vec<(RowKey, Option<CommitId>)> {
+    pub(super) fn read_dependencies(&self, command: &Command, own: &[Write]) -> Vec<(RowKey, Option<CommitId>)> {
         let mut held = Vec::new();
         if self.written.is_empty() {
             return held;

@@ -51,7 +51,7 @@ impl Sightings {
         }
     }
 
-    /// What is not yet flushed for one fence.
+    /// Counts of one fence that are not yet flushed.
     pub(super) fn of(&self, key: FenceKey) -> Option<Observe> {
         let shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
         shard.get(&key).cloned().map(|seen| seen.observe(key))

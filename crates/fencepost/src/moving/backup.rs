@@ -10,7 +10,7 @@ use fencepost_store::{Store, codec};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Counts, Error,
+    Error, RowCounts,
     file::{Header, put_row, trailer},
     rows::{Pages, Scan, is_over},
 };
@@ -26,7 +26,7 @@ pub struct Backup {
     scan: Scan,
     now: Box<dyn Fn() -> Millis + Send>,
     digest: Sha256,
-    counts: Counts,
+    counts: RowCounts,
     next: Next,
 }
 
@@ -53,12 +53,12 @@ impl Backup {
             wall,
             time_floor: floor,
         };
-        let (digest, counts) = (Sha256::new(), Counts::default());
+        let (digest, counts) = (Sha256::new(), RowCounts::default());
         Self { header, scan: Scan::new(store), now, digest, counts, next: Next::Header }
     }
 
     /// How many rows have been handed out.
-    pub fn rows(&self) -> Counts {
+    pub fn rows(&self) -> RowCounts {
         self.counts
     }
 

@@ -7,17 +7,17 @@ use fencepost_kernel::{Millis, row};
 use fencepost_store::Store;
 
 use super::{
-    Counts, Error, Meter, Progress,
+    Error, Meter, Progress, RowCounts,
     fill::{compare, fill},
     rows::Scan,
 };
 use crate::clock::Clock;
 
-/// What a copy did.
+/// The result of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copied {
     /// The rows that both stores hold now.
-    pub rows: Counts,
+    pub rows: RowCounts,
     /// How many of them an earlier, interrupted copy had written.
     pub already: u64,
     /// Rows that were left out, since their time is over.
@@ -39,7 +39,7 @@ pub async fn copy(
 ) -> Result<Copied, Error> {
     let mut meter = Meter::new(clock, told);
     let floor = from.time_floor().await?;
-    // Only the source's durable time makes a row expire. A store may have dropped by another clock what is missing.
+    // Only the source's durable time makes a row expire. A store may have dropped missing rows by another clock.
     let now = || Millis(clock.wall_ms()).max(floor).max(to.now().unwrap_or_default());
     meter.begin("looking at the target");
     let held = compare(&mut Scan::new(to), &**from, now(), &mut meter).await?;

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Row, RowKey,
     fence::{self, Phase},
-    json::{self, Node, Value, write_string},
+    json::{self, JsonNode, Value, write_string},
     key::Kind,
     row::{self, Record},
 };
@@ -23,7 +23,7 @@ use fencepost_store::{Found, codec};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Counts, Error, KeysNeeded,
+    Error, KeysNeeded, RowCounts,
     rows::{PAGE_BYTES_MAX, PAGE_ROWS_MAX, Pages},
 };
 
@@ -65,8 +65,8 @@ impl Header {
 
     fn read(line: &[u8]) -> Option<Self> {
         let said = json::parse(line).ok()?;
-        let text = |name| said.get(name).and_then(Node::as_str).map(str::to_owned);
-        let number = |name| said.get(name).and_then(Node::as_u64);
+        let text = |name| said.get(name).and_then(JsonNode::as_str).map(str::to_owned);
+        let number = |name| said.get(name).and_then(JsonNode::as_u64);
         Some(Self {
             release: text("release")?,
             row_format: number("row_format")?.try_into().ok()?,
@@ -90,7 +90,7 @@ pub(super) fn put_row(out: &mut Vec<u8>, key: &RowKey, row: &Row) {
 }
 
 /// The trailer, without the SHA-256.
-pub(super) fn trailer(ended_at: Millis, counts: &Counts) -> Vec<u8> {
+pub(super) fn trailer(ended_at: Millis, counts: &RowCounts) -> Vec<u8> {
     let counts: Vec<_> = row::BACKUP.iter().map(|kind| counts.of(*kind).to_string()).collect();
     format!("\0{{\"ended_at_ms\":{},\"rows\":[{}]}}\n", ended_at.0, counts.join(",")).into_bytes()
 }
@@ -103,7 +103,7 @@ pub struct Contents {
     /// When it was ended, in store time. A row may be of any moment between its begin and this.
     pub ended_at: Millis,
     /// How many rows it holds.
-    pub rows: Counts,
+    pub rows: RowCounts,
     /// Fences whose holder's lease was running when it was begun.
     pub pending: u64,
     /// Fences whose holder's lease had run out.
@@ -145,7 +145,7 @@ impl<R: Read> Reader<R> {
             return Err(damaged("its rows are of a newer release; restore it with that one"));
         }
         let ended_at = header.started_at;
-        let rows = Counts::default();
+        let rows = RowCounts::default();
         let (pending, lapsed, in_doubt) = (0, 0, 0);
         let (latest, keys) = (Millis(0), KeysNeeded::default());
         let contents = Contents { header, ended_at, rows, pending, lapsed, in_doubt, latest, keys };
@@ -238,14 +238,14 @@ impl<R: Read> Pages for Reader<R> {
     }
 }
 
-fn read_trailer(line: &[u8]) -> Option<(Millis, Counts)> {
+fn read_trailer(line: &[u8]) -> Option<(Millis, RowCounts)> {
     let said = json::parse(line).ok()?;
     let Value::Array(rows) = &said.get("rows")?.value else { return None };
-    let rows: Option<Vec<u64>> = rows.iter().map(Node::as_u64).collect();
+    let rows: Option<Vec<u64>> = rows.iter().map(JsonNode::as_u64).collect();
     let mut rows = rows?;
     // Kinds that came later are not counted in an older file.
     rows.resize(rows.len().max(row::BACKUP.len()), 0);
-    Some((Millis(said.get("ended_at_ms")?.as_u64()?), Counts(rows.try_into().ok()?)))
+    Some((Millis(said.get("ended_at_ms")?.as_u64()?), RowCounts(rows.try_into().ok()?)))
 }
 
 // A line without its newline. Byte by byte: the bytes after it are not text, and the reader is buffered.

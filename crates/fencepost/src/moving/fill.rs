@@ -6,7 +6,7 @@ use fencepost_kernel::{Millis, Write, row::CommitId};
 use fencepost_store::{Found, Store, Verdict, WriteSet};
 
 use super::{
-    Counts, Error, Meter,
+    Error, Meter, RowCounts,
     rows::{Pages, is_over},
 };
 
@@ -71,7 +71,7 @@ pub(super) async fn fill(
 #[derive(Default)]
 pub(super) struct Compared {
     /// Rows that both have, with the same content.
-    pub(super) same: Counts,
+    pub(super) same: RowCounts,
     /// Rows that the other does not have, since they have expired.
     pub(super) expired: u64,
     /// Rows that the other should have and does not.

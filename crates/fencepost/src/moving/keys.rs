@@ -1,4 +1,4 @@
-//! Tells which keys the transports of a store or of a backup are sealed with. People move the keys themselves.
+//! Finds the keys that the transports of a store or of a backup are encrypted with. People move the keys themselves.
 //! Never opens a sealed part, and reads no key. Called by `verify`, and by commands that move or look at a store.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -23,7 +23,7 @@ impl KeysNeeded {
     pub async fn of(store: &Arc<dyn Store>) -> Result<Self, Error> {
         let (mut needed, mut after) = (Self::default(), None);
         loop {
-            let page = store.scan(Kind::Route, after, PAGE_ROWS_MAX).await?;
+            let page = store.scan(Kind::Transport, after, PAGE_ROWS_MAX).await?;
             let Some((last, _)) = page.last() else { return Ok(needed) };
             after = Some(*last);
             page.iter().for_each(|(_, row)| needed.add(&row.record));
@@ -31,8 +31,8 @@ impl KeysNeeded {
     }
 
     pub(super) fn add(&mut self, record: &Record) {
-        let Record::Dispatch(dispatch::Record::Route(route)) = record else { return };
-        let keys = sealing_keys(route);
+        let Record::Dispatch(dispatch::Record::Transport(transport)) = record else { return };
+        let keys = sealing_keys(transport);
         self.transports += u64::from(!keys.is_empty());
         self.fingerprints.extend(keys);
     }

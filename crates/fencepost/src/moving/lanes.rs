@@ -64,7 +64,7 @@ impl Lanes {
                 }
                 span.last = seq;
             }
-            lane::Record::DeadLetter(_) | lane::Record::Poke | lane::Record::Cancelled(_) => {}
+            lane::Record::DeadLetter(_) | lane::Record::LaneNotice | lane::Record::Cancelled(_) => {}
         }
     }
 
@@ -83,7 +83,7 @@ impl Lanes {
                 lane::Record::Tail(Tail { last }).into()
             }
             lane::Record::DeadLetter(letter) => undecided(letter, self.since).into(),
-            lane::Record::Poke | lane::Record::Cancelled(_) => return Some(row),
+            lane::Record::LaneNotice | lane::Record::Cancelled(_) => return Some(row),
         };
         Some(Arc::new(Row { record, revision: row.revision }))
     }

@@ -94,9 +94,9 @@ impl From<io::Error> for Error {
 
 /// How many rows there are of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts([u64; row::BACKUP_KINDS]);
+pub struct RowCounts([u64; row::BACKUP_KINDS]);
 
-impl Counts {
+impl RowCounts {
     /// The rows of one kind.
     pub fn of(&self, kind: Kind) -> u64 {
         kind.spec().backup_place.map_or(0, |place| self.0[usize::from(place)])
@@ -114,7 +114,7 @@ impl Counts {
     }
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for RowCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let some = row::BACKUP.iter().zip(self.0).filter(|(_, count)| *count > 0).map(|(kind, count)| {
             let (one, several) = kind.spec().names;

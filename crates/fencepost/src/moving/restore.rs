@@ -15,7 +15,7 @@ use fencepost_kernel::{
 use fencepost_store::{Found, Store};
 
 use super::{
-    Contents, Counts, Error, Meter, Progress,
+    Contents, Error, Meter, Progress, RowCounts,
     file::{Reader, verify},
     fill::{Compared, compare, fill},
     lanes::Lanes,
@@ -32,7 +32,7 @@ pub struct Restored {
     /// The contents of the backup.
     pub contents: Contents,
     /// The rows that the store holds now.
-    pub rows: Counts,
+    pub rows: RowCounts,
     /// How many of them an earlier, interrupted restore had written.
     pub already: u64,
     /// Rows that were left out, since they have expired.

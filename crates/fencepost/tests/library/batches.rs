@@ -1,4 +1,4 @@
-//! What one commit takes: not only so many commands, but so many rows and so many bytes.
+//! The bounds of one commit: not only so many commands, but so many rows and so many bytes.
 
 use std::{
     sync::{Arc, Mutex},
@@ -6,10 +6,10 @@ use std::{
 };
 
 use fencepost::{
-    engine::{Engine, Limits, Observer},
+    engine::{Engine, EngineLimits, Observer},
     kernel::{
         Command, Millis, Reply, RowKey, Scope, Tenant, Write,
-        fence::{self, Claim, Fence, Granted, Receipt, Seal, State, Target, Token},
+        fence::{self, ClaimFence, Fence, Granted, Receipt, Seal, State, Target, Token},
         key::Kind,
         row::CommitId,
     },
@@ -28,7 +28,7 @@ struct Watched {
     inner: Memory,
     shared: bool,
     turns: Semaphore,
-    /// What the rows of each reading weighed.
+    /// Bytes of the rows of each reading.
     loads: Mutex<Vec<usize>>,
 }
 
@@ -113,7 +113,7 @@ fn target(number: usize) -> Target {
 
 fn claim(number: usize) -> Command {
     let (target, lease_ms) = (target(number), 60_000);
-    Command::Fence(fence::Command::Claim(Claim {
+    Command::Fence(fence::Command::Claim(ClaimFence {
         target,
         body: None,
         version: None,
@@ -143,7 +143,7 @@ fn sealed(number: usize, receipt: usize) -> Write {
     Write { key: RowKey::fence(target.key), expect: None, put: Some(fence.into()) }
 }
 
-async fn engine(store: Arc<Watched>, limits: Limits) -> (Engine, Counts) {
+async fn engine(store: Arc<Watched>, limits: EngineLimits) -> (Engine, Counts) {
     let counts = Counts::default();
     let (engine, loops) = Engine::new(store, Hand::new(), limits, Box::new(counts.clone()), None).await.unwrap();
     tokio::spawn(loops);
@@ -185,7 +185,7 @@ async fn receipts_are_read_in_part(shared: bool) {
     let store = Watched::new(shared);
     let rows: Vec<Write> = (0..KEYS).map(|number| sealed(number, RECEIPT_BYTES)).collect();
     store.inner.commit(&[WriteSet::new(CommitId(1), rows)], Millis(1)).await.unwrap();
-    let (engine, counts) = engine(store.clone(), Limits::default()).await;
+    let (engine, counts) = engine(store.clone(), EngineLimits::default()).await;
     let replies = ask_together(&store, &engine, (0..KEYS).map(|number| vec![claim(number)]).collect()).await;
     for (number, replies) in replies.iter().enumerate() {
         assert_eq!(duplicate(&replies[0]), vec![number as u8; RECEIPT_BYTES], "each gets its own answer");
@@ -213,7 +213,8 @@ async fn a_read_on_a_shared_store_does_not_hold_more_receipts_than_fit() {
 async fn a_commit_takes_no_more_bytes_of_its_commands_than_fit() {
     let store = Watched::new(false);
     store.turns.add_permits(1);
-    let (engine, counts) = engine(store.clone(), Limits { batch_bytes_max: 1 << 20, ..Limits::default() }).await;
+    let (engine, counts) =
+        engine(store.clone(), EngineLimits { batch_bytes_max: 1 << 20, ..EngineLimits::default() }).await;
     let granted = join_all((0..40).map(|number| engine.ask(claim(number)))).await;
     let seals = granted.into_iter().enumerate().map(|(number, reply)| {
         let Ok(Reply::Fence(fence::Reply::New(Granted { token, .. }))) = reply else { panic!("{reply:?}") };
@@ -233,13 +234,13 @@ async fn a_commit_takes_no_more_bytes_of_its_commands_than_fit() {
     assert_eq!(counts.iter().sum::<usize>(), 41);
 }
 
-// What one asks for together is committed together, whatever it weighs; and what does not fit waits, in its order.
+// A job's commands are committed together, whatever they weigh; jobs that do not fit wait, in their order.
 #[tokio::test]
 async fn a_job_is_not_split_and_jobs_keep_their_order() {
     let store = Watched::new(false);
     let rows: Vec<Write> = (0..30).map(|number| sealed(number, 1_000)).collect();
     store.inner.commit(&[WriteSet::new(CommitId(1), rows)], Millis(1)).await.unwrap();
-    let limits = Limits { batch_rows_max: 10, ..Limits::default() };
+    let limits = EngineLimits { batch_rows_max: 10, ..EngineLimits::default() };
     let (engine, counts) = engine(store.clone(), limits).await;
     // Every third job has more than a commit takes. The key 99 is asked for by all: only the first of them is let in.
     let job = |number: usize| {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fencepost::kernel::{
     Millis,
     dispatch::Original,
-    lane::{DeadLetter, Fate, Reason},
+    lane::{DeadLetter, DeadLetterReason, Fate},
 };
 
 use super::{
@@ -20,7 +20,7 @@ const QUEUE_MS: u64 = 8 * TIMEOUT_MS;
 /// A span of time.
 pub type Span = (Millis, Millis);
 
-/// What is known of one lane at the end of a plan.
+/// One lane at the end of a plan.
 #[derive(Default)]
 pub struct LaneStory {
     /// Every event in the order of publication, with its position.
@@ -30,7 +30,7 @@ pub struct LaneStory {
     /// Where each letter died first, and the letter as it is now.
     pub letters: BTreeMap<u64, DeadLetter>,
     /// Every death, in order: the event, the time, the reason.
-    pub deaths: Vec<(String, Millis, Reason)>,
+    pub deaths: Vec<(String, Millis, DeadLetterReason)>,
     /// Dead heads that blocked the lane and were sent again at their old positions, and when.
     pub again: Vec<(u64, Millis)>,
     /// When a person, or the receiver, had stopped it. In order.
@@ -53,7 +53,7 @@ pub struct Lives {
 }
 
 impl Lives {
-    // What was answered before its process died was recorded: virtual time does not pass in between.
+    // An answer from before its process died was recorded: virtual time does not pass in between.
     pub fn recorded(&self, sighting: &Sighting) -> bool {
         let died = self.downs.get(sighting.life).map(|(died, _)| *died);
         sighting.ended.is_some_and(|ended| died.is_none_or(|died| ended < died))
@@ -115,7 +115,7 @@ fn one_end(story: &LaneStory, lives: &Lives, wrong: &mut Vec<String>) {
             None | Some((Fate::Redriven { .. }, _)) if !received => {
                 wrong.push(format!("{id} was neither received nor is it dead"));
             }
-            Some((Fate::Waiting | Fate::Discarded { .. }, reason)) if reason != Reason::Skipped => {
+            Some((Fate::Waiting | Fate::Discarded { .. }, reason)) if reason != DeadLetterReason::Skipped => {
                 if let Some(seen) = acknowledged {
                     wrong.push(format!("{id} is dead, but was acknowledged: {seen:?}"));
                 }
@@ -169,7 +169,8 @@ fn at_death(story: &LaneStory, id: &str, at: Millis) -> Option<u64> {
     seen.or_else(|| story.published.iter().find(|(known, _)| known == id).map(|(_, seq)| *seq))
 }
 
-// What a cancellation was told is what receivers had seen by then. In one millisecond either may have been first.
+// A cancellation's reply agrees with the attempts that receivers had seen by then. In one millisecond either may have
+// been first.
 fn truth(story: &LaneStory, lives: &Lives, wrong: &mut Vec<String>) {
     for cancelled in &story.cancelled {
         let own = || story.sightings.iter().filter(|seen| seen.id == cancelled.id);
@@ -238,7 +239,7 @@ fn gaps(story: &LaneStory, lives: &Lives, wrong: &mut Vec<String>) {
 
 // Dead at 24 hours after the first attempt, and not before; the time that a lane is stopped does not count.
 fn horizon(story: &LaneStory, lives: &Lives, wrong: &mut Vec<String>) {
-    for (id, at, _) in story.deaths.iter().filter(|(_, _, reason)| *reason == Reason::Horizon) {
+    for (id, at, _) in story.deaths.iter().filter(|(_, _, reason)| *reason == DeadLetterReason::Horizon) {
         let first = at_death(story, id, *at).and_then(|seq| first(story, lives, seq, *at));
         let Some(first) = first else {
             wrong.push(format!("{id} died without an attempt"));

@@ -1,4 +1,4 @@
-//! What the driver promises of many lanes: bounds that are never passed, and nobody who waits for another's receiver.
+//! The driver with many lanes: bounds that are never passed, and no lane waits for another's receiver.
 //! Under virtual time, so that counts are exact. `FENCEPOST_LONG=1` has more lanes.
 
 use std::{
@@ -8,10 +8,10 @@ use std::{
 };
 
 use fencepost::{
-    dispatch::{Delivery, Settings, Sink},
+    dispatch::{Delivery, DriverSettings, Sink},
     kernel::{
-        dispatch::Route,
-        lane::{Act, AfterDead, Answer, Failure},
+        dispatch::WarehouseTransport,
+        lane::{Act, AfterDead, AttemptFailure, ReceiverAnswer},
     },
     store::memory::Memory,
 };
@@ -43,12 +43,12 @@ struct Counter {
 }
 
 impl Sink for Counter {
-    fn host(&self, route: &Route) -> String {
+    fn host(&self, route: &WarehouseTransport) -> String {
         host_of(route)
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
-        let host = host_of(&delivery.route);
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
+        let host = host_of(&delivery.transport);
         let (takes_ms, yes) = self.hosts[host.as_str()];
         // Some are known by name: one that never gets a yes, and one that gets it the second time.
         let yes = match delivery.entry.warehouse.split('-').next() {
@@ -76,12 +76,12 @@ impl Sink for Counter {
                 counted.taken_ms.entry(host).or_default().push(after_ms);
                 return Ok(());
             }
-            Err(Failure::Later { answer: Answer::default(), wish_ms: None })
+            Err(AttemptFailure::Later { answer: ReceiverAnswer::default(), wish_ms: None })
         })
     }
 }
 
-async fn node(hosts: Hosts, settings: Settings) -> (Node, Arc<Mutex<Counted>>) {
+async fn node(hosts: Hosts, settings: DriverSettings) -> (Node, Arc<Mutex<Counted>>) {
     let counted = Arc::<Mutex<Counted>>::default();
     let sink = Counter { hosts, begin: tokio::time::Instant::now(), counted: counted.clone() };
     let store = Arc::new(Memory::new());
@@ -107,7 +107,7 @@ fn the_bounds_in_all_and_per_host_are_reached_and_never_passed() {
     for (in_flight_max, per_host_max) in [(1, 1), (7, 3), (10, 10), (64, 5)] {
         in_virtual_time(async {
             let hosts = Hosts::from([("a", (100, true)), ("b", (15_000, false)), ("c", (1, false)), ("d", (40, true))]);
-            let settings = Settings { in_flight_max, per_host_max, ..Settings::default() };
+            let settings = DriverSettings { in_flight_max, per_host_max, ..DriverSettings::default() };
             let (node, counted) = node(hosts, settings).await;
             for host in ["a", "b", "c", "d"] {
                 fill(&node, host, 40).await;
@@ -130,7 +130,7 @@ fn waits_ms(dead_hosts: &[&'static str], lanes_each: usize) -> Vec<u64> {
     in_virtual_time(async {
         let mut hosts = Hosts::from([("well", (20, true))]);
         hosts.extend(dead_hosts.iter().map(|host| (*host, (15_000, false))));
-        let (node, counted) = node(hosts, Settings::default()).await;
+        let (node, counted) = node(hosts, DriverSettings::default()).await;
         let begin = tokio::time::Instant::now();
         for host in dead_hosts {
             fill(&node, host, lanes_each).await;
@@ -168,7 +168,8 @@ fn many_dead_receivers_together_keep_nobody_else_waiting() {
 fn lanes_of_one_host_take_turns() {
     in_virtual_time(async {
         let (node, counted) =
-            node(Hosts::from([("a", (10, true))]), Settings { per_host_max: 1, ..Settings::default() }).await;
+            node(Hosts::from([("a", (10, true))]), DriverSettings { per_host_max: 1, ..DriverSettings::default() })
+                .await;
         node.route("busy", "a", AfterDead::Continue).await;
         for n in 0..1_000 {
             node.publish("busy", &format!("busy-{n}"), None).await;
@@ -183,7 +184,7 @@ fn lanes_of_one_host_take_turns() {
 fn every_one_of_very_many_lanes_is_tried() {
     let lanes = if std::env::var("FENCEPOST_LONG").is_ok() { 100_000 } else { 20_000 };
     in_virtual_time(async {
-        let (node, counted) = node(Hosts::from([("a", (5, true)), ("b", (5, false))]), Settings::default()).await;
+        let (node, counted) = node(Hosts::from([("a", (5, true)), ("b", (5, false))]), DriverSettings::default()).await;
         fill(&node, "a", lanes / 2).await;
         fill(&node, "b", lanes / 2).await;
         pass(4 * SECOND_MS).await;
@@ -205,7 +206,7 @@ fn every_one_of_very_many_lanes_is_tried() {
 #[test]
 fn a_host_that_is_down_is_tried_again_at_a_steady_pace_and_new_lanes_do_not_wait_for_that() {
     in_virtual_time(async {
-        let (node, counted) = node(Hosts::from([("a", (1, false))]), Settings::default()).await;
+        let (node, counted) = node(Hosts::from([("a", (1, false))]), DriverSettings::default()).await;
         fill(&node, "a", 10_000).await;
         pass(SECOND_MS).await;
         let attempts = || counted.lock().unwrap().attempts;
@@ -236,7 +237,7 @@ fn a_host_that_is_down_is_tried_again_at_a_steady_pace_and_new_lanes_do_not_wait
 #[test]
 fn retries_have_their_turns_beside_a_backlog_of_first_attempts() {
     in_virtual_time(async {
-        let (node, counted) = node(Hosts::from([("a", (2_000, true))]), Settings::default()).await;
+        let (node, counted) = node(Hosts::from([("a", (2_000, true))]), DriverSettings::default()).await;
         for warehouse in (0..300).map(|n| format!("never-{n}")).chain(["twice-0".to_owned()]) {
             node.route(&warehouse, "a", AfterDead::Continue).await;
             node.publish(&warehouse, &warehouse, None).await;

@@ -1,4 +1,4 @@
-//! What a change of transport reads of the lane that it leaves: each event once, so many at a time, however long it waits.
+//! A change of transport reads the lane that it leaves: each event once, so many at a time, however long it waits.
 
 use std::{
     sync::{Arc, Mutex},
@@ -6,12 +6,12 @@ use std::{
 };
 
 use fencepost::{
-    dispatch::{Delivery, Settings, Sink},
+    dispatch::{Delivery, DriverSettings, Sink},
     kernel::{
         LaneId, Millis, Reply, RowKey,
-        dispatch::{self, Route, Transport},
+        dispatch::{self, Transport, WarehouseTransport},
         key::Kind,
-        lane::{AfterDead, Failure},
+        lane::{AfterDead, AttemptFailure},
     },
     store::{
         Error, Promises, Store, Verdict, WriteSet,
@@ -82,17 +82,17 @@ impl Store for Watched {
 struct Closed;
 
 impl Sink for Closed {
-    fn host(&self, _: &Route) -> String {
+    fn host(&self, _: &WarehouseTransport) -> String {
         String::new()
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
         panic!("{} was pushed", delivery.entry.correlation_id)
     }
 }
 
-fn polled(warehouse: &str) -> Route {
-    Route { transport: Transport::Poll, ..route(warehouse, "", AfterDead::Continue) }
+fn polled(warehouse: &str) -> WarehouseTransport {
+    WarehouseTransport { transport: Transport::Poll, ..route(warehouse, "", AfterDead::Continue) }
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn a_change_of_transport_reads_each_event_of_a_polled_lane_once_however_long_it_
     in_virtual_time(async {
         let store = Arc::new(Watched::default());
         let (clock, sink) = (Virtual::new(1), Arc::new(Closed));
-        let node = Node::start(store.clone(), clock, sink, Arc::new(()), Settings::default(), 1).await;
+        let node = Node::start(store.clone(), clock, sink, Arc::new(()), DriverSettings::default(), 1).await;
         for warehouse in ["ours", "theirs"] {
-            node.dispatch.put_route(polled(warehouse), None).await.unwrap();
+            node.dispatch.put_transport(polled(warehouse), None).await.unwrap();
         }
         // Ours are in the middle, with others before, between and behind.
         for (warehouse, first, last) in
@@ -113,17 +113,18 @@ fn a_change_of_transport_reads_each_event_of_a_polled_lane_once_however_long_it_
             }
         }
         let lane = LaneId::executor(&planner(), "wes");
-        let put = node.dispatch.put_route(route("ours", "host", AfterDead::Continue), Some(Duration::from_secs(30)));
+        let put =
+            node.dispatch.put_transport(route("ours", "host", AfterDead::Continue), Some(Duration::from_secs(30)));
         let (reply, ()) = tokio::join!(put, async {
             for upto in [100, 251, 301] {
                 pass(5 * SECOND_MS).await;
                 node.dispatch.ack(lane, upto).await.unwrap();
             }
         });
-        assert!(matches!(reply, Ok(Reply::Dispatch(dispatch::Reply::Routed { replay: false }))), "{reply:?}");
+        assert!(matches!(reply, Ok(Reply::Dispatch(dispatch::Reply::TransportPut { replay: false }))), "{reply:?}");
         let reads = store.reads.lock().unwrap();
         assert!(reads.iter().all(|(asked, _)| *asked <= 100), "{reads:?}");
-        // A page may be read to its end although one of ours is in it: what is behind that is read again, once.
+        // A page may be read to its end although one of ours is in it: the entries behind that are read again, once.
         let read: usize = reads.iter().map(|(_, found)| found).sum();
         assert!(read <= 550 + 2 * 100, "{read} of 550 were read: {reads:?}");
     });

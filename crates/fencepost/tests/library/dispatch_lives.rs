@@ -10,11 +10,11 @@ use std::{
 };
 
 use fencepost::{
-    dispatch::{Alarm, Delivery, SealAnew, Settings, Sink, Vault, key_file},
+    dispatch::{Alarm, Delivery, DriverSettings, SealAnew, Sink, Vault, key_file},
     kernel::{
         LaneId,
-        dispatch::{LetterVerdict, Route, Transport},
-        lane::{Act, AfterDead, DeadLetter, Failure, Lane, Pause, Trouble},
+        dispatch::{LetterVerdict, Transport, WarehouseTransport},
+        lane::{Act, AfterDead, AttemptFailure, DeadLetter, Lane, Pause, Trouble},
     },
     store::{Store, memory::Memory},
 };
@@ -39,7 +39,7 @@ struct House {
     vault: Arc<Vault>,
 }
 
-/// What the driver has told.
+/// The driver's alarms.
 #[derive(Default)]
 struct Told {
     blocked: Mutex<Vec<(u64, u32)>>,
@@ -62,7 +62,7 @@ impl Alarm for Told {
     fn key_missing(&self, lane: &str, key: &str) {
         self.missing.lock().unwrap().push(format!("{lane} {key}"));
     }
-    fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
+    fn attempted(&self, _: &str, _: Result<(), &AttemptFailure>, _: Duration) {}
     fn failed(&self, _: &str, _: u64, trouble: &Trouble, paused: Option<&Pause>) {
         let due_s = trouble.next_at.since(trouble.last_at) / SECOND_MS;
         self.failed.lock().unwrap().push((trouble.attempts, paused.is_none().then_some(due_s)));
@@ -98,7 +98,7 @@ impl House {
         let first_commit_id = self.lives as u64 * 1_000_000;
         let (store, clock) = (self.store.clone(), self.clock.clone());
         let alarm = self.alarm.clone();
-        let (vault, sink, settings) = (self.vault.clone(), Arc::new(sink), Settings::default());
+        let (vault, sink, settings) = (self.vault.clone(), Arc::new(sink), DriverSettings::default());
         let node = Node::with_vault(vault, store, clock, sink, alarm, settings, first_commit_id).await;
         if self.lives == 1 {
             node.route("w", "host", AfterDead::Continue).await;
@@ -222,8 +222,8 @@ async fn sealed(house: &mut House) -> Node {
     let (node, _) = house.start().await;
     let webhook = house.vault.seal_webhook(&planner(), "w", "http://host/hook", &["s3cret of the warehouse"], None);
     let transport = Transport::Webhook(webhook.unwrap());
-    let route = Route { transport, ..route("w", "host", AfterDead::Continue) };
-    assert_eq!(node.dispatch.put_route(route, None).await.unwrap().decision(), "routed");
+    let route = WarehouseTransport { transport, ..route("w", "host", AfterDead::Continue) };
+    assert_eq!(node.dispatch.put_transport(route, None).await.unwrap().decision(), "routed");
     node
 }
 
@@ -331,7 +331,7 @@ fn a_restart_tries_nothing_that_is_paused() {
 }
 
 #[test]
-fn what_is_under_way_when_the_driver_is_stopped_is_recorded_and_not_sent_again() {
+fn an_attempt_under_way_when_the_driver_stops_is_recorded_and_not_sent_again() {
     in_virtual_time(async {
         let mut house = House::new(Weather::Slow(10_000));
         let (node, _) = house.start().await;
@@ -350,7 +350,7 @@ fn what_is_under_way_when_the_driver_is_stopped_is_recorded_and_not_sent_again()
 }
 
 #[test]
-fn what_was_under_way_when_the_process_died_is_sent_again() {
+fn an_attempt_under_way_when_the_process_died_is_sent_again() {
     in_virtual_time(async {
         let mut house = House::new(Weather::Slow(10_000));
         let (node, dead) = house.start().await;
@@ -406,12 +406,12 @@ fn an_event_for_a_lane_that_was_paused_while_idle_waits() {
 struct Ways(Mutex<Vec<(String, String)>>);
 
 impl Sink for Ways {
-    fn host(&self, route: &Route) -> String {
+    fn host(&self, route: &WarehouseTransport) -> String {
         host_of(route)
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
-        self.0.lock().unwrap().push((delivery.entry.correlation_id.clone(), host_of(&delivery.route)));
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
+        self.0.lock().unwrap().push((delivery.entry.correlation_id.clone(), host_of(&delivery.transport)));
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -420,7 +420,8 @@ impl Sink for Ways {
 fn an_event_leaves_over_the_route_that_it_was_published_over_also_where_another_node_has_changed_it() {
     in_virtual_time(async {
         let (store, clock, ways) = (Arc::new(Memory::new()), Virtual::new(1), Arc::new(Ways::default()));
-        let start = |id| Node::start(store.clone(), clock.clone(), ways.clone(), Arc::new(()), Settings::default(), id);
+        let start =
+            |id| Node::start(store.clone(), clock.clone(), ways.clone(), Arc::new(()), DriverSettings::default(), id);
         let node = start(1).await;
         node.route("w", "old", AfterDead::Continue).await;
         node.publish("w", "e1", None).await;
@@ -434,7 +435,7 @@ fn an_event_leaves_over_the_route_that_it_was_published_over_also_where_another_
     });
 }
 
-// Whoever asks goes away as soon as the command is in the queue.
+// The caller goes away as soon as the command is in the queue.
 fn ask_and_go<T>(asked: impl Future<Output = T>) {
     assert!(asked.now_or_never().is_none(), "it was answered at once");
 }
@@ -444,7 +445,7 @@ async fn lane(node: &Node) -> Arc<Lane> {
 }
 
 #[test]
-fn what_a_person_says_of_a_lane_is_heard_also_where_they_do_not_wait_for_the_answer() {
+fn a_persons_act_on_a_lane_counts_although_they_do_not_wait_for_the_answer() {
     in_virtual_time(async {
         let mut house = House::new(Weather::Up);
         let (node, _) = house.start().await;
@@ -468,7 +469,7 @@ fn a_new_route_and_a_redrive_are_heard_also_where_nobody_waits_for_the_answer() 
         let (node, _) = house.start().await;
         node.publish("w", "e1", None).await;
         pass(HOUR_MS).await;
-        ask_and_go(node.dispatch.put_route(route("w", "host", AfterDead::Block), None));
+        ask_and_go(node.dispatch.put_transport(route("w", "host", AfterDead::Block), None));
         pass(DAY_MS).await;
         assert!(lane(&node).await.blocked, "the head has died under the new route");
         let before = house.attempts_ms().len();

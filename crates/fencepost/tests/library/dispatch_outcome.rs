@@ -1,4 +1,4 @@
-//! What may be wrong with a run of a plan on purpose, what is heard while it runs, and what came of it.
+//! Deliberate bugs in a run of a plan, the alarms during the run, and its outcome.
 
 use std::{
     sync::{Arc, Mutex},
@@ -9,13 +9,13 @@ use fencepost::{
     dispatch::Alarm,
     kernel::{
         LaneId, Millis,
-        lane::{DeadLetter, Failure, Pause, Reason, Trouble},
+        lane::{AttemptFailure, DeadLetter, DeadLetterReason, Pause, Trouble},
     },
 };
 
 use super::dispatch_world::Virtual;
 
-/// What is wrong on purpose.
+/// A deliberate bug.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Bug {
     None,
@@ -28,7 +28,7 @@ pub enum Bug {
     ForgetsWaits,
 }
 
-/// What came of a plan, or of many.
+/// The outcome of a plan, or of many.
 #[derive(Default, Debug)]
 pub struct Outcome {
     pub seed: u64,
@@ -61,7 +61,7 @@ impl Outcome {
 /// Hears of deaths from the driver.
 pub struct Bell {
     pub clock: Arc<Virtual>,
-    pub deaths: Mutex<Vec<(String, String, Millis, Reason)>>,
+    pub deaths: Mutex<Vec<(String, String, Millis, DeadLetterReason)>>,
 }
 
 impl Alarm for Bell {
@@ -73,6 +73,6 @@ impl Alarm for Bell {
     fn blocked(&self, _: &str, _: u64, _: &Trouble) {}
     fn halted(&self, _: &str, _: u64, _: &Pause, _: Option<&Trouble>) {}
     fn key_missing(&self, _: &str, _: &str) {}
-    fn attempted(&self, _: &str, _: Result<(), &Failure>, _: Duration) {}
+    fn attempted(&self, _: &str, _: Result<(), &AttemptFailure>, _: Duration) {}
     fn failed(&self, _: &str, _: u64, _: &Trouble, _: Option<&Pause>) {}
 }

@@ -9,7 +9,7 @@ use super::{
     dispatch_world::{HOUR_MS, SECOND_MS},
 };
 
-/// What happens at a time of a plan.
+/// A step at a time of a plan.
 #[derive(Clone, Debug)]
 pub enum Step {
     Publish {

@@ -11,15 +11,15 @@ use fencepost::{
     dispatch::{Delivery, Sink},
     kernel::{
         Millis,
-        dispatch::Route,
-        lane::{Answer, Failure, Reason},
+        dispatch::WarehouseTransport,
+        lane::{AttemptFailure, DeadLetterReason, ReceiverAnswer},
     },
 };
 use futures::future::BoxFuture;
 
 use super::dispatch_world::{Virtual, host_of};
 
-/// What an attempt meets.
+/// The state of a receiver at an attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weather {
     Up,
@@ -57,7 +57,6 @@ pub struct Sighting {
     pub began: Millis,
     /// When it ended; none where its process died first, or now.
     pub ended: Option<Millis>,
-    /// What was answered.
     pub said: Said,
     pub intact: bool,
 }
@@ -112,16 +111,16 @@ impl Receivers {
     }
 }
 
-fn later(status: Option<u16>, wish_ms: Option<u64>) -> Result<(), Failure> {
-    Err(Failure::Later { answer: Answer::new(status, ""), wish_ms })
+fn later(status: Option<u16>, wish_ms: Option<u64>) -> Result<(), AttemptFailure> {
+    Err(AttemptFailure::Later { answer: ReceiverAnswer::new(status, ""), wish_ms })
 }
 
 impl Sink for Receivers {
-    fn host(&self, route: &Route) -> String {
+    fn host(&self, route: &WarehouseTransport) -> String {
         host_of(route)
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
         let entry = &delivery.entry;
         if delivery.seq * 37 % 100 < u64::from(self.lies_percent) {
             return Box::pin(async { Ok(()) });
@@ -148,10 +147,12 @@ impl Sink for Receivers {
                 Weather::Flaky | Weather::Broken => (5, Said::Later { wish_ms: 0 }, later(Some(500), None)),
                 Weather::Busy(wish_ms) => (3, Said::Later { wish_ms }, later(Some(429), Some(wish_ms))),
                 Weather::Silent | Weather::Deaf => (TIMEOUT_MS, Said::Later { wish_ms: 0 }, later(None, None)),
-                Weather::Gone => (2, Said::Gone, Err(Failure::Gone(Answer::new(Some(410), "")))),
-                Weather::TooLarge => {
-                    (1, Said::Never, Err(Failure::Never(Answer::new(None, "too large"), Reason::TooLarge)))
-                }
+                Weather::Gone => (2, Said::Gone, Err(AttemptFailure::Gone(ReceiverAnswer::new(Some(410), "")))),
+                Weather::TooLarge => (
+                    1,
+                    Said::Never,
+                    Err(AttemptFailure::Never(ReceiverAnswer::new(None, "too large"), DeadLetterReason::TooLarge)),
+                ),
             };
             tokio::time::sleep(Duration::from_millis(takes_ms)).await;
             if !dead.load(Ordering::Acquire) {

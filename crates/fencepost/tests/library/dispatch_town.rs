@@ -1,4 +1,4 @@
-//! One random plan: its lanes, its weather, what people and processes do, and what the auditor says of it.
+//! One random plan: its lanes, its weather, the acts of people and processes, and the auditor's verdict.
 //! The same seed is the same plan and the same run.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 };
 
 use fencepost::{
-    dispatch::Settings,
+    dispatch::DriverSettings,
     kernel::{
         Millis, Reply, dispatch,
         lane::{self, Act, AfterDead, DeadLetter, Fate},
@@ -38,7 +38,7 @@ struct Town {
     weather: Arc<HashMap<String, Forecast>>,
     ledger: Arc<Ledger>,
     bell: Arc<Bell>,
-    settings: Settings,
+    settings: DriverSettings,
     policies: Vec<AfterDead>,
     node: Option<(Node, Arc<AtomicBool>)>,
     second: Option<Node>,
@@ -67,8 +67,11 @@ pub fn run(seed: u64, bug: Bug) -> Outcome {
             bug => Arc::new(Liar { inner: Memory::new(), bug }),
         };
         let bell = Arc::new(Bell { clock: clock.clone(), deaths: Mutex::default() });
-        let settings =
-            Settings { in_flight_max: rng.usize(1..8), per_host_max: rng.usize(1..5), ..Settings::default() };
+        let settings = DriverSettings {
+            in_flight_max: rng.usize(1..8),
+            per_host_max: rng.usize(1..5),
+            ..DriverSettings::default()
+        };
         let block = |_| if rng.u8(0..5) == 0 { AfterDead::Block } else { AfterDead::Continue };
         let policies = (0..weather.len()).map(block).collect();
         let mut town = Town {

@@ -6,11 +6,11 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use fencepost::{
     clock::Clock,
-    dispatch::{Alarm, Dispatch, Publication, SCOPE, Settings, Sink, Vault},
-    engine::{Engine, Limits},
+    dispatch::{Alarm, Dispatch, DriverSettings, Publication, SCOPE, Sink, Vault},
+    engine::{Engine, EngineLimits},
     kernel::{
         LaneId, Millis, Reply, Scope, Tenant,
-        dispatch::{LetterVerdict, Route, Transport, Webhook},
+        dispatch::{LetterVerdict, Transport, WarehouseTransport, Webhook},
         fence::body::Body,
         json,
         lane::{Act, AfterDead},
@@ -74,7 +74,7 @@ impl Node {
         clock: Arc<Virtual>,
         sink: Arc<dyn Sink>,
         alarm: Arc<dyn Alarm>,
-        settings: Settings,
+        settings: DriverSettings,
         first_commit_id: u64,
     ) -> Self {
         Self::with_vault(Vault::fixed([7; 32]).into(), store, clock, sink, alarm, settings, first_commit_id).await
@@ -86,10 +86,10 @@ impl Node {
         clock: Arc<Virtual>,
         sink: Arc<dyn Sink>,
         alarm: Arc<dyn Alarm>,
-        settings: Settings,
+        settings: DriverSettings,
         first_commit_id: u64,
     ) -> Self {
-        let limits = Limits { first_commit_id: Some(first_commit_id), ..Limits::default() };
+        let limits = EngineLimits { first_commit_id: Some(first_commit_id), ..EngineLimits::default() };
         let (engine, commit_loop) = Engine::new(store, clock, limits, Box::new(()), None).await.unwrap();
         let commit_loop = tokio::spawn(commit_loop).abort_handle();
         let scope = Scope { retain_ms: 30 * DAY_MS, ..Scope::new(SCOPE, ["correlation_id"]) };
@@ -104,7 +104,7 @@ impl Node {
     }
 
     pub async fn route(&self, warehouse: &str, host: &str, after_dead: AfterDead) {
-        let reply = self.dispatch.put_route(route(warehouse, host, after_dead), None).await.unwrap();
+        let reply = self.dispatch.put_transport(route(warehouse, host, after_dead), None).await.unwrap();
         assert_eq!(reply.decision(), "routed");
     }
 
@@ -148,8 +148,8 @@ pub fn lane_of(warehouse: &str) -> LaneId {
     LaneId::warehouse(&planner(), warehouse)
 }
 
-pub fn route(warehouse: &str, host: &str, after_dead: AfterDead) -> Route {
-    Route {
+pub fn route(warehouse: &str, host: &str, after_dead: AfterDead) -> WarehouseTransport {
+    WarehouseTransport {
         planner: planner(),
         warehouse: warehouse.to_owned(),
         executor: "wes".to_owned(),
@@ -161,7 +161,7 @@ pub fn route(warehouse: &str, host: &str, after_dead: AfterDead) -> Route {
 }
 
 /// The host of a route that `route` made.
-pub fn host_of(route: &Route) -> String {
+pub fn host_of(route: &WarehouseTransport) -> String {
     match &route.transport {
         Transport::Webhook(webhook) => webhook.url.clone(),
         other => panic!("not made here: {other:?}"),

@@ -12,7 +12,7 @@ use std::{
 
 use fencepost::{
     Claimed, Done, Error, Failure, Fencepost,
-    engine::{self, Limits},
+    engine::{self, EngineLimits},
     kernel::{Command, Millis, Row, RowKey, key::Kind, lane},
     store::{self, Store, Verdict, WriteSet, contract::Loaded, memory::Memory},
 };
@@ -27,7 +27,7 @@ async fn engines_that_share_a_store_let_in_one_claimant_per_key() {
     let hand = Hand::new();
     let mut engines = Vec::new();
     for _ in 0..3 {
-        engines.push(over(store.clone(), hand.clone(), Limits::default()).await);
+        engines.push(over(store.clone(), hand.clone(), EngineLimits::default()).await);
     }
     let granted: Arc<Vec<AtomicUsize>> = Arc::new((0..50).map(|_| AtomicUsize::new(0)).collect());
     let mut callers = Vec::new();
@@ -130,7 +130,7 @@ impl Store for Pulled {
 #[tokio::test]
 async fn fail_stop_after_a_failed_sync_nothing_is_acknowledged() {
     let store = Arc::new(Pulled::default());
-    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let once = over(store.clone(), Hand::new(), EngineLimits::default()).await;
     let Claimed::New(claim) = once.scope("JOB").key([("id", "a")]).claim().await.unwrap() else { panic!() };
     store.broken.store(true, Ordering::SeqCst);
     assert!(matches!(claim.seal("e", "r").await, Err(Error::Engine(engine::Error::Stopped(_)))));
@@ -146,7 +146,7 @@ async fn fail_stop_after_a_failed_sync_nothing_is_acknowledged() {
 #[tokio::test]
 async fn an_outcome_is_told_until_the_store_takes_it() {
     let store = Arc::new(Pulled::default());
-    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let once = over(store.clone(), Hand::new(), EngineLimits::default()).await;
     let job = once.scope("JOB").key([("id", "a")]);
     let act = |away| {
         let store = store.clone();
@@ -197,14 +197,14 @@ fn claiming(once: &Fencepost, number: usize) -> JoinHandle<Result<Claimed, Error
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_shared_store_a_commit_leaves_beside_another_when_it_is_as_large() {
     let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
-    let once = over(store.clone(), Hand::new(), Limits { beside_min: 1, ..Limits::default() }).await;
+    let once = over(store.clone(), Hand::new(), EngineLimits { beside_min: 1, ..EngineLimits::default() }).await;
     let held = store.slow.lock().await;
     let mut claims = Vec::new();
     for commits in 1..=2 {
         claims.push(claiming(&once, commits));
         store.begins(commits);
     }
-    // A third one does not; whoever comes meanwhile shares it.
+    // A third one does not; callers that come meanwhile share it.
     claims.extend((3..=6).map(|number| claiming(&once, number)));
     all_ask(&once, 6);
     let mut held_again = pin!(store.slow.lock());
@@ -226,15 +226,15 @@ async fn on_a_shared_store_a_commit_leaves_beside_another_when_it_is_as_large() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_about_lanes_commits_alone_also_on_a_shared_store() {
+async fn a_lane_command_commits_alone_also_on_a_shared_store() {
     let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
-    let once = over(store.clone(), Hand::new(), Limits { beside_min: 1, ..Limits::default() }).await;
+    let once = over(store.clone(), Hand::new(), EngineLimits { beside_min: 1, ..EngineLimits::default() }).await;
     let held = store.slow.lock().await;
     let claim = claiming(&once, 1);
     store.begins(1);
     let engine = once.engine().clone();
-    let word = RowKey { kind: Kind::Poke, id: [7; 32] };
-    let heard = tokio::spawn(async move { engine.ask(&Command::Lane(lane::Command::Heard(vec![word]))).await });
+    let word = RowKey { kind: Kind::LaneNotice, id: [7; 32] };
+    let heard = tokio::spawn(async move { engine.ask(&Command::Lane(lane::Command::DropNotices(vec![word]))).await });
     all_ask(&once, 2);
     assert_eq!(store.commits.load(Ordering::SeqCst), 1);
     drop(held);
@@ -245,9 +245,9 @@ async fn what_is_about_lanes_commits_alone_also_on_a_shared_store() {
 
 // The first is read for before another engine claims and seals its number, the second after that; both wait for one commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_answered_from_rows_of_two_moments() {
+async fn no_reply_mixes_rows_of_two_moments() {
     let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
-    let (hand, limits) = (Hand::new(), Limits { beside_min: 1, ..Limits::default() });
+    let (hand, limits) = (Hand::new(), EngineLimits { beside_min: 1, ..EngineLimits::default() });
     let once = over(store.clone(), hand.clone(), limits.clone()).await;
     let other = over(store.inner.clone(), hand, limits).await;
     let job = |once: &Fencepost, seq| {
@@ -277,7 +277,7 @@ async fn nobody_is_answered_from_rows_of_two_moments() {
 #[tokio::test]
 async fn housekeeping_needs_no_executor_of_its_own() {
     let hand = Hand::new();
-    let once = over(Arc::new(Memory::default()), hand.clone(), Limits::default()).await;
+    let once = over(Arc::new(Memory::default()), hand.clone(), EngineLimits::default()).await;
     let job = once.scope("JOB").key([("id", "a")]);
     let Claimed::New(claim) = job.clone().claim().await.unwrap() else { panic!() };
     claim.seal("e", "r").await.unwrap();
@@ -290,7 +290,7 @@ async fn housekeeping_needs_no_executor_of_its_own() {
 #[test]
 fn a_fencepost_outlives_the_runtime_it_was_opened_on() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let once = runtime().block_on(over(Arc::new(Memory::default()), Hand::new(), Limits::default()));
+    let once = runtime().block_on(over(Arc::new(Memory::default()), Hand::new(), EngineLimits::default()));
     let claimed = runtime().block_on(once.scope("JOB").key([("id", "a")]).claim());
     assert!(matches!(claimed, Ok(Claimed::New(_))));
 }
@@ -298,7 +298,7 @@ fn a_fencepost_outlives_the_runtime_it_was_opened_on() {
 #[tokio::test]
 async fn new_keys_are_looked_for_once_and_old_ones_mostly_answered_without_the_queue() {
     let store = Arc::new(Pulled::default());
-    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let once = over(store.clone(), Hand::new(), EngineLimits::default()).await;
     let keys = 200;
     let key = |number: usize| once.scope("JOB").key([("id", number.to_string())]);
     for number in 0..keys {
@@ -313,7 +313,7 @@ async fn new_keys_are_looked_for_once_and_old_ones_mostly_answered_without_the_q
 }
 
 // On an executor of two threads, as the server has it at least.
-async fn on_this_executor(store: Arc<dyn Store>, limits: Limits) -> Fencepost {
+async fn on_this_executor(store: Arc<dyn Store>, limits: EngineLimits) -> Fencepost {
     let askers = Some(tokio::runtime::Handle::current());
     fencepost::Fencepost::over(store, Hand::new(), crate::world::policy(), limits, Box::new(()), askers).await.unwrap()
 }
@@ -321,9 +321,9 @@ async fn on_this_executor(store: Arc<dyn Store>, limits: Limits) -> Fencepost {
 const COMMITTER: &str = "fencepost-commit";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_alone_commits_by_itself_and_several_share_the_commit_loop() {
+async fn a_lone_caller_commits_inline_and_several_share_the_commit_loop() {
     let store = Arc::new(Pulled::default());
-    let once = on_this_executor(store.clone(), Limits::default()).await;
+    let once = on_this_executor(store.clone(), EngineLimits::default()).await;
     let claim = |number: usize| {
         let once = once.clone();
         tokio::spawn(async move { once.scope("JOB").key([("id", number.to_string())]).claim().await })
@@ -335,7 +335,7 @@ async fn who_asks_alone_commits_by_itself_and_several_share_the_commit_loop() {
     let alone = std::mem::take(&mut *store.threads.lock().unwrap());
     assert_eq!((alone.len(), by_loop(&alone)), (20, 0), "{alone:?}");
 
-    // The first one hangs; whoever comes meanwhile waits in the queue, and shares one commit.
+    // The first one hangs; callers that come meanwhile wait in the queue, and share one commit.
     let held = store.hung.lock().unwrap();
     let first = claim(100);
     while store.commits.load(Ordering::SeqCst) < 21 {
@@ -358,7 +358,7 @@ async fn who_asks_alone_commits_by_itself_and_several_share_the_commit_loop() {
 fn a_store_is_not_ready_while_a_commit_does_not_end() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let store = Arc::new(Pulled::default());
-    let limits = Limits { patience: Duration::from_millis(100), ..Limits::default() };
+    let limits = EngineLimits { patience: Duration::from_millis(100), ..EngineLimits::default() };
     let once = runtime.block_on(over(store.clone(), Hand::new(), limits));
     let held = store.hung.lock().unwrap();
     let claim = once.scope("JOB").key([("id", "a")]).claim();
@@ -375,7 +375,7 @@ fn a_disk_that_does_not_answer_holds_up_neither_sockets_nor_patience() {
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let store = Arc::new(Pulled::default());
-    let limits = Limits { patience: Duration::from_millis(200), ..Limits::default() };
+    let limits = EngineLimits { patience: Duration::from_millis(200), ..EngineLimits::default() };
     let once = runtime.block_on(on_this_executor(store.clone(), limits));
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
@@ -428,7 +428,7 @@ fn a_disk_that_does_not_answer_holds_up_neither_sockets_nor_patience() {
     other.write_all(b"C").unwrap();
     assert_eq!((hear(&mut other), hear(&mut stuck)), ('?', '?'));
     drop(held);
-    // What was unknown has happened, and is told so from now on.
+    // The unknown writes have happened, and are answered as such from now on.
     for key in [b'B', b'C'] {
         other.write_all(&[key]).unwrap();
         assert_eq!(hear(&mut other), '-');

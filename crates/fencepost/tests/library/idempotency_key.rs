@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const TABLE: &str = include_str!("../vectors/idempotency_key.json");
 
-/// What becomes of these header lines. A line that no HTTP message can hold never gets as far as a key.
+/// The result of reading these header lines. A line that no HTTP message can hold never gets as far as a key.
 fn read(lines: &[&[u8]]) -> Value {
     let mut headers = HeaderMap::new();
     for line in lines {

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use fencepost::{
     Engine,
     clock::SystemClock,
-    engine::{Error, Limits},
+    engine::{EngineLimits, Error},
 };
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant, Write,
     fence::{
-        self, Claim, Fence, Receipt, Seal, State, Target, Token,
+        self, ClaimFence, Fence, Receipt, Seal, State, Target, Token,
         scope::{OnLapse, Scope, VersionRule},
     },
     key::Kind,
     row::{CommitId, Record},
 };
-use fencepost_rig::Postgres as Server;
+use fencepost_rig::PostgresServer as Server;
 use fencepost_store::{
     Store,
     Verdict::{Applied, Moved},
@@ -56,7 +56,8 @@ impl Rig {
         let (engine, store) = self.runtime.block_on(async {
             let store = Arc::new(Postgres::open(&url, &opener).await.unwrap());
             let clock = Arc::new(SystemClock::default());
-            let (engine, _) = Engine::new(store.clone(), clock, Limits::default(), Box::new(()), None).await.unwrap();
+            let (engine, _) =
+                Engine::new(store.clone(), clock, EngineLimits::default(), Box::new(()), None).await.unwrap();
             (engine, store)
         });
         (engine, store, url)
@@ -135,7 +136,7 @@ pub fn version_of(number: u64, version: u64) -> Target {
 }
 
 pub fn claim(target: Target) -> Command {
-    Command::Fence(fence::Command::Claim(Claim {
+    Command::Fence(fence::Command::Claim(ClaimFence {
         target,
         body: None,
         version: None,
@@ -156,7 +157,7 @@ pub async fn somebody_waits(watch: &Client) {
     while watch.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {}
 }
 
-// The claim, the effect and the seal; what the claim said.
+// The claim, the effect and the seal; returns the claim's reply.
 pub async fn run(engine: &Engine, client: &mut Client, target: Target) -> Reply {
     let mut tx = client.transaction().await.unwrap();
     let reply = ask(engine, &mut tx, &claim(target.clone())).await;
@@ -200,8 +201,8 @@ fn a_claim_an_effect_and_a_seal_stand_or_fall_with_the_users_transaction() {
     assert!(loaded[0].is_some(), "the nodes see it");
 }
 
-// All find nothing; one has its row first, and the others must decide again over it. Who comes in the middle of that
-// commit must neither mix what was with what is, nor hold what the others wait for.
+// All find nothing; one has its row first, and the others must decide again over it. A transaction in the middle of
+// that commit must neither mix old rows with new ones, nor hold a row that the others wait for.
 #[test]
 fn of_many_transactions_that_claim_one_key_at_once_one_acts_and_all_others_get_its_receipt() {
     let rig = Rig::new();
@@ -230,7 +231,7 @@ fn of_many_transactions_that_claim_one_key_at_once_one_acts_and_all_others_get_i
     assert_eq!(rig.server.sql(&url, "SELECT count(*), count(DISTINCT id) FROM effects"), "30|30");
 }
 
-// Who claims the same key must not hold the version head while it waits.
+// A waiting claim of the same key must not hold the version head.
 #[test]
 fn waiting_claim_does_not_hold_what_the_seal_of_the_holder_needs() {
     let rig = Rig::new();

@@ -16,7 +16,7 @@ use tokio_postgres::{
 
 use super::{
     in_transaction::{Rig, claim, client, run, seal, somebody_waits, version_of},
-    in_transaction_lanes::{publication, put_route},
+    in_transaction_lanes::{publication, put_transport},
 };
 
 const LEVELS: [IsolationLevel; 3] = [ReadCommitted, RepeatableRead, Serializable];
@@ -161,14 +161,14 @@ fn a_publication_never_passes_one_that_made_its_lane_or_its_fence() {
         let (engine, _store, url) = rig.fresh();
         let [mut one, mut other] = [(); 2].map(|()| client(&rig, &url));
         rig.runtime.block_on(async {
-            commit(&engine, &mut other, &put_route()).await;
+            commit(&engine, &mut other, &put_transport()).await;
             let mut tx = begin(&mut one, level).await;
             let published = commit(&engine, &mut other, &publication(1)).await;
             assert!(
                 matches!(
                     published,
                     Reply::Dispatch(dispatch::Reply::Published {
-                        publication: dispatch::Publication { seq: 1, .. },
+                        publication: dispatch::PublishReceipt { seq: 1, .. },
                         ..
                     })
                 ),
@@ -179,7 +179,7 @@ fn a_publication_never_passes_one_that_made_its_lane_or_its_fence() {
                 matches!(
                     reply,
                     Reply::Dispatch(dispatch::Reply::Published {
-                        publication: dispatch::Publication { seq: 2, .. },
+                        publication: dispatch::PublishReceipt { seq: 2, .. },
                         ..
                     })
                 )

@@ -1,14 +1,14 @@
-//! Events that are published in a user's own PostgreSQL transaction: positions without gaps, and who waits for whom.
+//! Events that are published in a user's own PostgreSQL transaction: positions without gaps, and which writers wait.
 
 use std::sync::Arc;
 
 use fencepost::{Engine, engine::Error};
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant, Write,
-    dispatch::{self, Publish, PutRoute, Route, Transport, Webhook},
-    fence::{self, Claim, Target, scope::Scope},
+    dispatch::{self, Publish, PutTransport, Transport, WarehouseTransport, Webhook},
+    fence::{self, ClaimFence, Target, scope::Scope},
     key::Kind,
-    lane::{self, AfterDead, Append, Entry, Members, Place},
+    lane::{self, AfterDead, Append, Entry, LanePurpose, Members},
     law::Also,
     merge::Merge,
     row::Record,
@@ -34,9 +34,9 @@ fn planner() -> Tenant {
     Tenant::new("acme")
 }
 
-pub fn put_route() -> Command {
+pub fn put_transport() -> Command {
     let secrets = vec!["hidden".into()];
-    let route = Route {
+    let route = WarehouseTransport {
         planner: planner(),
         warehouse: "W1".to_owned(),
         executor: "dock".to_owned(),
@@ -45,14 +45,16 @@ pub fn put_route() -> Command {
         receiver_retain_ms: 1,
         at: Millis(0),
     };
-    Command::Dispatch(dispatch::Command::PutRoute(PutRoute { route, seen_to: None, over: None }.into()))
+    Command::Dispatch(dispatch::Command::PutTransport(
+        PutTransport { transport: route, seen_to: None, over: None }.into(),
+    ))
 }
 
 pub fn publication(number: u64) -> Command {
     let scope = Arc::new(Scope::new("PUBLISH", ["correlation_id"]));
     let fields = vec![("correlation_id".to_owned(), format!("C-{number}"))];
     let target = Target::new(planner(), scope, fields, None).unwrap();
-    let claim = Claim { target, body: None, version: None, source: None, lease_ms: 30_000, trace: None };
+    let claim = ClaimFence { target, body: None, version: None, source: None, lease_ms: 30_000, trace: None };
     let members = Members { me: "user".to_owned(), alive: vec!["node-1".to_owned()] };
     let (entry, members) = (entry(number).into(), members.into());
     Command::Dispatch(dispatch::Command::Publish(Publish { claim, entry, cancels: None, members, served: None }.into()))
@@ -64,7 +66,7 @@ async fn ask(engine: &Engine, tx: &mut Transaction<'_>, command: &Command) -> Re
 
 async fn position(engine: &Engine, tx: &mut Transaction<'_>, number: u64) -> u64 {
     match ask(engine, tx, &publication(number)).await.unwrap() {
-        Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::Publication { seq, .. }, .. }) => seq,
+        Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::PublishReceipt { seq, .. }, .. }) => seq,
         reply => panic!("{reply:?}"),
     }
 }
@@ -74,13 +76,16 @@ fn an_event_published_in_the_users_transaction_is_there_with_it_and_leaves_no_ga
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let lane = Place::Warehouse("W1".to_owned()).lane(&planner());
+    let lane = LanePurpose::Warehouse("W1".to_owned()).lane(&planner());
     rig.runtime.block_on(async {
         let mut tx = client.transaction().await.unwrap();
-        assert!(matches!(ask(&engine, &mut tx, &publication(0)).await, Ok(Reply::Dispatch(dispatch::Reply::NoRoute))));
         assert!(matches!(
-            ask(&engine, &mut tx, &put_route()).await,
-            Ok(Reply::Dispatch(dispatch::Reply::Routed { replay: false }))
+            ask(&engine, &mut tx, &publication(0)).await,
+            Ok(Reply::Dispatch(dispatch::Reply::NoTransport))
+        ));
+        assert!(matches!(
+            ask(&engine, &mut tx, &put_transport()).await,
+            Ok(Reply::Dispatch(dispatch::Reply::TransportPut { replay: false }))
         ));
         assert_eq!([position(&engine, &mut tx, 1).await, position(&engine, &mut tx, 2).await], [1, 2]);
         tx.commit().await.unwrap();
@@ -101,7 +106,7 @@ fn an_event_published_in_the_users_transaction_is_there_with_it_and_leaves_no_ga
         let bodies: Vec<_> = bodies.collect();
         assert_eq!(bodies, [((lane, 1), "C-1"), ((lane, 2), "C-2"), ((lane, 3), "C-4")]);
         // A word for the node that shall drive it, since a user's process drives nothing.
-        assert!(store.load(&[RowKey::poke("node-1", lane)]).await.unwrap()[0].is_some());
+        assert!(store.load(&[RowKey::lane_notice("node-1", lane)]).await.unwrap()[0].is_some());
     });
 }
 
@@ -114,13 +119,13 @@ fn users_who_publish_to_one_new_lane_at_once_wait_for_one_another() {
     let mut clients: Vec<_> = (0..5).map(|_| client(&rig, &url)).collect();
     let mut positions = rig.runtime.block_on(async {
         let mut tx = clients[0].transaction().await.unwrap();
-        ask(&engine, &mut tx, &put_route()).await.unwrap();
+        ask(engine, &mut tx, &put_transport()).await.unwrap();
         tx.commit().await.unwrap();
         let publish = clients.iter_mut().enumerate().map(|(number, client)| async move {
             let mut positions = Vec::new();
             for turn in 0..6 {
                 let mut tx = client.transaction().await.unwrap();
-                positions.push(position(&engine, &mut tx, number as u64 * 10 + turn).await);
+                positions.push(position(engine, &mut tx, number as u64 * 10 + turn).await);
                 tx.commit().await.unwrap();
             }
             positions
@@ -141,14 +146,14 @@ fn users_who_publish_one_event_at_once_publish_it_once_and_none_is_turned_away()
     let mut clients: Vec<_> = (0..6).map(|_| client(&rig, &url)).collect();
     rig.runtime.block_on(async {
         let mut tx = clients[0].transaction().await.unwrap();
-        ask(&engine, &mut tx, &put_route()).await.unwrap();
+        ask(engine, &mut tx, &put_transport()).await.unwrap();
         tx.commit().await.unwrap();
         for number in 1..=20 {
             let publish = clients.iter_mut().map(|client| async move {
                 let mut tx = client.transaction().await.unwrap();
-                let reply = ask(&engine, &mut tx, &publication(number)).await.unwrap();
+                let reply = ask(engine, &mut tx, &publication(number)).await.unwrap();
                 tx.commit().await.unwrap();
-                matches!(reply, Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::Publication { seq, .. }, .. }) if seq == number)
+                matches!(reply, Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::PublishReceipt { seq, .. }, .. }) if seq == number)
             });
             let published = futures::future::join_all(publish).await;
             assert_eq!(published.iter().filter(|new| **new).count(), 1);
@@ -161,22 +166,22 @@ fn node_that_hears_a_notice_does_not_wait_for_a_user_who_is_about_to_repeat_it()
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let poke = RowKey::poke("node-1", Place::Warehouse("W1".to_owned()).lane(&planner()));
+    let notice = RowKey::lane_notice("node-1", LanePurpose::Warehouse("W1".to_owned()).lane(&planner()));
     let hear = async |id: u64| {
         let fence = put(id, sealed(1));
-        let also = Also { drops: vec![poke], ..Also::default() };
+        let also = Also { drops: vec![notice], ..Also::default() };
         let sets = [WriteSet { also, ..set(id, []) }, set(id + 1, [fence])];
         let verdicts = store.commit(&sets, Millis(NOW)).await.unwrap();
-        (verdicts, store.load(&[poke]).await.unwrap()[0].is_some())
+        (verdicts, store.load(&[notice]).await.unwrap()[0].is_some())
     };
     rig.runtime.block_on(async {
         let mut tx = client.transaction().await.unwrap();
-        ask(&engine, &mut tx, &put_route()).await.unwrap();
+        ask(&engine, &mut tx, &put_transport()).await.unwrap();
         position(&engine, &mut tx, 1).await;
         tx.commit().await.unwrap();
         let mut tx = client.transaction().await.unwrap();
         assert_eq!(position(&engine, &mut tx, 2).await, 2);
-        assert_eq!(hear(1 << 40).await, (vec![Verdict::Applied; 2], true), "the user leans on the word");
+        assert_eq!(hear(1 << 40).await, (vec![Verdict::Applied; 2], true), "the user depends on the notice");
         tx.commit().await.unwrap();
         assert_eq!(hear(1 << 41).await, (vec![Verdict::Applied; 2], false));
     });
@@ -187,7 +192,7 @@ fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancel
     let rig = Rig::new();
     let (engine, store, url) = rig.fresh();
     let mut client = client(&rig, &url);
-    let lane = RowKey::lane(Place::Warehouse("W1".to_owned()).lane(&planner()));
+    let lane = RowKey::lane(LanePurpose::Warehouse("W1".to_owned()).lane(&planner()));
     // An acknowledgement, as far as the store sees it.
     let acknowledge = async |id: u64| {
         let row = store.load(&[lane]).await.unwrap().remove(0).unwrap();
@@ -196,7 +201,7 @@ fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancel
     };
     rig.runtime.block_on(async {
         let mut tx = client.transaction().await.unwrap();
-        ask(&engine, &mut tx, &put_route()).await.unwrap();
+        ask(&engine, &mut tx, &put_transport()).await.unwrap();
         position(&engine, &mut tx, 1).await;
         tx.commit().await.unwrap();
         let mut tx = client.transaction().await.unwrap();
@@ -215,7 +220,10 @@ fn a_lane_goes_on_while_a_user_publishes_to_it_and_stands_still_while_one_cancel
         assert!(
             matches!(
                 told,
-                Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::Publication { seq: 4, .. }, .. })
+                Reply::Dispatch(dispatch::Reply::Published {
+                    publication: dispatch::PublishReceipt { seq: 4, .. },
+                    ..
+                })
             ),
             "{told:?}"
         );
@@ -233,7 +241,7 @@ fn people_can_read_lanes_in_sql_but_neither_bodies_nor_secrets() {
     let mut client = client(&rig, &url);
     rig.runtime.block_on(async {
         let mut tx = client.transaction().await.unwrap();
-        ask(&engine, &mut tx, &put_route()).await.unwrap();
+        ask(&engine, &mut tx, &put_transport()).await.unwrap();
         position(&engine, &mut tx, 1).await;
         tx.commit().await.unwrap();
     });
@@ -248,7 +256,7 @@ fn people_can_read_lanes_in_sql_but_neither_bodies_nor_secrets() {
     assert!(!all.contains("secret body") && !all.contains("hidden") && !all.contains("dock.example"), "{all}");
     let damage = "UPDATE fencepost_rows SET record = set_byte(record, 9, get_byte(record, 9) # 1) WHERE kind = 8";
     ask(damage);
-    let lane = Place::Warehouse("W1".to_owned()).lane(&planner());
+    let lane = LanePurpose::Warehouse("W1".to_owned()).lane(&planner());
     let append = Append { lane, entry: entry(9).into(), position_row: key(9), driven: None };
     let also = Also { merges: vec![Merge::Append(append)], ..Also::default() };
     let outcome = block_on(store.commit(&[WriteSet { also, ..set(9, [put(9, sealed(9))]) }], Millis(NOW)));

@@ -17,7 +17,7 @@ use axum::{
     routing::any,
 };
 use fencepost::{
-    Fencepost, clock::SystemClock, engine::Limits, kernel::fence::State, layer::FenceLayer, store::memory::Memory,
+    Fencepost, clock::SystemClock, engine::EngineLimits, kernel::fence::State, layer::FenceLayer, store::memory::Memory,
 };
 use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
@@ -146,9 +146,9 @@ async fn requests_without_a_key_pass_and_wrong_keys_do_not() {
 }
 
 #[tokio::test]
-async fn what_was_done_is_told_once_the_store_takes_it() {
+async fn a_done_effect_is_answered_once_the_store_takes_it() {
     let store = Arc::new(Pulled::default());
-    let once = over(store.clone(), Hand::new(), Limits::default()).await;
+    let once = over(store.clone(), Hand::new(), EngineLimits::default()).await;
     let act = any(move || {
         store.away.store(3, Ordering::SeqCst);
         async { "done" }
@@ -163,7 +163,7 @@ async fn a_slow_answer_keeps_its_lease_to_its_end() {
     let mut policy = policy();
     Arc::make_mut(policy.scopes.get_mut("API_WRITE").unwrap()).lease_ms = 60;
     let (store, clock) = (Arc::new(Memory::default()), Arc::new(SystemClock::default()));
-    let once = Fencepost::over(store, clock, policy, Limits::default(), Box::new(()), None).await.unwrap();
+    let once = Fencepost::over(store, clock, policy, EngineLimits::default(), Box::new(()), None).await.unwrap();
     let end = Arc::new(Notify::new());
     let (act, ended) = (end.clone(), "end");
     let act = any(move || {
@@ -207,7 +207,7 @@ async fn a_stream_of_events_is_an_outcome_and_passes_as_it_comes() {
 fn a_client_that_goes_away_during_the_claim_leaves_no_claim_without_its_effect() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = Arc::new(Pulled::default());
-    let once = runtime.block_on(over(store.clone(), Hand::new(), Limits::default()));
+    let once = runtime.block_on(over(store.clone(), Hand::new(), EngineLimits::default()));
     let effects = Effects::default();
     let app = app(once, effects.clone());
     let held = store.hung.lock().unwrap();

@@ -13,14 +13,14 @@ use std::{
 use fencepost::{
     Claimed, Fencepost,
     clock::Clock,
-    engine::Limits,
+    engine::EngineLimits,
     kernel::{
         FenceKey, Millis, RowKey, Version, Write,
-        fence::{self, Event, Fence, State, Token, VersionHead, What, scope::OnLapse},
+        fence::{self, Fence, FenceEvent, State, Token, VersionHead, What, scope::OnLapse},
         key::Kind,
         row::{CommitId, Record},
     },
-    moving::{self, Backup, Copied, Counts, Error, Restored},
+    moving::{self, Backup, Copied, Error, Restored, RowCounts},
     store::{self, Memory, Store, WriteSet},
 };
 
@@ -56,7 +56,7 @@ async fn settled(store: &Arc<dyn Store>) -> Vec<(RowKey, Record)> {
     content(&**store).await.into_iter().filter(|(_, record)| !under_way(record)).collect()
 }
 
-fn of_each_kind(counts: &Counts) -> [u64; 5] {
+fn of_each_kind(counts: &RowCounts) -> [u64; 5] {
     [Kind::Fence, Kind::VersionHead, Kind::AgainHead, Kind::Alias, Kind::Trace].map(|kind| counts.of(kind))
 }
 
@@ -274,7 +274,7 @@ async fn a_token_after_a_restore_is_above_every_token_given_after_the_backup() {
         let hand = at(NOW);
         let lost = Arc::new(Memory::default());
         lost.commit(&[], Millis(NOW + lead_ms)).await.unwrap();
-        let fencepost = over(lost.clone(), hand.clone(), Limits::default()).await;
+        let fencepost = over(lost.clone(), hand.clone(), EngineLimits::default()).await;
         // Nothing was written for a while: the floor is behind the time that tokens are made from.
         hand.pass(100_000);
         let before = token(&fencepost, "before").await;
@@ -292,7 +292,7 @@ async fn a_token_after_a_restore_is_above_every_token_given_after_the_backup() {
         let fresh: Arc<dyn Store> = Arc::new(Memory::default());
         let restored = restore(&file, &fresh, &hand).await.unwrap();
         assert_eq!(restored.contents.pending + restored.contents.lapsed, 1);
-        let fencepost = over(fresh, hand, Limits::default()).await;
+        let fencepost = over(fresh, hand, EngineLimits::default()).await;
         let again = token(&fencepost, "after").await;
         assert!(again > after && again > before, "{again} must be above {after}");
         fencepost.close().await;
@@ -329,7 +329,7 @@ async fn a_made_up_token_moves_no_time() {
         Record::Fence(fence::Record::Fence(fence)) => Fence::clone(&fence),
         _ => panic!(),
     };
-    fence.events.push(Event { at: Millis(NOW), token: Token(1 << 53), what: What::SealRefused });
+    fence.events.push(FenceEvent { at: Millis(NOW), token: Token(1 << 53), what: What::SealRefused });
     let from: Arc<dyn Store> = Arc::new(Memory::default());
     put(&*from, [(key(Kind::Fence, 1), fence.into())]).await;
     let to: Arc<dyn Store> = Arc::new(Memory::default());
@@ -343,7 +343,7 @@ async fn a_made_up_token_moves_no_time() {
 #[tokio::test]
 async fn a_claim_of_the_backup_is_over_after_the_restore() {
     let store: Arc<dyn Store> = Arc::new(Memory::default());
-    let once = over(store.clone(), at(NOW), Limits::default()).await;
+    let once = over(store.clone(), at(NOW), EngineLimits::default()).await;
     let Claimed::New(old) = once.scope("JOB").key([("id", "a")]).claim().await.unwrap() else { panic!() };
     let file = backup(&store, at(NOW)).await;
 
@@ -354,7 +354,7 @@ async fn a_claim_of_the_backup_is_over_after_the_restore() {
     let row = restored.scan(Kind::Fence, None, 1).await.unwrap().remove(0).1;
     let Record::Fence(fence::Record::Fence(fence)) = &row.record else { panic!() };
     assert!(fence.token > old.token() && fence.phase(Millis(NOW + 10_000)).name() == "lapsed");
-    let again = over(restored, at(NOW + 60_000), Limits::default()).await;
+    let again = over(restored, at(NOW + 60_000), EngineLimits::default()).await;
     let Claimed::New(next) = again.scope("JOB").key([("id", "a")]).claim().await.unwrap() else { panic!() };
     assert!(next.earlier().is_some() && next.token() > fence.token);
 }

@@ -1,4 +1,4 @@
-//! A queue's messages under fences: what may be acknowledged, what comes again, and what is dead.
+//! A queue's messages under fences: which are acknowledged, which come again, and which are dead.
 
 use std::{
     sync::{
@@ -10,15 +10,17 @@ use std::{
 
 use fencepost::{
     Claim, Claimed, Done, Fencepost,
-    engine::Limits,
+    engine::EngineLimits,
     kernel::{Scope, fence::scope::OnLapse},
-    queue::{Because, Consumer, Failure, Handled, Message, Reason, SCOPE, Verdict, dedupe_id, field},
+    queue::{
+        Because, Consumer, DeadMessageReason, Handled, HandlerFailure, Message, MessageVerdict, SCOPE, dedupe_id, field,
+    },
     store::memory::Memory,
 };
 
 use crate::world::{Hand, policy, world};
 
-type Failed = Failure<&'static str>;
+type Failed = HandlerFailure<&'static str>;
 
 fn message(offset: i64, body: &str) -> Message {
     Message {
@@ -44,7 +46,7 @@ async fn fail(consumer: &Consumer, message: &Message, failure: Failed) -> Handle
     consumer.handle(message, |_, _| async { Err(failure) }).await
 }
 
-async fn succeed(consumer: &Consumer, message: &Message) -> Verdict {
+async fn succeed(consumer: &Consumer, message: &Message) -> MessageVerdict {
     consumer.handle(message, |_, _| async { Ok::<_, Failed>(Done::new("E", "{}")) }).await.verdict
 }
 
@@ -53,21 +55,21 @@ async fn never(message: &Message, _: Claim) -> Result<Done, Failed> {
 }
 
 fn busy() -> Failed {
-    Failure::Temporary { error: "busy", after: None }
+    HandlerFailure::Temporary { error: "busy", after: None }
 }
 
-fn acknowledged(verdict: &Verdict) -> Option<(&str, bool)> {
+fn acknowledged(verdict: &MessageVerdict) -> Option<(&str, bool)> {
     match verdict {
-        Verdict::Acknowledge { effect_id, replayed } => Some((effect_id, *replayed)),
+        MessageVerdict::Acknowledge { effect_id, replayed } => Some((effect_id, *replayed)),
         _ => None,
     }
 }
 
-fn because(verdict: &Verdict) -> &Because {
+fn because(verdict: &MessageVerdict) -> &Because {
     match verdict {
-        Verdict::Redeliver { because, .. } => because,
-        Verdict::Acknowledge { .. } => panic!("acknowledged"),
-        Verdict::Dead(letter) => panic!("dead: {}", letter.detail),
+        MessageVerdict::Redeliver { because, .. } => because,
+        MessageVerdict::Acknowledge { .. } => panic!("acknowledged"),
+        MessageVerdict::Dead(letter) => panic!("dead: {}", letter.detail),
     }
 }
 
@@ -127,12 +129,14 @@ async fn a_temporary_error_releases_and_the_next_attempt_is_later_each_time() {
     for attempt in 1..=4 {
         let handled = fail(&consumer, &message(41, "{}"), busy()).await;
         assert_eq!((handled.attempt, because(&handled.verdict)), (attempt, &Because::Temporary("busy".to_owned())));
-        let Verdict::Redeliver { after, .. } = handled.verdict else { panic!() };
+        let MessageVerdict::Redeliver { after, .. } = handled.verdict else { panic!() };
         pauses.push(after);
     }
     assert!(pauses[3] > pauses[0], "{pauses:?}");
-    let asked = Failure::Temporary { error: "busy", after: Some(Duration::from_secs(77)) };
-    let Verdict::Redeliver { after, .. } = fail(&consumer, &message(41, "{}"), asked).await.verdict else { panic!() };
+    let asked = HandlerFailure::Temporary { error: "busy", after: Some(Duration::from_secs(77)) };
+    let MessageVerdict::Redeliver { after, .. } = fail(&consumer, &message(41, "{}"), asked).await.verdict else {
+        panic!()
+    };
     assert_eq!(after, Duration::from_secs(77), "the handler's own word counts");
     assert_eq!(acknowledged(&succeed(&consumer, &message(41, "{}")).await), Some(("E", false)));
 }
@@ -145,8 +149,10 @@ async fn a_message_that_fails_too_often_is_dead_and_its_burial_is_sealed() {
         because(&fail(&consumer, &message(41, "{}"), busy()).await.verdict),
         &Because::Temporary("busy".to_owned())
     );
-    let Verdict::Dead(letter) = fail(&consumer, &message(41, "{}"), busy()).await.verdict else { panic!("not dead") };
-    assert_eq!((letter.reason, letter.attempts, letter.detail.as_str()), (Reason::Attempts, 2, "busy"));
+    let MessageVerdict::Dead(letter) = fail(&consumer, &message(41, "{}"), busy()).await.verdict else {
+        panic!("not dead")
+    };
+    assert_eq!((letter.reason, letter.attempts, letter.detail.as_str()), (DeadMessageReason::Attempts, 2, "busy"));
     // Until it is buried, no copy is acknowledged.
     assert_eq!(because(&succeed(&consumer, &message(41, "{}")).await), &Because::InFlight);
     let buried = letter.bury(async { Ok::<_, String>("orders.dead/0/9".to_owned()) }).await;
@@ -159,12 +165,12 @@ async fn a_message_that_fails_too_often_is_dead_and_its_burial_is_sealed() {
 #[tokio::test]
 async fn a_letter_that_is_not_sent_leaves_its_message_to_be_handed_in_again() {
     let (consumer, ..) = consumer().await;
-    let refused = || Failure::Permanent("no such order");
-    let Verdict::Dead(letter) = fail(&consumer, &message(41, "{}"), refused()).await.verdict else { panic!() };
-    assert_eq!(letter.reason, Reason::Permanent);
+    let refused = || HandlerFailure::Permanent("no such order");
+    let MessageVerdict::Dead(letter) = fail(&consumer, &message(41, "{}"), refused()).await.verdict else { panic!() };
+    assert_eq!(letter.reason, DeadMessageReason::Permanent);
     let unburied = letter.bury(async { Err::<String, _>("the broker is away") }).await;
     assert_eq!(because(&unburied), &Because::Unburied("the broker is away".to_owned()));
-    let Verdict::Dead(letter) = fail(&consumer, &message(41, "{}"), refused()).await.verdict else { panic!() };
+    let MessageVerdict::Dead(letter) = fail(&consumer, &message(41, "{}"), refused()).await.verdict else { panic!() };
     let buried = letter.bury(async { Ok::<_, String>("d/0/1".to_owned()) }).await;
     assert_eq!(acknowledged(&buried), Some(("dead:d/0/1", false)));
 }
@@ -174,7 +180,7 @@ async fn no_message_dies_of_a_handler_that_is_away() {
     let (consumer, ..) = consumer().await;
     let consumer = consumer.attempts_max(2);
     for _ in 0..5 {
-        let handled = fail(&consumer, &message(41, "{}"), Failure::Away("refused")).await;
+        let handled = fail(&consumer, &message(41, "{}"), HandlerFailure::Away("refused")).await;
         assert_eq!(because(&handled.verdict), &Because::Away("refused".to_owned()));
     }
     assert_eq!(acknowledged(&succeed(&consumer, &message(41, "{}")).await), Some(("E", false)));
@@ -184,7 +190,7 @@ async fn no_message_dies_of_a_handler_that_is_away() {
 async fn an_unknown_outcome_keeps_its_lease_and_the_next_attempt_is_told() {
     let (consumer, _, hand) = consumer().await;
     let message = message(41, "{}");
-    let handled = fail(&consumer, &message, Failure::Unknown("timed out")).await;
+    let handled = fail(&consumer, &message, HandlerFailure::Unknown("timed out")).await;
     assert_eq!(because(&handled.verdict), &Because::Unknown("timed out".to_owned()));
     assert_eq!(because(&succeed(&consumer, &message).await), &Because::InFlight);
     hand.pass(30_000);
@@ -200,23 +206,23 @@ async fn a_message_that_kills_its_consumers_is_dead_without_another_attempt() {
     let (consumer, once, hand) = consumer().await;
     let consumer = consumer.attempts_max(2);
     for _ in 0..2 {
-        // Whoever held it is gone without a word.
+        // The holder is gone without a word.
         let Claimed::New(_) = once.scope(SCOPE).key(key()).claim().await.unwrap() else { panic!() };
         hand.pass(30_000);
     }
     let handled = consumer.handle(&message(41, "{}"), never).await;
-    let Verdict::Dead(letter) = handled.verdict else { panic!("not dead") };
-    assert_eq!((letter.reason, letter.attempts), (Reason::Attempts, 3));
+    let MessageVerdict::Dead(letter) = handled.verdict else { panic!("not dead") };
+    assert_eq!((letter.reason, letter.attempts), (DeadMessageReason::Attempts, 3));
 }
 
 #[tokio::test]
 async fn a_message_whose_handler_was_away_since_an_unknown_outcome_is_handed_over_again() {
     let (consumer, _, hand) = consumer().await;
     let (consumer, message) = (consumer.attempts_max(2), message(41, "{}"));
-    fail(&consumer, &message, Failure::Unknown("timed out")).await;
+    fail(&consumer, &message, HandlerFailure::Unknown("timed out")).await;
     hand.pass(30_000);
     for attempt in 2..=4 {
-        let handled = fail(&consumer, &message, Failure::Away("refused")).await;
+        let handled = fail(&consumer, &message, HandlerFailure::Away("refused")).await;
         assert_eq!((handled.attempt, because(&handled.verdict)), (attempt, &Because::Away("refused".to_owned())));
     }
     let handled = consumer.handle(&message, |_, claim| async move {
@@ -235,8 +241,8 @@ async fn another_body_under_a_known_id_is_dead_once_and_the_first_stands() {
     for (copy, offset) in [43, 43, 44].into_iter().enumerate() {
         let handled = consumer.handle(&message(offset, "not the same"), never).await;
         assert_eq!((handled.decision, handled.effect_id.as_deref()), ("conflict", Some("E")), "the one that stands");
-        let Verdict::Dead(letter) = handled.verdict else { panic!() };
-        assert_eq!((letter.reason, letter.attempts), (Reason::Conflict, 0));
+        let MessageVerdict::Dead(letter) = handled.verdict else { panic!() };
+        assert_eq!((letter.reason, letter.attempts), (DeadMessageReason::Conflict, 0));
         let buried = letter.bury(async { Ok::<_, String>(format!("dead/{offset}")) }).await;
         assert_eq!(acknowledged(&buried), Some((format!("dead:dead/{offset}").as_str(), copy == 1)), "{copy}");
     }
@@ -244,12 +250,12 @@ async fn another_body_under_a_known_id_is_dead_once_and_the_first_stands() {
 }
 
 #[tokio::test]
-async fn what_is_in_doubt_stays_where_it_is_until_somebody_has_resolved_it() {
+async fn a_message_in_doubt_stays_where_it_is_until_a_person_has_resolved_it() {
     let (mut policy, hand) = (policy(), Hand::new());
     let held = Scope { on_lapse: OnLapse::Hold, ..(**policy.scope(SCOPE).unwrap()).clone() };
     policy.scopes.insert(SCOPE.to_owned(), Arc::new(held));
     let store = Arc::new(Memory::default());
-    let once = Fencepost::over(store, hand.clone(), policy, Limits::default(), Box::new(()), None).await.unwrap();
+    let once = Fencepost::over(store, hand.clone(), policy, EngineLimits::default(), Box::new(()), None).await.unwrap();
     let consumer = Consumer::new(once.clone()).unwrap().wait(Duration::ZERO);
     let Claimed::New(lost) = once.scope(SCOPE).key(key()).claim().await.unwrap() else { panic!() };
     hand.pass(1_000_000);

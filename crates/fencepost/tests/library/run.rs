@@ -11,10 +11,10 @@ use std::{
 use fencepost::{
     Claimed, Done, Error, Failure, Fencepost,
     clock::SystemClock,
-    engine::Limits,
+    engine::EngineLimits,
     kernel::{
         Command,
-        fence::{self, Outcome, Resolve, State},
+        fence::{self, DoubtOutcome, Resolve, State},
     },
     store::memory::Memory,
 };
@@ -110,7 +110,7 @@ async fn a_dropped_future_is_not_a_release() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_effect_keeps_its_lease() {
-    let once = over(Arc::new(Memory::default()), Arc::new(SystemClock::default()), Limits::default()).await;
+    let once = over(Arc::new(Memory::default()), Arc::new(SystemClock::default()), EngineLimits::default()).await;
     let outcome = once
         .scope("JOB")
         .key([("id", "slow")])
@@ -143,7 +143,7 @@ async fn lease_of(once: &Fencepost, id: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn what_did_not_happen_frees_the_key_and_what_may_have_happened_does_not() {
+async fn a_known_failure_frees_the_key_and_an_unknown_outcome_does_not() {
     let (once, _) = world().await;
     let job = once.scope("JOB").key([("id", "fails")]);
     let refused = job.clone().run(|_| async { Err(Failure::NotApplied("busy")) }).await;
@@ -159,10 +159,10 @@ async fn a_late_seal_after_reclaim_is_refused_and_recorded() {
     let job = once.scope("JOB").key([("id", "zombie")]).lease(Duration::from_millis(10));
     let Claimed::New(zombie) = job.clone().claim().await.unwrap() else { panic!() };
     hand.pass(10);
-    let Claimed::New(heir) = job.clone().claim().await.unwrap() else { panic!() };
-    assert!(heir.token() > zombie.token());
+    let Claimed::New(next_holder) = job.clone().claim().await.unwrap() else { panic!() };
+    assert!(next_holder.token() > zombie.token());
     assert!(matches!(zombie.seal("late", "x").await, Err(Error::FencedOff { resolved: None })));
-    heir.seal("good", "y").await.unwrap();
+    next_holder.seal("good", "y").await.unwrap();
     let told = once.lookup("JOB", [("id", "zombie")]).await.unwrap().unwrap();
     let decisions: Vec<_> = told.history.iter().map(|moment| moment.decision).collect();
     assert_eq!(decisions, ["new", "recovered", "fenced_off", "sealed"]);
@@ -173,8 +173,8 @@ async fn a_late_seal_after_reclaim_is_refused_and_recorded() {
 async fn late_holder_is_told_that_a_person_resolved_the_key() {
     let (once, hand) = world().await;
     for (id, outcome) in [
-        ("done", Outcome::Sealed { effect_id: "paid by hand".into(), receipt: "{}".into() }),
-        ("not done", Outcome::Released),
+        ("done", DoubtOutcome::Sealed { effect_id: "paid by hand".into(), receipt: "{}".into() }),
+        ("not done", DoubtOutcome::Released),
     ] {
         let job = once.scope("HELD").key([("id", id)]).lease(Duration::from_millis(10));
         let Claimed::New(lost) = job.claim().await.unwrap() else { panic!() };
@@ -212,7 +212,7 @@ async fn a_held_scope_waits_for_a_person() {
 
 #[tokio::test]
 async fn a_waiter_is_woken_by_the_seal_and_the_room_is_bounded() {
-    let limits = Limits { waiters_max: 1, ..Limits::default() };
+    let limits = EngineLimits { waiters_max: 1, ..EngineLimits::default() };
     let once = over(Arc::new(Memory::default()), Hand::new(), limits).await;
     let job = once.scope("JOB").key([("id", "w")]).wait(Duration::from_secs(30));
     let Claimed::New(holder) = job.clone().claim().await.unwrap() else { panic!() };

@@ -84,7 +84,7 @@ fn a_tolerance_below_a_second_counts_as_one() {
 }
 
 #[test]
-fn what_is_wrong_with_a_secret_is_said_without_it() {
+fn a_refused_secret_is_explained_without_showing_it() {
     for (scheme, text) in [
         (Scheme::StandardWebhooks, "whsec_s3cr!t"),
         (Scheme::StandardWebhooks, "s3cr!t"),

@@ -8,7 +8,7 @@ use std::sync::{
 use fencepost::{
     Fencepost,
     clock::Clock,
-    engine::Limits,
+    engine::EngineLimits,
     kernel::{Scope, fence::scope::OnLapse},
     policy::Policy,
     store::{Store, memory::Memory},
@@ -45,11 +45,11 @@ pub fn policy() -> Policy {
     policy
 }
 
-pub async fn over(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: Limits) -> Fencepost {
+pub async fn over(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: EngineLimits) -> Fencepost {
     Fencepost::over(store, clock, policy(), limits, Box::new(()), None).await.unwrap()
 }
 
 pub async fn world() -> (Fencepost, Arc<Hand>) {
     let hand = Hand::new();
-    (over(Arc::new(Memory::default()), hand.clone(), Limits::default()).await, hand)
+    (over(Arc::new(Memory::default()), hand.clone(), EngineLimits::default()).await, hand)
 }

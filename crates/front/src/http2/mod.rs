@@ -26,10 +26,10 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::answer::{After, Answer, Step};
-use super::body::Body;
+use super::body::RequestBody;
 use super::budget::{Charge, NoRoom, Standing};
 use super::connection::{Caller, Phase, begin};
-use super::link::Flight;
+use super::link::RequestInFlight;
 use super::refusal;
 use super::sniff::First;
 use request::{head_bytes, vet};
@@ -52,7 +52,7 @@ const ERROR_RESETS_MAX: usize = 256;
 pub(super) async fn run<IO, S, B>(io: IO, first: First, caller: Caller<S>)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -65,7 +65,7 @@ where
         let (streams, limits) = (streams.clone(), limits.clone());
         move |mut request: Request<Incoming>| {
             let link = streams.open();
-            let (flight, _) = Flight::begin(&link);
+            let (in_flight, _) = RequestInFlight::begin(&link);
             let is_head = request.method() == http::Method::HEAD;
             let mut after = After::default();
             // Until a credential in it is checked, the head counts as an unknown client's.
@@ -82,13 +82,13 @@ where
             let step = match vetted {
                 Ok(()) => begin(request, &link, service.clone(), &peer, &limits, &mut after),
                 Err(refusal) => {
-                    drop(Body::new(request.into_body(), 0, Some(link.clone()), &limits));
+                    drop(RequestBody::new(request.into_body(), 0, Some(link.clone()), &limits));
                     Step::Refuse { refusal }
                 }
             };
             let answer = Answer {
                 step,
-                flight: Some(flight),
+                in_flight: Some(in_flight),
                 after,
                 budget: limits.budget.clone(),
                 refuse: limits.refuse,

@@ -25,7 +25,7 @@ use tokio_util::io::poll_read_buf;
 use tower_service::Service;
 
 use super::alarm::{Alarm, Pace};
-use super::body::Body;
+use super::body::RequestBody;
 use super::connection::{Caller, Phase};
 use super::limits::Limits;
 use super::peer::Peer;
@@ -44,12 +44,12 @@ const PIECE_BYTES_MAX: usize = 16 * 1024;
 pub(super) async fn run<IO, S, B>(io: IO, first: First, caller: &mut Caller<S>) -> Option<(IO, First)>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone,
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let closing = AtomicBool::new(false);
-    let lane = Lane {
+    let lane = FastConnection {
         io,
         limits: &caller.limits,
         peer: &caller.peer,
@@ -76,7 +76,7 @@ where
     }
 }
 
-struct Lane<'c, IO, S> {
+struct FastConnection<'c, IO, S> {
     io: IO,
     limits: &'c Limits,
     peer: &'c Peer,
@@ -89,10 +89,10 @@ struct Lane<'c, IO, S> {
     alarm: Alarm,
 }
 
-impl<IO, S, B> Lane<'_, IO, S>
+impl<IO, S, B> FastConnection<'_, IO, S>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
@@ -152,7 +152,7 @@ where
     }
 
     /// Takes the next request if it is plain and whole; otherwise its bytes stay in `input`.
-    fn next(&mut self) -> Result<Request<Body>, Not> {
+    fn next(&mut self) -> Result<Request<RequestBody>, Not> {
         let bytes = self.input.split().freeze();
         let found = request::read(&bytes, self.limits);
         let len = found.as_ref().map_or(0, |(_, len)| *len);
@@ -166,7 +166,7 @@ where
     }
 
     /// The service's response; `None` where the client closed the connection before it.
-    async fn answered(&mut self, request: Request<Body>) -> Option<Response<B>> {
+    async fn answered(&mut self, request: Request<RequestBody>) -> Option<Response<B>> {
         let Ok(()) = poll_fn(|cx| self.service.poll_ready(cx)).await;
         let mut answer = pin!(self.service.call(request));
         poll_fn(|cx| {

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
 
-use crate::body::Body;
+use crate::body::RequestBody;
 use crate::head::{self, Framing, HEADERS_MAX, Seek};
 use crate::limits::Limits;
 
@@ -28,7 +28,7 @@ impl<E: Error> From<E> for Not {
 }
 
 /// The request at the start of `bytes`, and its length, if it is plain and whole.
-pub(super) fn read(bytes: &Bytes, limits: &Limits) -> Result<(Request<Body>, usize), Not> {
+pub(super) fn read(bytes: &Bytes, limits: &Limits) -> Result<(Request<RequestBody>, usize), Not> {
     let head_len = match Seek::default().end(bytes, limits.request_line_bytes_max, limits.head_bytes_max) {
         Ok(Some(len)) => len,
         Ok(None) => return Err(Not::Whole),
@@ -51,7 +51,7 @@ pub(super) fn read(bytes: &Bytes, limits: &Limits) -> Result<(Request<Body>, usi
         return Err(Not::Plain);
     }
     let Some(body) = bytes.get(head_len..len) else { return Err(Not::Whole) };
-    let mut request = Request::new(Body::whole(bytes.slice_ref(body)));
+    let mut request = Request::new(RequestBody::whole(bytes.slice_ref(body)));
     (*request.method_mut(), *request.uri_mut()) = (method, uri);
     request.headers_mut().reserve(head.headers.len());
     for field in head.headers {

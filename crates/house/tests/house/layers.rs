@@ -70,7 +70,7 @@ fn no_crate_depends_on_one_above_it() {
 }
 
 #[test]
-fn what_must_not_cross_a_border_does_not() {
+fn no_crate_depends_on_what_its_layer_forbids() {
     let borders: [(&str, &[&str]); 5] = [
         (
             "fencepost-kernel",

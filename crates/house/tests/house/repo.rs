@@ -15,7 +15,7 @@ pub fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Every file below a folder, as sorted paths from the root. What git does not keep is left out.
+/// Every file below a folder, as sorted paths from the root, without the folders that git ignores.
 pub fn files(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![PathBuf::from(folder)];
@@ -50,7 +50,7 @@ pub fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What stands in backticks in a page's prose.
+/// The texts in backticks in a page's prose.
 pub fn quoted(text: &str) -> Vec<&str> {
     prose(text).flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Route;
+use super::WarehouseTransport;
 use crate::{
     fence::{self, Target},
     lane::{Entry, LaneId, Members},
@@ -15,7 +15,7 @@ pub enum Command {
     /// Puts an event at the end of its lane, once.
     Publish(Box<Publish>),
     /// Sets the transport of a warehouse's events.
-    PutRoute(Box<PutRoute>),
+    PutTransport(Box<PutTransport>),
     /// Redrives or discards a dead letter, for a person.
     Letter(Box<OnLetter>),
 }
@@ -24,7 +24,7 @@ impl Command {
     pub(crate) fn weight_bytes(&self) -> usize {
         match self {
             Self::Publish(publish) => publish.claim.weight_bytes() + publish.entry.body.len(),
-            Self::PutRoute(_) | Self::Letter(_) => 0,
+            Self::PutTransport(_) | Self::Letter(_) => 0,
         }
     }
 
@@ -32,16 +32,15 @@ impl Command {
     pub fn target(&self) -> Option<&Target> {
         match self {
             Self::Publish(publish) => Some(&publish.claim.target),
-            Self::PutRoute(_) | Self::Letter(_) => None,
+            Self::PutTransport(_) | Self::Letter(_) => None,
         }
     }
 }
 
-/// See [`Command::Publish`].
 #[derive(Clone, Debug)]
 pub struct Publish {
     /// The claim of the publication's fence; its body is compared with that of an earlier claim.
-    pub claim: fence::Claim,
+    pub claim: fence::ClaimFence,
     /// The event.
     pub entry: Arc<Entry>,
     /// The fence of the earlier publication that this event cancels.
@@ -52,26 +51,23 @@ pub struct Publish {
     pub served: Option<u64>,
 }
 
-/// See [`Command::PutRoute`].
 #[derive(Clone, Debug)]
-pub struct PutRoute {
+pub struct PutTransport {
     /// The new route. Its time is set when the command is decided.
-    pub route: Route,
+    pub transport: WarehouseTransport,
     /// The position up to which the old lane was searched for open events of this warehouse and had none.
     pub seen_to: Option<u64>,
     /// Writes only over exactly this route, and keeps its time. For the same route sealed with another key: a change
     /// made meanwhile must not be overwritten.
-    pub over: Option<Arc<Route>>,
+    pub over: Option<Arc<WarehouseTransport>>,
 }
 
-/// See [`Command::Letter`].
 #[derive(Clone, Debug)]
 pub struct OnLetter {
     /// The lane that the event left.
     pub lane: LaneId,
     /// The position that it had there.
     pub seq: u64,
-    /// The person's decision.
     pub verdict: LetterVerdict,
     /// The person who decides, for the record.
     pub by: String,
@@ -88,8 +84,5 @@ pub enum LetterVerdict {
         force: Option<String>,
     },
     /// Give the event up.
-    Discard {
-        /// The reason, for the record.
-        why: String,
-    },
+    Discard { why: String },
 }

@@ -1,9 +1,9 @@
-//! Decides what becomes of a dead letter: sent again or given up, by a person.
-//! Never sends again what was cancelled. Called only from `decide`.
+//! A person's decision on a dead letter: send it again, or give it up.
+//! Never sends a cancelled event again. Called only from `decide`.
 
 use std::sync::Arc;
 
-use super::{LetterVerdict, OnLetter, Reply, append_to_route, follow_append_to_route, route_of};
+use super::{LetterVerdict, OnLetter, Reply, append_to_lane_of, follow_append_to_lane_of, transport_of};
 use crate::{
     audit::Subject,
     key::RowKey,
@@ -20,19 +20,18 @@ pub(crate) fn footprint(on: &OnLetter, add: &mut impl FnMut(RowKey)) {
 
 pub(crate) fn follow(on: &OnLetter, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     let Some(letter) = letter_of(rows, on.lane, on.seq) else { return };
-    let home = letter.place.lane(&letter.planner);
+    let home = letter.purpose.lane(&letter.planner);
     add(RowKey::lane(home));
     if let Some(lane) = lane_of(rows, home) {
-        add(RowKey::poke(&lane.owner.node, home));
+        add(RowKey::lane_notice(&lane.owner.node, home));
     }
-    let key = RowKey::route(&letter.planner, &letter.entry.warehouse);
+    let key = RowKey::transport(&letter.planner, &letter.entry.warehouse);
     add(key);
-    if let Some(route) = route_of(rows, key) {
-        follow_append_to_route(route, &on.members, rows, add);
+    if let Some(transport) = transport_of(rows, key) {
+        follow_append_to_lane_of(transport, &on.members, rows, add);
     }
 }
 
-/// See [`Command::Letter`].
 pub(crate) fn on_letter(on: &OnLetter, rows: &impl Rows, now: Millis) -> Decision {
     let Some(letter) = letter_of(rows, on.lane, on.seq) else { return Decision::reply(Reply::NoLetter) };
     let said = |replay| Decision::reply(if replay { again(letter) } else { Reply::LetterDecided(letter.clone()) });
@@ -77,28 +76,28 @@ fn redrive(on: &OnLetter, letter: &DeadLetter, force: Option<&str>, rows: &impl 
     if let Some(by) = cancelled_by(rows, on.lane, on.seq) {
         return Decision::reply(Reply::LetterCancelled { by: by.to_owned() });
     }
-    let key = RowKey::route(&letter.planner, &letter.entry.warehouse);
-    let Some(route) = route_of(rows, key) else { return Decision::reply(Reply::NoRoute) };
-    if letter.forgotten(route.receiver_retain_ms, now) && force.is_none() {
-        return Decision::reply(Reply::PastRetention { receiver_retain_ms: route.receiver_retain_ms });
+    let key = RowKey::transport(&letter.planner, &letter.entry.warehouse);
+    let Some(transport) = transport_of(rows, key) else { return Decision::reply(Reply::NoTransport) };
+    if letter.forgotten(transport.receiver_retain_ms, now) && force.is_none() {
+        return Decision::reply(Reply::PastRetention { receiver_retain_ms: transport.receiver_retain_ms });
     }
     let why = force.map(str::to_owned);
     let fate = |seq| Fate::Redriven { at: now, by: on.by.clone(), why: why.clone(), seq };
     // Where it died last: a letter keeps the address of its first death.
-    let home = lane_of(rows, letter.place.lane(&letter.planner));
+    let home = lane_of(rows, letter.purpose.lane(&letter.planner));
     if let Some(lane) = home.filter(|lane| letter.blocks && lane.blocked) {
         // Its lane waited for it: it goes first, in order, at its old position.
         let mut decision = decided(on, letter, fate(lane.settled + 1), rows);
         free(letter, AfterBlock::Head, rows, &mut decision);
         return decision;
     }
-    let moved = DeadLetter { place: route.place(), ..letter.clone() };
+    let moved = DeadLetter { purpose: transport.purpose(), ..letter.clone() };
     let mut decision = decided(on, &moved, fate(0), rows);
-    // Nobody may cancel it between this look and the append.
+    // A cancellation between this look and the append is refused.
     decision.also.held.push((RowKey::cancelled(on.lane, on.seq), None));
     let entry = Entry { redrive_of: Some((on.lane, on.seq)), ..Entry::clone(&letter.entry) };
     let position_row = RowKey::dead_letter(on.lane, on.seq);
-    append_to_route(route, entry.into(), position_row, &on.members, rows, &mut decision);
+    append_to_lane_of(transport, entry.into(), position_row, &on.members, rows, &mut decision);
     decision
 }
 
@@ -111,7 +110,7 @@ enum AfterBlock {
 
 // A lane that waited for a decision about this letter goes on.
 fn free(letter: &DeadLetter, after: AfterBlock, rows: &impl Rows, decision: &mut Decision) {
-    let id = letter.place.lane(&letter.planner);
+    let id = letter.purpose.lane(&letter.planner);
     let Some(lane) = lane_of(rows, id).filter(|lane| letter.blocks && lane.blocked) else { return };
     let mut lane = Lane::clone(lane);
     lane.blocked = false;

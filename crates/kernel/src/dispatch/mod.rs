@@ -1,23 +1,23 @@
-//! Events from a planner for a warehouse: what is published, which way they go, what CANCELLED does, and what a person decides
-//! about a dead letter. How a lane goes on by itself is `lane`'s.
+//! Events from a planner for a warehouse: publication, cancellation, transports, and decisions on dead letters.
+//! Progress along a lane is in `lane`.
 //! Called only from `law`.
 
 mod command;
 mod letters;
 mod publish;
+mod put_transport;
 mod receipt;
 mod reply;
-mod route;
-mod transport;
+mod warehouse_transport;
 
 use std::sync::Arc;
 
 pub(crate) use self::receipt::{position, with_position};
 pub use self::{
-    command::{Command, LetterVerdict, OnLetter, Publish, PutRoute},
-    receipt::Publication,
+    command::{Command, LetterVerdict, OnLetter, Publish, PutTransport},
+    receipt::PublishReceipt,
     reply::Reply,
-    route::{Route, Transport, Webhook},
+    warehouse_transport::{Transport, WarehouseTransport, Webhook},
 };
 use crate::{
     audit::Subject,
@@ -28,20 +28,17 @@ use crate::{
     time::Millis,
 };
 
-/// What the table of kinds says of the rows of dispatch.
 pub(crate) const KINDS: &[KindSpec] =
-    &[KindSpec { backup_place: Some(5), ..spec(Kind::Route, ("transport", "transports"), Ids::FewRanges) }];
+    &[KindSpec { backup_place: Some(5), ..spec(Kind::Transport, ("transport", "transports"), Ids::FewRanges) }];
 
-/// What became of an event that is cancelled.
+/// State of a cancelled event at the moment of its cancellation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Original {
-    /// Nobody has seen it.
+    /// Never sent to a receiver.
     Undelivered,
     /// It was sent, or may have been, and is not acknowledged.
     InFlight,
-    /// It was acknowledged.
     Delivered,
-    /// It is a dead letter.
     Dead,
     /// It is too long ago to tell.
     Unknown,
@@ -70,8 +67,7 @@ impl Original {
 /// A row that belongs to events for a warehouse.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// See [`Route`].
-    Route(Arc<Route>),
+    Transport(Arc<WarehouseTransport>),
 }
 
 impl From<Record> for row::Record {
@@ -83,7 +79,7 @@ impl From<Record> for row::Record {
 impl Record {
     pub(crate) fn latest_at(&self) -> Millis {
         match self {
-            Self::Route(route) => route.at,
+            Self::Transport(transport) => transport.at,
         }
     }
 }
@@ -92,7 +88,7 @@ impl Record {
 pub(crate) fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
     match command {
         Command::Publish(publish) => publish::footprint(publish, add),
-        Command::PutRoute(put) => add(route_key(&put.route)),
+        Command::PutTransport(put) => add(transport_key(&put.transport)),
         Command::Letter(on) => letters::footprint(on, add),
     }
 }
@@ -101,26 +97,25 @@ pub(crate) fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
 pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     match command {
         Command::Publish(publish) => publish::follow(publish, rows, add),
-        Command::PutRoute(put) => transport::follow(put, rows, add),
+        Command::PutTransport(put) => put_transport::follow(put, rows, add),
         Command::Letter(on) => letters::follow(on, rows, add),
     }
 }
 
-// A node that drives a lane acknowledges its events by writing the lane's row, and must not wait for a user who only publishes:
-// that one reads the row, and a write of it is compared all the same. What a cancellation tells of its event is true only while
-// the lane does not move.
+// A node that drives a lane acknowledges its events by writing the lane's row, and must not wait for a user who only
+// publishes: a publication reads the row, and a write of it is compared all the same. A cancellation's reply is true
+// only while the lane does not move.
 pub(crate) fn row_lock(command: &Command, key: &RowKey) -> RowLock {
     match command {
         Command::Publish(publish) if publish.cancels.is_none() && key.kind == Kind::Lane => RowLock::Never,
-        Command::Publish(_) | Command::PutRoute(_) | Command::Letter(_) => RowLock::OnRead,
+        Command::Publish(_) | Command::PutTransport(_) | Command::Letter(_) => RowLock::OnRead,
     }
 }
 
-/// What follows from a command at `now`.
 pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
     match command {
         Command::Publish(publish) => publish::publish(publish, rows, now),
-        Command::PutRoute(put) => transport::put_route(put, rows, now),
+        Command::PutTransport(put) => put_transport::put_transport(put, rows, now),
         Command::Letter(on) => letters::on_letter(on, rows, now),
     }
 }
@@ -136,44 +131,49 @@ pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
     }
 }
 
-fn route_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<Route>> {
+fn transport_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<WarehouseTransport>> {
     match &rows.row(&key)?.record {
-        row::Record::Dispatch(Record::Route(route)) => Some(route),
+        row::Record::Dispatch(Record::Transport(transport)) => Some(transport),
         row::Record::Fence(_) | row::Record::Lane(_) | row::Record::Counter(_) | row::Record::Audit(_) => None,
     }
 }
 
-pub(crate) fn route_key(route: &Route) -> RowKey {
-    RowKey::route(&route.planner, &route.warehouse)
+pub(crate) fn transport_key(transport: &WarehouseTransport) -> RowKey {
+    RowKey::transport(&transport.planner, &transport.warehouse)
 }
 
-fn end<'a>(route: &'a Arc<Route>, members: &'a Members) -> End<'a> {
-    End { tenant: &route.planner, place: route.place(), members, route }
+fn end<'a>(transport: &'a Arc<WarehouseTransport>, members: &'a Members) -> End<'a> {
+    End { tenant: &transport.planner, purpose: transport.purpose(), members, transport }
 }
 
-fn follow_append_to_route(route: &Arc<Route>, members: &Members, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
-    lane::follow_append(&end(route, members), rows, add);
+fn follow_append_to_lane_of(
+    transport: &Arc<WarehouseTransport>,
+    members: &Members,
+    rows: &impl Rows,
+    add: &mut impl FnMut(RowKey),
+) {
+    lane::follow_append(&end(transport, members), rows, add);
 }
 
 // An entry for the end of a route's lane. The route must still be the one when it is appended.
-fn append_to_route(
-    route: &Arc<Route>,
+fn append_to_lane_of(
+    transport: &Arc<WarehouseTransport>,
     entry: Arc<Entry>,
     position_row: RowKey,
     members: &Members,
     rows: &impl Rows,
     decision: &mut Decision,
 ) {
-    let key = route_key(route);
+    let key = transport_key(transport);
     decision.also.held.push((key, rows.row(&key).map(|row| row.revision)));
-    lane::append(&end(route, members), entry, position_row, rows, decision);
+    lane::append(&end(transport, members), entry, position_row, rows, decision);
 }
 
 impl row::Record {
     /// The transport of a warehouse, where it is one.
-    pub fn as_route(&self) -> Option<&Arc<Route>> {
+    pub fn as_transport(&self) -> Option<&Arc<WarehouseTransport>> {
         match self {
-            Self::Dispatch(Record::Route(found)) => Some(found),
+            Self::Dispatch(Record::Transport(found)) => Some(found),
             Self::Fence(_) | Self::Lane(_) | Self::Counter(_) | Self::Audit(_) => None,
         }
     }

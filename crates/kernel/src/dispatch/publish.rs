@@ -1,13 +1,13 @@
-//! Decides what is published, and what becomes of an event that is cancelled.
+//! Decides a publication, and the cancellation of an earlier event.
 //! Never computes a position: the store gives one when it appends. Called only from `dispatch`.
 
 use std::sync::Arc;
 
-use super::{Original, Publication, Publish, Reply, append_to_route, follow_append_to_route, route_of};
+use super::{Original, Publish, PublishReceipt, Reply, append_to_lane_of, follow_append_to_lane_of, transport_of};
 use crate::{
     fence::{self, Fence, FenceKey, Phase, Receipt, State, fence_of, forgotten_at},
     key::RowKey,
-    lane::{self, Cancelled, DeadLetter, Entry, Fate, Place, came_after_pause, lane_of, letter_of},
+    lane::{self, Cancelled, DeadLetter, Entry, Fate, LanePurpose, came_after_pause, lane_of, letter_of},
     law::{self, Decision},
     row::{Record, Rows, write},
     time::Millis,
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) fn footprint(publish: &Publish, add: &mut impl FnMut(RowKey)) {
     let target = &publish.claim.target;
     add(RowKey::fence(target.key));
-    add(RowKey::route(&target.tenant, &publish.entry.warehouse));
+    add(RowKey::transport(&target.tenant, &publish.entry.warehouse));
     if let Some(original) = &publish.cancels {
         add(RowKey::fence(original.key));
     }
@@ -24,27 +24,26 @@ pub(crate) fn footprint(publish: &Publish, add: &mut impl FnMut(RowKey)) {
 
 pub(crate) fn follow(publish: &Publish, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     let target = &publish.claim.target;
-    if let Some(route) = route_of(rows, RowKey::route(&target.tenant, &publish.entry.warehouse)) {
-        follow_append_to_route(route, &publish.members, rows, add);
+    if let Some(transport) = transport_of(rows, RowKey::transport(&target.tenant, &publish.entry.warehouse)) {
+        follow_append_to_lane_of(transport, &publish.members, rows, add);
     }
     let original = publish.cancels.as_ref().and_then(|original| fence_of(rows, RowKey::fence(original.key)));
-    if let Some(Publication { lane_id: lane, seq, .. }) = original.and_then(Publication::of) {
+    if let Some(PublishReceipt { lane_id: lane, seq, .. }) = original.and_then(PublishReceipt::of) {
         add(RowKey::lane(lane));
         add(RowKey::dead_letter(lane, seq));
         add(RowKey::cancelled(lane, seq));
         if let Some(letter) = letter_of(rows, lane, seq) {
-            add(RowKey::lane(letter.place.lane(&letter.planner)));
+            add(RowKey::lane(letter.purpose.lane(&letter.planner)));
         }
     }
 }
 
-/// See [`Command::Publish`].
 pub(crate) fn publish(publish: &Publish, rows: &impl Rows, now: Millis) -> Decision {
     let target = &publish.claim.target;
     let mut decision = fence::claim(&publish.claim, rows, now);
     let law::Reply::Fence(fence::Reply::New(_)) = decision.reply else { return decision };
-    let key = RowKey::route(&target.tenant, &publish.entry.warehouse);
-    let Some(route) = route_of(rows, key) else { return Decision::reply(Reply::NoRoute) };
+    let key = RowKey::transport(&target.tenant, &publish.entry.warehouse);
+    let Some(transport) = transport_of(rows, key) else { return Decision::reply(Reply::NoTransport) };
     let original = match &publish.cancels {
         None => None,
         Some(original) => match cancel(publish, original.key, rows, now, &mut decision) {
@@ -52,9 +51,9 @@ pub(crate) fn publish(publish: &Publish, rows: &impl Rows, now: Millis) -> Decis
             told => told,
         },
     };
-    let (lane_id, lane) = (route.lane(), route.place().name(&target.tenant));
+    let (lane_id, lane) = (transport.lane(), transport.purpose().name(&target.tenant));
     let entry = Entry { published: now, ..Entry::clone(&publish.entry) };
-    append_to_route(route, entry.into(), RowKey::fence(target.key), &publish.members, rows, &mut decision);
+    append_to_lane_of(transport, entry.into(), RowKey::fence(target.key), &publish.members, rows, &mut decision);
     // The claim is sealed in the commit that makes it: the effect is in our own store.
     let mut expires = now;
     for put in decision.writes.iter_mut().filter_map(|write| write.put.as_mut()) {
@@ -62,17 +61,18 @@ pub(crate) fn publish(publish: &Publish, rows: &impl Rows, now: Millis) -> Decis
             let fence = Arc::make_mut(fence);
             expires = forgotten_at(fence.token, now, target.scope.retain_ms);
             let effect_id = publish.entry.correlation_id.clone();
-            let body = Publication::text_before_position(lane_id, &lane, original);
+            let body = PublishReceipt::text_before_position(lane_id, &lane, original);
             let receipt = Receipt { effect_id, body };
             fence.state = State::Sealed { receipt, at: now, expires };
         }
     }
-    let publication = Publication { lane_id, lane, seq: 0, original };
+    let publication = PublishReceipt { lane_id, lane, seq: 0, original };
     decision.reply = Reply::Published { publication, expires }.into();
     decision
 }
 
-// What became of an event that is cancelled; none where it was never published. Marks it, so that nobody sends it again.
+// State of the event that this publication cancels; none if it was never published. Marks the event so that it is never
+// sent again.
 fn cancel(
     publish: &Publish,
     original: FenceKey,
@@ -84,7 +84,7 @@ fn cancel(
     if fence.phase(now) == Phase::Expired {
         return Some(Original::Unknown);
     }
-    let Publication { lane_id: lane, seq, .. } = Publication::of(fence)?;
+    let PublishReceipt { lane_id: lane, seq, .. } = PublishReceipt::of(fence)?;
     // Another warehouse's executor would never hear of it.
     if fence.source.as_ref().is_some_and(|source| source.id != publish.entry.warehouse) {
         return None;
@@ -106,25 +106,25 @@ fn cancel(
         decision.writes.push(write(rows, RowKey::dead_letter(lane, seq), Some(put)));
     }
     let Some(own) = lane_of(rows, lane) else { return Some(Original::Undelivered) };
-    let settled = |place: &Place| lane_of(rows, place.lane(&own.planner)).map_or(0, |lane| lane.settled);
-    let told = match letter.map(|letter| (&letter.fate, &letter.place)) {
+    let settled = |purpose: &LanePurpose| lane_of(rows, purpose.lane(&own.planner)).map_or(0, |lane| lane.settled);
+    let told = match letter.map(|letter| (&letter.fate, &letter.purpose)) {
         Some((Fate::Waiting | Fate::Discarded { .. }, _)) => Original::Dead,
         // Its warehouse may have moved to another lane meanwhile.
-        Some((Fate::Redriven { seq, .. }, place)) if *seq > settled(place) => Original::InFlight,
+        Some((Fate::Redriven { seq, .. }, purpose)) if *seq > settled(purpose) => Original::InFlight,
         Some((Fate::Redriven { .. }, _)) => Original::Delivered,
         None if seq <= own.settled => Original::Delivered,
-        None => match own.place {
-            Place::Executor(_) if publish.served.is_some_and(|served| served < seq) => Original::Undelivered,
-            Place::Executor(_) => Original::InFlight,
+        None => match own.purpose {
+            LanePurpose::Executor(_) if publish.served.is_some_and(|served| served < seq) => Original::Undelivered,
+            LanePurpose::Executor(_) => Original::InFlight,
             // Whether an attempt at the head is under way at this moment is nowhere written down: it may be.
-            Place::Warehouse(_) if seq > own.settled + 1 => Original::Undelivered,
-            Place::Warehouse(_) if sealed_at(fence).is_some_and(|at| came_after_pause(own, at)) => {
+            LanePurpose::Warehouse(_) if seq > own.settled + 1 => Original::Undelivered,
+            LanePurpose::Warehouse(_) if sealed_at(fence).is_some_and(|at| came_after_pause(own, at)) => {
                 Original::Undelivered
             }
-            Place::Warehouse(_) => Original::InFlight,
+            LanePurpose::Warehouse(_) => Original::InFlight,
         },
     };
-    // That nobody has seen it is true only while its lane stands as it was read.
+    // The event stays unseen only while its lane stays as it was read.
     if told == Original::Undelivered {
         let key = RowKey::lane(lane);
         decision.also.held.push((key, rows.row(&key).map(|row| row.revision)));

@@ -1,5 +1,5 @@
-//! What is kept of a publication under its fence: where its event went. Text, as every release since the first writes it; no
-//! client is sent these bytes, the wire writes its own.
+//! The receipt kept in the fence of a publication: the event's lane and position, as text in the format of every
+//! release since the first. Clients never see these bytes; the wire writes its own.
 //! Never decides. The store adds the position when it appends, by `Record::with_position`.
 
 use bytes::Bytes;
@@ -14,24 +14,22 @@ use crate::{
 
 /// Where the event of a publication went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publication {
-    /// The lane.
+pub struct PublishReceipt {
     pub lane_id: LaneId,
-    /// Its name for people.
     pub lane: String,
     /// The position in it.
     pub seq: u64,
-    /// What became of the event that this one cancels.
+    /// State of the event that this one cancels.
     pub original: Option<Original>,
 }
 
-impl Publication {
-    /// What the sealed fence of a publication says.
+impl PublishReceipt {
+    /// Reads the receipt in a publication's sealed fence.
     pub fn of(fence: &Fence) -> Option<Self> {
         let State::Sealed { receipt, .. } = &fence.state else { return None };
         let node = json::parse(&receipt.body).ok()?;
         let lane_id = LaneId::from_hex(node.get("lane_id")?.as_str()?)?;
-        // Nobody's word counts about the lanes of another.
+        // A receipt may only name lanes of its own tenant.
         if !lane_id.is_of(&fence.tenant) {
             return None;
         }
@@ -78,7 +76,7 @@ pub(crate) fn with_position(record: &Record, seq: u64) -> Record {
 /// The position that a row was given.
 pub(crate) fn position(record: &Record) -> Option<u64> {
     match record {
-        Record::Fence(fence::Record::Fence(fence)) => Publication::of(fence).map(|publication| publication.seq),
+        Record::Fence(fence::Record::Fence(fence)) => PublishReceipt::of(fence).map(|publication| publication.seq),
         Record::Lane(lane::Record::DeadLetter(letter)) => match letter.fate {
             Fate::Redriven { seq, .. } => Some(seq),
             Fate::Waiting | Fate::Discarded { .. } => None,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Publication;
+use super::PublishReceipt;
 use crate::{
     lane::{DeadLetter, LaneId},
     time::Millis,
@@ -15,22 +15,21 @@ pub enum Reply {
     /// The event is in its lane.
     Published {
         /// Its place in the lane. The position is 0 until the store has given one.
-        publication: Publication,
+        publication: PublishReceipt,
         /// Until when a repeated publication is recognised as one.
         expires: Millis,
     },
     /// The warehouse has no transport yet.
-    NoRoute,
+    NoTransport,
     /// The event to be cancelled was never published.
     UnknownOriginal,
     /// The warehouse's transport is set as requested.
-    Routed {
+    TransportPut {
         /// Whether it was set so already.
         replay: bool,
     },
     /// The lane that the warehouse would leave still has events that are not settled.
     NotDrained {
-        /// That lane.
         lane: LaneId,
         /// Its last position.
         tail: u64,
@@ -53,7 +52,6 @@ pub enum Reply {
     LetterDecided(Arc<DeadLetter>),
     /// The letter is decided as requested.
     Letter {
-        /// The letter.
         letter: Arc<DeadLetter>,
         /// Whether it was decided so already.
         replay: bool,
@@ -65,9 +63,9 @@ impl Reply {
     pub fn decision(&self) -> &'static str {
         match self {
             Self::Published { .. } => "published",
-            Self::NoRoute => "no_transport",
+            Self::NoTransport => "no_transport",
             Self::UnknownOriginal => "unknown_original",
-            Self::Routed { .. } => "routed",
+            Self::TransportPut { .. } => "routed",
             Self::NotDrained { .. } => "not_drained",
             Self::NoLetter => "no_letter",
             Self::LetterCancelled { .. } => "letter_cancelled",
@@ -82,9 +80,9 @@ impl Reply {
         match &mut self {
             Self::Published { publication, .. } => publication.seq = seq,
             Self::Letter { letter, .. } => *letter = letter.with_position(seq).into(),
-            Self::NoRoute
+            Self::NoTransport
             | Self::UnknownOriginal
-            | Self::Routed { .. }
+            | Self::TransportPut { .. }
             | Self::NotDrained { .. }
             | Self::NoLetter
             | Self::LetterCancelled { .. }

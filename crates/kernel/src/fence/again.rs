@@ -19,8 +19,8 @@ pub(crate) fn footprint(target: &Target, add: &mut impl FnMut(RowKey)) {
     }
 }
 
-/// Whether a claim that nothing else stops may run as this repetition, and what it writes beside its own fence; or the decision
-/// instead.
+/// Whether a claim that nothing else stops may run as this repetition, and the writes beside its own fence; or the
+/// decision instead.
 /// INVARIANT no-gap: number n+1 runs only when n is sealed, and no number below the last runs again.
 pub(crate) fn admit(
     target: &Target,
@@ -38,8 +38,8 @@ pub(crate) fn admit(
     if seq > last && (seq != last + 1 || !sealed) {
         return Err(Decision::reply(Reply::SequenceGap { last, sealed }).into());
     }
-    // The first repetition follows the effect itself, as far as anybody remembers it: under way, in doubt, lapsed or given
-    // back, it has not happened, or nobody knows.
+    // The first repetition follows the effect itself, if it is remembered: an effect that is under way, in doubt,
+    // lapsed or given back has not happened, or its outcome is unknown.
     if seq == 1
         && let Some(base) = fence_of(rows, RowKey::fence(target.base()))
     {
@@ -51,7 +51,7 @@ pub(crate) fn admit(
             Phase::Lapsed | Phase::Released if last == 0 => {
                 return Err(Decision::reply(Reply::SequenceGap { last, sealed: false }).into());
             }
-            // It runs since nobody remembers the effect any more: nobody may be reminded of it after that.
+            // It runs because the first effect is forgotten: no later reply may remember that effect.
             Phase::Expired => {
                 let over = base.over().map(row::Record::from);
                 writes.extend(over.map(|over| write(rows, RowKey::fence(target.base()), Some(over))));

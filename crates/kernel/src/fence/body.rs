@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::json::{self, Node};
+use crate::json::{self, JsonNode};
 
 /// The largest body that is kept for the diff, in bytes; of larger ones only digest and size are kept.
 pub const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -22,7 +22,7 @@ pub struct Body {
 
 impl Body {
     /// A JSON body; `mask` holds the pointers whose values must not be kept.
-    pub fn json(node: &Node<'_>, mask: &[String]) -> Self {
+    pub fn json(node: &JsonNode<'_>, mask: &[String]) -> Self {
         let canonical = json::canonical(node);
         let digest = Sha256::digest(&canonical).into();
         let kept = (canonical.len() <= KEPT_BYTES_MAX)

@@ -5,8 +5,8 @@
 use std::cmp::Ordering;
 
 use super::{
-    Claim, Earlier, Event, Fence, Granted, HolderTrace, Mismatch, Phase, Record, Reply, Scope, State, Token, Version,
-    What, again,
+    ClaimFence, Earlier, Fence, FenceEvent, Granted, HolderTrace, Mismatch, Phase, Record, Reply, Scope, State, Token,
+    Version, What, again,
     decide::shared_fence_of,
     fence_of, forgotten_at,
     scope::{BodyMismatch, OnLapse},
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The version a claim carries and the head it is judged by; none where it carries none.
-pub(crate) fn version(claim: &Claim) -> Option<(Version, RowKey)> {
+pub(crate) fn version(claim: &ClaimFence) -> Option<(Version, RowKey)> {
     let target = &claim.target;
     let rule = target.scope.version.as_ref();
     // The claim's own source counts where the rule asks for it, or where there is no rule to ask.
@@ -55,8 +55,7 @@ pub(crate) fn version(claim: &Claim) -> Option<(Version, RowKey)> {
     Some((version, RowKey::version_head(&target.tenant, &target.scope.name, &names)))
 }
 
-/// See [`Command::Claim`].
-pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
+pub(crate) fn claim(claim: &ClaimFence, rows: &impl Rows, now: Millis) -> Decision {
     let key = RowKey::fence(claim.target.key);
     let known = fence_of(rows, key);
     // A row that is past its expiry is as good as absent, but its token still counts.
@@ -97,7 +96,7 @@ pub(crate) fn claim(claim: &Claim, rows: &impl Rows, now: Millis) -> Decision {
     }
 }
 
-/// What those hear who ask for a fence that somebody holds; none where nobody does.
+/// The reply to a caller while another holder has the fence; none where it is free.
 pub(crate) fn in_flight(fence: &Fence, now: Millis) -> Option<Reply> {
     match fence.state {
         State::Pending { lease_expires, held_by, .. } if fence.phase(now) == Phase::Pending => {
@@ -108,8 +107,9 @@ pub(crate) fn in_flight(fence: &Fence, now: Millis) -> Option<Reply> {
 }
 
 /// Tells that a claim is in doubt.
-/// INVARIANT told-doubt: a doubt that somebody was told of ends with an outcome or a person's word, and never with a renewal that was
-/// decided before and lands after. So the first to be told moves the row, and from then on the row says it.
+/// INVARIANT told-doubt: once a caller was told of a doubt, it ends with an outcome or a person's decision, and never
+/// with a renewal that was decided before and lands after. So the first reply moves the row, and from then on the row
+/// says it.
 pub(crate) fn doubt(rows: &impl Rows, key: RowKey, now: Millis) -> Decision {
     let Some(fence) = fence_of(rows, key) else { return Decision::reply(Reply::NotInDoubt) };
     let State::Pending { lease_expires, on_lapse, forget_at, doubted_at, held_by } = fence.state else {
@@ -146,7 +146,7 @@ fn out_of_order(live: Option<&Fence>, version: Option<&(Version, RowKey)>, rows:
 // INVARIANT growing-token: a token is higher than any given before for the key, also across expiry, when only the
 // clock remembers. A zombie from an earlier life can never seal.
 fn grant(
-    claim: &Claim,
+    claim: &ClaimFence,
     live: Option<&Fence>,
     last: Option<Token>,
     version: Option<(Version, RowKey)>,
@@ -162,7 +162,7 @@ fn grant(
                 Some(earlier) => fence.record(now, earlier.token, What::Recovered),
                 None => fence.record(now, token, What::Retried),
             }
-            // A lapsed attempt may have had its effect: what it asked for stands. A released one did not.
+            // A lapsed attempt may have had its effect: its body stays the one to compare with. A released one did not.
             if fence.body.is_none() || free(earlier, now) {
                 fence.body = claim.body.clone();
             }
@@ -197,13 +197,13 @@ fn grant(
     (fence, granted)
 }
 
-// Whether nothing happened under the key, so that its next claim may ask for something else: it was released, also by whoever
-// lapsed before that.
+// Whether nothing happened under the key, so that its next claim may have another body: it was released, also by a
+// holder whose lease had lapsed.
 fn free(fence: &Fence, now: Millis) -> bool {
     fence.phase(now) == Phase::Released && unsettled(fence, now).is_none()
 }
 
-// The latest attempt that lapsed, unless somebody has said since what became of it. Who recovered and then gave up
+// The latest attempt that lapsed, unless its outcome was reported since. A later holder that recovered and then gave up
 // spoke for itself only; the holder's own release and a person's resolution settle it.
 fn unsettled(fence: &Fence, now: Millis) -> Option<Earlier> {
     match fence.state {
@@ -211,8 +211,9 @@ fn unsettled(fence: &Fence, now: Millis) -> Option<Earlier> {
             Some(Earlier { token: fence.token, attempt: fence.attempt, lease_expired: lease_expires })
         }
         State::Released { .. } => {
-            let told =
-                |event: &&Event| event.what.is_by_person() || matches!(event.what, What::Recovered | What::Retried);
+            let told = |event: &&FenceEvent| {
+                event.what.is_by_person() || matches!(event.what, What::Recovered | What::Retried)
+            };
             let last = fence.events.iter().rev().find(told).filter(|event| event.what == What::Recovered)?;
             let since =
                 || fence.events.iter().filter(|event| event.what == What::Recovered && event.token == last.token);

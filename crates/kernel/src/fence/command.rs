@@ -1,4 +1,4 @@
-//! What may be asked about a fence.
+//! Commands about a fence.
 //! Decided by `fence::decide`.
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use crate::{audit::Subject, time::Millis};
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Asks for the right to act.
-    Claim(Claim),
+    Claim(ClaimFence),
     /// Records the outcome.
     Seal(Seal),
     /// Asks for more time.
@@ -32,7 +32,7 @@ impl Command {
         match self {
             Self::Claim(claim) => claim.weight_bytes(),
             Self::Seal(seal) => seal.effect_id.len() + seal.receipt.len(),
-            Self::Resolve(Resolve { outcome: Outcome::Sealed { effect_id, receipt }, .. }) => {
+            Self::Resolve(Resolve { outcome: DoubtOutcome::Sealed { effect_id, receipt }, .. }) => {
                 effect_id.len() + receipt.len()
             }
             Self::Forget(_)
@@ -47,7 +47,7 @@ impl Command {
     /// The fence that the command is about; none where it only counts.
     pub fn target(&self) -> Option<&Target> {
         match self {
-            Self::Claim(Claim { target, .. })
+            Self::Claim(ClaimFence { target, .. })
             | Self::Seal(Seal { target, .. })
             | Self::Renew(Renew { target, .. })
             | Self::Release(Release { target, .. })
@@ -74,16 +74,14 @@ impl Command {
     }
 }
 
-/// See [`Command::Claim`].
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub struct ClaimFence {
     /// The fence.
     pub target: Target,
-    /// What the effect is asked with, for comparing.
+    /// The request's body, compared with the first one under this key.
     pub body: Option<Body>,
     /// The version of the source, where given.
     pub version: Option<Version>,
-    /// What the effect comes from.
     pub source: Option<Source>,
     /// The lease asked for, already within the scope's bounds.
     pub lease_ms: u64,
@@ -91,61 +89,49 @@ pub struct Claim {
     pub trace: Option<HolderTrace>,
 }
 
-impl Claim {
+impl ClaimFence {
     pub(crate) fn weight_bytes(&self) -> usize {
         self.body.as_ref().and_then(|body| body.kept.as_ref()).map_or(0, Bytes::len)
     }
 }
 
-/// See [`Command::Seal`].
 #[derive(Clone, Debug)]
 pub struct Seal {
     /// The fence.
     pub target: Target,
-    /// The right to act.
     pub token: Token,
-    /// The id of the effect.
     pub effect_id: String,
     /// The bytes that duplicates get.
     pub receipt: Bytes,
 }
 
-/// See [`Command::Renew`].
 #[derive(Clone, Debug)]
 pub struct Renew {
     /// The fence.
     pub target: Target,
-    /// The right to act.
     pub token: Token,
     /// The new lease, counted from now.
     pub lease_ms: u64,
 }
 
-/// See [`Command::Release`].
 #[derive(Clone, Debug)]
 pub struct Release {
     /// The fence.
     pub target: Target,
-    /// The right to act.
     pub token: Token,
 }
 
-/// See [`Command::Resolve`].
 #[derive(Clone, Debug)]
 pub struct Resolve {
     /// The fence.
     pub target: Target,
     /// Which attempt the doubt is about, where the person says so: a late repeat then never meets a later doubt.
     pub token: Option<Token>,
-    /// What the person found.
-    pub outcome: Outcome,
-    /// Who says so.
+    pub outcome: DoubtOutcome,
     pub by: String,
-    /// Their reason.
     pub why: String,
 }
 
-/// See [`Command::Forget`].
 #[derive(Clone, Debug)]
 pub struct Forget {
     /// The fence.
@@ -158,33 +144,28 @@ pub struct Forget {
     pub why: String,
 }
 
-/// What a person found out about a doubt.
+/// Result of a person's look at a fence in doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DoubtOutcome {
     /// The effect happened.
     Sealed {
-        /// Its id.
         effect_id: String,
-        /// What duplicates get.
+        /// Sent to duplicates.
         receipt: Bytes,
     },
     /// It did not; the next claimant may run.
     Released,
 }
 
-/// See [`Command::PutAlias`].
 #[derive(Clone, Debug)]
 pub struct PutAlias {
-    /// The name.
     pub name: String,
     /// The fence it shall stand for.
     pub target: Target,
 }
 
-/// See [`Command::Observe`].
 #[derive(Clone, Debug)]
 pub struct Observe {
-    /// The fence.
     pub key: FenceKey,
     /// Duplicates since the last flush.
     pub replays: u64,

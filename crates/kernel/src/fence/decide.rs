@@ -1,10 +1,10 @@
-//! Which rows a command about a fence needs, and what follows from them.
+//! The rows that a command about a fence needs, and its decision over them.
 //! Never reads anything that was not loaded before, never reads a clock, cannot fail. Called only from `law`.
 
 use std::sync::Arc;
 
 use super::{
-    Alias, Claim, Command, Fence, Forget, Observe, Phase, PutAlias, Record, Release, Renew, Reply, Resolve,
+    Alias, ClaimFence, Command, Fence, Forget, Observe, Phase, PutAlias, Record, Release, Renew, Reply, Resolve,
     SIGHTINGS_MAX, Seal, State, Trace, again, claim, forget, scope::RETAIN_MS_DEFAULT, seal,
 };
 use crate::{
@@ -46,7 +46,7 @@ pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(R
     match command {
         // A retry that does not repeat its version is judged by the one that it claimed with.
         Command::Claim(claim) if claim::version(claim).is_some() => {}
-        Command::Claim(Claim { target, .. })
+        Command::Claim(ClaimFence { target, .. })
         | Command::Seal(Seal { target, .. })
         | Command::Resolve(Resolve { target, .. }) => {
             let fence = fence_of(rows, RowKey::fence(target.key));

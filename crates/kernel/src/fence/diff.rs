@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     fence::Mismatch,
-    json::{self, Node, Value},
+    json::{self, JsonNode, Value},
 };
 
 /// The largest number of operations; a longer diff is cut off.
@@ -78,7 +78,7 @@ impl Patch {
         self.out.push(b'}');
     }
 
-    fn compare(&mut self, path: &mut String, first: &Node<'_>, second: &Node<'_>) {
+    fn compare(&mut self, path: &mut String, first: &JsonNode<'_>, second: &JsonNode<'_>) {
         // Kept bodies are canonical: equal text means equal values.
         if self.truncated || first.raw == second.raw {
             return;
@@ -91,7 +91,7 @@ impl Patch {
     }
 
     // Indexed, not searched: a body may have very many names, and the cost must not grow with their square.
-    fn objects(&mut self, path: &mut String, first: &Node<'_>, second: &Node<'_>) {
+    fn objects(&mut self, path: &mut String, first: &JsonNode<'_>, second: &JsonNode<'_>) {
         let (before, after) = (index(first), index(second));
         for (name, node) in first.members() {
             let length = descend(path, name);
@@ -111,8 +111,8 @@ impl Patch {
     }
 
     // Equal elements at both ends are skipped, so an insertion is one operation and does not rewrite the tail.
-    fn arrays(&mut self, path: &mut String, a: &[Node<'_>], b: &[Node<'_>]) {
-        let same = |(x, y): &(&Node<'_>, &Node<'_>)| x.raw == y.raw;
+    fn arrays(&mut self, path: &mut String, a: &[JsonNode<'_>], b: &[JsonNode<'_>]) {
+        let same = |(x, y): &(&JsonNode<'_>, &JsonNode<'_>)| x.raw == y.raw;
         let start = a.iter().zip(b).take_while(same).count();
         let end = a[start..].iter().rev().zip(b[start..].iter().rev()).take_while(same).count();
         let (a, b) = (&a[start..a.len() - end], &b[start..b.len() - end]);
@@ -135,14 +135,14 @@ impl Patch {
     }
 
     // Adds an operation for every place that a mask hides.
-    fn places(&mut self, path: &mut String, node: &Node<'_>, masks: &[&str]) {
+    fn places(&mut self, path: &mut String, node: &JsonNode<'_>, masks: &[&str]) {
         if self.truncated || masks.is_empty() {
             return;
         }
         if masks.contains(&"") {
             return self.op("replace", path, Some(json::MASKED));
         }
-        let mut below = |name: &str, node: &Node<'_>| {
+        let mut below = |name: &str, node: &JsonNode<'_>| {
             let length = descend(path, name);
             self.places(path, node, &json::step(masks, name));
             path.truncate(length);
@@ -155,7 +155,7 @@ impl Patch {
     }
 }
 
-fn index<'n, 'a>(object: &'n Node<'a>) -> BTreeMap<&'n str, &'n Node<'a>> {
+fn index<'n, 'a>(object: &'n JsonNode<'a>) -> BTreeMap<&'n str, &'n JsonNode<'a>> {
     object.members().iter().map(|(name, node)| (&**name, node)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! The rows a fence is made of, and what can be read off them at a given time.
+//! The rows of a fence, and its state at a given time.
 //! Never decides: `claim`, `seal` and `again` do.
 
 mod again;
@@ -21,7 +21,7 @@ use bytes::Bytes;
 use self::scope::OnLapse;
 pub use self::{
     body::Body,
-    command::{Claim, Command, Forget, Observe, Outcome, PutAlias, Release, Renew, Resolve, Seal},
+    command::{ClaimFence, Command, DoubtOutcome, Forget, Observe, PutAlias, Release, Renew, Resolve, Seal},
     key::{FenceKey, Field, Hex, Target, WrongFields},
     reply::{Earlier, Granted, Mismatch, Reply},
     scope::Scope,
@@ -37,8 +37,8 @@ use crate::{
     time::Millis,
 };
 
-/// What the table of kinds says of the rows of fences. Fences come first in a backup: a version head that was read later is
-/// never older than the fences under it, so what a restored store holds cannot let an older version pass.
+/// Fences come first in a backup: a version head that was read later is never older than the fences under it, so a
+/// restored store cannot let an older version pass.
 pub(crate) const KINDS: &[KindSpec] = &[
     spec(Kind::Fence, ("fence", "fences"), true, 0, Needs::OneRow),
     spec(Kind::VersionHead, ("version head", "version heads"), false, 1, Needs::ManyRows),
@@ -70,12 +70,11 @@ const fn spec(
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(pub u64);
 
-/// What an effect came from, as its claimant names it.
+/// The source of an effect, as its claimant names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
     /// The kind of source.
     pub kind: String,
-    /// Which one.
     pub id: String,
 }
 
@@ -83,10 +82,9 @@ pub struct Source {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HolderTrace(pub [u8; 16]);
 
-/// The recorded outcome: what every later duplicate gets back.
+/// The recorded outcome, which every later duplicate gets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Receipt {
-    /// The id of the effect.
     pub effect_id: String,
     /// The exact bytes that were sealed.
     pub body: Bytes,
@@ -99,52 +97,47 @@ pub enum State {
     Pending {
         /// When the holder's lease runs out.
         lease_expires: Millis,
-        /// What a lapse means for this claim.
+        /// Whether a lapsed claim may be run again or waits for a person.
         on_lapse: OnLapse,
         /// When a lapsed claim is forgotten; never, where a lapse is a doubt.
         forget_at: Option<Millis>,
-        /// When somebody was first told that it is in doubt. From then on it is, whatever a clock that is behind says.
+        /// When a caller was first told that it is in doubt. From then on it is, even by a clock that is behind.
         doubted_at: Option<Millis>,
-        /// The trace of the request that claimed it, where it had one: for others who find the key held.
+        /// The trace of the request that claimed it, where it had one: shown to other callers while the key is held.
         held_by: Option<HolderTrace>,
     },
-    /// The effect is done.
     Sealed {
-        /// What duplicates get.
+        /// Sent to duplicates.
         receipt: Receipt,
-        /// When it was sealed.
         at: Millis,
         /// When the key becomes free again.
         expires: Millis,
     },
     /// The holder gave the key back.
     Released {
-        /// When.
         at: Millis,
         /// When its attempts are forgotten.
         expires: Millis,
     },
 }
 
-/// What was done to a fence, beyond its first claim and its seal.
+/// A step in a fence's life, beyond its first claim and its seal.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
-    /// When.
+pub struct FenceEvent {
     pub at: Millis,
     /// By which token; for [`What::Recovered`], the token of the attempt that lapsed.
     pub token: Token,
-    /// What.
     pub what: What,
 }
 
-/// The kinds of [`Event`].
+/// The kinds of [`FenceEvent`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// The holder gave the key back.
     Released,
     /// A new attempt began after a release.
     Retried,
-    /// A new attempt began although nobody knows what became of an earlier one.
+    /// A new attempt began while the outcome of an earlier one was unknown.
     Recovered,
     /// The current holder sealed although its lease had run out.
     SealedLate,
@@ -152,9 +145,7 @@ pub enum What {
     SealRefused,
     /// A person resolved a doubt.
     Resolved {
-        /// Who.
         by: String,
-        /// Their reason.
         why: String,
         /// Whether the effect was declared done.
         sealed: bool,
@@ -188,7 +179,6 @@ pub const REFUSALS_MAX: usize = 4;
 /// The record under a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fence {
-    /// Whose it is.
     pub tenant: Tenant,
     /// Its scope's name.
     pub scope: Arc<str>,
@@ -204,14 +194,13 @@ pub struct Fence {
     pub attempt: u32,
     /// The first body, where one was sent.
     pub body: Option<Body>,
-    /// What the effect comes from.
     pub source: Option<Source>,
     /// The version it carries, and where that is kept once sealed.
     pub version: Option<(Version, RowKey)>,
     /// Where it stands.
     pub state: State,
-    /// What was done to it, oldest first.
-    pub events: Vec<Event>,
+    /// Oldest first.
+    pub events: Vec<FenceEvent>,
 }
 
 /// Where a fence stands at a given time.
@@ -223,9 +212,7 @@ pub enum Phase {
     Lapsed,
     /// The lease ran out; a person must decide.
     InDoubt,
-    /// Done.
     Sealed,
-    /// Given back.
     Released,
     /// As if it had never been.
     Expired,
@@ -279,7 +266,7 @@ impl Fence {
         }
     }
 
-    /// When somebody should look at the fence: a claim that becomes a doubt at the end of its lease.
+    /// The time at which a claim becomes a doubt unless its holder ends it: the end of its lease.
     pub fn due_at(&self) -> Option<Millis> {
         match &self.state {
             State::Pending { lease_expires, on_lapse: OnLapse::Hold, .. } => Some(*lease_expires),
@@ -287,8 +274,8 @@ impl Fence {
         }
     }
 
-    /// A claim that was forgotten, as one that is over for good: for who acts on its being forgotten, so that nothing of its
-    /// holder that was decided before lands after. None where nothing can.
+    /// The same claim as one that is over for good, for a decision that relies on its being forgotten: a write of its
+    /// holder that was decided before then cannot land after. None where no such write is possible.
     pub(crate) fn over(&self) -> Option<Self> {
         match self.state {
             State::Pending { forget_at: Some(over), .. } => {
@@ -317,7 +304,7 @@ impl Fence {
         let fields: usize = self.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
         let source = self.source.as_ref().map_or(0, |source| source.kind.len() + source.id.len());
         let version = self.version.as_ref().map_or(0, |(version, _)| version.weight_bytes());
-        let words = |event: &Event| match &event.what {
+        let words = |event: &FenceEvent| match &event.what {
             What::Resolved { by, why, .. } | What::Forgotten { by, why, .. } => by.len() + why.len(),
             What::Released | What::Retried | What::Recovered | What::SealedLate | What::SealRefused => 0,
         };
@@ -335,7 +322,7 @@ impl Fence {
             let oldest = self.events.iter().position(|event| !event.what.is_by_person());
             self.events.remove(oldest.unwrap_or(0));
         }
-        self.events.push(Event { at, token, what });
+        self.events.push(FenceEvent { at, token, what });
     }
 }
 
@@ -366,15 +353,13 @@ pub struct AgainHead {
 /// A name that stands for a sealed fence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Alias {
-    /// Whose name it is.
     pub tenant: Tenant,
-    /// The name.
     pub name: String,
     /// The scope of the effect it stands for.
     pub scope: String,
     /// The fence it stands for.
     pub target: FenceKey,
-    /// What was sealed there. Kept here too: a name outlives the fence's retention.
+    /// Copied from the fence: a name outlives the fence's retention.
     pub receipt: Receipt,
     /// When the name last moved.
     pub at: Millis,
@@ -424,13 +409,10 @@ pub const SIGHTINGS_MAX: usize = 16;
 pub enum Record {
     /// See [`Fence`]. Shared: it is read far more often than it changes.
     Fence(Arc<Fence>),
-    /// See [`VersionHead`].
     VersionHead(VersionHead),
-    /// See [`AgainHead`].
     AgainHead(AgainHead),
-    /// See [`Alias`]. Shared, as what is larger than the rest: every record takes the room of the largest.
+    /// See [`Alias`]. Shared because it is large: every record takes the room of the largest.
     Alias(Arc<Alias>),
-    /// See [`Trace`].
     Trace(Arc<Trace>),
 }
 
@@ -483,7 +465,6 @@ impl Record {
 }
 
 impl row::Record {
-    /// The fence, where it is one.
     pub fn as_fence(&self) -> Option<&Arc<Fence>> {
         if let Self::Fence(Record::Fence(found)) = self { Some(found) } else { None }
     }
@@ -498,12 +479,10 @@ impl row::Record {
         if let Self::Fence(Record::AgainHead(found)) = self { Some(found) } else { None }
     }
 
-    /// The alias, where it is one.
     pub fn as_alias(&self) -> Option<&Arc<Alias>> {
         if let Self::Fence(Record::Alias(found)) = self { Some(found) } else { None }
     }
 
-    /// The trace, where it is one.
     pub fn as_trace(&self) -> Option<&Arc<Trace>> {
         if let Self::Fence(Record::Trace(found)) = self { Some(found) } else { None }
     }

@@ -1,4 +1,4 @@
-//! What a caller is told about a fence.
+//! Replies about a fence.
 //! Made by `fence::decide`; the wire turns it into bytes.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Alias, Body, Fence, HolderTrace, Sighting, Source, Token, Version};
 use crate::time::Millis;
 
-/// What a caller is told. A refusal is a reply, not an error.
+/// A reply to a caller. A refusal is a reply, not an error.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// The right to act.
@@ -18,9 +18,8 @@ pub enum Reply {
         /// Whether the body differs and the scope lets that pass.
         body_differs: bool,
     },
-    /// Somebody else is acting.
+    /// Another caller is acting.
     InFlight {
-        /// When their lease runs out.
         lease_expires: Millis,
         /// When the key was first claimed.
         first_seen: Millis,
@@ -30,15 +29,9 @@ pub enum Reply {
     /// Same key, other body.
     Conflict(Box<Mismatch>),
     /// A newer version of the source is already sealed.
-    Stale {
-        /// That version.
-        sealed_version: Version,
-    },
+    Stale { sealed_version: Version },
     /// The version does not compare with the sealed one.
-    Incomparable {
-        /// That version.
-        sealed_version: Version,
-    },
+    Incomparable { sealed_version: Version },
     /// A person must decide first.
     InDoubt {
         /// When the doubt began.
@@ -55,13 +48,12 @@ pub enum Reply {
     Sealed {
         /// Whether it already was.
         replay: bool,
-        /// When.
         at: Millis,
         /// Until when duplicates get it.
         expires: Millis,
         /// When the key was first claimed.
         first_seen: Millis,
-        /// What the effect comes from, as its claim named it.
+        /// The source of the effect, as its claim named it.
         source: Option<Source>,
     },
     /// The same holder sealed something else before.
@@ -75,10 +67,7 @@ pub enum Reply {
         current: Option<Token>,
     },
     /// More time.
-    Renewed {
-        /// Until when.
-        lease_expires: Millis,
-    },
+    Renewed { lease_expires: Millis },
     /// The key is free.
     Released {
         /// Whether it already was.
@@ -135,12 +124,12 @@ impl Reply {
 }
 
 impl Reply {
-    // INVARIANT told-doubt, final-refusal: what a refusal writes is durable before any caller is told of it.
+    // INVARIANT told-doubt, final-refusal: the writes of a refusal are durable before any caller is told of it.
     pub(crate) fn outlives_rollback(&self) -> bool {
         matches!(self, Self::InDoubt { .. } | Self::FencedOff { .. })
     }
 
-    /// What an explanation counts where the reply wrote nothing; none where the fence itself tells of it.
+    /// The sighting that an explanation counts for a reply that wrote nothing; none where the fence itself records it.
     pub fn sighting(&self) -> Option<Sighting> {
         match self {
             Self::Duplicate { body_differs: false, .. } => Some(Sighting::Duplicate),
@@ -173,18 +162,17 @@ pub struct Granted {
     pub token: Token,
     /// Which attempt this is, from 1.
     pub attempt: u32,
-    /// What is known of an earlier attempt whose outcome nobody knows.
+    /// An earlier attempt whose outcome is unknown.
     pub recovering: Option<Earlier>,
-    /// When the right runs out.
     pub lease_expires: Millis,
     /// When the key was first claimed.
     pub first_seen: Millis,
 }
 
-/// The latest attempt that lapsed. Still told after others gave up in between: they said nothing of its outcome.
+/// The latest attempt that lapsed. Still reported after later holders gave up: their release says nothing of its
+/// outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Earlier {
-    /// Its token.
     pub token: Token,
     /// Which attempt it was, as far back as the fence's events reach.
     pub attempt: u32,
@@ -195,9 +183,9 @@ pub struct Earlier {
 /// Both sides of a conflict; `diff::between` explains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// What the key was first used with.
+    /// The body of the first request under this key.
     pub first: Body,
-    /// What it was used with now.
+    /// The body of this request.
     pub second: Body,
     /// The effect that the first request was sealed with, once it is.
     pub effect_id: Option<String>,

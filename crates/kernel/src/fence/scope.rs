@@ -24,7 +24,7 @@ pub enum BodyMismatch {
 
 /// How durable a commit must be before it is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Durability {
+pub enum RequiredDurability {
     /// On stable storage. A store that cannot promise this is refused.
     Synced,
     /// As durable as the store's own settings make it.
@@ -68,7 +68,7 @@ pub struct Scope {
     /// The rule for a claim with another body.
     pub body_mismatch: BodyMismatch,
     /// How durable the scope's commits must be.
-    pub durability: Durability,
+    pub durability: RequiredDurability,
     /// How long senders retry, in milliseconds, where the policy says so.
     pub horizon_ms: Option<u64>,
     /// The kind of source that its effects come from, for logs.
@@ -102,7 +102,7 @@ impl Scope {
             version: None,
             mask: Vec::new(),
             body_mismatch: BodyMismatch::default(),
-            durability: Durability::default(),
+            durability: RequiredDurability::default(),
             horizon_ms: None,
             source: None,
         }

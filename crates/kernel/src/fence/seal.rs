@@ -1,13 +1,13 @@
-//! Decides what the holder of a token may still do: seal, renew, release; and what a person may do for it.
-//! Never trusts a token but the latest, and never changes what was sealed. Called only from `decide`.
+//! The acts of a token's holder (seal, renew, release), and a person's resolution in its place.
+//! Never trusts a token but the latest, and never changes a sealed receipt. Called only from `decide`.
 
 use std::cmp::Ordering;
 
 use bytes::Bytes;
 
 use super::{
-    Fence, Outcome, Phase, REFUSALS_MAX, Receipt, Record, Release, Renew, Reply, Resolve, Seal, State, Target, Token,
-    Version, VersionHead, What, again, claim, fence_of, forgotten_at,
+    DoubtOutcome, Fence, Phase, REFUSALS_MAX, Receipt, Record, Release, Renew, Reply, Resolve, Seal, State, Target,
+    Token, Version, VersionHead, What, again, claim, fence_of, forgotten_at,
 };
 use crate::{
     key::RowKey,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// See [`Command::Seal`].
-/// INVARIANT one-seal: whatever is asked, a sealed receipt never changes within its retention.
+/// INVARIANT one-seal: a sealed receipt never changes within its retention.
 pub(crate) fn seal(seal: &Seal, rows: &impl Rows, now: Millis) -> Decision {
     let Some(fence) = live(&seal.target, rows, now) else {
         return fenced_off(&seal.target, seal.token, rows, now);
@@ -39,7 +39,7 @@ pub(crate) fn seal(seal: &Seal, rows: &impl Rows, now: Millis) -> Decision {
         State::Released { .. } => refuse(&seal.target, fence, seal.token, rows, now),
         State::Pending { .. } => {
             let mut fence = fence.clone();
-            // Late, but nobody else has been let in since: the holder's word is the best there is.
+            // Late, but no other caller has been let in since: the holder's word is the best there is.
             if fence.phase(now) != Phase::Pending {
                 fence.record(now, seal.token, What::SealedLate);
             }
@@ -48,7 +48,6 @@ pub(crate) fn seal(seal: &Seal, rows: &impl Rows, now: Millis) -> Decision {
     }
 }
 
-/// See [`Command::Renew`].
 pub(crate) fn renew(renew: &Renew, rows: &impl Rows, now: Millis) -> Decision {
     let Some(fence) = live(&renew.target, rows, now).filter(|fence| fence.token == renew.token) else {
         return fenced_off(&renew.target, renew.token, rows, now);
@@ -60,13 +59,12 @@ pub(crate) fn renew(renew: &Renew, rows: &impl Rows, now: Millis) -> Decision {
             let writes = vec![write(rows, RowKey::fence(renew.target.key), Some(fence.into()))];
             Decision::new(writes, Reply::Renewed { lease_expires: now.plus(renew.lease_ms) })
         }
-        // Somebody may already be looking at this doubt: only an outcome ends it.
+        // A person may already be looking at this doubt: only an outcome ends it.
         (_, State::Pending { .. }) => claim::doubt(rows, RowKey::fence(renew.target.key), now),
         _ => Decision::reply(Reply::FencedOff { current: None }),
     }
 }
 
-/// See [`Command::Release`].
 pub(crate) fn release(release: &Release, rows: &impl Rows, now: Millis) -> Decision {
     let Some(fence) = live(&release.target, rows, now).filter(|fence| fence.token == release.token) else {
         return fenced_off(&release.target, release.token, rows, now);
@@ -82,12 +80,11 @@ pub(crate) fn release(release: &Release, rows: &impl Rows, now: Millis) -> Decis
     }
 }
 
-/// See [`Command::Resolve`].
 pub(crate) fn resolve(resolve: &Resolve, rows: &impl Rows, now: Millis) -> Decision {
     let Some(fence) = live(&resolve.target, rows, now) else {
         return Decision::reply(Reply::NotInDoubt);
     };
-    let sealed = matches!(resolve.outcome, Outcome::Sealed { .. });
+    let sealed = matches!(resolve.outcome, DoubtOutcome::Sealed { .. });
     if fence.phase(now) != Phase::InDoubt || resolve.token.is_some_and(|token| token != fence.token) {
         return Decision::reply(if repeats(fence, &resolve.outcome) {
             Reply::Resolved { replay: true }
@@ -105,25 +102,25 @@ pub(crate) fn resolve(resolve: &Resolve, rows: &impl Rows, now: Millis) -> Decis
     fence.record(now, token, said);
     let reply = Reply::Resolved { replay: false };
     match &resolve.outcome {
-        Outcome::Sealed { effect_id, receipt } => {
+        DoubtOutcome::Sealed { effect_id, receipt } => {
             let sealed = settle(&resolve.target, fence, effect_id, receipt.clone(), rows, now);
             Decision { reply: reply.into(), ..sealed }
         }
-        Outcome::Released => Decision::new(vec![free(&resolve.target, fence, rows, now)], reply),
+        DoubtOutcome::Released => Decision::new(vec![free(&resolve.target, fence, rows, now)], reply),
     }
 }
 
 // A repeat of the word that ended the doubt is answered as done; another receipt is another word.
-fn repeats(fence: &Fence, outcome: &Outcome) -> bool {
+fn repeats(fence: &Fence, outcome: &DoubtOutcome) -> bool {
     let last = fence.events.iter().rev().find_map(|event| match event.what {
         What::Resolved { sealed, .. } => Some(sealed),
         _ => None,
     });
     match (last, outcome, &fence.state) {
-        (Some(true), Outcome::Sealed { effect_id, receipt: body }, State::Sealed { receipt, .. }) => {
+        (Some(true), DoubtOutcome::Sealed { effect_id, receipt: body }, State::Sealed { receipt, .. }) => {
             receipt.effect_id == *effect_id && receipt.body == *body
         }
-        (Some(false), Outcome::Released, _) => true,
+        (Some(false), DoubtOutcome::Released, _) => true,
         _ => false,
     }
 }
@@ -132,9 +129,10 @@ pub(crate) fn live<'r>(target: &Target, rows: &'r impl Rows, now: Millis) -> Opt
     fence_of(rows, RowKey::fence(target.key)).filter(|fence| fence.phase(now) != Phase::Expired)
 }
 
-// INVARIANT final-refusal: who was told that its claim is over is never let back in. Elsewhere a command of the same
-// holder may have been decided before the expiry and land only now: the refusal moves the row, so that it cannot.
-// The row itself stays for as long as any that is over: a claim that guesses that there is none must still find it.
+// INVARIANT final-refusal: a holder that was told that its claim is over is never let back in. On another node a
+// command of the same holder may have been decided before the expiry and land only now: the refusal moves the row, so
+// that it cannot. The row itself stays for as long as any that is over: a claim that guesses that there is none must
+// still find it.
 fn fenced_off(target: &Target, token: Token, rows: &impl Rows, now: Millis) -> Decision {
     let key = RowKey::fence(target.key);
     let reply = Reply::FencedOff { current: live(target, rows, now).and_then(holder) };
@@ -149,11 +147,11 @@ fn holder(fence: &Fence) -> Option<Token> {
     matches!(fence.state, State::Pending { .. }).then_some(fence.token)
 }
 
-// A refused seal is worth a line in the history: somebody may have had an effect that nobody recorded.
+// A refused seal is worth a line in the history: it may be the only sign of an effect that was not recorded.
 fn refuse(target: &Target, fence: &Fence, token: Token, rows: &impl Rows, now: Millis) -> Decision {
     let reply = Reply::FencedOff { current: holder(fence) };
     let refused = fence.events.iter().filter(|event| event.what == What::SealRefused).collect::<Vec<_>>();
-    // A token that was never given is nobody's: it leaves no trace.
+    // A token that was never given leaves no trace.
     let given = token <= fence.token;
     if !given || refused.len() >= REFUSALS_MAX || refused.iter().any(|event| event.token == token) {
         return Decision::reply(reply);

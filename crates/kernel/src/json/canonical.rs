@@ -1,22 +1,22 @@
 //! Writes JSON in its canonical form: RFC 8785, except that numbers keep their exact value.
 //! Never writes a value under a masked pointer. Called by `fence::body` and by the crates that write JSON.
 
-use super::{MASKED, Node, Value};
+use super::{JsonNode, MASKED, Value};
 
 /// The canonical form: equal for two documents exactly when they have the same value.
-pub fn canonical(node: &Node<'_>) -> Vec<u8> {
+pub fn canonical(node: &JsonNode<'_>) -> Vec<u8> {
     canonical_masked(node, &[])
 }
 
 /// The canonical form, with `"***"` for every value under one of the pointers (`*` stands for any one step).
-pub fn canonical_masked(node: &Node<'_>, mask: &[String]) -> Vec<u8> {
+pub fn canonical_masked(node: &JsonNode<'_>, mask: &[String]) -> Vec<u8> {
     let mut out = Vec::with_capacity(node.raw.len());
     let masks: Vec<&str> = mask.iter().map(String::as_str).collect();
     write_node(&mut out, node, &masks);
     out
 }
 
-fn write_node(out: &mut Vec<u8>, node: &Node<'_>, masks: &[&str]) {
+fn write_node(out: &mut Vec<u8>, node: &JsonNode<'_>, masks: &[&str]) {
     if masks.contains(&"") {
         return out.extend_from_slice(MASKED);
     }

@@ -1,11 +1,12 @@
-//! Decides what happens to a lane that has come into being: acknowledged, failed, dead, skipped, paused, taken over.
+//! Acts on a lane: acknowledge, fail, skip, pause, resume, take over.
 //! Never settles out of order, and never lets an earlier owner of a lane speak for it. Called only from `decide`.
 
 use std::sync::Arc;
 
 use super::{
-    Act, AfterDead, Answer, Command, DeadLetter, Failure, Fate, Lane, LaneId, OnLane, Owner, Pause, Place, Reason,
-    Record, Reply, Trouble, came_after_pause, cancelled_by, entry_of, lane_of, letter_of, retry, tail_of, tell,
+    Act, AfterDead, AttemptFailure, Command, DeadLetter, DeadLetterReason, Fate, Lane, LaneId, LanePurpose, OnLane,
+    Owner, Pause, ReceiverAnswer, Record, Reply, Trouble, came_after_pause, cancelled_by, entry_of, lane_of, letter_of,
+    retry, tail_of, tell,
 };
 use crate::{
     audit::Subject,
@@ -33,7 +34,7 @@ pub(crate) fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
     }
 }
 
-// What a person does must be heard by the node that drives the lane, whichever was asked.
+// The node that drives the lane must hear of a person's act, whichever node was asked.
 fn by_person(act: &Act) -> bool {
     matches!(act, Act::Skip { .. } | Act::Pause { .. } | Act::Resume | Act::Tell)
 }
@@ -42,7 +43,7 @@ fn by_person(act: &Act) -> bool {
 pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     let Command::Act(on) = command else { return };
     if let Some(lane) = lane_of(rows, on.lane).filter(|_| by_person(&on.act)) {
-        add(RowKey::poke(&lane.owner.node, on.lane));
+        add(RowKey::lane_notice(&lane.owner.node, on.lane));
     }
     if let Act::Fail { seq, .. } | Act::Skip { seq, .. } = on.act
         && let Some((lane, seq)) = entry_of(rows, on.lane, seq).and_then(|entry| entry.redrive_of)
@@ -52,12 +53,11 @@ pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(R
     }
 }
 
-/// What follows from a command at `now`.
 pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
     match command {
         Command::Act(on) => on_lane(on, rows, now),
-        Command::Heard(pokes) => {
-            let also = Also { drops: pokes.clone(), ..Also::default() };
+        Command::DropNotices(notices) => {
+            let also = Also { drops: notices.clone(), ..Also::default() };
             Decision { writes: Vec::new(), also, reply: law::Reply::Done }
         }
     }
@@ -144,18 +144,18 @@ struct Change<'r, R> {
 struct Failed<'f> {
     seq: u64,
     began: Millis,
-    failure: &'f Failure,
+    failure: &'f AttemptFailure,
     after_dead: AfterDead,
     chance: retry::Chance,
 }
 
 impl<R: Rows> Change<'_, R> {
-    // INVARIANT lane-order: what is settled is settled in order, and only by who drives the lane or who polls it.
+    // INVARIANT lane-order: events settle in order, and only by the lane's driver or its poller.
     fn ack(&mut self, lane: &mut Lane, upto: u64, epoch: Option<u64>) -> Result<(), Reply> {
         match epoch {
             Some(epoch) if lane.owner.epoch != epoch => return Err(Reply::LaneLost),
-            None if !matches!(lane.place, Place::Executor(_)) => return Err(Reply::NoLane),
-            // What a person has skipped meanwhile is not skipped over twice.
+            None if !matches!(lane.purpose, LanePurpose::Executor(_)) => return Err(Reply::NoLane),
+            // The head that a driver acknowledges may have been skipped by a person meanwhile.
             Some(_) if upto <= lane.settled => return Ok(()),
             None if upto > tail_of(self.rows, self.id) => {
                 return Err(Reply::Ahead { tail: tail_of(self.rows, self.id) });
@@ -182,18 +182,18 @@ impl<R: Rows> Change<'_, R> {
         let first_at = lane.trouble.as_ref().map_or(failed.began, |trouble| trouble.first_at);
         let attempts = lane.trouble.as_ref().map_or(1, |trouble| trouble.attempts.saturating_add(1));
         let mut trouble =
-            Trouble { attempts, first_at, last_at: failed.began, next_at: self.now, answer: Answer::default() };
+            Trouble { attempts, first_at, last_at: failed.began, next_at: self.now, answer: ReceiverAnswer::default() };
         match failed.failure {
-            Failure::Later { answer, wish_ms } => {
+            AttemptFailure::Later { answer, wish_ms } => {
                 trouble.answer = answer.clone();
                 // The horizon stands still since a pause, although this attempt was still under way.
                 let now = lane.paused.as_ref().map_or(self.now, |pause| pause.at.min(self.now));
                 match retry::next(attempts, first_at, now, *wish_ms, failed.chance) {
                     Some(next_at) => lane.trouble = Some(Trouble { next_at, ..trouble }),
-                    None => self.die(lane, failed.seq, Reason::Horizon, &trouble, failed.after_dead),
+                    None => self.die(lane, failed.seq, DeadLetterReason::Horizon, &trouble, failed.after_dead),
                 }
             }
-            Failure::Away(answer) => {
+            AttemptFailure::Away(answer) => {
                 trouble.answer = answer.clone();
                 trouble.next_at = retry::away(attempts, self.now, failed.chance);
                 // Nothing was tried since the attempt before: that time does not count against the event.
@@ -201,13 +201,13 @@ impl<R: Rows> Change<'_, R> {
                 trouble.first_at = first_at.plus(failed.began.since(before));
                 lane.trouble = Some(trouble);
             }
-            Failure::Gone(answer) => {
+            AttemptFailure::Gone(answer) => {
                 trouble.answer = answer.clone();
                 lane.trouble = Some(trouble);
                 let why = format!("the receiver answered {}", answer.status.unwrap_or(410));
                 lane.paused.get_or_insert_with(|| Pause { at: self.now, by: Pause::BY_RECEIVER.to_owned(), why });
             }
-            Failure::Never(answer, reason) => {
+            AttemptFailure::Never(answer, reason) => {
                 trouble.answer = answer.clone();
                 self.die(lane, failed.seq, *reason, &trouble, failed.after_dead);
             }
@@ -216,15 +216,16 @@ impl<R: Rows> Change<'_, R> {
     }
 
     // INVARIANT one-end: an event leaves its lane once, acknowledged or dead.
-    fn die(&mut self, lane: &mut Lane, seq: u64, reason: Reason, trouble: &Trouble, after: AfterDead) {
+    fn die(&mut self, lane: &mut Lane, seq: u64, reason: DeadLetterReason, trouble: &Trouble, after: AfterDead) {
         let Some(entry) = entry_of(self.rows, self.id, seq) else { return };
         let (first_lane, first_seq) = entry.redrive_of.unwrap_or((self.id, seq));
-        let blocks = after == AfterDead::Block && reason != Reason::Skipped;
-        // What dies again was tried in its earlier life, too: the receiver may remember that, or have forgotten it.
+        let blocks = after == AfterDead::Block && reason != DeadLetterReason::Skipped;
+        // An event that dies again was tried in its earlier life, too: the receiver may remember that, or have
+        // forgotten it.
         let before = letter_of(self.rows, first_lane, first_seq).filter(|letter| letter.attempts > 0);
         let letter = DeadLetter {
             planner: lane.planner.clone(),
-            place: lane.place.clone(),
+            purpose: lane.purpose.clone(),
             entry: entry.clone(),
             reason,
             attempts: trouble.attempts.saturating_add(before.map_or(0, |letter| letter.attempts)),
@@ -248,18 +249,19 @@ impl<R: Rows> Change<'_, R> {
     }
 
     fn skip(&mut self, lane: &mut Lane, seq: u64, by: &str) -> Result<(), Reply> {
-        let skipped = letter_of(self.rows, self.id, seq).is_some_and(|letter| letter.reason == Reason::Skipped);
+        let skipped =
+            letter_of(self.rows, self.id, seq).is_some_and(|letter| letter.reason == DeadLetterReason::Skipped);
         if seq <= lane.settled && skipped {
             return Ok(());
         }
         let head = entry_of(self.rows, self.id, seq).filter(|_| seq == lane.settled + 1);
         let Some(entry) = head else { return Err(Reply::NotHead { settled: lane.settled }) };
-        // A first attempt that is under way is nowhere written down, nor is what a poller has read: since when the receiver
-        // may have had it, where it may.
-        let (since, perhaps) = match &lane.place {
-            Place::Executor(_) => (Some(entry.published), "; who polls may have had it"),
-            Place::Warehouse(_) if came_after_pause(lane, entry.published) => (None, ""),
-            Place::Warehouse(_) => {
+        // Neither a first attempt under way nor a poller's read is written down: the earliest time at which the
+        // receiver may have had the event, if it may.
+        let (since, perhaps) = match &lane.purpose {
+            LanePurpose::Executor(_) => (Some(entry.published), "; who polls may have had it"),
+            LanePurpose::Warehouse(_) if came_after_pause(lane, entry.published) => (None, ""),
+            LanePurpose::Warehouse(_) => {
                 let paused = lane.paused.as_ref().map(|pause| pause.at);
                 (Some(paused.unwrap_or(self.now)), "; an attempt may have been under way")
             }
@@ -270,10 +272,10 @@ impl<R: Rows> Change<'_, R> {
             first_at: at,
             last_at: at,
             next_at: self.now,
-            answer: Answer::new(None, &format!("skipped by {by}{perhaps}")),
+            answer: ReceiverAnswer::new(None, &format!("skipped by {by}{perhaps}")),
         };
         let trouble = lane.trouble.clone().unwrap_or(nothing);
-        self.die(lane, seq, Reason::Skipped, &trouble, AfterDead::Continue);
+        self.die(lane, seq, DeadLetterReason::Skipped, &trouble, AfterDead::Continue);
         Ok(())
     }
 

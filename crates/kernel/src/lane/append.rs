@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::{Entry, Lane, LaneId, Members, Owner, Place, Record, lane_of};
+use super::{Entry, Lane, LaneId, LanePurpose, Members, Owner, Record, lane_of};
 use crate::{
-    dispatch::Route,
+    dispatch::WarehouseTransport,
     key::{RowKey, Tenant},
     law::Decision,
     merge::Merge,
@@ -15,39 +15,36 @@ use crate::{
 /// An entry for the end of a lane. The store gives it its position when it commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
-    /// Which lane.
     pub lane: LaneId,
-    /// What.
     pub entry: Arc<Entry>,
-    /// A row that the same write set puts and no other ever writes. It tells the position once that is known, and proves that the
-    /// set was applied. Each append of a set has one of its own.
+    /// A row that the same write set puts and no other ever writes. It holds the position once that is known, and
+    /// proves that the set was applied. Each append of a set has one of its own.
     pub position_row: RowKey,
-    /// How this process drives the lane; none where another does, or nobody.
+    /// How this process drives the lane; none if it does not.
     pub driven: Option<Driving>,
 }
 
 /// How a process drives a lane, as of an entry that it has appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Driving {
-    /// Under which epoch.
     pub epoch: u64,
     /// Over which route. Another node may have changed it a moment ago.
-    pub route: Arc<Route>,
+    pub transport: Arc<WarehouseTransport>,
 }
 
 /// The end of a lane, for an entry that is to go there.
 pub(crate) struct End<'a> {
     pub(crate) tenant: &'a Tenant,
-    pub(crate) place: Place,
+    pub(crate) purpose: LanePurpose,
     /// The nodes that share the store.
     pub(crate) members: &'a Members,
-    /// How its receiver is reached: for the driver, which is told of the entry.
-    pub(crate) route: &'a Arc<Route>,
+    /// How its receiver is reached, for the driver.
+    pub(crate) transport: &'a Arc<WarehouseTransport>,
 }
 
 impl End<'_> {
     fn lane(&self) -> LaneId {
-        self.place.lane(self.tenant)
+        self.purpose.lane(self.tenant)
     }
 }
 
@@ -55,12 +52,12 @@ pub(crate) fn follow_append(end: &End<'_>, rows: &impl Rows, add: &mut impl FnMu
     let lane = end.lane();
     add(RowKey::lane(lane));
     let mut owner = lane_of(rows, lane).map_or_else(Owner::default, |lane| lane.owner.clone());
-    if let Driver::Other(node) = driver(&end.place, &mut owner, end.members) {
-        add(RowKey::poke(&node, lane));
+    if let Driver::Other(node) = driver(&end.purpose, &mut owner, end.members) {
+        add(RowKey::lane_notice(&node, lane));
     }
 }
 
-/// Adds an entry to a decision. `position_row` is the row of the decision that tells its position once there is one.
+/// Adds an entry to a decision. `position_row` is the row of the decision that holds its position once there is one.
 pub(crate) fn append(
     end: &End<'_>,
     entry: Arc<Entry>,
@@ -72,12 +69,12 @@ pub(crate) fn append(
     let known = lane_of(rows, lane);
     // A lane that comes into being after a restore may have been before, and its pollers still hold positions: no two lives of it
     // share an epoch.
-    let begin = || Lane::begun(end.tenant.clone(), end.place.clone(), entry.published);
+    let begin = || Lane::begun(end.tenant.clone(), end.purpose.clone(), entry.published);
     let mut own = known.map_or_else(begin, |lane| Lane::clone(lane));
-    let driven = match driver(&end.place, &mut own.owner, end.members) {
-        Driver::Me => Some(Driving { epoch: own.owner.epoch, route: end.route.clone() }),
+    let driven = match driver(&end.purpose, &mut own.owner, end.members) {
+        Driver::Me => Some(Driving { epoch: own.owner.epoch, transport: end.transport.clone() }),
         Driver::Other(node) => {
-            poke(&node, lane, rows, decision);
+            leave_notice(&node, lane, rows, decision);
             None
         }
         Driver::Nobody => None,
@@ -88,20 +85,21 @@ pub(crate) fn append(
     decision.also.merges.push(Merge::Append(Append { lane, entry, position_row, driven }));
 }
 
-// Whoever drives a lane must look at it: this process once it is durable, another node when it hears the word.
+// The driver of the lane must look at it: this process once the write is durable, another node when it reads the
+// notice.
 pub(crate) fn tell(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
-    decision.also.news.push(lane);
-    poke(node, lane, rows, decision);
+    decision.also.lanes_changed.push(lane);
+    leave_notice(node, lane, rows, decision);
 }
 
 // A word to a node about a lane that it drives. One node alone needs none.
-fn poke(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
-    let poke = RowKey::poke(node, lane);
-    match rows.row(&poke) {
+fn leave_notice(node: &str, lane: LaneId, rows: &impl Rows, decision: &mut Decision) {
+    let notice = RowKey::lane_notice(node, lane);
+    match rows.row(&notice) {
         _ if node.is_empty() => {}
-        // It may be heard and forgotten at this moment: then it must be said again.
-        Some(said) => decision.also.held.push((poke, Some(said.revision))),
-        None => decision.writes.push(write(rows, poke, Some(row::Record::Lane(Record::Poke)))),
+        // The node may delete the notice at this moment: then it must be written again.
+        Some(said) => decision.also.held.push((notice, Some(said.revision))),
+        None => decision.writes.push(write(rows, notice, Some(row::Record::Lane(Record::LaneNotice)))),
     }
 }
 
@@ -111,13 +109,14 @@ enum Driver {
     Nobody,
 }
 
-// Who drives a lane that has something new. A new lane is driven by who is there first. One whose owner is gone is not
-// taken here: who publishes may not have heard of a node that has just come; the word is overheard by who takes it over.
-fn driver(place: &Place, owner: &mut Owner, members: &Members) -> Driver {
-    if place.is_polled() {
+// The node that drives a lane which has something new. A new lane is driven by the first node that publishes into it. A
+// lane whose owner is gone is not taken over here: the publishing node may not know yet that the owner has just come;
+// the notice is read by the node that takes the lane over.
+fn driver(purpose: &LanePurpose, owner: &mut Owner, members: &Members) -> Driver {
+    if purpose.is_polled() {
         return Driver::Nobody;
     }
-    // One process alone drives everything, also what came from a store that was shared.
+    // A single process drives everything, also lanes from a store that was shared.
     if members.me.is_empty() || owner.node == members.me {
         return Driver::Me;
     }
@@ -128,6 +127,7 @@ fn driver(place: &Place, owner: &mut Owner, members: &Members) -> Driver {
         *owner = Owner { node: members.me.clone(), epoch: owner.epoch + 1 };
         return Driver::Me;
     }
-    // Who publishes from within a transaction drives nothing. Where nobody is seen alive, the word waits for who is first.
+    // A publication inside a transaction makes no node the driver. While no node is seen alive, the notice waits for
+    // the first.
     Driver::Other(members.alive.first().unwrap_or(&members.me).clone())
 }

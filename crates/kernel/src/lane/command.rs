@@ -1,7 +1,7 @@
 //! The commands about a lane that exists.
 //! Called by `fencepost::dispatch`, which makes them; `lane::acts` decides them.
 
-use super::{AfterDead, Answer, LaneId, Reason, retry::Chance};
+use super::{AfterDead, DeadLetterReason, LaneId, ReceiverAnswer, retry::Chance};
 use crate::{key::RowKey, time::Millis};
 
 /// One command about lanes.
@@ -10,24 +10,21 @@ pub enum Command {
     /// Applies an act to a lane.
     Act(Box<OnLane>),
     /// Deletes notices of other nodes that this node has read.
-    Heard(Vec<RowKey>),
+    DropNotices(Vec<RowKey>),
 }
 
 impl Command {
     pub(crate) fn weight_bytes(&self) -> usize {
         match self {
             Self::Act(_) => 0,
-            Self::Heard(words) => words.len() * size_of::<RowKey>(),
+            Self::DropNotices(words) => words.len() * size_of::<RowKey>(),
         }
     }
 }
 
-/// See [`Command::Act`].
 #[derive(Clone, Debug)]
 pub struct OnLane {
-    /// The lane.
     pub lane: LaneId,
-    /// The act.
     pub act: Act,
 }
 
@@ -36,7 +33,6 @@ pub struct OnLane {
 pub enum Act {
     /// The events up to a position were received.
     Ack {
-        /// The position.
         upto: u64,
         /// The epoch of the node that drives the lane; `None` for a receiver that polls.
         epoch: Option<u64>,
@@ -50,7 +46,7 @@ pub enum Act {
         /// When the attempt began.
         began: Millis,
         /// The kind of failure.
-        failure: Failure,
+        failure: AttemptFailure,
         /// Whether the lane goes on if the event becomes a dead letter.
         after_dead: AfterDead,
         /// The random number for the jitter.
@@ -67,7 +63,6 @@ pub enum Act {
     Pause {
         /// The person who asks for it.
         by: String,
-        /// The person's reason.
         why: String,
     },
     /// Events are sent again.
@@ -85,20 +80,20 @@ pub enum Act {
 
 /// Why an attempt failed, and so whether to try again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum AttemptFailure {
     /// A later attempt may succeed.
     Later {
         /// The receiver's answer, or why there is none.
-        answer: Answer,
+        answer: ReceiverAnswer,
         /// How long the receiver asks to wait, in milliseconds.
         wish_ms: Option<u64>,
     },
     /// The transport itself failed (Kafka is down, a key is missing): not the event's fault, so tries have no limit.
-    Away(Answer),
+    Away(ReceiverAnswer),
     /// The receiver says that it is gone for good: the lane is paused and keeps its events.
-    Gone(Answer),
+    Gone(ReceiverAnswer),
     /// The receiver will never accept this event.
-    Never(Answer, Reason),
+    Never(ReceiverAnswer, DeadLetterReason),
 }
 
 /// The nodes that share a store.

@@ -1,5 +1,5 @@
 //! The address of a lane and of its rows.
-//! Never says what a lane is for: its capability names it. Those of one tenant lie side by side.
+//! Never knows the use of a lane: its capability names it. Those of one tenant lie side by side.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl LaneId {
         Self::of(planner, &["executor", executor])
     }
 
-    /// What all lanes of a planner begin with.
+    /// The prefix that all lanes of a planner share.
     pub fn prefix(planner: &Tenant) -> [u8; 8] {
         let mut prefix = [0; 8];
         prefix.copy_from_slice(&digest(&["planner", planner.as_str()])[..8]);
@@ -102,15 +102,15 @@ impl RowKey {
     }
 
     /// A word to a node about a lane. All that are meant for one node lie side by side.
-    pub fn poke(node: &str, lane: LaneId) -> Self {
+    pub fn lane_notice(node: &str, lane: LaneId) -> Self {
         let mut id = [0; 32];
-        id[..8].copy_from_slice(&Self::pokes_to(node));
+        id[..8].copy_from_slice(&Self::lane_notices_to(node));
         id[8..].copy_from_slice(&lane.0);
-        Self { kind: Kind::Poke, id }
+        Self { kind: Kind::LaneNotice, id }
     }
 
-    /// What the ids of all words to a node begin with.
-    pub fn pokes_to(node: &str) -> [u8; 8] {
+    /// The prefix of the ids of all notices to a node.
+    pub fn lane_notices_to(node: &str) -> [u8; 8] {
         let mut prefix = [0; 8];
         prefix.copy_from_slice(&digest(&[node])[..8]);
         prefix

@@ -1,4 +1,4 @@
-//! The rows that lanes are made of, and what can be read off them at a given time.
+//! The rows of lanes, and a lane's state at a given time.
 //! Never decides: `acts` and `append` do. The order of a lane is its positions: 1, 2, 3, without a gap.
 
 mod acts;
@@ -19,7 +19,7 @@ pub(crate) use self::{
 };
 pub use self::{
     append::{Append, Driving},
-    command::{Act, Command, Failure, Members, OnLane},
+    command::{Act, AttemptFailure, Command, Members, OnLane},
     id::LaneId,
     reply::Reply,
 };
@@ -29,11 +29,12 @@ use crate::{
     time::Millis,
 };
 
-/// What the table of kinds says of the rows of lanes. In a backup the entries of a lane come before its tail, and its state
-/// before both. Words between nodes are about this moment only and stay behind.
+/// In a backup the entries of a lane come before its tail, and its state before both. Notices between nodes expire
+/// within moments and are left out.
 pub(crate) const KINDS: &[KindSpec] = &[
     KindSpec { backup_place: Some(6), ..spec(Kind::Lane, ("lane", "lanes"), Ids::FewRanges) },
-    // Entries are read in pages, and mostly by who wrote them: in a cache they would push out what is asked for again.
+    // Entries are read in pages, and mostly by the process that wrote them: in a cache they would push out rows that
+    // are read again.
     KindSpec { backup_place: Some(7), cached: false, ..spec(Kind::Entry, ("event", "events"), Ids::Ranges) },
     KindSpec { backup_place: Some(8), ..spec(Kind::Tail, ("lane end", "lane ends"), Ids::Ranges) },
     KindSpec {
@@ -46,7 +47,7 @@ pub(crate) const KINDS: &[KindSpec] = &[
         swept: true,
         ..spec(Kind::Cancelled, ("cancellation", "cancellations"), Ids::Ranges)
     },
-    spec(Kind::Poke, ("word between nodes", "words between nodes"), Ids::FewRanges),
+    spec(Kind::LaneNotice, ("word between nodes", "words between nodes"), Ids::FewRanges),
 ];
 
 pub(crate) const fn spec(kind: Kind, names: (&'static str, &'static str), ids: Ids) -> KindSpec {
@@ -56,17 +57,17 @@ pub(crate) const fn spec(kind: Kind, names: (&'static str, &'static str), ids: I
 /// How much of a receiver's answer is kept for a person.
 pub const NOTE_BYTES_MAX: usize = 512;
 
-/// What a lane is for.
+/// The receiver of a lane's events.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum LanePurpose {
     /// A warehouse whose events are pushed.
     Warehouse(String),
     /// An executor that polls, for all its warehouses.
     Executor(String),
 }
 
-impl Place {
-    /// Whether its receiver comes for the events, so that nobody drives its lane.
+impl LanePurpose {
+    /// Whether its receiver fetches the events itself, so that no node drives its lane.
     pub fn is_polled(&self) -> bool {
         match self {
             Self::Warehouse(_) => false,
@@ -74,7 +75,6 @@ impl Place {
         }
     }
 
-    /// The lane that is for it.
     pub fn lane(&self, planner: &Tenant) -> LaneId {
         match self {
             Self::Warehouse(warehouse) => LaneId::warehouse(planner, warehouse),
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// What follows a dead letter.
+/// Whether a lane goes on after a dead letter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum AfterDead {
@@ -102,26 +102,25 @@ pub enum AfterDead {
     Block = 2,
 }
 
-/// Who drives a lane. On a store of one process it never changes.
+/// The node that drives a lane. On a store of one process it never changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Owner {
     /// The node; empty where there is only one.
     pub node: String,
-    /// Grows with every change of owner: what an earlier one says late does not count.
+    /// Grows with every change of owner: a late act of an earlier owner does not count.
     pub epoch: u64,
 }
 
-/// What a receiver said, or what kept it from saying anything.
+/// A receiver's answer, or the fault that kept it from answering.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Answer {
-    /// The status, where there was one.
+pub struct ReceiverAnswer {
     pub status: Option<u16>,
     /// The beginning of the answer, or the fault, for a person.
     pub note: String,
 }
 
-impl Answer {
-    /// An answer whose note is cut to what is kept.
+impl ReceiverAnswer {
+    /// An answer whose note is cut to the kept length.
     pub fn new(status: Option<u16>, note: &str) -> Self {
         let mut end = note.len().min(NOTE_BYTES_MAX);
         while !note.is_char_boundary(end) {
@@ -134,7 +133,6 @@ impl Answer {
 /// Failed attempts at the head of a lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
-    /// How many.
     pub attempts: u32,
     /// The time of the first: the horizon counts from here.
     pub first_at: Millis,
@@ -142,23 +140,20 @@ pub struct Trouble {
     pub last_at: Millis,
     /// When the next one is due.
     pub next_at: Millis,
-    /// What came of the last.
-    pub answer: Answer,
+    /// The answer to the last.
+    pub answer: ReceiverAnswer,
 }
 
 /// Why a lane stands still although nothing is wrong with its head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pause {
-    /// Since when.
     pub at: Millis,
-    /// Who says so.
     pub by: String,
-    /// Their reason.
     pub why: String,
 }
 
 impl Pause {
-    /// Who is named where the receiver paused its lane by its own answer, 410.
+    /// The `by` of a pause that the receiver itself asked for, by answering 410.
     pub const BY_RECEIVER: &str = "receiver";
 
     /// Whether the receiver's answer paused the lane, and no person.
@@ -167,20 +162,17 @@ impl Pause {
     }
 }
 
-/// How far a lane has come. Written by who drives it, and by people; never by who publishes, but for the owner.
+/// The progress of a lane. Written by its driver and by people's acts; a publication writes the owner only.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lane {
-    /// Whose lane.
     pub planner: Tenant,
-    /// What for.
-    pub place: Place,
-    /// Who drives it.
+    pub purpose: LanePurpose,
     pub owner: Owner,
     /// Everything up to here is acknowledged or dead.
     pub settled: u64,
     /// Everything up to here is gone from the store.
     pub trimmed: u64,
-    /// What is wrong with the head, which is at `settled + 1`.
+    /// Failures of the head, which is at `settled + 1`.
     pub trouble: Option<Trouble>,
     /// Whether a person, or a receiver that said it is gone, stopped it.
     pub paused: Option<Pause>,
@@ -190,29 +182,27 @@ pub struct Lane {
 
 impl Lane {
     /// A lane that nothing has gone through yet.
-    pub fn new(planner: Tenant, place: Place) -> Self {
+    pub fn new(planner: Tenant, purpose: LanePurpose) -> Self {
         let owner = Owner::default();
-        Self { planner, place, owner, settled: 0, trimmed: 0, trouble: None, paused: None, blocked: false }
+        Self { planner, purpose, owner, settled: 0, trimmed: 0, trouble: None, paused: None, blocked: false }
     }
 
     /// The same, with the first epoch that belongs to its time.
-    pub fn begun(planner: Tenant, place: Place, at: Millis) -> Self {
+    pub fn begun(planner: Tenant, purpose: LanePurpose, at: Millis) -> Self {
         let owner = Owner { epoch: at.0, ..Owner::default() };
-        Self { owner, ..Self::new(planner, place) }
+        Self { owner, ..Self::new(planner, purpose) }
     }
 
-    /// Its address.
     pub fn id(&self) -> LaneId {
-        self.place.lane(&self.planner)
+        self.purpose.lane(&self.planner)
     }
 
-    /// Its name for people.
     pub fn name(&self) -> String {
-        self.place.name(&self.planner)
+        self.purpose.name(&self.planner)
     }
 
-    /// Whether nothing is sent, whatever is due.
-    pub fn stands(&self) -> bool {
+    /// Whether nothing is sent, even if something is due.
+    pub fn is_halted(&self) -> bool {
         self.blocked || self.paused.is_some()
     }
 }
@@ -231,11 +221,9 @@ pub struct Entry {
     pub correlation_id: String,
     /// Its kind, such as `SHIPPER_RELEASED`.
     pub kind: String,
-    /// Where it goes.
     pub warehouse: String,
     /// The exact bytes that were published.
     pub body: Bytes,
-    /// When.
     pub published: Millis,
     /// Where it died, where a person has sent it again: it is out of order then.
     pub redrive_of: Option<(LaneId, u64)>,
@@ -244,7 +232,7 @@ pub struct Entry {
 /// Why an event left its lane undelivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Reason {
+pub enum DeadLetterReason {
     /// It was tried until the horizon.
     Horizon = 1,
     /// No receiver of this kind takes one so large.
@@ -253,8 +241,7 @@ pub enum Reason {
     Skipped = 3,
 }
 
-impl Reason {
-    /// Every reason.
+impl DeadLetterReason {
     pub const ALL: [Self; 3] = [Self::Horizon, Self::TooLarge, Self::Skipped];
 
     /// The word for it on the wire.
@@ -267,29 +254,21 @@ impl Reason {
     }
 }
 
-/// What became of a dead letter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// Nobody has decided.
+    /// No person has decided.
     Waiting,
-    /// Sent again.
     Redriven {
-        /// When.
         at: Millis,
-        /// By whom.
         by: String,
         /// The reason, where it had to be forced.
         why: Option<String>,
         /// Its new position.
         seq: u64,
     },
-    /// Given up.
     Discarded {
-        /// When.
         at: Millis,
-        /// By whom.
         by: String,
-        /// Their reason.
         why: String,
     },
 }
@@ -311,25 +290,20 @@ pub const DECIDED_RETAIN_MS: u64 = 30 * 24 * 3_600_000;
 /// An event that left its lane undelivered. One that dies again after a redrive is the same letter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetter {
-    /// Whose.
     pub planner: Tenant,
     /// The lane it left; the lane it is in again, once it was sent again.
-    pub place: Place,
+    pub purpose: LanePurpose,
     /// The event.
     pub entry: Arc<Entry>,
-    /// Why it died.
-    pub reason: Reason,
+    pub reason: DeadLetterReason,
     /// How often it was tried.
     pub attempts: u32,
     /// The first attempt; its death where there was none.
     pub first_at: Millis,
-    /// When it died.
     pub at: Millis,
-    /// What came of the last attempt.
-    pub answer: Answer,
+    pub answer: ReceiverAnswer,
     /// The event that cancelled it.
     pub cancelled_by: Option<String>,
-    /// What became of it.
     pub fate: Fate,
     /// Whether its lane waits for a decision about it.
     pub blocks: bool,
@@ -368,20 +342,15 @@ pub struct Cancelled {
     pub expires: Millis,
 }
 
-/// A row that belongs to lanes. Shared, what is large: it is handed around far more often than it changes.
+/// A row of a lane. Large ones are shared: they are passed on far more often than they change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// See [`Lane`].
     Lane(Arc<Lane>),
-    /// See [`Tail`].
     Tail(Tail),
-    /// See [`Entry`].
     Entry(Arc<Entry>),
-    /// See [`DeadLetter`].
     DeadLetter(Arc<DeadLetter>),
     /// A lane has something new.
-    Poke,
-    /// See [`Cancelled`].
+    LaneNotice,
     Cancelled(Cancelled),
 }
 
@@ -408,7 +377,7 @@ impl Record {
         match self {
             Self::DeadLetter(letter) => letter.expires_at(),
             Self::Cancelled(cancelled) => Some(cancelled.expires),
-            Self::Lane(_) | Self::Tail(_) | Self::Entry(_) | Self::Poke => None,
+            Self::Lane(_) | Self::Tail(_) | Self::Entry(_) | Self::LaneNotice => None,
         }
     }
 
@@ -423,7 +392,7 @@ impl Record {
                 Fate::Waiting => letter.at,
                 Fate::Redriven { at, .. } | Fate::Discarded { at, .. } => *at,
             },
-            Self::Tail(_) | Self::Cancelled(_) | Self::Poke => Millis(0),
+            Self::Tail(_) | Self::Cancelled(_) | Self::LaneNotice => Millis(0),
         }
     }
 
@@ -431,7 +400,7 @@ impl Record {
         match self {
             Self::Entry(entry) => entry.body.len(),
             Self::DeadLetter(letter) => letter.entry.body.len(),
-            Self::Lane(_) | Self::Tail(_) | Self::Cancelled(_) | Self::Poke => 0,
+            Self::Lane(_) | Self::Tail(_) | Self::Cancelled(_) | Self::LaneNotice => 0,
         }
     }
 }
@@ -457,17 +426,16 @@ pub(crate) fn cancelled_by(rows: &impl Rows, lane: LaneId, seq: u64) -> Option<&
     marked.map(|cancelled| cancelled.by.as_str()).or_else(|| letter_of(rows, lane, seq)?.cancelled_by.as_deref())
 }
 
-/// How long it may take until another node has heard of a pause.
+/// How long it may take until another node knows of a pause.
 const PAUSE_HEARD_MS: u64 = 1_000;
 
-// What was published into a lane that stood still was never tried. What was there before may be on its way.
+// An event published into a paused lane was never tried. One that was there before may be on its way.
 pub(crate) fn came_after_pause(lane: &Lane, published: Millis) -> bool {
     let heard_ms = if lane.owner.node.is_empty() { 0 } else { PAUSE_HEARD_MS };
     lane.paused.as_ref().is_some_and(|pause| published > pause.at.plus(heard_ms))
 }
 
 impl row::Record {
-    /// The lane, where it is one.
     pub fn as_lane(&self) -> Option<&Arc<Lane>> {
         if let Self::Lane(Record::Lane(found)) = self { Some(found) } else { None }
     }

@@ -3,7 +3,7 @@
 use fencepost_kernel::{
     Reply,
     fence::{
-        self, Outcome, Target,
+        self, DoubtOutcome, Target,
         scope::{OnLapse, Scope},
     },
 };
@@ -97,7 +97,7 @@ fn released_or_lapsed_repetition_runs_under_its_own_number() {
 #[test]
 fn repetition_in_doubt_holds_the_ones_after_it() {
     let (one, two) = (resend(OnLapse::Hold, 1), resend(OnLapse::Hold, 2));
-    for (word, next) in [(resolve_sealed(&one, "1"), "new"), (resolve(&one, Outcome::Released), "sequence_gap")] {
+    for (word, next) in [(resolve_sealed(&one, "1"), "new"), (resolve(&one, DoubtOutcome::Released), "sequence_gap")] {
         let mut world = World::new();
         world.granted(&claim(&one));
         world.pass(LEASE_MS);
@@ -121,7 +121,7 @@ fn first_repetition_waits_for_the_effect_itself() {
 }
 
 #[test]
-fn what_has_not_happened_is_not_repeated() {
+fn an_effect_that_has_not_happened_is_not_repeated() {
     let base = first(OnLapse::Recover);
     let mut world = World::new();
     let token = world.granted(&claim(&base)).token;
@@ -132,7 +132,7 @@ fn what_has_not_happened_is_not_repeated() {
     gap(&mut world, 1, (0, false));
     world.run(&seal(&base, token, "0"));
     assert_eq!(world.say(&claim(&nth(1))), "new");
-    // Of what nobody remembers, nobody can say that it has not happened.
+    // A forgotten effect may have happened.
     assert_eq!(World::new().say(&claim(&nth(1))), "new");
 }
 

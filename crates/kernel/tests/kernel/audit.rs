@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost_kernel::{
     Command, Millis, Record, RowKey, Tenant, Write,
     audit::{self, AuditCommand, AuditEntry, Note, Operator, Subject},
-    fence::{self, Forget, HolderTrace, Outcome, Target, scope::OnLapse},
+    fence::{self, DoubtOutcome, Forget, HolderTrace, Target, scope::OnLapse},
     key::Kind,
 };
 
@@ -45,11 +45,11 @@ fn audited_act_has_an_entry_in_its_own_writes_and_is_decided_as_without_one() {
     let table: [(&str, &dyn Fn(&mut World), Command, Option<&str>); 10] = [
         ("a claim", &nothing, claim(&plain()), Some("new")),
         ("a duplicate", &sealed, claim(&plain()), None),
-        ("a doubt that is resolved as released", &lapsed, resolve(&held(), Outcome::Released), Some("resolved")),
+        ("a doubt that is resolved as released", &lapsed, resolve(&held(), DoubtOutcome::Released), Some("resolved")),
         ("a doubt that is resolved as sealed", &lapsed, resolve_sealed(&held(), "r"), Some("resolved")),
         // It marks the row, and changes nothing that anybody asked for.
         ("a claim that is told of a doubt", &lapsed, claim(&held()), None),
-        ("a resolution of no doubt", &sealed, resolve(&plain(), Outcome::Released), None),
+        ("a resolution of no doubt", &sealed, resolve(&plain(), DoubtOutcome::Released), None),
         ("a seal by nobody's token", &nothing, seal(&plain(), fence::Token(5), "r"), None),
         ("what was sealed is forgotten", &sealed, forget(&plain()), Some("forgotten")),
         ("what nobody knows is forgotten", &nothing, forget(&plain()), None),

@@ -1,9 +1,9 @@
-//! What a claim is told and what it leaves behind: tokens, attempts, earlier attempts, first bodies.
+//! The reply to a claim and the rows it leaves behind: tokens, attempts, earlier attempts, first bodies.
 
 use fencepost_kernel::{
     Command, Reply, Scope,
     fence::{
-        self, Earlier, HolderTrace, Outcome, Target, Token, What,
+        self, DoubtOutcome, Earlier, HolderTrace, Target, Token, What,
         scope::{BodyMismatch, OnLapse},
     },
 };
@@ -224,7 +224,7 @@ fn person_who_resolved_a_doubt_leaves_nothing_to_recover() {
     let mut world = World::new();
     world.granted(&claim(&target));
     lapse(&mut world);
-    assert_eq!(world.say(&resolve(&target, Outcome::Released)), "resolved");
+    assert_eq!(world.say(&resolve(&target, DoubtOutcome::Released)), "resolved");
     let granted = world.granted(&claim(&target));
     assert_eq!((granted.attempt, granted.recovering), (2, None));
 }
@@ -386,7 +386,7 @@ fn history_is_bounded_and_keeps_a_persons_word_longest() {
     let mut world = World::new();
     world.granted(&claim(&target));
     lapse(&mut world);
-    world.run(&resolve(&target, Outcome::Released));
+    world.run(&resolve(&target, DoubtOutcome::Released));
     for _ in 0..50 {
         let token = world.granted(&claim(&target)).token;
         give_back(&mut world, &target, token);

@@ -164,7 +164,7 @@ fn bodies_without_a_kept_copy_have_no_patch() {
 }
 
 #[test]
-fn what_is_kept_of_a_body_takes_no_more_room_than_it_has() {
+fn the_kept_part_of_a_body_takes_no_more_room_than_it_has() {
     let spaced = format!("{{{}}}", " ".repeat(KEPT_BYTES_MAX));
     let kept = mismatch(&spaced, "1", &[]).first.kept.unwrap();
     assert_eq!(kept.try_into_mut().unwrap().capacity(), "{}".len());

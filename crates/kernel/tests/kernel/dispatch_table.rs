@@ -1,11 +1,11 @@
-//! What becomes of publications and acknowledgements, row by row: what the asker hears, and how the lane stands after.
+//! Publications and acknowledgements, row by row: the reply, and the lane after it.
 //! Letters are in `dispatch_table_letters`, routes and owners in `dispatch_table_routes`.
 
 use fencepost_kernel::{
     Reply, RowKey,
     dispatch::{self, Transport},
     fence,
-    lane::{self, Act, AfterDead, Answer, Failure},
+    lane::{self, Act, AfterDead, AttemptFailure, ReceiverAnswer},
     row::Record,
 };
 
@@ -19,7 +19,7 @@ fn events_get_positions_without_a_gap_and_a_repetition_gets_the_first_one() {
     }
     let again = floor.publish("e2");
     let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = &again else { panic!("{again:?}") };
-    assert_eq!(dispatch::Publication::of(fence).map(|at| (at.lane_id, at.seq)), Some((floor.at, 2)));
+    assert_eq!(dispatch::PublishReceipt::of(fence).map(|at| (at.lane_id, at.seq)), Some((floor.at, 2)));
     assert_eq!(floor.stand(), "0/3", "a repetition appends nothing");
     assert_eq!(floor.entry(2).unwrap().body, r#"{"n":1}"#);
     assert_eq!(floor.entry(2).unwrap().published, floor.world.now);
@@ -70,10 +70,10 @@ fn a_publication_falls_with_the_route_it_was_decided_over() {
     assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);
 }
 
-/// What happened, how, and what its cancellation hears.
+/// The event's history, a way to make it, and the reply to its cancellation.
 type Case<'c> = (&'c str, &'c dyn Fn(&mut Floor), &'c str);
 
-/// What becomes of event `e2` of four, before it is cancelled.
+/// The state of event `e2` of four, before it is cancelled.
 fn pushed(until: impl Fn(&mut Floor)) -> &'static str {
     let mut floor = Floor::holding(4);
     floor.ack();
@@ -90,7 +90,11 @@ fn a_cancellation_tells_what_became_of_the_original() {
         ("it failed", &fail, "in_flight"),
         ("it failed and its lane is paused", &|floor| (fail(floor), drop(floor.pause())).1, "in_flight"),
         ("its lane is paused, perhaps while it is sent", &|floor| drop(floor.pause()), "in_flight"),
-        ("its receiver is gone", &|floor| drop(floor.fail(Failure::Gone(Answer::new(Some(410), "")))), "in_flight"),
+        (
+            "its receiver is gone",
+            &|floor| drop(floor.fail(AttemptFailure::Gone(ReceiverAnswer::new(Some(410), "")))),
+            "in_flight",
+        ),
         ("it was received", &|floor| drop(floor.ack()), "delivered"),
         ("it is dead", &die, "dead"),
         ("it was skipped", &|floor| drop(floor.skip(2)), "dead"),
@@ -125,7 +129,7 @@ fn again_in_order(floor: &mut Floor) {
 }
 
 #[test]
-fn what_is_behind_the_head_or_came_after_the_pause_is_undelivered() {
+fn an_event_behind_the_head_or_from_after_the_pause_is_undelivered() {
     let mut floor = Floor::holding(2);
     assert_eq!(floor.cancel("e2"), "undelivered");
     let mut floor = Floor::holding(1);
@@ -242,7 +246,7 @@ fn a_poller_moves_only_forward_and_never_past_the_end() {
 }
 
 #[test]
-fn what_a_poller_settles_leaves_the_store_a_thousand_at_a_time() {
+fn events_that_a_poller_settles_leave_the_store_a_thousand_at_a_time() {
     let mut floor = Floor::with(Transport::Poll);
     floor.fill(2_500);
     for (trimmed, said_then) in [(1_000, "lane"), (2_000, "lane"), (2_400, "lane"), (2_400, "lane again")] {

@@ -1,15 +1,15 @@
 //! Failures of the head, row by row: the schedule as a lane keeps it, pauses, skips, deaths.
-//! What people do with what died is in `dispatch_table_redrive`.
+//! Acts of people on dead letters are in `dispatch_table_redrive`.
 
 use fencepost_kernel::{
     Reply,
-    lane::{self, Act, AfterDead, Answer, Failure, Fate, Reason},
+    lane::{self, Act, AfterDead, AttemptFailure, DeadLetterReason, Fate, ReceiverAnswer},
 };
 
 use super::lane_world::{DAY_MS, FIRST, Floor, HOUR_MS, SECOND_MS, later, said};
 
-fn gone() -> Failure {
-    Failure::Gone(Answer::new(Some(410), "gone"))
+fn gone() -> AttemptFailure {
+    AttemptFailure::Gone(ReceiverAnswer::new(Some(410), "gone"))
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn the_head_is_tried_on_schedule_and_dies_at_24_hours_with_what_is_known_of_it()
                 let trouble = lane.trouble.clone().unwrap();
                 assert_eq!((trouble.attempts as usize, trouble.first_at), (times.len(), first));
                 assert_eq!(trouble.last_at, floor.world.now);
-                assert_eq!(trouble.answer, Answer::new(Some(500), "broken"));
+                assert_eq!(trouble.answer, ReceiverAnswer::new(Some(500), "broken"));
                 floor.world.now = trouble.next_at;
             }
             other => panic!("{other:?}"),
@@ -34,7 +34,7 @@ fn the_head_is_tried_on_schedule_and_dies_at_24_hours_with_what_is_known_of_it()
     let mut expected = vec![0, 5, 30, 120, 600];
     expected.extend((1..=24).map(|hour| hour * 3_600));
     assert_eq!(times, expected);
-    assert_eq!(letter.reason, Reason::Horizon);
+    assert_eq!(letter.reason, DeadLetterReason::Horizon);
     assert_eq!((letter.attempts, letter.first_at, letter.at), (29, first, first.plus(DAY_MS)));
     assert_eq!((letter.entry.correlation_id.as_str(), &letter.fate), ("e1", &Fate::Waiting));
     assert_eq!(floor.letter(1).as_ref(), Some(&*letter));
@@ -55,7 +55,7 @@ fn jitter_only_lengthens_and_by_a_tenth_at_most() {
 #[test]
 fn a_wish_of_the_receiver_lengthens_the_wait_of_its_lane() {
     let mut floor = Floor::holding(1);
-    floor.fail(Failure::Later { answer: Answer::default(), wish_ms: Some(90_000) });
+    floor.fail(AttemptFailure::Later { answer: ReceiverAnswer::default(), wish_ms: Some(90_000) });
     assert_eq!(floor.lane().trouble.unwrap().next_at, floor.world.now.plus(90_000));
 }
 
@@ -109,7 +109,7 @@ fn a_receiver_that_is_gone_pauses_its_lane_and_nothing_is_lost() {
 #[test]
 fn a_way_that_is_down_is_tried_for_as_long_as_it_takes_and_that_time_does_not_count() {
     let mut floor = Floor::holding(1);
-    let away = || Failure::Away(Answer::new(None, "no broker"));
+    let away = || AttemptFailure::Away(ReceiverAnswer::new(None, "no broker"));
     let (started, mut gaps_ms) = (floor.world.now, Vec::new());
     while floor.world.now.since(started) < 30 * HOUR_MS {
         assert_eq!(said(&floor.fail(away())), "lane");
@@ -125,12 +125,12 @@ fn a_way_that_is_down_is_tried_for_as_long_as_it_takes_and_that_time_does_not_co
 }
 
 #[test]
-fn what_will_never_be_taken_dies_at_once() {
+fn an_event_refused_for_good_dies_at_once() {
     let mut floor = Floor::holding(2);
-    let never = Failure::Never(Answer::new(None, "2 MB is too much"), Reason::TooLarge);
+    let never = AttemptFailure::Never(ReceiverAnswer::new(None, "2 MB is too much"), DeadLetterReason::TooLarge);
     assert_eq!(said(&floor.fail(never)), "lane died");
     let letter = floor.letter(1).unwrap();
-    assert_eq!((letter.reason, letter.attempts, letter.at), (Reason::TooLarge, 1, floor.world.now));
+    assert_eq!((letter.reason, letter.attempts, letter.at), (DeadLetterReason::TooLarge, 1, floor.world.now));
     assert_eq!(floor.stand(), "1/2");
 }
 
@@ -176,7 +176,7 @@ fn only_the_head_is_skipped_and_a_repeat_is_known() {
     assert_eq!(floor.stand(), "1/3");
     let letter = floor.letter(1).unwrap();
     // A first attempt may be under way, and nobody has written that down yet.
-    assert_eq!((letter.reason, letter.attempts), (Reason::Skipped, 1));
+    assert_eq!((letter.reason, letter.attempts), (DeadLetterReason::Skipped, 1));
     assert_eq!(letter.answer.note, "skipped by ada; an attempt may have been under way");
     floor.ack();
     assert_eq!(said(&floor.skip(2)), "not_head", "it was received");

@@ -18,7 +18,7 @@ fn blocked() -> Floor {
 #[test]
 fn a_lane_that_is_blocked_stands_until_a_person_decides() {
     let mut floor = blocked();
-    assert!(floor.lane().stands());
+    assert!(floor.lane().is_halted());
     assert_eq!(said(&floor.fail(later())), "not_head");
     assert!(floor.letter(1).unwrap().blocks);
 }
@@ -113,7 +113,7 @@ fn a_redrive_past_the_receivers_memory_must_be_forced() {
 }
 
 #[test]
-fn what_was_never_tried_may_be_sent_at_any_time() {
+fn an_event_that_was_never_tried_may_be_redriven_at_any_time() {
     let mut floor = Floor::holding(1);
     floor.ack();
     floor.pause();
@@ -126,7 +126,7 @@ fn what_was_never_tried_may_be_sent_at_any_time() {
 }
 
 #[test]
-fn what_a_receiver_may_have_had_when_it_was_skipped_is_not_sent_past_its_memory() {
+fn a_skipped_event_that_may_have_been_sent_is_not_redriven_past_the_receivers_memory() {
     let paused = "skipped by ada; an attempt may have been under way";
     let polled = "skipped by ada; who polls may have had it";
     for (mut floor, note) in [(Floor::holding(1), paused), (Floor::with(Transport::Poll), polled)] {
@@ -148,7 +148,7 @@ fn what_a_receiver_may_have_had_when_it_was_skipped_is_not_sent_past_its_memory(
 }
 
 #[test]
-fn what_was_published_before_another_node_can_have_heard_of_a_pause_may_have_been_sent() {
+fn an_event_published_before_a_pause_is_known_everywhere_may_have_been_sent() {
     for (after_ms, attempts) in [(1, 1), (1_000, 1), (1_001, 0)] {
         let mut floor = Floor { members: Members { me: "b".into(), alive: vec!["b".into()] }.into(), ..Floor::new() };
         floor.fill(1);
@@ -162,7 +162,7 @@ fn what_was_published_before_another_node_can_have_heard_of_a_pause_may_have_bee
 }
 
 #[test]
-fn what_dies_again_is_the_same_letter_and_the_receivers_memory_counts_from_the_first_life() {
+fn an_event_that_dies_again_is_the_same_letter_and_the_receivers_memory_counts_from_the_first_life() {
     let mut floor = Floor::holding(1);
     let first = floor.world.now;
     let lived = floor.die();

@@ -1,11 +1,11 @@
-//! Routes and owners, row by row: what may change while events are on their way, and who drives a lane of several nodes.
+//! Routes and owners, row by row: changes while events are on their way, and the driver of a lane among several nodes.
 
 use std::sync::Arc;
 
 use fencepost_kernel::{
     Command, Reply, RowKey,
-    dispatch::{self, PutRoute, Route, Transport},
-    lane::{self, Act, AfterDead, Append, Members, Owner, Place},
+    dispatch::{self, PutTransport, Transport, WarehouseTransport},
+    lane::{self, Act, AfterDead, Append, LanePurpose, Members, Owner},
     row::Record,
 };
 
@@ -26,10 +26,10 @@ fn the_same_route_again_is_a_replay() {
 fn a_route_sealed_anew_is_written_over_the_one_it_was_made_of_and_keeps_its_time() {
     let mut floor = Floor::holding(1);
     let one = floor.route();
-    let reseal = |floor: &mut Floor, over: &Arc<Route>| {
+    let reseal = |floor: &mut Floor, over: &Arc<WarehouseTransport>| {
         let route = route(HOME, webhook("https://one.example/#sealed"));
-        let put = PutRoute { route, seen_to: None, over: Some(over.clone()) };
-        said(&floor.world.run(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(put)))))
+        let put = PutTransport { transport: route, seen_to: None, over: Some(over.clone()) };
+        said(&floor.world.run(&Command::Dispatch(dispatch::Command::PutTransport(Box::new(put)))))
     };
     floor.world.pass(1_000);
     assert_eq!(reseal(&mut floor, &one), "routed");
@@ -42,13 +42,13 @@ fn a_route_sealed_anew_is_written_over_the_one_it_was_made_of_and_keeps_its_time
 }
 
 #[test]
-fn what_does_not_change_the_transport_may_change_while_events_are_on_their_way() {
+fn settings_beside_the_transport_may_change_while_events_are_on_their_way() {
     let one = || route(HOME, webhook("https://one.example"));
-    let changes: [(&str, Route); 4] = [
+    let changes: [(&str, WarehouseTransport); 4] = [
         ("its address", route(HOME, webhook("https://two.example"))),
-        ("what follows a dead letter", Route { after_dead: AfterDead::Block, ..one() }),
-        ("the receiver's memory", Route { receiver_retain_ms: 1, ..one() }),
-        ("who works there", Route { executor: "other".into(), ..one() }),
+        ("what follows a dead letter", WarehouseTransport { after_dead: AfterDead::Block, ..one() }),
+        ("the receiver's memory", WarehouseTransport { receiver_retain_ms: 1, ..one() }),
+        ("who works there", WarehouseTransport { executor: "other".into(), ..one() }),
     ];
     for (what, changed) in changes {
         let mut floor = Floor::holding(1);
@@ -85,8 +85,8 @@ fn a_dead_letter_does_not_keep_a_lane_from_being_drained_but_one_that_blocks_doe
 fn an_event_that_is_published_meanwhile_undoes_a_change_of_transport() {
     let mut floor = Floor::holding(1);
     floor.ack();
-    let put = PutRoute { route: route(HOME, kafka()), seen_to: None, over: None };
-    let decision = floor.world.decide(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(put))));
+    let put = PutTransport { transport: route(HOME, kafka()), seen_to: None, over: None };
+    let decision = floor.world.decide(&Command::Dispatch(dispatch::Command::PutTransport(Box::new(put))));
     floor.publish("late");
     assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);
 }
@@ -96,7 +96,7 @@ fn a_polled_lane_is_shared_and_left_by_who_has_seen_that_none_of_his_are_in_it()
     let mut floor = Floor::with(Transport::Poll);
     floor.put(route("w2", Transport::Poll));
     floor.publish_to("w2", "other");
-    assert_eq!((floor.tail(), floor.lane().place), (1, Place::Executor("wes".into())));
+    assert_eq!((floor.tail(), floor.lane().purpose), (1, LanePurpose::Executor("wes".into())));
     let pushed = || route(HOME, webhook("https://one.example"));
     assert_eq!(said(&floor.put(pushed())), "not_drained");
     assert_eq!(said(&floor.put_seen(pushed(), Some(0))), "not_drained");
@@ -109,7 +109,7 @@ fn a_polled_lane_is_shared_and_left_by_who_has_seen_that_none_of_his_are_in_it()
 fn another_executor_who_polls_is_another_lane_and_needs_a_drained_one() {
     let mut floor = Floor::with(Transport::Poll);
     floor.fill(1);
-    let other = Route { executor: "other".into(), ..route(HOME, Transport::Poll) };
+    let other = WarehouseTransport { executor: "other".into(), ..route(HOME, Transport::Poll) };
     assert_eq!(said(&floor.put(other.clone())), "not_drained");
     floor.poll_ack(1);
     assert_eq!(said(&floor.put(other.clone())), "routed");
@@ -124,16 +124,20 @@ fn events_of_one_lane_and_position_are_told_apart_by_planner_and_use() {
         [route(HOME, webhook("")), route(HOME, kafka()), route(HOME, Transport::Poll)].map(|route| route.lane());
     assert_eq!(names[0], names[1], "one lane for whatever is pushed to a warehouse");
     assert_ne!(names[0], names[2]);
-    let same_name = Route { executor: HOME.into(), ..route(HOME, Transport::Poll) };
+    let same_name = WarehouseTransport { executor: HOME.into(), ..route(HOME, Transport::Poll) };
     assert_ne!(names[0], same_name.lane());
-    assert_ne!(names[0], Route { planner: fencepost_kernel::Tenant::new("other"), ..route(HOME, kafka()) }.lane());
+    assert_ne!(
+        names[0],
+        WarehouseTransport { planner: fencepost_kernel::Tenant::new("other"), ..route(HOME, kafka()) }.lane()
+    );
 }
 
 fn members(me: &str, alive: &[&str]) -> Arc<Members> {
     Members { me: me.into(), alive: alive.iter().map(|node| (*node).to_owned()).collect() }.into()
 }
 
-/// Who hears of a publication by `me`, on a lane that `owner` drives: the driving epoch, who is poked, and the owner after.
+/// The nodes that hear of a publication by `me`, on a lane that `owner` drives: the driving epoch, the poked node, and
+/// the owner after.
 fn published_by(me: &str, alive: &[&str], owner: Option<&str>) -> String {
     let mut floor = Floor::new();
     if let Some(owner) = owner {
@@ -145,29 +149,32 @@ fn published_by(me: &str, alive: &[&str], owner: Option<&str>) -> String {
     let Some(Append { driven, .. }) = decision.also.appends().next().cloned() else { panic!("nothing appended") };
     floor.world.commit_also(&decision.writes, &decision.also).unwrap();
     let Owner { node, epoch } = floor.lane().owner;
-    let poked: Vec<_> =
-        ["a", "b", "c"].into_iter().filter(|node| floor.world.record(RowKey::poke(node, home())).is_some()).collect();
+    let notified: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .filter(|node| floor.world.record(RowKey::lane_notice(node, home())).is_some())
+        .collect();
     let driven = driven.map_or("not by me".to_owned(), |driven| format!("by me under {}", driven.epoch - FIRST));
-    format!("{driven}, owner {node:?} {}, poked {poked:?}", epoch - FIRST)
+    format!("{driven}, owner {node:?} {}, notified {notified:?}", epoch - FIRST)
 }
 
 #[test]
-fn who_publishes_drives_a_lane_that_nobody_drives_yet_and_tells_the_owner_otherwise() {
+fn a_publisher_drives_a_lane_without_an_owner_and_notifies_the_owner_otherwise() {
     let rows = [
-        ("", &[][..], None, r#"by me under 0, owner "" 0, poked []"#),
-        ("a", &["a", "b"], None, r#"by me under 1, owner "a" 1, poked []"#),
-        ("a", &["a", "b"], Some("a"), r#"by me under 1, owner "a" 1, poked []"#),
-        ("a", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
-        // Who seems gone may have come a moment ago: the word is overheard by who takes over.
-        ("a", &["a"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
+        ("", &[][..], None, r#"by me under 0, owner "" 0, notified []"#),
+        ("a", &["a", "b"], None, r#"by me under 1, owner "a" 1, notified []"#),
+        ("a", &["a", "b"], Some("a"), r#"by me under 1, owner "a" 1, notified []"#),
+        ("a", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, notified ["b"]"#),
+        // A node that seems gone may have come a moment ago: the node that takes over reads the notice.
+        ("a", &["a"], Some("b"), r#"not by me, owner "b" 1, notified ["b"]"#),
         // One process alone drives what came from a store that was shared.
-        ("", &[], Some("b"), r#"by me under 1, owner "b" 1, poked []"#),
-        // In somebody's own transaction, who drives nothing.
-        ("c", &["a", "b"], None, r#"not by me, owner "" 0, poked ["a"]"#),
-        ("c", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, poked ["b"]"#),
-        // Nobody is seen alive, not even who publishes, while a database has just come back: who is first hears the word.
-        ("a", &[], None, r#"not by me, owner "" 0, poked ["a"]"#),
-        ("c", &[], None, r#"not by me, owner "" 0, poked ["c"]"#),
+        ("", &[], Some("b"), r#"by me under 1, owner "b" 1, notified []"#),
+        // In a user's own transaction, which drives nothing.
+        ("c", &["a", "b"], None, r#"not by me, owner "" 0, notified ["a"]"#),
+        ("c", &["a", "b"], Some("b"), r#"not by me, owner "b" 1, notified ["b"]"#),
+        // No node is seen alive, not even the publisher, while a database has just come back: the first node reads the
+        // notice.
+        ("a", &[], None, r#"not by me, owner "" 0, notified ["a"]"#),
+        ("c", &[], None, r#"not by me, owner "" 0, notified ["c"]"#),
     ];
     for (me, alive, owner, expected) in rows {
         assert_eq!(published_by(me, alive, owner), expected, "{me} among {alive:?}, owner {owner:?}");
@@ -179,7 +186,7 @@ fn a_new_address_is_told_to_the_node_that_drives_the_lane() {
     let mut floor = Floor { members: members("b", &["b"]), ..Floor::new() };
     floor.publish("e1");
     assert_eq!(said(&floor.put(route(HOME, webhook("https://new.example")))), "routed");
-    assert!(floor.world.record(RowKey::poke("b", home())).is_some(), "b goes on with the old one");
+    assert!(floor.world.record(RowKey::lane_notice("b", home())).is_some(), "b goes on with the old one");
 }
 
 #[test]
@@ -187,11 +194,11 @@ fn a_new_transport_is_told_to_the_nodes_that_drive_the_lane_that_is_left_and_the
     let mut floor = Floor { members: members("b", &["b"]), ..Floor::new() };
     floor.publish("e1");
     floor.ack();
-    let poke = RowKey::poke("b", home());
+    let notice = RowKey::lane_notice("b", home());
     let mut told = |transport| {
         assert_eq!(said(&floor.put(route(HOME, transport))), "routed");
-        let told = floor.world.record(poke).is_some();
-        floor.world.run(&Command::Lane(lane::Command::Heard(vec![poke])));
+        let told = floor.world.record(notice).is_some();
+        floor.world.run(&Command::Lane(lane::Command::DropNotices(vec![notice])));
         told
     };
     assert!(told(Transport::Poll), "b's lane is left");
@@ -205,12 +212,12 @@ fn a_word_that_may_be_heard_at_this_moment_is_said_again() {
     floor.members = members("a", &["a", "b"]);
     floor.publish("e2");
     let decision = floor.world.decide(&floor.publication(HOME, "e3", "{}", None));
-    let poke = RowKey::poke("b", home());
-    assert!(decision.writes.iter().all(|write| write.key != poke), "it is said already");
-    floor.world.run(&Command::Lane(lane::Command::Heard(vec![poke])));
+    let notice = RowKey::lane_notice("b", home());
+    assert!(decision.writes.iter().all(|write| write.key != notice), "it is said already");
+    floor.world.run(&Command::Lane(lane::Command::DropNotices(vec![notice])));
     assert_eq!(floor.world.commit_also(&decision.writes, &decision.also), None);
     floor.publish("e3");
-    assert_eq!(floor.world.record(poke), Some(&Record::Lane(lane::Record::Poke)));
+    assert_eq!(floor.world.record(notice), Some(&Record::Lane(lane::Record::LaneNotice)));
 }
 
 #[test]
@@ -227,7 +234,7 @@ fn a_redrive_tells_the_driver_too() {
     floor.members = members("a", &["a", "b"]);
     floor.act(Act::Take { node: "b".into(), after: FIRST });
     floor.decide_letter(1, redrive());
-    assert_eq!(floor.world.record(RowKey::poke("b", home())), Some(&Record::Lane(lane::Record::Poke)));
+    assert_eq!(floor.world.record(RowKey::lane_notice("b", home())), Some(&Record::Lane(lane::Record::LaneNotice)));
 }
 
 #[test]
@@ -246,13 +253,13 @@ fn a_lane_is_taken_once_per_epoch_and_the_old_owner_is_not_heard_any_more() {
 }
 
 #[test]
-fn what_a_person_does_to_a_lane_is_told_to_the_node_that_drives_it() {
+fn a_persons_act_on_a_lane_notifies_the_node_that_drives_it() {
     let acts = [Act::Resume, Act::Skip { seq: 1, by: "ada".into() }];
     let pause = Act::Pause { by: "ada".into(), why: "why".into() };
     let heard = |floor: &mut Floor| {
-        let poke = RowKey::poke("b", home());
-        let said = floor.world.record(poke).is_some();
-        floor.world.run(&Command::Lane(lane::Command::Heard(vec![poke])));
+        let notice = RowKey::lane_notice("b", home());
+        let said = floor.world.record(notice).is_some();
+        floor.world.run(&Command::Lane(lane::Command::DropNotices(vec![notice])));
         said
     };
     for act in acts {
@@ -277,7 +284,7 @@ fn what_a_person_does_to_a_lane_is_told_to_the_node_that_drives_it() {
     }
     let mut alone = Floor::holding(1);
     alone.pause();
-    assert!(alone.world.record(RowKey::poke("", home())).is_none(), "one node needs no word");
+    assert!(alone.world.record(RowKey::lane_notice("", home())).is_none(), "one node needs no word");
     assert_eq!(planner(), alone.lane().planner);
 }
 

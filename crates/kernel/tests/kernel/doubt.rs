@@ -3,7 +3,7 @@
 use fencepost_kernel::{
     Millis, Reply,
     fence::{
-        self, Outcome, State, Target, Token,
+        self, DoubtOutcome, State, Target, Token,
         scope::{OnLapse, Scope},
     },
 };
@@ -85,7 +85,7 @@ fn marked_fence_is_in_doubt_for_a_node_whose_time_is_behind() {
         let told = world.decide(&command);
         assert!(matches!(told.reply, Reply::Fence(fence::Reply::InDoubt { .. })) && told.writes.is_empty(), "{told:?}");
     }
-    assert_eq!(world.say(&resolve(&target, Outcome::Released)), "resolved");
+    assert_eq!(world.say(&resolve(&target, DoubtOutcome::Released)), "resolved");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn told_doubt_ends_with_an_outcome_or_with_a_persons_word() {
         (seal(&target, token, "1"), "sealed", "duplicate"),
         (release(&target, token), "released", "new"),
         (resolve_sealed(&target, "1"), "resolved", "duplicate"),
-        (resolve(&target, Outcome::Released), "resolved", "new"),
+        (resolve(&target, DoubtOutcome::Released), "resolved", "new"),
     ] {
         let (mut world, _) = lapsed(&target);
         assert_eq!(world.say(&claim(&target)), "in_doubt");
@@ -157,7 +157,7 @@ fn scope_that_changes_on_lapse_leaves_a_told_doubt_as_it_is() {
     }
     world.pass(RETAIN_MS);
     assert_eq!(world.phase(&hold), "in_doubt", "it is never forgotten");
-    assert_eq!(world.say(&resolve(&recover, Outcome::Released)), "resolved");
+    assert_eq!(world.say(&resolve(&recover, DoubtOutcome::Released)), "resolved");
     assert_eq!(world.say(&claim(&recover)), "new");
 }
 

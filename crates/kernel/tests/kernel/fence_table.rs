@@ -1,9 +1,9 @@
-//! Every command in every state: what the asker hears, and where the fence stands after.
+//! Every command in every state: the reply, and the state of the fence after it.
 //! One row is one test; its columns are the seven states, in the order of `STATES`.
 
 use fencepost_kernel::{
     Command, Reply, RowKey,
-    fence::{self, Granted, Observe, Outcome, Sighting, Target, Token, scope::OnLapse},
+    fence::{self, DoubtOutcome, Granted, Observe, Sighting, Target, Token, scope::OnLapse},
     row::Record,
 };
 
@@ -244,7 +244,7 @@ fn resolve_as_sealed_ends_only_a_doubt() {
 
 #[test]
 fn resolve_as_released_ends_only_a_doubt() {
-    check(|target, _| resolve(target, Outcome::Released), resolves_to("resolved > released"));
+    check(|target, _| resolve(target, DoubtOutcome::Released), resolves_to("resolved > released"));
 }
 
 #[test]

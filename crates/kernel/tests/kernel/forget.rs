@@ -2,7 +2,7 @@
 
 use fencepost_kernel::{
     Command, Reply,
-    fence::{self, Forget, Outcome, Target, Token, What, scope::OnLapse},
+    fence::{self, DoubtOutcome, Forget, Target, Token, What, scope::OnLapse},
 };
 
 use super::world::{
@@ -85,7 +85,7 @@ fn claim_that_may_still_have_its_effect_is_not_forgotten() {
     world.pass(LEASE_MS + 1);
     // Told of the doubt, as every other: a renewal that was decided before cannot land any more.
     assert_eq!((world.say(&forget(&held)), world.say(&renew(&held, token))), ("in_doubt", "in_doubt"));
-    assert_eq!(world.say(&resolve(&held, Outcome::Released)), "resolved");
+    assert_eq!(world.say(&resolve(&held, DoubtOutcome::Released)), "resolved");
     assert_eq!(forgotten(&mut world, &forget(&held)), (false, true));
 }
 

@@ -61,7 +61,7 @@ fn numbers_of_appendix_b_are_equal_exactly_where_their_doubles_are() {
     }
 }
 
-// What JCS would make equal, by way of a double, and we do not.
+// Numbers that JCS would make equal, by way of a double, and we do not.
 #[test]
 fn decimals_that_share_a_double_stay_distinct() {
     for (one, other) in [

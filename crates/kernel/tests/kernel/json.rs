@@ -1,8 +1,8 @@
-//! Strict JSON by example: what is refused and why, and the one form in which equal documents are equal.
+//! Strict JSON by example: refused documents with their reasons, and the one form in which equal documents are equal.
 
 use std::time::Instant;
 
-use fencepost_kernel::json::{Problem, canonical, parse};
+use fencepost_kernel::json::{JsonProblem, canonical, parse};
 
 #[track_caller]
 fn form(text: &str) -> String {
@@ -10,7 +10,7 @@ fn form(text: &str) -> String {
 }
 
 #[track_caller]
-fn refuse(text: impl AsRef<[u8]>, expected: Problem) {
+fn refuse(text: impl AsRef<[u8]>, expected: JsonProblem) {
     let text = text.as_ref();
     match parse(text) {
         Err(refused) => assert_eq!(refused.problem, expected, "{}", String::from_utf8_lossy(text)),
@@ -90,12 +90,12 @@ fn exponents_that_no_reader_agrees_on_are_refused() {
     assert_eq!(form("1e999999999999999"), "1e999999999999999");
     // The bound holds for the value, not for how it is written: else a form could be one that is refused.
     assert_eq!(form("0.1e999999999999999"), "1e999999999999998");
-    refuse("10e999999999999999", Problem::Exponent);
-    refuse("0.1e-999999999999999", Problem::Exponent);
+    refuse("10e999999999999999", JsonProblem::Exponent);
+    refuse("0.1e-999999999999999", JsonProblem::Exponent);
     same(&["0", "0e999999999999999", "0.000e-999999999999999"]);
-    refuse("1e1000000000000000", Problem::Exponent);
-    refuse("1e-1000000000000000", Problem::Exponent);
-    refuse(format!("1e{}", "9".repeat(1000)), Problem::Exponent);
+    refuse("1e1000000000000000", JsonProblem::Exponent);
+    refuse("1e-1000000000000000", JsonProblem::Exponent);
+    refuse(format!("1e{}", "9".repeat(1000)), JsonProblem::Exponent);
 }
 
 #[test]
@@ -132,10 +132,10 @@ fn white_space_and_member_order_do_not_matter_but_array_order_does() {
 
 #[test]
 fn repeated_member_names_are_refused_also_where_only_escapes_differ() {
-    refuse(r#"{"a":1,"a":1}"#, Problem::Repeated("a".into()));
-    refuse(r#"{"a":1,"b":2,"\u0061":3}"#, Problem::Repeated("a".into()));
-    refuse(r#"[{"x":{"":1,"":2}}]"#, Problem::Repeated(String::new()));
-    refuse("{\"\u{1f600}\":1,\"\\ud83d\\ude00\":2}", Problem::Repeated("\u{1f600}".into()));
+    refuse(r#"{"a":1,"a":1}"#, JsonProblem::Repeated("a".into()));
+    refuse(r#"{"a":1,"b":2,"\u0061":3}"#, JsonProblem::Repeated("a".into()));
+    refuse(r#"[{"x":{"":1,"":2}}]"#, JsonProblem::Repeated(String::new()));
+    refuse("{\"\u{1f600}\":1,\"\\ud83d\\ude00\":2}", JsonProblem::Repeated("\u{1f600}".into()));
     assert!(parse(br#"{"a":{"a":1},"b":{"a":1}}"#).is_ok());
 }
 
@@ -145,9 +145,9 @@ fn depth_64_is_read_and_65_refused() {
         |open: &str, close: &str, depth: usize| format!("{}{}{}", open.repeat(depth), "1", close.repeat(depth));
     assert!(parse(nested("[", "]", 64).as_bytes()).is_ok());
     assert!(parse(nested("{\"a\":", "}", 64).as_bytes()).is_ok());
-    refuse(nested("[", "]", 65), Problem::Depth);
-    refuse(nested("{\"a\":", "}", 65), Problem::Depth);
-    refuse("[".repeat(1_000_000), Problem::Depth);
+    refuse(nested("[", "]", 65), JsonProblem::Depth);
+    refuse(nested("{\"a\":", "}", 65), JsonProblem::Depth);
+    refuse("[".repeat(1_000_000), JsonProblem::Depth);
     // Depth is how deep, not how many.
     assert!(parse(format!("[{}[]]", "[],".repeat(1000)).as_bytes()).is_ok());
 }
@@ -157,7 +157,7 @@ fn bad_utf8_is_refused_wherever_it_stands() {
     for bytes in
         [&b"\"\xff\""[..], b"\xff", b"\"\xc0\xaf\"", b"\"\xed\xa0\x80\"", b"\"\xf4\x90\x80\x80\"", b"1\xe2\x82"]
     {
-        refuse(bytes, Problem::Encoding);
+        refuse(bytes, JsonProblem::Encoding);
     }
     assert_eq!(parse(b"\"ab\xff\"").unwrap_err().offset, 3);
 }
@@ -167,18 +167,18 @@ fn half_a_surrogate_pair_is_refused() {
     for text in
         [r#""\ud83d""#, r#""\ude00""#, r#""\ud83dx""#, r#""\ud83d\n""#, r#""\ud83d\ud83d""#, r#""\ude00\ud83d""#]
     {
-        refuse(text, Problem::Surrogate);
+        refuse(text, JsonProblem::Surrogate);
     }
-    refuse(r#"{"\udfff":1}"#, Problem::Surrogate);
-    refuse(r#""\ud83d\udbff""#, Problem::Surrogate);
-    refuse(r#""\ud83d\ue000""#, Problem::Surrogate);
+    refuse(r#"{"\udfff":1}"#, JsonProblem::Surrogate);
+    refuse(r#""\ud83d\udbff""#, JsonProblem::Surrogate);
+    refuse(r#""\ud83d\ue000""#, JsonProblem::Surrogate);
 }
 
 #[test]
 fn cut_off_documents_are_told_apart_from_wrong_ones() {
     let text = r#"{"a":[1.5e+3,true,null,"x\u00e9\n"],"b":{}}"#;
     for end in 0..text.len() {
-        refuse(&text[..end], Problem::End);
+        refuse(&text[..end], JsonProblem::End);
     }
     for (text, at) in
         [("[1,]", 3), ("{,}", 1), ("{\"a\" 1}", 5), ("nul1", 0), ("01", 1), ("\u{feff}1", 0), ("[1 2]", 3)]
@@ -186,8 +186,8 @@ fn cut_off_documents_are_told_apart_from_wrong_ones() {
         let refused = parse(text.as_bytes()).unwrap_err();
         assert_eq!(refused.offset, at, "{text}: {refused}");
     }
-    refuse("1 2", Problem::Trailing);
-    refuse("{}}", Problem::Trailing);
+    refuse("1 2", JsonProblem::Trailing);
+    refuse("{}}", JsonProblem::Trailing);
     for text in ["+1", ".5", "-", "1.", "1e", "NaN", "Infinity", "'a'", "\"\t\"", "\"\u{1}\"", r#""\x41""#, "[1\u{a0}]"]
     {
         assert!(parse(text.as_bytes()).is_err(), "accepted {text}");

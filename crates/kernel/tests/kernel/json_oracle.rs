@@ -1,7 +1,7 @@
 //! Strict JSON against serde_json: they accept the same documents save for what is documented as stricter here
 //! (repeated names, depth 64, absurd exponents) and for numbers, which serde_json bounds to a double.
 
-use fencepost_kernel::json::{Node, Problem, Value, canonical, parse};
+use fencepost_kernel::json::{JsonNode, JsonProblem, Value, canonical, parse};
 use proptest::prelude::*;
 use serde_json::Value as Oracle;
 
@@ -71,7 +71,7 @@ fn agree(bytes: &[u8]) -> Result<(), TestCaseError> {
             prop_assert!(error.to_string().contains("number out of range"), "only serde refuses: {error}")
         }
         (Err(refused), Ok(_)) => prop_assert!(
-            matches!(refused.problem, Problem::Repeated(_) | Problem::Depth | Problem::Exponent),
+            matches!(refused.problem, JsonProblem::Repeated(_) | JsonProblem::Depth | JsonProblem::Exponent),
             "only we refuse: {refused}"
         ),
     }
@@ -79,7 +79,7 @@ fn agree(bytes: &[u8]) -> Result<(), TestCaseError> {
 }
 
 /// Whether both readers understood the same; numbers as far as a double can tell.
-fn means(node: &Node<'_>, oracle: &Oracle) -> bool {
+fn means(node: &JsonNode<'_>, oracle: &Oracle) -> bool {
     match (&node.value, oracle) {
         (Value::Null, Oracle::Null) => true,
         (Value::Bool(ours), Oracle::Bool(theirs)) => ours == theirs,

@@ -1,12 +1,12 @@
 //! Any interleaving of publishers, drivers, pollers and people: positions without a gap, everything settled in order,
-//! each event ended once. What must hold is told here a second time, over the rows alone.
+//! each event ended once. The invariants are written here a second time, over the rows alone.
 
 use std::collections::BTreeMap;
 
 use fencepost_kernel::{
     Reply,
     dispatch::{self, Transport},
-    lane::{self, Act, AfterDead, Answer, Failure, Fate, Reason},
+    lane::{self, Act, AfterDead, AttemptFailure, DeadLetterReason, Fate, ReceiverAnswer},
 };
 use proptest::prelude::*;
 
@@ -69,7 +69,6 @@ fn anybodys() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What was seen so far.
 #[derive(Default)]
 struct Seen {
     settled: u64,
@@ -98,13 +97,13 @@ fn run(floor: &mut Floor, step: &Step) -> Option<Reply> {
         Step::Discard(seq) => floor.decide_letter(*seq, discard()),
         // A driver sends only what is there, and nothing while the lane stands.
         Step::Ack | Step::Fail | Step::Gone | Step::Never => {
-            let lane = lane.filter(|lane| lane.settled < floor.tail() && !lane.stands())?;
+            let lane = lane.filter(|lane| lane.settled < floor.tail() && !lane.is_halted())?;
             assert!(floor.entry(lane.settled + 1).is_some(), "the head is not there");
             match step {
                 Step::Ack => floor.ack(),
                 Step::Fail => floor.fail(later()),
-                Step::Gone => floor.fail(Failure::Gone(Answer::default())),
-                _ => floor.fail(Failure::Never(Answer::default(), Reason::TooLarge)),
+                Step::Gone => floor.fail(AttemptFailure::Gone(ReceiverAnswer::default())),
+                _ => floor.fail(AttemptFailure::Never(ReceiverAnswer::default(), DeadLetterReason::TooLarge)),
             }
         }
         Step::LateAck(back, epoch) => {
@@ -147,7 +146,7 @@ fn judge(floor: &Floor, seen: &mut Seen, reply: Option<&Reply>) -> Result<(), Te
     for seq in 1..=tail {
         prop_assert_eq!(floor.entry(seq).is_some(), seq > lane.trimmed, "entry {} of {}", seq, tail);
     }
-    // A letter stands for each that died, under where it died first; what was acknowledged has none that waits.
+    // A letter stands for each that died, under where it died first; an acknowledged one has none that waits.
     for (seq, end) in &seen.ends {
         let letter = floor.letter(*seq);
         match *end {
@@ -173,7 +172,7 @@ fn play(mut floor: Floor, steps: &[Step]) -> Result<(), TestCaseError> {
         let reply = run(&mut floor, step);
         judge(&floor, &mut seen, reply.as_ref())?;
     }
-    // Whatever happened: what is left can be delivered, in order, to the end.
+    // After any history, the remaining events can be delivered, in order, to the end.
     if floor.tail() == 0 {
         return Ok(());
     }

@@ -6,9 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, LaneId, Millis, Reply, RowKey, Scope, Tenant,
-    dispatch::{self, LetterVerdict, OnLetter, Original, Publish, PutRoute, Route, Transport, Webhook},
-    fence::{Claim, Target},
-    lane::{self, Act, AfterDead, Answer, DeadLetter, Entry, Failure, Lane, Members, OnLane, retry::Chance},
+    dispatch::{
+        self, LetterVerdict, OnLetter, Original, Publish, PutTransport, Transport, WarehouseTransport, Webhook,
+    },
+    fence::{ClaimFence, Target},
+    lane::{
+        self, Act, AfterDead, AttemptFailure, DeadLetter, Entry, Lane, Members, OnLane, ReceiverAnswer, retry::Chance,
+    },
     row::Record,
 };
 
@@ -51,8 +55,8 @@ pub fn webhook(url: &str) -> Transport {
     Transport::Webhook(Webhook { url: url.into(), secrets: vec![Bytes::from_static(b"sealed")], standard: false })
 }
 
-pub fn route(warehouse: &str, transport: Transport) -> Route {
-    Route {
+pub fn route(warehouse: &str, transport: Transport) -> WarehouseTransport {
+    WarehouseTransport {
         planner: planner(),
         warehouse: warehouse.into(),
         executor: "wes".into(),
@@ -68,8 +72,8 @@ fn target(id: &str) -> Target {
     Target::new(planner(), scope.into(), vec![("correlation_id".into(), id.into())], None).unwrap()
 }
 
-pub fn later() -> Failure {
-    Failure::Later { answer: Answer::new(Some(500), "broken"), wish_ms: None }
+pub fn later() -> AttemptFailure {
+    AttemptFailure::Later { answer: ReceiverAnswer::new(Some(500), "broken"), wish_ms: None }
 }
 
 pub fn redrive() -> LetterVerdict {
@@ -111,13 +115,13 @@ impl Floor {
         }
     }
 
-    pub fn put(&mut self, route: Route) -> Reply {
+    pub fn put(&mut self, route: WarehouseTransport) -> Reply {
         self.put_seen(route, None)
     }
 
-    pub fn put_seen(&mut self, route: Route, seen_to: Option<u64>) -> Reply {
-        self.world.run(&Command::Dispatch(dispatch::Command::PutRoute(Box::new(PutRoute {
-            route,
+    pub fn put_seen(&mut self, route: WarehouseTransport, seen_to: Option<u64>) -> Reply {
+        self.world.run(&Command::Dispatch(dispatch::Command::PutTransport(Box::new(PutTransport {
+            transport: route,
             seen_to,
             over: None,
         }))))
@@ -126,7 +130,7 @@ impl Floor {
     pub fn publication(&self, warehouse: &str, id: &str, text: &str, cancels: Option<&str>) -> Command {
         let target_of = target(id);
         let claim =
-            Claim { target: target_of, body: body(text), version: None, source: None, lease_ms: 1, trace: None };
+            ClaimFence { target: target_of, body: body(text), version: None, source: None, lease_ms: 1, trace: None };
         let entry = Entry {
             correlation_id: id.into(),
             kind: "SHIPPER_RELEASED".into(),
@@ -157,7 +161,7 @@ impl Floor {
     pub fn cancel_as(&mut self, id: &str, original: &str) -> &'static str {
         match self.world.run(&self.publication(HOME, id, r#"{"n":1}"#, Some(original))) {
             Reply::Dispatch(dispatch::Reply::Published {
-                publication: dispatch::Publication { original: told, .. },
+                publication: dispatch::PublishReceipt { original: told, .. },
                 ..
             }) => told.map_or("nothing", Original::name),
             other => other.decision(),
@@ -184,11 +188,11 @@ impl Floor {
     }
 
     /// The driver says that an attempt at the head, which began and ended just now, failed.
-    pub fn fail(&mut self, failure: Failure) -> Reply {
+    pub fn fail(&mut self, failure: AttemptFailure) -> Reply {
         self.fail_since(self.world.now, failure)
     }
 
-    pub fn fail_since(&mut self, began: Millis, failure: Failure) -> Reply {
+    pub fn fail_since(&mut self, began: Millis, failure: AttemptFailure) -> Reply {
         let lane = self.lane();
         self.act(Act::Fail {
             seq: lane.settled + 1,
@@ -232,9 +236,9 @@ impl Floor {
     }
 
     /// The route of `HOME`.
-    pub fn route(&self) -> Arc<Route> {
-        match self.world.record(RowKey::route(&planner(), HOME)) {
-            Some(Record::Dispatch(dispatch::Record::Route(route))) => route.clone(),
+    pub fn route(&self) -> Arc<WarehouseTransport> {
+        match self.world.record(RowKey::transport(&planner(), HOME)) {
+            Some(Record::Dispatch(dispatch::Record::Transport(route))) => route.clone(),
             other => panic!("a route's row holds {other:?}"),
         }
     }
@@ -265,7 +269,7 @@ impl Floor {
         self.entry(self.lane().settled + 1).map(|entry| entry.correlation_id)
     }
 
-    /// How the lane stands: what is settled, of how many, and what is the matter.
+    /// The state of the lane: settled positions, of how many, and its trouble.
     pub fn stand(&self) -> String {
         let lane = self.lane();
         let word = |on: bool, word: &'static str| if on { word } else { "" };
@@ -289,8 +293,10 @@ pub fn said(reply: &Reply) -> String {
         Reply::Dispatch(dispatch::Reply::Letter { letter, replay }) => {
             format!("{}{}", letter.fate.name(), if *replay { " again" } else { "" })
         }
-        Reply::Dispatch(dispatch::Reply::Routed { replay }) => format!("routed{}", if *replay { " again" } else { "" }),
-        Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::Publication { seq, .. }, .. }) => {
+        Reply::Dispatch(dispatch::Reply::TransportPut { replay }) => {
+            format!("routed{}", if *replay { " again" } else { "" })
+        }
+        Reply::Dispatch(dispatch::Reply::Published { publication: dispatch::PublishReceipt { seq, .. }, .. }) => {
             format!("published {seq}")
         }
         other => other.decision().to_owned(),

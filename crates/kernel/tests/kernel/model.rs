@@ -1,4 +1,4 @@
-//! What a fence should answer, written from DESIGN 5 and not from the kernel: it shares no code with it.
+//! The replies that a fence should give, written from DESIGN 5 and not from the kernel: it shares no code with it.
 //! Knows nothing of rows, revisions or events; judges replies only.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use fencepost_kernel::{
     fence::{self, State},
 };
 
-/// What is asked of a fence.
+/// A request to a fence.
 #[derive(Clone, Debug)]
 pub enum Ask {
     Claim { lease_ms: u64 },
@@ -183,7 +183,7 @@ struct Auditor {
     highest: u64,
     /// Tokens that may act, and until when.
     live: BTreeMap<u64, u64>,
-    /// What was sealed, and until when everybody gets it.
+    /// The sealed effect, and until when duplicates get it.
     sealed: Option<(String, u64)>,
 }
 

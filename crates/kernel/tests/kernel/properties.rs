@@ -3,7 +3,7 @@
 
 use fencepost_kernel::{
     Command, Reply, Scope,
-    fence::{self, Claim, Target, Token, scope::OnLapse},
+    fence::{self, ClaimFence, Target, Token, scope::OnLapse},
 };
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ use super::{
 const RETAIN_MS: u64 = 40;
 const CLAIMANTS: usize = 4;
 
-/// What one claimant does next. One that crashes forgets its token; one that was paused uses an old one.
+/// The next step of one claimant. One that crashes forgets its token; one that was paused uses an old one.
 #[derive(Clone, Debug)]
 enum Act {
     Claim { lease_ms: u64 },
@@ -104,7 +104,7 @@ impl Play {
         match ask {
             Ask::Claim { lease_ms } => {
                 let target = target.clone();
-                Command::Fence(fence::Command::Claim(Claim {
+                Command::Fence(fence::Command::Claim(ClaimFence {
                     target,
                     body: None,
                     version: None,
@@ -124,7 +124,7 @@ impl Play {
             }
             Ask::Release { token } => release(target, Token(*token)),
             Ask::ResolveSealed { receipt } => resolve_sealed(target, receipt),
-            Ask::ResolveReleased => resolve(target, fencepost_kernel::fence::Outcome::Released),
+            Ask::ResolveReleased => resolve(target, fencepost_kernel::fence::DoubtOutcome::Released),
         }
     }
 

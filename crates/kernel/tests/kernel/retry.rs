@@ -4,7 +4,7 @@
 use fencepost_kernel::{
     Millis,
     lane::{
-        Answer, Trouble,
+        ReceiverAnswer, Trouble,
         retry::{Chance, HORIZON_MS, next, resumed},
     },
 };
@@ -75,7 +75,7 @@ fn a_pause_moves_the_horizon_by_its_length_and_the_next_attempt_is_due_at_its_en
         first_at: START,
         last_at: START.plus(30_000),
         next_at: START.plus(120_000),
-        answer: Answer::default(),
+        answer: ReceiverAnswer::default(),
     };
     let (paused, now) = (START.plus(40_000), START.plus(40_000 + 3 * DAY_MS));
     let after = resumed(&trouble, paused, now);

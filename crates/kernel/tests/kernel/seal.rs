@@ -1,8 +1,8 @@
-//! What the holder of a token may still do, late or twice, and what a person may do for it.
+//! Requests by the holder of a token, late or repeated, and by a person in its place.
 
 use fencepost_kernel::{
     Command, Reply, RowKey,
-    fence::{self, Outcome, REFUSALS_MAX, Target, Token, What, scope::OnLapse},
+    fence::{self, DoubtOutcome, REFUSALS_MAX, Target, Token, What, scope::OnLapse},
     row::Record,
 };
 
@@ -82,7 +82,7 @@ fn late_seal_of_the_holder_ends_the_doubt_and_is_recorded() {
     let (mut world, target, token) = doubt();
     assert_eq!(world.say(&seal(&target, token, "1")), "sealed");
     assert_eq!(whats(&world, &target), [What::SealedLate]);
-    assert_eq!(world.say(&resolve(&target, Outcome::Released)), "not_in_doubt");
+    assert_eq!(world.say(&resolve(&target, DoubtOutcome::Released)), "not_in_doubt");
     assert_eq!(world.say(&claim(&target)), "duplicate");
 }
 
@@ -166,7 +166,7 @@ fn doubt_is_not_ended_by_more_time() {
 #[test]
 fn seal_after_the_key_was_given_back_is_refused_and_recorded() {
     let (mut world, target, token) = doubt();
-    world.run(&resolve(&target, Outcome::Released));
+    world.run(&resolve(&target, DoubtOutcome::Released));
     // The person was wrong, or the holder is: either way somebody should be able to see it.
     assert!(matches!(world.run(&seal(&target, token, "1")), Reply::Fence(fence::Reply::FencedOff { current: None })));
     assert_eq!(whats(&world, &target).last(), Some(&What::SealRefused));
@@ -180,11 +180,11 @@ fn resolution_is_safe_to_repeat() {
     assert!(!replay(world.run(&resolve_sealed(&target, "1"))));
     assert!(replay(world.run(&resolve_sealed(&target, "1"))));
     assert_eq!(world.receipt(&target).as_deref(), Some("1"));
-    assert_eq!(world.say(&resolve(&target, Outcome::Released)), "not_in_doubt");
+    assert_eq!(world.say(&resolve(&target, DoubtOutcome::Released)), "not_in_doubt");
 
     let (mut world, target, _) = doubt();
-    assert!(!replay(world.run(&resolve(&target, Outcome::Released))));
-    assert!(replay(world.run(&resolve(&target, Outcome::Released))));
+    assert!(!replay(world.run(&resolve(&target, DoubtOutcome::Released))));
+    assert!(replay(world.run(&resolve(&target, DoubtOutcome::Released))));
     assert_eq!(world.say(&resolve_sealed(&target, "1")), "not_in_doubt");
     assert_eq!(whats(&world, &target).len(), 1);
 }
@@ -200,11 +200,13 @@ fn resolution_with_another_receipt_is_no_repeat() {
 #[test]
 fn doubt_that_comes_back_is_a_new_doubt() {
     let (mut world, target, _) = doubt();
-    world.run(&resolve(&target, Outcome::Released));
+    world.run(&resolve(&target, DoubtOutcome::Released));
     world.granted(&claim(&target));
     world.pass(LEASE_MS);
     assert_eq!(world.say(&claim(&target)), "in_doubt");
-    let Command::Fence(fence::Command::Resolve(mut word)) = resolve(&target, Outcome::Released) else { unreachable!() };
+    let Command::Fence(fence::Command::Resolve(mut word)) = resolve(&target, DoubtOutcome::Released) else {
+        unreachable!()
+    };
     word.why = "asked the bank again".into();
     assert!(!replay(world.run(&Command::Fence(fence::Command::Resolve(word)))));
     assert_eq!(world.granted(&claim(&target)).attempt, 3);
@@ -251,7 +253,7 @@ fn alias_outlives_its_fence_and_moves_only_to_another_receipt() {
 #[test]
 fn a_late_repeat_of_a_resolution_does_not_end_a_later_doubt() {
     let (mut world, target, _) = doubt();
-    let word = resolve(&target, Outcome::Released);
+    let word = resolve(&target, DoubtOutcome::Released);
     assert!(!replay(world.run(&word)));
     let second = world.granted(&claim(&target)).token;
     world.pass(LEASE_MS);
@@ -264,7 +266,7 @@ fn a_late_repeat_of_a_resolution_does_not_end_a_later_doubt() {
     assert_eq!(world.phase(&target), "released");
 }
 
-// INVARIANT final-refusal: what was decided before the expiry cannot land after the refusal, which moved the row.
+// INVARIANT final-refusal: a decision from before the expiry cannot land after the refusal, which moved the row.
 #[test]
 fn final_refusal_moves_the_row_once_and_forgets_it_no_later() {
     let asks: [fn(&Target, Token) -> Command; 3] = [|target, token| seal(target, token, "1"), renew, release];

@@ -1,4 +1,4 @@
-//! The order of versions: what is stale, what is compared with what, and what outlives a fence.
+//! The order of versions: stale ones, comparable ones, and the head that outlives a fence.
 
 use fencepost_kernel::{
     Reply, Scope, Version,

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Command, Decision, Millis, Reply, Row, RowKey, Rows, Scope, Tenant, Version, Write, decide,
     fence::{
-        self, AgainHead, Claim, Fence, Granted, Outcome, Phase, PutAlias, Release, Renew, Resolve, Seal, Source,
-        Target, Token, VersionHead, body::Body, scope::OnLapse,
+        self, AgainHead, ClaimFence, DoubtOutcome, Fence, Granted, Phase, PutAlias, Release, Renew, Resolve, Seal,
+        Source, Target, Token, VersionHead, body::Body, scope::OnLapse,
     },
     json,
     lane::{self, Tail},
@@ -55,7 +55,7 @@ impl World {
         self.now = self.now.plus(span_ms);
     }
 
-    /// What would follow from a command; nothing is written.
+    /// Decides a command and writes nothing.
     pub fn decide(&self, command: &Command) -> Decision {
         let mut loaded = BTreeSet::new();
         footprint(command, &mut |key| {
@@ -220,8 +220,8 @@ pub fn claim(target: &Target) -> Command {
 }
 
 /// A plain claim with something added.
-pub fn claim_with(target: &Target, add: impl FnOnce(&mut Claim)) -> Command {
-    let mut claim = Claim {
+pub fn claim_with(target: &Target, add: impl FnOnce(&mut ClaimFence)) -> Command {
+    let mut claim = ClaimFence {
         target: target.clone(),
         body: None,
         version: None,
@@ -257,7 +257,7 @@ pub fn release(target: &Target, token: Token) -> Command {
     Command::Fence(fence::Command::Release(Release { target: target.clone(), token }))
 }
 
-pub fn resolve(target: &Target, outcome: Outcome) -> Command {
+pub fn resolve(target: &Target, outcome: DoubtOutcome) -> Command {
     Command::Fence(fence::Command::Resolve(Resolve {
         target: target.clone(),
         token: None,
@@ -269,7 +269,7 @@ pub fn resolve(target: &Target, outcome: Outcome) -> Command {
 
 pub fn resolve_sealed(target: &Target, receipt: &str) -> Command {
     let receipt = Bytes::copy_from_slice(receipt.as_bytes());
-    resolve(target, Outcome::Sealed { effect_id: "effect".into(), receipt })
+    resolve(target, DoubtOutcome::Sealed { effect_id: "effect".into(), receipt })
 }
 
 pub fn alias(target: &Target, name: &str) -> Command {

@@ -4,7 +4,7 @@
 
 use super::{Lints, Understood};
 use crate::finding::Severity;
-use crate::routes::Route;
+use crate::routes::GatewayRule;
 
 /// Runs every lint on answers and required headers.
 pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
@@ -42,7 +42,7 @@ pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
     }
 }
 
-fn headers(lints: &mut Lints<'_>, route: &Route) {
+fn headers(lints: &mut Lints<'_>, route: &GatewayRule) {
     if let (Some(_), Some((_, mark))) = (&route.verify, &route.require_headers) {
         let message =
             "`require_headers` is not for rules with `verify`: a provider sends the headers that it signs".to_owned();

@@ -7,8 +7,8 @@ use fencepost_kernel::fence::scope::{BodyMismatch, Scope};
 use super::{Lints, Understood};
 use crate::callers::Principal;
 use crate::finding::Severity;
-use crate::routes::{Origin, Route};
-use crate::settings::Settings;
+use crate::routes::{FieldOrigin, GatewayRule};
+use crate::settings::GlobalSettings;
 
 /// Headers in which a front end, or a browser behind it, names the user. `Authorization` is not among them: on a write
 /// it is the tenant's own credential, which never reaches the upstream.
@@ -48,7 +48,7 @@ pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
     }
 }
 
-fn users(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>, settings: &Settings) {
+fn users(lints: &mut Lints<'_>, route: &GatewayRule, scope: Option<&Scope>, settings: &GlobalSettings) {
     let (principal, mark) = match (&route.callers.principal, &route.callers.principal_mark) {
         (Some(principal), Some(mark)) => (principal, mark),
         _ => return no_principal(lints, route, settings),
@@ -83,9 +83,9 @@ fn users(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>, settings: 
 }
 
 // Where the policy itself uses a header that names the user, the tenant has several users.
-fn no_principal(lints: &mut Lints<'_>, route: &Route, settings: &Settings) {
+fn no_principal(lints: &mut Lints<'_>, route: &GatewayRule, settings: &GlobalSettings) {
     let user = |name: &&str| USERS.iter().any(|known| name.eq_ignore_ascii_case(known));
-    let header = |from: &'_ Origin| if let Origin::Header(name) = from { Some(name.clone()) } else { None };
+    let header = |from: &'_ FieldOrigin| if let FieldOrigin::Header(name) = from { Some(name.clone()) } else { None };
     // A key field from such a header keeps users apart already.
     let keyed = route.key.iter().filter_map(|(_, from, _)| header(from)).any(|name| user(&name.as_str()));
     let named = route

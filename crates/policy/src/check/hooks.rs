@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use fencepost_kernel::fence::scope::{Durability, OnLapse, Scope};
+use fencepost_kernel::fence::scope::{OnLapse, RequiredDurability, Scope};
 
 use super::{Lints, Understood};
 use crate::finding::Severity;
-use crate::routes::{OnError, Origin, Route, Scheme, Verify};
+use crate::routes::{FieldOrigin, GatewayRule, OnError, Scheme, Verify};
 use crate::settings::FenceStore;
 use crate::signature::Secret;
 
@@ -32,7 +32,7 @@ pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
     }
 }
 
-fn outcomes(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>) {
+fn outcomes(lints: &mut Lints<'_>, route: &GatewayRule, scope: Option<&Scope>) {
     let done = route.replay.status.filter(|status| (200..300).contains(status));
     if let (None, Some(status)) = (done, route.replay.status) {
         let message =
@@ -63,22 +63,22 @@ fn outcomes(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>) {
 }
 
 // A third party that recorded a delivery can change its unsigned parts, and each change would be a new effect.
-fn unsigned(lints: &mut Lints<'_>, route: &Route, verify: &Verify) {
+fn unsigned(lints: &mut Lints<'_>, route: &GatewayRule, verify: &Verify) {
     let named = route.pattern.names().next().is_some();
     for (field, origin, mark) in &route.key {
         let place = match origin {
-            Origin::Header(name)
+            FieldOrigin::Header(name)
                 if verify.scheme == Scheme::StandardWebhooks
                     && (name.eq_ignore_ascii_case("webhook-id") || name.eq_ignore_ascii_case("svix-id")) =>
             {
                 continue;
             }
-            Origin::Header(name) => format!("the header {name}"),
-            Origin::Query(name) => format!("the query's {name}"),
-            Origin::Path(name) => format!("the path's {name}"),
-            Origin::Request(part) if part == "path" && named => "the path".to_owned(),
-            Origin::Request(part) if part == "method" && route.pattern.method.is_none() => "the method".to_owned(),
-            Origin::Request(_) | Origin::Const(_) | Origin::Body(_) => continue,
+            FieldOrigin::Header(name) => format!("the header {name}"),
+            FieldOrigin::Query(name) => format!("the query's {name}"),
+            FieldOrigin::Path(name) => format!("the path's {name}"),
+            FieldOrigin::Request(part) if part == "path" && named => "the path".to_owned(),
+            FieldOrigin::Request(part) if part == "method" && route.pattern.method.is_none() => "the method".to_owned(),
+            FieldOrigin::Request(_) | FieldOrigin::Const(_) | FieldOrigin::Body(_) => continue,
         };
         let message = format!("`{field}` comes from {place}, which the signature does not cover");
         let fix = if verify.scheme.is_timed() {
@@ -92,7 +92,7 @@ fn unsigned(lints: &mut Lints<'_>, route: &Route, verify: &Verify) {
     }
 }
 
-fn secrets(lints: &mut Lints<'_>, route: &Route, verify: &Verify) {
+fn secrets(lints: &mut Lints<'_>, route: &GatewayRule, verify: &Verify) {
     let read = match verify.scheme {
         Scheme::StandardWebhooks => Secret::base64,
         Scheme::Fgai => Secret::new,
@@ -117,21 +117,21 @@ fn secrets(lints: &mut Lints<'_>, route: &Route, verify: &Verify) {
 }
 
 /// Senders that share a scope need a tenant each, or a constant in the key, to keep their keys apart.
-fn tenant(lints: &mut Lints<'_>, route: &Route, earlier: &[Route]) {
+fn tenant(lints: &mut Lints<'_>, route: &GatewayRule, earlier: &[GatewayRule]) {
     if route.tenant.is_some() {
         return;
     }
-    let constant = |route: &Route, name: &str| {
+    let constant = |route: &GatewayRule, name: &str| {
         let from = route.key.iter().find(|(field, ..)| field == name).map(|(_, from, _)| from.clone());
-        from.and_then(|from| if let Origin::Const(text) = from { Some(text) } else { None })
+        from.and_then(|from| if let FieldOrigin::Const(text) = from { Some(text) } else { None })
     };
-    let apart = |other: &Route| {
+    let apart = |other: &GatewayRule| {
         route.key.iter().any(|(name, ..)| {
             let (one, two) = (constant(route, name), constant(other, name));
             one.is_some() && two.is_some() && one != two
         })
     };
-    let shares = |other: &&Route| {
+    let shares = |other: &&GatewayRule| {
         let senders = other.verify.is_some() && other.verify != route.verify;
         senders && other.tenant.is_none() && other.scope == route.scope && !apart(other)
     };
@@ -154,8 +154,8 @@ fn tenant(lints: &mut Lints<'_>, route: &Route, earlier: &[Route]) {
 }
 
 /// A webhook's sender never retries after a 2xx: by then the seal must survive a crash of the store.
-fn durable(lints: &mut Lints<'_>, route: &Route, scope: Option<&Scope>, store: FenceStore) {
-    if store == FenceStore::Redis && scope.is_some_and(|scope| scope.durability != Durability::Synced) {
+fn durable(lints: &mut Lints<'_>, route: &GatewayRule, scope: Option<&Scope>, store: FenceStore) {
+    if store == FenceStore::Redis && scope.is_some_and(|scope| scope.durability != RequiredDurability::Synced) {
         let message = format!(
             "the sender is acknowledged before the seal of {} is sure to survive a crash of Redis",
             route.scope

@@ -9,9 +9,9 @@ use crate::duration;
 use crate::finding::{Finding, Severity};
 use crate::names::{self, Looks};
 use crate::pattern;
-use crate::routes::{Origin, Route};
-use crate::scopes::{Read, is_own};
-use crate::settings::Settings;
+use crate::routes::{FieldOrigin, GatewayRule};
+use crate::scopes::{ParsedScope, is_own};
+use crate::settings::GlobalSettings;
 
 /// Methods that pass through without a fence.
 const READS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
@@ -30,8 +30,8 @@ pub fn lint(lints: &mut Lints<'_>, understood: &Understood<'_>) {
 }
 
 /// Routes whose upstream is the address that the gateway itself listens on.
-pub fn loops(routes: &[Route], listen: SocketAddr) -> Vec<Finding> {
-    let own = |route: &&Route| {
+pub fn loops(routes: &[GatewayRule], listen: SocketAddr) -> Vec<Finding> {
+    let own = |route: &&GatewayRule| {
         let uri = route.upstream.parse::<http::Uri>().ok();
         let authority = uri.as_ref().and_then(http::Uri::authority);
         let port = authority.and_then(|authority| authority.port_u16()).unwrap_or(match &uri {
@@ -44,7 +44,7 @@ pub fn loops(routes: &[Route], listen: SocketAddr) -> Vec<Finding> {
         let here = ip == Some(listen.ip()) || (loopback && (listen.ip().is_loopback() || listen.ip().is_unspecified()));
         here && port == listen.port()
     };
-    let said = |route: &Route| {
+    let said = |route: &GatewayRule| {
         let message = format!("the upstream {} is where this server listens: requests would go round", route.upstream);
         let fix = "name the application's own address, or let the server listen elsewhere".to_owned();
         route.mark.finding(Severity::Error, "upstream-loop", message, Some(fix))
@@ -52,8 +52,8 @@ pub fn loops(routes: &[Route], listen: SocketAddr) -> Vec<Finding> {
     routes.iter().filter(own).map(said).collect()
 }
 
-fn route_scope(lints: &mut Lints<'_>, route: &Route, understood: &Understood<'_>) {
-    let scopes: &[Read] = understood.scopes;
+fn route_scope(lints: &mut Lints<'_>, route: &GatewayRule, understood: &Understood<'_>) {
+    let scopes: &[ParsedScope] = understood.scopes;
     if is_own(&route.scope) {
         let message =
             format!("{} is sealed by Fencepost itself: an answer sealed there would be read as its own", route.scope);
@@ -79,14 +79,17 @@ fn route_scope(lints: &mut Lints<'_>, route: &Route, understood: &Understood<'_>
             let message = format!("`{field}` is no key field of {}", scope.name);
             lints.error(mark, "key-too-much", message, near(field, &scope.key));
         } else if !read.allowed.iter().any(|(allowed, _)| allowed.text == *field) && names::look(field) == Looks::Fine {
-            // The scope's lint has judged the field's own name. This judges the name of what fills it.
+            // The scope's lint has judged the field's own name. This judges the name of its source.
             let put = match from {
-                Origin::Header(name) | Origin::Query(name) | Origin::Path(name) => name.as_str(),
-                Origin::Body(pointer) => pointer.rsplit('/').next().unwrap_or_default(),
-                Origin::Const(_) | Origin::Request(_) => continue,
+                FieldOrigin::Header(name) | FieldOrigin::Query(name) | FieldOrigin::Path(name) => name.as_str(),
+                FieldOrigin::Body(pointer) => pointer.rsplit('/').next().unwrap_or_default(),
+                FieldOrigin::Const(_) | FieldOrigin::Request(_) => continue,
             };
-            let put =
-                if put.eq_ignore_ascii_case("date") && matches!(from, Origin::Header(_)) { "timestamp" } else { put };
+            let put = if put.eq_ignore_ascii_case("date") && matches!(from, FieldOrigin::Header(_)) {
+                "timestamp"
+            } else {
+                put
+            };
             suspicious(lints, put, field, &scope.name, mark);
         }
     }
@@ -101,12 +104,12 @@ fn route_scope(lints: &mut Lints<'_>, route: &Route, understood: &Understood<'_>
     }
 }
 
-fn route_alone(lints: &mut Lints<'_>, route: &Route) {
+fn route_alone(lints: &mut Lints<'_>, route: &GatewayRule) {
     let key = route.key.iter().map(|(field, from, mark)| (field.as_str(), from, mark));
     let order = route.order.iter().map(|from| ("order", from, &route.order_mark));
     let source = route.source.iter().map(|from| ("source", from, &route.source_mark));
     for (field, from, mark) in key.chain(order).chain(source) {
-        if let Origin::Path(name) = from
+        if let FieldOrigin::Path(name) = from
             && !route.pattern.names().any(|known| known == name)
         {
             let known: Vec<String> = route.pattern.names().map(Into::into).collect();
@@ -127,9 +130,9 @@ fn route_alone(lints: &mut Lints<'_>, route: &Route) {
         let message = "`tenant` is for routes with `verify`: elsewhere the credential says whose key it is".into();
         lints.error(&route.mark, "tenant-without-verify", message, "remove `tenant`, or add `verify`");
     }
-    let varies = |from: &Origin| match from {
-        Origin::Const(_) => false,
-        Origin::Request(part) => match part.as_str() {
+    let varies = |from: &FieldOrigin| match from {
+        FieldOrigin::Const(_) => false,
+        FieldOrigin::Request(part) => match part.as_str() {
             "method" => route.pattern.method.is_none(),
             "path" => route.pattern.names().next().is_some(),
             _ => true,
@@ -144,14 +147,14 @@ fn route_alone(lints: &mut Lints<'_>, route: &Route) {
 }
 
 /// A rule that takes its key from `Idempotency-Key` should require that header.
-fn required(lints: &mut Lints<'_>, route: &Route, settings: &Settings) {
+fn required(lints: &mut Lints<'_>, route: &GatewayRule, settings: &GlobalSettings) {
     const KEY: &str = "Idempotency-Key";
     let reads = route.pattern.method.as_deref().is_some_and(|method| READS.contains(&method));
     let listed = route.requires(&settings.require_headers).iter().any(|name| name.eq_ignore_ascii_case(KEY));
     if reads || listed || route.verify.is_some() {
         return;
     }
-    let keyed = |from: &Origin| matches!(from, Origin::Header(name) if name.eq_ignore_ascii_case(KEY));
+    let keyed = |from: &FieldOrigin| matches!(from, FieldOrigin::Header(name) if name.eq_ignore_ascii_case(KEY));
     if let Some((field, _, mark)) = route.key.iter().find(|(_, from, _)| keyed(from)) {
         let message = format!("`{field}` comes from {KEY}, which `require_headers` does not ask for");
         let fix = format!("add `require_headers: [{KEY}]`: a client without it is then told so");
@@ -171,7 +174,7 @@ const OWN: [&str; 8] = [
     "/openapi.json",
 ];
 
-fn route_order(lints: &mut Lints<'_>, route: &Route, earlier: &[Route]) {
+fn route_order(lints: &mut Lints<'_>, route: &GatewayRule, earlier: &[GatewayRule]) {
     let own = OWN.iter().filter_map(|path| pattern::parse(&format!("* {path}")).ok());
     let tunnel = matches!(route.pattern.method.as_deref(), Some("CONNECT" | "TRACE"));
     if tunnel || own.into_iter().any(|own| own.covers(&route.pattern)) {

@@ -1,6 +1,6 @@
-//! What is built in: the defaults and the contracts pass their own check and say what they should.
+//! The built-in defaults and contracts pass their own check and say what they should.
 
-use fencepost_kernel::fence::scope::{BodyMismatch, Durability, OnLapse, VersionRule};
+use fencepost_kernel::fence::scope::{BodyMismatch, OnLapse, RequiredDurability, VersionRule};
 
 use super::*;
 
@@ -61,7 +61,7 @@ fn the_contracts_say_what_is_special_about_a_scope() {
     assert_eq!(scope("BOOKING").body_mismatch, BodyMismatch::Refuse);
     assert_eq!(scope("BOOKING").again.as_deref(), Some("rebookSeq"));
     assert_eq!(scope("BOOKING").lease_ms, 60_000);
-    assert_eq!(scope("BOOKING").durability, Durability::Store);
+    assert_eq!(scope("BOOKING").durability, RequiredDurability::Store);
     assert_eq!(scope("NOTIFICATION").again.as_deref(), Some("resendSeq"));
     assert_eq!(scope("PAYMENT_TOKENIZATION").on_lapse, OnLapse::Hold);
     assert_eq!(scope("AGENT_RUN").on_lapse, OnLapse::Recover);

@@ -1,4 +1,4 @@
-//! What a reload would change, and what it cannot.
+//! Changes that a reload makes, and those that it cannot make.
 
 use super::*;
 use crate::changes::{Changes, Named};
@@ -22,7 +22,7 @@ fn named(added: &[&str], removed: &[&str], changed: &[&str]) -> Named {
 }
 
 #[test]
-fn what_only_moved_within_its_file_is_no_change() {
+fn a_section_that_only_moved_within_its_file_is_no_change() {
     let moved = format!("# A comment.\n\n{}", BASE.replace("  B:", "  # Another.\n  B:"));
     let changes = between(BASE, &moved);
     assert!(changes.is_empty() && changes.restart.is_empty() && changes.warnings.is_empty(), "{changes:?}");
@@ -82,7 +82,7 @@ fn another_key_is_warned_about() {
 }
 
 #[test]
-fn what_is_read_at_start_only_is_refused() {
+fn a_change_to_a_setting_read_at_start_only_is_refused() {
     for (more, section) in [
         ("server: {shutdown_grace: 1s}", "server"),
         ("server: {threads: shared}", "server"),

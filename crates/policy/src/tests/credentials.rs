@@ -108,7 +108,7 @@ fn revoking_takes_one_credential_or_the_whole_identity() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_and_writes_nothing() {
+fn an_impossible_change_is_refused_and_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let file = Credentials::in_dir(dir.path());
     assert!(matches!(file.create(known("acme"), None, 0), Err(Error::NoRoles(_))));
@@ -161,7 +161,7 @@ fn credentials_of_policy_and_file_add_up_and_may_not_differ_in_who() {
 }
 
 #[test]
-fn who_differs_from_the_policy_keeps_no_revocation_of_others_from_counting() {
+fn an_identity_that_differs_from_the_policy_does_not_block_revocations_of_others() {
     let dir = tempfile::tempdir().unwrap();
     let file = Credentials::in_dir(dir.path());
     let stolen = file.create(partner("globex"), None, 0).unwrap();

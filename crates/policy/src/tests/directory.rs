@@ -1,4 +1,4 @@
-//! Who comes in: development identities, expiry, several credentials at once.
+//! Credentials: development identities, expiry, several at once.
 
 use super::identity::{Directory, Role, Sha, Warehouses};
 use super::*;
@@ -142,7 +142,7 @@ fn another_policy_comes_into_force_whole_or_not_at_all() {
     assert!(known("one").is_some() && known("two").is_none(), "prepared is not in force");
     directory.adopt(prepared);
     assert_eq!((known("one"), known("two").as_deref(), known(&kept).as_deref()), (None, Some("acme"), Some("globex")));
-    // What the credentials file says later goes beside the new policy, not beside the old.
+    // A later change of the credentials file joins the new policy, not the old.
     file.revoke("globex", 0).unwrap();
     directory.refresh().unwrap();
     assert_eq!((known("one"), known("two").as_deref(), known(&kept)), (None, Some("acme"), None));

@@ -1,4 +1,4 @@
-//! What `fencepost check` finds, and what it lets pass.
+//! Findings of `fencepost check`, and mistakes that are none.
 
 use super::*;
 
@@ -247,7 +247,7 @@ fn a_route_under_a_scope_that_fencepost_seals_itself_is_an_error() {
 }
 
 #[test]
-fn what_a_route_puts_into_a_key_is_judged_by_its_name_too() {
+fn a_value_that_a_rule_puts_into_a_key_is_judged_by_its_name_too() {
     let put = |from: &str| routes(&[("POST /a", &format!("scope: S, key: {{id: \"{from}\", kind: \"const:x\"}}"))]);
     rule("error random-in-key", &put("header:X-Request-Id"), &put("header:X-Order-Key"));
     rule("error time-in-key", &put("body:/meta/createdAt"), &put("body:/meta/id"));

@@ -1,6 +1,6 @@
 //! Layers: defaults, contracts, the file and the environment, laid over each other.
 
-use fencepost_kernel::fence::scope::{BodyMismatch, Durability};
+use fencepost_kernel::fence::scope::{BodyMismatch, RequiredDurability};
 
 use super::settings::FenceStore;
 use super::*;
@@ -62,8 +62,8 @@ fn the_policys_body_rule_counts_where_a_scope_has_none() {
 #[test]
 fn a_scope_demands_no_more_durability_than_it_says() {
     let policy = policy("scopes: {A: {key: [id], durability: synced}}\n");
-    assert_eq!(policy.scopes["A"].durability, Durability::Synced);
-    assert_eq!(policy.scopes["BOOKING"].durability, Durability::Store);
+    assert_eq!(policy.scopes["A"].durability, RequiredDurability::Synced);
+    assert_eq!(policy.scopes["BOOKING"].durability, RequiredDurability::Store);
 }
 
 #[test]

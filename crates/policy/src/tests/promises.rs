@@ -1,4 +1,4 @@
-//! What `fencepost check` finds in what a route promises its senders: headers, failures, replays, signatures.
+//! Findings of `fencepost check` about a route's promises to its senders: headers, failures, replays, signatures.
 
 use super::lints::{KEY, routes, rule};
 use super::*;
@@ -158,7 +158,7 @@ fn a_replay_of_something_done_says_so() {
 }
 
 #[test]
-fn nobody_is_told_done_before_it_is() {
+fn an_answer_of_done_before_the_seal_is_found() {
     rule(
         "error ack-before-seal",
         &one(", on_error: seal, replay: {status: 200}"),
@@ -185,7 +185,7 @@ fn a_webhook_is_acknowledged_once_its_seal_survives() {
 }
 
 #[test]
-fn what_is_held_for_a_person_is_not_freed_by_a_timeout() {
+fn a_release_on_error_under_hold_is_found() {
     let held = |on_lapse: &str, on_error: &str| {
         one(&format!(", on_error: {on_error}"))
             .replace("key: [id, kind]", &format!("key: [id, kind], on_lapse: {on_lapse}"))

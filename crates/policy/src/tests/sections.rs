@@ -1,7 +1,7 @@
 //! Each section of a policy file: read whole, or refused where it is wrong.
 
 use super::identity::{Role, Warehouses};
-use super::routes::{OnError, Origin, Scheme};
+use super::routes::{FieldOrigin, OnError, Scheme};
 use super::server::Level;
 use super::*;
 
@@ -37,7 +37,7 @@ routes:
     assert_eq!(told, ["unsigned-key", "unsigned-key"]);
     let [cases, hook] = policy.routes.as_slice() else { panic!("two routes") };
     assert_eq!(cases.pattern.method.as_deref(), Some("POST"));
-    assert_eq!(cases.key[0].1, Origin::Body("/externalEventId".into()));
+    assert_eq!(cases.key[0].1, FieldOrigin::Body("/externalEventId".into()));
     assert_eq!(cases.replay.status, Some(200));
     assert_eq!(cases.replay.header, Some(("X-Nexa-Replayed".into(), "true".into())));
     assert_eq!((cases.on_error, hook.on_error), (OnError::Release, OnError::Unknown));

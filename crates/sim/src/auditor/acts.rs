@@ -2,7 +2,7 @@
 //! answered again. Never assumes where an entry is kept. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done};
-use crate::history::{Answer, Ask, AuditRead, History, Op, Outcome};
+use crate::history::{Ask, AuditRead, History, ObservedAnswer, Op, RequestOutcome};
 
 /// Keys that are forgotten are judged here alone: the other promises do not know of it.
 pub(super) fn is_forgotten_scope(key: &str) -> bool {
@@ -26,14 +26,15 @@ pub(super) fn judge(history: &History, files: &[File<'_>]) -> Vec<Violation> {
 // Once it is acknowledged that the outcome under a token was given up, nobody hears of it, and its holder says nothing more.
 fn answered_from_before(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     for gone in &file.entries {
-        let (Ask::Forget { token }, Some(Answer::Forgotten { exists: true, .. })) = (&gone.op.ask, gone.op.answer())
+        let (Ask::Forget { token }, Some(ObservedAnswer::Forgotten { exists: true, .. })) =
+            (&gone.op.ask, gone.op.answer())
         else {
             continue;
         };
         let from_before = match (&entry.op.ask, entry.op.answer()) {
-            (Ask::Claim { .. }, Some(Answer::Duplicate { token: told, .. })) => told == token,
-            (Ask::Claim { .. }, Some(Answer::New { token: given, .. })) => given <= token,
-            (Ask::Seal { token: own, .. }, Some(Answer::Sealed { .. })) => own == token,
+            (Ask::Claim { .. }, Some(ObservedAnswer::Duplicate { token: told, .. })) => told == token,
+            (Ask::Claim { .. }, Some(ObservedAnswer::New { token: given, .. })) => given <= token,
+            (Ask::Seal { token: own, .. }, Some(ObservedAnswer::Sealed { .. })) => own == token,
             _ => false,
         };
         if from_before && before(file.history, *gone, entry) {
@@ -44,9 +45,12 @@ fn answered_from_before(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Viola
 
 // What was sealed stays so until somebody may have given it up.
 fn forgotten_by_nobody(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
-    let (Ask::Seal { token, .. }, Some(Answer::Sealed { .. })) = (&entry.op.ask, entry.op.answer()) else { return };
+    let (Ask::Seal { token, .. }, Some(ObservedAnswer::Sealed { .. })) = (&entry.op.ask, entry.op.answer()) else {
+        return;
+    };
     for later in file.entries.iter().filter(|later| before(file.history, entry, **later)) {
-        let is_new = matches!((&later.op.ask, later.op.answer()), (Ask::Claim { .. }, Some(Answer::New { .. })));
+        let is_new =
+            matches!((&later.op.ask, later.op.answer()), (Ask::Claim { .. }, Some(ObservedAnswer::New { .. })));
         let given_up = file.entries.iter().any(|other| {
             other.op.ask == (Ask::Forget { token: *token })
                 && perhaps_done(other.op)
@@ -59,7 +63,7 @@ fn forgotten_by_nobody(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violat
 }
 
 fn audited(history: &History, read: &AuditRead, found: &mut Vec<Violation>) {
-    if read.op.outcome == Outcome::Maybe {
+    if read.op.outcome == RequestOutcome::Maybe {
         return;
     }
     let asked = Entry { id: usize::MAX, op: &read.op };
@@ -77,7 +81,7 @@ fn audited(history: &History, read: &AuditRead, found: &mut Vec<Violation>) {
         let (tenant, scope) = (subject.next(), subject.next().unwrap_or_default());
         for line in lines {
             let is_told = line.tenant.as_deref() == tenant && line.on.split('/').next() == Some(scope);
-            let is_dated = (op.invoked.at..=closed_at(op)).contains(&line.at) || op.outcome == Outcome::Maybe;
+            let is_dated = (op.invoked.at..=closed_at(op)).contains(&line.at) || op.outcome == RequestOutcome::Maybe;
             if !is_told || !is_dated {
                 report(format!("the entry of #{id} is about {:?} {} at {}", line.tenant, line.on, line.at));
             }
@@ -91,10 +95,11 @@ fn audited(history: &History, read: &AuditRead, found: &mut Vec<Violation>) {
 // Whether an operator's request changed something; none where nobody knows.
 fn acted(op: &Op) -> Option<bool> {
     match (&op.ask, &op.outcome) {
-        (Ask::Resolve { .. } | Ask::Forget { .. }, Outcome::Maybe) => None,
-        (_, Outcome::Answered(answer)) => {
-            Some(matches!(answer, Answer::Resolved { replay: false } | Answer::Forgotten { replay: false, .. }))
-        }
+        (Ask::Resolve { .. } | Ask::Forget { .. }, RequestOutcome::Maybe) => None,
+        (_, RequestOutcome::Answered(answer)) => Some(matches!(
+            answer,
+            ObservedAnswer::Resolved { replay: false } | ObservedAnswer::Forgotten { replay: false, .. }
+        )),
         _ => Some(false),
     }
 }

@@ -2,15 +2,15 @@
 //! Never compares bodies itself: the history names them. Called by `auditor`.
 
 use super::{Entry, File, Grant, Violation, claims, perhaps_done};
-use crate::history::{Answer, Ask};
+use crate::history::{Ask, ObservedAnswer};
 
 pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for entry in &file.entries {
         let (Ask::Claim { body, .. }, Some(answer)) = (&entry.op.ask, entry.op.answer()) else { continue };
         match answer {
-            Answer::Conflict { first, second } => conflict(file, *entry, first, second, &mut found),
-            Answer::New { token, .. } => {
+            ObservedAnswer::Conflict { first, second } => conflict(file, *entry, first, second, &mut found),
+            ObservedAnswer::New { token, .. } => {
                 let grant = file.grants.iter().find(|grant| grant.token == *token);
                 let stands =
                     grant.and_then(|grant| before_it(file, grant).filter(|earlier| !free(file, earlier, grant)));
@@ -19,7 +19,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
                     found.push(file.report("other-body", *entry, "another body was let in"));
                 }
             }
-            Answer::Duplicate { token, body_differs, .. } => {
+            ObservedAnswer::Duplicate { token, body_differs, .. } => {
                 match differs(standing_under(file, *token), body.as_deref()) {
                     Some(true) if !file.rules.replays_other_body => {
                         found.push(file.report("other-body", *entry, "another body got the receipt"));
@@ -36,7 +36,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     found
 }
 
-// None where nobody can know which body stands.
+// None where the standing body is unknown.
 fn differs(standing: Option<Standing<'_>>, body: Option<&str>) -> Option<bool> {
     standing.map(|Standing(first)| first.zip(body).is_some_and(|(first, body)| first != body))
 }
@@ -49,8 +49,8 @@ fn standing_under<'h>(file: &File<'h>, token: u64) -> Option<Standing<'h>> {
 #[derive(Clone, Copy)]
 struct Standing<'h>(Option<&'h str>);
 
-// The first body stands from attempt to attempt; a release frees the key of it, unless somebody before lapsed and may have
-// had his effect.
+// The first body stands from attempt to attempt; a release frees the key of it, unless an earlier holder lapsed and may
+// have had its effect.
 fn standing<'h>(file: &File<'h>, grant: &Grant<'h>) -> Option<Standing<'h>> {
     let Ask::Claim { body, .. } = &grant.by.op.ask else { return None };
     let own = Standing(body.as_deref());
@@ -76,7 +76,7 @@ fn before_it<'f, 'h>(file: &'f File<'h>, grant: &Grant<'h>) -> Option<&'f Grant<
 fn released(file: &File<'_>, grant: &Grant<'_>) -> bool {
     file.entries.iter().any(|entry| {
         entry.op.ask == (Ask::Release { token: grant.token })
-            && matches!(entry.op.answer(), Some(Answer::Released { .. }))
+            && matches!(entry.op.answer(), Some(ObservedAnswer::Released { .. }))
     })
 }
 

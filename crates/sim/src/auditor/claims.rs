@@ -1,8 +1,9 @@
-//! Who may act: tokens grow, one is live at a time, a stale one does nothing, a true holder is never refused.
+//! Judges the right to act: tokens grow, one is live at a time, a stale one does nothing, a true holder is never
+//! refused.
 //! Never assumes how a token is made. Called by `auditor`.
 
 use super::{Entry, File, Grant, Violation, before, closed_at, named, perhaps_done, shown, skew_ms};
-use crate::history::{Answer, Ask, Outcome};
+use crate::history::{Ask, ObservedAnswer, RequestOutcome};
 
 pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -55,7 +56,7 @@ pub(super) fn lease_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>
             continue;
         }
         match entry.op.outcome {
-            Outcome::Answered(Answer::Renewed { lease_expires }) => {
+            RequestOutcome::Answered(ObservedAnswer::Renewed { lease_expires }) => {
                 let at = lease_expires.saturating_sub(lease_ms);
                 // Of two decided at the same time the order is not known, and clocks may be apart: the shorter counts.
                 let skew_ms = skew_ms(by, entry);
@@ -68,16 +69,17 @@ pub(super) fn lease_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'_>
                     known.max((at, lease_expires))
                 };
             }
-            Outcome::Maybe => perhaps = perhaps.min(entry.op.invoked.at + lease_ms),
+            RequestOutcome::Maybe => perhaps = perhaps.min(entry.op.invoked.at + lease_ms),
             _ => {}
         }
     }
     known.1.min(perhaps)
 }
 
-/// The earliest time at which a claim's lease may have ended as `seen` saw it: what was under way meanwhile may count or not.
+/// The earliest time at which a claim's lease may have ended as `seen` saw it: a renewal under way meanwhile may count
+/// or not.
 pub(super) fn lease_end_seen(file: &File<'_>, grant: &Grant<'_>, seen: Entry<'_>) -> u64 {
-    let known = |entry: &Entry<'_>| before(file.history, *entry, seen) && entry.op.outcome != Outcome::Maybe;
+    let known = |entry: &Entry<'_>| before(file.history, *entry, seen) && entry.op.outcome != RequestOutcome::Maybe;
     let renewals =
         file.perhaps_before(seen).filter(|entry| perhaps_done(entry.op)).filter_map(|entry| match entry.op.ask {
             Ask::Renew { token, lease_ms } if token == grant.token => Some((entry, lease_ms)),
@@ -86,7 +88,7 @@ pub(super) fn lease_end_seen(file: &File<'_>, grant: &Grant<'_>, seen: Entry<'_>
     let (mut latest, mut by, mut perhaps) = ((grant.at, grant.lease_expires), grant.by, u64::MAX);
     for (entry, lease_ms) in renewals {
         let end = match entry.op.answer() {
-            Some(Answer::Renewed { lease_expires }) => *lease_expires,
+            Some(ObservedAnswer::Renewed { lease_expires }) => *lease_expires,
             _ => entry.op.invoked.at + lease_ms,
         };
         let at = end.saturating_sub(lease_ms);
@@ -116,7 +118,9 @@ pub(super) fn receipt_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'
     file.perhaps_before(until)
         .filter(|entry| perhaps_done(entry.op))
         .filter_map(|entry| match (&entry.op.ask, entry.op.answer()) {
-            (Ask::Seal { token, .. }, Some(Answer::Sealed { expires, .. })) if *token == grant.token => Some(*expires),
+            (Ask::Seal { token, .. }, Some(ObservedAnswer::Sealed { expires, .. })) if *token == grant.token => {
+                Some(*expires)
+            }
             (Ask::Seal { token, .. }, None) if *token == grant.token => {
                 Some(entry.op.invoked.at + file.rules.retain_ms)
             }
@@ -130,7 +134,7 @@ pub(super) fn receipt_end_min(file: &File<'_>, grant: &Grant<'_>, until: Entry<'
 
 // At most one live token at any store time; under `hold` a lapse does not end one.
 fn one_live_token(file: &File<'_>, first: &Grant<'_>, second: &Grant<'_>, found: &mut Vec<Violation>) {
-    // Where somebody held it in between, by a clock that was ahead, the dates of the two are of two clocks.
+    // Where another held it in between, by a clock that was ahead, the dates of the two are of two clocks.
     let next = first.first_seen == second.first_seen && first.attempt + 1 == second.attempt;
     let skew_ms = if next || second.attempt == 1 { 0 } else { skew_ms(first.by, second.by) };
     let ended = given_up_min(file, first, second.by).is_some_and(|at| at <= second.at + skew_ms)
@@ -151,7 +155,7 @@ fn one_live_token(file: &File<'_>, first: &Grant<'_>, second: &Grant<'_>, found:
 fn succession(file: &File<'_>, earlier: &Grant<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>) {
     let hidden = file.perhaps_before(grant.by).any(|entry| {
         matches!(entry.op.ask, Ask::Claim { .. })
-            && entry.op.outcome == Outcome::Maybe
+            && entry.op.outcome == RequestOutcome::Maybe
             && !before(file.history, entry, earlier.by)
     });
     let given_up = given_up_min(file, earlier, grant.by);
@@ -178,13 +182,14 @@ fn succession(file: &File<'_>, earlier: &Grant<'_>, grant: &Grant<'_>, found: &m
     told_of_lapse(file, grant, found);
 }
 
-// The next holder is told of the latest attempt in this life whose outcome nobody has said.
+// The next holder is told of the latest attempt in this life whose outcome was not reported.
 fn told_of_lapse(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>) {
     let mut earlier: Vec<&Grant<'_>> =
         file.grants.iter().filter(|g| g.first_seen == grant.first_seen && g.token < grant.token).collect();
     earlier.sort_by_key(|g| std::cmp::Reverse(g.token));
     let told = grant.recovering.map(|(token, _)| token);
-    let unheard = |entry: Entry<'_>| matches!(entry.op.ask, Ask::Claim { .. }) && entry.op.outcome == Outcome::Maybe;
+    let unheard =
+        |entry: Entry<'_>| matches!(entry.op.ask, Ask::Claim { .. }) && entry.op.outcome == RequestOutcome::Maybe;
     if !file.grants.iter().any(|g| Some(g.token) == told) && file.perhaps_before(grant.by).any(unheard) {
         return;
     }
@@ -198,7 +203,7 @@ fn told_of_lapse(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>)
         // A release speaks for its own attempt only; where it is not certain, or a person spoke, anything may be true.
         let released = file.entries.iter().any(|entry| {
             entry.op.ask == (Ask::Release { token: attempt.token })
-                && matches!(entry.op.answer(), Some(Answer::Released { .. }))
+                && matches!(entry.op.answer(), Some(ObservedAnswer::Released { .. }))
         });
         if !released || file.entries.iter().any(|entry| matches!(entry.op.ask, Ask::Resolve { .. })) {
             return;
@@ -209,15 +214,15 @@ fn told_of_lapse(file: &File<'_>, grant: &Grant<'_>, found: &mut Vec<Violation>)
     }
 }
 
-// A stale token never seals or renews; nor does one that was given up, or one that nobody was given.
+// A stale token never seals or renews; nor does one that was given up, or one that was never given.
 fn stale(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let at = match (&entry.op.ask, entry.op.answer()) {
-        (Ask::Seal { .. }, Some(Answer::Sealed { replay: false, at, .. })) => *at,
-        (Ask::Renew { lease_ms, .. }, Some(Answer::Renewed { lease_expires })) => {
+        (Ask::Seal { .. }, Some(ObservedAnswer::Sealed { replay: false, at, .. })) => *at,
+        (Ask::Renew { lease_ms, .. }, Some(ObservedAnswer::Renewed { lease_expires })) => {
             lease_expires.saturating_sub(*lease_ms)
         }
         // When a doubt was resolved is not told: the end of the question is too late, its beginning is not.
-        (Ask::Resolve { .. }, Some(Answer::Resolved { replay: false })) => entry.op.invoked.at,
+        (Ask::Resolve { .. }, Some(ObservedAnswer::Resolved { replay: false })) => entry.op.invoked.at,
         _ => return,
     };
     let Some(token) = named(&entry.op.ask) else { return };
@@ -228,13 +233,15 @@ fn stale(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
         }
     }
     for other in file.entries.iter().filter(|other| before(file.history, **other, entry)) {
-        if other.op.ask == (Ask::Release { token }) && matches!(other.op.answer(), Some(Answer::Released { .. })) {
+        if other.op.ask == (Ask::Release { token })
+            && matches!(other.op.answer(), Some(ObservedAnswer::Released { .. }))
+        {
             found.push(file.report("stale-token", entry, format_args!("#{} gave it up", other.id)));
         }
     }
     let hidden = file
         .perhaps_before(entry)
-        .any(|other| matches!(other.op.ask, Ask::Claim { .. }) && other.op.outcome == Outcome::Maybe);
+        .any(|other| matches!(other.op.ask, Ask::Claim { .. }) && other.op.outcome == RequestOutcome::Maybe);
     if !hidden && !file.grants.iter().any(|grant| grant.token == token) {
         found.push(file.report("stale-token", entry, "nobody was given this token"));
     }
@@ -242,7 +249,7 @@ fn stale(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
 
 // A granted claim is durable: its holder is refused only for a reason.
 fn refused(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
-    let Some(Answer::FencedOff { .. }) = entry.op.answer() else { return };
+    let Some(ObservedAnswer::FencedOff { .. }) = entry.op.answer() else { return };
     let Some(token) = shown(&entry.op.ask) else { return };
     let Some(grant) = file.grants.iter().find(|grant| grant.token == token) else { return };
     if !before(file.history, grant.by, entry) {
@@ -268,7 +275,7 @@ fn refused(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-// An effect that was done within its lease is known of, or at least told of, when the next one is let in.
+// An effect that happened within its lease is known, or at least reported, when the next one is let in.
 fn effects(file: &File<'_>, found: &mut Vec<Violation>) {
     let done = file.history.effects.iter().filter(|effect| effect.key == file.key);
     for effect in done {
@@ -282,7 +289,7 @@ fn effects(file: &File<'_>, found: &mut Vec<Violation>) {
             && given_up_min(file, holder, next.by).is_none()
             && !file
                 .perhaps_before(next.by)
-                .any(|entry| matches!(entry.op.ask, Ask::Claim { .. }) && entry.op.outcome == Outcome::Maybe)
+                .any(|entry| matches!(entry.op.ask, Ask::Claim { .. }) && entry.op.outcome == RequestOutcome::Maybe)
         {
             found.push(file.report(
                 "told-of-lapse",

@@ -1,10 +1,11 @@
-//! What was told for good: a doubt ends with an outcome or a person's word, a refusal of a holder never ends, and the first
-//! repetition of an effect does not run beside it. Never judges by dates where the order of lines decides. Called by `auditor`.
+//! Judges final answers: a doubt ends with an outcome or a person's word, a refusal of a holder never ends, and the
+//! first repetition of an effect does not run beside it. Never judges by dates where the order of lines decides. Called
+//! by `auditor`.
 
 use std::collections::BTreeMap;
 
 use super::{Entry, File, Violation, before, claims, closed_at, leases, perhaps_before, perhaps_done, shown};
-use crate::history::{Answer, Ask, Outcome, key_name};
+use crate::history::{Ask, ObservedAnswer, RequestOutcome, key_name};
 
 pub(super) fn judge(files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -37,7 +38,7 @@ pub(super) fn judge(files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
 // Everyone who was told that the key is in doubt: also by asking for its first repetition.
 pub(super) fn told<'h>(file: &File<'h>, base: Option<&File<'h>>, first: Option<&File<'h>>) -> Vec<Entry<'h>> {
     let doubt = |entry: &&Entry<'h>| {
-        !matches!(entry.op.ask, Ask::Look) && matches!(entry.op.answer(), Some(Answer::InDoubt { .. }))
+        !matches!(entry.op.ask, Ask::Look) && matches!(entry.op.answer(), Some(ObservedAnswer::InDoubt { .. }))
     };
     // The first repetition is told of its own doubt and of that of the effect itself: only what is certain counts.
     let own = |entry: &Entry<'h>| !base.is_some_and(|base| explained_by(base, *entry));
@@ -49,7 +50,8 @@ pub(super) fn told<'h>(file: &File<'h>, base: Option<&File<'h>>, first: Option<&
 }
 
 fn explained_by(file: &File<'_>, entry: Entry<'_>) -> bool {
-    let (Some(Answer::InDoubt { since: end }) | Some(Answer::InFlight { lease_expires: end })) = entry.op.answer()
+    let (Some(ObservedAnswer::InDoubt { since: end }) | Some(ObservedAnswer::InFlight { lease_expires: end })) =
+        entry.op.answer()
     else {
         return false;
     };
@@ -59,8 +61,8 @@ fn explained_by(file: &File<'_>, entry: Entry<'_>) -> bool {
 // Whether an answer about the first repetition shows the effect itself alive.
 fn shows_base(first: Option<&File<'_>>, entry: Entry<'_>) -> bool {
     match entry.op.answer() {
-        Some(Answer::New { .. }) => true,
-        Some(Answer::InFlight { .. }) => first.is_some_and(|first| !explained_by(first, entry)),
+        Some(ObservedAnswer::New { .. }) => true,
+        Some(ObservedAnswer::InFlight { .. }) => first.is_some_and(|first| !explained_by(first, entry)),
         _ => false,
     }
 }
@@ -77,10 +79,10 @@ pub(super) fn ended<'h>(file: &File<'h>, told: Entry<'h>, later: Entry<'h>) -> b
 
 fn told_doubt(file: &File<'_>, base: Option<&File<'_>>, told: Entry<'_>, later: Entry<'_>, found: &mut Vec<Violation>) {
     let alive = match later.op.answer() {
-        Some(Answer::InFlight { .. }) => !base.is_some_and(|base| explained_by(base, later)),
-        Some(Answer::Renewed { .. } | Answer::New { .. }) => true,
+        Some(ObservedAnswer::InFlight { .. }) => !base.is_some_and(|base| explained_by(base, later)),
+        Some(ObservedAnswer::Renewed { .. } | ObservedAnswer::New { .. }) => true,
         // The same word again is answered as a repeat; that there is no doubt is not true.
-        Some(Answer::NotInDoubt) => match later.op.ask {
+        Some(ObservedAnswer::NotInDoubt) => match later.op.ask {
             Ask::Resolve { token: None, .. } => true,
             // Named by its token, it is about that attempt alone.
             Ask::Resolve { token, .. } => token.is_some() && latest(file, later) == token,
@@ -96,28 +98,28 @@ fn told_doubt(file: &File<'_>, base: Option<&File<'_>>, told: Entry<'_>, later: 
 // The latest attempt that a request may have met, where that is certain.
 fn latest(file: &File<'_>, entry: Entry<'_>) -> Option<u64> {
     let mut claims = file.perhaps_before(entry).filter(|other| matches!(other.op.ask, Ask::Claim { .. }));
-    let hidden = claims.any(|other| other.op.outcome == Outcome::Maybe);
+    let hidden = claims.any(|other| other.op.outcome == RequestOutcome::Maybe);
     let met = file.grants.iter().filter(|grant| perhaps_before(file.history, grant.by, entry));
     met.map(|grant| grant.token).max().filter(|_| !hidden)
 }
 
-// A holder that was refused is never let back in; told of a doubt, it may still say what became of its effect.
+// A holder that was refused is never let back in; told of a doubt, it may still report its outcome.
 fn final_refusal(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let Some(token) = shown(&entry.op.ask) else { return };
-    // After a declared loss the number of a grant whose answer was lost with it is given again, to somebody else. And what was
-    // read from an old primary may be older than the grant: then nobody was refused who held it.
+    // After a declared loss the number of a grant whose answer was lost with it is given again, to another caller. And
+    // an answer from an old primary may be older than the grant: then it refused no holder.
     if !file.grants.iter().any(|grant| grant.token == token && before(file.history, grant.by, entry)) {
         return;
     }
     let refused = match entry.op.answer() {
-        Some(Answer::FencedOff { .. }) => true,
-        Some(Answer::InDoubt { .. }) => false,
+        Some(ObservedAnswer::FencedOff { .. }) => true,
+        Some(ObservedAnswer::InDoubt { .. }) => false,
         _ => return,
     };
     for later in file.entries.iter().filter(|later| shown(&later.op.ask) == Some(token)) {
         let granted = match later.op.answer() {
-            Some(Answer::Renewed { .. }) => true,
-            Some(Answer::Sealed { replay: false, .. } | Answer::Released { replay: false }) => refused,
+            Some(ObservedAnswer::Renewed { .. }) => true,
+            Some(ObservedAnswer::Sealed { replay: false, .. } | ObservedAnswer::Released { replay: false }) => refused,
             _ => false,
         };
         if granted && before(file.history, entry, *later) {
@@ -128,7 +130,8 @@ fn final_refusal(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) 
 
 // A person ends only what is a doubt: a claim under `hold` whose lease was over.
 fn resolution(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
-    if let (Ask::Resolve { sealed, .. }, Some(Answer::Resolved { replay: true })) = (&entry.op.ask, entry.op.answer())
+    if let (Ask::Resolve { sealed, .. }, Some(ObservedAnswer::Resolved { replay: true })) =
+        (&entry.op.ask, entry.op.answer())
         && !file.perhaps_before(entry).any(|other| {
             perhaps_done(other.op)
                 && matches!(&other.op.ask, Ask::Resolve { sealed: said, .. } if said.is_some() == sealed.is_some())
@@ -136,12 +139,13 @@ fn resolution(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     {
         found.push(file.report("in-doubt", entry, "nobody said this before"));
     }
-    let (Ask::Resolve { .. }, Some(Answer::Resolved { replay: false })) = (&entry.op.ask, entry.op.answer()) else {
+    let (Ask::Resolve { .. }, Some(ObservedAnswer::Resolved { replay: false })) = (&entry.op.ask, entry.op.answer())
+    else {
         return;
     };
     let hidden = file
         .perhaps_before(entry)
-        .any(|other| matches!(other.op.ask, Ask::Claim { .. }) && other.op.outcome == Outcome::Maybe);
+        .any(|other| matches!(other.op.ask, Ask::Claim { .. }) && other.op.outcome == RequestOutcome::Maybe);
     let lapsed = file.grants.iter().any(|grant| {
         perhaps_before(file.history, grant.by, entry)
             && claims::lease_end_seen(file, grant, entry) <= closed_at(entry.op)
@@ -151,12 +155,12 @@ fn resolution(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-// Who is named as the holder held at some moment between question and answer; nobody is named only where nobody did.
+// The named holder held at some moment between question and answer; none is named only where none did.
 fn current(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
-    let Some(Answer::FencedOff { current }) = entry.op.answer() else { return };
+    let Some(ObservedAnswer::FencedOff { current }) = entry.op.answer() else { return };
     let hidden = || {
         file.perhaps_before(entry)
-            .any(|other| matches!(other.op.ask, Ask::Claim { .. }) && other.op.outcome == Outcome::Maybe)
+            .any(|other| matches!(other.op.ask, Ask::Claim { .. }) && other.op.outcome == RequestOutcome::Maybe)
     };
     match current {
         Some(token) => {
@@ -167,9 +171,13 @@ fn current(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
                         && !file.entries.iter().any(|other| {
                             before(file.history, *other, entry)
                                 && match (&other.op.ask, other.op.answer()) {
-                                    (Ask::Claim { .. }, Some(Answer::New { token: newer, .. })) => newer > token,
-                                    (Ask::Seal { token: own, .. }, Some(Answer::Sealed { .. }))
-                                    | (Ask::Release { token: own }, Some(Answer::Released { .. })) => own == token,
+                                    (Ask::Claim { .. }, Some(ObservedAnswer::New { token: newer, .. })) => {
+                                        newer > token
+                                    }
+                                    (Ask::Seal { token: own, .. }, Some(ObservedAnswer::Sealed { .. }))
+                                    | (Ask::Release { token: own }, Some(ObservedAnswer::Released { .. })) => {
+                                        own == token
+                                    }
                                     _ => false,
                                 }
                         })

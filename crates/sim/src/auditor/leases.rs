@@ -1,8 +1,8 @@
-//! What callers are told of somebody else's claim: `in_flight` and `in_doubt` must be true of some claim at some moment
-//! between question and answer. Never accepts an answer from before what was already acknowledged. Called by `auditor`.
+//! Judges replies about another caller's claim: `in_flight` and `in_doubt` must be true of some claim at some moment
+//! between question and answer. Never accepts an answer from before an acknowledged write. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done, skew_ms};
-use crate::history::{Answer, Ask, History, Outcome};
+use crate::history::{Ask, History, ObservedAnswer, RequestOutcome};
 
 /// A claim or renewal that would explain the end of a lease.
 pub(super) struct Reason<'h> {
@@ -16,13 +16,13 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for entry in &file.entries {
         match entry.op.answer() {
-            Some(Answer::InFlight { lease_expires }) => {
+            Some(ObservedAnswer::InFlight { lease_expires }) => {
                 if *lease_expires <= entry.op.invoked.at {
                     found.push(file.report("in-flight", *entry, "the lease was over before it asked"));
                 }
                 explained(file, *entry, *lease_expires, "in-flight", &mut found);
             }
-            Some(Answer::InDoubt { since }) => {
+            Some(ObservedAnswer::InDoubt { since }) => {
                 if *since > closed_at(entry.op) {
                     found.push(file.report("in-doubt", *entry, "the doubt lies ahead"));
                 }
@@ -63,8 +63,8 @@ pub(super) fn reasons<'e, 'h>(
         let (Ask::Claim { lease_ms, .. } | Ask::Renew { lease_ms, .. }) = by.op.ask else { return None };
         let at = end.checked_sub(lease_ms)?;
         let token = match (&by.op.ask, by.op.answer()) {
-            (_, Some(Answer::New { token, lease_expires, .. })) if *lease_expires == end => Some(*token),
-            (Ask::Renew { token, .. }, Some(Answer::Renewed { lease_expires })) if *lease_expires == end => {
+            (_, Some(ObservedAnswer::New { token, lease_expires, .. })) if *lease_expires == end => Some(*token),
+            (Ask::Renew { token, .. }, Some(ObservedAnswer::Renewed { lease_expires })) if *lease_expires == end => {
                 Some(*token)
             }
             (_, Some(_)) => return None,
@@ -78,25 +78,25 @@ pub(super) fn reasons<'e, 'h>(
 // A reason holds unless something acknowledged before the question, or before the lease's end, had already ended it.
 fn holds(history: &History, entries: &[Entry<'_>], reason: &Reason<'_>, entry: Entry<'_>, end: u64) -> bool {
     // A list or an explanation only looks: nothing is final that it shows.
-    let doubt = matches!(entry.op.answer(), Some(Answer::InDoubt { .. })) && entry.op.ask != Ask::Look;
+    let doubt = matches!(entry.op.answer(), Some(ObservedAnswer::InDoubt { .. })) && entry.op.ask != Ask::Look;
     !entries.iter().filter(|other| other.id != reason.by.id).any(|other| {
         let known = before(history, *other, entry);
         let own = |token: u64| reason.token.is_some_and(|held| held == token);
         match (&other.op.ask, other.op.answer()) {
-            (Ask::Claim { lease_ms, .. }, Some(Answer::New { lease_expires, .. })) => {
+            (Ask::Claim { lease_ms, .. }, Some(ObservedAnswer::New { lease_expires, .. })) => {
                 known && lease_expires.saturating_sub(*lease_ms) > reason.at + skew_ms(reason.by, *other)
             }
-            (Ask::Renew { token, lease_ms }, Some(Answer::Renewed { lease_expires })) => {
+            (Ask::Renew { token, lease_ms }, Some(ObservedAnswer::Renewed { lease_expires })) => {
                 let at = lease_expires.saturating_sub(*lease_ms);
                 // Where the holder got more of it there was no doubt before, and none can have been told of since.
                 at > reason.at + skew_ms(reason.by, *other) && (known || (doubt && own(*token)))
             }
-            (Ask::Release { token }, Some(Answer::Released { .. })) => known && own(*token),
-            (Ask::Seal { token, .. }, Some(Answer::Sealed { .. })) => {
+            (Ask::Release { token }, Some(ObservedAnswer::Released { .. })) => known && own(*token),
+            (Ask::Seal { token, .. }, Some(ObservedAnswer::Sealed { .. })) => {
                 own(*token) && (known || (doubt && closed_at(other.op) <= end))
             }
-            (Ask::Resolve { .. }, Some(Answer::Resolved { replay: false })) => {
-                known && reason.by.op.outcome != Outcome::Maybe && before(history, reason.by, *other)
+            (Ask::Resolve { .. }, Some(ObservedAnswer::Resolved { replay: false })) => {
+                known && reason.by.op.outcome != RequestOutcome::Maybe && before(history, reason.by, *other)
             }
             _ => false,
         }

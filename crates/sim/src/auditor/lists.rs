@@ -1,19 +1,19 @@
-//! Answers about no single key: the list of doubts shows every doubt that somebody was told of before, and a name leads to what was
-//! last put under it. Never takes a full page for a whole list. Called by `auditor`.
+//! Judges answers about no single key: the list of doubts shows every doubt that was reported before, and a name leads
+//! to the effect that was last put under it. Never takes a full page for a whole list. Called by `auditor`.
 
 use std::collections::BTreeMap;
 
 use super::{Entry, File, Violation, before, doubts, perhaps_before, perhaps_done};
-use crate::history::{Answer, Ask, History, List, Lookup, Op, Outcome, key_name};
+use crate::history::{Ask, History, List, Lookup, ObservedAnswer, Op, RequestOutcome, key_name};
 
 pub(super) fn judge(history: &History, files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
     let mut found = Vec::new();
-    for list in history.lists.iter().filter(|list| !list.full && list.op.outcome != Outcome::Maybe) {
+    for list in history.lists.iter().filter(|list| !list.full && list.op.outcome != RequestOutcome::Maybe) {
         for file in files.values().filter(|file| !list.shown.contains(&file.key)) {
             missing(files, file, list, &mut found);
         }
     }
-    for lookup in history.lookups.iter().filter(|lookup| lookup.op.outcome != Outcome::Maybe) {
+    for lookup in history.lookups.iter().filter(|lookup| lookup.op.outcome != RequestOutcome::Maybe) {
         found.extend(misled(history, files, lookup));
     }
     found
@@ -30,7 +30,7 @@ fn missing(files: &BTreeMap<&str, File<'_>>, file: &File<'_>, list: &List, found
     let base = file.key.strip_suffix("#1").and_then(|base| files.get(base));
     let asked = question(&list.op);
     for by in doubts::told(file, base, first) {
-        let Some(Answer::InDoubt { since }) = by.op.answer() else { continue };
+        let Some(ObservedAnswer::InDoubt { since }) = by.op.answer() else { continue };
         // The list goes by the clock of the node that was asked, which may be behind: its question is dated by that.
         let over = *since <= list.op.invoked.at;
         if over && before(file.history, by, asked) && !doubts::ended(file, by, asked) {
@@ -55,15 +55,15 @@ fn misled(history: &History, files: &BTreeMap<&str, File<'_>>, lookup: &Lookup) 
         .map(|(id, op)| Entry { id, op })
         .filter(|put| perhaps_before(history, *put, asked))
         .collect();
-    let acknowledged = |put: &Entry<'_>| matches!(put.op.answer(), Some(Answer::Aliased { .. }));
+    let acknowledged = |put: &Entry<'_>| matches!(put.op.answer(), Some(ObservedAnswer::Aliased { .. }));
     let known = || puts.iter().filter(|put| acknowledged(put) && before(history, **put, asked));
     let explained = match &lookup.shown {
         None => known().next().is_none(),
         Some((effect, receipt)) => puts.iter().any(|put| match (&put.op.outcome, put.op.answer()) {
-            (_, Some(Answer::Aliased { effect: own, receipt: body })) => {
+            (_, Some(ObservedAnswer::Aliased { effect: own, receipt: body })) => {
                 own == effect && body == receipt && !known().any(|later| before(history, *put, *later))
             }
-            (Outcome::Maybe, _) => sealed(files, put, effect, receipt),
+            (RequestOutcome::Maybe, _) => sealed(files, put, effect, receipt),
             _ => false,
         }),
     };

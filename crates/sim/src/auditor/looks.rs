@@ -1,21 +1,21 @@
-//! What lists and explanations show: a state that the key was in at some moment between question and answer.
+//! Judges lists and explanations: they show a state that the key was in at some moment between question and answer.
 //! Never takes what they show for final: they only look, and write nothing. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, claims, closed_at, perhaps_done};
-use crate::history::{Answer, Ask, Outcome};
+use crate::history::{Ask, ObservedAnswer, RequestOutcome};
 
 pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for entry in file.entries.iter().filter(|entry| entry.op.ask == Ask::Look) {
-        // That a lease explains what is shown of it is judged with all other leases.
+        // Whether a lease explains the shown state is judged with all other leases.
         let allowed = match entry.op.answer() {
-            Some(Answer::Seen { phase, token }) => match *phase {
+            Some(ObservedAnswer::Seen { phase, token }) => match *phase {
                 "sealed" => given(file, *entry, *token) && outcome(file, *entry, *token, true),
                 "released" => given(file, *entry, *token) && outcome(file, *entry, *token, false),
                 _ => given(file, *entry, *token) && !file.rules.hold && lapsed(file, *entry, *token),
             },
-            Some(Answer::InDoubt { since }) => file.rules.may_hold && *since <= closed_at(entry.op),
-            Some(Answer::Absent) => absent(file, *entry),
+            Some(ObservedAnswer::InDoubt { since }) => file.rules.may_hold && *since <= closed_at(entry.op),
+            Some(ObservedAnswer::Absent) => absent(file, *entry),
             _ => true,
         };
         if !allowed {
@@ -27,7 +27,7 @@ pub(super) fn judge(file: &File<'_>) -> Vec<Violation> {
 
 fn hidden_claim(file: &File<'_>, entry: Entry<'_>) -> bool {
     file.perhaps_before(entry)
-        .any(|other| matches!(other.op.ask, Ask::Claim { .. }) && other.op.outcome == Outcome::Maybe)
+        .any(|other| matches!(other.op.ask, Ask::Claim { .. }) && other.op.outcome == RequestOutcome::Maybe)
 }
 
 fn given(file: &File<'_>, entry: Entry<'_>, token: u64) -> bool {

@@ -1,10 +1,10 @@
-//! What was sealed: one receipt per key for its retention, byte for byte, whoever asks and whatever crashed since.
-//! Never accepts a receipt that nobody sealed, or one past its time. Called by `auditor`.
+//! Judges receipts: one per key for its retention, byte for byte, for every caller and across every crash.
+//! Never accepts a receipt that was not sealed, or one past its time. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done, shown};
-use crate::history::{Answer, Ask};
+use crate::history::{Ask, ObservedAnswer};
 
-/// A receipt that somebody was told of.
+/// A receipt that a caller got.
 struct Fact<'h> {
     by: Entry<'h>,
     token: Option<u64>,
@@ -66,13 +66,13 @@ fn fact<'h>(file: &File<'h>, by: Entry<'h>) -> Option<Fact<'h>> {
 fn told<'h>(file: &File<'h>, by: Entry<'h>) -> Option<Fact<'h>> {
     let skew_ms = by.op.skew_ms;
     match (&by.op.ask, by.op.answer()?) {
-        (Ask::Seal { token, effect, receipt }, Answer::Sealed { at, expires, .. }) => {
+        (Ask::Seal { token, effect, receipt }, ObservedAnswer::Sealed { at, expires, .. }) => {
             Some(Fact { by, token: Some(*token), effect, receipt, at: (*at, *at), expires_min: *expires, skew_ms })
         }
-        (Ask::Claim { .. }, Answer::Duplicate { token, effect, receipt, at, expires, .. }) => {
+        (Ask::Claim { .. }, ObservedAnswer::Duplicate { token, effect, receipt, at, expires, .. }) => {
             Some(Fact { by, token: Some(*token), effect, receipt, at: (*at, *at), expires_min: *expires, skew_ms })
         }
-        (Ask::Resolve { token, sealed: Some((effect, receipt)) }, Answer::Resolved { replay: false }) => {
+        (Ask::Resolve { token, sealed: Some((effect, receipt)) }, ObservedAnswer::Resolved { replay: false }) => {
             let at = (by.op.invoked.at, closed_at(by.op));
             Some(Fact { by, token: *token, effect, receipt, at, expires_min: at.0 + file.rules.retain_ms, skew_ms })
         }
@@ -95,10 +95,10 @@ fn honest(file: &File<'_>, fact: &Fact<'_>, found: &mut Vec<Violation>) {
         found.push(file.report("store-time", fact.by, "it was sealed after it was told of"));
     }
     match op.answer() {
-        Some(Answer::Sealed { replay: false, .. }) if fact.at.0 < op.invoked.at => {
+        Some(ObservedAnswer::Sealed { replay: false, .. }) if fact.at.0 < op.invoked.at => {
             found.push(file.report("store-time", fact.by, "it was sealed before it was asked"));
         }
-        Some(Answer::Sealed { replay: true, .. } | Answer::Duplicate { .. }) => {
+        Some(ObservedAnswer::Sealed { replay: true, .. } | ObservedAnswer::Duplicate { .. }) => {
             if fact.expires_min <= op.invoked.at {
                 found.push(file.report("retention", fact.by, "the receipt had expired"));
             }
@@ -135,30 +135,32 @@ fn one_receipt(file: &File<'_>, fact: &Fact<'_>, other: &Fact<'_>, found: &mut V
     }
 }
 
-// Once told of, a receipt is what everybody gets until it expires.
+// Once a caller has got a receipt, everybody gets it until it expires.
 fn lasting(file: &File<'_>, fact: &Fact<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let Some(answer) = entry.op.answer() else { return };
     let lasts = match &entry.op.ask {
         Ask::Claim { body, .. } => match answer {
-            Answer::Duplicate { effect, receipt, .. } => effect == fact.effect && receipt == fact.receipt,
-            Answer::Conflict { .. } => body.is_some(),
+            ObservedAnswer::Duplicate { effect, receipt, .. } => effect == fact.effect && receipt == fact.receipt,
+            ObservedAnswer::Conflict { .. } => body.is_some(),
             _ => false,
         },
         Ask::Seal { token, effect, receipt } if fact.token == Some(*token) => {
             if effect == fact.effect && receipt == fact.receipt {
-                matches!(answer, Answer::Sealed { replay: true, .. })
+                matches!(answer, ObservedAnswer::Sealed { replay: true, .. })
             } else {
-                *answer == Answer::SealConflict
+                *answer == ObservedAnswer::SealConflict
             }
         }
-        Ask::Seal { .. } if fact.token.is_none() => !matches!(answer, Answer::Sealed { replay: false, .. }),
-        Ask::Seal { .. } | Ask::Renew { .. } | Ask::Release { .. } => matches!(answer, Answer::FencedOff { .. }),
-        Ask::Resolve { .. } => !matches!(answer, Answer::Resolved { replay: false }),
+        Ask::Seal { .. } if fact.token.is_none() => !matches!(answer, ObservedAnswer::Sealed { replay: false, .. }),
+        Ask::Seal { .. } | Ask::Renew { .. } | Ask::Release { .. } => {
+            matches!(answer, ObservedAnswer::FencedOff { .. })
+        }
+        Ask::Resolve { .. } => !matches!(answer, ObservedAnswer::Resolved { replay: false }),
         Ask::Alias { .. } => {
-            matches!(answer, Answer::Aliased { effect, receipt } if effect == fact.effect && receipt == fact.receipt)
+            matches!(answer, ObservedAnswer::Aliased { effect, receipt } if effect == fact.effect && receipt == fact.receipt)
         }
         Ask::Forget { .. } => true,
-        Ask::Look => matches!(answer, Answer::Seen { phase: "sealed", .. }),
+        Ask::Look => matches!(answer, ObservedAnswer::Seen { phase: "sealed", .. }),
     };
     if !lasts {
         let what = format_args!("#{} was told of a receipt until {}", fact.by.id, fact.expires_min);
@@ -166,9 +168,9 @@ fn lasting(file: &File<'_>, fact: &Fact<'_>, entry: Entry<'_>, found: &mut Vec<V
     }
 }
 
-// A name is given to nothing but what was sealed.
+// A name is given to nothing but a sealed effect.
 fn named(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
-    let Some(Answer::Aliased { effect, receipt }) = entry.op.answer() else { return };
+    let Some(ObservedAnswer::Aliased { effect, receipt }) = entry.op.answer() else { return };
     let sealed = file.perhaps_before(entry).any(|other| {
         perhaps_done(other.op)
             && match &other.op.ask {
@@ -182,9 +184,9 @@ fn named(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-// A holder is told that it contradicts itself only where it, or an operator for it, said something else before.
+// A holder is told that it contradicts itself only where it, or an operator for it, sealed something else before.
 fn seal_conflict(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
-    let Some(Answer::SealConflict) = entry.op.answer() else { return };
+    let Some(ObservedAnswer::SealConflict) = entry.op.answer() else { return };
     let said_else = file.perhaps_before(entry).any(|other| {
         perhaps_done(other.op)
             && match &other.op.ask {

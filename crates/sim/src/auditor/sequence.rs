@@ -1,11 +1,11 @@
-//! What is ordered across keys: versions of one source, and deliberate repetitions of one effect.
-//! Never orders what overlapped: only an acknowledgement that came before a question binds its answer.
+//! Judges order across keys: versions of one source, and deliberate repetitions of one effect.
+//! Never orders two requests that overlapped: only an acknowledgement that came before a question binds its answer.
 //! Called by `auditor`.
 
 use std::collections::BTreeMap;
 
 use super::{Entry, File, Grant, Violation, before, claims, closed_at, perhaps_before, perhaps_done};
-use crate::history::{Answer, Ask, History, Outcome, TEXTS, key_name};
+use crate::history::{Ask, History, ObservedAnswer, RequestOutcome, TEXTS, key_name};
 
 pub(super) fn judge(history: &History, files: &BTreeMap<&str, File<'_>>) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -43,9 +43,9 @@ fn brought<'h>(file: &File<'h>, grant: &Grant<'h>) -> Option<(&'h str, i64)> {
 /// be sealed without one; of any other the claim that was sealed must have brought it.
 fn tells_sealed_version(file: &File<'_>, by: &Entry<'_>) -> bool {
     let token = match (&by.op.ask, by.op.answer()) {
-        (Ask::Seal { token, .. }, Some(Answer::Sealed { .. })) => Some(*token),
-        (_, Some(Answer::Duplicate { token, .. })) => Some(*token),
-        (Ask::Resolve { sealed: Some(_), token, .. }, Some(Answer::Resolved { replay: false })) => *token,
+        (Ask::Seal { token, .. }, Some(ObservedAnswer::Sealed { .. })) => Some(*token),
+        (_, Some(ObservedAnswer::Duplicate { token, .. })) => Some(*token),
+        (Ask::Resolve { sealed: Some(_), token, .. }, Some(ObservedAnswer::Resolved { replay: false })) => *token,
         _ => return false,
     };
     let claims = || file.entries.iter().filter(|entry| matches!(entry.op.ask, Ask::Claim { .. }));
@@ -62,7 +62,7 @@ fn version(
     found: &mut Vec<Violation>,
 ) {
     let Some(answer) = entry.op.answer() else { return };
-    let refused = matches!(answer, Answer::Stale { .. } | Answer::Incomparable { .. });
+    let refused = matches!(answer, ObservedAnswer::Stale { .. } | ObservedAnswer::Incomparable { .. });
     // A refused claim without a version was an attempt at the version of one before it.
     let earlier = || file.perhaps_before(entry).find_map(|claim| version_of(&claim));
     let in_force = version_in_force(file, &entry).or_else(|| if refused { earlier() } else { None });
@@ -73,8 +73,8 @@ fn version(
         return;
     };
     let floor = match answer {
-        Answer::New { .. } => version,
-        Answer::Stale { last } | Answer::Incomparable { last } => *last,
+        ObservedAnswer::New { .. } => version,
+        ObservedAnswer::Stale { last } | ObservedAnswer::Incomparable { last } => *last,
         _ => return,
     };
     let comparable = |other: i64| (other < TEXTS) == (version < TEXTS);
@@ -83,7 +83,7 @@ fn version(
         let Some((_, sealed)) = other.entries.iter().find_map(version_of).filter(|(of, _)| *of == source) else {
             continue;
         };
-        if matches!(answer, Answer::New { .. } | Answer::Stale { .. })
+        if matches!(answer, ObservedAnswer::New { .. } | ObservedAnswer::Stale { .. })
             && comparable(sealed)
             && sealed > floor
             && other.entries.iter().any(|by| tells_sealed_version(other, by) && before(history, *by, entry))
@@ -98,8 +98,8 @@ fn version(
             });
     }
     let out_of_order = match answer {
-        Answer::Stale { .. } => comparable(floor) && floor > version,
-        Answer::Incomparable { .. } => !comparable(floor),
+        ObservedAnswer::Stale { .. } => comparable(floor) && floor > version,
+        ObservedAnswer::Incomparable { .. } => !comparable(floor),
         _ => return,
     };
     if !out_of_order || !explained {
@@ -118,7 +118,7 @@ fn repetition(
     let sibling = |seq: u64| files.get(key_name(&entry.op.base, Some(seq)).as_str());
     let (last_known, last_sealed) = last_known(files, entry);
     match entry.op.answer() {
-        Some(Answer::New { .. }) => {
+        Some(ObservedAnswer::New { .. }) => {
             let earlier_sealed = seq == 1 || sibling(seq - 1).is_some_and(|file| sealed_perhaps(file, entry));
             if !earlier_sealed {
                 found.push(file.report("again-gap", entry, "the one before was never sealed"));
@@ -127,14 +127,14 @@ fn repetition(
                 found.push(file.report("again-order", entry, format_args!("{last_known} ran before")));
             }
         }
-        Some(Answer::Gap { last, sealed }) => {
+        Some(ObservedAnswer::Gap { last, sealed }) => {
             let claimed = *last == 0 || sibling(*last).is_some_and(|file| claimed_perhaps(file, entry));
             let next = seq == last + 1 && *sealed;
             if !claimed || next || *last < last_known || (*last == last_known && last_sealed && !sealed) {
                 found.push(file.report("again-gap", entry, format_args!("the last known is {last_known}")));
             }
         }
-        Some(Answer::Stale { last }) => {
+        Some(ObservedAnswer::Stale { last }) => {
             let last = u64::try_from(*last).unwrap_or_default();
             if last < seq || last < last_known || !sibling(last).is_some_and(|file| claimed_perhaps(file, entry)) {
                 found.push(file.report("again-order", entry, format_args!("the last known is {last_known}")));
@@ -172,18 +172,18 @@ fn last_known<'h>(files: &BTreeMap<&str, File<'h>>, entry: Entry<'h>) -> (u64, b
     let last = remembered.max_by_key(|(_, grant)| (grant.by.op.seq, grant.token));
     last.map_or((0, false), |(file, grant)| {
         let sealed = file.entries.iter().any(|by| {
-            matches!((&by.op.ask, by.op.answer()), (Ask::Seal { token, .. }, Some(Answer::Sealed { .. })) if *token == grant.token)
+            matches!((&by.op.ask, by.op.answer()), (Ask::Seal { token, .. }, Some(ObservedAnswer::Sealed { .. })) if *token == grant.token)
                 && before(file.history, *by, entry)
         });
         (grant.by.op.seq.unwrap_or(0), sealed)
     })
 }
 
-// Somebody may have been let in unheard, sealed unheard and been forgotten since.
+// A claim may have been granted and sealed with both answers lost, and be forgotten since.
 fn hidden_claim<'h>(file: &File<'h>, grant: &Grant<'h>, entry: Entry<'h>) -> bool {
     file.perhaps_before(entry).any(|by| {
         matches!(by.op.ask, Ask::Claim { .. })
-            && by.op.outcome == Outcome::Maybe
+            && by.op.outcome == RequestOutcome::Maybe
             && by.op.seq >= grant.by.op.seq
             && !before(file.history, by, grant.by)
     })

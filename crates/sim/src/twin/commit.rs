@@ -24,7 +24,7 @@ use crate::{
 
 /// Where in a commit the machine dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Death {
+enum CrashPoint {
     BeforeAppend,
     WithinAppend,
     BeforeSync,
@@ -32,7 +32,7 @@ enum Death {
     AfterReply,
 }
 
-/// What is told of a commit that is not what happened.
+/// A commit's false answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     /// Unknown, and it did not happen.
@@ -46,7 +46,7 @@ enum Lie {
 }
 
 impl Twin {
-    async fn die(&self, when: Death) {
+    async fn die(&self, when: CrashPoint) {
         self.recorder.note(format_args!("store: dies {when:?}"));
         self.dying.notify_one();
         std::future::pending().await
@@ -99,7 +99,7 @@ impl Twin {
         Ok(held.iter().filter_map(verdict).collect())
     }
 
-    /// Drops what was over by then, where the store has an index of that.
+    /// Drops rows that had expired by then, where the store has an index of them.
     pub(super) async fn sweep_rows(&self, now: Millis, limit: usize) -> Result<Option<usize>, Error> {
         if self.clock.is_none() || !self.faults.sweeps {
             return Ok(None);
@@ -119,7 +119,7 @@ impl Twin {
         sets.truncate(limit);
         if !sets.is_empty() {
             self.recorder.count("store_swept", format_args!("{} rows", sets.len()));
-            // What was over by then stays over: time never falls back behind it.
+            // A row that expired by then stays expired: time never falls back behind it.
             self.apply(&sets, now).await?;
         }
         Ok(Some(sets.len()))
@@ -132,7 +132,7 @@ impl Twin {
             sleep(Duration::from_millis(wait_ms)).await;
             let Some(twin) = me.upgrade() else { return };
             let _turn = twin.turn.lock().await;
-            // What was on its way to a primary that is none any more gets nowhere.
+            // A commit on its way to a former primary gets nowhere.
             if twin.alive().is_ok() && twin.term() == term {
                 let applied = twin.apply(&sets, now).await.unwrap_or_default();
                 let count = applied.iter().filter(|verdict| verdict.applied()).count();
@@ -143,14 +143,19 @@ impl Twin {
 
     async fn apply(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
         let death = self.roll(self.faults.crash).then(|| {
-            let all =
-                [Death::BeforeAppend, Death::WithinAppend, Death::BeforeSync, Death::AfterSync, Death::AfterReply];
+            let all = [
+                CrashPoint::BeforeAppend,
+                CrashPoint::WithinAppend,
+                CrashPoint::BeforeSync,
+                CrashPoint::AfterSync,
+                CrashPoint::AfterReply,
+            ];
             all[lock(&self.rng).usize(0..all.len())]
         });
-        if death == Some(Death::BeforeAppend) {
-            self.die(Death::BeforeAppend).await;
+        if death == Some(CrashPoint::BeforeAppend) {
+            self.die(CrashPoint::BeforeAppend).await;
         }
-        // A store that several share drops nothing by itself: its nodes sweep, and leave what is over for a while.
+        // A store that several share drops nothing by itself: its nodes sweep, and leave expired rows for a while.
         if self.clock.is_none() && self.roll(self.faults.compaction) {
             self.compact();
         }
@@ -179,10 +184,10 @@ impl Twin {
         let after = Memory::clone(&before);
         let verdicts = after.commit(sets, now).await?;
         let records = self.records(sets, &before, now).await?;
-        if death == Some(Death::WithinAppend) {
+        if death == Some(CrashPoint::WithinAppend) {
             let cut = lock(&self.rng).usize(0..=records.len());
             self.append(&records[..cut]);
-            self.die(Death::WithinAppend).await;
+            self.die(CrashPoint::WithinAppend).await;
         }
         self.append(&records);
         if self.plant == Some(Plant::ReplyBeforeSync) {
@@ -193,12 +198,12 @@ impl Twin {
             }
             return Ok(verdicts);
         }
-        if death == Some(Death::BeforeSync) {
-            self.die(Death::BeforeSync).await;
+        if death == Some(CrashPoint::BeforeSync) {
+            self.die(CrashPoint::BeforeSync).await;
         }
         self.sync_wait().await?;
         if self.term() != term {
-            // Nobody hears of it, and whether the new primary has it nobody knows.
+            // No client is told, and whether the new primary has it is unknown.
             self.recorder.tally("failover_in_commit");
             if lock(&self.primary).handed_on == Some(term) {
                 self.land(after, now)?;
@@ -209,8 +214,8 @@ impl Twin {
         }
         self.land(after, now)?;
         match death {
-            Some(Death::AfterSync) => self.die(Death::AfterSync).await,
-            Some(Death::AfterReply) => self.dying.notify_one(),
+            Some(CrashPoint::AfterSync) => self.die(CrashPoint::AfterSync).await,
+            Some(CrashPoint::AfterReply) => self.dying.notify_one(),
             _ => {}
         }
         let moved = verdicts.iter().filter(|verdict| **verdict == Verdict::Moved).count();
@@ -314,7 +319,7 @@ async fn overwriting(sets: &[WriteSet], before: &Memory, now: Millis) -> Result<
     Ok(sets)
 }
 
-// A planted bug: what a set holds though it is not there is not compared.
+// A planted bug: rows that a set expects to be absent are not compared.
 fn without_absent(set: &WriteSet) -> WriteSet {
     let mut set = set.clone();
     set.also.held.retain(|(_, revision)| revision.is_some());
@@ -368,7 +373,7 @@ mod tests {
     }
 
     fn publish(id: u64, drops: Vec<RowKey>) -> WriteSet {
-        let position_row = RowKey::poke(&id.to_string(), LANE);
+        let position_row = RowKey::lane_notice(&id.to_string(), LANE);
         let entry = Entry {
             correlation_id: id.to_string(),
             kind: String::new(),
@@ -378,8 +383,11 @@ mod tests {
             redrive_of: None,
         };
         let merges = vec![Merge::Append(Append { lane: LANE, entry: entry.into(), position_row, driven: None })];
-        let writes =
-            vec![Write { key: position_row, expect: None, put: Some(fencepost_kernel::lane::Record::Poke.into()) }];
+        let writes = vec![Write {
+            key: position_row,
+            expect: None,
+            put: Some(fencepost_kernel::lane::Record::LaneNotice.into()),
+        }];
         WriteSet { id: CommitId(id), writes, also: Also { merges, drops, ..Also::default() } }
     }
 

@@ -1,4 +1,5 @@
-//! One node's way to the store it shares: a network with delays, behind which the store goes on whoever asked.
+//! One node's way to the store it shares: a network with delays, behind which the store finishes every commit, also of
+//! a dead node.
 //! Never judges and never refuses by itself. Each node of a shared world has its own; the engine calls it as its store.
 
 use std::{
@@ -36,7 +37,7 @@ pub(crate) struct Door {
     /// Shared by every commit under way.
     under_way: Arc<()>,
     clock: NodeClock,
-    /// Which primary it reads from, where nobody redials it.
+    /// The primary that it reads from while it is not redialled.
     reads_term: u64,
     /// The term whose primary it still reads from, for a moment.
     old_term: Mutex<Option<u64>>,
@@ -57,7 +58,7 @@ impl Door {
     pub(crate) fn new(twin: Arc<Twin>, gate: Arc<Gate>, skew_ms: u64, mut rng: fastrand::Rng) -> Self {
         let travel_ms_max = [0, 3, 40][rng.usize(0..3)];
         let id = twin.clock.as_ref().map_or(0, |clock| twin.node_starts(clock));
-        // However old the answers are that it goes by, it starts past all that was ever told.
+        // Even with old answers, it starts past every time that was ever reported.
         let last_ms = if twin.plant == Some(Plant::NodeBehind) { 0 } else { twin.floor_ms() + 1 };
         let behind_ms = rng.u64(0..=skew_ms).into();
         let clock = NodeClock { id, skew_ms, behind_ms, last_ms: last_ms.into(), server_behind: Notify::new() };
@@ -97,13 +98,13 @@ impl Door {
         }
     }
 
-    /// Says what time it is and hears what others said, for as long as the node lives.
+    /// Sends heartbeats with its time and receives the floor, for as long as the node lives.
     pub(crate) async fn beat(self: Arc<Self>, clock: Arc<Clocks>) {
         let (mut soon, started_ms) = (true, clock.elapsed_ms());
         loop {
             sleep(Duration::from_millis(BEAT_SOON_MS)).await;
             if !soon {
-                // Whoever hears that the server is behind says what time it is.
+                // A node that hears that the server is behind reports its own time.
                 let rest = Duration::from_millis(BEAT_MS - BEAT_SOON_MS);
                 let _ = timeout(rest, self.clock.server_behind.notified()).await;
             }
@@ -136,7 +137,7 @@ impl Door {
         (planted || *lock(&self.old_term) == Some(term)).then(|| self.twin.old_primary())?
     }
 
-    // What readers see now is not what this says.
+    // Counts an answer that differs from the rows that readers see now.
     fn tally_if_old(&self, name: &str, keys: &[RowKey], found: &[Loaded]) {
         if self.twin.view().load(keys).now_or_never().and_then(Result::ok).is_some_and(|now| !same(&now, found)) {
             self.twin.recorder.tally(name);
@@ -210,7 +211,7 @@ impl Store for Door {
         self.twin.peek(key)
     }
 
-    // Right, long gone, or nothing at all: whatever it says, only a commit may rest on it.
+    // Right, outdated, or nothing at all: only a commit may rest on it.
     fn guess(&self, key: &RowKey) -> Option<Loaded> {
         let draw = lock(&self.rng).u8(0..10);
         let guess = match draw {

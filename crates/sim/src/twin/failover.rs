@@ -1,6 +1,6 @@
-//! A shared store whose primary is replaced while its nodes live on: by a server that has everything that was acknowledged, and
-//! perhaps what was not; or, declared as such, by one that lacks the latest.
-//! Never hides a loss: what is gone is told to the recorder. Called by `nodes`.
+//! A shared store whose primary is replaced while its nodes live on: by a server that has every acknowledged write, and
+//! perhaps unacknowledged ones; or, declared as such, by one that lacks the latest.
+//! Never hides a loss: the recorder notes it. Called by `nodes`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,16 +11,16 @@ use futures::FutureExt;
 use super::{Twin, lock};
 use crate::disk::Disk;
 
-/// Which server is the primary, and what others know.
+/// The current primary, and the state of the others.
 #[derive(Default)]
 pub(super) struct Primary {
     /// Grows with every failover.
     pub(super) term: u64,
-    /// The primary whose commit under way the next one has, though nobody was told.
+    /// The earlier primary whose commit under way the next one has, although no client was told.
     pub(super) handed_on: Option<u64>,
-    /// What the primary before it had: it is still there, and answers who asks.
+    /// Rows of the earlier primary, which is still there and answers.
     pub(super) old: Option<Arc<Memory>>,
-    /// What a standby that lags behind has, and since which line it lacks something.
+    /// Rows of a standby that lags behind, and the line since which it lacks something.
     lagging: Option<(usize, Arc<Memory>)>,
 }
 
@@ -60,7 +60,7 @@ impl Twin {
         lock(&self.primary).term
     }
 
-    /// What a node that was never redialled still reads.
+    /// Rows that a node still reads which never redialled.
     pub(super) fn old_primary(&self) -> Option<Arc<Memory>> {
         lock(&self.primary).old.clone()
     }

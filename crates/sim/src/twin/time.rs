@@ -1,5 +1,5 @@
-//! The time of a shared store's server, what each node makes of it, and the floor that their heartbeats raise.
-//! Never lets a node's time go back, and never runs ahead of what some living node or the server says.
+//! The time of a shared store's server, each node's estimate of it, and the floor that their heartbeats raise.
+//! Never lets a node's time go back, and never runs ahead of every living node and the server.
 //! Kept by the twin: the doors read it, `nodes` steps the server's clock.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::{Twin, lock};
 use crate::{clock::Clocks, plant::Plant};
 
-/// How often a node says what time it is.
+/// Time between a node's heartbeats.
 pub(super) const BEAT_MS: u64 = 2_000;
 /// How often while the server is behind.
 pub(super) const BEAT_SOON_MS: u64 = 250;
@@ -20,22 +20,22 @@ pub(super) const BEAT_SOON_MS: u64 = 250;
 pub(super) const SETTLED_MS: u64 = 2_500;
 /// From which difference on it counts as behind.
 pub(super) const BEHIND_MS: u64 = 250;
-/// How old what a node said can be while it beats soon: one pause, there and back, and how often it is looked at.
+/// Bound of a heartbeat's age while a node beats soon: one pause, there and back, and the polling interval.
 const BEAT_AGE_MS_MAX: u64 = BEAT_SOON_MS + 2 * 40 + LOOK_MS;
 const LOOK_MS: u64 = 20;
 /// How far two nodes may be apart then.
 const APART_MS_MAX: u64 = 400;
 
-/// What the nodes of one run make of the server's time.
+/// The nodes' estimates of the server's time, for one run.
 #[derive(Default)]
 pub(super) struct Times {
-    /// What heartbeats have raised.
+    /// Raised by heartbeats.
     floor_ms: u64,
     nodes: BTreeMap<usize, NodeTime>,
     joined: usize,
-    /// When a node that starts may last have missed what the others know.
+    /// When a node that starts may last have missed the others' times.
     shaken_ms: u64,
-    /// When all had said since then what time it is.
+    /// When all had reported their time since then.
     told_ms: u64,
     /// How far apart the nodes were last declared to be.
     apart_ms: u64,
@@ -75,7 +75,7 @@ impl Twin {
         id
     }
 
-    /// A node is no more: what only it knew of the time is lost with it.
+    /// A node ends: a time that only it knew is lost with it.
     pub(crate) fn node_ends(&self, id: usize) {
         let Some(clock) = self.clock.as_ref().filter(|_| lock(&self.disk).is_some()) else { return };
         let floor_ms = self.floor_ms();
@@ -87,19 +87,19 @@ impl Twin {
         }
     }
 
-    /// What a node knows the time to be.
+    /// A node's estimate of the time.
     pub(super) fn node_ms(&self, id: usize, clock: &Clocks) -> u64 {
         lock(&self.times).nodes.get(&id).map_or_else(|| clock.server_ms(), |node| node_ms(clock, node))
     }
 
-    /// A node hears what time it is, from an answer.
+    /// A node learns the time from an answer.
     pub(super) fn node_hears(&self, id: usize, clock: &Clocks, told_ms: u64) {
         if let Some(node) = lock(&self.times).nodes.get_mut(&id) {
             node.lead_ms = node.lead_ms.max(lead_ms(clock, told_ms));
         }
     }
 
-    /// A heartbeat reaches the store: it raises the floor and is told the server's time and the floor.
+    /// A heartbeat reaches the store: it raises the floor and returns the server's time and the floor.
     pub(super) fn beaten(&self, node_ms: u64, clock: &Clocks) -> [u64; 2] {
         if self.plant == Some(Plant::NodeBehind) {
             return [clock.server_ms(), 0];
@@ -121,7 +121,7 @@ impl Twin {
         lock(&self.times).floor_ms.max(committed.0)
     }
 
-    /// Sets the server's clock. Forward, every answer tells of it; back, the nodes keep the time that they know.
+    /// Sets the server's clock. Forward, every answer shows it; back, the nodes keep the time that they know.
     pub(crate) fn step_server(&self, by_ms: i64) {
         let Some(clock) = &self.clock else { return };
         clock.step_server(by_ms);
@@ -132,13 +132,13 @@ impl Twin {
         self.shake(clock);
     }
 
-    /// The time as a transaction asks for it: the server's, and never before what was ever told it.
+    /// The time as a transaction asks for it: the server's, and never before a reported one.
     pub(crate) fn moment(&self) -> Option<Millis> {
         let clock = self.clock.as_ref()?;
         Some(Millis(clock.server_ms().max(self.floor_ms())))
     }
 
-    /// Rows are dated at this time: somebody who may be gone has lived through it.
+    /// Rows are dated at this time: a node that may be gone has lived through it.
     pub(super) fn dated(&self, at: Millis) {
         if let Some(clock) = self.clock.as_ref().filter(|clock| clock.store_ms() < at.0) {
             clock.raise_to(at.0);
@@ -146,7 +146,7 @@ impl Twin {
         }
     }
 
-    /// Another server: what heartbeats said last may not have reached it.
+    /// Another server: the last heartbeats may not have reached it.
     pub(super) fn forget_heartbeats(&self) {
         lock(&self.times).floor_ms = 0;
         if let Some(clock) = &self.clock {
@@ -175,7 +175,7 @@ impl Twin {
     fn declare(&self, clock: &Clocks) {
         let mut times = lock(&self.times);
         let now_ms = clock.elapsed_ms();
-        // Who is ahead of the server and has been silent may have lived through more than anybody else can know.
+        // A node that is ahead of the server and has been silent may know a later time than any other.
         let silent = times.nodes.values().any(|node| {
             node_ms(clock, node) > clock.server_ms() + BEHIND_MS && now_ms > node.beaten_ms + BEAT_AGE_MS_MAX
         });
@@ -185,11 +185,13 @@ impl Twin {
         if times.told_ms <= times.shaken_ms && times.all_beaten_since(times.shaken_ms) {
             times.told_ms = now_ms;
         }
-        // And each has heard since what the others said. Where there is none, users have the server's word and the floor's.
+        // And each has received the others' reports since. Where there is none, users have the server's time and the
+        // floor's.
         let latest_ms = times.nodes.values().map(|node| node_ms(clock, node)).max();
         let settled_ms = latest_ms.filter(|_| times.told_ms > times.shaken_ms && times.all_beaten_since(times.told_ms));
         if let Some(settled_ms) = settled_ms {
-            // A date that raised the time reached them as it was then, not as it has grown since: nobody knows that time.
+            // A date that raised the time reached them as it was then, not as it has grown since: no node knows that
+            // time.
             clock.fall_back_to(settled_ms.max(clock.server_ms()));
         }
         let (behind_ms, settled) = (clock.server_behind_ms(), settled_ms.is_some());
@@ -272,7 +274,7 @@ mod tests {
         sleep(Duration::from_millis(10_000)).await;
         let second = shared.join();
         assert!(shared.behind_ms(&second) <= BEAT_AGE_MS_MAX, "{} ms behind", shared.behind_ms(&second));
-        // What only the first knew is lost with it, and the second goes on from what it knows.
+        // A time that only the first knew is lost with it, and the second goes on from its own.
         shared.twin.node_ends(first.time_id());
         assert_eq!(shared.behind_ms(&second), 0);
     }

@@ -1,4 +1,4 @@
-//! What stands of a batch where another node wrote first, and of a commit whose answer was lost.
+//! A batch where another node wrote first, and a commit whose answer was lost.
 //! Both were found by seeds. Called by the test runner.
 
 use std::sync::{Arc, atomic::Ordering};
@@ -7,7 +7,7 @@ use fencepost::engine::Error;
 use fencepost_kernel::{
     Command, Reply, Tenant, Version,
     fence::{
-        self, Claim, Release, Seal, Source, Target, Token,
+        self, ClaimFence, Release, Seal, Source, Target, Token,
         scope::{Scope, VersionRule},
     },
     key::Kind,
@@ -24,7 +24,7 @@ fn target(version: &str) -> Target {
 }
 
 fn claim(version: &str, lease_ms: u64) -> Command {
-    Command::Fence(fence::Command::Claim(Claim {
+    Command::Fence(fence::Command::Claim(ClaimFence {
         target: target(version),
         body: None,
         version: None,
@@ -134,7 +134,7 @@ fn task(number: &str) -> Target {
 fn claim_task(number: &str, version: Option<i128>) -> Command {
     let source = version.map(|_| Source { kind: "doc".to_owned(), id: "d".to_owned() });
     let version = version.map(Version::Integer);
-    Command::Fence(fence::Command::Claim(Claim {
+    Command::Fence(fence::Command::Claim(ClaimFence {
         target: task(number),
         body: None,
         version,

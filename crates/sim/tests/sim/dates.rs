@@ -1,4 +1,4 @@
-//! What time a decision is made at where another node writes between its reading and its commit.
+//! The time of a decision where another node writes between its reading and its commit.
 //! All were found by seeds. Called by the test runner.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fencepost_kernel::{
     Command, Millis, Reply, Tenant,
     fence::{
-        self, Claim, Outcome, Release, Renew, Resolve, Seal, Target, Token,
+        self, ClaimFence, DoubtOutcome, Release, Renew, Resolve, Seal, Target, Token,
         scope::{OnLapse, Scope},
     },
 };
@@ -21,7 +21,7 @@ fn target(key: &str) -> Target {
 }
 
 fn claim(key: &str, lease_ms: u64) -> Command {
-    Command::Fence(fence::Command::Claim(Claim {
+    Command::Fence(fence::Command::Claim(ClaimFence {
         target: target(key),
         body: None,
         version: None,
@@ -55,7 +55,7 @@ async fn a_claim_is_dated_after_the_release_that_it_stands_on() {
     let pair = Pair::start().await;
     let stopped = pair.way.commits.lock().await;
     let late = pair.ask_first(vec![claim("k", 500)]).await;
-    // What it read has moved, so it reads again, and that takes long.
+    // Its rows have moved, so it reads again, and that takes long.
     let token = claimed_by_second(&pair, &claim("k", 60_000)).await;
     let slow = pair.way.loads.lock().await;
     drop(stopped);
@@ -111,7 +111,7 @@ async fn final_refusal_holds_for_what_was_decided_before_the_expiry_and_lands_af
     for (late, told) in asks.iter().flat_map(|late| asks.iter().map(move |told| (late, told))) {
         let pair = Pair::start().await;
         let claim =
-            Claim { target: recover.clone(), body: None, version: None, source: None, lease_ms: 500, trace: None };
+            ClaimFence { target: recover.clone(), body: None, version: None, source: None, lease_ms: 500, trace: None };
         let token = claimed_by_second(&pair, &Command::Fence(fence::Command::Claim(claim))).await;
         let stopped = pair.way.commits.lock().await;
         let late = pair.ask_first(vec![late(recover.clone(), token)]).await;
@@ -168,7 +168,7 @@ async fn told_doubt_of_the_effect_itself_is_final_for_who_asked_for_its_first_re
         Target::new(target.tenant, target.scope, target.fields.to_vec(), seq).expect("a target")
     };
     let claim = |seq| {
-        Command::Fence(fence::Command::Claim(Claim {
+        Command::Fence(fence::Command::Claim(ClaimFence {
             target: numbered(seq),
             body: None,
             version: None,
@@ -188,7 +188,7 @@ async fn told_doubt_of_the_effect_itself_is_final_for_who_asked_for_its_first_re
     let resolve = Command::Fence(fence::Command::Resolve(Resolve {
         target: numbered(None),
         token: Some(token),
-        outcome: Outcome::Released,
+        outcome: DoubtOutcome::Released,
         by: "ann".to_owned(),
         why: "asked the bank".to_owned(),
     }));

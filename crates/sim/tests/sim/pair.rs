@@ -1,4 +1,4 @@
-//! Two engines on one store, of which the first can be stopped at a chosen place: what a seed found, told step by step.
+//! Two engines on one store, of which the first can be stopped at a chosen place: cases that a seed found.
 //! Never sleeps: a lock that a test holds is where the node stands. Used by `dates` and `batches`.
 
 use std::sync::{
@@ -8,7 +8,7 @@ use std::sync::{
 
 use fencepost::{
     clock::SystemClock,
-    engine::{self, Engine, Limits},
+    engine::{self, Engine, EngineLimits},
 };
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Write,
@@ -125,7 +125,7 @@ impl Pair {
                 answers: Mutex::default(),
                 holds_last: AtomicBool::new(false),
             });
-            let limits = Limits { first_commit_id: Some(first_commit_id), ..Limits::default() };
+            let limits = EngineLimits { first_commit_id: Some(first_commit_id), ..EngineLimits::default() };
             let clock = Arc::new(SystemClock::default());
             let (engine, loops) = Engine::new(way.clone(), clock, limits, Box::new(()), None).await.expect("an engine");
             tokio::spawn(loops);
@@ -164,7 +164,7 @@ pub async fn settle() {
     }
 }
 
-/// What the second node granted.
+/// The token of a claim that the second node granted.
 pub async fn claimed_by_second(pair: &Pair, claim: &Command) -> Token {
     match pair.second.ask(claim).await.expect("an answer") {
         Reply::Fence(fence::Reply::New(granted)) => granted.token,

@@ -1,5 +1,5 @@
 //! The stored form of a fence.
-//! Never keeps what can be told from the rest: times are distances from the first claim, and so is the token.
+//! Never stores a derived value: times are distances from the first claim, and so is the token.
 //! Called only by the codec.
 //!
 //! In order: flags, first seen, the times of its state, then names (tenant, scope, field names) in one run that block
@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Version,
-    fence::{Event, Fence, HolderTrace, Receipt, Source, State, Token, What, body::Body, scope::OnLapse},
+    fence::{Fence, FenceEvent, HolderTrace, Receipt, Source, State, Token, What, body::Body, scope::OnLapse},
     key::Kind,
 };
 
@@ -283,7 +283,7 @@ fn take_row_key(reader: &mut Reader<'_>) -> Result<RowKey, Damage> {
     Ok(RowKey { kind, id: reader.array()? })
 }
 
-fn put_event(out: &mut Vec<u8>, event: &Event, first: u64, format: u8) {
+fn put_event(out: &mut Vec<u8>, event: &FenceEvent, first: u64, format: u8) {
     let tag = match &event.what {
         What::Released => 0,
         What::Retried => 1,
@@ -308,7 +308,7 @@ fn put_event(out: &mut Vec<u8>, event: &Event, first: u64, format: u8) {
     }
 }
 
-fn take_event(reader: &mut Reader<'_>, first: u64, format: u8) -> Result<Event, Damage> {
+fn take_event(reader: &mut Reader<'_>, first: u64, format: u8) -> Result<FenceEvent, Damage> {
     let tag = reader.byte()?;
     let at = Millis(reader.since(first)?);
     let token = Token(reader.since(first)?);
@@ -326,5 +326,5 @@ fn take_event(reader: &mut Reader<'_>, first: u64, format: u8) -> Result<Event, 
         },
         _ => return Err(Damage("an event is unknown")),
     };
-    Ok(Event { at, token, what })
+    Ok(FenceEvent { at, token, what })
 }

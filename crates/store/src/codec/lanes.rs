@@ -5,23 +5,23 @@
 use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Tenant,
-    dispatch::{Route, Transport, Webhook},
+    dispatch::{Transport, WarehouseTransport, Webhook},
     lane::{
-        AfterDead, Answer, Cancelled, DECIDED_RETAIN_MS, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, Place,
-        Reason, Tail, Trouble,
+        AfterDead, Cancelled, DECIDED_RETAIN_MS, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LanePurpose,
+        Owner, Pause, ReceiverAnswer, Tail, Trouble,
     },
 };
 
 use super::wire::{Damage, Reader, put_bytes, put_str, put_uint};
 
-pub(super) fn put_route(out: &mut Vec<u8>, route: &Route) {
-    put_str(out, route.planner.as_str());
-    put_str(out, &route.warehouse);
-    put_str(out, &route.executor);
-    out.push(route.after_dead as u8);
-    put_uint(out, route.receiver_retain_ms);
-    put_uint(out, route.at.0);
-    match &route.transport {
+pub(super) fn put_transport(out: &mut Vec<u8>, transport: &WarehouseTransport) {
+    put_str(out, transport.planner.as_str());
+    put_str(out, &transport.warehouse);
+    put_str(out, &transport.executor);
+    out.push(transport.after_dead as u8);
+    put_uint(out, transport.receiver_retain_ms);
+    put_uint(out, transport.at.0);
+    match &transport.transport {
         Transport::Webhook(webhook) => {
             out.push(1);
             put_str(out, &webhook.url);
@@ -37,7 +37,7 @@ pub(super) fn put_route(out: &mut Vec<u8>, route: &Route) {
     }
 }
 
-pub(super) fn take_route(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Route, Damage> {
+pub(super) fn take_transport(reader: &mut Reader<'_>, whole: &Bytes) -> Result<WarehouseTransport, Damage> {
     let planner = Tenant::new(reader.str()?);
     let warehouse = reader.string()?;
     let executor = reader.string()?;
@@ -59,7 +59,7 @@ pub(super) fn take_route(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Route
         3 => Transport::Poll,
         _ => return Err(Damage("a transport is unknown")),
     };
-    Ok(Route { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at })
+    Ok(WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at })
 }
 
 const TROUBLED: u8 = 1;
@@ -71,7 +71,7 @@ pub(super) fn put_lane(out: &mut Vec<u8>, lane: &Lane) {
         flag(lane.trouble.is_some(), TROUBLED) | flag(lane.paused.is_some(), PAUSED) | flag(lane.blocked, BLOCKED),
     );
     put_str(out, lane.planner.as_str());
-    put_place(out, &lane.place);
+    put_place(out, &lane.purpose);
     put_str(out, &lane.owner.node);
     put_uint(out, lane.owner.epoch);
     put_uint(out, lane.settled);
@@ -99,7 +99,7 @@ pub(super) fn take_lane(reader: &mut Reader<'_>) -> Result<Lane, Damage> {
     let trimmed = reader.uint()?;
     let trouble = (flags & TROUBLED != 0).then(|| take_trouble(reader)).transpose()?;
     let paused = (flags & PAUSED != 0).then(|| take_pause(reader)).transpose()?;
-    Ok(Lane { planner, place, owner, settled, trimmed, trouble, paused, blocked: flags & BLOCKED != 0 })
+    Ok(Lane { planner, purpose: place, owner, settled, trimmed, trouble, paused, blocked: flags & BLOCKED != 0 })
 }
 
 fn take_trouble(reader: &mut Reader<'_>) -> Result<Trouble, Damage> {
@@ -150,12 +150,12 @@ pub(super) fn take_entry(reader: &mut Reader<'_>, whole: &Bytes) -> Result<Entry
 const CANCELLED: u8 = 1;
 const BLOCKS: u8 = 2;
 
-// What became of it comes first: a compaction reads from it when the letter goes.
+// The fate comes first: compaction reads the expiry from it.
 pub(super) fn put_dead_letter(out: &mut Vec<u8>, letter: &DeadLetter) {
     put_fate(out, &letter.fate);
     out.push(flag(letter.cancelled_by.is_some(), CANCELLED) | flag(letter.blocks, BLOCKS));
     put_str(out, letter.planner.as_str());
-    put_place(out, &letter.place);
+    put_place(out, &letter.purpose);
     out.push(letter.reason as u8);
     put_uint(out, letter.attempts.into());
     put_uint(out, letter.first_at.0);
@@ -173,10 +173,10 @@ pub(super) fn take_dead_letter(reader: &mut Reader<'_>, whole: &Bytes) -> Result
     let planner = Tenant::new(reader.str()?);
     let place = take_place(reader)?;
     let number = reader.byte()?;
-    let reason = Reason::ALL.into_iter().find(|reason| *reason as u8 == number);
+    let reason = DeadLetterReason::ALL.into_iter().find(|reason| *reason as u8 == number);
     Ok(DeadLetter {
         planner,
-        place,
+        purpose: place,
         reason: reason.ok_or(Damage("the reason of a dead letter is unknown"))?,
         attempts: take_attempts(reader)?,
         first_at: Millis(reader.uint()?),
@@ -252,24 +252,24 @@ fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-fn put_place(out: &mut Vec<u8>, place: &Place) {
+fn put_place(out: &mut Vec<u8>, place: &LanePurpose) {
     let (tag, name) = match place {
-        Place::Warehouse(name) => (1, name),
-        Place::Executor(name) => (2, name),
+        LanePurpose::Warehouse(name) => (1, name),
+        LanePurpose::Executor(name) => (2, name),
     };
     out.push(tag);
     put_str(out, name);
 }
 
-fn take_place(reader: &mut Reader<'_>) -> Result<Place, Damage> {
+fn take_place(reader: &mut Reader<'_>) -> Result<LanePurpose, Damage> {
     match reader.byte()? {
-        1 => Ok(Place::Warehouse(reader.string()?)),
-        2 => Ok(Place::Executor(reader.string()?)),
+        1 => Ok(LanePurpose::Warehouse(reader.string()?)),
+        2 => Ok(LanePurpose::Executor(reader.string()?)),
         _ => Err(Damage("a lane is for something unknown")),
     }
 }
 
-fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
+fn put_answer(out: &mut Vec<u8>, answer: &ReceiverAnswer) {
     out.push(u8::from(answer.status.is_some()));
     if let Some(status) = answer.status {
         put_uint(out, status.into());
@@ -277,10 +277,10 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     put_str(out, &answer.note);
 }
 
-fn take_answer(reader: &mut Reader<'_>) -> Result<Answer, Damage> {
+fn take_answer(reader: &mut Reader<'_>) -> Result<ReceiverAnswer, Damage> {
     let answered = reader.flags(1)? != 0;
     let status = answered.then(|| reader.uint()).transpose()?.map(u16::try_from).transpose();
-    Ok(Answer { status: status.map_err(|_| Damage("a status is too large"))?, note: reader.string()? })
+    Ok(ReceiverAnswer { status: status.map_err(|_| Damage("a status is too large"))?, note: reader.string()? })
 }
 
 fn take_attempts(reader: &mut Reader<'_>) -> Result<u32, Damage> {

@@ -5,9 +5,9 @@
 //! A row is `format (1) | revision (8) | content | checksum (4)`. The checksum covers the row's address too, so
 //! that a whole row under the wrong key is damage. The content begins with what a compaction needs to know.
 //!
-//! Formats: 1 is the first; 2 packs long receipts; 3 marks doubts that somebody was told of; 4 counts duplicates with another
-//! body and keeps the trace of a holder; 5 keeps the audit and what was forgotten. Nodes of two releases share a store while both write the older
-//! format; a node that meets a newer one than it reads refuses the row and names the reason.
+//! Formats: 1 is the first; 2 packs long receipts; 3 marks doubts that a caller was told of; 4 counts duplicates with
+//! another body and keeps the trace of a holder; 5 keeps the audit and what was forgotten. Nodes of two releases share a store while both write the older format;
+//! a node that meets a newer one than it reads refuses the row and names the reason.
 
 mod audit;
 mod counter;
@@ -38,7 +38,7 @@ pub const VERSION: u8 = 5;
 /// From this format on, receipts of some length are kept packed.
 const PACKS_RECEIPTS: u8 = 2;
 
-/// From this format on, a fence says that somebody was told of its doubt. In an older one only its revision tells.
+/// From this format on, a fence says that a caller was told of its doubt. In an older one only its revision tells.
 const MARKS_DOUBTS: u8 = 3;
 
 /// From this format on, a trace counts duplicates with another body. In an older one they are duplicates like all others.
@@ -53,7 +53,7 @@ const KEEPS_FORGOTTEN: u8 = 5;
 const CHECKSUM_LEN: usize = 4;
 const NEWER: Damage = Damage("it was written by a newer release of Fencepost; run that one");
 
-/// What a store asks of a row without needing its content.
+/// The part of a row that a store reads without decoding the whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
     /// The write that made it.
@@ -62,7 +62,7 @@ pub struct Head {
     pub expires: Option<Millis>,
     /// When somebody should look at it.
     pub due: Option<Millis>,
-    /// What merges go on from: the last position of a lane, or the value of a counter.
+    /// The start of the next merge: the last position of a lane, or the value of a counter.
     pub figure: i128,
 }
 
@@ -73,9 +73,9 @@ pub fn encode(key: &RowKey, record: &Record, revision: CommitId, format: u8) -> 
     out
 }
 
-/// Appends what [`encode`] gives.
+/// Appends the bytes of [`encode`].
 pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: CommitId, format: u8) {
-    // A row under a format that nobody reads would be lost: stop before it is written.
+    // A row under a format that no release reads would be lost: stop before it is written.
     assert!((1..=VERSION).contains(&format), "row format {format} is not one of 1 to {VERSION}");
     let begin = out.len();
     out.push(format);
@@ -86,13 +86,13 @@ pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: C
         Record::Fence(fencepost_kernel::fence::Record::AgainHead(head)) => heads::put_again_head(out, head),
         Record::Fence(fencepost_kernel::fence::Record::Alias(alias)) => heads::put_alias(out, alias, format),
         Record::Fence(fencepost_kernel::fence::Record::Trace(trace)) => heads::put_trace(out, trace, format),
-        Record::Dispatch(dispatch::Record::Route(route)) => lanes::put_route(out, route),
+        Record::Dispatch(dispatch::Record::Transport(transport)) => lanes::put_transport(out, transport),
         Record::Lane(lane::Record::Lane(lane)) => lanes::put_lane(out, lane),
         Record::Lane(lane::Record::Tail(tail)) => lanes::put_tail(out, tail),
         Record::Lane(lane::Record::Entry(entry)) => lanes::put_entry(out, entry),
         Record::Lane(lane::Record::DeadLetter(letter)) => lanes::put_dead_letter(out, letter),
         Record::Lane(lane::Record::Cancelled(cancelled)) => lanes::put_cancelled(out, cancelled),
-        Record::Lane(lane::Record::Poke) => {}
+        Record::Lane(lane::Record::LaneNotice) => {}
         Record::Counter(figure) => counter::put(out, figure),
         Record::Audit(acts::Record::Entry(entry)) => audit::put(out, entry),
     }
@@ -105,7 +105,7 @@ pub fn decode(key: &RowKey, bytes: &Bytes) -> Result<Row, Damage> {
     decode_up_to(VERSION, key, bytes)
 }
 
-/// What [`decode`] gives to a release whose newest format is `format_max`: rows of a newer one are refused.
+/// [`decode`] as a release does it whose newest format is `format_max`: rows of a newer one are refused.
 pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, Damage> {
     let Opened { mut reader, format, revision } = open(key, bytes, format_max)?;
     let record = match key.kind {
@@ -122,13 +122,15 @@ pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, 
         Kind::Trace => {
             Record::Fence(fencepost_kernel::fence::Record::Trace(heads::take_trace(&mut reader, format)?.into()))
         }
-        Kind::Route => Record::Dispatch(dispatch::Record::Route(lanes::take_route(&mut reader, bytes)?.into())),
+        Kind::Transport => {
+            Record::Dispatch(dispatch::Record::Transport(lanes::take_transport(&mut reader, bytes)?.into()))
+        }
         Kind::Lane => Record::Lane(lane::Record::Lane(lanes::take_lane(&mut reader)?.into())),
         Kind::Tail => Record::Lane(lane::Record::Tail(lanes::take_tail(&mut reader)?)),
         Kind::Entry => Record::Lane(lane::Record::Entry(lanes::take_entry(&mut reader, bytes)?.into())),
         Kind::DeadLetter => Record::Lane(lane::Record::DeadLetter(lanes::take_dead_letter(&mut reader, bytes)?.into())),
         Kind::Cancelled => Record::Lane(lane::Record::Cancelled(lanes::take_cancelled(&mut reader)?)),
-        Kind::Poke => Record::Lane(lane::Record::Poke),
+        Kind::LaneNotice => Record::Lane(lane::Record::LaneNotice),
         Kind::Counter => Record::Counter(counter::take(&mut reader)?),
         Kind::Audit => audit::take(&mut reader)?.into(),
     };
@@ -152,7 +154,7 @@ pub fn head(key: &RowKey, bytes: &[u8]) -> Result<Head, Damage> {
         }
         Kind::Audit => head.expires = Some(audit::take_expiry(&mut reader)?),
         Kind::Tail => head.figure = lanes::take_tail(&mut reader)?.last.into(),
-        Kind::VersionHead | Kind::Alias | Kind::Route | Kind::Lane | Kind::Entry | Kind::Poke => {}
+        Kind::VersionHead | Kind::Alias | Kind::Transport | Kind::Lane | Kind::Entry | Kind::LaneNotice => {}
     }
     Ok(head)
 }

@@ -29,8 +29,8 @@ fn format() -> impl Strategy<Value = u8> {
     1..=VERSION
 }
 
-/// What a format keeps of a row: before the third, nothing says that somebody was told of a doubt; before the fourth, nothing
-/// says that a duplicate had another body, or names the trace of a holder; before the fifth, what a person gave up was released.
+/// The row as a format keeps it: before the third, no mark that a caller was told of a doubt; before the fourth,
+/// neither other bodies of duplicates nor the holder's trace; before the fifth, what a person gave up was released.
 fn kept(row: &Row, format: u8) -> Row {
     let mut row = row.clone();
     if let Record::Fence(fence::Record::Fence(fence)) = &mut row.record
@@ -60,7 +60,7 @@ fn kept(row: &Row, format: u8) -> Row {
     row
 }
 
-/// What the bytes would be if this content had been written on purpose.
+/// The bytes as if this content had been written on purpose.
 fn summed(key: &RowKey, mut content: Vec<u8>) -> Bytes {
     let sum = checksum(key, &content);
     content.extend_from_slice(&sum);
@@ -118,7 +118,7 @@ proptest! {
     // All rows of a planner begin alike; those of a lane differ only in their last bytes.
     #[test]
     fn a_row_under_a_neighbours_address_is_damage((key, row) in row(), at in 8..32usize, change in 1..=255u8) {
-        prop_assume!(key.kind as u8 >= Kind::Route as u8);
+        prop_assume!(key.kind as u8 >= Kind::Transport as u8);
         let mut other = key;
         other.id[at] ^= change;
         prop_assert!(decode(&other, &stored(&key, &row, VERSION).into()).is_err());
@@ -130,7 +130,7 @@ proptest! {
         prop_assert!(decode(&key, &garbage.into()).is_err());
     }
 
-    // Past the checksum nothing may be trusted either: it only says that somebody wrote these bytes.
+    // Past the checksum nothing may be trusted either: a matching sum can be made on purpose.
     #[test]
     fn garbage_with_a_good_checksum_never_panics(
         key in key(kind()),

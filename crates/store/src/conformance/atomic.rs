@@ -9,7 +9,7 @@ use std::sync::{
 use fencepost_kernel::{RowKey, key::Kind};
 
 use super::{
-    Harness, Violation, holds,
+    Harness, LawViolation, holds,
     rows::{self, NOW, commit, fence_key, key, put, read, record, remove, set},
     same,
 };
@@ -17,7 +17,7 @@ use crate::{Error, Store, Verdict, WriteSet};
 
 const ROUNDS: u64 = 30;
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     if !store.promises().many_rows {
         several_rows_are_refused_and_nothing_is_written(&*store).await?;
@@ -29,7 +29,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     a_crash_leaves_all_of_a_set_or_none(harness, 2).await
 }
 
-async fn several_rows_are_refused_and_nothing_is_written(store: &dyn Store) -> Result<(), Violation> {
+async fn several_rows_are_refused_and_nothing_is_written(store: &dyn Store) -> Result<(), LawViolation> {
     // Rows with close ids and rows with distant ids. A set of one row in the same commit is refused with them.
     for (id, other) in [(1, key(Kind::Alias, 1)), (3, fence_key(2)), (5, fence_key(3_000))] {
         let several = set(id, [fence_key(1), other].map(|key| put(key, None, record(key.kind, id))));
@@ -43,7 +43,7 @@ async fn several_rows_are_refused_and_nothing_is_written(store: &dyn Store) -> R
     Ok(())
 }
 
-async fn rows_of_every_kind_are_written_together(store: &dyn Store) -> Result<(), Violation> {
+async fn rows_of_every_kind_are_written_together(store: &dyn Store) -> Result<(), LawViolation> {
     let kinds = [Kind::Fence, Kind::VersionHead, Kind::AgainHead, Kind::Alias, Kind::Trace];
     let writes: Vec<_> = kinds.map(|kind| put(key(kind, 1), None, record(kind, 9))).into();
     same("the verdict on a set of every kind", commit(store, set(1, writes)).await?, Verdict::Applied)?;
@@ -68,7 +68,7 @@ fn generation(number: u64, rows: usize) -> WriteSet {
     set(number, writes.collect::<Vec<_>>())
 }
 
-fn a_reader_never_sees_half_of_a_set(harness: &mut dyn Harness, store: Arc<dyn Store>) -> Result<(), Violation> {
+fn a_reader_never_sees_half_of_a_set(harness: &mut dyn Harness, store: Arc<dyn Store>) -> Result<(), LawViolation> {
     let done = Arc::new(AtomicBool::new(false));
     let (reading, reader_done) = (store.clone(), done.clone());
     harness.together(vec![
@@ -95,13 +95,13 @@ fn a_reader_never_sees_half_of_a_set(harness: &mut dyn Harness, store: Arc<dyn S
     ])
 }
 
-async fn revisions(store: &dyn Store) -> Result<[Option<u64>; 2], Violation> {
+async fn revisions(store: &dyn Store) -> Result<[Option<u64>; 2], LawViolation> {
     let rows = store.load(&pair()).await?;
     let revision = |at: usize| rows.get(at).cloned().flatten().map(|row| row.revision.0);
     Ok([revision(0), revision(1)])
 }
 
-async fn a_crash_leaves_all_of_a_set_or_none(harness: &mut dyn Harness, rows: usize) -> Result<(), Violation> {
+async fn a_crash_leaves_all_of_a_set_or_none(harness: &mut dyn Harness, rows: usize) -> Result<(), LawViolation> {
     let store = harness.open();
     commit(&*store, generation(1, rows)).await?;
     for found in harness.interrupt(store, &[generation(2, rows)], NOW) {

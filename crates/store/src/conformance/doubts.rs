@@ -6,18 +6,18 @@ use std::{collections::BTreeMap, sync::Arc};
 use fencepost_kernel::{
     Command, Millis, Reply, Row, RowKey, Rows, Tenant, decide,
     fence::{
-        self, Claim, Outcome, Renew, Resolve, State, Target, Token,
+        self, ClaimFence, DoubtOutcome, Renew, Resolve, State, Target, Token,
         scope::{OnLapse, Scope},
     },
     row::CommitId,
 };
 
-use super::{Harness, Violation, holds, rows::NOW, same};
+use super::{Harness, LawViolation, holds, rows::NOW, same};
 use crate::{Store, Verdict, WriteSet};
 
 const LEASE_MS: u64 = 500;
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     let token = Doubt("one").is_told(&*store, 10).await?;
     Doubt("one").ends(&*store, 20, token).await?;
@@ -31,9 +31,9 @@ struct Doubt(&'static str);
 
 impl Doubt {
     // Uses the commit ids from `id` on.
-    async fn is_told(&self, store: &dyn Store, id: u64) -> Result<Token, Violation> {
+    async fn is_told(&self, store: &dyn Store, id: u64) -> Result<Token, LawViolation> {
         let Reply::Fence(fence::Reply::New(granted)) = self.ask(store, id, &self.claim(), NOW).await? else {
-            return Err(Violation("a claim of a new key is not granted".to_owned()));
+            return Err(LawViolation("a claim of a new key is not granted".to_owned()));
         };
         // Decided before the lease ended, and delayed on its way to the store.
         let late = self.decided(store, id + 1, &self.renew(granted.token), NOW.plus(1)).await?;
@@ -47,7 +47,7 @@ impl Doubt {
         Ok(granted.token)
     }
 
-    async fn ends(&self, store: &dyn Store, id: u64, token: Token) -> Result<(), Violation> {
+    async fn ends(&self, store: &dyn Store, id: u64, token: Token) -> Result<(), LawViolation> {
         let row = self.row(store).await?;
         let fence = row.and_then(|row| row.record.as_fence().cloned());
         let marked = fence.is_some_and(|fence| matches!(fence.state, State::Pending { doubted_at: Some(_), .. }));
@@ -61,7 +61,7 @@ impl Doubt {
         holds("and the key is free", matches!(next, Reply::Fence(fence::Reply::New(_))))
     }
 
-    async fn row(&self, store: &dyn Store) -> Result<Option<Arc<Row>>, Violation> {
+    async fn row(&self, store: &dyn Store) -> Result<Option<Arc<Row>>, LawViolation> {
         Ok(store.load(&[RowKey::fence(self.target().key)]).await?.pop().flatten())
     }
 
@@ -71,13 +71,13 @@ impl Doubt {
         id: u64,
         command: &Command,
         now: Millis,
-    ) -> Result<(WriteSet, Reply), Violation> {
+    ) -> Result<(WriteSet, Reply), LawViolation> {
         let found = self.row(store).await?.map(|row| (RowKey::fence(self.target().key), row));
         let decision = decide(command, &Found(found.into_iter().collect()), now);
         Ok((WriteSet::new(CommitId(id), decision.writes), decision.reply))
     }
 
-    async fn ask(&self, store: &dyn Store, id: u64, command: &Command, now: Millis) -> Result<Reply, Violation> {
+    async fn ask(&self, store: &dyn Store, id: u64, command: &Command, now: Millis) -> Result<Reply, LawViolation> {
         let (set, reply) = self.decided(store, id, command, now).await?;
         if !set.writes.is_empty() {
             same("the verdict on what it writes", store.commit(&[set], now).await?, vec![Verdict::Applied])?;
@@ -95,7 +95,7 @@ impl Doubt {
     fn claim(&self) -> Command {
         let (body, version, source, trace) = (None, None, None, None);
         let (target, lease_ms) = (self.target(), LEASE_MS);
-        Command::Fence(fence::Command::Claim(Claim { target, body, version, source, lease_ms, trace }))
+        Command::Fence(fence::Command::Claim(ClaimFence { target, body, version, source, lease_ms, trace }))
     }
 
     fn renew(&self, token: Token) -> Command {
@@ -104,7 +104,7 @@ impl Doubt {
 
     fn resolve(&self, token: Token) -> Command {
         let (by, why) = ("ann".to_owned(), "asked the bank".to_owned());
-        let (target, token, outcome) = (self.target(), Some(token), Outcome::Released);
+        let (target, token, outcome) = (self.target(), Some(token), DoubtOutcome::Released);
         Command::Fence(fence::Command::Resolve(Resolve { target, token, outcome, by, why }))
     }
 }

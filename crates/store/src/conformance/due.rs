@@ -4,13 +4,13 @@
 use fencepost_kernel::{Millis, RowKey, key::Kind};
 
 use super::{
-    Harness, Violation,
+    Harness, LawViolation,
     rows::{self, NOW, commit, key, put, record, remove, set},
     same,
 };
 use crate::Store;
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     for kind in Kind::ALL {
         match rows::due(kind, 1, NOW) {
             Some(_) => due_rows_come_in_order(&*harness.open(), kind).await?,
@@ -20,7 +20,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     kinds_are_due_apart(&*harness.open()).await
 }
 
-async fn due_rows_come_in_order(store: &dyn Store, kind: Kind) -> Result<(), Violation> {
+async fn due_rows_come_in_order(store: &dyn Store, kind: Kind) -> Result<(), LawViolation> {
     let at = |offset| NOW.plus(offset);
     let row = |number| key(kind, number);
     let numbers = |numbers: &[u64]| -> Vec<RowKey> { numbers.iter().map(|number| key(kind, *number)).collect() };
@@ -52,14 +52,14 @@ async fn due_rows_come_in_order(store: &dyn Store, kind: Kind) -> Result<(), Vio
     same(&what("the row that comes with it"), found, Some((3, due_record(5, 35))))
 }
 
-async fn rows_that_are_never_due_do_not_come(store: &dyn Store, kind: Kind) -> Result<(), Violation> {
+async fn rows_that_are_never_due_do_not_come(store: &dyn Store, kind: Kind) -> Result<(), LawViolation> {
     commit(store, set(1, [put(key(kind, 1), None, record(kind, 1))])).await?;
     let found = due(store, kind, Millis(u64::MAX), None, 10).await?;
     same(&format!("what is due of {kind:?}"), found, Vec::new())
 }
 
 // All kinds share ids and due times here: a query for one kind must return all rows of that kind, and no others.
-async fn kinds_are_due_apart(store: &dyn Store) -> Result<(), Violation> {
+async fn kinds_are_due_apart(store: &dyn Store) -> Result<(), LawViolation> {
     let records = |kind, number, at| rows::due(kind, number, at).map(|record| (kind, number, at, record));
     let mut wanted: Vec<(Kind, Millis, RowKey)> = Vec::new();
     for (id, number) in (1..).zip(0..12) {
@@ -98,6 +98,6 @@ async fn due(
     until: Millis,
     after: Option<(Millis, RowKey)>,
     limit: usize,
-) -> Result<Vec<RowKey>, Violation> {
+) -> Result<Vec<RowKey>, LawViolation> {
     Ok(store.due(kind, until, after, limit).await?.into_iter().map(|(key, _)| key).collect())
 }

@@ -4,14 +4,14 @@
 use fencepost_kernel::key::Kind;
 
 use super::{
-    Harness, Violation, holds,
+    Harness, LawViolation, holds,
     rows::{NOW, commit, doubtful, fence_key, key, put, read, record, remove, set},
     same,
 };
 
 const ROWS: u64 = 50;
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     for number in 1..=ROWS {
         let writes = [Kind::Fence, Kind::Alias].map(|kind| put(key(kind, number), None, record(kind, number)));

@@ -1,5 +1,5 @@
 //! Law 3: a load sees every commit that was acknowledged before it began.
-//! Never checks that a load hides what a crash could still undo: the law on durability covers that half.
+//! Never checks that a load hides commits that a crash could still undo: the law on durability covers that half.
 
 use std::sync::{
     Arc,
@@ -9,7 +9,7 @@ use std::sync::{
 use fencepost_kernel::{Millis, key::Kind, row::Record};
 
 use super::{
-    Harness, Violation, holds,
+    Harness, LawViolation, holds,
     rows::{NOW, commit, fence_key, put, read, record, remove, sealed, set},
     same,
 };
@@ -19,7 +19,7 @@ const ROUNDS: u64 = 30;
 /// Long after any clock that a store may have.
 const FAR: Millis = Millis(1 << 42);
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     every_way_to_read_sees_the_last_commit(&*harness.open()).await?;
     the_time_floor_only_rises(&*harness.open()).await?;
     let store = harness.open();
@@ -31,19 +31,19 @@ fn version(id: u64) -> Record {
     if id.is_multiple_of(2) { sealed(id, FAR) } else { record(Kind::Fence, id) }
 }
 
-fn peeked(store: &dyn Store) -> Result<Option<Option<u64>>, Violation> {
+fn peeked(store: &dyn Store) -> Result<Option<Option<u64>>, LawViolation> {
     store.peek(&fence_key(1)).transpose().map(|row| row.map(|row| row.map(|row| row.revision.0))).map_err(Into::into)
 }
 
 // A row that is not in memory need not be recalled; a recalled row must be the last version.
-fn recalls(store: &dyn Store, last: Option<u64>) -> Result<(), Violation> {
+fn recalls(store: &dyn Store, last: Option<u64>) -> Result<(), LawViolation> {
     match store.recall(&fence_key(1)).transpose()? {
         Some(row) => same("what is recalled after the commit", row.map(|row| row.revision.0), last),
         None => Ok(()),
     }
 }
 
-async fn every_way_to_read_sees_the_last_commit(store: &dyn Store) -> Result<(), Violation> {
+async fn every_way_to_read_sees_the_last_commit(store: &dyn Store) -> Result<(), LawViolation> {
     // A store that cannot peek at first never can.
     let peeks = peeked(store)?.is_some();
     for id in 1..=5 {
@@ -65,7 +65,7 @@ async fn every_way_to_read_sees_the_last_commit(store: &dyn Store) -> Result<(),
 }
 
 // The store's own heartbeat may raise the floor further, at any moment.
-async fn the_time_floor_only_rises(store: &dyn Store) -> Result<(), Violation> {
+async fn the_time_floor_only_rises(store: &dyn Store) -> Result<(), LawViolation> {
     for (id, now, floor) in [(1, 1_000, 1_000), (2, 3_000, 3_000), (3, 2_000, 3_000)] {
         let write = put(fence_key(id), None, record(Kind::Fence, id));
         store.commit(&[set(id, [write])], NOW.plus(now)).await?;
@@ -79,7 +79,7 @@ async fn the_time_floor_only_rises(store: &dyn Store) -> Result<(), Violation> {
 fn another_reader_sees_what_was_acknowledged(
     harness: &mut dyn Harness,
     store: Arc<dyn Store>,
-) -> Result<(), Violation> {
+) -> Result<(), LawViolation> {
     let acknowledged = Arc::new(AtomicU64::new(0));
     let (reading, heard) = (store.clone(), acknowledged.clone());
     harness.together(vec![
@@ -90,7 +90,7 @@ fn another_reader_sees_what_was_acknowledged(
                 if !matches!(verdicts.as_deref(), Ok([Applied])) {
                     // Lets the reader end.
                     acknowledged.store(ROUNDS, Ordering::Release);
-                    return Err(Violation(format!("the next version was not applied: {verdicts:?}")));
+                    return Err(LawViolation(format!("the next version was not applied: {verdicts:?}")));
                 }
                 acknowledged.store(id, Ordering::Release);
             }

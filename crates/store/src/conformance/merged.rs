@@ -15,8 +15,8 @@ use fencepost_kernel::{
 };
 
 use super::{
-    Harness, Violation,
-    crowd::Job,
+    Harness, LawViolation,
+    concurrent::Job,
     holds,
     ordered::insist,
     rows::{DAY_MS, NOW, commit, entry, fence, fence_key, key, put, read, record, set},
@@ -32,7 +32,7 @@ const WRITERS: u64 = 3;
 const COMMITS: u64 = 20;
 const BATCH: u64 = 3;
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     if !store.promises().lanes {
         return merges_are_refused(&*store).await;
@@ -70,7 +70,7 @@ fn merged(outcomes: impl Into<Vec<Merged>>) -> Verdict {
 }
 
 // Every way to read the counter returns this revision and value; none where there is no row.
-async fn shows(store: &dyn Store, number: u64, wanted: Option<(u64, i128)>) -> Result<(), Violation> {
+async fn shows(store: &dyn Store, number: u64, wanted: Option<(u64, i128)>) -> Result<(), LawViolation> {
     let wanted = wanted.map(|(id, value)| (id, Record::Counter(Counter { value, due: None })));
     same("a counter", read(store, counter(number)).await?, wanted.clone())?;
     for seen in [store.recall(&counter(number)), store.peek(&counter(number))].into_iter().flatten() {
@@ -80,7 +80,7 @@ async fn shows(store: &dyn Store, number: u64, wanted: Option<(u64, i128)>) -> R
     Ok(())
 }
 
-async fn sums_grow_in_order(store: &dyn Store) -> Result<(), Violation> {
+async fn sums_grow_in_order(store: &dyn Store) -> Result<(), LawViolation> {
     same("the first addition", commit(store, merging(1, [add(1, 5)])).await?, merged([sum(0, 5)]))?;
     shows(store, 1, Some((1, 5))).await?;
     same("a subtraction", commit(store, merging(2, [add(1, -7)])).await?, merged([sum(5, -2)]))?;
@@ -107,7 +107,7 @@ async fn sums_grow_in_order(store: &dyn Store) -> Result<(), Violation> {
     same("what is due", found.iter().map(|(key, row)| (*key, row.revision.0)).collect(), vec![(counter(3), 8)])
 }
 
-async fn a_set_that_moved_adds_nothing(store: &dyn Store) -> Result<(), Violation> {
+async fn a_set_that_moved_adds_nothing(store: &dyn Store) -> Result<(), LawViolation> {
     let taken = |id| {
         let mut set = merging(id, [add(1, 1_000)]);
         set.writes[0].key = fence_key(1);
@@ -120,7 +120,7 @@ async fn a_set_that_moved_adds_nothing(store: &dyn Store) -> Result<(), Violatio
     shows(store, 1, Some((3, 2))).await
 }
 
-async fn a_repetition_adds_nothing(store: &dyn Store) -> Result<(), Violation> {
+async fn a_repetition_adds_nothing(store: &dyn Store) -> Result<(), LawViolation> {
     let (first, second) = (merging(1, [add(1, 1)]), merging(2, [add(1, 10)]));
     same("the verdict on a set", commit(store, first.clone()).await?, merged([sum(0, 1)]))?;
     same("the verdict on its repetition", commit(store, first.clone()).await?, Applied)?;
@@ -132,7 +132,7 @@ async fn a_repetition_adds_nothing(store: &dyn Store) -> Result<(), Violation> {
     shows(store, 1, Some((3, 111))).await
 }
 
-async fn a_sum_that_is_too_large_refuses_its_set_alone(store: &dyn Store) -> Result<(), Violation> {
+async fn a_sum_that_is_too_large_refuses_its_set_alone(store: &dyn Store) -> Result<(), LawViolation> {
     same("the largest sum", commit(store, merging(1, [add(1, i128::MAX)])).await?, merged([sum(0, i128::MAX)]))?;
     let refused = merging(2, [add(2, 7), add(1, 1), add(1, -1)]);
     let sets = [merging(3, [add(2, 1)]), refused.clone(), merging(4, [add(2, 1)])];
@@ -149,7 +149,7 @@ async fn a_sum_that_is_too_large_refuses_its_set_alone(store: &dyn Store) -> Res
     shows(store, 3, Some((5, i128::MIN))).await
 }
 
-async fn a_set_has_several_merges(store: &dyn Store) -> Result<(), Violation> {
+async fn a_set_has_several_merges(store: &dyn Store) -> Result<(), LawViolation> {
     let (lane, other) = (LaneId([0x33; 24]), LaneId([0x44; 24]));
     let waiting = |number: u64| {
         let receipt = Receipt { effect_id: number.to_string(), body: r#"{"seq":"#.into() };
@@ -179,16 +179,16 @@ async fn a_set_has_several_merges(store: &dyn Store) -> Result<(), Violation> {
     shows(store, 1, Some((1, 11))).await
 }
 
-async fn a_set_without_proof_is_refused(store: &dyn Store) -> Result<(), Violation> {
+async fn a_set_without_proof_is_refused(store: &dyn Store) -> Result<(), LawViolation> {
     let mut unproven = merging(1, [add(1, 1)]);
     unproven.writes.clear();
     match store.commit(&[unproven], NOW).await {
         Err(Error::NotApplied(_)) => shows(store, 1, None).await,
-        outcome => Err(Violation(format!("a set with a merge and no row to prove it: {outcome:?}"))),
+        outcome => Err(LawViolation(format!("a set with a merge and no row to prove it: {outcome:?}"))),
     }
 }
 
-async fn a_crash_adds_once_or_not_at_all(harness: &mut dyn Harness) -> Result<(), Violation> {
+async fn a_crash_adds_once_or_not_at_all(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     commit(&*store, merging(1, [add(1, 1)])).await?;
     let cut = merging(2, [add(1, 10), add(2, 5)]);
@@ -203,7 +203,7 @@ async fn a_crash_adds_once_or_not_at_all(harness: &mut dyn Harness) -> Result<()
 }
 
 // Each addition starts from the result of another, and no writer has to decide again.
-async fn many_add_at_the_same_time(harness: &mut dyn Harness) -> Result<(), Violation> {
+async fn many_add_at_the_same_time(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     let told = Arc::new(std::sync::Mutex::new(BTreeMap::new()));
     let mut jobs: Vec<Job> = Vec::new();
@@ -219,11 +219,11 @@ async fn many_add_at_the_same_time(harness: &mut dyn Harness) -> Result<(), Viol
                 let sets: Vec<_> = ids.map(|id| merging(id, merges(id))).collect();
                 for verdict in insist(&*store, &sets).await? {
                     let Verdict::Merged(outcomes) = verdict else {
-                        return Err(Violation(format!("an addition that nothing is in the way of: {verdict:?}")));
+                        return Err(LawViolation(format!("an addition that nothing is in the way of: {verdict:?}")));
                     };
                     for outcome in outcomes {
                         let Merged::Sum { before, after } = outcome else {
-                            return Err(Violation(format!("an addition that came to {outcome:?}")));
+                            return Err(LawViolation(format!("an addition that came to {outcome:?}")));
                         };
                         let mut told = told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                         let twice = told.insert((after - before, before), after).is_some();
@@ -249,9 +249,9 @@ async fn many_add_at_the_same_time(harness: &mut dyn Harness) -> Result<(), Viol
     Ok(())
 }
 
-async fn merges_are_refused(store: &dyn Store) -> Result<(), Violation> {
+async fn merges_are_refused(store: &dyn Store) -> Result<(), LawViolation> {
     match store.commit(&[merging(1, [add(1, 1)])], NOW).await {
         Err(Error::NotApplied(_)) => same("a row of what was refused", read(store, fence_key(1)).await?, None),
-        outcome => Err(Violation(format!("a store without counters took an addition: {outcome:?}"))),
+        outcome => Err(LawViolation(format!("a store without counters took an addition: {outcome:?}"))),
     }
 }

@@ -10,7 +10,7 @@ use futures::{executor::block_on, future::BoxFuture};
 use crate::{Error, Store, WriteSet};
 
 mod atomic;
-mod crowd;
+mod concurrent;
 mod doubts;
 mod due;
 mod durable;
@@ -44,31 +44,31 @@ pub trait Harness: Send {
     }
 
     /// Runs jobs at the same time and waits for them. A store with a runtime of its own runs them there.
-    fn together(&mut self, jobs: Vec<BoxFuture<'static, Result<(), Violation>>>) -> Result<(), Violation> {
+    fn together(&mut self, jobs: Vec<BoxFuture<'static, Result<(), LawViolation>>>) -> Result<(), LawViolation> {
         let threads: Vec<_> = jobs.into_iter().map(|job| std::thread::spawn(move || block_on(job))).collect();
         threads.into_iter().try_for_each(|thread| {
-            thread.join().unwrap_or_else(|_| Err(Violation("a job of the suite panicked".to_owned())))
+            thread.join().unwrap_or_else(|_| Err(LawViolation("a job of the suite panicked".to_owned())))
         })
     }
 }
 
 /// How a store broke a law.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Violation(pub String);
+pub struct LawViolation(pub String);
 
-impl fmt::Display for Violation {
+impl fmt::Display for LawViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl From<Error> for Violation {
+impl From<Error> for LawViolation {
     fn from(error: Error) -> Self {
         Self(format!("an operation failed: {error}"))
     }
 }
 
-type Check = for<'a> fn(&'a mut dyn Harness) -> BoxFuture<'a, Result<(), Violation>>;
+type Check = for<'a> fn(&'a mut dyn Harness) -> BoxFuture<'a, Result<(), LawViolation>>;
 
 /// One law, with its check.
 #[derive(Clone, Copy)]
@@ -80,7 +80,7 @@ pub struct Law {
 
 impl Law {
     /// Checks the law on fresh stores of the harness.
-    pub async fn check(&self, harness: &mut dyn Harness) -> Result<(), Violation> {
+    pub async fn check(&self, harness: &mut dyn Harness) -> Result<(), LawViolation> {
         (self.check)(harness).await
     }
 }
@@ -102,12 +102,12 @@ pub fn laws() -> [Law; 11] {
     ]
 }
 
-/// Fails unless both are equal, and names what was compared.
-fn same<T: PartialEq + fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), Violation> {
-    if found == wanted { Ok(()) } else { Err(Violation(format!("{what}: found {found:?}, wanted {wanted:?}"))) }
+/// Fails unless both are equal; `what` names the comparison.
+fn same<T: PartialEq + fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), LawViolation> {
+    if found == wanted { Ok(()) } else { Err(LawViolation(format!("{what}: found {found:?}, wanted {wanted:?}"))) }
 }
 
 /// Fails unless the claim holds.
-fn holds(claim: &str, truth: bool) -> Result<(), Violation> {
-    if truth { Ok(()) } else { Err(Violation(format!("this does not hold: {claim}"))) }
+fn holds(claim: &str, truth: bool) -> Result<(), LawViolation> {
+    if truth { Ok(()) } else { Err(LawViolation(format!("this does not hold: {claim}"))) }
 }

@@ -9,8 +9,8 @@ use std::sync::{
 use fencepost_kernel::key::Kind;
 
 use super::{
-    Harness, Violation,
-    crowd::{Job, let_go, meet},
+    Harness, LawViolation,
+    concurrent::{Job, let_go, meet},
     ordered::insist,
     rows::{NOW, commit, fence_key, put, read, record, remove, set},
     same,
@@ -23,17 +23,17 @@ use crate::{
 const RACERS: u64 = 6;
 const ROUNDS: u64 = 12;
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     every_wrong_expectation_is_told_and_writes_nothing(&*harness.open()).await?;
     a_set_sees_the_sets_before_it(&*harness.open()).await?;
-    what_shall_go_may_be_gone(&*harness.open()).await?;
+    a_row_to_remove_may_be_gone(&*harness.open()).await?;
     a_set_that_comes_late_does_not_undo_what_followed(&*harness.open()).await?;
     let store = harness.open();
     one_of_many_racers_wins(harness, store)?;
     a_commit_stands_whatever_becomes_of_those_beside_it(harness).await
 }
 
-async fn every_wrong_expectation_is_told_and_writes_nothing(store: &dyn Store) -> Result<(), Violation> {
+async fn every_wrong_expectation_is_told_and_writes_nothing(store: &dyn Store) -> Result<(), LawViolation> {
     let value = |number| record(Kind::Fence, number);
     commit(store, set(1, [put(fence_key(1), None, value(1))])).await?;
     let wrong = [
@@ -60,7 +60,7 @@ async fn every_wrong_expectation_is_told_and_writes_nothing(store: &dyn Store) -
     same("the row that never was", read(store, fence_key(7)).await?, None)
 }
 
-async fn a_set_sees_the_sets_before_it(store: &dyn Store) -> Result<(), Violation> {
+async fn a_set_sees_the_sets_before_it(store: &dyn Store) -> Result<(), LawViolation> {
     let value = |number| record(Kind::Fence, number);
     let mut moved = vec![put(fence_key(1), Some(1), value(3)), put(fence_key(2), None, value(3))];
     moved.truncate(if store.promises().many_rows { 2 } else { 1 });
@@ -86,13 +86,13 @@ async fn a_set_sees_the_sets_before_it(store: &dyn Store) -> Result<(), Violatio
     same("a row put and removed in one commit", read(store, fence_key(4)).await?, None)
 }
 
-async fn what_shall_go_may_be_gone(store: &dyn Store) -> Result<(), Violation> {
+async fn a_row_to_remove_may_be_gone(store: &dyn Store) -> Result<(), LawViolation> {
     let gone = set(1, [remove(fence_key(1), Some(77)), put(fence_key(2), None, record(Kind::Fence, 2))]);
     same("the verdict on removing an absent row", commit(store, gone).await?, Applied)?;
     same("the row written beside it", read(store, fence_key(2)).await?, Some((1, record(Kind::Fence, 2))))
 }
 
-async fn a_set_that_comes_late_does_not_undo_what_followed(store: &dyn Store) -> Result<(), Violation> {
+async fn a_set_that_comes_late_does_not_undo_what_followed(store: &dyn Store) -> Result<(), LawViolation> {
     let value = |number| record(Kind::Fence, number);
     let first = set(1, [put(fence_key(1), None, value(1))]);
     commit(store, first.clone()).await?;
@@ -102,7 +102,7 @@ async fn a_set_that_comes_late_does_not_undo_what_followed(store: &dyn Store) ->
     same("the row after a late repetition", read(store, fence_key(1)).await?, Some((2, value(2))))
 }
 
-fn one_of_many_racers_wins(harness: &mut dyn Harness, store: Arc<dyn Store>) -> Result<(), Violation> {
+fn one_of_many_racers_wins(harness: &mut dyn Harness, store: Arc<dyn Store>) -> Result<(), LawViolation> {
     let wins: Arc<[AtomicU64]> = (0..ROUNDS).map(|_| AtomicU64::new(0)).collect();
     let jobs = (0..RACERS).map(|racer| {
         let (store, wins) = (store.clone(), wins.clone());
@@ -126,7 +126,7 @@ fn one_of_many_racers_wins(harness: &mut dyn Harness, store: Arc<dyn Store>) -> 
 }
 
 // Two of three writers get in each other's way, which may undo a commit; the third shares the store with one of them.
-async fn a_commit_stands_whatever_becomes_of_those_beside_it(harness: &mut dyn Harness) -> Result<(), Violation> {
+async fn a_commit_stands_whatever_becomes_of_those_beside_it(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     let beside = harness.beside(&store);
     let rows = if store.promises().many_rows { 2 } else { 1 };

@@ -1,6 +1,7 @@
-//! Law 7: what is appended to a lane gets the position after the last one, without a gap, and is seen in that order. With
-//! it the rest of what may stand beside writes: rows that must stay as they are, and rows that go unseen.
-//! Never asks a store that keeps no lanes for more than rows that stay as they are: the rest it must refuse.
+//! Law 7: an entry that is appended to a lane gets the position after the last one, without a gap, and readers see
+//! entries in that order. With it the other parts of a set beside writes: rows that must stay as they are, and rows to
+//! remove.
+//! Of a store that keeps no lanes it asks only for rows that stay as they are: the rest it must refuse.
 
 use fencepost_kernel::{
     RowKey, Write,
@@ -13,7 +14,7 @@ use fencepost_kernel::{
 };
 
 use super::{
-    Harness, Violation, crowd, holds,
+    Harness, LawViolation, concurrent, holds,
     rows::{DAY_MS, NOW, commit, entry, fence, fence_key, key, letter, put, read, record, set},
     same,
 };
@@ -26,10 +27,10 @@ use crate::{
 pub(super) const LANE: LaneId = LaneId([0x11; 24]);
 const OTHER: LaneId = LaneId([0x22; 24]);
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     if store.promises().many_rows {
-        what_writes_lean_on_must_stand(&*harness.open()).await?;
+        rows_that_writes_rest_on_must_not_have_moved(&*harness.open()).await?;
     }
     if !store.promises().lanes {
         return lanes_are_refused(&*store).await;
@@ -37,10 +38,10 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     positions_have_no_gap(&*store).await?;
     a_set_that_moved_takes_no_position(&*harness.open()).await?;
     a_repetition_appends_nothing(&*harness.open()).await?;
-    what_is_held_must_stand(&*harness.open()).await?;
-    what_is_dropped_goes(&*harness.open()).await?;
+    a_held_row_must_not_have_moved(&*harness.open()).await?;
+    a_dropped_row_goes(&*harness.open()).await?;
     a_crash_leaves_no_gap(harness).await?;
-    crowd::check(harness).await
+    concurrent::check(harness).await
 }
 
 /// The verdict on a set whose one merge is an entry that got this position.
@@ -72,21 +73,21 @@ fn dropping(mut set: WriteSet, drops: impl IntoIterator<Item = RowKey>) -> Write
     set
 }
 
-async fn positions(store: &dyn Store, lane: LaneId) -> Result<Vec<(u64, u64)>, Violation> {
+async fn positions(store: &dyn Store, lane: LaneId) -> Result<Vec<(u64, u64)>, LawViolation> {
     let found = store.scan(Kind::Entry, Some(RowKey::entry(lane, 0)), 1_000).await?;
     let own = found.iter().filter(|(key, _)| key.place().0 == lane);
     Ok(own.map(|(key, row)| (key.place().1, row.revision.0)).collect())
 }
 
 // The lane holds these sets in this order, and its tail is the last of them.
-async fn lane_holds(store: &dyn Store, lane: LaneId, sets: &[u64]) -> Result<(), Violation> {
+async fn lane_holds(store: &dyn Store, lane: LaneId, sets: &[u64]) -> Result<(), LawViolation> {
     let wanted: Vec<(u64, u64)> = (1..).zip(sets.iter().copied()).collect();
     same("the positions of a lane and who took them", positions(store, lane).await?, wanted)?;
     let tail = sets.last().map(|id| (*id, Record::Lane(lane::Record::Tail(Tail { last: sets.len() as u64 }))));
     same("the tail of the lane", read(store, RowKey::tail(lane)).await?, tail)
 }
 
-async fn positions_have_no_gap(store: &dyn Store) -> Result<(), Violation> {
+async fn positions_have_no_gap(store: &dyn Store) -> Result<(), LawViolation> {
     same("the first verdict of a lane", commit(store, publish(1, LANE, 1)).await?, appended(1))?;
     same("the next one", commit(store, publish(2, LANE, 2)).await?, appended(2))?;
     let sets = [
@@ -120,10 +121,10 @@ async fn positions_have_no_gap(store: &dyn Store) -> Result<(), Violation> {
     same("the letter", read(store, position_row).await?, Some((9, redriven(6))))
 }
 
-async fn a_set_that_moved_takes_no_position(store: &dyn Store) -> Result<(), Violation> {
+async fn a_set_that_moved_takes_no_position(store: &dyn Store) -> Result<(), LawViolation> {
     let sets = [
         publish(1, LANE, 1),
-        // Somebody has its fence already.
+        // Another claim has its fence already.
         publish(2, LANE, 1),
         publish(3, LANE, 3),
         holding(publish(4, LANE, 4), [(fence_key(3), Some(99))]),
@@ -136,7 +137,7 @@ async fn a_set_that_moved_takes_no_position(store: &dyn Store) -> Result<(), Vio
     lane_holds(store, LANE, &[1, 3, 5, 7]).await
 }
 
-async fn a_repetition_appends_nothing(store: &dyn Store) -> Result<(), Violation> {
+async fn a_repetition_appends_nothing(store: &dyn Store) -> Result<(), LawViolation> {
     let first = publish(1, LANE, 1);
     same("the verdict on a set", commit(store, first.clone()).await?, appended(1))?;
     same("the verdict on its repetition", commit(store, first.clone()).await?, Applied)?;
@@ -147,9 +148,9 @@ async fn a_repetition_appends_nothing(store: &dyn Store) -> Result<(), Violation
     same("what the first was told", read(store, fence_key(1)).await?, Some((1, waiting(1).with_position(1))))
 }
 
-async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), Violation> {
-    let (held, absent) = (key(Kind::Route, 1), key(Kind::Poke, 1));
-    let route = |value| record(Kind::Route, value);
+async fn a_held_row_must_not_have_moved(store: &dyn Store) -> Result<(), LawViolation> {
+    let (held, absent) = (key(Kind::Transport, 1), key(Kind::LaneNotice, 1));
+    let route = |value| record(Kind::Transport, value);
     commit(store, set(1, [put(held, None, route(1))])).await?;
     let good = holding(publish(2, LANE, 2), [(held, Some(1)), (absent, None), (fence_key(700), None)]);
     same("the verdict where all stands", commit(store, good).await?, appended(1))?;
@@ -165,7 +166,7 @@ async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), Violation> {
     }
     let sets = [
         holding(publish(5, LANE, 5), [(held, Some(1))]),
-        set(6, [put(held, Some(1), route(6)), put(absent, None, Record::Lane(lane::Record::Poke))]),
+        set(6, [put(held, Some(1), route(6)), put(absent, None, Record::Lane(lane::Record::LaneNotice))]),
         holding(publish(7, LANE, 7), [(held, Some(1))]),
         holding(publish(8, LANE, 8), [(held, Some(6)), (absent, Some(6))]),
         holding(publish(9, LANE, 9), [(absent, None)]),
@@ -176,7 +177,7 @@ async fn what_is_held_must_stand(store: &dyn Store) -> Result<(), Violation> {
     same("what was held to be absent", read(store, fence_key(700)).await?, None)
 }
 
-async fn what_writes_lean_on_must_stand(store: &dyn Store) -> Result<(), Violation> {
+async fn rows_that_writes_rest_on_must_not_have_moved(store: &dyn Store) -> Result<(), LawViolation> {
     let plain = |id, number, expect| set(id, [put(fence_key(number), expect, record(Kind::Fence, id))]);
     let leaning = |id, number, held| holding(plain(id, number, None), held);
     commit(store, plain(1, 1, None)).await?;
@@ -191,16 +192,16 @@ async fn what_writes_lean_on_must_stand(store: &dyn Store) -> Result<(), Violati
     same("the verdict on what others lean on", commit(store, plain(4, 1, Some(1))).await?, Applied)?;
     same("the verdict over what it was", commit(store, leaning(5, 5, over(1))).await?, Moved)?;
     let verdicts = store.commit(&[plain(6, 1, Some(4)), leaning(7, 7, over(6)), plain(8, 8, None)], NOW).await?;
-    same("the verdicts on what leans on its neighbour", verdicts, vec![Applied; 3])?;
+    same("the verdicts on what depends on its neighbour", verdicts, vec![Applied; 3])?;
     same("a row that was held", read(store, fence_key(1)).await?, Some((6, record(Kind::Fence, 6))))?;
     same("what was held to be absent", read(store, key(Kind::Alias, 1)).await?, None)
 }
 
-async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), Violation> {
+async fn a_dropped_row_goes(store: &dyn Store) -> Result<(), LawViolation> {
     let sets: Vec<_> = (1..=4).map(|number| publish(number, LANE, number)).collect();
     store.commit(&sets, NOW).await?;
-    let poke = key(Kind::Poke, 1);
-    commit(store, set(5, [put(poke, None, Record::Lane(lane::Record::Poke))])).await?;
+    let notice = key(Kind::LaneNotice, 1);
+    commit(store, set(5, [put(notice, None, Record::Lane(lane::Record::LaneNotice))])).await?;
     let lane = |value| put(RowKey::lane(LANE), None, record(Kind::Lane, value));
     let entries = [1, 2, 77].map(|seq| RowKey::entry(LANE, seq));
     let settled = dropping(set(6, [lane(6)]), entries);
@@ -211,21 +212,25 @@ async fn what_is_dropped_goes(store: &dyn Store) -> Result<(), Violation> {
     same("the verdict on a drop beside what moved", commit(store, moved).await?, Moved)?;
     same("what is left after that", positions(store, LANE).await?, vec![(3, 3), (4, 4)])?;
 
-    // Heard, and said again before anybody looked.
+    // Removed as heard, and written again before any node looked.
     let nothing: [Write; 0] = [];
     let sets = [
-        dropping(set(8, nothing.clone()), [poke, key(Kind::Poke, 2)]),
-        set(9, [put(poke, None, Record::Lane(lane::Record::Poke))]),
+        dropping(set(8, nothing.clone()), [notice, key(Kind::LaneNotice, 2)]),
+        set(9, [put(notice, None, Record::Lane(lane::Record::LaneNotice))]),
         dropping(set(10, nothing), [RowKey::entry(LANE, 3)]),
         publish(11, LANE, 11),
     ];
     let verdicts = store.commit(&sets, NOW).await?;
     same("the verdicts on drops alone", verdicts, vec![Applied, Applied, Applied, appended(5)])?;
-    same("a row that went and came back", read(store, poke).await?, Some((9, Record::Lane(lane::Record::Poke))))?;
+    same(
+        "a row that went and came back",
+        read(store, notice).await?,
+        Some((9, Record::Lane(lane::Record::LaneNotice))),
+    )?;
     same("the lane goes on", positions(store, LANE).await?, vec![(4, 4), (5, 11)])
 }
 
-async fn a_crash_leaves_no_gap(harness: &mut dyn Harness) -> Result<(), Violation> {
+async fn a_crash_leaves_no_gap(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     commit(&*store, publish(1, LANE, 1)).await?;
     let cut = publish(2, LANE, 2);
@@ -240,7 +245,7 @@ async fn a_crash_leaves_no_gap(harness: &mut dyn Harness) -> Result<(), Violatio
     Ok(())
 }
 
-async fn lanes_are_refused(store: &dyn Store) -> Result<(), Violation> {
+async fn lanes_are_refused(store: &dyn Store) -> Result<(), LawViolation> {
     let sound = set(2, [put(fence_key(2), None, waiting(2))]);
     let mut refused = vec![publish(1, LANE, 1), dropping(sound.clone(), [fence_key(3)])];
     if !store.promises().many_rows {
@@ -250,15 +255,15 @@ async fn lanes_are_refused(store: &dyn Store) -> Result<(), Violation> {
         let key = fence_key(set.id.0);
         match store.commit(&[set], NOW).await {
             Err(Error::NotApplied(_)) => {}
-            outcome => return Err(Violation(format!("a store without lanes took a set for one: {outcome:?}"))),
+            outcome => return Err(LawViolation(format!("a store without lanes took a set for one: {outcome:?}"))),
         }
         same("a row of what was refused", read(store, key).await?, None)?;
     }
     Ok(())
 }
 
-/// Commits sets until each has its verdict; those that somebody is in the way of are committed again.
-pub(super) async fn insist(store: &dyn Store, sets: &[WriteSet]) -> Result<Vec<Verdict>, Violation> {
+/// Commits sets until each has its verdict; a set that is held up by another transaction is committed again.
+pub(super) async fn insist(store: &dyn Store, sets: &[WriteSet]) -> Result<Vec<Verdict>, LawViolation> {
     let mut verdicts = store.commit(sets, NOW).await?;
     for (set, verdict) in sets.iter().zip(&mut verdicts) {
         while *verdict == Verdict::Held {

@@ -5,13 +5,13 @@ use fencepost_kernel::fence::State;
 use fencepost_kernel::{Millis, fence::scope::OnLapse, key::Kind};
 
 use super::{
-    Harness, Violation,
+    Harness, LawViolation,
     rows::{DAY_MS, NOW, commit, doubtful, fence, fence_key, key, put, read, record, sealed, set},
     same,
 };
 use crate::Store;
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     let soon = NOW.plus(DAY_MS);
     let forgotten = State::Pending {
@@ -56,7 +56,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     Ok(())
 }
 
-async fn pass_time(store: &dyn Store, id: u64, now: Millis) -> Result<(), Violation> {
+async fn pass_time(store: &dyn Store, id: u64, now: Millis) -> Result<(), LawViolation> {
     store.commit(&[set(id, [put(fence_key(100 + id), None, record(Kind::Fence, id))])], now).await?;
     Ok(())
 }

@@ -5,7 +5,7 @@
 use fencepost_kernel::{RowKey, key::Kind, lane::LaneId};
 
 use super::{
-    Harness, Violation,
+    Harness, LawViolation,
     rows::{commit, key, number, put, record, remove, set},
     same,
 };
@@ -13,13 +13,13 @@ use crate::Store;
 
 const ROWS: u64 = 23;
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     a_whole_kind_is_walked(&*harness.open()).await?;
     a_prefix_bounds_the_walk_of_any_kind(&*harness.open()).await?;
     entries_are_those_of_one_lane(&*harness.open()).await
 }
 
-async fn a_whole_kind_is_walked(store: &dyn Store) -> Result<(), Violation> {
+async fn a_whole_kind_is_walked(store: &dyn Store) -> Result<(), LawViolation> {
     for kind in Kind::ALL {
         let writes: Vec<_> = (0..ROWS).rev().map(|number| put(key(kind, number), None, record(kind, number))).collect();
         commit(store, set(1 + kind as u64, writes)).await?;
@@ -41,7 +41,7 @@ async fn a_whole_kind_is_walked(store: &dyn Store) -> Result<(), Violation> {
 }
 
 // Ids of every shape around the prefixes: all zeros and all ones, and neighbours that differ in the last byte alone.
-async fn a_prefix_bounds_the_walk_of_any_kind(store: &dyn Store) -> Result<(), Violation> {
+async fn a_prefix_bounds_the_walk_of_any_kind(store: &dyn Store) -> Result<(), LawViolation> {
     let id = |begin: &[u8], rest: u8| {
         let mut id = [rest; 32];
         id[..begin.len()].copy_from_slice(begin);
@@ -87,7 +87,7 @@ async fn a_prefix_bounds_the_walk_of_any_kind(store: &dyn Store) -> Result<(), V
     Ok(())
 }
 
-async fn entries_are_those_of_one_lane(store: &dyn Store) -> Result<(), Violation> {
+async fn entries_are_those_of_one_lane(store: &dyn Store) -> Result<(), LawViolation> {
     let lane = |last: u8| LaneId(std::array::from_fn(|at| if at == 23 { last } else { 0xff }));
     let (last, neighbours) = (u64::MAX, [lane(0xfc), lane(0xfe), lane(0xff)]);
     let mut keys: Vec<RowKey> = neighbours.map(|lane| RowKey::entry(lane, 1)).into();
@@ -119,7 +119,7 @@ async fn walk(
     prefix: &[u8],
     mut after: Option<RowKey>,
     limit: usize,
-) -> Result<Vec<RowKey>, Violation> {
+) -> Result<Vec<RowKey>, LawViolation> {
     let mut keys = Vec::new();
     loop {
         let page = store.range(kind, prefix, after, limit).await?;

@@ -4,13 +4,13 @@
 use fencepost_kernel::key::Kind;
 
 use super::{
-    Harness, Violation,
+    Harness, LawViolation,
     rows::{NOW, commit, fence_key, key, put, read, record, remove, set},
     same,
 };
 use crate::{Store, Verdict::Applied};
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     let value = |number| record(Kind::Fence, number);
     commit(&*store, set(1, [put(fence_key(1), None, value(1)), put(fence_key(2), None, value(1))])).await?;
@@ -54,7 +54,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
     Ok(())
 }
 
-async fn one_row_tells_of_the_others(store: &dyn Store) -> Result<(), Violation> {
+async fn one_row_tells_of_the_others(store: &dyn Store) -> Result<(), LawViolation> {
     let value = |number| record(Kind::Fence, number);
     // Another writer has since changed one of its rows: the other row still proves that the set was applied.
     let pair = [put(fence_key(5), None, value(4)), put(key(Kind::Alias, 5), None, record(Kind::Alias, 4))];

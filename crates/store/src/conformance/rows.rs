@@ -4,15 +4,17 @@
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
     audit::{AuditEntry, Subject},
-    dispatch::{self, Route, Transport},
+    dispatch::{self, Transport, WarehouseTransport},
     fence::{self, Alias, Fence, Receipt, State, Token, Trace, VersionHead, scope::OnLapse},
     key::Kind,
-    lane::{self, AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, Place, Reason, Tail},
+    lane::{
+        self, AfterDead, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LanePurpose, ReceiverAnswer, Tail,
+    },
     merge::Counter,
     row::{CommitId, Record},
 };
 
-use super::Violation;
+use super::LawViolation;
 use crate::{Store, Verdict, WriteSet};
 
 /// The time at which the suite begins.
@@ -78,7 +80,7 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
         Kind::Cancelled => {
             Record::Lane(lane::Record::Cancelled(Cancelled { by: value.to_string(), expires: Millis(u64::MAX) }))
         }
-        Kind::Poke => Record::Lane(lane::Record::Poke),
+        Kind::LaneNotice => Record::Lane(lane::Record::LaneNotice),
         Kind::Counter => Record::Counter(Counter { value: value.into(), due: None }),
         Kind::Audit => Record::from(AuditEntry {
             at: NOW,
@@ -94,11 +96,11 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
             expires: Millis(u64::MAX),
         }),
         Kind::Lane => {
-            let place = Place::Warehouse(value.to_string());
+            let place = LanePurpose::Warehouse(value.to_string());
             Record::Lane(lane::Record::Lane(Lane::new(Tenant::new("acme"), place).into()))
         }
-        Kind::Route => Record::Dispatch(dispatch::Record::Route(
-            Route {
+        Kind::Transport => Record::Dispatch(dispatch::Record::Transport(
+            WarehouseTransport {
                 planner: Tenant::new("acme"),
                 warehouse: value.to_string(),
                 executor: "dock".to_owned(),
@@ -129,13 +131,13 @@ pub(super) fn entry(value: u64) -> Entry {
 pub(super) fn letter(value: u64, fate: Fate) -> DeadLetter {
     DeadLetter {
         planner: Tenant::new("acme"),
-        place: Place::Warehouse("W1".to_owned()),
+        purpose: LanePurpose::Warehouse("W1".to_owned()),
         entry: entry(value).into(),
-        reason: Reason::Horizon,
+        reason: DeadLetterReason::Horizon,
         attempts: 9,
         first_at: NOW,
         at: NOW,
-        answer: Answer::new(Some(503), "busy"),
+        answer: ReceiverAnswer::new(Some(503), "busy"),
         cancelled_by: None,
         fate,
         blocks: false,
@@ -187,13 +189,13 @@ pub(super) fn due(kind: Kind, value: u64, due: Millis) -> Option<Record> {
         | Kind::AgainHead
         | Kind::Alias
         | Kind::Trace
-        | Kind::Route
+        | Kind::Transport
         | Kind::Lane
         | Kind::Tail
         | Kind::Entry
         | Kind::DeadLetter
         | Kind::Cancelled
-        | Kind::Poke
+        | Kind::LaneNotice
         | Kind::Audit => None,
     }
 }
@@ -215,7 +217,7 @@ pub(super) fn set(id: u64, writes: impl Into<Vec<Write>>) -> WriteSet {
 }
 
 /// Commits one set; row by row where the store takes no more at once.
-pub(super) async fn commit(store: &dyn Store, set: WriteSet) -> Result<Verdict, Violation> {
+pub(super) async fn commit(store: &dyn Store, set: WriteSet) -> Result<Verdict, LawViolation> {
     if store.promises().many_rows || set.writes.len() < 2 {
         return commit_whole(store, set).await;
     }
@@ -227,19 +229,19 @@ pub(super) async fn commit(store: &dyn Store, set: WriteSet) -> Result<Verdict, 
     Ok(Verdict::Applied)
 }
 
-async fn commit_whole(store: &dyn Store, set: WriteSet) -> Result<Verdict, Violation> {
+async fn commit_whole(store: &dyn Store, set: WriteSet) -> Result<Verdict, LawViolation> {
     let verdicts = store.commit(&[set], NOW).await?;
     match verdicts.as_slice() {
         [verdict] => Ok(verdict.clone()),
-        _ => Err(Violation(format!("one set was committed and {} verdicts came back", verdicts.len()))),
+        _ => Err(LawViolation(format!("one set was committed and {} verdicts came back", verdicts.len()))),
     }
 }
 
-/// What is stored under a key: its revision and its record.
-pub(super) async fn read(store: &dyn Store, key: RowKey) -> Result<Option<(u64, Record)>, Violation> {
+/// Revision and record under a key.
+pub(super) async fn read(store: &dyn Store, key: RowKey) -> Result<Option<(u64, Record)>, LawViolation> {
     let mut rows = store.load(&[key]).await?;
     match (rows.pop(), rows.pop()) {
         (Some(row), None) => Ok(row.map(|row| (row.revision.0, row.record.clone()))),
-        _ => Err(Violation("one key was loaded and not one row came back".to_owned())),
+        _ => Err(LawViolation("one key was loaded and not one row came back".to_owned())),
     }
 }

@@ -1,4 +1,4 @@
-//! Remembers what the last loads found, so that the commit they lead to need not read the same rows again.
+//! Remembers the rows of the last loads, so that the commit they lead to need not read them again.
 //! Never keeps a row past a commit: rows loaded before it are forgotten at its end, rows loaded during it are not kept.
 //! Called by the embedded store's load and commit.
 

@@ -1,4 +1,4 @@
-//! What a person reads of a row that is not a fence, told from its record.
+//! The text that the `about` column shows a person for a row that is not a fence.
 //! Never a body and never a secret; never read back. Called where rows become columns.
 
 use std::borrow::Cow;
@@ -32,14 +32,14 @@ pub(super) fn about(key: &RowKey, record: &Record) -> Value {
         Record::Fence(fence::Record::Trace(trace)) => {
             json!({ "what": "trace", "replays": trace.replays, "conflicts": trace.conflicts, "body_mismatches": trace.body_mismatches })
         }
-        Record::Dispatch(dispatch::Record::Route(route)) => json!({
-            "what": "route", "planner": readable(route.planner.as_str()), "warehouse": readable(&route.warehouse),
-            "executor": readable(&route.executor), "transport": route.transport.name(),
-            "topic": match &route.transport {
+        Record::Dispatch(dispatch::Record::Transport(transport)) => json!({
+            "what": "route", "planner": readable(transport.planner.as_str()), "warehouse": readable(&transport.warehouse),
+            "executor": readable(&transport.executor), "transport": transport.transport.name(),
+            "topic": match &transport.transport {
                 Transport::Kafka { topic } => Some(readable(topic)),
                 _ => None,
             },
-            "blocks_after_dead": route.after_dead == AfterDead::Block,
+            "blocks_after_dead": transport.after_dead == AfterDead::Block,
         }),
         Record::Lane(lane::Record::Lane(lane)) => json!({
             "what": "lane", "name": readable(&lane.name()), "owner": readable(&lane.owner.node),
@@ -54,7 +54,7 @@ pub(super) fn about(key: &RowKey, record: &Record) -> Value {
             "warehouse": readable(&entry.warehouse), "bytes": entry.body.len(),
         }),
         Record::Lane(lane::Record::DeadLetter(letter)) => json!({
-            "what": "dead_letter", "lane": readable(&letter.place.name(&letter.planner)), "seq": key.place().1,
+            "what": "dead_letter", "lane": readable(&letter.purpose.name(&letter.planner)), "seq": key.place().1,
             "correlation_id": readable(&letter.entry.correlation_id), "kind": readable(&letter.entry.kind),
             "warehouse": readable(&letter.entry.warehouse), "reason": letter.reason.name(),
             "attempts": letter.attempts, "status": letter.answer.status, "fate": letter.fate.name(),
@@ -62,7 +62,7 @@ pub(super) fn about(key: &RowKey, record: &Record) -> Value {
         Record::Lane(lane::Record::Cancelled(cancelled)) => json!({
             "what": "cancelled", "lane_id": lane_id(key), "seq": key.place().1, "by": readable(&cancelled.by),
         }),
-        Record::Lane(lane::Record::Poke) => json!({ "what": "poke" }),
+        Record::Lane(lane::Record::LaneNotice) => json!({ "what": "poke" }),
         Record::Audit(audit::Record::Entry(entry)) => json!({
             "what": "audit", "by": readable(&entry.by), "op": readable(&entry.op), "outcome": readable(&entry.outcome),
             "tenant": entry.subject.tenant.as_ref().map(|tenant| readable(tenant.as_str())),

@@ -30,7 +30,7 @@ use crate::{Error, Verdict, WriteSet, judge::judge, shared_clock::SharedClock};
 /// How many times a commit that lost against other transactions is tried before it is split, and then each part of it.
 const TRIES_MAX: usize = 3;
 /// How long a blocked commit is split into ever smaller parts; sets that are left then are answered [`Verdict::Held`].
-const APART_MAX: Duration = Duration::from_secs(1);
+const HALVING_MAX: Duration = Duration::from_secs(1);
 /// How long the server may still run a statement that no caller waits for; its own timeout ends it long before.
 const OPEN_MAX: Duration = Duration::from_secs(60);
 /// About how many bytes of rows one transaction carries; larger commits take several transactions.
@@ -42,14 +42,14 @@ pub(super) struct Committer<'a> {
     pub(super) node: &'a str,
     pub(super) format: u8,
     pub(super) clock: &'a SharedClock,
-    pub(super) perhaps: &'a Perhaps,
+    pub(super) unknown_outcomes: &'a UnknownOutcomes,
 }
 
 /// Sets whose outcome is unknown: when each was tried, and on which server, where it may still be running.
 #[derive(Default)]
-pub(super) struct Perhaps(Mutex<HashMap<CommitId, (Instant, Option<Lineage>)>>);
+pub(super) struct UnknownOutcomes(Mutex<HashMap<CommitId, (Instant, Option<Lineage>)>>);
 
-impl Perhaps {
+impl UnknownOutcomes {
     /// Records that the outcome of these sets is unknown.
     pub(super) fn leave_open(&self, sets: &[WriteSet], at: Option<Lineage>) {
         let mut open = self.open();
@@ -134,7 +134,7 @@ impl Committer<'_> {
         }
         let hurry = self.session.say("SET lock_timeout = '25ms'").await;
         hurry.map_err(|error| fault::of_read(&error))?;
-        let outcome = self.apart(sets, now, Instant::now() + APART_MAX).await;
+        let outcome = self.commit_by_halves(sets, now, Instant::now() + HALVING_MAX).await;
         if self.session.say(LOCK_WAIT).await.is_err() {
             self.session.spoil();
         }
@@ -142,15 +142,15 @@ impl Committer<'_> {
     }
 
     // Commits each half in a transaction of its own: unblocked sets go through, and the few others are soon found.
-    async fn apart(&self, sets: &[WriteSet], now: Millis, until: Instant) -> Result<Vec<Verdict>, Error> {
+    async fn commit_by_halves(&self, sets: &[WriteSet], now: Millis, until: Instant) -> Result<Vec<Verdict>, Error> {
         if sets.len() == 1 || Instant::now() > until {
-            return sets.iter().map(|set| self.in_the_way(set)).collect();
+            return sets.iter().map(|set| self.blocked_verdict(set)).collect();
         }
         let (half, rest) = sets.split_at(sets.len() / 2);
         let mut verdicts = Vec::with_capacity(sets.len());
         for part in [half, rest] {
             let told = match self.tries(part, now).await {
-                Ok(None) => Box::pin(self.apart(part, now, until)).await,
+                Ok(None) => Box::pin(self.commit_by_halves(part, now, until)).await,
                 Ok(Some(told)) => Ok(told),
                 Err(error) => Err(error),
             };
@@ -159,9 +159,9 @@ impl Committer<'_> {
         Ok(verdicts)
     }
 
-    fn in_the_way(&self, set: &WriteSet) -> Result<Verdict, Error> {
+    fn blocked_verdict(&self, set: &WriteSet) -> Result<Verdict, Error> {
         // The blocking transaction may be an earlier try of this very set, which can still succeed.
-        if self.perhaps.open().contains_key(&set.id) {
+        if self.unknown_outcomes.open().contains_key(&set.id) {
             return Err(Error::Unknown("a row is held by another transaction, perhaps by our own".to_owned()));
         }
         Ok(Verdict::Held)

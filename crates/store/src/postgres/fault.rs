@@ -1,5 +1,5 @@
-//! Judges from a server's error whether a commit happened. Never calls undone what may have happened, nor leaves
-//! unknown for good what was rolled back.
+//! Judges from a server's error whether a commit happened. Never calls a commit undone that may have happened, and
+//! never leaves one unknown for good that was rolled back.
 //! Never looks at the wording of a message. Called wherever a statement has failed.
 
 use std::error::Error as _;

@@ -1,5 +1,5 @@
 //! The rows of this store within a transaction of the user's own: read, locked and written there.
-//! Never decides anything. Never commits the transaction and never rolls it back, but for what one attempt has done in it.
+//! Never decides anything. Never commits the transaction, and rolls back no more of it than one attempt.
 //! Called by the library's engine; the transaction's connection must have Fencepost's tables on its search path.
 
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::{
     judge::{Known, judge},
 };
 
-// The database's time, never before what was ever committed; and the row format that everybody reads. What a fence says is
-// only worth something if it lasts: the transaction is made as durable as one of ours.
+// The database's time, never before any committed time; and the row format that every node reads. A fence is only worth
+// something if it lasts: the transaction is made as durable as one of ours.
 const MOMENT: &str = "SELECT greatest(clock_timestamp(), (SELECT max(floor) FROM fencepost_nodes)),
     (SELECT format FROM fencepost_meta),
     CASE WHEN current_setting('synchronous_commit', true) IN ('off', 'local', 'remote_write')
@@ -33,8 +33,8 @@ const MOMENT: &str = "SELECT greatest(clock_timestamp(), (SELECT max(floor) FROM
 /// others; a database that speaks its protocol may.
 const ISOLATIONS: [&str; 4] = ["read uncommitted", "read committed", "repeatable read", "serializable"];
 
-/// What an attempt has done can be undone alone: one that is given up leaves no lock behind which others could wait for in
-/// another order, nor one that our own commit would wait for.
+/// An attempt can be undone alone: one that is given up leaves no lock behind which others could wait for in another
+/// order, nor one that our own commit would wait for.
 const BEGIN: &str = "SAVEPOINT fencepost_ask";
 const KEEP: &str = "RELEASE fencepost_ask";
 const UNDO: &str = "ROLLBACK TO fencepost_ask";
@@ -42,7 +42,7 @@ const UNDO: &str = "ROLLBACK TO fencepost_ask";
 /// One attempt at a command within a user's transaction. After an error the whole transaction must be rolled back.
 pub struct Attempt<'t> {
     client: &'t Client,
-    /// Noted with what is written.
+    /// The holder's name in the written rows.
     node: &'t str,
     begun: bool,
 }
@@ -68,7 +68,7 @@ impl<'t> Attempt<'t> {
         rows::take(self.run(), begin, read, lock, codec::VERSION).await
     }
 
-    /// The present moment. Refused at an isolation level that cannot hold what is decided now.
+    /// The present moment. Refused at an isolation level that cannot hold a decision made now.
     pub async fn moment(&self) -> Result<Moment, Error> {
         let row = self.client.query_one(MOMENT, &[]).await.map_err(|error| fault::of_read(&error))?;
         let format = nodes::readable(row.get(1), codec::VERSION)?;
@@ -81,8 +81,8 @@ impl<'t> Attempt<'t> {
         touched(set)
     }
 
-    /// Writes a set that was decided over `rows`, then locks `unmoved`, which must be as they were read. Also tells that
-    /// something moved where a row that was not there has come into being.
+    /// Writes a set that was decided over `rows`, then locks `unmoved`, which must be as they were read. `Moved` also
+    /// where a row that was absent has come into being.
     pub async fn apply(
         &self,
         set: WriteSet,
@@ -107,7 +107,7 @@ impl<'t> Attempt<'t> {
         self.end(KEEP).await
     }
 
-    /// Ends the attempt and undoes what it did.
+    /// Ends the attempt and undoes its writes.
     pub async fn undo(self) -> Result<(), Error> {
         self.end(UNDO).await
     }

@@ -1,5 +1,5 @@
 //! The PostgreSQL store: rows in real tables that several nodes share, under the laws of the contract.
-//! Never decides anything, and never acknowledges what the server has not made durable.
+//! Never decides anything, and never acknowledges a commit that is not durable on the server.
 //! Called like any store; runs on the Tokio runtime that it was opened on, and needs none where it is called.
 
 mod about;
@@ -37,7 +37,7 @@ use tokio_postgres::Row;
 use self::{
     address::Target,
     columns::{BUCKETS, Keys, Param},
-    commit::{Committer, Perhaps, Tried},
+    commit::{Committer, Tried, UnknownOutcomes},
     fault::{Contention, Failed},
     link::{Epoch, Link, Session, dial},
     remember::remember,
@@ -84,17 +84,17 @@ struct Inner {
     /// When this node last found the others alive.
     sightings: nodes::Sightings,
     /// Nodes of older releases that have fallen silent.
-    elders: nodes::Elders,
+    silent_old: nodes::SilentOldNodes,
     promises: Promises,
-    /// One connection for commits, one for loads, one for everything that nobody waits for.
+    /// One connection for commits, one for loads, one for background work.
     committing: Link,
     reading: Link,
     keeping: Link,
     /// Whose turn it is to commit: alone, or one statement behind another on the same connection.
     turn: tokio::sync::RwLock<()>,
-    perhaps: Perhaps,
+    unknown_outcomes: UnknownOutcomes,
     stopped: OnceLock<String>,
-    /// What this node wrote lately. Others may have written since.
+    /// This node's latest writes. Others may have written since.
     hot: Hot<Arc<fencepost_kernel::Row>>,
 }
 
@@ -123,10 +123,10 @@ impl Postgres {
             drives: AtomicBool::new(false),
             clock,
             sightings: nodes::Sightings::default(),
-            elders: nodes::Elders::default(),
+            silent_old: nodes::SilentOldNodes::default(),
             promises,
             turn: tokio::sync::RwLock::default(),
-            perhaps: Perhaps::default(),
+            unknown_outcomes: UnknownOutcomes::default(),
             stopped: OnceLock::new(),
             hot: Hot::new(HOT_BYTES),
         });
@@ -134,7 +134,7 @@ impl Postgres {
         Ok(Self { inner, runtime })
     }
 
-    // The caller may be on no runtime at all: what needs timers runs on ours.
+    // The caller may be on no runtime at all: futures that need timers run on ours.
     fn run<'a, T: Send + 'static>(
         &'a self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -175,8 +175,8 @@ impl Inner {
             let session = link.session().await?;
             let answer = self.within(&session, session.query(sql, params)).await?;
             let rows = answer.map_err(|error| fault::of_read(&error))?;
-            // Read from a server that may have been replaced meanwhile: what would be decided over it would be written to
-            // the one that replaced it.
+            // Read from a server that may have been replaced meanwhile: a decision over these rows would be written to
+            // its successor.
             if session.usable() {
                 return Ok(rows);
             }
@@ -211,7 +211,7 @@ impl Inner {
             Err(error) => Err(error),
         };
         if let Ok(verdicts) = &outcome {
-            self.perhaps.settle(&sets);
+            self.unknown_outcomes.settle(&sets);
             remember(&self.hot, &sets, verdicts);
         }
         outcome
@@ -224,7 +224,7 @@ impl Inner {
         };
         let _turn = self.turn.read().await;
         let session = self.committing.session().await?;
-        if self.perhaps.replaced(sets, session.lineage()) {
+        if self.unknown_outcomes.replaced(sets, session.lineage()) {
             return Ok(Tried::Undone(Contention::Lost));
         }
         let tried = within(COMMIT_BESIDE_MAX, &session, self.committer(&session).at_once(sets, puts, now)).await;
@@ -234,7 +234,7 @@ impl Inner {
     async fn alone(&self, sets: &[WriteSet], now: Millis, after: Contention) -> Result<Vec<Verdict>, Error> {
         let _turn = self.turn.write().await;
         let session = self.committing.session().await?;
-        let told = self.perhaps.found_or_moved(sets, session.lineage());
+        let told = self.unknown_outcomes.found_or_moved(sets, session.lineage());
         let tried = within(COMMIT_MAX, &session, self.committer(&session).commit(&told, now, after)).await;
         self.noted(sets, &session, tried)
     }
@@ -243,7 +243,7 @@ impl Inner {
     fn noted<T>(&self, sets: &[WriteSet], session: &Session, tried: Result<T, Error>) -> Result<T, Error> {
         tried.inspect_err(|error| {
             if matches!(error, Error::Unknown(_)) {
-                self.perhaps.leave_open(sets, session.lineage());
+                self.unknown_outcomes.leave_open(sets, session.lineage());
             }
         })
     }
@@ -254,7 +254,7 @@ impl Inner {
             node: &self.opener.node,
             format: self.format.load(Ordering::Acquire),
             clock: &self.clock,
-            perhaps: &self.perhaps,
+            unknown_outcomes: &self.unknown_outcomes,
         }
     }
 

@@ -182,9 +182,9 @@ impl Sightings {
 /// Nodes of older releases that are silent by the database's clock: the last heartbeat of each, and since when this
 /// process has seen no other.
 #[derive(Default)]
-pub(super) struct Elders(Mutex<HashMap<String, (String, Instant)>>);
+pub(super) struct SilentOldNodes(Mutex<HashMap<String, (String, Instant)>>);
 
-impl Elders {
+impl SilentOldNodes {
     /// The silent nodes and their last heartbeats, if each of them was watched for [`WATCHED`]; else none.
     fn silent(&self, told: Vec<(String, String)>, now: Instant) -> Option<(Vec<String>, Vec<String>)> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -227,9 +227,9 @@ impl Inner {
             let others: Option<i16> = row.get(2);
             let next = format.min(others.unwrap_or(format));
             if next > agreed {
-                let elders = self.within(&session, session.query(ELDERS, &[&next])).await?.map_err(failed)?;
-                let elders = elders.iter().map(|row| (row.get(0), row.get(1))).collect();
-                if let Some(silent) = self.elders.silent(elders, Instant::now()) {
+                let silent_old = self.within(&session, session.query(ELDERS, &[&next])).await?.map_err(failed)?;
+                let silent_old = silent_old.iter().map(|row| (row.get(0), row.get(1))).collect();
+                if let Some(silent) = self.silent_old.silent(silent_old, Instant::now()) {
                     raise(&mut dial(&self.target).await?, silent).await.map_err(Failed::of_nothing)?;
                 }
             }
@@ -303,14 +303,14 @@ mod tests {
 
     #[test]
     fn older_node_that_a_forward_step_made_look_silent_is_watched_before_the_format_is_raised() {
-        let (elders, begun) = (Elders::default(), Instant::now());
+        let (silent_old, begun) = (SilentOldNodes::default(), Instant::now());
         let told = |seen: &str| vec![("old".to_owned(), seen.to_owned())];
-        assert_eq!(elders.silent(told("10:00:00"), begun), None);
+        assert_eq!(silent_old.silent(told("10:00:00"), begun), None);
         // The node is alive, and the clock steps once more.
-        assert_eq!(elders.silent(told("10:05:01"), begun + WATCHED), None);
-        let silent = elders.silent(told("10:05:01"), begun + WATCHED * 2);
+        assert_eq!(silent_old.silent(told("10:05:01"), begun + WATCHED), None);
+        let silent = silent_old.silent(told("10:05:01"), begun + WATCHED * 2);
         assert_eq!(silent, Some((vec!["old".to_owned()], vec!["10:05:01".to_owned()])));
-        assert_eq!(elders.silent(Vec::new(), begun), Some(<(Vec<_>, Vec<_>)>::default()));
+        assert_eq!(silent_old.silent(Vec::new(), begun), Some(<(Vec<_>, Vec<_>)>::default()));
     }
 
     #[test]

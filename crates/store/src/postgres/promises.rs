@@ -1,4 +1,4 @@
-//! Reads the server's time, and from its own settings what it promises.
+//! Reads the server's time, and the guarantees that its own settings give.
 //! Never believes a setting that it has not read. Called when a store is opened.
 
 use fencepost_kernel::Millis;

@@ -5,7 +5,7 @@
 
 // The key says the tenant, the scope, the fields and the repetition: they never change.
 // Existing rows are locked first, in key order; then new ones are inserted, in key order; then the locked ones are
-// changed. Counting the rows of a step makes the next one wait for it. Nobody who waits holds a changed row that an
+// changed. Counting the rows of a step makes the next one wait for it. A batch that waits holds no changed row that an
 // earlier step of another could wait for, so two batches never wait for one another.
 macro_rules! write_fences {
     ($last:literal) => {
@@ -78,7 +78,8 @@ macro_rules! write_rows {
 
 /// Writes fences within a transaction; says which.
 pub(super) const WRITE_FENCES: &str = write_fences!("");
-/// The same as a transaction of its own, with the node's time floor. The floor comes last: nobody waits for it in vain.
+/// The same as a transaction of its own, with the node's time floor. The floor comes last, so that no other commit
+/// waits for it in vain.
 pub(super) const COMMIT_FENCES: &str = write_fences!(
     ", floored AS (
         UPDATE fencepost_nodes SET floor = $24 WHERE id = $23 AND floor < $24 AND (SELECT count(*) FROM updated) >= 0
@@ -100,9 +101,9 @@ pub(super) const DELETE_FENCES: &str = "DELETE FROM fencepost_fences WHERE key =
 /// Removes rows that were locked before.
 pub(super) const DELETE_ROWS: &str = "DELETE FROM fencepost_rows old
     USING unnest($1::bytea[], $2::smallint[]) AS given (id, kind) WHERE old.id = given.id AND old.kind = given.kind";
-/// Removes words between nodes, but for those that somebody holds: whoever says one again in a transaction that lasts must
-/// not stop who hears it, and it is heard again then.
-pub(super) const DELETE_HEARD: &str = "WITH heard AS MATERIALIZED (
+/// Removes notices between nodes, but for locked ones: a long transaction that writes a notice again must not stop the
+/// reader, and the notice is read again after it.
+pub(super) const DELETE_NOTICES: &str = "WITH heard AS MATERIALIZED (
         SELECT old.id, old.kind FROM fencepost_rows old
         JOIN unnest($1::bytea[], $2::smallint[]) AS given (id, kind) ON old.id = given.id AND old.kind = given.kind
         ORDER BY old.id, old.kind FOR UPDATE OF old SKIP LOCKED
@@ -113,11 +114,11 @@ pub(super) const LOOK_FENCES: &str = "SELECT 1::smallint, key, revision FROM fen
 /// Revisions of rows, without a lock.
 pub(super) const LOOK_ROWS: &str = "SELECT old.kind, old.id, old.revision FROM fencepost_rows old
     JOIN unnest($1::bytea[], $2::smallint[]) AS given (id, kind) ON old.id = given.id AND old.kind = given.kind";
-/// Revisions of fences that nobody may change until the transaction ends.
+/// Revisions of fences, locked until the transaction ends.
 pub(super) const LOCK_FENCES: &str = "SELECT 1::smallint, key, revision FROM fencepost_fences
     WHERE key = ANY ($1) ORDER BY key FOR UPDATE";
-/// Revisions of rows that nobody may change until the transaction ends, and the whole of those that merges go on from: the
-/// tail of a lane, a counter.
+/// Revisions of rows, locked until the transaction ends, and the whole of those that merges read: the tail of a lane, a
+/// counter.
 pub(super) const LOCK_ROWS: &str =
     "SELECT old.kind, old.id, old.revision, CASE WHEN old.kind IN (8, 13) THEN old.record END
     FROM fencepost_rows old
@@ -128,10 +129,10 @@ pub(super) const SEE_FENCES: &str = "SELECT 1::smallint, key, record FROM fencep
 /// Whole rows, without a lock.
 pub(super) const SEE_ROWS: &str = "SELECT old.kind, old.id, old.record FROM fencepost_rows old
     JOIN unnest($1::bytea[], $2::smallint[]) AS given (id, kind) ON old.id = given.id AND old.kind = given.kind";
-/// Whole fences that nobody may change until the transaction ends.
+/// Whole fences, locked until the transaction ends.
 pub(super) const TAKE_FENCES: &str = "SELECT 1::smallint, key, record FROM fencepost_fences
     WHERE key = ANY ($1) ORDER BY key FOR UPDATE";
-/// Whole rows that nobody may change until the transaction ends.
+/// Whole rows, locked until the transaction ends.
 pub(super) const TAKE_ROWS: &str = "SELECT old.kind, old.id, old.record FROM fencepost_rows old
     JOIN unnest($1::bytea[], $2::smallint[]) AS given (id, kind) ON old.id = given.id AND old.kind = given.kind
     ORDER BY old.id, old.kind FOR UPDATE OF old";
@@ -168,7 +169,7 @@ pub(super) const RANGE_ROWS: &str = "SELECT kind, id, record, clock_timestamp() 
 pub(super) const RANGE_FEW: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
     WHERE kind IN (6, 7, 10, 12) AND kind = $4 AND id > $1 AND id <= $2 ORDER BY id LIMIT $3";
 
-/// Drops a few rows past their expiry, by our time and by the database's. What somebody holds is left for the next time.
+/// Drops a few rows past their expiry, by our time and by the database's. Locked rows are left for the next time.
 pub(super) const SWEEPS: [&str; 3] = [
     "WITH past AS MATERIALIZED (
         SELECT key FROM fencepost_fences WHERE bucket = ANY ($1) AND state <> 'pending'

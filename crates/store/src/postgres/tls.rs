@@ -33,7 +33,7 @@ pub(super) fn tls(trust: &Trust) -> Result<Tls, Error> {
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Broken(format!("TLS to the database: {error}")))?;
     let config = match trust {
-        Trust::Anyone => builder.dangerous().with_custom_certificate_verifier(Arc::new(Believer(provider))),
+        Trust::Anyone => builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider))),
         Trust::Public => builder
             .with_root_certificates(Arc::new(RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()))),
         Trust::File(path) => builder.with_root_certificates(Arc::new(authorities(path)?)),
@@ -52,9 +52,9 @@ fn authorities(path: &PathBuf) -> Result<RootCertStore, Error> {
 
 /// Accepts any certificate, as `sslmode=require` without an authority asks for. Signatures are still checked.
 #[derive(Debug)]
-struct Believer(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Believer {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

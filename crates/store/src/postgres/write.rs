@@ -20,12 +20,12 @@ use super::{
 use crate::{WriteSet, judge::Judged};
 
 /// The rows to lock before a set is judged: all that it names, except entries that it drops, which no other transaction
-/// changes, and pokes that it drops (notices between nodes), which are deleted only where no transaction holds them.
+/// changes, and notices between nodes that it drops, which are deleted only where no transaction holds them.
 pub(super) fn touched(set: &WriteSet) -> impl Iterator<Item = RowKey> {
     let also = &set.also;
     let writes = set.writes.iter().map(|write| write.key);
     let merged = also.merges.iter().map(Merge::key);
-    let drops = also.drops.iter().copied().filter(|key| !matches!(key.kind, Kind::Entry | Kind::Poke));
+    let drops = also.drops.iter().copied().filter(|key| !matches!(key.kind, Kind::Entry | Kind::LaneNotice));
     writes.chain(also.held.iter().map(|(key, _)| *key)).chain(merged).chain(drops)
 }
 
@@ -50,8 +50,9 @@ pub(super) async fn write(
     let columns = Columns::new(puts.chain(guards), format);
     let gone = judged.changes.iter().filter(|change| change.after.is_none()).map(|change| &change.key);
     let gone: Keys = gone.chain(absent.iter().map(|(key, _)| key)).collect();
-    let heard = applied(sets, judged).flat_map(|set| &set.also.drops).filter(|key| key.kind == Kind::Poke);
-    let heard: Keys = heard.filter(|key| !changes(judged, key)).collect();
+    let dropped_notices =
+        applied(sets, judged).flat_map(|set| &set.also.drops).filter(|key| key.kind == Kind::LaneNotice);
+    let dropped_notices: Keys = dropped_notices.filter(|key| !changes(judged, key)).collect();
     let floor = floor.map(Stamp);
     let mut steps: Vec<(&'static str, Vec<Param<'_>>)> = Vec::with_capacity(6);
     if columns.has_fences() {
@@ -66,8 +67,8 @@ pub(super) async fn write(
     if !gone.ids.is_empty() {
         steps.push((sql::DELETE_ROWS, vec![&gone.ids, &gone.kinds]));
     }
-    if !heard.ids.is_empty() {
-        steps.push((sql::DELETE_HEARD, vec![&heard.ids, &heard.kinds]));
+    if !dropped_notices.ids.is_empty() {
+        steps.push((sql::DELETE_NOTICES, vec![&dropped_notices.ids, &dropped_notices.kinds]));
     }
     if let Some(floor) = &floor {
         steps.push((sql::FLOOR, vec![&node, floor]));
@@ -97,7 +98,7 @@ fn changes(judged: &Judged<'_>, key: &RowKey) -> bool {
 
 fn nothing(kind: Kind) -> Record {
     if kind != Kind::Fence {
-        return Record::Lane(lane::Record::Poke);
+        return Record::Lane(lane::Record::LaneNotice);
     }
     Record::from(Fence {
         tenant: Tenant::new(""),

@@ -5,14 +5,13 @@ use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::codec;
 
-/// What an address says.
 pub(super) struct Settings {
     /// Servers to ask first; a single one where it is no cluster.
     pub(super) seeds: Vec<ConnectionInfo>,
     pub(super) cluster: bool,
     /// Whether every row lies in one slot.
     pub(super) one_slot: bool,
-    /// What every key begins with.
+    /// The beginning of every key.
     pub(super) prefix: String,
     /// How many replicas must have a commit before it is acknowledged.
     pub(super) replicas: u32,
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_and_a_password_is_not_repeated() {
+    fn an_unknown_parameter_is_refused_and_a_password_is_not_repeated() {
         for url in [
             "redis://u:hush@h?prefx=a",
             "redis://u:hush@h?prefix=a{b",

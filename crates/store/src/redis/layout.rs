@@ -31,7 +31,6 @@ impl Layout {
         Self { prefix: prefix.to_owned(), tags: tags.collect() }
     }
 
-    /// How many shards there are.
     pub(super) fn shards(&self) -> usize {
         self.tags.len()
     }
@@ -41,22 +40,18 @@ impl Layout {
         self.shards() == 1
     }
 
-    /// The bucket of a row.
     pub(super) fn bucket(&self, key: &RowKey) -> usize {
         usize::from(u16::from_be_bytes([key.id[0], key.id[1]]) >> (u16::BITS - BUCKET_BITS))
     }
 
-    /// The shard of a bucket.
     pub(super) fn shard_of(&self, bucket: usize) -> usize {
         if self.one_slot() { 0 } else { bucket }
     }
 
-    /// The shard of a row.
     pub(super) fn shard(&self, key: &RowKey) -> usize {
         self.shard_of(self.bucket(key))
     }
 
-    /// The slot of a shard.
     pub(super) fn slot(&self, shard: usize) -> u16 {
         self.tags[shard].1
     }

@@ -1,6 +1,6 @@
 //! The Redis store: fences for many services, on one server or on a cluster. A row is one string; a write set is one
 //! script that compares revisions and writes all or nothing.
-//! Never keeps a row in this process, and never trusts a server to expire what is not sealed.
+//! Never keeps a row in this process, and never lets a server expire a row that is not sealed.
 //! Called by the commit loop like any store; its work runs on the Tokio runtime that opened it.
 
 mod address;

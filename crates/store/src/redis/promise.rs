@@ -1,4 +1,4 @@
-//! Reads from every server's own settings what the store can promise, and never assumes it.
+//! Reads the store's guarantees from every server's own settings, and never assumes one.
 //! Never accepts a server that may evict rows: an evicted fence is an effect that runs twice. Called at opening.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ struct Said(BTreeMap<String, String>);
 
 const ASKED: [&str; 5] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "save", "maxmemory-policy"];
 
-/// The store promises what its weakest server does. A replica counts too where it can be reached: it may take over.
+/// The store promises no more than its weakest server. A replica counts too where it can be reached: it may take over.
 pub(super) async fn promises(router: &Router, many_rows: bool) -> Result<Promises, Error> {
     let map = router.map();
     let mut weakest = (Durability::Synced, String::new());

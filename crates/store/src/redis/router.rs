@@ -57,7 +57,7 @@ pub(super) struct Router {
 
 // One command on its way: where it goes if not to the owner of its slot, and whether scripts must be loaded first.
 #[derive(Clone)]
-struct Way {
+struct Destination {
     at: usize,
     asking: Option<Arc<Node>>,
     scripts: bool,
@@ -82,21 +82,24 @@ impl Router {
     pub(super) async fn send(&self, does: Does, asks: &[Ask]) -> Vec<Answer> {
         let mut answers: Vec<Answer> = asks.iter().map(|_| Err(Fault::NotSent("not tried".to_owned()))).collect();
         let started = Instant::now();
-        let mut open: Vec<Way> = (0..asks.len()).map(|at| Way { at, asking: None, scripts: false }).collect();
+        let mut open: Vec<Destination> =
+            (0..asks.len()).map(|at| Destination { at, asking: None, scripts: false }).collect();
         for (round, pause_ms) in PAUSES_MS.into_iter().enumerate() {
             if pause_ms > 0 && self.settings.cluster {
                 tokio::time::sleep(Duration::from_millis(pause_ms)).await;
             }
             let map = self.map();
             let (mut again, mut lost) = (Vec::new(), false);
-            for (way, answer) in self.round(does, asks, &map, &open).await {
+            for (destination, answer) in self.round(does, asks, &map, &open).await {
                 lost |= matches!(answer, Err(Fault::Lost(_)));
-                again.extend(self.next(does, &map, way, &answer));
-                answers[way.at] = answer;
+                again.extend(self.next(does, &map, destination, &answer));
+                answers[destination.at] = answer;
             }
             // Also after the last try: a master that died in silence uses up the time of every try, and only a fresh
             // map leads to the replica that took over.
-            if self.settings.cluster && (lost || again.iter().any(|way| !way.scripts && way.asking.is_none())) {
+            if self.settings.cluster
+                && (lost || again.iter().any(|destination| !destination.scripts && destination.asking.is_none()))
+            {
                 self.refresh(&map).await;
             }
             if again.is_empty() || round + 1 == PAUSES_MS.len() || started.elapsed() > TRY_MAX {
@@ -108,13 +111,21 @@ impl Router {
     }
 
     // Sends the commands that are open, to all servers at the same time, in order on each.
-    async fn round<'w>(&self, does: Does, asks: &[Ask], map: &Map, open: &'w [Way]) -> Vec<(&'w Way, Answer)> {
+    async fn round<'w>(
+        &self,
+        does: Does,
+        asks: &[Ask],
+        map: &Map,
+        open: &'w [Destination],
+    ) -> Vec<(&'w Destination, Answer)> {
         let mut answers = Vec::with_capacity(open.len());
-        let mut groups: BTreeMap<&str, (Arc<Node>, Vec<&Way>)> = BTreeMap::new();
-        for way in open {
-            match way.asking.as_ref().or_else(|| map.owner(asks[way.at].slot)) {
-                Some(node) => groups.entry(node.name()).or_insert_with(|| (node.clone(), Vec::new())).1.push(way),
-                None => answers.push((way, Err(Fault::NotSent("no server holds this slot".to_owned())))),
+        let mut groups: BTreeMap<&str, (Arc<Node>, Vec<&Destination>)> = BTreeMap::new();
+        for destination in open {
+            match destination.asking.as_ref().or_else(|| map.owner(asks[destination.at].slot)) {
+                Some(node) => {
+                    groups.entry(node.name()).or_insert_with(|| (node.clone(), Vec::new())).1.push(destination)
+                }
+                None => answers.push((destination, Err(Fault::NotSent("no server holds this slot".to_owned())))),
             }
         }
         let sent = groups.into_values().map(|(node, ways)| async move {
@@ -127,26 +138,32 @@ impl Router {
         for (ways, outcome) in join_all(sent).await {
             match outcome {
                 Ok(values) => answers.extend(ways.into_iter().zip(values)),
-                Err(fault) => answers.extend(ways.into_iter().map(|way| (way, Err(fault.clone())))),
+                Err(fault) => answers.extend(ways.into_iter().map(|destination| (destination, Err(fault.clone())))),
             }
         }
         answers
     }
 
-    async fn exchange(&self, does: Does, asks: &[Ask], node: &Node, ways: &[&Way]) -> Result<Vec<Answer>, Fault> {
+    async fn exchange(
+        &self,
+        does: Does,
+        asks: &[Ask],
+        node: &Node,
+        ways: &[&Destination],
+    ) -> Result<Vec<Answer>, Fault> {
         let mut pipeline = Pipeline::with_capacity(ways.len() + 1);
-        if ways.iter().any(|way| way.scripts) {
+        if ways.iter().any(|destination| destination.scripts) {
             for load in script::all() {
                 pipeline.add_command(load);
             }
         }
         let mut places = Vec::with_capacity(ways.len());
-        for way in ways {
-            if way.asking.is_some() {
+        for destination in ways {
+            if destination.asking.is_some() {
                 pipeline.add_command(cmd("ASKING"));
             }
             places.push(pipeline.len());
-            pipeline.add_command(asks[way.at].command.clone());
+            pipeline.add_command(asks[destination.at].command.clone());
         }
         let replicas = if does == Does::Write { self.settings.replicas } else { 0 };
         if replicas > 0 {
@@ -169,15 +186,17 @@ impl Router {
     }
 
     // The next try of a command after an answer; none where that answer is final.
-    fn next(&self, does: Does, map: &Map, way: &Way, answer: &Answer) -> Option<Way> {
-        let afresh = Way { at: way.at, asking: None, scripts: false };
+    fn next(&self, does: Does, map: &Map, destination: &Destination, answer: &Answer) -> Option<Destination> {
+        let afresh = Destination { at: destination.at, asking: None, scripts: false };
         let fault = answer.as_ref().err()?;
         match fault {
             Fault::Lost(_) => (does == Does::Read).then_some(afresh),
             Fault::NotSent(_) => self.settings.cluster.then_some(afresh),
             Fault::Refused(error) => match error.code() {
-                "NOSCRIPT" => Some(Way { scripts: true, ..way.clone() }),
-                "ASK" => Some(Way { asking: Some(map.asked(&self.settings.seeds[0], error.details()?)?), ..afresh }),
+                "NOSCRIPT" => Some(Destination { scripts: true, ..destination.clone() }),
+                "ASK" => {
+                    Some(Destination { asking: Some(map.asked(&self.settings.seeds[0], error.details()?)?), ..afresh })
+                }
                 "MOVED" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" | "READONLY"
                     if self.settings.cluster =>
                 {

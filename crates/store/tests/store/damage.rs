@@ -87,7 +87,7 @@ fn a_last_commit_torn_anywhere_is_gone_whole_and_the_others_stay() {
 
 // Whatever a client chose to call its effect: it is not a commit.
 #[test]
-fn what_a_client_made_to_look_like_a_commit_does_not_keep_a_torn_store_shut() {
+fn a_receipt_that_looks_like_a_commit_does_not_keep_a_torn_store_shut() {
     let dir = tempfile::tempdir().unwrap();
     let ends = written(dir.path());
     let planted = {

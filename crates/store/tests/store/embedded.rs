@@ -1,4 +1,4 @@
-//! What only the embedded store promises: one owner, a time floor on disk, and expired rows that leave it.
+//! Guarantees of the embedded store alone: one owner, a time floor on disk, and expired rows that leave it.
 
 use std::{
     collections::BTreeSet,

@@ -4,15 +4,15 @@ use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant, Version,
     audit::{AuditEntry, Subject},
-    dispatch::{self, Route, Transport, Webhook},
+    dispatch::{self, Transport, WarehouseTransport, Webhook},
     fence::{
-        self, AgainHead, Alias, Event, Fence, HolderTrace, Receipt, Sighting, Source, State, Token, Trace, VersionHead,
-        What, body::Body, scope::OnLapse,
+        self, AgainHead, Alias, Fence, FenceEvent, HolderTrace, Receipt, Sighting, Source, State, Token, Trace,
+        VersionHead, What, body::Body, scope::OnLapse,
     },
     key::Kind,
     lane::{
-        self, AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, Place, Reason, Tail,
-        Trouble,
+        self, AfterDead, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LanePurpose, Owner, Pause,
+        ReceiverAnswer, Tail, Trouble,
     },
     merge::Counter,
     row::{CommitId, Record},
@@ -71,7 +71,7 @@ fn check(stored: &str, written: Vec<(RowKey, Row)>) {
     }
 }
 
-// What the file was written from. A new format gets a file and a list of its own; these never change.
+// The rows that the file was written from. A new format gets a file and a list of its own; these never change.
 fn rows_v1() -> Vec<(RowKey, Row)> {
     let at = |offset: u64| Millis(1_767_225_600_000 + offset);
     let fence = Fence {
@@ -98,17 +98,17 @@ fn rows_v1() -> Vec<(RowKey, Row)> {
     let long: String = (0..60).map(|n| format!("{{\"line\":{n},\"unit\":\"EA\"}},")).collect();
     let head = RowKey { kind: Kind::VersionHead, id: [9; 32] };
     let events = vec![
-        Event { at: at(1), token: Token(1), what: What::Released },
-        Event { at: at(2), token: Token(2), what: What::Retried },
-        Event { at: at(3), token: Token(3), what: What::Recovered },
-        Event { at: at(4), token: Token(4), what: What::SealedLate },
-        Event { at: at(5), token: Token(5), what: What::SealRefused },
-        Event {
+        FenceEvent { at: at(1), token: Token(1), what: What::Released },
+        FenceEvent { at: at(2), token: Token(2), what: What::Retried },
+        FenceEvent { at: at(3), token: Token(3), what: What::Recovered },
+        FenceEvent { at: at(4), token: Token(4), what: What::SealedLate },
+        FenceEvent { at: at(5), token: Token(5), what: What::SealRefused },
+        FenceEvent {
             at: at(6),
             token: Token(6),
             what: What::Resolved { by: "ann".to_owned(), why: "asked the bank".to_owned(), sealed: true },
         },
-        Event {
+        FenceEvent {
             at: at(7),
             token: Token(7),
             what: What::Resolved { by: "bob".to_owned(), why: String::new(), sealed: false },
@@ -235,7 +235,7 @@ fn rows_v3() -> Vec<(RowKey, Row)> {
             source: None,
             version: None,
             state,
-            events: vec![Event { at: at(4), token: Token(4), what: What::SealRefused }],
+            events: vec![FenceEvent { at: at(4), token: Token(4), what: What::SealRefused }],
         })
     };
     let hold = |doubted_at| {
@@ -292,7 +292,7 @@ fn rows_v4() -> Vec<(RowKey, Row)> {
                 doubted_at,
                 held_by,
             },
-            events: vec![Event { at: at(4), token: Token(4), what: What::SealRefused }],
+            events: vec![FenceEvent { at: at(4), token: Token(4), what: What::SealRefused }],
         })
     };
     addressed(vec![
@@ -320,8 +320,8 @@ fn rows_v5() -> Vec<(RowKey, Row)> {
         version: None,
         state: State::Released { at: at(9), expires: at(604_800_000) },
         events: vec![
-            Event { at: at(7), token: Token(at(0).0), what: forgotten(Some(at(6))) },
-            Event { at: at(9), token: Token(at(0).0), what: forgotten(None) },
+            FenceEvent { at: at(7), token: Token(at(0).0), what: forgotten(Some(at(6))) },
+            FenceEvent { at: at(9), token: Token(at(0).0), what: forgotten(None) },
         ],
     };
     let entry = AuditEntry {
@@ -355,7 +355,7 @@ fn counters_v4() -> Vec<(RowKey, Row)> {
 fn lanes_v2() -> Vec<(RowKey, Row)> {
     let at = |offset: u64| Millis(1_767_225_600_000 + offset);
     let planner = Tenant::new("nexa");
-    let answer = Answer { status: Some(503), note: "später".to_owned() };
+    let answer = ReceiverAnswer { status: Some(503), note: "später".to_owned() };
     let webhook = Webhook {
         url: "https://dock.example/in".to_owned(),
         secrets: vec![Bytes::from_static(b"new\x00\xff"), Bytes::from_static(b"old")],
@@ -364,15 +364,23 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
     let route = |transport, after_dead| {
         let (warehouse, executor) = ("frn:wh:1".to_owned(), "dock".to_owned());
         let planner = planner.clone();
-        Record::Dispatch(dispatch::Record::Route(
-            Route { planner, warehouse, executor, transport, after_dead, receiver_retain_ms: 604_800_000, at: at(1) }
-                .into(),
+        Record::Dispatch(dispatch::Record::Transport(
+            WarehouseTransport {
+                planner,
+                warehouse,
+                executor,
+                transport,
+                after_dead,
+                receiver_retain_ms: 604_800_000,
+                at: at(1),
+            }
+            .into(),
         ))
     };
     let trouble = Trouble { attempts: 3, first_at: at(2), last_at: at(3), next_at: at(4), answer: answer.clone() };
-    let lane = Lane::new(planner.clone(), Place::Executor("dock".to_owned()));
+    let lane = Lane::new(planner.clone(), LanePurpose::Executor("dock".to_owned()));
     let troubled = Lane {
-        place: Place::Warehouse("frn:wh:1".to_owned()),
+        purpose: LanePurpose::Warehouse("frn:wh:1".to_owned()),
         owner: Owner { node: "node-1".to_owned(), epoch: 7 },
         settled: 300,
         trimmed: 299,
@@ -392,9 +400,9 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
     let again = Entry { redrive_of: Some((LaneId([8; 24]), u64::MAX)), ..entry.clone() };
     let letter = DeadLetter {
         planner: planner.clone(),
-        place: troubled.place.clone(),
+        purpose: troubled.purpose.clone(),
         entry: entry.clone().into(),
-        reason: Reason::Horizon,
+        reason: DeadLetterReason::Horizon,
         attempts: 17,
         first_at: at(7),
         at: at(8),
@@ -408,11 +416,16 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
     let forced = Fate::Redriven { at: at(9), by: by.clone(), why: Some(why.clone()), seq: 301 };
     let redriven = Fate::Redriven { at: at(9), by: by.clone(), why: None, seq: 0 };
     let cancelled = DeadLetter {
-        answer: Answer::default(),
+        answer: ReceiverAnswer::default(),
         cancelled_by: Some("C-2".to_owned()),
-        ..decided(Reason::Skipped, Fate::Discarded { at: at(10), by, why })
+        ..decided(DeadLetterReason::Skipped, Fate::Discarded { at: at(10), by, why })
     };
-    let letters = [letter.clone(), decided(Reason::TooLarge, forced), decided(Reason::Horizon, redriven), cancelled];
+    let letters = [
+        letter.clone(),
+        decided(DeadLetterReason::TooLarge, forced),
+        decided(DeadLetterReason::Horizon, redriven),
+        cancelled,
+    ];
     let mut records = vec![
         route(Transport::Webhook(webhook), AfterDead::Block),
         route(Transport::Kafka { topic: "orders".to_owned() }, AfterDead::Continue),
@@ -426,7 +439,7 @@ fn lanes_v2() -> Vec<(RowKey, Row)> {
     ];
     records.extend(letters.map(|letter| Record::Lane(lane::Record::DeadLetter(letter.into()))));
     records.push(Record::Lane(lane::Record::Cancelled(Cancelled { by: "C-2".to_owned(), expires: at(11) })));
-    records.push(Record::Lane(lane::Record::Poke));
+    records.push(Record::Lane(lane::Record::LaneNotice));
     addressed(records)
 }
 
@@ -438,13 +451,13 @@ fn addressed(records: Vec<Record>) -> Vec<(RowKey, Row)> {
             Record::Fence(fence::Record::AgainHead(_)) => Kind::AgainHead,
             Record::Fence(fence::Record::Alias(_)) => Kind::Alias,
             Record::Fence(fence::Record::Trace(_)) => Kind::Trace,
-            Record::Dispatch(dispatch::Record::Route(_)) => Kind::Route,
+            Record::Dispatch(dispatch::Record::Transport(_)) => Kind::Transport,
             Record::Lane(lane::Record::Lane(_)) => Kind::Lane,
             Record::Lane(lane::Record::Tail(_)) => Kind::Tail,
             Record::Lane(lane::Record::Entry(_)) => Kind::Entry,
             Record::Lane(lane::Record::DeadLetter(_)) => Kind::DeadLetter,
             Record::Lane(lane::Record::Cancelled(_)) => Kind::Cancelled,
-            Record::Lane(lane::Record::Poke) => Kind::Poke,
+            Record::Lane(lane::Record::LaneNotice) => Kind::LaneNotice,
             Record::Counter(_) => Kind::Counter,
             Record::Audit(_) => Kind::Audit,
         };

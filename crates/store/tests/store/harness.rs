@@ -43,7 +43,7 @@ impl Harness for Forgetful {
 /// How an embedded store ends.
 #[derive(Clone, Copy)]
 pub enum End {
-    /// Its files are taken as they lie there while it runs: what a kill leaves.
+    /// Its files are copied while it runs, as a kill would leave them.
     Killed,
     /// It is closed in good order.
     Closed,

@@ -1,5 +1,5 @@
-//! What only the PostgreSQL store promises: tables that many may make and people may read, faults told truly, time from
-//! the database, connections that come back.
+//! Guarantees of the PostgreSQL store alone: tables that many may make and people may read, faults told truly, time
+//! from the database, connections that come back.
 
 use std::{
     sync::{Arc, Barrier},
@@ -302,7 +302,7 @@ fn a_commit_too_large_for_one_transaction_is_several_and_all_of_it() {
     }
 }
 
-// Told apart from a moved row: who waits behind a long transaction of somebody's own must not stop its neighbours.
+// Told apart from a moved row: a set that waits behind a user's long transaction must not stop its neighbours.
 #[test]
 fn a_row_that_somebody_holds_stops_only_who_wants_it() {
     let rig = Rig::new();

@@ -43,7 +43,7 @@ struct Deposed {
     store: Arc<Postgres>,
     /// A node of the new primary, which has written a row since.
     other: Arc<Postgres>,
-    old: fencepost_rig::Postgres,
+    old: fencepost_rig::PostgresServer,
     database: String,
     _pair: Pair,
     _name: Proxy,

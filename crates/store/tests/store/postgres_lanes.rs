@@ -36,8 +36,8 @@ fn publish(id: u64, to: LaneId, number: u64, held: Vec<(RowKey, Option<CommitId>
     WriteSet { id: CommitId(id), writes, also: Also { held, merges: vec![Merge::Append(append)], ..Also::default() } }
 }
 
-fn poke(number: u64) -> RowKey {
-    RowKey::poke("node", lane(number))
+fn notice(number: u64) -> RowKey {
+    RowKey::lane_notice("node", lane(number))
 }
 
 // Both nodes want the same fences, for the same lanes, in opposite orders. In every second round the lanes are new, and one
@@ -56,15 +56,15 @@ fn nodes_that_cross_on_many_lanes_never_deadlock_and_leave_no_gap() {
         let lane = |at: u64| lane(at + if drops { number(0) } else { 0 });
         let mut sets = Vec::new();
         for (at, said) in (0..lanes).zip(said) {
-            let held = said.iter().filter(|_| node == 0).map(|row| (poke(at), Some(row.revision)));
+            let held = said.iter().filter(|_| node == 0).map(|row| (notice(at), Some(row.revision)));
             sets.push(publish(id(at), lane(at), number(at), held.collect()));
             if said.is_none() && node == 0 {
-                let write = Write { key: poke(at), expect: None, put: Some(Record::Lane(lane::Record::Poke)) };
+                let write = Write { key: notice(at), expect: None, put: Some(Record::Lane(lane::Record::LaneNotice)) };
                 sets.push(set(id(100 + at), [write]));
             }
         }
         if node == 1 && drops {
-            let also = Also { drops: (0..lanes).map(poke).collect(), ..Also::default() };
+            let also = Also { drops: (0..lanes).map(notice).collect(), ..Also::default() };
             sets.push(WriteSet { id: CommitId(id(200)), writes: Vec::new(), also });
         }
         if node == 1 {
@@ -79,7 +79,7 @@ fn nodes_that_cross_on_many_lanes_never_deadlock_and_leave_no_gap() {
             for (node, store) in (0..).zip([&one, &other]) {
                 let (together, batch) = (&together, &batch);
                 scope.spawn(move || {
-                    let words: Vec<_> = (0..lanes).map(poke).collect();
+                    let words: Vec<_> = (0..lanes).map(notice).collect();
                     for round in done..done + rounds {
                         let said = block_on(store.load(&words)).unwrap();
                         together.wait();
@@ -140,7 +140,7 @@ fn pages_of_a_lane_rows_of_few_kinds_and_what_is_due_are_found_by_a_range_of_an_
         ),
         (
             "words",
-            &|| block_on(store.scan(Kind::Poke, Some(poke(1)), 5)).unwrap().len(),
+            &|| block_on(store.scan(Kind::LaneNotice, Some(notice(1)), 5)).unwrap().len(),
             "fencepost_rows_few",
             "((kind = $4) AND (id > $1) AND (id <= $2))",
         ),
@@ -152,7 +152,7 @@ fn pages_of_a_lane_rows_of_few_kinds_and_what_is_due_are_found_by_a_range_of_an_
         ),
         (
             "what else is due",
-            &|| block_on(store.due(Kind::Counter, Millis(NOW), Some((Millis(NOW), poke(1))), 5)).unwrap().len(),
+            &|| block_on(store.due(Kind::Counter, Millis(NOW), Some((Millis(NOW), notice(1))), 5)).unwrap().len(),
             "fencepost_rows_due",
             "((kind = $3) AND (due_at <= $1) AND (ROW(due_at, id) > ROW($4, $5)))",
         ),
@@ -177,7 +177,7 @@ fn a_set_for_a_lane_is_not_taken_for_a_lone_put() {
 }
 
 #[test]
-fn what_is_guessed_after_an_append_is_what_is_there() {
+fn a_guess_after_an_append_is_the_stored_row() {
     let rig = Rig::new();
     let (store, _) = rig.fresh("one");
     let first = publish(1, lane(1), 1, Vec::new());

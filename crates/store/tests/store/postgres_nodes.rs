@@ -1,4 +1,4 @@
-//! Several nodes on one PostgreSQL: who is there, and which row format they share through a rolling upgrade.
+//! Several nodes on one PostgreSQL: the list of nodes, and the row format they share through a rolling upgrade.
 
 use std::{
     thread,
@@ -11,7 +11,7 @@ use futures::executor::block_on;
 
 use super::postgres_rig::{DAY_MS, NOW, Rig, opener, pending, put, sealed, set};
 
-/// What a beat of the nodes will do, it has done by then.
+/// Long enough for several heartbeats of the nodes.
 const BEATS: Duration = Duration::from_secs(20);
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
@@ -49,7 +49,7 @@ fn nodes_see_one_another_and_what_each_of_them_holds() {
     rig.server.sql(&url, "UPDATE fencepost_fences SET node = 'one', revision = 77 WHERE revision = 4");
     assert_eq!(block_on(one.nodes()).unwrap()[0].holds, Some(3));
 
-    // One that is gone is forgotten in time; what it knew of time is not.
+    // One that is gone is forgotten in time; its time floor is not.
     drop(other);
     let floor = block_on(one.time_floor()).unwrap();
     until("the other's row is still there", || {

@@ -8,7 +8,7 @@ use fencepost_kernel::{
     key::Kind,
     row::{CommitId, Record},
 };
-use fencepost_rig::{Postgres as Server, Proxy};
+use fencepost_rig::{PostgresServer as Server, Proxy};
 use fencepost_store::{Error, Store, WriteSet, address::Opener, conformance::Harness, postgres::Postgres};
 use tokio::runtime::Runtime;
 

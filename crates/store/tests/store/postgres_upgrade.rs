@@ -132,7 +132,7 @@ fn nodes_of_both_releases_share_tables_that_got_a_due_time() {
     });
     assert_eq!(rig.server.sql(&url, "SELECT max(version) FROM fencepost_migrations"), "5");
 
-    // What it wrote before is there, and it goes on with what it has prepared.
+    // Its earlier writes are there, and its prepared statements still work.
     let values = |number| {
         let rows = [&one, &other].map(|store| block_on(store.load(&[key(number)])).unwrap().remove(0).unwrap());
         rows.map(|row| (row.revision.0, row.record.clone()))
@@ -153,7 +153,7 @@ fn nodes_of_both_releases_share_tables_that_got_a_due_time() {
     assert!(rig.runtime.block_on(older.write(1, Some(5), 6)));
     assert_eq!(values(1)[1], (6, record(6)));
 
-    // What is due is found by both of the new ones, and nothing of the older one's is.
+    // Both of the new ones find due rows, and none of the older one's.
     let counters = WriteSet::new(CommitId(7), vec![counter(1, NOW + 2), counter(2, NOW + 1), counter(3, NOW + 9)]);
     assert_eq!(block_on(one.commit(&[counters], Millis(NOW))).unwrap(), [Applied]);
     for store in [&one, &other] {
@@ -165,7 +165,7 @@ fn nodes_of_both_releases_share_tables_that_got_a_due_time() {
     assert_eq!(rig.server.sql(&url, stamps), "0");
 }
 
-// Whoever changes a table waits for who has written to it, and everybody else waits behind that.
+// A change of a table waits for open transactions that wrote to it, and everybody else waits behind that change.
 #[test]
 fn a_transaction_that_lasts_holds_up_the_new_release_and_nobody_else() {
     let rig = Rig::new();

@@ -1,4 +1,4 @@
-//! What only the Redis store promises: its durability, who may expire what, and what is known when something breaks.
+//! Guarantees of the Redis store alone: its durability, its expiry, and its verdicts when something breaks.
 
 use std::{
     thread,
@@ -11,7 +11,7 @@ use fencepost_kernel::{
     key::Kind,
     row::{CommitId, Record},
 };
-use fencepost_rig::{Proxy, Redis as Server};
+use fencepost_rig::{Proxy, RedisServer as Server};
 use fencepost_store::{
     Durability, Error, Store,
     Verdict::{self, Applied},
@@ -308,7 +308,7 @@ fn a_name_that_follows_the_master_is_followed_after_a_switchover() {
     assert_eq!(commit(&both, &[set(1, key(1), None, pending())]).unwrap(), [Applied]);
     assert_eq!(revision(&store, key(1)), Some(1));
     new.cli(&["REPLICAOF", "NO", "ONE"]);
-    // It keeps its connections and what it had; what is new never comes to it.
+    // It keeps its connections and its rows; new rows never come to it.
     old.cli(&["REPLICAOF", "127.0.0.1", "1"]);
     proxy.lead_to(new.port());
     let refused = commit(&store, &[set(2, key(2), None, pending())]);

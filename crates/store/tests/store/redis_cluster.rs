@@ -1,4 +1,4 @@
-//! What the Redis store keeps when a cluster moves its slots and fails over.
+//! The Redis store keeps its promises while a cluster moves its slots and fails over.
 
 use std::{
     net::TcpListener,
@@ -19,7 +19,7 @@ use super::{
     redis_rig::Stores,
 };
 
-// What is told as unknown, not applied or held is tried again, under the same ids, as the engine and its askers do.
+// Commits again, under the same ids, every set that is unknown, not applied or held, as the engine and its callers do.
 fn insist(store: &Redis, sets: &[WriteSet]) -> Vec<Verdict> {
     let started = Instant::now();
     loop {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fencepost_kernel::{Millis, key::Kind};
-use fencepost_rig::{Cluster, Proxy, Redis as Server};
+use fencepost_rig::{Cluster, Proxy, RedisServer as Server};
 use fencepost_store::{Store, Verdict, WriteSet, conformance::Harness, redis::Redis};
 use tokio::runtime::Runtime;
 

@@ -56,7 +56,7 @@ fn dropping_rows_before_their_expiry_breaks_patient() {
 }
 
 #[test]
-fn what_is_due_out_of_order_breaks_due() {
+fn a_due_list_out_of_order_breaks_due() {
     assert_eq!(broken_laws(Flaw::DueOutOfOrder), ["due"]);
 }
 

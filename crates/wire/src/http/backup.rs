@@ -46,7 +46,7 @@ async fn backup(call: &Call) -> Result<Response, Problem> {
     let backup = call.app.fencepost.backup().await?;
     let (pieces, out) = mpsc::channel(PIECES_MAX);
     let (app, by, handle) = (call.app.clone(), call.caller.id.clone(), Handle::current());
-    // Reading pages from a disk blocks, which must not hold up those who wait for a decision.
+    // Reading pages from a disk blocks, which must not hold up claims.
     tokio::task::spawn_blocking(move || handle.block_on(read_out(&app, &by, backup, pieces)));
     let mut response = Response::new(Body::new(Pieces(out)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
@@ -64,7 +64,7 @@ async fn read_out(app: &App, by: &str, mut backup: Backup, out: mpsc::Sender<Res
             Ok(None) => break Ok(()),
             Err(error) => {
                 let why = error.to_string();
-                // The answer is cut here, and the file has no end: nobody can take it for a whole one.
+                // The answer is cut here, and the file has no trailer: it cannot be taken for a whole one.
                 let _ = out.send(Err(error)).await;
                 break Err(why);
             }
@@ -78,7 +78,7 @@ async fn read_out(app: &App, by: &str, mut backup: Backup, out: mpsc::Sender<Res
     };
 }
 
-/// What has been read so far, as a body.
+/// The parts that are read so far, as a body.
 struct Pieces(mpsc::Receiver<Result<Bytes, Error>>);
 
 impl http_body::Body for Pieces {

@@ -132,12 +132,12 @@ impl Call {
     }
 
     /// The JSON document that the request carries.
-    pub(super) fn json(&self) -> Result<json::Node<'_>, Problem> {
+    pub(super) fn json(&self) -> Result<json::JsonNode<'_>, Problem> {
         if self.parts.headers.contains_key(header::CONTENT_TYPE) && !self.says_json() {
             return Err(Problem::new(Code::NotJson, "send the body as application/json"));
         }
         json::parse(&self.body).map_err(|bad| {
-            let code = if bad.problem == json::Problem::Values { Code::TooLarge } else { Code::Malformed };
+            let code = if bad.problem == json::JsonProblem::Values { Code::TooLarge } else { Code::Malformed };
             Problem::new(code, bad.to_string())
         })
     }
@@ -260,7 +260,7 @@ pub(super) async fn read(bytes_max: usize, parts: &Parts, body: Body, charge: &m
     Ok(first.unwrap_or_else(|| whole.into()))
 }
 
-/// A body that is read in chunks as it arrives, within its bound. Its reader charges what it keeps of it.
+/// A body that is read in chunks as it arrives, within its bound. Its reader charges the bytes that it keeps.
 pub(super) struct BodyStream {
     body: Body,
     bytes_max: usize,

@@ -1,5 +1,5 @@
-//! `POST /webhooks/dispatch`, an executor's server: verifies and fences what planners post, hands each event to the
-//! executor's own handler once, acknowledges after the seal. Never decides: the library's receiver does.
+//! `POST /webhooks/dispatch`, an executor's server: verifies and fences the events that planners post, hands each to
+//! the executor's own handler once, acknowledges after the seal. Never decides: the library's receiver does.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use fencepost::{
     Claim, Done, Failure,
     dispatch::ENVELOPE_BYTES_MAX,
-    executor::{Event, Received, Receiver, Refusal},
+    executor::{Event, EventRefusal, Received, Receiver},
 };
 use fencepost_kernel::json;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, request::Parts};
@@ -40,13 +40,13 @@ const BODY_BYTES_MAX: usize = ENVELOPE_BYTES_MAX;
 const AGAIN_S: u64 = 5;
 
 /// The executor's own HTTP handler, which gets the events.
-pub struct Handler {
+pub struct EventHandler {
     url: http::Uri,
     timeout: Duration,
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
-impl Handler {
+impl EventHandler {
     /// A handler on plain HTTP, usually on this machine.
     pub fn new(url: &str, timeout: Duration) -> Result<Self, String> {
         let url: http::Uri = url.parse().map_err(|_| format!("{url:?} is not a url"))?;
@@ -97,7 +97,7 @@ impl Handler {
 /// The state that the routes share.
 pub struct Front {
     receiver: Receiver,
-    handler: Handler,
+    handler: EventHandler,
     log: Log,
     now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Deliveries, each in a task of its own: a planner that disconnects must not leave one half done and unsealed.
@@ -109,7 +109,7 @@ impl Front {
     /// Verifies and fences with `receiver`. `now_ms` is the time for the log; `budget` bounds the bodies in memory.
     pub fn new(
         receiver: Receiver,
-        handler: Handler,
+        handler: EventHandler,
         log: Log,
         now_ms: impl Fn() -> u64 + Send + Sync + 'static,
         budget: Arc<Budget>,
@@ -215,11 +215,11 @@ fn acknowledged(received: Received) -> Result<Response, Problem> {
         return Ok(response);
     };
     let code = match refusal {
-        Refusal::BadSignature => Code::BadSignature,
-        Refusal::Malformed => Code::Malformed,
-        Refusal::InFlight => Code::InFlight,
-        Refusal::NotDone => Code::NotNow,
-        Refusal::Unavailable => Code::StoreUnavailable,
+        EventRefusal::BadSignature => Code::BadSignature,
+        EventRefusal::Malformed => Code::Malformed,
+        EventRefusal::InFlight => Code::InFlight,
+        EventRefusal::NotDone => Code::NotNow,
+        EventRefusal::Unavailable => Code::StoreUnavailable,
     };
     Err(Problem::new(code, why).answered_with(received.status.as_u16()))
 }

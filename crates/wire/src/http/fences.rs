@@ -9,7 +9,7 @@ use fencepost::engine::One;
 use fencepost_kernel::{
     Command, Reply,
     fence::{self, PutAlias, State as FenceState, Target, Token},
-    json::{Node, Value},
+    json::{JsonNode, Value},
 };
 
 use super::{
@@ -38,7 +38,7 @@ async fn again(call: &Call) -> Result<Response, Problem> {
 
 async fn claimed(call: &Call, repetition: Repetition) -> Result<Response, Problem> {
     let (command, wait_ms) = request::claim(call, &call.json()?, repetition)?;
-    // Whoever would wait longer asks again after this long: what it hears is the same.
+    // A client that would wait longer asks again after this long: the reply is the same.
     let wait = Duration::from_millis(wait_ms).min(call.policy.server.limits.wait_max);
     let command = One::from(command);
     let reply = call.engine().claim(command.clone(), wait).await?;
@@ -82,7 +82,7 @@ async fn resolved(call: &Call, command: &Command, reply: &Reply) -> Result<Optio
     ended_by_person(call, target, token, reply, late).await
 }
 
-/// What the holder of a doubt is told that comes back once a person has ended it: who did, when and how. None where it is
+/// The refusal for a holder that comes back once a person has ended its doubt: by whom, when and how. None where it is
 /// refused for another reason.
 pub(super) async fn ended_by_person(
     call: &Call,
@@ -109,8 +109,8 @@ pub(super) async fn ended_by_person(
     }))
 }
 
-/// How many bytes one batch is answered with, about: what a claim in a few words asks for again, or differs from, may be as
-/// long as a request, and a batch may do so a thousand times.
+/// Bytes of the answer to a batch, about: the receipt or the diff that a short claim asks for may be as long as a
+/// request, and a batch may ask for a thousand.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 const BATCH_HEAD: &[u8] = b"{\"results\":[";
 
@@ -155,8 +155,8 @@ async fn batch(call: &Call) -> Result<Response, Problem> {
     Ok(Answer::ok(body).response())
 }
 
-// Only what came of nothing may be kept back, since the same again asks for it: a duplicate's receipt, and what is
-// different. The first one never is, so that asking for fewer ends.
+// Only replies that the client can ask for again may be kept back: a duplicate's receipt, and a diff. The first one
+// never is, so that asking for fewer ends.
 fn afford(reply: &Reply, spent: usize, charge: &mut Charge) -> Result<(), Problem> {
     let left = BATCH_BYTES_MAX.saturating_sub(spent);
     match reply {
@@ -183,7 +183,7 @@ fn afford(reply: &Reply, spent: usize, charge: &mut Charge) -> Result<(), Proble
     }
 }
 
-fn commands(call: &Call, node: &Node<'_>) -> Result<Vec<Result<Command, Problem>>, Problem> {
+fn commands(call: &Call, node: &JsonNode<'_>) -> Result<Vec<Result<Command, Problem>>, Problem> {
     let list = request::object(node)?.get("commands").map(|list| &list.value);
     let Some(Value::Array(list)) = list else {
         return Err(Problem::new(Code::Malformed, "`commands` must be an array"));
@@ -228,7 +228,7 @@ pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<
     reply::answer(call, told(call, command, reply)?, reply)
 }
 
-// Logs and counts a decision, and gives what it is about.
+// Logs and counts a decision, and returns its target.
 fn told<'c>(call: &Call, command: &'c Command, reply: &Reply) -> Result<&'c Target, Problem> {
     let Some(target) = command.target() else { return Err(Problem::new(Code::Internal, "no target")) };
     let (op, effect_id, source) = match (command, reply) {
@@ -264,17 +264,16 @@ fn told<'c>(call: &Call, command: &'c Command, reply: &Reply) -> Result<&'c Targ
     Ok(target)
 }
 
-/// What is told of a decision beside its key.
+/// Facts about a decision for the log, beside its key.
 pub(super) struct Told<'t> {
-    /// What was asked.
     pub(super) op: &'static str,
-    /// The effect of who asked, where it is known. Where another came first, that one's is logged instead.
+    /// The effect of this caller, where it is known. Where another came first, that one's is logged instead.
     pub(super) effect_id: Option<&'t str>,
-    /// Type and id of what the effect comes from.
+    /// Type and id of the effect's source.
     pub(super) source: Option<(&'t str, &'t str)>,
 }
 
-// The effect that stands, where somebody came second: one id leads from every line to the one operation.
+// The effect that was sealed before this request: one id leads from every line to the one operation.
 fn first_effect(reply: &Reply) -> Option<&str> {
     if let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = reply {
         fence.effect_id()

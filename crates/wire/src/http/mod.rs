@@ -1,4 +1,5 @@
-//! What the routes share, and what every request goes through: who calls, which trace, how large, and what the answer carries.
+//! State shared by the routes, and the steps of every request: its caller, its trace, its size, and the headers of its
+//! answer.
 //! Routes translate and ask the engine; none of them decides.
 
 mod admin;
@@ -36,25 +37,22 @@ pub use routes::{Listener, Routes};
 use crate::{log::Log, metrics::Metrics, sinks::webhook::Egress};
 use fencepost_front::Budget;
 
-/// What the routes share.
 pub struct App {
     /// The engine and the policy.
     pub fencepost: Fencepost,
-    /// Who may call.
     pub directory: Directory,
-    /// What is counted.
     pub metrics: Metrics,
     /// Where decisions are logged.
     pub log: Log,
     /// Where the policy came from.
-    pub origin: policy::Origin,
+    pub origin: policy::PolicyOrigin,
     /// This process, as others see it.
     pub node: Node,
     /// Where the store is, without a password.
     pub store: String,
     /// Events on their way out, or why there are none here.
     pub dispatch: Result<Dispatch, String>,
-    /// What passes through to other services.
+    /// Requests that pass through to other services.
     pub gateway: gateway::Gateway,
     /// Where events may be sent.
     pub egress: Egress,

@@ -1,5 +1,5 @@
 //! `/admin/policy`: which policy is in force, and reading its file again without a restart.
-//! Never puts a part of a policy into force: all of it, or none. What is under way ends under the one it began with.
+//! Never puts a part of a policy into force: all of it, or none. A request under way ends under the one it began with.
 //! Called as a route, and by `serve` on SIGHUP.
 
 use std::sync::{Mutex, PoisonError};
@@ -30,13 +30,13 @@ use crate::{
 };
 
 /// Where the policy in force came from, and since when it is.
-pub struct Origin {
+pub struct PolicyOrigin {
     config: Config,
-    // Held during a reload: of two at once, the second compares with what the first has made.
+    // Held during a reload: of two at once, the second compares with the policy that the first has set.
     since: Mutex<Millis>,
 }
 
-impl Origin {
+impl PolicyOrigin {
     /// The configuration that a server starts with.
     pub fn new(config: Config, since: Millis) -> Self {
         Self { config, since: since.into() }
@@ -47,16 +47,16 @@ impl Origin {
     }
 }
 
-/// Whether what was read comes into force.
+/// Whether a policy that was read comes into force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reload {
     /// It does, where nothing speaks against it.
     Apply,
-    /// It does not: only what would change is told.
+    /// It does not: only its changes are reported.
     DryRun,
 }
 
-/// Reads the configuration again. What changed is logged and returned; a refusal is logged and changes nothing.
+/// Reads the configuration again. Changes are logged and returned; a refusal is logged and changes nothing.
 pub fn reload(app: &App, by: &str, how: Reload) -> Result<Value, Problem> {
     let mut since = app.origin.since.lock().unwrap_or_else(PoisonError::into_inner);
     let now = app.fencepost.engine().now();
@@ -97,7 +97,7 @@ pub fn reload(app: &App, by: &str, how: Reload) -> Result<Value, Problem> {
     }
 }
 
-/// What is told of a policy that was read.
+/// Facts about a policy that was read, for its answer.
 struct Known {
     sha256: Option<Sha>,
     findings: Vec<Finding>,
@@ -117,7 +117,7 @@ fn attempt(app: &App, file: &str, how: Reload) -> Result<(Changes, Known), Vec<F
         return Err(refused);
     }
     let directory = app.directory.prepare(&new)?;
-    // What keeps its pointer keeps what others have made of it.
+    // An unchanged policy keeps its pointer, and so everything that was derived from it.
     let came = new.sha256 != old.sha256 || !changes.is_empty();
     let known = Known { sha256: new.sha256, findings: new.findings.clone(), came };
     if how == Reload::Apply && came {

@@ -1,4 +1,4 @@
-//! The decoded query string, and what every list has in common: `limit`, a cursor, and the shape of a page.
+//! The decoded query string, and the parts that every list shares: `limit`, a cursor, and the shape of a page.
 //! Never fails on an unknown name. Called by the routes.
 
 use super::{

@@ -1,4 +1,4 @@
-//! Replies to bytes: what a client hears about a fence. The other half of the pair is `request`.
+//! Replies about fences to bytes. The other half of the pair is `request`.
 //! Never asks the engine anything, and never lets a value under a masked pointer out.
 
 use std::borrow::Cow;
@@ -20,11 +20,11 @@ use crate::{
     trace::TraceId,
 };
 
-/// Marks an answer that somebody has had before.
+/// Marks an answer that was given before.
 pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 
-/// The longest a client in flight is told to stay away: holders usually finish well within their lease.
+/// The longest `Retry-After` for a client in flight: holders usually finish well within their lease.
 const RETRY_AFTER_S_MAX: u64 = 5;
 
 /// An answer that is not a refusal.
@@ -62,7 +62,7 @@ pub(super) fn expires(headers: &mut HeaderMap, at: Millis) {
     }
 }
 
-/// What JSON writes without quotes: a number, or a truth.
+/// A JSON value without quotes: a number or a boolean.
 pub(super) trait Scalar {
     fn write(&self, out: &mut Vec<u8>);
 }
@@ -143,7 +143,7 @@ impl Object {
         self
     }
 
-    /// What of a refusal is said where it is one among many answers.
+    /// The members of a refusal that is one among many answers.
     pub(super) fn problem(self, problem: &Problem) -> Self {
         let mut object = self.text("code", problem.code().parts().1).text("detail", problem.detail());
         object.0.extend_from_slice(problem.members());
@@ -181,17 +181,17 @@ pub(super) fn quoted(text: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// What a reply that refuses looks like.
+/// The problem for a reply that refuses.
 pub(super) fn refusal(call: &Call, target: &Target, reply: &Reply) -> Problem {
     answer(call, target, reply).err().unwrap_or_else(|| Problem::new(Code::Internal, "no refusal"))
 }
 
-/// What a reply about `target` looks like. A refusal that rests on the key's state names the page that explains it.
+/// The answer for a reply about `target`. A refusal that rests on the key's state names the page that explains it.
 pub(super) fn answer(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Problem> {
     decided(call, target, reply).map_err(|problem| explained(problem, &target.key))
 }
 
-/// A refusal with the page that says what happened under a key, where it is that key's state that refuses.
+/// A refusal with the page that explains the key, where it is that key's state that refuses.
 pub(super) fn explained(problem: Problem, key: &FenceKey) -> Problem {
     match problem.code().parts().0 {
         409 => problem.with("explain", &format!("\"/console/keys/{key}\"")),
@@ -279,12 +279,12 @@ fn decided(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Proble
         Reply::Fence(fence::Reply::Aliased { replay, alias }) => {
             Ok(Answer { replayed: *replay, ..Answer::ok(self::alias(alias, Some(*replay))) })
         }
-        // What is about lanes has answers of its own.
+        // Replies about lanes have answers of their own.
         Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Problem::new(Code::Internal, "no reply")),
     }
 }
 
-/// What every answer about a key begins with.
+/// The beginning of every answer about a key.
 pub(super) fn keyed(target: &Target, decision: &str) -> Object {
     Object::new().text("decision", decision).text("idempotency_key", &target.key.hex())
 }
@@ -320,9 +320,9 @@ fn duplicate(target: &Target, fence: &Fence) -> Answer {
     Answer { replayed: true, expires: ends, ..Answer::ok(body.end()) }
 }
 
-// What the gateway sealed is an HTTP answer, which a worker reads as JSON.
+// The gateway seals an HTTP answer; a worker reads it as JSON.
 fn as_json(receipt: &Bytes) -> Cow<'_, [u8]> {
-    let Some(answer) = fencepost::answer::Answer::decode(receipt) else { return Cow::Borrowed(receipt) };
+    let Some(answer) = fencepost::answer::StoredAnswer::decode(receipt) else { return Cow::Borrowed(receipt) };
     let headers = answer.headers.iter().fold(Object::new(), |object, (name, value)| {
         object.entry(name.as_str(), &String::from_utf8_lossy(value.as_bytes()))
     });
@@ -348,7 +348,7 @@ pub(super) fn alias(alias: &Alias, replay: Option<bool>) -> Vec<u8> {
         .end()
 }
 
-/// How much of a conflict is told.
+/// How much of a conflict is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Show {
     Diff,

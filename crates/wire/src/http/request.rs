@@ -1,4 +1,4 @@
-//! Bytes to commands: what a client may say about a fence. Refuses with the name of what is wrong.
+//! Bytes to commands about fences. Refuses with the name of the mistake.
 //! The other half of the pair is `reply`. Never asks the engine anything.
 
 use std::sync::Arc;
@@ -7,8 +7,10 @@ use bytes::Bytes;
 use fencepost::policy::{NoScope, is_own};
 use fencepost_kernel::{
     Command, Scope, Version,
-    fence::{self, Forget, Outcome, Release, Renew, Resolve, Seal, Source, Target, Token, WrongFields, body::Body},
-    json::{Node, Value},
+    fence::{
+        self, DoubtOutcome, Forget, Release, Renew, Resolve, Seal, Source, Target, Token, WrongFields, body::Body,
+    },
+    json::{JsonNode, Value},
 };
 
 use super::call::Call;
@@ -23,7 +25,7 @@ pub(super) enum Repetition {
     Required,
 }
 
-/// What of an effect id, a version or a reason is accepted.
+/// Bytes of an effect id, a version or a reason.
 pub(super) const TEXT_BYTES_MAX: usize = 1_024;
 /// The value of a key field may have so many bytes: a key is a name, not a document.
 pub(super) const VALUE_BYTES_MAX: usize = 4_096;
@@ -33,23 +35,23 @@ fn malformed(detail: impl Into<String>) -> Problem {
 }
 
 /// The document must be an object.
-pub(super) fn object<'n, 'a>(node: &'n Node<'a>) -> Result<&'n Node<'a>, Problem> {
+pub(super) fn object<'n, 'a>(node: &'n JsonNode<'a>) -> Result<&'n JsonNode<'a>, Problem> {
     object_as("the body", node)
 }
 
 /// This part of the document must be an object.
-pub(super) fn object_as<'n, 'a>(what: &str, node: &'n Node<'a>) -> Result<&'n Node<'a>, Problem> {
+pub(super) fn object_as<'n, 'a>(what: &str, node: &'n JsonNode<'a>) -> Result<&'n JsonNode<'a>, Problem> {
     match node.value {
         Value::Object(_) => Ok(node),
         _ => Err(malformed(format!("{what} must be a JSON object"))),
     }
 }
 
-fn member<'n, 'a>(node: &'n Node<'a>, name: &str) -> Result<&'n Node<'a>, Problem> {
+fn member<'n, 'a>(node: &'n JsonNode<'a>, name: &str) -> Result<&'n JsonNode<'a>, Problem> {
     node.get(name).ok_or_else(|| malformed(format!("`{name}` is missing")))
 }
 
-pub(super) fn text<'n>(node: &'n Node<'_>, name: &str) -> Result<&'n str, Problem> {
+pub(super) fn text<'n>(node: &'n JsonNode<'_>, name: &str) -> Result<&'n str, Problem> {
     let text = member(node, name)?.as_str().ok_or_else(|| malformed(format!("`{name}` must be a string")))?;
     if text.is_empty() || text.len() > TEXT_BYTES_MAX {
         return Err(malformed(format!("`{name}` must have 1 to {TEXT_BYTES_MAX} bytes")));
@@ -69,17 +71,17 @@ pub(super) fn scope<'c>(call: &'c Call, name: &str) -> Result<&'c Arc<Scope>, Pr
     })
 }
 
-fn optional_text<'n>(node: &'n Node<'_>, name: &str) -> Result<Option<&'n str>, Problem> {
+fn optional_text<'n>(node: &'n JsonNode<'_>, name: &str) -> Result<Option<&'n str>, Problem> {
     node.get(name).map(|_| text(node, name)).transpose()
 }
 
-fn optional_u64(node: &Node<'_>, name: &str) -> Result<Option<u64>, Problem> {
+fn optional_u64(node: &JsonNode<'_>, name: &str) -> Result<Option<u64>, Problem> {
     let wrong = || malformed(format!("`{name}` must be a whole number that is not negative"));
     node.get(name).map(|value| value.as_u64().ok_or_else(wrong)).transpose()
 }
 
 /// The fence that a request names: tenant, scope, key and, for a repetition, its number.
-pub(super) fn target(call: &Call, node: &Node<'_>, repetition: Repetition) -> Result<Target, Problem> {
+pub(super) fn target(call: &Call, node: &JsonNode<'_>, repetition: Repetition) -> Result<Target, Problem> {
     let asked = call.query_tenant()?;
     let tenant = call.tenant(optional_text(node, "tenant")?.or(asked.as_deref()))?;
     for name in ["partner_id", "planner_id", "executor_id"] {
@@ -132,8 +134,8 @@ pub(super) fn wrong_key(scope: &Scope, wrong: &WrongFields) -> Problem {
     Problem::new(Code::WrongKey, format!("scope {} takes exactly {}; {wrong}", scope.name, scope.key.join(", ")))
 }
 
-/// A claim, and how long it would wait for somebody else's.
-pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Result<(Command, u64), Problem> {
+/// A claim, and how long it would wait for another caller's.
+pub(super) fn claim(call: &Call, node: &JsonNode<'_>, repetition: Repetition) -> Result<(Command, u64), Problem> {
     let target = target(call, object(node)?, repetition)?;
     let lease_ms = lease(node, &target)?;
     let wait_ms = optional_u64(node, "wait_ms")?.unwrap_or(0);
@@ -160,7 +162,7 @@ pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Res
     };
     let body = node.get("body").map(|body| Body::json(body, &target.scope.mask));
     Ok((
-        Command::Fence(fence::Command::Claim(fence::Claim {
+        Command::Fence(fence::Command::Claim(fence::ClaimFence {
             target,
             body,
             version,
@@ -172,7 +174,7 @@ pub(super) fn claim(call: &Call, node: &Node<'_>, repetition: Repetition) -> Res
     ))
 }
 
-fn lease(node: &Node<'_>, target: &Target) -> Result<u64, Problem> {
+fn lease(node: &JsonNode<'_>, target: &Target) -> Result<u64, Problem> {
     let lease_ms = optional_u64(node, "lease_ms")?.unwrap_or(target.scope.lease_ms);
     if !(1..=target.scope.lease_ms_max).contains(&lease_ms) {
         let most = target.scope.lease_ms_max;
@@ -181,7 +183,7 @@ fn lease(node: &Node<'_>, target: &Target) -> Result<u64, Problem> {
     Ok(lease_ms)
 }
 
-fn token(node: &Node<'_>) -> Result<Token, Problem> {
+fn token(node: &JsonNode<'_>) -> Result<Token, Problem> {
     member(node, "token")?
         .as_u64()
         .map(Token)
@@ -190,11 +192,11 @@ fn token(node: &Node<'_>) -> Result<Token, Problem> {
 
 // The exact bytes of the value, never parsed and written again. A copy: a receipt is kept, and as a slice it would keep
 // the whole buffer that its request came in.
-fn exact(node: &Node<'_>) -> Bytes {
+fn exact(node: &JsonNode<'_>) -> Bytes {
     Bytes::copy_from_slice(node.raw.as_bytes())
 }
 
-pub(super) fn seal(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
+pub(super) fn seal(call: &Call, node: &JsonNode<'_>) -> Result<Command, Problem> {
     let target = target(call, object(node)?, Repetition::Optional)?;
     let token = token(node)?;
     let effect_id = text(node, "effect_id")?.to_owned();
@@ -202,22 +204,22 @@ pub(super) fn seal(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
     Ok(Command::Fence(fence::Command::Seal(Seal { target, token, effect_id, receipt })))
 }
 
-pub(super) fn renew(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
+pub(super) fn renew(call: &Call, node: &JsonNode<'_>) -> Result<Command, Problem> {
     let target = target(call, object(node)?, Repetition::Optional)?;
     let lease_ms = lease(node, &target)?;
     Ok(Command::Fence(fence::Command::Renew(Renew { token: token(node)?, target, lease_ms })))
 }
 
-pub(super) fn release(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
+pub(super) fn release(call: &Call, node: &JsonNode<'_>) -> Result<Command, Problem> {
     let target = target(call, object(node)?, Repetition::Optional)?;
     Ok(Command::Fence(fence::Command::Release(Release { token: token(node)?, target })))
 }
 
-pub(super) fn resolve(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
+pub(super) fn resolve(call: &Call, node: &JsonNode<'_>) -> Result<Command, Problem> {
     let target = target(call, object(node)?, Repetition::Optional)?;
     let outcome = match text(node, "outcome")? {
-        "released" => Outcome::Released,
-        "sealed" => Outcome::Sealed {
+        "released" => DoubtOutcome::Released,
+        "sealed" => DoubtOutcome::Sealed {
             effect_id: text(node, "effect_id")?.to_owned(),
             receipt: node.get("receipt").map_or_else(|| "null".into(), exact),
         },
@@ -228,7 +230,7 @@ pub(super) fn resolve(call: &Call, node: &Node<'_>) -> Result<Command, Problem> 
     Ok(Command::Fence(fence::Command::Resolve(Resolve { target, token, outcome, by: call.caller.id.clone(), why })))
 }
 
-pub(super) fn forget(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
+pub(super) fn forget(call: &Call, node: &JsonNode<'_>) -> Result<Command, Problem> {
     let target = target(call, object(node)?, Repetition::Optional)?;
     let why = text(node, "why")?.to_owned();
     let token = node.get("token").map(|_| token(node)).transpose()?;
@@ -236,7 +238,7 @@ pub(super) fn forget(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
 }
 
 /// One command of a batch.
-pub(super) fn command(call: &Call, node: &Node<'_>) -> Result<Command, Problem> {
+pub(super) fn command(call: &Call, node: &JsonNode<'_>) -> Result<Command, Problem> {
     match text(object_as("a command", node)?, "op")? {
         op @ ("claim" | "again") => {
             let repetition = if op == "again" { Repetition::Required } else { Repetition::Optional };

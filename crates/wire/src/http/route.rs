@@ -64,13 +64,13 @@ pub(super) struct Route {
 /// The callers that a route admits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access {
-    /// Anybody, without a credential.
+    /// Any client, without a credential.
     Public,
     /// Any valid credential. The handler decides what it reaches.
     AnyCredential,
     /// A credential with one of these roles.
     Roles(&'static [Role]),
-    /// The same; but anybody on the operators' own listener, and under `--dev`.
+    /// The same; but any client on the operators' own listener, and under `--dev`.
     RolesUnlessTrusted(&'static [Role]),
 }
 
@@ -92,7 +92,7 @@ pub(super) enum Class {
 pub(super) enum BodyLimit {
     /// As many as the policy says (`server.limits.request_bytes_max`).
     Policy,
-    /// As many as this route says, whatever the policy says of others.
+    /// A bound of this route's own, independent of the policy's.
     #[cfg_attr(not(test), expect(dead_code, reason = "no capability has a limit of its own yet"))]
     Bytes(u64),
 }
@@ -112,7 +112,6 @@ pub(super) enum RequestBody {
 pub(super) enum Content {
     /// JSON of this schema.
     Json(&'static str),
-    /// Bytes.
     File,
     /// Text in any of these media types.
     Text(&'static [&'static str]),
@@ -172,7 +171,7 @@ pub(super) struct Entry {
 pub(super) struct Admitted {
     pub(super) app: Arc<App>,
     pub(super) entry: &'static Entry,
-    /// None where the route is open to anybody.
+    /// None where the route is open to any client.
     pub(super) caller: Option<Arc<Identity>>,
     pub(super) trace: TraceId,
     pub(super) parts: Parts,

@@ -56,7 +56,8 @@ static ROUTER: LazyLock<Router> = LazyLock::new(|| Router::new(TABLES));
 /// The tables, as requests look them up.
 struct Router {
     paths: matchit::Router<Endpoint>,
-    /// What the front asks about a request before it is read whole: lists, because they are shorter than a look-up.
+    /// Endpoints that the front looks up before a request is read whole: lists, because they are shorter than a
+    /// look-up.
     fast: Vec<&'static Route>,
     probes: Vec<&'static Route>,
     limited: Vec<&'static Route>,
@@ -132,13 +133,13 @@ pub struct Routes {
 pub enum Listener {
     /// Every path: there is one listener.
     Only,
-    /// What clients ask; operators have a listener of their own.
+    /// Clients' paths; operators have a listener of their own.
     Public,
     /// Health, metrics and admin paths.
     Admin,
 }
 
-/// Marks requests that came by the operators' own listener. What clients keep in memory does not count there.
+/// Marks requests that came by the operators' own listener. Memory that clients take does not count there.
 #[derive(Clone)]
 pub(super) struct OnAdminListener(pub(super) Arc<Budget>);
 
@@ -168,7 +169,7 @@ impl Routes {
         ROUTER.body_bytes_max(method, uri.path(), default)
     }
 
-    // What is in no table is the operators' where its path is, and the clients' elsewhere.
+    // An unknown path belongs to the operators if it lies under theirs, and else to the clients.
     fn is_elsewhere(&self, path: &str, found: Option<&Endpoint>) -> bool {
         let audience = found.map_or_else(
             || if is_operators_path(path) { Audience::Operators } else { Audience::Clients },

@@ -1,5 +1,5 @@
 //! `GET /v1/scopes`: the scopes that a caller can use, with how long each remembers a key.
-//! Never shows what is masked, nor a scope that the store at hand cannot carry.
+//! Never shows masked values, nor a scope that the store at hand cannot carry.
 
 use std::sync::Arc;
 

@@ -9,8 +9,8 @@ use std::{
 
 use fencepost::dispatch::Delivery;
 use fencepost_kernel::{
-    dispatch::{Route, Transport},
-    lane::{Answer, Failure, Reason},
+    dispatch::{Transport, WarehouseTransport},
+    lane::{AttemptFailure, DeadLetterReason, ReceiverAnswer},
 };
 use rdkafka::{
     ClientConfig,
@@ -21,7 +21,7 @@ use rdkafka::{
 
 /// How events are produced.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct KafkaSinkSettings {
     /// Where the cluster is found: `host:port`, several with commas.
     pub brokers: String,
     /// The account in the keys of messages; the planner's own id where none is set.
@@ -35,13 +35,13 @@ pub struct Settings {
 /// Sends events to Kafka. Clones share their connections.
 #[derive(Clone)]
 pub struct KafkaSink {
-    settings: Arc<Settings>,
+    settings: Arc<KafkaSinkSettings>,
     producer: Arc<RwLock<FutureProducer>>,
 }
 
 impl KafkaSink {
     /// Fails only where the settings make no producer. An unreachable cluster shows when something is sent.
-    pub fn new(settings: Settings) -> Result<Self, String> {
+    pub fn new(settings: KafkaSinkSettings) -> Result<Self, String> {
         let producer = producer(&settings)?;
         Ok(Self { settings: settings.into(), producer: Arc::new(producer.into()) })
     }
@@ -58,17 +58,17 @@ impl KafkaSink {
     }
 
     /// The message key of a warehouse's events.
-    fn key(&self, route: &Route) -> String {
+    fn key(&self, route: &WarehouseTransport) -> String {
         let account = self.settings.account.as_deref().unwrap_or(route.planner.as_str());
         format!("frn:{account}:wms:warehouse/{}", route.warehouse)
     }
 
     /// Makes one attempt at a delivery.
-    pub async fn attempt(self, delivery: Delivery) -> Result<(), Failure> {
-        let Transport::Kafka { topic } = &delivery.route.transport else {
-            return Err(Failure::Away(Answer::new(None, "the route is no topic")));
+    pub async fn attempt(self, delivery: Delivery) -> Result<(), AttemptFailure> {
+        let Transport::Kafka { topic } = &delivery.transport.transport else {
+            return Err(AttemptFailure::Away(ReceiverAnswer::new(None, "the route is no topic")));
         };
-        let key = self.key(&delivery.route);
+        let key = self.key(&delivery.transport);
         let (seq, prev, attempt) =
             (delivery.seq.to_string(), delivery.prev_seq.to_string(), delivery.attempt.to_string());
         let mut headers = OwnedHeaders::new();
@@ -90,16 +90,16 @@ impl KafkaSink {
         sent.map(drop).map_err(|(error, _)| self.failed(&producer, &error))
     }
 
-    fn failed(&self, producer: &FutureProducer, error: &KafkaError) -> Failure {
+    fn failed(&self, producer: &FutureProducer, error: &KafkaError) -> AttemptFailure {
         if lost(producer) {
             self.replace();
         }
-        let answer = Answer::new(None, &error.to_string());
+        let answer = ReceiverAnswer::new(None, &error.to_string());
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize) => {
-                Failure::Never(answer, Reason::TooLarge)
+                AttemptFailure::Never(answer, DeadLetterReason::TooLarge)
             }
-            _ => Failure::Away(answer),
+            _ => AttemptFailure::Away(answer),
         }
     }
 
@@ -123,7 +123,7 @@ fn prefix(planner: &str) -> String {
     format!("wms-wes.dispatch.{planner}.")
 }
 
-fn producer(settings: &Settings) -> Result<FutureProducer, String> {
+fn producer(settings: &KafkaSinkSettings) -> Result<FutureProducer, String> {
     ClientConfig::new()
         .set("bootstrap.servers", &settings.brokers)
         .set("client.id", "fencepost")
@@ -152,7 +152,7 @@ mod tests {
         let cluster = MockCluster::new(1).unwrap();
         let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED;
         cluster.request_errors(RDKafkaApiKey::InitProducerId, &[refused]);
-        let settings = Settings {
+        let settings = KafkaSinkSettings {
             brokers: cluster.bootstrap_servers(),
             account: None,
             attempt_ms_max: 10_000,

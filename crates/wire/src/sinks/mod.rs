@@ -6,8 +6,8 @@ pub mod webhook;
 
 use fencepost::dispatch::{Delivery, Sink};
 use fencepost_kernel::{
-    dispatch::{Route, Transport},
-    lane::{Answer, Failure},
+    dispatch::{Transport, WarehouseTransport},
+    lane::{AttemptFailure, ReceiverAnswer},
 };
 use futures::future::BoxFuture;
 
@@ -16,26 +16,25 @@ use webhook::WebhookSink;
 
 /// The sinks of all transports that push.
 pub struct Sinks {
-    /// To webhooks.
     pub webhook: WebhookSink,
     /// To Kafka, where a cluster is configured.
     pub kafka: Option<KafkaSink>,
 }
 
 impl Sink for Sinks {
-    fn host(&self, route: &Route) -> String {
+    fn host(&self, route: &WarehouseTransport) -> String {
         match &route.transport {
             Transport::Kafka { topic } => format!("kafka:{topic}"),
             _ => self.webhook.host(route),
         }
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
-        match (&delivery.route.transport, &self.kafka) {
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
+        match (&delivery.transport.transport, &self.kafka) {
             (Transport::Kafka { .. }, Some(kafka)) => Box::pin(kafka.clone().attempt(delivery)),
-            (Transport::Kafka { .. }, None) => {
-                Box::pin(async { Err(Failure::Away(Answer::new(None, "no Kafka cluster is configured"))) })
-            }
+            (Transport::Kafka { .. }, None) => Box::pin(async {
+                Err(AttemptFailure::Away(ReceiverAnswer::new(None, "no Kafka cluster is configured")))
+            }),
             _ => self.webhook.deliver(delivery),
         }
     }

@@ -1,4 +1,4 @@
-//! Hands a message to an HTTP handler, and says what its answer means for the message.
+//! Hands a message to an HTTP handler, and turns its answer into an outcome.
 //! Never decides whether to try again. Called under a claim, by the workers of a source.
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fencepost::{
     Claim, Done,
     answer::{Meaning, meaning},
-    queue::{Failure, Message},
+    queue::{HandlerFailure, Message},
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
@@ -33,13 +33,13 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(4);
 
 /// The HTTP handler to which messages are posted.
-pub struct Handler {
+pub struct MessageHandler {
     url: Uri,
     timeout: Duration,
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
-impl Handler {
+impl MessageHandler {
     /// A handler on plain HTTP, usually on this machine.
     pub fn new(url: &str, timeout: Duration) -> Result<Self, String> {
         let url: Uri = url.parse().map_err(|_| format!("{url:?} is not a url"))?;
@@ -61,14 +61,15 @@ impl Handler {
         message: &Message,
         mut headers: HeaderMap,
         claim: Claim,
-    ) -> Result<Done, Failure<String>> {
+    ) -> Result<Done, HandlerFailure<String>> {
         for (name, value) in [
             ("idempotency-key", claim.idempotency_key()),
             ("fencepost-token", claim.token().0.to_string()),
             ("fencepost-attempt", claim.attempt().to_string()),
             ("fencepost-recovering", claim.earlier().is_some().to_string()),
         ] {
-            headers.insert(name, HeaderValue::from_str(&value).map_err(|bad| Failure::Permanent(bad.to_string()))?);
+            headers
+                .insert(name, HeaderValue::from_str(&value).map_err(|bad| HandlerFailure::Permanent(bad.to_string()))?);
         }
         // Sent for an empty body, too: a server may refuse a POST without a length.
         headers.insert(header::CONTENT_LENGTH, message.body.len().into());
@@ -79,9 +80,9 @@ impl Handler {
         let until = Instant::now() + self.timeout;
         match tokio::time::timeout_at(until, self.client.request(request)).await {
             Ok(Ok(answer)) => judge(answer, until, &claim).await,
-            Ok(Err(error)) if error.is_connect() => Err(Failure::Away("the handler is not there".to_owned())),
-            Ok(Err(_)) => Err(Failure::Unknown("the handler's connection broke".to_owned())),
-            Err(_) => Err(Failure::Unknown("the handler did not answer in time".to_owned())),
+            Ok(Err(error)) if error.is_connect() => Err(HandlerFailure::Away("the handler is not there".to_owned())),
+            Ok(Err(_)) => Err(HandlerFailure::Unknown("the handler's connection broke".to_owned())),
+            Err(_) => Err(HandlerFailure::Unknown("the handler did not answer in time".to_owned())),
         }
     }
 
@@ -99,7 +100,7 @@ impl Handler {
 
 // Statuses mean what they mean for the gateway, with one difference: a message's producer cannot read a refusal, so the
 // message becomes a dead letter. A handler that knows better says so in `Fencepost-Outcome`.
-async fn judge(answer: Response<Incoming>, until: Instant, claim: &Claim) -> Result<Done, Failure<String>> {
+async fn judge(answer: Response<Incoming>, until: Instant, claim: &Claim) -> Result<Done, HandlerFailure<String>> {
     let (parts, body) = answer.into_parts();
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let status = parts.status;
@@ -111,11 +112,11 @@ async fn judge(answer: Response<Incoming>, until: Instant, claim: &Claim) -> Res
     match (applied, meaning(status)) {
         (Some("applied"), _) => Ok(done(status, text("fencepost-effect-id"), claim)),
         // A refusal, or a redirect, which is not followed: the message must neither be lost nor tried again.
-        (_, Meaning::Seal) if !status.is_success() => Err(Failure::Permanent(why())),
-        (Some(_), _) => Err(Failure::Temporary { error: why(), after: retry_after(&parts.headers) }),
+        (_, Meaning::Seal) if !status.is_success() => Err(HandlerFailure::Permanent(why())),
+        (Some(_), _) => Err(HandlerFailure::Temporary { error: why(), after: retry_after(&parts.headers) }),
         (None, Meaning::Seal) => Ok(done(status, text("fencepost-effect-id"), claim)),
-        (None, Meaning::Release) => Err(Failure::Temporary { error: why(), after: retry_after(&parts.headers) }),
-        (None, Meaning::Unknown) => Err(Failure::Unknown(why())),
+        (None, Meaning::Release) => Err(HandlerFailure::Temporary { error: why(), after: retry_after(&parts.headers) }),
+        (None, Meaning::Unknown) => Err(HandlerFailure::Unknown(why())),
     }
 }
 

@@ -1,14 +1,14 @@
 //! Consumes topics as a member of a group: partitions side by side, each in order. Commits an offset only after the
 //! fence of its record is sealed. A record that was sealed and not committed comes again, and its fence answers it: so
-//! a partition may be revoked at any moment. Never decides what becomes of a record; the library does.
+//! a partition may be revoked at any moment. Never decides the fate of a record; the library does.
 
 mod begin;
-mod desk;
 mod group;
 mod letters;
 mod partition;
 mod record;
 mod redrive;
+mod source_state;
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,11 +23,11 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{log::Log, sources::handler::Handler};
-use desk::Desk;
+use crate::{log::Log, sources::handler::MessageHandler};
 use group::Member;
 use letters::Letters;
 use record::Record;
+use source_state::SourceState;
 
 type Kafka = StreamConsumer<Member>;
 
@@ -57,7 +57,7 @@ pub enum Begin {
 
 /// The settings of a consumer.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct KafkaSourceSettings {
     /// Where the cluster is found: `host:port`, several with commas.
     pub brokers: String,
     /// The consumer group, `group.id`.
@@ -81,7 +81,7 @@ pub fn dead_letter_topic(of: &str) -> String {
     format!("{of}.dead")
 }
 
-impl Settings {
+impl KafkaSourceSettings {
     fn client(&self) -> Result<ClientConfig, String> {
         let mut config = ClientConfig::new();
         for (name, value) in &self.more {
@@ -96,7 +96,7 @@ impl Settings {
 
     fn consumer(&self) -> Result<ClientConfig, String> {
         let mut config = ClientConfig::new();
-        // Bounds what the client library fetches ahead; the partitions here hold little.
+        // Bounds the client library's read-ahead; the partitions here hold little.
         config
             .set("client.id", "fencepost")
             .set("queued.max.messages.kbytes", "16384")
@@ -128,29 +128,34 @@ impl Settings {
 }
 
 /// A consumer that has not begun yet.
-pub struct Source {
+pub struct KafkaSource {
     kafka: Arc<Kafka>,
-    desk: Arc<Desk>,
-    settings: Settings,
+    state: Arc<SourceState>,
+    settings: KafkaSourceSettings,
 }
 
-impl Source {
+impl KafkaSource {
     /// Fails only where the settings make no client. An unreachable cluster shows later, and the consumer waits for it.
-    pub fn new(settings: Settings, consumer: queue::Consumer, handler: Handler, log: Log) -> Result<Self, String> {
+    pub fn new(
+        settings: KafkaSourceSettings,
+        consumer: queue::Consumer,
+        handler: MessageHandler,
+        log: Log,
+    ) -> Result<Self, String> {
         settings.check()?;
         // The producer gets the user's settings for consumers, too: the client library ignores them there.
         let letters = Letters::new(settings.client()?, settings.dead_letter.clone())?;
-        let desk = Arc::new(Desk::new(consumer, handler, letters, settings.concurrency_max, log));
-        let member = Member::new(desk.clone(), settings.begin);
+        let state = Arc::new(SourceState::new(consumer, handler, letters, settings.concurrency_max, log));
+        let member = Member::new(state.clone(), settings.begin);
         let kafka: Kafka = settings.consumer()?.create_with_context(member).map_err(|error| error.to_string())?;
-        Ok(Self { kafka: Arc::new(kafka), desk, settings })
+        Ok(Self { kafka: Arc::new(kafka), state, settings })
     }
 
     /// Consumes until `stop`. Then it finishes the messages at the handler, commits them and leaves the group.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), String> {
         let topics: Vec<&str> = self.settings.topics.iter().map(String::as_str).collect();
         self.kafka.subscribe(&topics).map_err(|error| error.to_string())?;
-        tokio::spawn(look_for_topics(self.kafka.clone(), self.desk.clone(), self.settings.topics.clone()));
+        tokio::spawn(look_for_topics(self.kafka.clone(), self.state.clone(), self.settings.topics.clone()));
         let mut workers = JoinSet::new();
         let ended = self.consume(stop, &mut workers).await;
         self.drain(workers).await;
@@ -172,15 +177,15 @@ impl Source {
                 received = self.kafka.recv() => match received {
                     Ok(record) => {
                         self.kafka.context().begun()?;
-                        let tenant = self.desk.consumer.tenant();
+                        let tenant = self.state.consumer.tenant();
                         let record = Record::new(&record, &self.settings.dedupe_header, tenant);
-                        if let Some(worker) = self.kafka.context().take(record, &self.desk, &self.kafka) {
+                        if let Some(worker) = self.kafka.context().take(record, &self.state, &self.kafka) {
                             workers.spawn(worker.run());
                         }
                     }
                     Err(KafkaError::MessageConsumptionFatal(code)) => return Err(code.to_string()),
                     Err(error) => {
-                        self.desk.tell_trouble(&error.to_string());
+                        self.state.tell_trouble(&error.to_string());
                         tokio::time::sleep(ERROR_PAUSE).await;
                     }
                 },
@@ -188,7 +193,7 @@ impl Source {
                     self.kafka.context().begun()?;
                     self.commit();
                 }
-                _ = progress.tick() => self.desk.tell_progress(),
+                _ = progress.tick() => self.state.tell_progress(),
                 Some(ended) = workers.join_next() => match ended {
                     Ok(Ok(())) => {}
                     Ok(Err(why)) => return Err(why),
@@ -199,17 +204,17 @@ impl Source {
     }
 
     fn commit(&self) {
-        if self.desk.take_stored()
+        if self.state.take_stored()
             && let Err(error) = self.kafka.commit_consumer_state(CommitMode::Async)
         {
-            self.desk.uncommitted(&error);
+            self.state.uncommitted(&error);
         }
     }
 
     // The group is still polled, so that the cluster does not take a slow handler for a dead consumer.
     async fn drain(&self, mut workers: JoinSet<Result<(), String>>) {
         self.kafka.context().stop();
-        self.desk.consumer.fencepost().engine().dismiss_waiters();
+        self.state.consumer.fencepost().engine().dismiss_waiters();
         if let Ok(all) = self.kafka.assignment() {
             let _ = self.kafka.pause(&all);
         }
@@ -225,24 +230,24 @@ impl Source {
     }
 
     async fn leave(self) {
-        let Self { kafka, desk, .. } = self;
+        let Self { kafka, state, .. } = self;
         let committed = spawn_blocking({
             let kafka = kafka.clone();
             move || kafka.commit_consumer_state(CommitMode::Sync)
         });
         match timeout(CLUSTER_PATIENCE, committed).await {
-            Ok(Ok(Err(error))) => desk.uncommitted(&error),
+            Ok(Ok(Err(error))) => state.uncommitted(&error),
             Ok(_) => {}
-            Err(_) => desk.tell_trouble("the last commit got no answer; what it names comes again"),
+            Err(_) => state.tell_trouble("the last commit got no answer; what it names comes again"),
         }
         // Dropping the last handle leaves the group, which takes a moment.
         let _ = timeout(CLUSTER_PATIENCE, spawn_blocking(move || drop(kafka))).await;
-        desk.tell_progress();
+        state.tell_progress();
     }
 }
 
 // Asks for all topics, since a request for one may create it.
-async fn look_for_topics(kafka: Arc<Kafka>, desk: Arc<Desk>, topics: Vec<String>) {
+async fn look_for_topics(kafka: Arc<Kafka>, state: Arc<SourceState>, topics: Vec<String>) {
     let asked = spawn_blocking(move || {
         let known = kafka.client().fetch_metadata(None, CLUSTER_PATIENCE)?;
         Ok::<Vec<String>, KafkaError>(known.topics().iter().map(|topic| topic.name().to_owned()).collect())
@@ -250,10 +255,10 @@ async fn look_for_topics(kafka: Arc<Kafka>, desk: Arc<Desk>, topics: Vec<String>
     // The client itself reports a cluster that is away.
     let Ok(Ok(known)) = asked.await else { return };
     for topic in topics {
-        let dead = desk.letters.topic(&topic);
+        let dead = state.letters.topic(&topic);
         for (name, what) in [(topic, "no such topic"), (dead, "no such topic: dead messages would wait for it")] {
             if !known.contains(&name) {
-                desk.tell_missing(&name, what);
+                state.tell_missing(&name, what);
             }
         }
     }

@@ -32,7 +32,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(NEVER, future).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
-/// What the service saw, and the handles by which a test holds it.
+/// The requests that the service saw, and the handles by which a test holds it.
 #[derive(Default)]
 pub struct Seen {
     calls: AtomicUsize,
@@ -211,7 +211,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A server that has refused may stop reading; what it answered is what counts.
+    /// A server that has refused may stop reading; only its answer counts.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = soon("sending", self.stream.write_all(bytes.as_ref())).await;
     }

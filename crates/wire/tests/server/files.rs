@@ -34,13 +34,13 @@ fn a_process_out_of_files_neither_spins_nor_stops() {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let addr = lines.find_map(|line| line.unwrap().strip_prefix("listening on ").map(str::to_owned)).unwrap();
-    let judged = std::panic::catch_unwind(|| runtime.block_on(crowd_out(&addr, child.id())));
+    let judged = std::panic::catch_unwind(|| runtime.block_on(use_up_connections(&addr, child.id())));
     child.kill().unwrap();
     child.wait().unwrap();
     judged.unwrap();
 }
 
-async fn crowd_out(addr: &str, pid: u32) {
+async fn use_up_connections(addr: &str, pid: u32) {
     let connect = || {
         let stream = TcpStream::connect(addr).unwrap();
         stream.set_nonblocking(true).unwrap();
@@ -50,7 +50,7 @@ async fn crowd_out(addr: &str, pid: u32) {
     clock.send(GET).await;
     clock.answer().await;
     // The kernel connects them, whether or not the process can accept them.
-    let crowd: Vec<_> = (0..60).map(|_| connect()).collect();
+    let connections: Vec<_> = (0..60).map(|_| connect()).collect();
     let mut last = connect();
     last.send(GET).await;
 
@@ -58,9 +58,9 @@ async fn crowd_out(addr: &str, pid: u32) {
     assert_eq!(clock.rest().await, "");
     let spent = processor_time(pid) - before;
     assert!(spent < Duration::from_millis(IDLE_MS / 4), "{spent:?} within a second of waiting");
-    assert!(last.stream.try_read(&mut [0]).is_err(), "the crowd was not large enough");
+    assert!(last.stream.try_read(&mut [0]).is_err(), "there were too few connections");
 
-    drop(crowd);
+    drop(connections);
     assert_eq!(status(&last.answer().await), 200);
 }
 

@@ -103,7 +103,7 @@ async fn a_hundred_requests_at_once_are_all_answered() {
 }
 
 #[tokio::test]
-async fn what_http_1_refuses_is_refused_with_the_same_problem_and_the_others_go_on() {
+async fn a_stream_that_http_1_would_refuse_gets_the_same_problem_and_the_others_go_on() {
     let front = Front::start(Limits::default()).await;
     let mut client = Speaker::to(&front).await;
     let build = || Request::builder().method(Method::GET);
@@ -238,7 +238,7 @@ async fn shutdown_finishes_what_is_in_flight_and_refuses_what_is_new() {
 }
 
 #[tokio::test]
-async fn what_outlasts_the_grace_period_is_cut() {
+async fn a_request_that_outlasts_the_grace_period_is_cut() {
     let mut front = Front::start(Limits { grace_ms_max: 20, ..Limits::default() }).await;
     let mut busy = Speaker::to(&front).await;
     let held = busy.requests.send_request(get("/held"));

@@ -1,4 +1,4 @@
-//! Ordinary clients: what a strict front must still serve.
+//! Ordinary clients: requests that a strict front must still serve.
 
 use fencepost_front::Limits;
 use tokio::io::AsyncWriteExt;

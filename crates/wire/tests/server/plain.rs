@@ -81,7 +81,7 @@ async fn one_request_that_is_not_plain_takes_its_connection_along() {
         let mut client = front.connect().await;
         assert!(is_short(&mut client).await && is_short(&mut client).await);
         client.send(other).await;
-        // What a HEAD announces does not follow.
+        // The body that a HEAD announces does not follow.
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(soon("a head", tokio::io::AsyncReadExt::read_u8(&mut client.stream)).await.unwrap());

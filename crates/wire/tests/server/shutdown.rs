@@ -1,4 +1,4 @@
-//! The end: what is in flight is finished, what is new is refused, and it takes no longer than allowed.
+//! The end: requests in flight are finished, new ones are refused, and it takes no longer than allowed.
 
 use fencepost_front::{Drained, Limits};
 use tokio::net::TcpStream;
@@ -63,7 +63,7 @@ async fn shutdown_waits_for_the_body_of_a_request_that_has_begun() {
 }
 
 #[tokio::test]
-async fn what_outlasts_the_grace_period_is_cut() {
+async fn a_request_that_outlasts_the_grace_period_is_cut() {
     let mut front = Front::start(Limits { grace_ms_max: 20, ..Limits::default() }).await;
     let mut busy = front.connect().await;
     busy.send(HELD).await;

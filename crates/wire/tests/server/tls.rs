@@ -79,7 +79,7 @@ impl Authority {
         soon("a handshake", TlsConnector::from(Arc::new(config)).connect(name, stream)).await
     }
 
-    /// One request over TLS; what came back, or why nothing did.
+    /// One request over TLS; the answer, or why there is none.
     async fn exchange(&self, front: &Front, identity: Option<Identity>, request: &str) -> std::io::Result<String> {
         let mut stream = self.connect(front, identity, &[]).await?;
         soon("an exchange over TLS", async {

@@ -1,7 +1,7 @@
 //! Which addresses are reached, and that none is reached that is not judged.
 
 use fencepost::dispatch::Sink;
-use fencepost_wire::sinks::webhook::{Egress, Settings, URL_BYTES_MAX};
+use fencepost_wire::sinks::webhook::{Egress, URL_BYTES_MAX, WebhookSettings};
 
 use super::receiver::{OK, Receiver, Then, attempt, event, later, sink, sink_over};
 
@@ -131,7 +131,7 @@ async fn a_url_has_a_scheme_and_a_host_and_hides_nothing() {
     for (url, words) in table {
         let refused = closed().check_url(url).await.unwrap_err();
         assert!(refused.contains(words), "{url}: {refused}");
-        assert!(sink_over(closed(), &Settings::default()).deliver(event(url)).await.is_err(), "{url}");
+        assert!(sink_over(closed(), &WebhookSettings::default()).deliver(event(url)).await.is_err(), "{url}");
     }
     let long = format!("http://8.8.8.8/{}", "x".repeat(URL_BYTES_MAX));
     assert!(closed().check_url(&long).await.unwrap_err().contains("longer"));
@@ -140,7 +140,7 @@ async fn a_url_has_a_scheme_and_a_host_and_hides_nothing() {
 #[tokio::test]
 async fn other_spellings_of_loopback_are_refused_at_registration_and_at_connect() {
     let receiver = Receiver::start(OK, Then::Listen).await;
-    let sink = sink_over(closed(), &Settings::default());
+    let sink = sink_over(closed(), &WebhookSettings::default());
     for host in [
         "127.0.0.1",
         "127.0.0.1.",
@@ -174,7 +174,7 @@ async fn other_spellings_of_loopback_are_refused_at_registration_and_at_connect(
 #[tokio::test]
 async fn loopback_is_reached_where_it_is_allowed_and_nothing_else_with_it() {
     let receiver = Receiver::start(OK, Then::Listen).await;
-    let sink = sink(&Settings::default());
+    let sink = sink(&WebhookSettings::default());
     for host in ["127.0.0.1", "localhost", "2130706433"] {
         assert_eq!(attempt(&sink, &format!("http://{host}:{}/", receiver.port)).await, Ok(()), "{host}");
     }
@@ -196,7 +196,7 @@ async fn nets_addresses_and_hosts_can_be_allowed() {
     assert_eq!(allowing(&["0.0.0.0/0"]).check_url("http://10.0.0.1/").await, Ok(()));
 
     let receiver = Receiver::start(OK, Then::Listen).await;
-    let sink = sink_over(allowing(&["LocalHost."]), &Settings::default());
+    let sink = sink_over(allowing(&["LocalHost."]), &WebhookSettings::default());
     assert_eq!(attempt(&sink, &format!("http://localhost:{}/", receiver.port)).await, Ok(()));
     assert_eq!(attempt(&sink, &format!("http://LOCALHOST:{}/", receiver.port)).await, Ok(()));
     later(attempt(&sink, &format!("http://127.0.0.1:{}/", receiver.port)).await);
@@ -216,7 +216,7 @@ async fn an_allowance_may_be_limited_to_a_scheme_and_a_port() {
     ] {
         let host = if rule.contains("localhost") { "localhost" } else { "127.0.0.1" };
         let (url, egress) = (format!("http://{host}:{port}/"), allowing(&[&rule]));
-        let (heard, sink) = (receiver.heard().len(), sink_over(egress.clone(), &Settings::default()));
+        let (heard, sink) = (receiver.heard().len(), sink_over(egress.clone(), &WebhookSettings::default()));
         assert_eq!(egress.check_url(&url).await, Ok(()), "{rule}");
         assert_eq!(attempt(&sink, &url).await, Ok(()), "{rule}");
         assert_eq!(receiver.heard().len(), heard + 1);
@@ -229,7 +229,7 @@ async fn an_allowance_may_be_limited_to_a_scheme_and_a_port() {
 }
 
 #[test]
-fn what_cannot_be_a_rule_is_refused() {
+fn a_text_that_is_no_rule_is_refused() {
     for wrong in [
         "",
         "10.0.0.0/33",
@@ -256,8 +256,8 @@ async fn a_name_that_does_not_resolve_may_be_registered() {
 
 #[test]
 fn routes_to_one_host_and_port_share_a_bound() {
-    let sink = sink(&Settings::default());
-    let host = |url: &str| sink.host(&event(url).route);
+    let sink = sink(&WebhookSettings::default());
+    let host = |url: &str| sink.host(&event(url).transport);
     assert_eq!(host("https://Example.com/a"), "example.com:443");
     assert_eq!(host("https://example.com.:443/b?c"), "example.com:443");
     assert_eq!(host("http://example.com/"), "example.com:80");

@@ -1,16 +1,16 @@
-//! What each answer means, and what is kept of it.
+//! The meaning of each answer, and the part of it that is kept.
 
-use fencepost_kernel::lane::Failure;
+use fencepost_kernel::lane::AttemptFailure;
 use fencepost_kernel::lane::NOTE_BYTES_MAX;
-use fencepost_wire::sinks::webhook::Settings;
+use fencepost_wire::sinks::webhook::WebhookSettings;
 
 use super::receiver::{Receiver, Then, attempt, later, sink};
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
-async fn answered(answer: impl Into<Vec<u8>>) -> Result<(), Failure> {
+async fn answered(answer: impl Into<Vec<u8>>) -> Result<(), AttemptFailure> {
     let receiver = Receiver::start(answer, Then::Close).await;
-    let outcome = attempt(&sink(&Settings::default()), &receiver.url()).await;
+    let outcome = attempt(&sink(&WebhookSettings::default()), &receiver.url()).await;
     assert_eq!(receiver.heard().len(), 1);
     outcome
 }
@@ -38,7 +38,7 @@ async fn a_2xx_whose_body_breaks_off_is_still_an_acknowledgement() {
 
 #[tokio::test]
 async fn a_receiver_that_is_gone_says_so_with_410_only() {
-    let Err(Failure::Gone(answer)) = answered(with_body(410, "", b"closed for good")).await else { panic!() };
+    let Err(AttemptFailure::Gone(answer)) = answered(with_body(410, "", b"closed for good")).await else { panic!() };
     assert_eq!((answer.status, answer.note.as_str()), (Some(410), "closed for good"));
 }
 
@@ -104,7 +104,7 @@ async fn the_note_is_one_readable_line_of_bounded_length() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_told_in_words() {
+async fn bytes_that_are_no_answer_are_noted_in_words() {
     let table: [(&str, &str); 4] = [
         ("", "closed"),
         ("SSH-2.0-OpenSSH_9.2\r\n", "invalid HTTP version"),
@@ -124,7 +124,7 @@ async fn what_is_no_answer_is_told_in_words() {
 #[tokio::test]
 async fn a_receiver_that_is_not_there_is_told_in_words() {
     let gone = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap();
-    let sink = sink(&Settings::default());
+    let sink = sink(&WebhookSettings::default());
     let (status, note, _) = later(attempt(&sink, &format!("http://{gone}/")).await);
     assert!(status.is_none() && note.contains("refused"), "{note}");
     let (status, note, _) = later(attempt(&sink, "http://nobody.invalid/").await);

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use fencepost::clock::Clock;
 use fencepost::dispatch::{Delivery, Sink, Vault};
-use fencepost_kernel::lane::Failure;
+use fencepost_kernel::lane::AttemptFailure;
 use fencepost_kernel::{Millis, Tenant};
 use fencepost_kernel::{
-    dispatch::{Route, Transport},
+    dispatch::{Transport, WarehouseTransport},
     lane::{AfterDead, Entry},
 };
-use fencepost_wire::sinks::webhook::{Egress, Settings, WebhookSink};
+use fencepost_wire::sinks::webhook::{Egress, WebhookSettings, WebhookSink};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -40,7 +40,7 @@ impl Heard {
     }
 }
 
-/// What follows the bytes of an answer.
+/// The receiver's step after the bytes of an answer.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Then {
     /// The next request.
@@ -171,11 +171,11 @@ pub fn vault() -> Vault {
 }
 
 /// A sink that may reach loopback.
-pub fn sink(settings: &Settings) -> WebhookSink {
+pub fn sink(settings: &WebhookSettings) -> WebhookSink {
     sink_over(Egress::new(&[], true).unwrap(), settings)
 }
 
-pub fn sink_over(egress: Egress, settings: &Settings) -> WebhookSink {
+pub fn sink_over(egress: Egress, settings: &WebhookSettings) -> WebhookSink {
     WebhookSink::new(egress, Arc::new(vault()), Arc::new(Still), settings).unwrap()
 }
 
@@ -187,7 +187,7 @@ pub fn event(url: &str) -> Delivery {
 pub fn event_with(url: &str, secrets: &[&str]) -> Delivery {
     let planner = Tenant::new("fgai-wms");
     let webhook = vault().seal_webhook(&planner, "WH-1", url, secrets, None).unwrap();
-    let route = Route {
+    let route = WarehouseTransport {
         planner,
         warehouse: "WH-1".into(),
         executor: "dev-wes".into(),
@@ -209,20 +209,20 @@ pub fn event_with(url: &str, secrets: &[&str]) -> Delivery {
         seq: 41,
         prev_seq: 39,
         attempt: 2,
-        route: route.into(),
+        transport: route.into(),
         entry: entry.into(),
     }
 }
 
 /// One attempt at a url.
-pub async fn attempt(sink: &WebhookSink, url: &str) -> Result<(), Failure> {
+pub async fn attempt(sink: &WebhookSink, url: &str) -> Result<(), AttemptFailure> {
     sink.deliver(event(url)).await
 }
 
 /// The status, the note and the wish of an attempt that may go better later.
-pub fn later(outcome: Result<(), Failure>) -> (Option<u16>, String, Option<u64>) {
+pub fn later(outcome: Result<(), AttemptFailure>) -> (Option<u16>, String, Option<u64>) {
     match outcome {
-        Err(Failure::Later { answer, wish_ms }) => (answer.status, answer.note, wish_ms),
+        Err(AttemptFailure::Later { answer, wish_ms }) => (answer.status, answer.note, wish_ms),
         other => panic!("{other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fencepost_wire::sinks::webhook::{Egress, Settings, WebhookSink};
+use fencepost_wire::sinks::webhook::{Egress, WebhookSettings, WebhookSink};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
@@ -35,7 +35,7 @@ async fn receiver(names: &[&str]) -> (Receiver, TempDir, PathBuf) {
 }
 
 fn trusting(path: PathBuf) -> WebhookSink {
-    sink(&Settings { authorities: Some(path), ..Settings::default() })
+    sink(&WebhookSettings { authorities: Some(path), ..WebhookSettings::default() })
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn a_private_authority_is_trusted_where_it_is_named() {
 async fn a_certificate_of_an_unknown_authority_or_for_another_name_is_refused() {
     let (receiver, _dir, path) = receiver(&["localhost"]).await;
     let url = |host: &str| format!("https://{host}:{}/", receiver.port);
-    let (status, note, _) = later(attempt(&sink(&Settings::default()), &url("localhost")).await);
+    let (status, note, _) = later(attempt(&sink(&WebhookSettings::default()), &url("localhost")).await);
     assert!(status.is_none() && note.contains("no TLS") && note.contains("UnknownIssuer"), "{note}");
     let (status, note, _) = later(attempt(&trusting(path), &url("127.0.0.1")).await);
     assert!(status.is_none() && note.contains("no TLS"), "{note}");
@@ -66,7 +66,7 @@ async fn a_receiver_without_tls_gets_nothing_over_https() {
     let plain = Receiver::start("HTTP/1.1 200 OK\r\n\r\n", Then::Close).await;
     let (status, note, _) = later(
         attempt(
-            &sink(&Settings { connect_ms_max: 300, ..Settings::default() }),
+            &sink(&WebhookSettings { connect_ms_max: 300, ..WebhookSettings::default() }),
             &format!("https://127.0.0.1:{}/", plain.port),
         )
         .await,
@@ -81,7 +81,7 @@ fn a_file_of_authorities_that_cannot_be_used_is_named() {
     let (gone, empty) = (dir.path().join("gone.pem"), dir.path().join("empty.pem"));
     std::fs::write(&empty, "").unwrap();
     for path in [gone, empty] {
-        let settings = Settings { authorities: Some(path.clone()), ..Settings::default() };
+        let settings = WebhookSettings { authorities: Some(path.clone()), ..WebhookSettings::default() };
         let clock = Arc::new(fencepost::clock::SystemClock::default());
         let made = WebhookSink::new(Egress::new(&[], true).unwrap(), Arc::new(vault()), clock, &settings);
         assert!(made.err().unwrap().contains(path.to_str().unwrap()));

@@ -1,16 +1,16 @@
-//! What a receiver is told beside the body, checked by code that shares nothing with the sender's.
+//! Headers that a receiver gets beside the body, checked by code that shares nothing with the sender's.
 
 use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use fencepost::dispatch::{Delivery, Sink, Vault};
-use fencepost_kernel::dispatch::{Route, Transport};
-use fencepost_kernel::lane::Failure;
+use fencepost_kernel::dispatch::{Transport, WarehouseTransport};
+use fencepost_kernel::lane::AttemptFailure;
 use fencepost_kernel::{LaneId, Tenant};
 use fencepost_wire::sinks::webhook::signature::{
     Marks, Refused, Secret, Window, lane_text, standard, verify_fencepost, verify_fgai, verify_standard,
 };
-use fencepost_wire::sinks::webhook::{Egress, Settings, WebhookSink};
+use fencepost_wire::sinks::webhook::{Egress, WebhookSettings, WebhookSink};
 use ring::hmac;
 
 use super::receiver::{BODY, Heard, NOW_S, OK, Receiver, Then, event_with, later, sink, vault};
@@ -30,18 +30,18 @@ fn secrets(texts: &[&str]) -> Vec<Secret> {
     texts.iter().map(|text| Secret::new(text.as_bytes()).unwrap()).collect()
 }
 
-/// What arrives of an event to a route with these secrets.
+/// The delivery of an event to a route with these secrets.
 async fn arrived(texts: &[&str], change: impl FnOnce(&mut Delivery)) -> Heard {
     let receiver = Receiver::start(OK, Then::Listen).await;
     let mut event = event_with(&receiver.url(), texts);
     change(&mut event);
-    sink(&Settings::default()).deliver(event).await.unwrap();
+    sink(&WebhookSettings::default()).deliver(event).await.unwrap();
     let [heard] = receiver.heard().try_into().ok().unwrap();
     heard
 }
 
 fn standard_too(event: &mut Delivery) {
-    if let Transport::Webhook(webhook) = &mut Arc::make_mut(&mut event.route).transport {
+    if let Transport::Webhook(webhook) = &mut Arc::make_mut(&mut event.transport).transport {
         webhook.standard = true;
     }
 }
@@ -122,7 +122,7 @@ async fn a_lane_with_any_name_is_named_in_ascii_and_signed_so() {
 }
 
 #[tokio::test]
-async fn what_arrives_is_verified_with_either_secret() {
+async fn a_delivery_is_verified_with_either_secret() {
     let heard = arrived(&["new", "old"], standard_too).await;
     let head = |name: &str| heard.header(name).unwrap();
     let marks = Marks { lane: head("fencepost-lane"), seq: 41, prev_seq: 39, attempt: 2, redrive: false };
@@ -138,7 +138,7 @@ async fn what_arrives_is_verified_with_either_secret() {
 }
 
 #[tokio::test]
-async fn nothing_that_a_signature_covers_can_be_changed() {
+async fn a_change_to_any_signed_part_breaks_the_signature() {
     let heard = arrived(&["s3cret"], |_| {}).await;
     let (known, signature) = (secrets(&["s3cret"]), heard.header("fencepost-signature").unwrap());
     let right = Marks { lane: "fgai-wms:WH-1", seq: 41, prev_seq: 39, attempt: 2, redrive: false };
@@ -210,9 +210,9 @@ fn a_secret_is_text_or_base64_and_never_shown() {
 #[tokio::test]
 async fn a_sealed_webhook_copied_into_another_row_sends_nothing() {
     let receiver = Receiver::start(OK, Then::Listen).await;
-    let sink = sink(&Settings::default());
+    let sink = sink(&WebhookSettings::default());
     let own = event_with(&receiver.url(), &["s3cret"]);
-    let moved: [fn(&mut Route); 3] = [
+    let moved: [fn(&mut WarehouseTransport); 3] = [
         |route| route.warehouse = "WH-2".to_owned(),
         |route| route.planner = Tenant::new("other-wms"),
         |route| {
@@ -221,10 +221,10 @@ async fn a_sealed_webhook_copied_into_another_row_sends_nothing() {
         },
     ];
     for change in moved {
-        let mut route = Route::clone(&own.route);
+        let mut route = WarehouseTransport::clone(&own.transport);
         change(&mut route);
-        let copied = Delivery { route: route.into(), ..own.clone() };
-        let Err(Failure::Away(answer)) = sink.deliver(copied).await else { panic!("it was sent") };
+        let copied = Delivery { transport: route.into(), ..own.clone() };
+        let Err(AttemptFailure::Away(answer)) = sink.deliver(copied).await else { panic!("it was sent") };
         assert!(answer.note.contains("another transport's"), "{}", answer.note);
     }
     assert_eq!(receiver.connections(), 0);
@@ -237,7 +237,7 @@ async fn an_answer_that_repeats_the_url_is_kept_without_it() {
     let answer = format!("HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let receiver = Receiver::start(answer, Then::Listen).await;
     let url = receiver.url().replace("/hooks?tenant=a%20b", "/hooks/T00012345?k=abcdefgh");
-    let (status, note, _) = later(sink(&Settings::default()).deliver(event_with(&url, &["s3cret"])).await);
+    let (status, note, _) = later(sink(&WebhookSettings::default()).deliver(event_with(&url, &["s3cret"])).await);
     assert_eq!(status, Some(404));
     assert!(!note.contains("T00012345") && !note.contains("abcdefgh") && note.contains("***"), "{note}");
 }
@@ -245,14 +245,16 @@ async fn an_answer_that_repeats_the_url_is_kept_without_it() {
 #[tokio::test]
 async fn nothing_leaves_that_cannot_be_signed() {
     let receiver = Receiver::start(OK, Then::Listen).await;
-    let sink = sink(&Settings::default());
+    let sink = sink(&WebhookSettings::default());
     let (_, note, _) = later(sink.deliver(event_with(&receiver.url(), &[])).await);
     assert!(note.contains("no secret"), "{note}");
     let (egress, other) = (Egress::new(&[], true).unwrap(), Arc::new(Vault::fixed([4; 32])));
     let clock = Arc::new(fencepost::clock::SystemClock::default());
-    let stranger = WebhookSink::new(egress, other, clock, &Settings::default()).unwrap();
+    let stranger = WebhookSink::new(egress, other, clock, &WebhookSettings::default()).unwrap();
     let event = event_with(&receiver.url(), &["s3cret"]);
-    let Err(Failure::Away(answer)) = stranger.deliver(event.clone()).await else { panic!("not the event's fault") };
+    let Err(AttemptFailure::Away(answer)) = stranger.deliver(event.clone()).await else {
+        panic!("not the event's fault")
+    };
     assert!(answer.note.contains("another key"), "{}", answer.note);
     assert_eq!(receiver.connections(), 0);
     assert!(!format!("{event:?} {:?}", vault()).contains("s3cret"));

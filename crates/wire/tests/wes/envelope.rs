@@ -1,4 +1,4 @@
-//! What an envelope must hold. A table: one change to a good event, and what is said of it.
+//! The rules of an envelope. A table: one change to a good event, and the refusal for it.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn with(mut event: Value, pointer: &str, value: Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named_by_its_pointer() {
+async fn a_mistake_is_named_by_its_pointer() {
     let world = World::new().await;
     world.polled("WH-1").await;
     let good = || event("cid-1", "WH-1");
@@ -121,7 +121,7 @@ async fn an_envelope_has_up_to_256_kib() {
         event
     };
     world.publish(&sized((256 << 10) + 1)).await.refused(413, "too-large");
-    // What surrounds it is delivered, too.
+    // Bytes around the object are delivered, too.
     let padded = format!("{}\n", sized(256 << 10));
     world.ask(http::Method::POST, "/dispatch/events", PLANNER, padded).await.refused(413, "too-large");
     world.publish(&sized(256 << 10)).await.is(202);

@@ -14,7 +14,7 @@ use axum::body::Body;
 use fencepost::{
     Done, Failure, Fencepost,
     clock::{Clock, SystemClock},
-    engine::Limits,
+    engine::EngineLimits,
     executor::{Event, Receiver},
     policy::Policy,
     signature::{Secret, fgai, standard},
@@ -22,7 +22,7 @@ use fencepost::{
 };
 use fencepost_front::{Budget, Standing};
 use fencepost_wire::{
-    http::executor::{Front, Handler, router},
+    http::executor::{EventHandler, Front, router},
     log::{Level, Log},
 };
 use http::Request;
@@ -58,7 +58,7 @@ async fn a_signature_is_as_old_as_the_world_says() {
         Arc::default() as Arc<Memory>,
         clock.clone(),
         Policy::builtin(),
-        Limits::default(),
+        EngineLimits::default(),
         Box::new(()),
         None,
     );
@@ -82,7 +82,7 @@ async fn a_signature_is_as_old_as_the_world_says() {
 async fn svix_names_of_headers_are_taken_where_those_of_standard_webhooks_are() {
     let (store, clock) = (Arc::new(Memory::default()), Arc::new(SystemClock::default()));
     let at_s = clock.wall_ms() / 1_000;
-    let once = Fencepost::over(store, clock, Policy::builtin(), Limits::default(), Box::new(()), None);
+    let once = Fencepost::over(store, clock, Policy::builtin(), EngineLimits::default(), Box::new(()), None);
     let secret = || Secret::new(b"hush").unwrap();
     let receiver = Receiver::new(once.await.unwrap(), vec![secret()]);
     let body = event("cid-1", "WH-1").to_string();
@@ -149,10 +149,10 @@ async fn handler_is_told_where_an_earlier_attempt_may_have_had_its_effect() {
     });
     let clock = Arc::new(Moved(AtomicU64::new(1_780_000_000_000)));
     let store = Arc::new(Memory::default());
-    let once = Fencepost::over(store, clock.clone(), Policy::builtin(), Limits::default(), Box::new(()), None);
+    let once = Fencepost::over(store, clock.clone(), Policy::builtin(), EngineLimits::default(), Box::new(()), None);
     let secret = || Secret::new(b"hush").unwrap();
     let receiver = Receiver::new(once.await.unwrap(), vec![secret()]);
-    let handed = Handler::new(&url, Duration::from_secs(20)).unwrap();
+    let handed = EventHandler::new(&url, Duration::from_secs(20)).unwrap();
     let front = Front::new(receiver, handed, Log::new(Level::Error, io::sink()), || 0, Budget::new(1 << 20));
     let body = event("cid-1", "WH-1").to_string();
     for status in [503, 503, 200] {
@@ -180,10 +180,10 @@ async fn a_handler_that_never_ends_its_answer_holds_nothing_up() {
         std::future::pending::<()>().await;
     });
     let (store, clock) = (Arc::new(Memory::default()), Arc::new(SystemClock::default()));
-    let once = Fencepost::over(store, clock, Policy::builtin(), Limits::default(), Box::new(()), None);
+    let once = Fencepost::over(store, clock, Policy::builtin(), EngineLimits::default(), Box::new(()), None);
     let secret = || Secret::new(b"hush").unwrap();
     let receiver = Receiver::new(once.await.unwrap(), vec![secret()]);
-    let handler = Handler::new(&url, Duration::from_millis(500)).unwrap();
+    let handler = EventHandler::new(&url, Duration::from_millis(500)).unwrap();
     let front = Front::new(receiver, handler, Log::new(Level::Error, io::sink()), || 0, Budget::new(1 << 20));
     let body = event("cid-1", "WH-1").to_string();
     let request = Request::post("/webhooks/dispatch").header("x-fgai-signature", fgai(&secret(), body.as_bytes()));
@@ -196,9 +196,9 @@ async fn a_handler_that_never_ends_its_answer_holds_nothing_up() {
 #[tokio::test]
 async fn delivery_is_not_read_while_bodies_of_unknown_senders_fill_their_share() {
     let (store, clock) = (Arc::new(Memory::default()), Arc::new(SystemClock::default()));
-    let once = Fencepost::over(store, clock, Policy::builtin(), Limits::default(), Box::new(()), None);
+    let once = Fencepost::over(store, clock, Policy::builtin(), EngineLimits::default(), Box::new(()), None);
     let receiver = Receiver::new(once.await.unwrap(), vec![Secret::new(b"hush").unwrap()]);
-    let handler = Handler::new("http://127.0.0.1:9/work", Duration::from_millis(500)).unwrap();
+    let handler = EventHandler::new("http://127.0.0.1:9/work", Duration::from_millis(500)).unwrap();
     let budget = Budget::new(1 << 20);
     let front = Front::new(receiver, handler, Log::new(Level::Error, io::sink()), || 0, budget.clone());
     let ask = || {

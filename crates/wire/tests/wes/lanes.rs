@@ -1,4 +1,4 @@
-//! Lanes: where they stand, who sees them, and what people do to them.
+//! Lanes: their states, their visibility, and people's acts on them.
 
 use std::sync::atomic::Ordering;
 
@@ -157,7 +157,7 @@ async fn a_lane_of_every_warehouse_is_acted_on_by_those_who_may_act_in_every_one
 }
 
 #[tokio::test]
-async fn what_a_person_does_to_a_lane_may_be_repeated() {
+async fn a_persons_act_on_a_lane_may_be_repeated() {
     let world = World::new().await;
     world.pushed("WH-1").await;
     for id in ["cid-1", "cid-2"] {

@@ -1,4 +1,4 @@
-//! What a client of the gateway hears whose upstream answers after a person has resolved the key.
+//! Replies to a client of the gateway whose upstream answers after a person has resolved the key.
 
 use fencepost::policy::Policy;
 use http::Method;

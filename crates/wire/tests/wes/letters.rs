@@ -1,4 +1,4 @@
-//! Dead letters: what is told of them, and a person's word on one or many.
+//! Dead letters: their lists, and a person's decision on one or many.
 
 use serde_json::{Value, json};
 

@@ -118,7 +118,7 @@ async fn an_executor_of_several_planners_names_one() {
 }
 
 #[tokio::test]
-async fn who_waits_is_woken_by_what_is_published() {
+async fn a_waiting_poller_is_woken_by_a_publication() {
     let world = World::new().await;
     // Before there is a lane.
     let (first, _) = tokio::join!(page(&world, "wait=30&planner_id=fgai-wms"), async {
@@ -146,7 +146,7 @@ async fn a_paused_lane_hands_nothing_out() {
 }
 
 #[tokio::test]
-async fn who_waits_gets_nothing_of_a_lane_that_is_paused_meanwhile() {
+async fn a_waiting_poller_gets_nothing_of_a_lane_that_is_paused_meanwhile() {
     let world = stocked(1).await;
     let first = page(&world, "").await;
     ack(&world, &first["next_cursor"]).await.is(200);
@@ -157,7 +157,7 @@ async fn who_waits_gets_nothing_of_a_lane_that_is_paused_meanwhile() {
         }
         world.post(&act("pause"), PLANNER, &json!({"why": "stocktaking"})).await.is(200);
         world.publish(&event("cid-2", "WH-1")).await.is(202);
-        // What was never handed out may go unseen.
+        // An event that was never handed out may be skipped unseen.
         world.post(&act("skip"), PLANNER, &json!({"seq": 2})).await.is(200);
         world.publish(&event("cid-3", "WH-1")).await.is(202);
         world.post(&act("resume"), PLANNER, &json!({})).await.is(200);

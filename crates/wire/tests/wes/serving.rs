@@ -130,7 +130,7 @@ async fn a_planner_that_is_not_served_is_403_whether_it_exists_or_not() {
 }
 
 #[tokio::test]
-async fn what_an_executor_served_before_is_refused_after_and_nothing_is_lost() {
+async fn a_planner_that_an_executor_no_longer_serves_is_refused_and_nothing_is_lost() {
     // A planner is taken from the list, and comes back: the policy's identities are exchanged on one server.
     let policy = |planners: &str| {
         let sha = Sha::of(ONE).hex();

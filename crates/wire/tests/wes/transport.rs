@@ -1,4 +1,4 @@
-//! Where the events of a warehouse go: what may be said, what is shown, and when it may change.
+//! Transports of a warehouse: accepted settings, masked output, and when a change is allowed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use fencepost::{
 };
 use fencepost_kernel::{
     Tenant,
-    dispatch::{Route, Transport},
+    dispatch::{Transport, WarehouseTransport},
 };
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ async fn a_transport_is_shown_without_its_secrets_and_said_twice_it_is_a_replay(
         );
         assert!(!String::from_utf8_lossy(&shown.text).contains("hush-hush-hush-hush"));
     }
-    let route = world.dispatch.route(&fencepost_kernel::Tenant::new(PLANNER_ID), "WH-1").await.unwrap().unwrap();
+    let route = world.dispatch.transport(&fencepost_kernel::Tenant::new(PLANNER_ID), "WH-1").await.unwrap().unwrap();
     assert!(!format!("{route:?}").contains("hush-hush-hush-hush"), "a secret is stored as it is");
 }
 
@@ -62,13 +62,13 @@ async fn of_a_url_only_scheme_host_and_port_are_stored_or_shown() {
     assert_eq!(other.json["replay"], false);
     let shown = world.get(WH, PLANNER).await.is(200);
     assert_eq!(shown.json["webhook"]["url"], "http://127.0.0.1:9/***");
-    let route = world.dispatch.route(&Tenant::new(PLANNER_ID), "WH-1").await.unwrap().unwrap();
+    let route = world.dispatch.transport(&Tenant::new(PLANNER_ID), "WH-1").await.unwrap().unwrap();
     world.publish(&event("cid-1", "WH-1")).await.is(202);
     let lane = world.get("/dispatch/lanes/fgai-wms:WH-1", PLANNER).await.is(200);
     for text in [format!("{route:?}"), shown.json.to_string(), other.json.to_string(), lane.json.to_string()] {
         assert!(!text.contains("token") && !text.contains("services"), "{text}");
     }
-    // What is shown is no url: put back, it would be another.
+    // The masked text is no url: put back, it would be another.
     world.put(WH, PLANNER, &hook("http://127.0.0.1:9/***")).await.refused(400, "malformed-request");
     // A name and a password before the host are refused, so none can be stored.
     world.put(WH, PLANNER, &hook("http://me:token@127.0.0.1:9/")).await.refused(422, "address-refused");
@@ -79,19 +79,19 @@ async fn a_row_of_the_release_before_is_masked_compares_equal_and_is_sealed_anew
     let world = World::new().await;
     let (url, planner) = ("http://127.0.0.1:9/hooks/token", Tenant::new(PLANNER_ID));
     world.put(WH, PLANNER, &hook(url)).await.is(200);
-    let mut route = Route::clone(&*world.dispatch.route(&planner, "WH-1").await.unwrap().unwrap());
+    let mut route = WarehouseTransport::clone(&*world.dispatch.transport(&planner, "WH-1").await.unwrap().unwrap());
     let Transport::Webhook(webhook) = &mut route.transport else { panic!("{route:?}") };
     webhook.url = url.to_owned();
-    world.dispatch.put_route(route.clone(), None).await.unwrap();
+    world.dispatch.put_transport(route.clone(), None).await.unwrap();
     let before = world.get(WH, PLANNER).await.is(200).json;
     assert_eq!(before["webhook"]["url"], "http://127.0.0.1:9/***");
     assert_eq!(world.put(WH, PLANNER, &hook(url)).await.is(200).json["replay"], true);
-    assert!(format!("{:?}", world.dispatch.route(&planner, "WH-1").await.unwrap()).contains("/hooks/token"));
+    assert!(format!("{:?}", world.dispatch.transport(&planner, "WH-1").await.unwrap()).contains("/hooks/token"));
 
     world.clock.pass(60_000);
     assert_eq!(world.dispatch.reseal(SealAnew::Yes).await.unwrap().resealed, 1);
     assert_eq!(world.dispatch.reseal(SealAnew::Yes).await.unwrap(), Resealed::default());
-    let sealed = world.dispatch.route(&planner, "WH-1").await.unwrap().unwrap();
+    let sealed = world.dispatch.transport(&planner, "WH-1").await.unwrap().unwrap();
     assert!(!format!("{sealed:?}").contains("/hooks/token"));
     assert_eq!(world.get(WH, PLANNER).await.is(200).json, before, "changed_at stays, too");
     assert_eq!(world.put(WH, PLANNER, &hook(url)).await.is(200).json["replay"], true);
@@ -116,9 +116,9 @@ async fn a_secret_has_16_bytes_but_for_one_that_is_live_already() {
     // One that was stored before the bound goes on working, may be repeated, and is rotated out.
     let planner = Tenant::new(PLANNER_ID);
     let webhook = world.dispatch.vault().seal_webhook(&planner, "WH-1", url, &["hush"], None).unwrap();
-    let mut route = Route::clone(&*world.dispatch.route(&planner, "WH-1").await.unwrap().unwrap());
+    let mut route = WarehouseTransport::clone(&*world.dispatch.transport(&planner, "WH-1").await.unwrap().unwrap());
     route.transport = Transport::Webhook(webhook);
-    world.dispatch.put_route(route, None).await.unwrap();
+    world.dispatch.put_transport(route, None).await.unwrap();
     assert_eq!(world.put(WH, PLANNER, &with(&["hush"])).await.is(200).json["replay"], true);
     world.put(WH, PLANNER, &with(&["sixteen bytes...", "hush"])).await.is(200);
     world.put(WH, PLANNER, &with(&["sixteen bytes..."])).await.is(200);
@@ -126,7 +126,7 @@ async fn a_secret_has_16_bytes_but_for_one_that_is_live_already() {
 }
 
 #[tokio::test]
-async fn what_is_no_transport_is_refused() {
+async fn a_value_that_is_no_transport_is_refused() {
     let world = World::new().await;
     let webhook = |webhook: Value| json!({"executor_id": "dev-wes", "webhook": webhook});
     let with = |name: &str, value: Value| {

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use fencepost::{
     Fencepost,
     clock::Clock,
-    dispatch::{Delivery, Dispatch, SCOPE, Settings, Sink, Vault},
-    engine::Limits,
+    dispatch::{Delivery, Dispatch, DriverSettings, SCOPE, Sink, Vault},
+    engine::EngineLimits,
     policy::{
         Policy,
         config::Config,
@@ -25,12 +25,12 @@ use fencepost::{
 };
 use fencepost_kernel::{
     Millis,
-    dispatch::Route,
-    lane::{Answer as Said, Failure},
+    dispatch::WarehouseTransport,
+    lane::{AttemptFailure, ReceiverAnswer as Said},
 };
 use fencepost_rig::contract::{self, Answered};
 use fencepost_wire::{
-    http::{App, Listener, Routes, policy::Origin},
+    http::{App, Listener, Routes, policy::PolicyOrigin},
     log::{Level, Log},
     metrics::Metrics,
     sinks::webhook::Egress,
@@ -77,22 +77,21 @@ pub struct Out {
 }
 
 impl Sink for Out {
-    fn host(&self, _: &Route) -> String {
+    fn host(&self, _: &WarehouseTransport) -> String {
         String::new()
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
         let taken = self.open.load(Ordering::SeqCst);
         if taken {
             let body = delivery.entry.body.clone();
             self.taken.lock().unwrap().push((delivery.lane.to_string(), delivery.seq, body));
         }
-        let refusal = Failure::Later { answer: Said::new(Some(503), "not now"), wish_ms: None };
+        let refusal = AttemptFailure::Later { answer: Said::new(Some(503), "not now"), wish_ms: None };
         Box::pin(std::future::ready(if taken { Ok(()) } else { Err(refusal) }))
     }
 }
 
-/// What came back.
 pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
@@ -158,13 +157,13 @@ impl World {
     /// With the application itself, whose directory may change.
     pub async fn over(directory: Directory, policy: Policy) -> (Self, Arc<App>) {
         let clock = Arc::new(Hand(AtomicU64::new(1_780_000_000_000)));
-        let (store, limits) = (Arc::new(Memory::default()), Limits::default());
+        let (store, limits) = (Arc::new(Memory::default()), EngineLimits::default());
         let fencepost = Fencepost::over(store, clock.clone(), policy, limits, Box::new(()), None);
         let fencepost = fencepost.await.unwrap();
         let scope = fencepost.policy().scope(SCOPE).unwrap().clone();
         let (vault, out) = (Arc::new(Vault::fixed([7; 32])), Arc::new(Out::default()));
         let engine = fencepost.engine().clone();
-        let dispatch = Dispatch::start(engine, scope, vault, out.clone(), Arc::new(()), Settings::default());
+        let dispatch = Dispatch::start(engine, scope, vault, out.clone(), Arc::new(()), DriverSettings::default());
         let dispatch = dispatch.await.unwrap();
         let node = Node {
             id: String::new(),
@@ -182,7 +181,7 @@ impl World {
             dispatch: Ok(dispatch.clone()),
             egress: Egress::new(&[], true).unwrap(),
             directory,
-            origin: Origin::new(Config::default(), Millis(0)),
+            origin: PolicyOrigin::new(Config::default(), Millis(0)),
             metrics: Metrics::default(),
             log: Log::new(Level::Error, io::sink()),
             node,

@@ -11,7 +11,7 @@ fn latest(scene: &Scene) -> Command {
 }
 
 #[test]
-fn what_was_there_is_left_out_once_and_what_comes_while_nobody_is_there_is_not() {
+fn the_first_start_skips_older_messages_and_a_later_start_skips_none() {
     let scene = Scene::new(2);
     scene.fill(0, 3);
     let consumer = scene.start(latest(&scene));

@@ -1,4 +1,4 @@
-//! What is refused before anything is consumed, and help that teaches.
+//! Flags that are refused before anything is consumed, and help that teaches.
 
 use super::{
     super::server::{BINARY, command, dev, fencepost, text},
@@ -13,7 +13,7 @@ fn with(args: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn what_could_not_keep_the_promise_is_refused() {
+fn flags_that_would_break_the_promise_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (to, data) = (["--to", "http://127.0.0.1:1/"], dir.path().join("fences"));
     let data = ["--data", data.to_str().unwrap()];

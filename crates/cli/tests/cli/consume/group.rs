@@ -1,6 +1,6 @@
 //! Several consumers of one group, which share a store.
 
-use fencepost_rig::Redis;
+use fencepost_rig::RedisServer;
 
 use super::{
     super::dispatch::receiver::Say,
@@ -9,7 +9,7 @@ use super::{
 
 #[test]
 fn partitions_that_change_hands_lose_nothing_and_double_nothing() {
-    let (scene, redis) = (Scene::new(4), Redis::synced());
+    let (scene, redis) = (Scene::new(4), RedisServer::synced());
     let consumer = || scene.start(scene.sharing(&redis.url()));
     scene.fill(0, 30);
     let first = consumer();
@@ -31,8 +31,8 @@ fn partitions_that_change_hands_lose_nothing_and_double_nothing() {
 }
 
 #[test]
-fn what_is_at_the_handler_when_its_partition_goes_is_finished_and_not_begun_again() {
-    let (scene, redis) = (Scene::new(2), Redis::synced());
+fn a_message_at_the_handler_when_its_partition_goes_is_finished_and_not_begun_again() {
+    let (scene, redis) = (Scene::new(2), RedisServer::synced());
     let consumer = || scene.start(scene.sharing(&redis.url()));
     scene.fill(0, 2);
     scene.handler.say(Say::Hold);
@@ -40,7 +40,7 @@ fn what_is_at_the_handler_when_its_partition_goes_is_finished_and_not_begun_agai
     scene.handler.until(2);
     let second = consumer();
     second.until_said("partitions assigned");
-    // Whoever has a partition now finds its head pending, and waits.
+    // The consumer that has a partition now finds its head pending, and waits.
     second.until_said("a first copy is still pending");
     assert_eq!((scene.handler.count(), scene.committed(0), scene.committed(1)), (2, 0, 0));
     scene.handler.release();
@@ -54,7 +54,7 @@ fn what_is_at_the_handler_when_its_partition_goes_is_finished_and_not_begun_agai
 
 #[test]
 fn a_store_that_is_away_for_a_while_loses_nothing_and_doubles_nothing() {
-    let (scene, mut redis) = (Scene::new(3), Redis::synced());
+    let (scene, mut redis) = (Scene::new(3), RedisServer::synced());
     let consumer = scene.start(scene.sharing(&redis.url()));
     scene.handler.script(|one| if body(one) == "p2-0000" { Say::Status(200) } else { Say::Hold });
     scene.fill(0, 1);

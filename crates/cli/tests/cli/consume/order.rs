@@ -37,7 +37,7 @@ fn each_message_is_handed_over_once_in_order_and_committed_after_its_seal() {
     }
     scene.flush();
     scene.handler.until(before + 120);
-    // What is at the handler when it is time to go is finished, and committed.
+    // Messages at the handler when the consumer stops are finished and committed.
     let (ended, said) = consumer.stop();
     assert!(ended.success(), "{said}");
     assert_eq!([0, 1, 2].map(|partition| scene.committed(partition)), [43, 40, 40]);

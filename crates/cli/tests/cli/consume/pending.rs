@@ -1,6 +1,6 @@
 //! A message whose first copy is pending elsewhere.
 
-use fencepost_rig::Redis;
+use fencepost_rig::RedisServer;
 use serde_json::json;
 
 use super::{
@@ -12,13 +12,13 @@ const SCOPE: &str = "QUEUE_MESSAGE";
 
 #[test]
 fn a_copy_whose_first_is_pending_is_not_acknowledged_until_it_is_sealed() {
-    let (scene, redis) = (Scene::new(2), Redis::synced());
+    let (scene, redis) = (Scene::new(2), RedisServer::synced());
     let server = Serve::sharing(&redis.url()).start();
     let key = json!({"topic": "orders", "partition": "0", "message_key": "k", "dedupe_id": "offset:0"});
     let token = server.acme().claim_with(SCOPE, &key, json!({"lease_ms": 3_600_000})).token();
     scene.fill(0, 20);
     let mut command = scene.sharing(&redis.url());
-    // Who waits takes no turn.
+    // A waiting message takes no slot.
     command.args(["--tenant", "acme", "--concurrency", "1"]);
     let consumer = scene.start(command);
     consumer.until_said(r#""decision":"in_flight""#);

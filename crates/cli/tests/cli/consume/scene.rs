@@ -28,7 +28,7 @@ pub const TOPIC: &str = "orders";
 pub const DEAD: &str = "orders.dead";
 pub const GROUP: &str = "billing";
 
-/// A short lease: what a killed consumer held is taken over soon. The topic and the fields are those of the built-in scope.
+/// A short lease: claims of a killed consumer are taken over soon. The topic and the fields are the built-in scope's.
 const POLICY: &str = "\
 scopes:
   QUEUE_MESSAGE: { key: [topic, partition, message_key, dedupe_id], lease: 2s, retain: 14d, source: queue }
@@ -248,7 +248,7 @@ pub struct Consumer {
     said: Arc<(Mutex<Said>, Condvar)>,
 }
 
-/// What a consumer has said so far on either stream.
+/// A consumer's output so far on either stream.
 #[derive(Default)]
 struct Said {
     text: String,
@@ -266,7 +266,7 @@ impl Consumer {
 
     fn wait_while(&self, what: &str, holds: impl FnMut(&mut Said) -> bool) {
         let (said, waited) = self.said.1.wait_timeout_while(self.said.0.lock().unwrap(), PATIENCE, holds).unwrap();
-        // Not under the lock: what was said is printed on the way out.
+        // Not under the lock: the output is printed on the way out.
         drop(said);
         assert!(!waited.timed_out(), "never: {what}");
     }

@@ -56,7 +56,7 @@ fn an_event_that_is_cancelled_before_it_dies_is_not_sent_again_either() {
     receiver.say(Say::Status(503));
     planner.release("doomed", "WH-1");
     planner.lane_where("WH-1", "the attempt failed", |lane| lane["state"] == "retrying");
-    // It failed once, and another attempt may be under way: nobody can promise that it was not seen.
+    // It failed once, and another attempt may be under way: it may have been seen.
     assert_eq!(planner.cancel("x", "doomed", "WH-1"), "in_flight");
     planner.act("WH-1", "skip", json!({"seq": 1})).ok(200);
     let letter = planner.letters("").remove(0);

@@ -8,7 +8,8 @@ pub struct Sent {
     pub id: String,
     pub lane: String,
     pub body: Vec<u8>,
-    /// Who published it, and as which of its own in that lane: one after the other, each after the answer to the one before.
+    /// The publisher, and the number among its own in that lane: one after the other, each after the answer to the one
+    /// before.
     pub publisher: (u64, u64),
     /// The position that the answer told; none where there never was one.
     pub seq: Option<u64>,
@@ -23,12 +24,11 @@ pub struct Came {
     pub body: Vec<u8>,
 }
 
-/// What may not be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Rule {
-    /// What was acknowledged to a publisher is delivered.
+    /// An event that was acknowledged to its publisher is delivered.
     Lost,
-    /// What is delivered was published, to that lane, with those bytes.
+    /// A delivered event was published, to that lane, with those bytes.
     Invented,
     /// First sights in a lane are its positions in order, without a gap.
     Order,

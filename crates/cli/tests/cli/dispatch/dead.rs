@@ -98,7 +98,7 @@ fn letters_are_filtered_and_many_are_sent_again_at_once_after_a_preview() {
         planner.pushed(warehouse, &receiver);
         planner.release(&format!("{warehouse}-0"), warehouse);
         planner.drained(warehouse);
-        // While it stands, nothing is tried: what is skipped was never seen.
+        // While the lane is paused, nothing is tried: a skipped event was never seen.
         planner.act(warehouse, "pause", json!({"why": "w"})).ok(200);
         for n in 1..=3 {
             let seq = planner.release(&format!("{warehouse}-{n}"), warehouse);

@@ -105,7 +105,7 @@ fn a_planner_that_goes_away_does_not_end_what_is_under_way() {
 }
 
 #[test]
-fn what_nobody_signed_touches_nothing() {
+fn an_unsigned_delivery_touches_nothing() {
     let floor = Floor::new();
     let front = floor.front();
     let body = event("cid-1", "WH-1").to_string();
@@ -189,7 +189,7 @@ fn log_lines_of_the_executor_carry_the_event_its_key_and_the_decision() {
     let handed_over = floor.handler.until(2);
     for (line, (level, decision, id)) in lines.iter().zip(expected) {
         assert_eq!((&line["level"], &line["decision"]), (&json!(level), &json!(decision)), "{line}");
-        // What is not verified is not read.
+        // An unverified body is not read.
         assert_eq!(line.get("correlation_id").map_or("", |id| id.as_str().unwrap()), id, "{line}");
         let given = handed_over.iter().find(|delivery| delivery.id() == id);
         let key = given.and_then(|delivery| delivery.header("idempotency-key"));

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencepost_rig::Postgres;
+use fencepost_rig::PostgresServer;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -139,13 +139,13 @@ fn a_node_that_serves_fences_only_inherits_no_lanes() {
 }
 
 #[test]
-fn what_a_node_owed_that_died_while_the_database_was_away_is_sent_by_another() {
+fn events_of_a_node_that_died_while_the_database_was_away_are_sent_by_another() {
     const LANES: usize = 8;
     let mut town = Town::start(2);
     owed(&town, 0, LANES);
     town.postgres.kill();
     town.nodes[0].take().unwrap().kill();
-    // When it is back, nobody has been seen for longer than a lease.
+    // When it is back, no node has been seen for longer than a lease.
     thread::sleep(SILENCE_MAX);
     town.postgres.restart();
     town.receiver.until_for(2 * LANES, TAKEOVER_MAX);
@@ -163,7 +163,7 @@ fn an_event_of_which_nobody_could_tell_the_owner_of_its_lane_is_late_and_not_los
     let sql = |statement: &str| town.postgres.sql(&town.store, statement);
     // By then each has seen the other, and has looked at all lanes for that.
     sql("SELECT pg_sleep_until(max(started) + interval '2 seconds') FROM fencepost_nodes");
-    // What is said to another node is gone before it can be heard.
+    // A notice to another node is gone before that node can read it.
     sql("CREATE FUNCTION unheard() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             DELETE FROM fencepost_rows WHERE id = NEW.id AND kind = NEW.kind;
             RETURN NULL;
@@ -176,7 +176,7 @@ fn an_event_of_which_nobody_could_tell_the_owner_of_its_lane_is_late_and_not_los
 
 #[test]
 fn a_database_whose_clock_is_set_back_stops_no_lane() {
-    let postgres = Postgres::start();
+    let postgres = PostgresServer::start();
     let store = postgres.fresh_database();
     let name = store.rsplit('/').next().unwrap().to_owned();
     let sql = |statement: &str| postgres.sql(&store, statement);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fencepost_rig::Postgres;
+use fencepost_rig::PostgresServer;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -118,7 +118,7 @@ fn keys_rotate_on_a_running_server_and_old_ones_are_retired() {
     assert_eq!(page(&server, &place)["events"][0]["correlation_id"], "c", "without a cursor it goes on");
     server.kill();
 
-    // What was resealed is what is stored: a server that never knew the old key sends.
+    // The resealed secret is in the store: a server that never knew the old key sends.
     let server = place.start();
     let mut planner = Planner(server.client(&place.planner));
     deliver(&mut planner);
@@ -187,7 +187,7 @@ fn restored_store_without_its_key_sends_nothing_says_so_and_goes_on_when_the_key
     for line in ["fencepost_lanes_blocked_total 1", "fencepost_lanes{state=\"without_key\"} 1"] {
         assert!(metrics.contains(line), "no {line}: {metrics}");
     }
-    // What only a key could seal is refused, and not served broken.
+    // A setting that needs a key to be sealed is refused, and not served broken.
     planner.put("WH-3", webhook(&receiver)).problem(501, "transport-unsupported");
     let pending = server.client(&place.executor).get("/wes/v1/dispatch/pending?limit=1");
     pending.problem(501, "transport-unsupported");
@@ -287,7 +287,7 @@ fn copied_store_says_where_its_key_file_goes() {
 
 #[test]
 fn node_with_another_key_file_sends_nothing_for_the_lane_it_drives_and_says_so() {
-    let (place, receiver, postgres) = (Place::new(), Receiver::start(), Postgres::start());
+    let (place, receiver, postgres) = (Place::new(), Receiver::start(), PostgresServer::start());
     let (store, dir) = (postgres.fresh_database(), place.dir.path());
     let [first, second] = ["0b", "0c"].map(|byte| byte.repeat(32));
     let log = |node: usize| dir.join(format!("log-{node}"));
@@ -320,7 +320,7 @@ fn node_with_another_key_file_sends_nothing_for_the_lane_it_drives_and_says_so()
 
 #[test]
 fn nodes_that_share_a_store_rotate_in_two_steps_and_send_throughout() {
-    let (place, receiver, postgres) = (Place::new(), Receiver::start(), Postgres::start());
+    let (place, receiver, postgres) = (Place::new(), Receiver::start(), PostgresServer::start());
     let (store, dir) = (postgres.fresh_database(), place.dir.path());
     let key = |node: usize| dir.join(format!("key-{node}"));
     let log = |node: usize| dir.join(format!("log-{node}"));

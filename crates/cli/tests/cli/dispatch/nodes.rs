@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost_rig::Postgres;
+use fencepost_rig::PostgresServer;
 use rustix::process::Signal;
 
 use super::{
@@ -19,13 +19,13 @@ pub const TAKEOVER_MAX: Duration = Duration::from_secs(15);
 pub struct Town {
     pub nodes: Vec<Option<Server>>,
     pub store: String,
-    pub postgres: Postgres,
+    pub postgres: PostgresServer,
     pub receiver: Receiver,
 }
 
 impl Town {
     pub fn start(count: usize) -> Self {
-        let postgres = Postgres::start();
+        let postgres = PostgresServer::start();
         let store = postgres.fresh_database();
         let nodes = (0..count).map(|_| Some(Serve::sharing(&store).start())).collect();
         Self { nodes, store, postgres, receiver: Receiver::start() }
@@ -218,7 +218,7 @@ fn a_paused_owner_is_replaced_and_its_late_receipt_changes_nothing() {
 }
 
 #[test]
-fn what_is_published_through_a_node_that_does_not_drive_the_lane_is_delivered() {
+fn an_event_published_through_a_node_that_does_not_drive_the_lane_is_delivered() {
     let town = Town::start(3);
     town.planner(0).pushed("WH-1", &town.receiver);
     town.planner(0).release("first", "WH-1");
@@ -239,7 +239,7 @@ fn what_is_published_through_a_node_that_does_not_drive_the_lane_is_delivered() 
 }
 
 #[test]
-fn what_a_person_does_on_one_node_is_heard_by_the_one_that_drives_the_lane() {
+fn a_persons_act_on_one_node_reaches_the_node_that_drives_the_lane() {
     let town = Town::start(2);
     town.planner(0).pushed("WH-1", &town.receiver);
     town.receiver.say(Say::Status(410));

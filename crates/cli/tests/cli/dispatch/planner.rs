@@ -1,4 +1,4 @@
-//! What a planner sends and asks for, in few words.
+//! A planner's requests, in few words.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ impl Planner {
         self.publish(event(id, warehouse).to_string()).ok(202)["seq"].as_u64().unwrap()
     }
 
-    /// What became of an event that is cancelled.
+    /// The state that a cancellation reports for the event it cancels.
     #[track_caller]
     pub fn cancel(&mut self, id: &str, original: &str, warehouse: &str) -> Value {
         self.publish(cancellation(id, original, warehouse).to_string()).ok(202)["original"].clone()

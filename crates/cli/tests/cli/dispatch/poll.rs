@@ -214,7 +214,7 @@ fn pollers_lose_and_skip_nothing(nodes: &[&Server]) {
                 loop {
                     let (page, cursor) = poller.page(&format!("limit={}&wait=1", 7 + n));
                     let over = page.iter().any(|id| id == "end");
-                    // What an executor does: first keep it, then acknowledge it. The end is left for the others.
+                    // An executor first keeps an event, then acknowledges it. The end is left for the others.
                     seen.lock().unwrap().extend(page.into_iter().filter(|id| id != "end"));
                     if over {
                         return;

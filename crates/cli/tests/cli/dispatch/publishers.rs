@@ -1,5 +1,5 @@
 //! Publishers that never give up on an event: cut off, refused or killed, they send it again under its id, through any node.
-//! What they sent and were told is kept outside the server. Never judges.
+//! Their events and the answers are kept outside the server. Never judges.
 
 use std::{
     collections::HashMap,
@@ -117,7 +117,7 @@ impl<'o> Publisher<'o> {
             let many = if self.random.u8(..4) == 0 { self.random.usize(2..5) } else { 1 };
             let events: Vec<Value> = (0..many).map(|_| self.next(lane)).collect();
             let body = if many == 1 { events[0].to_string() } else { json!({"events": events}).to_string() };
-            // Who never hears an answer before the end is dead for good, and its event an open question.
+            // A publisher that hears no answer before the end is dead for good, and its event an open question.
             let Some(answer) = self.insist(&body) else { return };
             assert!(matches!(answer.status, 200 | 202), "{}: {body}", answer.text());
             let told = answer.json();

@@ -17,7 +17,6 @@ use super::{
 
 pub const SECRET: &str = "s3cret of the warehouse";
 
-/// What is answered.
 #[derive(Clone, Debug)]
 pub enum Say {
     Status(u16),
@@ -124,7 +123,7 @@ impl Receiver {
             life: 0,
             connections: Vec::new(),
         };
-        // Below the ports that connections get by themselves: while it is dead, nobody else takes it.
+        // Below the ports that connections get by themselves: while it is dead, no other process takes it.
         let bound = || {
             let port = fastrand::u16(20_000..32_000);
             TcpListener::bind(("127.0.0.1", port)).ok().map(|listener| (port, listener))
@@ -184,23 +183,23 @@ impl Receiver {
         format!("http://127.0.0.1:{}/hooks/dispatch?of=us", self.port)
     }
 
-    /// What it answers from now on.
+    /// Sets its answers from now on.
     pub fn script(&self, script: impl FnMut(&Delivery) -> Say + Send + 'static) {
         let mut state = self.shared.lock();
         (state.script, state.released) = (Box::new(script), false);
     }
 
-    /// What it answers from now on, always.
+    /// Sets one answer for every delivery from now on.
     pub fn say(&self, say: Say) {
         self.script(move |_| say.clone());
     }
 
-    /// The secrets that it knows from now on. Who knows none verifies nothing.
+    /// The secrets that it knows from now on. Without any it verifies nothing.
     pub fn knows(&self, secrets: &[&str]) {
         self.shared.lock().secrets = secrets.iter().map(|secret| (*secret).to_owned()).collect();
     }
 
-    /// What it held back is answered, and from now on everything is.
+    /// Answers the deliveries that it holds back, and from now on every one.
     pub fn release(&self) {
         self.shared.change(|state| {
             state.released = true;

@@ -13,7 +13,7 @@ use super::{
     receiver::{Receiver, Say},
 };
 
-/// Less than the gap before a second attempt: what comes sooner did not wait for its turn.
+/// Less than the gap before a second attempt: an attempt that comes sooner did not wait for its turn.
 const AT_ONCE: Duration = Duration::from_millis(4_500);
 const LANES: usize = 4;
 const EACH: usize = 6;
@@ -74,7 +74,7 @@ fn after_kill_9_everything_owed_goes_out_at_once_and_in_order() {
 }
 
 #[test]
-fn what_was_under_way_at_a_kill_comes_again_as_the_same_event() {
+fn an_event_under_way_at_a_kill_comes_again_as_the_same_event() {
     let (dir, receiver) = (tempfile::tempdir().unwrap(), Receiver::start());
     let server = Serve::dev(dir.path()).start();
     let mut planner = Planner::of(&server);

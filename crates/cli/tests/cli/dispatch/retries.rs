@@ -1,4 +1,4 @@
-//! Failures of receivers: when the next attempt comes, what stands still meanwhile, and what does not.
+//! Failures of receivers: when the next attempt comes, and which lanes stop meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,7 @@ fn a_receiver_that_does_not_answer_is_given_up_in_time_and_holds_nobody_else() {
     let lane = planner.lane_where("WH-1", "the attempt is given up", |lane| lane["state"] == "retrying");
     assert!(lane["head"]["last_answer"].as_str().unwrap().contains("500 ms"), "{lane}");
     receiver.release();
-    // Its late 200 does not count: nobody waits for it any more.
+    // Its late 200 does not count: the attempt is over.
     assert_eq!(planner.lane("WH-1")["settled"], 0);
 }
 

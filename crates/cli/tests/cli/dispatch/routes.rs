@@ -102,7 +102,7 @@ fn while_secrets_rotate_the_old_and_the_new_one_count() {
 
     assert_eq!(planner.put("WH-1", secrets(&["the new one of two", "the old one of two"])).ok(200)["replay"], false);
     assert_eq!(planner.put("WH-1", secrets(&["the new one of two", "the old one of two"])).ok(200)["replay"], true);
-    // Who knows only the old one still believes what comes; and so does who knows only the new one.
+    // A receiver that knows only the old secret still accepts deliveries; and so does one that knows only the new one.
     planner.release("b", "WH-1");
     let both = receiver.nth(2);
     assert!(signed::newest_is(&both, "the new one of two") && both.header("x-fgai-signature-previous").is_some());
@@ -190,7 +190,7 @@ fn private_addresses_are_refused_unless_the_configuration_lets_them_through() {
     assert_eq!(receiver.nth(1).lane(), "wms:WH-1");
     server.kill();
 
-    // What was let through once is judged anew at every attempt.
+    // An address that was let through once is judged anew at every attempt.
     let server = Serve::plain(&data).start();
     let mut planner = Planner(server.client(&token));
     planner.publish(event_of("wms", "b")).ok(202);
@@ -245,7 +245,7 @@ fn neither_secret_nor_url_is_readable_in_the_data_directory_nor_in_any_answer_or
         let has = |bytes: &[u8]| bytes.windows(what.len()).any(|part| part == what);
         found.iter().filter(|(_, bytes)| has(bytes)).map(|(name, _)| name.clone()).collect()
     };
-    // What is not sealed can be found: so the search can find.
+    // A text that is not sealed can be found: so the search can find.
     let origin = receiver.url().replace("/hooks/dispatch?of=us", "");
     assert!(holders(&origin).iter().any(|name| name.contains("/data/")), "{:?}", holders(&origin));
     assert_eq!(holders(SECRET), Vec::<String>::new());

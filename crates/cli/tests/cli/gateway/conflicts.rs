@@ -24,7 +24,7 @@ fn another_body_is_a_conflict_with_a_diff_in_which_secrets_are_masked() {
     let lines = diff.as_array().unwrap();
     assert!(lines.contains(&json!({"op": "replace", "path": "/amount", "value": 6})), "{diff}");
     assert!(lines.contains(&json!({"op": "remove", "path": "/note"})), "{diff}");
-    // What differs in a secret alone differs, and is not shown.
+    // A difference in a secret alone is a conflict, and is not shown.
     let hidden = charge(r#"{"amount":5,"card":{"number":"4222","name":"A"},"note":"x"}"#);
     hidden.problem(409, "conflict");
     for text in [refused.text(), hidden.text()] {
@@ -87,6 +87,5 @@ fn the_policy_chooses_the_status_and_whether_a_diff_is_shown() {
     let problem = refused.problem(422, "conflict");
     assert!(problem["diff"].is_null(), "{problem}");
     assert!(!refused.text().contains("replace"));
-    // What is under way elsewhere keeps its own status.
     assert_eq!(world.upstream.count(), 1);
 }

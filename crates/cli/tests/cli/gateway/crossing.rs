@@ -1,6 +1,6 @@
 //! Every row of the two tables that say which headers cross, sent through the running gateway, each way.
 
-use fencepost_wire::http::gateway::crossing::{ANSWERS, Crossing, REQUESTS, Row};
+use fencepost_wire::http::gateway::crossing::{ANSWERS, Crossing, HeaderRule, REQUESTS};
 
 use super::{
     Upstream, World,
@@ -28,7 +28,7 @@ fn write(path: &str) -> Ask {
 }
 
 /// A name that a row is for.
-fn name(row: &Row) -> String {
+fn name(row: &HeaderRule) -> String {
     row.name.replace("*_*", "x_sample_name").replace('*', "sample")
 }
 
@@ -47,7 +47,7 @@ fn value(name: &str) -> &'static str {
 }
 
 /// A read that carries a row, if it is not one that HTTP itself reads.
-fn carrying(row: &Row) -> Option<(Ask, String, &'static str)> {
+fn carrying(row: &HeaderRule) -> Option<(Ask, String, &'static str)> {
     let (name, value) = (name(row), value(&name(row)));
     match name.as_str() {
         // Each frames a body: they have a test of their own.
@@ -123,7 +123,7 @@ fn every_row_of_an_answer_crosses_as_its_table_says() {
             continue;
         }
         let value = if name == "connection" { "x-unknown" } else { "1234567" };
-        // What the answer's own Connection says of the name changes nothing.
+        // A `Connection` header of the answer that names it changes nothing.
         world.upstream.say(said(200, &format!("{name}: {value}\r\nconnection: {name}\r\nx-end: 1\r\n"), "said"));
         for answer in
             [world.send(&ask("GET", "/charges")), world.send(&write("/charges").key(&format!("k-{index}")).json("{}"))]
@@ -195,7 +195,7 @@ fn unusable_trusted_proxy_is_refused_at_start() {
 }
 
 mod protocols {
-    //! TLS in front and HTTP/2 behind: what only they can show.
+    //! TLS in front and HTTP/2 behind: cases that only they can show.
 
     use std::{convert::Infallible, sync::Arc, sync::Mutex};
 

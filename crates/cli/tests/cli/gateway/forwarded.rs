@@ -1,4 +1,4 @@
-//! What an upstream hears: what we say of the claim, and nothing that was for us or for one connection alone.
+//! Headers to the upstream: ours about the claim, and nothing that was for us or for one connection alone.
 
 use super::{
     World,
@@ -121,7 +121,7 @@ fn a_chunked_request_arrives_whole_and_once() {
 }
 
 #[test]
-fn who_expects_to_be_asked_for_the_body_is_asked() {
+fn a_client_that_expects_100_continue_gets_it() {
     use std::io::{BufRead, Write};
     let world = world();
     let body = r#"{"a":1}"#;

@@ -33,7 +33,7 @@ fn an_effect_whose_client_has_gone_is_sealed_all_the_same() {
 }
 
 #[test]
-fn who_goes_before_the_request_is_whole_has_no_effect() {
+fn disconnect_before_full_request_has_no_effect() {
     let world = World::charges();
     let bytes = charge().json(r#"{"a":1}"#).bytes();
     let mut stream = TcpStream::connect(world.address()).unwrap();

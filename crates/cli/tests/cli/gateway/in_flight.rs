@@ -16,7 +16,7 @@ fn held() -> Say {
 }
 
 #[test]
-fn who_comes_while_it_runs_is_told_when_to_ask_again_also_past_the_lease() {
+fn a_duplicate_during_the_effect_is_told_when_to_ask_again_also_past_the_lease() {
     let world = World::charges();
     world.upstream.say(held());
     let charge = post("/charges").key("k").json("{}");
@@ -44,7 +44,7 @@ fn who_comes_while_it_runs_is_told_when_to_ask_again_also_past_the_lease() {
 }
 
 #[test]
-fn who_prefers_to_wait_gets_the_first_ones_answer() {
+fn a_client_that_prefers_to_wait_gets_the_first_ones_answer() {
     let world = World::charges();
     world.upstream.say(held());
     let charge = post("/charges").key("k").json("{}");

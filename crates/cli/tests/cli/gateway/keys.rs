@@ -153,7 +153,7 @@ routes:
     world.send(&note("/traced").key("k")).problem(400, "missing-header");
     world.send(&note("/traced").header("x-asked-for: c")).ok(201);
     world.send(&note("/usual").header("x-asked-for: c")).problem(400, "missing-idempotency-key");
-    // What a rule asks for is meant for the upstream, and what it does not ask for may end here.
+    // A header that a rule asks for is meant for the upstream, and one that it does not ask for may end here.
     let named = |path: &str| note(path).key("k").header("x-asked-for: c").header("connection: x-asked-for");
     world.send(&named("/traced")).problem(400, "malformed-request");
     world.send(&named("/usual")).ok(201);
@@ -207,7 +207,7 @@ fn a_value_that_the_upstream_may_read_as_another_is_refused_and_nothing_leaves()
         assert_eq!(answer.status, 400, "{query}: {}", answer.text());
     }
     assert_eq!((world.upstream.count(), world.upstream.connections()), (0, 0));
-    // What every server reads the same is served.
+    // Requests that every server reads the same are served.
     for asked in [
         post("/refunds/7"),
         post("/refunds/report.pdf"),

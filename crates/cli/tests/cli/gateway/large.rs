@@ -76,7 +76,7 @@ fn it_is_sealed_before_its_first_byte_leaves_and_its_client_may_go() {
     let world = World::new(POLICY);
     let size = 64 << 20;
     world.upstream.say(Say::Stream(size));
-    // Nobody reads the body: it is still under way.
+    // No client reads the body: it is still under way.
     let mut slow = report("k").begin(world.address());
     assert_eq!(read_head(&mut slow).unwrap().status, 200);
     let meanwhile = world.send(&report("k"));

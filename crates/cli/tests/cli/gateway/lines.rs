@@ -1,4 +1,4 @@
-//! Log lines and lookups lead to the one effect: whoever came second names the effect of who came first.
+//! Log lines and lookups lead to the one effect: a later request names the effect of the first.
 
 use serde_json::{Value, json};
 

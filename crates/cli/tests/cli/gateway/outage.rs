@@ -1,6 +1,6 @@
 //! The store goes away: nothing new leaves, and what has happened is sealed when it is back.
 
-use fencepost_rig::Postgres;
+use fencepost_rig::PostgresServer;
 
 use super::super::server::Serve;
 use super::{
@@ -10,7 +10,7 @@ use super::{
     upstream::{Say, said},
 };
 
-fn before_postgres(postgres: &Postgres, policy: &str) -> World {
+fn before_postgres(postgres: &PostgresServer, policy: &str) -> World {
     let (upstream, dir) = (Upstream::start(), tempfile::tempdir().unwrap());
     let policy = format!("server: {{ shutdown_grace: 1s }}\n{policy}");
     let config = dir.path().join("policy.yml");
@@ -20,9 +20,9 @@ fn before_postgres(postgres: &Postgres, policy: &str) -> World {
 }
 
 #[test]
-fn what_waits_for_its_seal_is_not_done_again_by_the_node_that_did_it() {
-    let mut postgres = Postgres::start();
-    // Its lease is over long before the database is back: whoever claims it then is let in.
+fn an_effect_waiting_for_its_seal_is_not_done_again_by_its_node() {
+    let mut postgres = PostgresServer::start();
+    // Its lease is over long before the database is back: the next claim is let in.
     let world = before_postgres(&postgres, &super::CHARGES.replace("lease: 500ms", "lease: 50ms"));
     let asked = post("/charges").key("k").json("{}");
     world.upstream.say(Say::Hold(Box::new(said(201, "", "done"))));
@@ -38,8 +38,8 @@ fn what_waits_for_its_seal_is_not_done_again_by_the_node_that_did_it() {
 }
 
 #[test]
-fn what_is_under_way_past_its_lease_is_not_done_again_by_the_node_that_does_it() {
-    let mut postgres = Postgres::start();
+fn an_effect_under_way_past_its_lease_is_not_done_again_by_its_node() {
+    let mut postgres = PostgresServer::start();
     let world = before_postgres(&postgres, &super::CHARGES.replace("lease: 500ms", "lease: 3s"));
     let asked = post("/charges").key("k").json("{}");
     world.upstream.say(Say::Hold(Box::new(said(201, "", "done"))));
@@ -61,7 +61,7 @@ fn what_is_under_way_past_its_lease_is_not_done_again_by_the_node_that_does_it()
 
 #[test]
 fn without_its_store_nothing_leaves_and_an_outcome_is_sealed_once_it_is_back() {
-    let mut postgres = Postgres::start();
+    let mut postgres = PostgresServer::start();
     // Held, so that nobody else may act meanwhile: only the outcome itself ends the doubt.
     let world = before_postgres(&postgres, &super::CHARGES.replace("lease: 500ms", "lease: 500ms, on_lapse: hold"));
     let asked = post("/charges").key("k").json("{}");

@@ -1,4 +1,4 @@
-//! What an answer means for its fence: sealed, free again, or unknown until the lease runs out.
+//! The state of the fence after each answer: sealed, free again, or unknown until the lease runs out.
 
 use std::net::TcpListener;
 
@@ -28,7 +28,7 @@ fn charge(path: &str, key: &str) -> Ask {
 }
 
 #[test]
-fn what_is_an_outcome_is_sealed_and_what_a_retry_may_change_is_not() {
+fn an_outcome_is_sealed_and_an_answer_that_a_retry_may_change_is_not() {
     let world = World::new(POLICY);
     for status in [200, 201, 202, 206, 226, 300, 302, 308, 400, 402, 404, 405, 410, 413, 415, 418, 422, 451, 499] {
         world.upstream.say(said(status, "", "said"));
@@ -55,7 +55,7 @@ fn what_is_an_outcome_is_sealed_and_what_a_retry_may_change_is_not() {
 
 #[test]
 fn a_refused_connection_frees_the_key_at_once() {
-    // Below the ports that connections get by themselves: nobody else takes it meanwhile.
+    // Below the ports that connections get by themselves: no other process takes it meanwhile.
     let bound = || TcpListener::bind(("127.0.0.1", fastrand::u16(20_000..32_000))).ok();
     let listener = (0..100).find_map(|_| bound()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -160,7 +160,7 @@ fn a_route_may_say_that_no_outcome_frees_the_key() {
 }
 
 #[test]
-fn what_was_said_to_be_done_is_not_freed_by_a_body_that_breaks_off() {
+fn a_body_that_breaks_off_does_not_free_an_effect_that_was_reported_done() {
     let world = World::new(POLICY);
     for (what, say, status) in torn("") {
         world.upstream.say(say);

@@ -1,4 +1,4 @@
-//! What is not fenced: reads pass as they are, and what no route takes goes nowhere.
+//! Requests that are not fenced: reads pass as they are, and a path without a rule goes nowhere.
 
 use super::{
     World,

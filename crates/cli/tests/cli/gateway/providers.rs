@@ -1,4 +1,4 @@
-//! What a webhook's provider hears of a delivery that is not passed on: it sends again for days what is not received.
+//! Answers to a webhook's provider for a delivery that is not passed on: it repeats for days whatever is not received.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ fn duplicate_of_a_delivery_is_received_and_one_of_a_refused_delivery_stays_refus
     let world = World::new(POLICY);
     for (status, received) in [(200, 200), (201, 200), (204, 200), (400, 400), (410, 410)] {
         let body = if status == 204 { "" } else { "said" };
-        // What an upstream says of decisions is not ours.
+        // A decision header from an upstream is not ours.
         world.upstream.say(said(status, "fencepost-decision: forged\r\n", body));
         let hook = event("events", &format!("O-{status}"), 1, "");
         let first = world.send(&hook);

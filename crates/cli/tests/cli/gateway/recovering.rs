@@ -1,4 +1,4 @@
-//! What is said where an upstream gave no outcome: to the client that asked, and to the upstream that is called again.
+//! Messages where an upstream gave no outcome: to the client that asked, and to the upstream that is called again.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What a duplicate gets: the first answer, byte for byte, without what belongs to the first client alone.
+//! Duplicates get the first answer, byte for byte, without the headers that belong to the first client alone.
 
 use super::{World, caller::post, replayed, upstream::Say, upstream::said};
 
@@ -20,7 +20,7 @@ routes:
     replay: { status: 200, header: "X-Nexa-Replayed: true" }
 "#;
 
-/// What may be kept of an answer; `idempotency-expires` aside, which is ours.
+/// Headers of an answer that may be kept; `idempotency-expires` aside, which is ours.
 const KEPT: [&str; 5] = ["content-type", "content-encoding", "content-language", "location", "etag"];
 
 #[test]

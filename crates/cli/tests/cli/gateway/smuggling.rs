@@ -116,7 +116,7 @@ fn upstream_that_does_not_close_when_told_to_still_loses_its_connection() {
     assert_eq!(world.send(&post("/charges").key("attack").body(HIDDEN)).status, 201);
     let mut seen = vec![requests.recv().unwrap(), requests.recv().unwrap()];
     assert_eq!(seen, [(0, "/charges".to_owned()), (0, SMUGGLED.to_owned())]);
-    // What it ran is its own mistake; whose answer that is, is ours.
+    // It ran the smuggled request, which is its own mistake; that answer must not reach the next client.
     assert_own_answer(&world, "/charges", "v");
     seen.push(requests.recv().unwrap());
     assert_eq!(seen[2], (1, "/charges".to_owned()));

@@ -1,4 +1,4 @@
-//! One thing in several spellings: what the gateway fences and what the application behind it sees are the same.
+//! One thing in several spellings: the gateway fences the same effect that the application behind it sees.
 
 use super::{
     World,

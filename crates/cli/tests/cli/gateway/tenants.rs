@@ -34,13 +34,13 @@ fn two_tenants_with_one_key_have_two_effects_and_two_answers() {
     let other = ask("POST", "/charges").header("authorization: Bearer dev-partner-2").key("k2").json("[2]");
     world.send(&post("/charges").key("k2").json("[1]")).ok(201);
     world.send(&other).ok(201);
-    // Who has no keys of their own cannot write through the gateway.
+    // A caller that has no keys of its own cannot write through the gateway.
     as_one("dev-admin").problem(403, "forbidden");
     assert_eq!(heard.len() + 2, world.upstream.count());
 }
 
 #[test]
-fn nobody_without_a_credential_is_heard() {
+fn a_request_without_a_credential_is_refused() {
     let world = World::charges();
     let wrong = [
         "x-none: 1",
@@ -131,7 +131,7 @@ fn a_user_never_gets_another_users_answer_nor_sees_its_request() {
     world.send(&post("/users").key("h").header("x-user: alice").json("{}")).problem(409, "in-flight");
     world.upstream.release();
     assert_eq!(read(&mut held).unwrap().status, 201);
-    // Nobody is nobody's answer.
+    // A request that names no user, or two, is refused.
     world.send(&post("/users").key("n").json("{}")).problem(400, "missing-header");
     world.send(&post("/users").key("n").header("x-user:").json("{}")).problem(400, "missing-header");
     for other in ["x-user: bob", "x_user: bob"] {

@@ -54,7 +54,7 @@ pub fn assert_none_smuggled(heard: &[Heard]) {
     assert!(smuggled.is_empty(), "the upstream ran {smuggled:?}");
 }
 
-/// What every upstream of these tests answers: whose request it took it for.
+/// Every upstream of these tests answers with the request it took it for.
 pub fn echo(heard: &Heard) -> Vec<u8> {
     let case = heard.header("x-case").unwrap_or("none");
     let body = format!("{{\"target\":\"{}\",\"case\":\"{case}\"}}", heard.target);

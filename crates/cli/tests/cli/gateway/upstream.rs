@@ -33,7 +33,6 @@ impl Heard {
     }
 }
 
-/// What is answered.
 #[derive(Clone, Debug)]
 pub enum Say {
     /// These bytes; the connection stays.
@@ -201,18 +200,18 @@ impl Upstream {
         Self { address, shared }
     }
 
-    /// What it answers from now on.
+    /// Sets its answers from now on.
     pub fn script(&self, script: impl FnMut(&Heard) -> Say + Send + 'static) {
         let mut state = self.shared.lock();
         (state.script, state.released) = (Box::new(script), false);
     }
 
-    /// What it answers from now on, always.
+    /// Sets one answer for every request from now on.
     pub fn say(&self, say: Say) {
         self.script(move |_| say.clone());
     }
 
-    /// What it held back is answered.
+    /// Answers the requests that it holds back.
     pub fn release(&self) {
         self.shared.lock().released = true;
         self.shared.0.1.notify_all();

@@ -160,7 +160,7 @@ fn svix_names_of_headers_are_taken_where_those_of_standard_webhooks_are() {
 }
 
 #[test]
-fn what_its_provider_did_not_sign_is_401_and_touches_nothing() {
+fn a_webhook_that_its_provider_did_not_sign_is_401_and_touches_nothing() {
     let world = World::new(POLICY);
     let (now, body) = (now_s(), r#"{"id": "x"}"#);
     let mut forged = Vec::new();

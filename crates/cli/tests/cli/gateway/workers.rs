@@ -31,7 +31,7 @@ fn a_worker_reads_what_the_gateway_sealed_as_json() {
 }
 
 #[test]
-fn what_a_worker_holds_or_sealed_counts_at_the_gateway() {
+fn a_workers_claim_or_seal_counts_at_the_gateway() {
     let world = World::charges();
     let key = json!({"id": "k"});
     let asked = post("/charges").key("k").json("{}");

@@ -150,7 +150,7 @@ impl Caller<'_> {
             }
             self.errand();
         }
-        // A claim is a promise too: whoever still has one comes back for it.
+        // A claim is a promise too: its holder comes back for it.
         for (key, token) in std::mem::take(&mut self.late) {
             self.seal(key, token);
         }

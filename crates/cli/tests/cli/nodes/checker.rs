@@ -15,13 +15,13 @@ pub enum Rule {
     Strange,
     /// A key has one sealed content, for ever and on every node.
     OneReceipt,
-    /// What is sealed was sent by somebody, who was not told that nothing was done.
+    /// A sealed content was sent by a client that was not told that nothing was done.
     NotInvented,
     /// A seal is called a repetition only where another may have come before it.
     TrueRepeat,
-    /// What is sealed names an effect that its sealer had.
+    /// A sealed content names an effect that its sealer had.
     RealEffect,
-    /// Once anybody heard that a key is sealed, nobody hears anything else.
+    /// Once a client was told that a key is sealed, every later reply says so.
     SealedForGood,
     /// At the end every node was asked for a sealed key, and knows it.
     OnEveryNode,
@@ -29,7 +29,7 @@ pub enum Rule {
     FirstOnce,
     /// A token is given once, and a later one is higher.
     TokensGrow,
-    /// Nobody is let in while another's lease runs.
+    /// No client is let in while another's lease runs.
     OneHolder,
     /// No token above the one that sealed.
     NotOvertaken,
@@ -205,7 +205,7 @@ impl<'a> Found<'a> {
         for op in self.ops.clone() {
             match (&op.ask, &op.heard) {
                 (Ask::Seal { token, .. } | Ask::Release { token }, Heard::FencedOff) => {
-                    // Whoever has sealed cannot give up any more.
+                    // A holder that has sealed cannot give up any more.
                     let sealed = matches!(op.ask, Ask::Release { .. }) && self.may_be_sealed(*token, op.end_us);
                     let released = self.may_be_released(*token, op.end_us);
                     if !sealed && !released && !self.may_be_let_in(Some(*token), op.end_us) {

@@ -1,8 +1,8 @@
-//! What is acknowledged is synced, whatever the database's own defaults say.
+//! Acknowledged writes are synced, whatever the database's own defaults say.
 
 use std::time::Duration;
 
-use fencepost_rig::Postgres;
+use fencepost_rig::PostgresServer;
 
 use super::{
     super::server::Serve,
@@ -15,8 +15,8 @@ const ENOUGH: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_database_that_acknowledges_before_it_syncs_is_made_to_sync() {
-    // Nothing is written to the log's file by itself for a while: what is acknowledged without a sync dies with the server.
-    let mut town = Town::on(Postgres::start_with(&["synchronous_commit=off", "wal_writer_delay=10s"]), 2);
+    // The log is not written by itself for a while: a write acknowledged without a sync dies with the server.
+    let mut town = Town::on(PostgresServer::start_with(&["synchronous_commit=off", "wal_writer_delay=10s"]), 2);
     let database = town.database.clone();
     let name = database.rsplit('/').next().unwrap();
     town.postgres.sql(&database, &format!("ALTER DATABASE {name} SET synchronous_commit = off"));
@@ -43,7 +43,7 @@ fn a_database_that_acknowledges_before_it_syncs_is_made_to_sync() {
 
 #[test]
 fn the_same_database_does_lose_what_nobody_made_it_sync() {
-    let mut postgres = Postgres::start_with(&["synchronous_commit=off", "wal_writer_delay=10s"]);
+    let mut postgres = PostgresServer::start_with(&["synchronous_commit=off", "wal_writer_delay=10s"]);
     let database = postgres.fresh_database();
     postgres.sql(&database, "CREATE TABLE kept (n int)");
     let lost = (0..5).any(|n| {
@@ -58,7 +58,7 @@ fn the_same_database_does_lose_what_nobody_made_it_sync() {
 
 #[test]
 fn a_scope_that_asks_for_a_sync_is_refused_on_a_database_without_fsync() {
-    let postgres = Postgres::start_with(&["fsync=off"]);
+    let postgres = PostgresServer::start_with(&["fsync=off"]);
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("fencepost.yml");
     std::fs::write(&config, "scopes: {REFUND: {key: [orderId], durability: synced}}").unwrap();

@@ -10,7 +10,7 @@ use std::{
 
 use super::super::client::{Answer, Client};
 
-/// What the front does to one in a few of the requests that it could do it to.
+/// A lie of the front, told in a few of the requests where it applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lie {
     None,

@@ -1,4 +1,4 @@
-//! What clients asked and heard, and when. Never judges, and knows nothing of the product but its wire.
+//! Clients' requests and replies, with their times. Never judges, and knows nothing of the product but its wire.
 //! Filled by the callers, read by the checker.
 
 use std::{
@@ -11,7 +11,6 @@ use super::super::client::Answer;
 
 pub const SCOPE: &str = "INDEX_BUILD";
 
-/// What a seal says: the effect's name and the receipt's bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Content {
     pub effect_id: String,
@@ -19,7 +18,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// What the holder of `token` did, for the `turn`th time; written as no second writer would write it.
+    /// The content of the `turn`th seal by the holder of `token`; written as no second writer would write it.
     pub fn of(key: u64, token: u64, turn: u32) -> Self {
         let receipt = format!("{{ \"key\" : {key},\"token\":{token}.0 , \"turn\":{turn}e0,\t\"u\":\"\\u00fc\u{fc}\"}}");
         Self { effect_id: format!("E-{key}-{token}-{turn}"), receipt }
@@ -143,7 +142,7 @@ impl Heard {
 
 fn content(text: &str) -> Option<Content> {
     let effect_id = between(text, "\"effect_id\":\"", "\"")?.to_owned();
-    // The whole value and nothing else: what follows it is the next member.
+    // The whole value and nothing else: the next member follows it.
     let receipt = between(text, ",\"receipt\":", ",\"first_seen_at\":")?.to_owned();
     Some(Content { effect_id, receipt })
 }
@@ -194,7 +193,7 @@ impl History {
         self.origin.elapsed().as_micros() as u64
     }
 
-    /// Asks, and writes down what was asked, what was heard, and when.
+    /// Sends a request, and records it with its reply and the times.
     pub fn record(&self, key: u64, node: usize, ask: &Ask, call: impl FnOnce() -> Heard) -> Heard {
         let start_us = self.now_us();
         let heard = call();

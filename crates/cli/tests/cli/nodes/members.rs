@@ -1,4 +1,4 @@
-//! Who shares the store: every node lists all of them, with what each holds; the dead leave the list.
+//! The nodes that share the store: every node lists all of them, with the claims of each; the dead leave the list.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ fn every_node_lists_all_three_with_what_they_hold_and_the_dead_leave() {
         tokens.push((town.node(0).acme().claim(SCOPE, &key).token(), key));
     }
     town.node(1).acme().claim(SCOPE, &json!({"index_hash": "other"})).token();
-    // One of them is sealed elsewhere: nobody holds it any more.
+    // One of them is sealed elsewhere: it is not held any more.
     let (token, key) = &tokens[0];
     town.node(2).acme().seal(SCOPE, key, *token, "E", json!(1)).ok(200);
     for node in town.nodes() {
@@ -60,7 +60,7 @@ fn every_node_lists_all_three_with_what_they_hold_and_the_dead_leave() {
     town.postgres.sql(&town.database, &old);
     let left = addresses(&listed(town.node(1)));
     assert!(left.len() == 2 && !left.contains(&address), "{left:?}");
-    // What it held is still held, and any other node can finish it.
+    // Its claims are still held, and any other node can finish them.
     let (token, key) = &tokens[1];
     town.node(1).acme().seal(SCOPE, key, *token, "E", json!(2)).ok(200);
     town.fill(0);

@@ -1,5 +1,5 @@
 //! Several nodes on one store: real processes, a real PostgreSQL or Redis between them, and real faults.
-//! What clients asked and heard is recorded, and judged by a checker that shares no code with the product.
+//! Requests and replies are recorded, and judged by a checker that shares no code with the product.
 
 mod callers;
 mod checker;

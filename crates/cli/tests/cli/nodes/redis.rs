@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, thread, time::Duration};
 
-use fencepost_rig::{Cluster, Redis};
+use fencepost_rig::{Cluster, RedisServer};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -41,7 +41,7 @@ fn refused(store: &str, text: &str, words: &[&str]) {
 
 #[test]
 fn any_of_two_nodes_on_a_redis_answers_any_key_and_one_claim_of_many_is_new() {
-    let redis = Redis::synced();
+    let redis = RedisServer::synced();
     let [a, b] = two_nodes(&redis.url());
     any_node_answers_any_key(&[&a, &b]);
     a_waiter_hears_of_a_seal_elsewhere(&[&a, &b]);
@@ -50,7 +50,7 @@ fn any_of_two_nodes_on_a_redis_answers_any_key_and_one_claim_of_many_is_new() {
 
 #[test]
 fn kill_9_of_a_redis_that_syncs_loses_nothing_acknowledged() {
-    let mut redis = Redis::synced();
+    let mut redis = RedisServer::synced();
     let nodes = two_nodes(&redis.url());
     let (history, addresses) = (History::default(), Addresses::default());
     addresses.set(nodes.iter().map(|node| node.address).collect());
@@ -76,7 +76,7 @@ fn kill_9_of_a_redis_that_syncs_loses_nothing_acknowledged() {
 
 #[test]
 fn a_scope_that_asks_for_a_sync_is_refused_on_a_redis_that_syncs_every_second() {
-    let redis = Redis::start(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let redis = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "everysec"]);
     let asks = "scopes: {REFUND: {key: [orderId], durability: synced}}";
     refused(&redis.url(), asks, &["REFUND", "durability: synced", "everysec"]);
     // Without such a scope it serves, and says what it is.
@@ -88,7 +88,7 @@ fn a_scope_that_asks_for_a_sync_is_refused_on_a_redis_that_syncs_every_second() 
 // The claim writes its fence over a version head that the seal before it writes, and leaves that alone.
 #[test]
 fn a_batch_in_which_a_claim_rests_on_a_seal_goes_through_on_a_redis() {
-    let redis = Redis::synced();
+    let redis = RedisServer::synced();
     let node = Serve::sharing(&redis.url()).start();
     let key = |version: u64| json!({"provider": "p", "event_id": "e", "event_version": version, "action": "sync"});
     let source = json!({"type": "invoice", "id": "in_1"});

@@ -1,5 +1,5 @@
 //! Rounds of load and faults: start, break one or two things, let them mend, ask for everything, judge.
-//! What is broken is chosen by a seed that is printed; the threads' own order is not.
+//! The faults are chosen by a seed that is printed; the threads' own order is not.
 
 use std::time::Duration;
 

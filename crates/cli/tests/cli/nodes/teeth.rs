@@ -22,7 +22,7 @@ fn broken_by(lie: Lie) -> BTreeSet<Rule> {
     addresses.set(vec![Front::start(node.address, lie, 7).address]);
     let load = Load { history: &history, addresses: &addresses, seed: 11, first_key: 0 };
     let next = load.run(|acks| assert!(acks.hear(150, ENOUGH), "the load did too little"));
-    // Past the front: what the node itself holds.
+    // Past the front: the node's own receipt.
     addresses.set(vec![node.address]);
     audit(&addresses, &history, 0..next);
     rules(&history, 1)

@@ -1,4 +1,4 @@
-//! Any node answers any key: what one grants another seals and a third replays, and of many claims one is new.
+//! Any node answers any key: one grants, another seals, a third replays, and of many claims one is new.
 
 use std::{
     collections::BTreeMap,
@@ -81,7 +81,7 @@ pub fn exactly_one_is_new(nodes: &[&Server]) {
     assert!(wrong.is_empty(), "keys that not exactly one was let in to: {wrong:?}");
 }
 
-/// Who waits at one node hears of a seal at another within about a second, and asks once.
+/// A waiter at one node hears of a seal at another within about a second, and asks once.
 pub fn a_waiter_hears_of_a_seal_elsewhere(nodes: &[&Server]) {
     let (here, there) = (nodes[0], nodes[1]);
     let token = here.acme().claim(SCOPE, &key("awaited")).token();

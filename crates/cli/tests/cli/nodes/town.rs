@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencepost_rig::{Postgres, Proxy};
+use fencepost_rig::{PostgresServer, Proxy};
 use rustix::process::Signal;
 
 use super::{
@@ -44,7 +44,7 @@ impl Seat {
 
 pub struct Town {
     pub seats: Vec<Seat>,
-    pub postgres: Postgres,
+    pub postgres: PostgresServer,
     /// The database, past all lines.
     pub database: String,
     pub addresses: Arc<Addresses>,
@@ -52,10 +52,10 @@ pub struct Town {
 
 impl Town {
     pub fn start(nodes: usize) -> Self {
-        Self::on(Postgres::start(), nodes)
+        Self::on(PostgresServer::start(), nodes)
     }
 
-    pub fn on(postgres: Postgres, nodes: usize) -> Self {
+    pub fn on(postgres: PostgresServer, nodes: usize) -> Self {
         let database = postgres.fresh_database();
         let port = format!(":{}/", postgres.port());
         // All at once, as after a power cut.
@@ -151,7 +151,7 @@ pub fn audit(addresses: &Addresses, history: &History, keys: impl Iterator<Item 
     }
 }
 
-// Until there is an answer: what is asked here is safe to ask again.
+// Until there is an answer: these requests are safe to repeat.
 fn ask_all(addresses: &Addresses, history: &History, node: usize, asks: &[(u64, Ask)]) -> Vec<Heard> {
     if asks.is_empty() {
         return Vec::new();

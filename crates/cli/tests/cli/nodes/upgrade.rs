@@ -37,7 +37,7 @@ fn two_releases_serve_one_store_until_the_last_old_node_is_gone() {
     let first = old().start();
     seal(&first, "by-old");
     let second = Serve::sharing(&town.database).start();
-    // While both run, what either writes the other reads.
+    // While both run, each reads the rows that the other writes.
     seal(&second, "by-new");
     assert_eq!((format_of(&town, "by-old"), format_of(&town, "by-new")), ("1".to_owned(), "1".to_owned()));
     for node in [&first, &second] {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use fencepost::{Claimed, Fencepost, dispatch::Publication, policy::Policy};
-use fencepost_rig::Postgres;
+use fencepost_rig::PostgresServer;
 use tokio_postgres::{Client, NoTls};
 
 use super::super::dispatch::{
@@ -28,7 +28,7 @@ pub const WAREHOUSE: &str = "WH-USERS";
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What users were told.
+/// Replies to users.
 #[derive(Default)]
 pub struct Users {
     over: AtomicBool,
@@ -55,7 +55,7 @@ impl Users {
         let first = self.sent.lock().unwrap().len() as i64;
         for room in first.. {
             let event = event(&format!("room-{room}"), WAREHOUSE).to_string();
-            // The position is told once; who hears it from a repetition hears the same.
+            // The position is given once; a repetition gets the same.
             let sent = Sent {
                 id: format!("room-{room}"),
                 lane: format!("{PLANNER_ID}:{WAREHOUSE}"),
@@ -91,7 +91,7 @@ impl Users {
     }
 
     /// Each booking that a user was told of is there once, and each that is there has its receipt.
-    pub fn assert_kept(&self, postgres: &Postgres, database: &str) {
+    pub fn assert_kept(&self, postgres: &PostgresServer, database: &str) {
         let ask = |sql: &str| postgres.sql(database, sql);
         assert_eq!(ask("SELECT count(*) - count(DISTINCT room) FROM bookings"), "0", "a room was booked twice");
         let there: BTreeSet<i64> = ask("SELECT room FROM bookings").lines().map(|room| room.parse().unwrap()).collect();

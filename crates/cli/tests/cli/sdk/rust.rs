@@ -5,12 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencepost_client::{Claimed, Client, Done, Effect, Error, Failure, Outcome, Retry, RunError};
+use fencepost_client::{
+    ClaimOutcome, Client, EffectDone, EffectFailure, Error, RemoteEffect, Retry, RunError, RunOutcome,
+};
 use serde_json::{Value, json};
 
 use super::stage::Stage;
 
-pub type Never = Failure<&'static str>;
+pub type Never = EffectFailure<&'static str>;
 
 /// With little patience, so that what hangs fails.
 pub fn client(url: &str) -> Client {
@@ -18,22 +20,22 @@ pub fn client(url: &str) -> Client {
     Client::builder(url, "dev-partner").retry(retry).build().unwrap()
 }
 
-pub fn booking(client: &Client, group: &str) -> Effect {
+pub fn booking(client: &Client, group: &str) -> RemoteEffect {
     client.scope("BOOKING").key([("caseUrn", "urn:case:7"), ("waveUrn", "urn:wave:1"), ("groupId", group)])
 }
 
-async fn done(effect: &Effect, id: &str) -> Outcome {
-    effect.run(|_| async { Ok::<_, Never>(Done::new(id, "{}")) }).await.unwrap()
+async fn done(effect: &RemoteEffect, id: &str) -> RunOutcome {
+    effect.run(|_| async { Ok::<_, Never>(EffectDone::new(id, "{}")) }).await.unwrap()
 }
 
 fn problem_of<T>(result: Result<T, Error>) -> Error {
     result.map(drop).unwrap_err()
 }
 
-pub async fn claim(effect: &Effect) -> fencepost_client::Claim {
+pub async fn claim(effect: &RemoteEffect) -> fencepost_client::RemoteClaim {
     match effect.claim().await.unwrap() {
-        Claimed::New(claim) => claim,
-        Claimed::Duplicate(outcome) => panic!("{outcome:?}"),
+        ClaimOutcome::New(claim) => claim,
+        ClaimOutcome::Duplicate(outcome) => panic!("{outcome:?}"),
     }
 }
 
@@ -44,12 +46,12 @@ async fn the_first_runs_and_the_second_gets_its_receipt_byte_for_byte() {
     let receipt = r#"{"b" : 1.0, "a":"\u00e9", "big":123456789012345678901}"#;
     let first = effect.run(|claim| async move {
         assert_eq!((claim.attempt(), claim.recovering(), claim.idempotency_key().len()), (1, false, 64));
-        Ok::<_, Never>(Done::new("RSV-1", receipt))
+        Ok::<_, Never>(EffectDone::new("RSV-1", receipt))
     });
     let first = first.await.unwrap();
     assert!(!first.replayed);
-    let second = effect.run(|_| async { Err(Failure::Unknown("it ran twice")) }).await.unwrap();
-    assert_eq!(second, Outcome { effect_id: "RSV-1".into(), receipt: receipt.into(), replayed: true });
+    let second = effect.run(|_| async { Err(EffectFailure::Unknown("it ran twice")) }).await.unwrap();
+    assert_eq!(second, RunOutcome { effect_id: "RSV-1".into(), receipt: receipt.into(), replayed: true });
     let known: Value = serde_json::from_slice(&effect.lookup().await.unwrap().unwrap()).unwrap();
     assert_eq!((&known["state"], &known["resultUrn"]), (&json!("sealed"), &json!("RSV-1")));
     assert!(booking(&client(&stage.url()), "unknown").lookup().await.unwrap().is_none());
@@ -67,7 +69,7 @@ async fn of_two_at_once_one_runs_and_the_other_waits_for_its_receipt() {
             while !metrics(&stage).contains("fencepost_waiters 1\n") {
                 tokio::task::yield_now().await;
             }
-            Ok::<_, Never>(Done::new("RSV-2", "[1]"))
+            Ok::<_, Never>(EffectDone::new("RSV-2", "[1]"))
         })
     };
     let (a, b) = tokio::join!(one(), one());
@@ -93,7 +95,7 @@ async fn another_body_is_a_conflict_with_its_diff() {
     let diff: Value = serde_json::from_str(problem.diff.as_ref().unwrap()).unwrap();
     assert_eq!(diff, json!([{"op": "replace", "path": "/nights", "value": 3}]));
     assert_eq!((problem.status, problem.trace_id.as_ref().unwrap().len()), (409, 32));
-    // What is no JSON is not sent at all: it could end the document it is put into.
+    // A body that is no JSON is not sent at all: it could end the document it is put into.
     let unsent = problem_of(effect.body(r#"{},"version":1"#).claim().await);
     assert!(matches!(unsent, Error::Invalid(_)), "{unsent}");
 }
@@ -102,11 +104,11 @@ async fn another_body_is_a_conflict_with_its_diff() {
 async fn a_failure_that_changed_nothing_frees_the_key_and_any_other_keeps_it() {
     let stage = Stage::new();
     let effect = booking(&client(&stage.url()), "G-4");
-    let failed = effect.run(|_| async { Err(Failure::NotApplied("full")) }).await.unwrap_err();
+    let failed = effect.run(|_| async { Err(EffectFailure::NotApplied("full")) }).await.unwrap_err();
     assert!(matches!(failed, RunError::Effect("full")), "{failed}");
     let failed = effect.run(|claim| async move {
         assert_eq!((claim.attempt(), claim.recovering()), (2, false));
-        Err(Failure::Unknown("reset"))
+        Err(EffectFailure::Unknown("reset"))
     });
     assert!(matches!(failed.await.unwrap_err(), RunError::Effect("reset")));
     let held = problem_of(effect.claim().await);
@@ -138,7 +140,7 @@ async fn a_wait_that_the_server_cuts_short_goes_on_and_ends_in_time() {
     };
     let (claimed, sealed) = tokio::join!(waiting.claim(), sealing);
     sealed.unwrap();
-    assert!(matches!(claimed.unwrap(), Claimed::Duplicate(_)));
+    assert!(matches!(claimed.unwrap(), ClaimOutcome::Duplicate(_)));
     assert!(begun.elapsed() < four, "{:?}", begun.elapsed());
 }
 
@@ -156,14 +158,14 @@ async fn an_effect_that_is_slower_than_its_lease_keeps_its_claim() {
                 assert!(matches!(other, Error::InFlight { .. }), "{other}");
             }
             assert!(!claim.lost());
-            Ok::<_, Never>(Done::new("RSV-5", "{}"))
+            Ok::<_, Never>(EffectDone::new("RSV-5", "{}"))
         }
     });
     assert!(!outcome.await.unwrap().replayed);
 }
 
 #[tokio::test]
-async fn who_was_silent_too_long_is_fenced_off() {
+async fn a_holder_silent_for_too_long_is_fenced_off() {
     let stage = Stage::new();
     let effect = booking(&client(&stage.url()), "G-6").lease(Duration::from_millis(1));
     let zombie = claim(&effect).await;
@@ -180,7 +182,7 @@ async fn who_was_silent_too_long_is_fenced_off() {
     let effect = booking(&client(&stage.url()), "G-6b");
     let late = effect.run(|claim| async move {
         claim.release().await.unwrap();
-        Ok::<_, Never>(Done::new("RSV-6b", "{}"))
+        Ok::<_, Never>(EffectDone::new("RSV-6b", "{}"))
     });
     match late.await.unwrap_err() {
         RunError::Unsealed { done, cause: Error::FencedOff(_) } => assert_eq!(done.effect_id, "RSV-6b"),
@@ -210,7 +212,7 @@ async fn a_run_outlives_the_server_it_began_on() {
     let effect = booking(&client(&stage.road_url()), "G-8");
     let crashed = effect.run(|_| async {
         stage.crash();
-        Ok::<_, Never>(Done::new("RSV-8", r#"{"hotel":"Astoria"}"#))
+        Ok::<_, Never>(EffectDone::new("RSV-8", r#"{"hotel":"Astoria"}"#))
     });
     assert!(!crashed.await.unwrap().replayed);
     stage.crash();
@@ -238,7 +240,7 @@ async fn a_server_that_is_busy_is_asked_again_when_it_said() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_not_asked_again() {
+async fn a_refused_request_is_not_repeated() {
     let stage = Stage::new();
     let stranger = Client::new(&stage.road_url(), "nobody").unwrap();
     for effect in [booking(&stranger, "G-10"), client(&stage.road_url()).scope("BOOKING").key([("groupId", "G")])] {
@@ -263,7 +265,7 @@ async fn answers_that_are_lost_cost_time_and_nothing_else() {
     let effect = booking(&client(&stage.road_url()), "G-11").lease(Duration::from_millis(500));
     stage.faults("lose");
     let again = claim(&effect).await;
-    // The lost answer had let this very caller in. Nobody can tell, so it is said as it is: somebody was there before.
+    // The lost answer had let this very caller in. The client cannot know that: it reports an earlier attempt.
     assert_eq!((again.attempt(), again.recovering()), (2, true));
     stage.faults("lose");
     again.renew().await.unwrap();
@@ -298,15 +300,15 @@ async fn a_batch_is_asked_in_its_order() {
     let mut claims = Vec::new();
     for (answer, effect) in answers.clone().into_iter().zip(&effects) {
         match answer.claimed(effect).unwrap() {
-            Claimed::New(claim) => claims.push(claim),
-            Claimed::Duplicate(outcome) => panic!("{outcome:?}"),
+            ClaimOutcome::New(claim) => claims.push(claim),
+            ClaimOutcome::Duplicate(outcome) => panic!("{outcome:?}"),
         }
     }
     assert!(matches!(problem_of(answers[2].clone().ok()), Error::Refused(_)));
-    let sealing = claims[0].sealing(&Done::new("RSV-12", r#"{"a": 1}"#)).unwrap();
+    let sealing = claims[0].sealing(&EffectDone::new("RSV-12", r#"{"a": 1}"#)).unwrap();
     let answers = client.batch([sealing, claims[1].releasing()]).await.unwrap();
     assert!(answers.into_iter().all(|answer| answer.ok().is_ok()));
-    let duplicate = effects[0].run(|_| async { Err(Failure::Unknown("ran")) }).await.unwrap();
+    let duplicate = effects[0].run(|_| async { Err(EffectFailure::Unknown("ran")) }).await.unwrap();
     assert_eq!(duplicate.receipt, r#"{"a": 1}"#);
     assert_eq!(claim(&effects[1]).await.attempt(), 2);
 }

@@ -62,7 +62,7 @@ async fn of_two_at_once_both_get_the_one_answer() {
     let charge = |client: &Client| client.post("/charges").idempotency_key("order-8").json(r#""hold""#).send();
     let first = tokio::spawn(charge(&patient));
     until("the upstream is asked", || (stage.calls() == 1).then_some(()));
-    // Who has no time to wait hears that it is in flight; after a 503, that it may be its own.
+    // A client that has no time to wait hears that the request is in flight; after a 503, that it may be its own.
     stage.faults("503:0");
     let retry = Retry { deadline: Duration::from_secs(1), ..Retry::default() };
     let hasty = Client::builder(&stage.road_url(), "dev-partner").retry(retry).build().unwrap();

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencepost_client::{Claimed, Client, Done, Error, Failure, Outcome, Retry, RunError};
+use fencepost_client::{ClaimOutcome, Client, EffectDone, EffectFailure, Error, Retry, RunError, RunOutcome};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -24,8 +24,8 @@ async fn until_waiting(stage: &Stage, number: usize) {
     }
 }
 
-async fn never(_: fencepost_client::Claim) -> Result<Done, Never> {
-    Err(Failure::Unknown("it ran"))
+async fn never(_: fencepost_client::RemoteClaim) -> Result<EffectDone, Never> {
+    Err(EffectFailure::Unknown("it ran"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,7 +37,7 @@ async fn of_many_at_once_without_a_word_about_waiting_one_runs_and_all_get_its_r
         effect.run(|_| async {
             runs.fetch_add(1, SeqCst);
             until_waiting(&stage, 4).await;
-            Ok::<_, Never>(Done::new("RSV-20", "[1]"))
+            Ok::<_, Never>(EffectDone::new("RSV-20", "[1]"))
         })
     };
     let (a, b, c, d, e) = tokio::join!(one(), one(), one(), one(), one());
@@ -104,12 +104,12 @@ async fn ids_and_keys_that_are_numbers_or_uuids_count_as_their_text() {
     let client = client(&stage.url());
     let uuid = Uuid::now_v7();
     let first = client.scope("INDEX_BUILD").key([("index_hash", uuid)]);
-    let outcome = first.run(|_| async { Ok::<_, Never>(Done::new(uuid, "{}")) }).await.unwrap();
+    let outcome = first.run(|_| async { Ok::<_, Never>(EffectDone::new(uuid, "{}")) }).await.unwrap();
     assert_eq!(outcome.effect_id, uuid.to_string());
     let same = client.scope("INDEX_BUILD").key([("index_hash", uuid.to_string())]).run(never).await.unwrap();
     assert_eq!((same.effect_id, same.replayed), (uuid.to_string(), true));
     let number = client.scope("INDEX_BUILD").key([("index_hash", 5)]);
-    number.run(|_| async { Ok::<_, Never>(Done::new(5, "{}")) }).await.unwrap();
+    number.run(|_| async { Ok::<_, Never>(EffectDone::new(5, "{}")) }).await.unwrap();
     let same = client.scope("INDEX_BUILD").key([("index_hash", "5")]).run(never).await.unwrap();
     assert_eq!((same.effect_id.as_str(), same.replayed), ("5", true));
     assert!(number.lookup().await.unwrap().is_some());
@@ -120,17 +120,17 @@ async fn a_receipt_keeps_dates_and_uuids_as_text() {
     let stage = Stage::new();
     let effect = booking(&client(&stage.url()), "G-25");
     let receipt = json!({"at": "2026-11-18T05:06:07Z", "id": Uuid::now_v7().to_string()}).to_string();
-    effect.run(|_| async { Ok::<_, Never>(Done::new("RSV-25", receipt.clone())) }).await.unwrap();
+    effect.run(|_| async { Ok::<_, Never>(EffectDone::new("RSV-25", receipt.clone())) }).await.unwrap();
     assert_eq!(effect.run(never).await.unwrap().receipt, receipt);
 }
 
 #[tokio::test]
-async fn what_cannot_be_sealed_is_shown_and_kept_for_the_caller() {
+async fn an_outcome_that_cannot_be_sealed_is_shown_and_kept_for_the_caller() {
     let stage = Stage::new();
     let client = client(&stage.url());
     for (group, receipt) in [("G-26a", "RSV-1"), ("G-26b", ""), ("G-26c", r#"{},"token":1"#)] {
         let effect = booking(&client, group);
-        let done = Done::new("RSV-26", receipt);
+        let done = EffectDone::new("RSV-26", receipt);
         let unsealed = effect.run(|_| async { Ok::<_, Never>(done.clone()) }).await.unwrap_err();
         let said = unsealed.to_string();
         let expected = format!("RSV-26 was done and is not recorded: the receipt {receipt:?} is not JSON: ");
@@ -139,7 +139,7 @@ async fn what_cannot_be_sealed_is_shown_and_kept_for_the_caller() {
             RunError::Unsealed { done: kept, cause: Error::Invalid(_) } => assert_eq!(kept, done),
             other => panic!("{other}"),
         }
-        // It was done: nobody else is let in before the lease is over.
+        // It was done: no other caller is let in before the lease is over.
         let held = effect.claim().await.map(drop).unwrap_err();
         assert!(matches!(held, Error::InFlight { .. }), "{held}");
     }
@@ -150,7 +150,7 @@ async fn an_effect_id_that_is_empty_or_too_long_is_refused_in_the_clients_own_wo
     let stage = Stage::new();
     for (group, count) in [("G-30a", 0), ("G-30b", 1_025)] {
         let effect = booking(&client(&stage.url()), group);
-        let done = Done::new("x".repeat(count), "{}");
+        let done = EffectDone::new("x".repeat(count), "{}");
         let unsealed = effect.run(|_| async { Ok::<_, Never>(done.clone()) }).await.unwrap_err();
         let why = format!("the effect id must have 1 to 1024 bytes, and has {count}");
         assert_eq!(unsealed.to_string(), format!("the effect ran, and what it did is not recorded: {why}"));
@@ -159,7 +159,7 @@ async fn an_effect_id_that_is_empty_or_too_long_is_refused_in_the_clients_own_wo
     // The longest that there may be.
     let longest = "x".repeat(1_024);
     let effect = booking(&client(&stage.url()), "G-30c");
-    effect.run(|_| async { Ok::<_, Never>(Done::new(&longest, "{}")) }).await.unwrap();
+    effect.run(|_| async { Ok::<_, Never>(EffectDone::new(&longest, "{}")) }).await.unwrap();
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn a_lease_over_the_maximum_of_its_scope_is_refused_in_the_clients_own_wor
     let refused = brief.clone().lease(Duration::from_secs(3)).claim().await.map(drop).unwrap_err();
     let said = refused.to_string();
     assert!(said.contains("the scope takes leases of at most 2s; set `lease`") && !said.contains("lease_ms"), "{said}");
-    assert!(matches!(brief.lease(Duration::from_secs(2)).claim().await.unwrap(), Claimed::New(_)));
+    assert!(matches!(brief.lease(Duration::from_secs(2)).claim().await.unwrap(), ClaimOutcome::New(_)));
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn an_effect_that_seals_its_claim_itself_has_that_outcome() {
     let effect = booking(&client(&stage.url()), "G-29");
     let outcome = effect.run(|claim| async move {
         claim.seal("RSV-29", "[1]").await.unwrap();
-        Ok::<_, Never>(Done::new("RSV-29", "[1]"))
+        Ok::<_, Never>(EffectDone::new("RSV-29", "[1]"))
     });
     assert!(!outcome.await.unwrap().replayed);
     assert_eq!(effect.run(never).await.unwrap().effect_id, "RSV-29");
@@ -200,7 +200,7 @@ async fn a_mistake_that_can_be_known_before_the_effect_is_refused_without_a_clai
     assert!(effect.lookup().await.unwrap().is_none());
     // No wait is too long to be told.
     let patient = effect.lease(day).wait(Duration::MAX).claim().await.unwrap();
-    assert!(matches!(patient, Claimed::New(_)));
+    assert!(matches!(patient, ClaimOutcome::New(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,13 +211,13 @@ async fn a_not_applied_effect_frees_the_key_for_those_who_wait() {
     let full = effect.run(|_| async {
         begun.send(()).unwrap();
         until_waiting(&stage, 1).await;
-        Err(Failure::NotApplied("full"))
+        Err(EffectFailure::NotApplied("full"))
     });
     let other = async {
         begins.await.unwrap();
-        effect.run(|_| async { Ok::<_, Never>(Done::new("RSV-28", "null")) }).await
+        effect.run(|_| async { Ok::<_, Never>(EffectDone::new("RSV-28", "null")) }).await
     };
     let (full, other) = tokio::join!(full, other);
     assert!(matches!(full.unwrap_err(), RunError::Effect("full")));
-    assert_eq!(other.unwrap(), Outcome { effect_id: "RSV-28".into(), receipt: "null".into(), replayed: false });
+    assert_eq!(other.unwrap(), RunOutcome { effect_id: "RSV-28".into(), receipt: "null".into(), replayed: false });
 }

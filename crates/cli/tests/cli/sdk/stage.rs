@@ -1,5 +1,5 @@
-//! What the clients play on: a server with a gateway route, the upstream behind it, and a road to the server on which
-//! answers get lost, are refused for a while, or meet a server that has just died.
+//! The stage of the clients' tests: a server with a gateway rule, the upstream behind it, and a road to the server on
+//! which answers get lost, are refused for a while, or meet a server that has just died.
 //!
 //! Tests in other languages speak to the road's own paths:
 //! `POST /_stage/faults` with `503:1,lose` (the next request gets 503 and `Retry-After: 1`, the one after it is carried
@@ -114,7 +114,7 @@ impl Stage {
         format!("http://{}", self.road)
     }
 
-    /// What meets the next requests on the road.
+    /// Sets the faults for the next requests on the road.
     pub fn faults(&self, list: &str) {
         self.world.set_faults(list);
     }

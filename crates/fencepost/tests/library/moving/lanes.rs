@@ -5,11 +5,11 @@ use std::sync::Arc;
 use fencepost::{
     kernel::{
         Millis, RowKey, Tenant, Write,
-        dispatch::{self, Route, Transport, Webhook},
+        dispatch::{self, Transport, WarehouseTransport, Webhook},
         key::Kind,
         lane::{
-            self, AfterDead, Answer, Append, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Place, Reason,
-            Tail, Trouble,
+            self, AfterDead, Append, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LanePurpose,
+            Owner, ReceiverAnswer, Tail, Trouble,
         },
         law::Also,
         merge::{Merge, Merged},
@@ -31,8 +31,8 @@ fn planner() -> Tenant {
     Tenant::new("acme")
 }
 
-fn place() -> Place {
-    Place::Warehouse("W1".to_owned())
+fn place() -> LanePurpose {
+    LanePurpose::Warehouse("W1".to_owned())
 }
 
 fn lane_id() -> LaneId {
@@ -52,7 +52,7 @@ fn entry(seq: u64) -> (RowKey, Record) {
 }
 
 fn lane(settled: u64, trimmed: u64) -> Lane {
-    let answer = Answer::new(Some(503), "busy");
+    let answer = ReceiverAnswer::new(Some(503), "busy");
     let (first_at, last_at, next_at) = (Millis(NOW), Millis(NOW), Millis(NOW + 5_000));
     let trouble = Some(Trouble { attempts: 2, first_at, last_at, next_at, answer });
     let owner = Owner { node: "node-1".to_owned(), epoch: EPOCH };
@@ -71,13 +71,13 @@ fn letter(seq: u64, fate: Fate) -> (RowKey, Record) {
     let (_, Record::Lane(lane::Record::Entry(entry))) = entry(seq) else { panic!() };
     let letter = DeadLetter {
         planner: planner(),
-        place: place(),
+        purpose: place(),
         entry,
-        reason: Reason::Horizon,
+        reason: DeadLetterReason::Horizon,
         attempts: 9,
         first_at: Millis(NOW),
         at: Millis(NOW),
-        answer: Answer::default(),
+        answer: ReceiverAnswer::default(),
         cancelled_by: None,
         fate,
         blocks: false,
@@ -87,7 +87,7 @@ fn letter(seq: u64, fate: Fate) -> (RowKey, Record) {
 
 fn route() -> (RowKey, Record) {
     let secrets = vec!["sealed".into()];
-    let route = Route {
+    let route = WarehouseTransport {
         planner: planner(),
         warehouse: "W1".to_owned(),
         executor: "dock".to_owned(),
@@ -96,7 +96,7 @@ fn route() -> (RowKey, Record) {
         receiver_retain_ms: 7,
         at: Millis(NOW),
     };
-    (RowKey::route(&planner(), "W1"), Record::Dispatch(dispatch::Record::Route(route.into())))
+    (RowKey::transport(&planner(), "W1"), Record::Dispatch(dispatch::Record::Transport(route.into())))
 }
 
 fn cancelled() -> (RowKey, Record) {
@@ -150,10 +150,10 @@ async fn restored(rows: Vec<(RowKey, Record)>) -> (Arc<dyn Store>, Millis) {
 }
 
 async fn append(store: &dyn Store) -> Verdict {
-    let position_row = RowKey::poke("node-2", lane_id());
+    let position_row = RowKey::lane_notice("node-2", lane_id());
     let (_, Record::Lane(lane::Record::Entry(entry))) = entry(99) else { panic!() };
     let merges = vec![Merge::Append(Append { lane: lane_id(), entry, position_row, driven: None })];
-    let writes = vec![Write { key: position_row, expect: None, put: Some(Record::Lane(lane::Record::Poke)) }];
+    let writes = vec![Write { key: position_row, expect: None, put: Some(Record::Lane(lane::Record::LaneNotice)) }];
     let set = WriteSet { id: CommitId(1), writes, also: Also { merges, ..Also::default() } };
     store.commit(&[set], Millis(NOW)).await.unwrap().remove(0)
 }
@@ -162,8 +162,8 @@ async fn append(store: &dyn Store) -> Verdict {
 async fn a_copied_lane_is_the_same_lane() {
     let memory: Arc<dyn Store> = Arc::new(Memory::default());
     put(&*memory, whole()).await;
-    // What nodes say to one another is about now, and stays behind.
-    put(&*memory, [(RowKey::poke("node-1", lane_id()), Record::Lane(lane::Record::Poke))]).await;
+    // Notices between nodes expire within moments and are not copied.
+    put(&*memory, [(RowKey::lane_notice("node-1", lane_id()), Record::Lane(lane::Record::LaneNotice))]).await;
     let (_dir, disk) = embedded();
     let copied = copy(&memory, &disk).await.unwrap();
     assert_eq!(copied.rows.to_string(), "1 transport, 1 lane, 4 events, 1 lane end, 2 dead letters, 1 cancellation");

@@ -115,7 +115,7 @@ pub fn embedded() -> (TempDir, Arc<dyn Store>) {
     (dir, Arc::new(store))
 }
 
-/// What is alive in a store, without revisions: those are each store's own.
+/// The live rows of a store, without revisions: those are each store's own.
 pub async fn content(store: &dyn Store) -> Vec<(RowKey, Record)> {
     let mut all = Vec::new();
     for kind in [Kind::Fence, Kind::VersionHead, Kind::AgainHead, Kind::Alias, Kind::Trace] {

@@ -9,8 +9,8 @@ use fencepost_kernel::{
     audit::{AuditEntry, Subject},
     dispatch,
     fence::{
-        self, AgainHead, Alias, Event, Fence, HolderTrace, Receipt, Sighting, Source, State, Token, Trace, VersionHead,
-        What, body::Body, scope::OnLapse,
+        self, AgainHead, Alias, Fence, FenceEvent, HolderTrace, Receipt, Sighting, Source, State, Token, Trace,
+        VersionHead, What, body::Body, scope::OnLapse,
     },
     key::Kind,
     lane,
@@ -69,7 +69,7 @@ fn state() -> impl Strategy<Value = State> {
     ]
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = FenceEvent> {
     let what = prop_oneof![
         Just(What::Released),
         Just(What::Retried),
@@ -79,7 +79,7 @@ fn event() -> impl Strategy<Value = Event> {
         (text(), text(), any::<bool>()).prop_map(|(by, why, sealed)| What::Resolved { by, why, sealed }),
         (text(), text(), option::of(time())).prop_map(|(by, why, sealed)| What::Forgotten { by, why, sealed }),
     ];
-    (time(), any::<u64>(), what).prop_map(|(at, token, what)| Event { at, token: Token(token), what })
+    (time(), any::<u64>(), what).prop_map(|(at, token, what)| FenceEvent { at, token: Token(token), what })
 }
 
 fn fence() -> impl Strategy<Value = Record> {
@@ -180,13 +180,13 @@ fn kind_of(record: &Record) -> Kind {
         Record::Fence(fence::Record::AgainHead(_)) => Kind::AgainHead,
         Record::Fence(fence::Record::Alias(_)) => Kind::Alias,
         Record::Fence(fence::Record::Trace(_)) => Kind::Trace,
-        Record::Dispatch(dispatch::Record::Route(_)) => Kind::Route,
+        Record::Dispatch(dispatch::Record::Transport(_)) => Kind::Transport,
         Record::Lane(lane::Record::Lane(_)) => Kind::Lane,
         Record::Lane(lane::Record::Tail(_)) => Kind::Tail,
         Record::Lane(lane::Record::Entry(_)) => Kind::Entry,
         Record::Lane(lane::Record::DeadLetter(_)) => Kind::DeadLetter,
         Record::Lane(lane::Record::Cancelled(_)) => Kind::Cancelled,
-        Record::Lane(lane::Record::Poke) => Kind::Poke,
+        Record::Lane(lane::Record::LaneNotice) => Kind::LaneNotice,
         Record::Counter(_) => Kind::Counter,
         Record::Audit(_) => Kind::Audit,
     }

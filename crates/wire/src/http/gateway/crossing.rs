@@ -1,9 +1,9 @@
 //! Which headers cross the gateway: one table for requests on their way upstream, one for answers on their way back.
-//! Only says what happens to a name; called by `headers`, which applies it. A test sends every row through the gateway.
+//! Holds rules only; `headers` applies them. A test sends every row through the gateway.
 
 use Crossing::{Diverts, Essential, Forwarding, Hop, Ours};
 
-/// What happens to a header. A header that no row names passes unchanged, unless `Connection` names it.
+/// The rule for a header. A header that no row names passes unchanged, unless `Connection` names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crossing {
     /// Belongs to one connection, or is answered by the gateway itself: never crosses.
@@ -22,14 +22,13 @@ pub enum Crossing {
 
 /// One row: a name, a prefix (`fencepost-*`), or any name with a character that is no letter, digit or `-` (`*_*`).
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct HeaderRule {
     /// In lower case.
     pub name: &'static str,
-    /// What happens to a header of that name.
     pub crossing: Crossing,
 }
 
-impl Row {
+impl HeaderRule {
     fn fits(&self, name: &str) -> bool {
         match self.name.strip_suffix('*') {
             None => self.name == name,
@@ -40,16 +39,16 @@ impl Row {
 }
 
 /// The crossing by the first row that fits a name in lower case; none where no row fits.
-pub fn crossing(table: &[Row], name: &str) -> Option<Crossing> {
+pub fn crossing(table: &[HeaderRule], name: &str) -> Option<Crossing> {
     table.iter().find(|row| row.fits(name)).map(|row| row.crossing)
 }
 
-const fn row(name: &'static str, crossing: Crossing) -> Row {
-    Row { name, crossing }
+const fn row(name: &'static str, crossing: Crossing) -> HeaderRule {
+    HeaderRule { name, crossing }
 }
 
 /// Requests, from a client to an upstream.
-pub const REQUESTS: &[Row] = &[
+pub const REQUESTS: &[HeaderRule] = &[
     row("connection", Hop),
     row("expect", Hop),
     row("http2-settings", Hop),
@@ -149,7 +148,7 @@ pub const REQUESTS: &[Row] = &[
 
 /// Answers, from an upstream to a client. The gateway reads the headers that are meant for it alone
 /// (`Fencepost-Outcome`, `Fencepost-Effect-Id`) before this table applies.
-pub const ANSWERS: &[Row] = &[
+pub const ANSWERS: &[HeaderRule] = &[
     row("connection", Hop),
     row("keep-alive", Hop),
     row("proxy-authenticate", Hop),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use fencepost::{
     Claim,
-    policy::{Policy, callers::Principal, routes::Origin},
+    policy::{Policy, callers::Principal, routes::FieldOrigin},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, header, request::Parts};
 
@@ -57,7 +57,7 @@ fn is_read_by(entry: &Entry, name: &HeaderName) -> bool {
     let mut origins = route.key.iter().map(|(_, origin, _)| origin).chain(&route.source).chain(&route.order);
     let principal = route.callers.principal.as_ref().map(Principal::header);
     principal.is_some_and(|read| read.eq_ignore_ascii_case(name.as_str()))
-        || origins.any(|origin| matches!(origin, Origin::Header(read) if read.eq_ignore_ascii_case(name.as_str())))
+        || origins.any(|origin| matches!(origin, FieldOrigin::Header(read) if read.eq_ignore_ascii_case(name.as_str())))
 }
 
 fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
@@ -74,8 +74,8 @@ fn drop_headers(headers: &mut HeaderMap, dropped: impl Fn(&str) -> bool, listed:
     }
 }
 
-/// Removes from an upstream's answer what does not cross. An answer is never refused for its `Connection`: the effect
-/// has happened.
+/// Removes the headers of an upstream's answer that do not cross. An answer is never refused for its `Connection`: the
+/// effect has happened.
 pub(super) fn answer(headers: &mut HeaderMap) {
     // With chunked framing a Content-Length does not count: it would cut the body, or let it run into the next message.
     if headers.contains_key(header::TRANSFER_ENCODING) {

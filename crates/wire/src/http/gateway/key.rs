@@ -9,13 +9,13 @@ use fencepost::{
     idempotency_key,
     policy::{
         callers::Principal,
-        routes::{Origin, Scheme},
+        routes::{FieldOrigin, Scheme},
     },
     verify::standard_twin,
 };
 use fencepost_kernel::{
     FenceKey,
-    json::{self, Node, Value},
+    json::{self, JsonNode, Value},
 };
 use http::request::Parts;
 use sha2::{Digest, Sha256};
@@ -37,7 +37,7 @@ pub(super) struct Places<'r> {
     /// The body's bytes.
     pub(super) body: &'r [u8],
     /// The body, where it is JSON.
-    pub(super) document: Option<&'r Node<'r>>,
+    pub(super) document: Option<&'r JsonNode<'r>>,
     /// How the request was signed, where it is a webhook.
     pub(super) scheme: Option<Scheme>,
 }
@@ -49,29 +49,30 @@ impl Places<'_> {
         fields.collect()
     }
 
-    /// The value of one field.
-    pub(super) fn value(&self, field: &str, origin: &Origin) -> Result<String, Problem> {
+    pub(super) fn value(&self, field: &str, origin: &FieldOrigin) -> Result<String, Problem> {
         let value = match origin {
-            Origin::Header(name) => match (self.header(name)?, self.twin(name)) {
+            FieldOrigin::Header(name) => match (self.header(name)?, self.twin(name)) {
                 (None, Some(twin)) => self.header(twin)?,
                 (found, _) => found,
             },
-            Origin::Path(name) => match self.bound.iter().find(|(bound, _)| bound == name) {
+            FieldOrigin::Path(name) => match self.bound.iter().find(|(bound, _)| bound == name) {
                 Some((_, raw)) => Some(self.path_value(field, raw)?),
                 None => None,
             },
-            Origin::Query(name) => self.query(name)?,
-            Origin::Body(pointer) => match self.member(field, pointer)? {
+            FieldOrigin::Query(name) => self.query(name)?,
+            FieldOrigin::Body(pointer) => match self.member(field, pointer)? {
                 Some(node) => Some(scalar(node).ok_or_else(|| {
                     let detail = format!("`{field}` at {pointer} must be a string, an integer or a boolean");
                     Problem::new(Code::Malformed, detail)
                 })?),
                 None => None,
             },
-            Origin::Const(text) => Some(text.clone()),
-            Origin::Request(part) if part == "method" => Some(self.parts.method.as_str().to_owned()),
-            Origin::Request(part) if part == "digest" => Some(FenceKey(Sha256::digest(self.body).into()).to_string()),
-            Origin::Request(_) => Some(self.path(field)?),
+            FieldOrigin::Const(text) => Some(text.clone()),
+            FieldOrigin::Request(part) if part == "method" => Some(self.parts.method.as_str().to_owned()),
+            FieldOrigin::Request(part) if part == "digest" => {
+                Some(FenceKey(Sha256::digest(self.body).into()).to_string())
+            }
+            FieldOrigin::Request(_) => Some(self.path(field)?),
         };
         let value = value.ok_or_else(|| missing(field, origin))?;
         if value.len() > VALUE_BYTES_MAX {
@@ -102,7 +103,7 @@ impl Places<'_> {
         Ok(path)
     }
 
-    fn member(&self, field: &str, pointer: &str) -> Result<Option<&Node<'_>>, Problem> {
+    fn member(&self, field: &str, pointer: &str) -> Result<Option<&JsonNode<'_>>, Problem> {
         let Some(document) = self.document else { return Ok(None) };
         match spelling::other_case(document, pointer) {
             None => Ok(at(document, pointer)),
@@ -191,22 +192,22 @@ impl Places<'_> {
     }
 }
 
-fn missing(field: &str, origin: &Origin) -> Problem {
+fn missing(field: &str, origin: &FieldOrigin) -> Problem {
     let place = match origin {
-        Origin::Header(name) if name.eq_ignore_ascii_case(idempotency_key::NAME) => {
+        FieldOrigin::Header(name) if name.eq_ignore_ascii_case(idempotency_key::NAME) => {
             return Problem::new(Code::MissingIdempotencyKey, "send an Idempotency-Key, the same with every retry");
         }
-        Origin::Header(name) => format!("the header {name}"),
-        Origin::Query(name) => format!("the query's {name}"),
-        Origin::Body(pointer) => format!("the body's {pointer}"),
-        Origin::Path(name) => format!("the path's {name}"),
-        Origin::Const(_) | Origin::Request(_) => "the request".to_owned(),
+        FieldOrigin::Header(name) => format!("the header {name}"),
+        FieldOrigin::Query(name) => format!("the query's {name}"),
+        FieldOrigin::Body(pointer) => format!("the body's {pointer}"),
+        FieldOrigin::Path(name) => format!("the path's {name}"),
+        FieldOrigin::Const(_) | FieldOrigin::Request(_) => "the request".to_owned(),
     };
     Problem::new(Code::WrongKey, format!("`{field}` comes from {place}, which is not there"))
 }
 
 /// The value that an RFC 6901 pointer leads to.
-pub(super) fn at<'n, 'a>(document: &'n Node<'a>, pointer: &str) -> Option<&'n Node<'a>> {
+pub(super) fn at<'n, 'a>(document: &'n JsonNode<'a>, pointer: &str) -> Option<&'n JsonNode<'a>> {
     steps(pointer).try_fold(document, |node, step| next(node, &step))
 }
 
@@ -218,7 +219,7 @@ pub(super) fn steps(pointer: &str) -> impl Iterator<Item = Cow<'_, str>> {
 }
 
 /// One step of a pointer.
-pub(super) fn next<'n, 'a>(node: &'n Node<'a>, step: &str) -> Option<&'n Node<'a>> {
+pub(super) fn next<'n, 'a>(node: &'n JsonNode<'a>, step: &str) -> Option<&'n JsonNode<'a>> {
     match &node.value {
         Value::Array(items) if step == "0" || !step.starts_with(['0', '+']) => items.get(step.parse::<usize>().ok()?),
         Value::Array(_) => None,
@@ -227,7 +228,7 @@ pub(super) fn next<'n, 'a>(node: &'n Node<'a>, step: &str) -> Option<&'n Node<'a
 }
 
 /// The text of a string, boolean or integer, as a key holds it: 1 and "1" are the same. None for other values.
-pub(super) fn scalar(node: &Node<'_>) -> Option<String> {
+pub(super) fn scalar(node: &JsonNode<'_>) -> Option<String> {
     match &node.value {
         Value::String(text) => Some(text.to_string()),
         Value::Bool(truth) => Some(truth.to_string()),

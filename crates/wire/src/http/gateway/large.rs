@@ -1,5 +1,5 @@
 //! An answer too large to keep: it streams to the client while its digest is made, and the digest is sealed at the end.
-//! Never holds more than a few pieces in memory. Reads on for a while once the client has gone. Called by `flight`.
+//! Never holds more than a few pieces in memory. Reads on for a while once the client has gone. Called by `granted_call`.
 
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,8 @@ impl Large<'_> {
 async fn keep(engine: &Engine, target: Option<Target>, digest: &[u8; 32], size: u64) {
     let Some(target) = target else { return };
     let lease_ms = target.scope.lease_ms;
-    let claim = fence::Claim { target: target.clone(), body: None, version: None, source: None, lease_ms, trace: None };
+    let claim =
+        fence::ClaimFence { target: target.clone(), body: None, version: None, source: None, lease_ms, trace: None };
     let Ok(Reply::Fence(fence::Reply::New(granted))) = engine.ask(Command::Fence(fence::Command::Claim(claim))).await
     else {
         return;

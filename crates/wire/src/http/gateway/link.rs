@@ -72,8 +72,8 @@ impl Link {
         Self { stream, is_writing: false, is_answered: true, early: AnsweredEarly::default() }
     }
 
-    /// Reads what the kernel has, even before the runtime knows of it. A busy runtime polls the kernel late, and hyper
-    /// would then write the next request although bytes that cannot be its answer are already there.
+    /// Reads all bytes that the kernel has, even before the runtime knows of them. A busy runtime polls the kernel
+    /// late, and hyper would then write the next request although bytes that cannot be its answer are already there.
     fn read_now(&self, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match recv(&self.stream, buf.initialize_unfilled(), RecvFlags::DONTWAIT) {
             Ok((count, _)) => {

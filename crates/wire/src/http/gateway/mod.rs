@@ -2,13 +2,13 @@
 //! and answers everyone else with the first one's answer. Never lets a write pass that it could not fence.
 //! Called for every path that is none of Fencepost's own.
 
-mod aloft;
 pub mod crossing;
 mod decided;
-mod flight;
+mod detach_on_drop;
+mod granted_call;
 mod headers;
+mod in_flight_effects;
 mod key;
-mod landing;
 mod large;
 mod link;
 mod order;
@@ -41,12 +41,12 @@ use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    aloft::{Known, Sky},
-    flight::{Flight, fenced},
+    detach_on_drop::DetachOnDrop,
+    granted_call::{GrantedCall, fenced},
     headers::Leaving,
+    in_flight_effects::{InFlightEffects, Known},
     key::Places,
-    landing::Landing,
-    order::{Queues, Rank, Turn},
+    order::{Queues, Rank, SourceTurn},
     patient::Patient,
     shares::{Client, Shares},
     signed::Signed,
@@ -68,19 +68,19 @@ use fencepost_front::{Standing, Unbuffered};
 /// How long an effect that is let go of may take to end.
 const LET_GO: Duration = Duration::from_secs(1);
 
-/// What the gateway keeps between requests.
+/// The gateway's state between requests.
 pub struct Gateway {
     upstreams: Upstreams,
     table: RwLock<Arc<Table>>,
     queues: Queues,
-    /// Places for writes, and for reads: who reads slowly must not keep writes out.
+    /// Places for writes, and for reads: slow readers must not keep writes out.
     places: Shares,
     reads: Shares,
     /// Effects under way whose client has gone, and the word that ends them.
     flights: TaskTracker,
     over: CancellationToken,
     /// Every effect that this node has under way, or whose seal the store has not taken yet.
-    sky: Sky,
+    in_flight_effects: InFlightEffects,
 }
 
 impl Gateway {
@@ -95,7 +95,7 @@ impl Gateway {
             reads: Shares::new(policy.gateway.in_flight_max),
             flights: TaskTracker::new(),
             over: CancellationToken::new(),
-            sky: Sky::default(),
+            in_flight_effects: InFlightEffects::default(),
         })
     }
 
@@ -174,8 +174,8 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
     answer.await.unwrap_or_else(|problem| problem.response(&path, &trace).map(Body::new))
 }
 
-/// Gives one path one spelling: a letter may be written `%61`, and what is behind the gateway reads it as the letter.
-/// Before our own paths are looked for: they come first in every spelling.
+/// Gives one path one spelling: a letter may be written `%61`, and servers behind the gateway read it as the letter.
+/// Runs before our own paths are looked up: they come first in every spelling.
 pub(super) fn spell(uri: &mut Uri) {
     let Some(path) = table::spelled(uri.path()) else { return };
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -194,7 +194,7 @@ async fn pass(
     body: Body,
 ) -> Result<Response, Problem> {
     let has_body = !body.is_end_stream();
-    // Many upstreams do not read a read's body, and take what is left of it for the next request.
+    // Many upstreams do not read a read's body, and take its unread bytes for the next request.
     if has_body && !entry.route.pass_body {
         let detail = format!(
             "this {} has a body, which its rule does not pass on; send it without one, or set pass_body",
@@ -208,7 +208,7 @@ async fn pass(
     let body_bytes = body.size_hint().exact();
     let headers = Leaving { entry, policy, trace, claim: None, tenant, body_bytes }.headers(&mut parts);
     let uri = upstream::address(entry, &parts.uri).ok_or_else(call::nothing_here)?;
-    // Data only: trailers could say again what was taken out of the head.
+    // Data only: trailers could repeat headers that were removed from the head.
     let body = if has_body { Body::from_stream(body.into_data_stream()) } else { Body::empty() };
     let request = upstream::request(parts.method, uri, headers, body);
     let answer = app.gateway.upstreams.send(entry, request, entry.timeout).await;
@@ -241,45 +241,57 @@ async fn write(mut call: Call, entry: &Arc<Entry>, bound: &[(&str, &str)]) -> Re
     let (claim, turn) = claim(&call, entry, bound).await?;
     let app = call.app.clone();
     // A client that goes away must leave neither a claim without its effect nor an effect without its seal.
-    Landing::new(|is_waiting| act(call, entry.clone(), claim, turn, is_waiting), app).await
+    DetachOnDrop::new(|is_waiting| act(call, entry.clone(), claim, turn, is_waiting), app).await
 }
 
 async fn act(
     call: Call,
     entry: Arc<Entry>,
-    claim: fence::Claim,
-    turn: Option<Turn>,
+    claim: fence::ClaimFence,
+    turn: Option<SourceTurn>,
     is_waiting: Arc<AtomicBool>,
 ) -> Result<Response, Problem> {
     let (target, lease_ms) = (claim.target.clone(), claim.lease_ms);
     let wait = wait(&call);
     let engine = call.app.fencepost.engine();
     let told = claim.source.clone();
-    // Its lease may be over: whoever is let in now would do it a second time.
-    if call.app.gateway.sky.known(&target.key) == Some(Known::Done) {
-        return Err(flight::unconfirmed(&target));
+    // Its lease may be over: a caller let in now would repeat the effect.
+    if call.app.gateway.in_flight_effects.known(&target.key) == Some(Known::Done) {
+        return Err(granted_call::unconfirmed(&target));
     }
     let reply = engine.claim_flagged(Command::Fence(fence::Command::Claim(claim)), wait, &is_waiting).await?;
     let source = told.as_ref().map(|source| (source.kind.as_str(), source.id.as_str()));
     record(&call, &target, &reply, &Told { op: "claim", effect_id: None, source });
     match reply {
-        Reply::Fence(fence::Reply::New(granted)) => match call.app.gateway.sky.lift(target.key, granted.token) {
-            Ok(aloft) => {
-                let (claim, aloft) = (Claim::granted(engine, target, granted, lease_ms), Arc::new(aloft));
-                let client = Client::Tenant(claim.target().tenant.clone());
-                let place = call.app.gateway.places.take(&entry.endpoint, client);
-                let flight = Flight { call, entry, claim, aloft, source: told, signed: None, place: None, _turn: turn };
-                Ok(flight.fly(place).await)
+        Reply::Fence(fence::Reply::New(granted)) => {
+            match call.app.gateway.in_flight_effects.begin(target.key, granted.token) {
+                Ok(effect_guard) => {
+                    let (claim, effect_guard) =
+                        (Claim::granted(engine, target, granted, lease_ms), Arc::new(effect_guard));
+                    let client = Client::Tenant(claim.target().tenant.clone());
+                    let place = call.app.gateway.places.take(&entry.endpoint, client);
+                    let granted_call = GrantedCall {
+                        call,
+                        entry,
+                        claim,
+                        effect_guard,
+                        source: told,
+                        signed: None,
+                        place: None,
+                        _turn: turn,
+                    };
+                    Ok(granted_call.call_and_settle(place).await)
+                }
+                // Its lease ran out here, since the store was away, and it is still under way.
+                Err(Known::Done) => Err(granted_call::unconfirmed(&target)),
+                Err(Known::UnderWay) => {
+                    // This claim overwrote the trace of the request under way, so it is not known any more.
+                    let (lease_expires, first_seen) = (granted.lease_expires, granted.first_seen);
+                    let held = Reply::Fence(fence::Reply::InFlight { lease_expires, first_seen, held_by: None });
+                    decided::refused(&call, &entry, &target, &held)
+                }
             }
-            // Its lease ran out here, since the store was away, and it is still under way.
-            Err(Known::Done) => Err(flight::unconfirmed(&target)),
-            Err(Known::UnderWay) => {
-                // The trace of what is under way here was overwritten by this claim, and so is not known any more.
-                let (lease_expires, first_seen) = (granted.lease_expires, granted.first_seen);
-                let held = Reply::Fence(fence::Reply::InFlight { lease_expires, first_seen, held_by: None });
-                decided::refused(&call, &entry, &target, &held)
-            }
-        },
+        }
         Reply::Fence(fence::Reply::Duplicate { fence, .. }) => {
             call.app.metrics.dropped(&entry.endpoint, &target.tenant);
             if let State::Sealed { receipt, .. } = &fence.state {
@@ -291,7 +303,7 @@ async fn act(
     }
 }
 
-/// What is asked of a request before anything is read out of it.
+/// Checks a request before anything is read out of it.
 fn admit(call: &Call, entry: &Entry) -> Result<(), Problem> {
     let headers = &call.parts.headers;
     match &entry.route.verify {
@@ -317,7 +329,11 @@ fn required(names: &[String], headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// The claim that a request stands for, and its turn where its source is ordered.
-async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::Claim, Option<Turn>), Problem> {
+async fn claim(
+    call: &Call,
+    entry: &Entry,
+    bound: &[(&str, &str)],
+) -> Result<(fence::ClaimFence, Option<SourceTurn>), Problem> {
     // Nothing of the parsed body is left when it waits: a document takes many times the memory of its bytes.
     let (claim, rank) = read_claim(call, entry, bound)?;
     if let Some(signed) = Signed::of(call, entry, &claim.target) {
@@ -330,8 +346,12 @@ async fn claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fe
     Ok((claim, turn))
 }
 
-/// The claim, and what it is ordered by.
-fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fence::Claim, Option<String>), Problem> {
+/// The claim, and the value that orders it.
+fn read_claim(
+    call: &Call,
+    entry: &Entry,
+    bound: &[(&str, &str)],
+) -> Result<(fence::ClaimFence, Option<String>), Problem> {
     let route = &entry.route;
     let scope = call.policy.scope(&route.scope).map_err(|none| match none {
         NoScope::Unknown => Problem::new(Code::UnknownScope, format!("there is no scope {:?}", route.scope)),
@@ -367,11 +387,11 @@ fn read_claim(call: &Call, entry: &Entry, bound: &[(&str, &str)]) -> Result<(fen
     }
     let lease_ms = scope.lease_ms;
     let trace = Some(call.trace.held());
-    let claim = fence::Claim { target, body: Some(compared), version: None, source, lease_ms, trace };
+    let claim = fence::ClaimFence { target, body: Some(compared), version: None, source, lease_ms, trace };
     Ok((claim, rank))
 }
 
-async fn turn(call: &Call, entry: &Entry, claim: &fence::Claim, rank: Rank) -> Result<Turn, Problem> {
+async fn turn(call: &Call, entry: &Entry, claim: &fence::ClaimFence, rank: Rank) -> Result<SourceTurn, Problem> {
     let source = claim.source.as_ref().map(|source| source.id.as_str()).unwrap_or_default();
     let lane = (entry.endpoint.clone(), claim.target.tenant.clone(), source.to_owned());
     let turn = call.app.gateway.queues.turn(lane, rank, call.policy.server.limits.wait_max).await;

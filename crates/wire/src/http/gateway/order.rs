@@ -37,11 +37,11 @@ pub(super) struct Queues(Arc<Mutex<Lanes>>);
 #[derive(Default)]
 struct Lanes {
     arrived: u64,
-    busy: HashMap<Lane, BTreeMap<(Rank, u64), oneshot::Sender<Turn>>>,
+    busy: HashMap<Lane, BTreeMap<(Rank, u64), oneshot::Sender<SourceTurn>>>,
 }
 
 /// The right to be the one event of its source in flight. Dropping it gives the turn to the next event.
-pub(super) struct Turn {
+pub(super) struct SourceTurn {
     queues: Queues,
     lane: Option<Lane>,
 }
@@ -57,14 +57,14 @@ pub(super) enum NoTurn {
 
 impl Queues {
     /// Waits until no event of the source is under way and none that waits comes before this one.
-    pub(super) async fn turn(&self, lane: Lane, rank: Rank, patience: Duration) -> Result<Turn, NoTurn> {
+    pub(super) async fn turn(&self, lane: Lane, rank: Rank, patience: Duration) -> Result<SourceTurn, NoTurn> {
         let (place, mut turn) = {
             let mut lanes = self.lock();
             lanes.arrived += 1;
             let place = (rank, lanes.arrived);
             let Some(waiting) = lanes.busy.get_mut(&lane) else {
                 lanes.busy.insert(lane.clone(), BTreeMap::new());
-                return Ok(Turn { queues: self.clone(), lane: Some(lane) });
+                return Ok(SourceTurn { queues: self.clone(), lane: Some(lane) });
             };
             if waiting.len() >= WAITING_MAX {
                 return Err(NoTurn::Full);
@@ -74,7 +74,7 @@ impl Queues {
             (place, turn)
         };
         // Leaves the queue also when this future is dropped: no turn may go to an event that is gone.
-        let _leave = Leave { queues: self, lane: &lane, place: &place };
+        let _leave = LeaveQueueOnDrop { queues: self, lane: &lane, place: &place };
         match tokio::time::timeout(patience, &mut turn).await {
             Ok(Ok(turn)) => Ok(turn),
             // A turn may be sent just as the time runs out: it is taken, and not lost with the channel.
@@ -88,13 +88,13 @@ impl Queues {
     }
 }
 
-struct Leave<'q> {
+struct LeaveQueueOnDrop<'q> {
     queues: &'q Queues,
     lane: &'q Lane,
     place: &'q (Rank, u64),
 }
 
-impl Drop for Leave<'_> {
+impl Drop for LeaveQueueOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(waiting) = self.queues.lock().busy.get_mut(self.lane) {
             waiting.remove(self.place);
@@ -102,7 +102,7 @@ impl Drop for Leave<'_> {
     }
 }
 
-impl Drop for Turn {
+impl Drop for SourceTurn {
     fn drop(&mut self) {
         let Some(lane) = self.lane.take() else { return };
         loop {
@@ -117,7 +117,7 @@ impl Drop for Turn {
                 }
             };
             // A closed channel gives the turn back: without its lane, the drop does nothing and does not recurse.
-            match next.send(Turn { queues: self.queues.clone(), lane: Some(lane.clone()) }) {
+            match next.send(SourceTurn { queues: self.queues.clone(), lane: Some(lane.clone()) }) {
                 Ok(()) => return,
                 Err(mut back) => back.lane = None,
             }

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
 use super::{
-    shares::Place,
+    shares::RequestSlot,
     upstream::{Failed, root},
 };
 
@@ -25,11 +25,11 @@ pub(super) struct Patient {
     silence: Option<Pin<Box<Sleep>>>,
     patience: Duration,
     /// Held as long as the body: a slow answer takes up its place until its end.
-    _place: Option<Place>,
+    _place: Option<RequestSlot>,
 }
 
 impl Patient {
-    pub(super) fn new(incoming: Incoming, patience: Duration, place: Option<Place>) -> Self {
+    pub(super) fn new(incoming: Incoming, patience: Duration, place: Option<RequestSlot>) -> Self {
         Self { incoming, silence: None, patience, _place: place }
     }
 }
@@ -41,7 +41,8 @@ impl Body for Patient {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
         while let Poll::Ready(next) = Pin::new(&mut self.incoming).poll_frame(cx) {
             self.silence = None;
-            // Trailers do not cross: a replay could not repeat them, and they could say what only the gateway may say.
+            // Trailers do not cross: a replay could not repeat them, and they could carry headers that only the gateway
+            // may send.
             if matches!(&next, Some(Ok(frame)) if frame.is_trailers()) {
                 continue;
             }

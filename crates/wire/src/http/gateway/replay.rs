@@ -1,10 +1,10 @@
-//! Answers a duplicate with the first answer, byte for byte, and what the rule adds to replays.
+//! Answers a duplicate with the first answer, byte for byte, and the headers that the rule adds to replays.
 //! Never asks an upstream. Called by the gateway where a claim is a duplicate.
 
 use axum::{body::Body, response::Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use fencepost::answer::Answer;
+use fencepost::answer::StoredAnswer;
 use fencepost_kernel::fence::{Fence, State, Target};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
@@ -25,7 +25,7 @@ pub(super) async fn answer(app: &App, entry: &Entry, target: &Target, fence: &Fe
     let State::Sealed { receipt, expires: ends, .. } = &fence.state else {
         return Err(Problem::new(Code::Internal, "no receipt"));
     };
-    let kept = Answer::decode(&receipt.body).unwrap_or_else(|| sealed_by_hand(&receipt.body));
+    let kept = StoredAnswer::decode(&receipt.body).unwrap_or_else(|| sealed_by_hand(&receipt.body));
     let mut headers = kept.headers;
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
     expires(&mut headers, *ends);
@@ -57,8 +57,8 @@ pub(super) fn mark_omitted(headers: &mut HeaderMap, digest: Option<[u8; 32]>) {
 }
 
 // A worker or a person sealed it over the API: its receipt is JSON.
-fn sealed_by_hand(receipt: &Bytes) -> Answer {
+fn sealed_by_hand(receipt: &Bytes) -> StoredAnswer {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Answer { status: StatusCode::OK, headers, body: Some(receipt.clone()) }
+    StoredAnswer { status: StatusCode::OK, headers, body: Some(receipt.clone()) }
 }

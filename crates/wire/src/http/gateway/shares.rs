@@ -1,7 +1,7 @@
-//! Shares the places for requests in flight between rules and clients. Each share follows from what is free: a single
-//! rule gets half of all places, a single tenant two thirds, and the more want places, the less each gets. So neither a
-//! hanging upstream nor a greedy client keeps the others out, and a tenant of a hanging upstream still reaches its
-//! others. Without a credential, one address gets a fifth, and all addresses together a third.
+//! Shares the places for requests in flight between rules and clients. Each share follows from the free places: a
+//! single rule gets half of all places, a single tenant two thirds, and the more want places, the less each gets. So
+//! neither a hanging upstream nor a greedy client keeps the others out, and a tenant of a hanging upstream still
+//! reaches its others. Without a credential, one address gets a fifth, and all addresses together a third.
 //! Never waits. Called by the gateway before a request leaves.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use fencepost::policy::{identity::Identity, server::Server};
+use fencepost::policy::{identity::Identity, server::ServerSettings};
 use fencepost_kernel::Tenant;
 use http::request::Parts;
 
@@ -31,7 +31,7 @@ pub(super) enum Client {
 
 impl Client {
     /// The tenant of a credential; without one, the address that a trusted proxy names, or else that of the connection.
-    pub(super) fn of(caller: Option<&Identity>, parts: &Parts, server: &Server) -> Self {
+    pub(super) fn of(caller: Option<&Identity>, parts: &Parts, server: &ServerSettings) -> Self {
         if let Some(caller) = caller {
             return Self::Tenant(caller.tenant().clone());
         }
@@ -76,7 +76,7 @@ struct Taken {
 }
 
 /// A place for one request, until it is dropped.
-pub(super) struct Place {
+pub(super) struct RequestSlot {
     shares: Shares,
     rule: Arc<str>,
     client: Client,
@@ -88,7 +88,7 @@ impl Shares {
     }
 
     /// A place for a request of a client to a rule's upstream.
-    pub(super) fn take(&self, rule: &Arc<str>, client: Client) -> Result<Place, Problem> {
+    pub(super) fn take(&self, rule: &Arc<str>, client: Client) -> Result<RequestSlot, Problem> {
         let mut taken = self.lock();
         let free = self.max.saturating_sub(taken.all);
         let held = |count: Option<&usize>| count.copied().unwrap_or_default();
@@ -111,7 +111,7 @@ impl Shares {
             *taken.clients.entry(client).or_default() += 1;
         }
         drop(taken);
-        Ok(Place { shares: self.clone(), rule: rule.clone(), client })
+        Ok(RequestSlot { shares: self.clone(), rule: rule.clone(), client })
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -119,7 +119,7 @@ impl Shares {
     }
 }
 
-impl Drop for Place {
+impl Drop for RequestSlot {
     fn drop(&mut self) {
         let mut taken = self.shares.lock();
         taken.all -= 1;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     /// Takes all that one client gets from some rules in turn.
-    fn greedy(shares: &Shares, rules: &[&str], client: &Client) -> Vec<Place> {
+    fn greedy(shares: &Shares, rules: &[&str], client: &Client) -> Vec<RequestSlot> {
         let mut places = Vec::new();
         for rule in rules.iter().cycle() {
             match shares.take(&Arc::from(*rule), client.clone()) {
@@ -180,7 +180,8 @@ mod tests {
     fn a_rule_whose_upstream_hangs_leaves_half_to_the_others_whoever_asks() {
         let shares = Shares::new(100);
         let hung: Arc<str> = "POST /slow".into();
-        let places: Vec<Place> = (0..1_000).filter_map(|n| shares.take(&hung, tenant(&format!("t{n}"))).ok()).collect();
+        let places: Vec<RequestSlot> =
+            (0..1_000).filter_map(|n| shares.take(&hung, tenant(&format!("t{n}"))).ok()).collect();
         assert_eq!(places.len(), 50);
         assert!(shares.take(&"POST /fast".into(), tenant("t0")).is_ok());
     }
@@ -195,8 +196,8 @@ mod tests {
         // One address leaves places to the others, and all addresses leave places to tenants, even at the same rule.
         let (shares, rule) = (Shares::new(100), Arc::from("GET /a"));
         let take = |address: Client| shares.take(&rule, address).ok();
-        let one: Vec<Place> = (0..100).filter_map(|_| take(at("192.0.2.1"))).collect();
-        let others: Vec<Place> = (2..100).filter_map(|n| take(at(&format!("192.0.2.{n}")))).collect();
+        let one: Vec<RequestSlot> = (0..100).filter_map(|_| take(at("192.0.2.1"))).collect();
+        let others: Vec<RequestSlot> = (2..100).filter_map(|n| take(at(&format!("192.0.2.{n}")))).collect();
         assert_eq!((one.len(), one.len() + others.len()), (20, 33));
         assert!(take(tenant("a")).is_some());
     }

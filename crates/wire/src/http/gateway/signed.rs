@@ -22,7 +22,8 @@ use crate::{
 
 /// The key fields of the fence of signed bytes.
 const FIELDS: [&str; 2] = ["rule", "digest"];
-/// The lease need not keep anybody out: even past it, another effect key is a conflict, and the same key is let in.
+/// The lease need not keep other callers out: even past it, another effect key is a conflict, and the same key is let
+/// in.
 const LEASE_MS: u64 = 1;
 
 /// The fence of a delivery's signed bytes, and the key of its effect.
@@ -69,7 +70,7 @@ impl Signed {
     /// Claims the bytes for their effect's key, once that key is claimed. None where they are bound to it already.
     pub(super) async fn bind(self, call: &Call, entry: &Entry) -> Result<Option<Bound>, Problem> {
         let (target, body) = (self.target.clone(), Some(self.body()));
-        let claim = fence::Claim { target, body, version: None, source: None, lease_ms: LEASE_MS, trace: None };
+        let claim = fence::ClaimFence { target, body, version: None, source: None, lease_ms: LEASE_MS, trace: None };
         match call.app.fencepost.engine().ask(Command::Fence(fence::Command::Claim(claim))).await? {
             Reply::Fence(fence::Reply::New(granted)) => {
                 Ok(Some(Bound { target: self.target, token: granted.token, effect: self.effect }))
@@ -88,7 +89,7 @@ impl Signed {
             .text("trace_id", &call.trace);
         let detail = "these signed bytes came before under another key: the path, a header or the query differs, which is \
                       not signed";
-        // Never acknowledged, whatever the rule says of other conflicts: a provider's own redelivery keeps its key.
+        // Never acknowledged, even if the rule acknowledges other conflicts: a provider's own redelivery keeps its key.
         let own = entry.route.answers.on_conflict(call.policy.on_conflict).status;
         let status = if (400..500).contains(&own) { own } else { call.policy.on_conflict.status };
         let problem = Problem::new(Code::Conflict, detail).answered_with(status);

@@ -1,12 +1,12 @@
 //! Finds the parts of a request that two servers may read differently: with a key from such a part, the gateway and the
-//! upstream could mean different effects. Pure: looks at text and says what is wrong with it. Called by `key`.
+//! upstream could mean different effects. Pure: looks at text and names the fault. Called by `key`.
 
-use fencepost_kernel::json::Node;
+use fencepost_kernel::json::JsonNode;
 
 use super::key;
 
-/// Says what is wrong with a value of the path, as it was sent; none where every server reads it the same. An extension
-/// is not judged: `report.pdf` may well be a name.
+/// The fault in a value of the path, as it was sent; none where every server reads it the same. An extension is not
+/// judged: `report.pdf` may well be a name.
 pub(super) fn path_value(raw: &str) -> Option<&'static str> {
     raw.trim_end_matches('/').split('/').find_map(|part| {
         let text = String::from_utf8_lossy(&decoded(part)).into_owned();
@@ -85,7 +85,7 @@ pub(super) fn same_parameter(one: &str, other: &str) -> bool {
 
 /// The name of a member on the way of an RFC 6901 pointer that differs from the pointer's in case alone: a server that
 /// ignores case could read it instead.
-pub(super) fn other_case<'n>(document: &'n Node<'_>, pointer: &str) -> Option<&'n str> {
+pub(super) fn other_case<'n>(document: &'n JsonNode<'_>, pointer: &str) -> Option<&'n str> {
     let mut node = document;
     for step in key::steps(pointer) {
         if let Some((other, _)) = node.members().iter().find(|(name, _)| same_member(name, &step)) {

@@ -10,7 +10,7 @@ use fencepost::policy::{
     Policy,
     identity::{Identity, Role, Warehouses},
     near::Near,
-    routes::{self, Origin, Route},
+    routes::{self, FieldOrigin, GatewayRule},
 };
 use http::{HeaderName, HeaderValue, Method, StatusCode, header, uri};
 
@@ -24,7 +24,7 @@ pub(super) struct Table {
 
 /// One rule with the values that follow from it.
 pub(super) struct Entry {
-    pub(super) route: Route,
+    pub(super) route: GatewayRule,
     /// The paths that a careless server may read as the rule's own.
     near: Near,
     /// Its `match`, as metrics and the log name it.
@@ -89,7 +89,7 @@ impl Table {
     pub(super) fn fit<'p>(&'p self, method: &Method, path: &'p str) -> Fit<'p> {
         let reads = super::upstream::is_read(method);
         let mut fit = Fit::None;
-        // CONNECT would open a tunnel; TRACE tells a client what proxies added.
+        // CONNECT would open a tunnel; TRACE shows a client the headers that proxies added.
         if matches!(*method, Method::CONNECT | Method::TRACE) {
             return Fit::OtherMethod;
         }
@@ -113,7 +113,7 @@ impl Table {
     /// The methods that the rules of a path take, for the `Allow` of a 405.
     pub(super) fn allowed(&self, path: &str) -> HeaderValue {
         let mut names = BTreeSet::new();
-        for Route { pattern, .. } in self.entries.iter().map(|entry| &entry.route) {
+        for GatewayRule { pattern, .. } in self.entries.iter().map(|entry| &entry.route) {
             if pattern.bind(path).is_some() {
                 names.extend(["GET", "HEAD", "OPTIONS"]);
                 match &pattern.method {
@@ -126,8 +126,8 @@ impl Table {
         HeaderValue::from_str(&names.join(", ")).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// Whether another rule would take the path in a spelling that many servers read as the same. No rule may let in
-    /// what another verifies, or fences in its own way.
+    /// Whether another rule would take the path in a spelling that many servers read as the same. No rule may let in a
+    /// path that another verifies, or fences in its own way.
     fn disputed(&self, index: usize, method: &Method, path: &str) -> bool {
         if self.entries.len() == 1 {
             return false;
@@ -139,7 +139,7 @@ impl Table {
         })
     }
 
-    /// Whether a write would bypass a signature. A verified path owns what lies below it and its extensions, for every
+    /// Whether a write would bypass a signature. A verified path owns the paths below it and its extensions, for every
     /// method that writes: only a rule that names a path there may take it.
     fn bypasses(&self, index: usize, at: usize, near: &Near) -> bool {
         let (entry, other) = (&self.entries[index], &self.entries[at]);
@@ -196,7 +196,7 @@ pub(super) fn spelled(path: &str) -> Option<String> {
     (out != path).then_some(out)
 }
 
-fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
+fn entry(policy: &Policy, route: &GatewayRule) -> Option<Entry> {
     let h2c = route.upstream.starts_with("h2c://");
     let uri::Parts { scheme, authority, path_and_query, .. } = routes::address(&route.upstream)?.into_parts();
     let (scheme, authority) = (scheme?, authority?);
@@ -206,7 +206,7 @@ fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
     let replay_header = route.replay.header.as_ref().and_then(|(name, value)| {
         Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
     });
-    // A webhook's provider gets 200 for a duplicate, whatever success the application answered the first time.
+    // A webhook's provider gets 200 for a duplicate, even if the application answered another success the first time.
     let replay_status = route.replay.status.or(route.verify.is_some().then_some(200));
     Some(Entry {
         endpoint: route.pattern.to_string().into(),
@@ -219,7 +219,7 @@ fn entry(policy: &Policy, route: &Route) -> Option<Entry> {
         replay_status: replay_status.and_then(|status| StatusCode::from_u16(status).ok()),
         replay_header,
         timeout: route.timeout.unwrap_or(policy.gateway.timeout),
-        reads_json: origins.into_iter().any(|origin| matches!(origin, Origin::Body(_))),
+        reads_json: origins.into_iter().any(|origin| matches!(origin, FieldOrigin::Body(_))),
         near: Near::from(&route.pattern),
         warned_of_cookies: AtomicBool::new(false),
         route: route.clone(),

@@ -1,11 +1,11 @@
 //! Sends a request to an upstream over a kept connection, and says whether a failed one may have arrived.
-//! Never follows a redirect, never sends twice what may have arrived, and never uses a connection again that may hold
-//! bytes which belong to no request or answer to come. Called by the gateway alone.
+//! Never follows a redirect, never sends a request twice that may have arrived, and never uses a connection again that
+//! may hold bytes which belong to no request or answer to come. Called by the gateway alone.
 
 use std::{error::Error, fmt, time::Duration};
 
 use axum::body::Body;
-use fencepost::policy::gateway::Gateway as Settings;
+use fencepost::policy::gateway::GatewaySettings as Settings;
 use http::{HeaderValue, Method, Request, Response, Uri, Version, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -28,13 +28,13 @@ use crate::trust;
 /// a close has an unknown outcome.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// How much of one answer may wait unread: what a client that does not read costs.
+/// Unread bytes of one answer that wait for a slow client.
 const ANSWER_BUFFER_BYTES: usize = 64 * 1024;
 /// As large as HTTP/2 allows: the windows of the streams are the bound.
 const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
 
-/// Connections to every upstream. Reads and writes share none: a read needs no credential, and whatever it does to a
-/// connection must not reach a write.
+/// Connections to every upstream. Reads and writes share none: a read needs no credential, and must not be able to
+/// damage a write's connection.
 #[derive(Clone)]
 pub(super) struct Upstreams {
     reads: Connections,
@@ -45,7 +45,7 @@ pub(super) struct Upstreams {
 
 #[derive(Clone)]
 struct Connections {
-    /// HTTP/1.1, or what TLS agrees on.
+    /// HTTP/1.1, or the version that TLS agrees on.
     usual: Client<HttpsConnector<Connector>, Body>,
     /// HTTP/2 without TLS.
     h2c: Client<Connector, Body>,
@@ -69,7 +69,7 @@ impl Afterwards {
             // An upstream that answers HEAD with a body would send it in front of the next answer.
             true if request.method() == Method::HEAD => Self::Closed,
             true => Self::Kept,
-            // Nothing here shows whether an upstream has read what the kernel took for it.
+            // Nothing here shows whether an upstream has read the bytes that the kernel took for it.
             false if reads || !entry.route.upstream_reads_bodies => Self::Closed,
             false => Self::KeptIfRead,
         }

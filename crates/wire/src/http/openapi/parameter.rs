@@ -1,7 +1,7 @@
 //! Parameters of the OpenAPI document, with the bounds that the routes enforce.
 
 use fencepost::dispatch::envelope;
-use fencepost_kernel::lane::Reason;
+use fencepost_kernel::lane::DeadLetterReason;
 use serde_json::{Value, json};
 
 use crate::http::{
@@ -19,7 +19,7 @@ pub(in crate::http) struct Parameter {
     schema: Schema,
 }
 
-/// What a parameter may be.
+/// The allowed values of a parameter.
 enum Schema {
     /// A text of 1 to so many characters.
     Text(usize),
@@ -28,7 +28,6 @@ enum Schema {
     /// Any text but an empty one.
     Some,
     Pattern(&'static str),
-    /// One of these.
     Words(fn() -> Vec<&'static str>),
     Whole {
         min: u64,
@@ -40,9 +39,9 @@ enum Schema {
     Members,
 }
 
-/// What a warehouse may be called: its lane must not look like one that is polled.
+/// Names of warehouses: a warehouse's lane must not look like one that is polled.
 pub(in crate::http) const WAREHOUSE_PATTERN: &str = "^(?!poll:)[^\\x00-\\x1f\\x7f-\\x9f]{1,128}$";
-/// What an executor may be called.
+/// Names of executors.
 pub(in crate::http) const NAME_PATTERN: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]{1,128}$";
 
 const fn new(name: &'static str, place: &'static str, description: &'static str, schema: Schema) -> Parameter {
@@ -128,7 +127,7 @@ pub(in crate::http) const POLLED_PLANNER: Parameter =
 
 /// Why events die.
 pub(super) fn reasons() -> Vec<&'static str> {
-    Reason::ALL.map(Reason::name).to_vec()
+    DeadLetterReason::ALL.map(DeadLetterReason::name).to_vec()
 }
 
 impl Parameter {

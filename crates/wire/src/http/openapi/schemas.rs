@@ -8,7 +8,7 @@ use crate::http::request::{TEXT_BYTES_MAX, VALUE_BYTES_MAX};
 /// Every schema by its name.
 pub(super) fn schemas(codes: &[&str]) -> Value {
     let text = json!({"type": "string"});
-    // What a request says in words, bounded in bytes of UTF-8.
+    // A text in a request, bounded in bytes of UTF-8.
     let word = json!({"type": "string", "minLength": 1, "maxLength": TEXT_BYTES_MAX});
     let time = json!({"type": "string", "format": "date-time"});
     let count = json!({"type": "integer", "minimum": 0});
@@ -97,7 +97,7 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
         &[("token", &count), ("attempt", &count), ("lease_expired_at", &time)],
     );
     earlier["description"] = json!("The attempt that lapsed, where recovering");
-    // What a command of a batch is answered with.
+    // The results of a batch's commands.
     let results: Vec<Value> = ["New", "Duplicate", "Sealed", "Renewed", "Released", "Problem"]
         .map(|name| json!({"$ref": format!("#/components/schemas/{name}")}))
         .into();
@@ -133,7 +133,7 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
         "Problem": problem::schema(&object, codes, &findings),
         "RefusedPart": problem::part(&object),
     });
-    // A document without these would name what it does not have: the snapshot shows it.
+    // A document without these would refer to schemas that it does not have: the snapshot shows it.
     if let Some(all) = all.as_object_mut() {
         all.extend(super::wes::schemas(&object));
     }

@@ -1,4 +1,4 @@
-//! The schemas of what `/wes/v1` takes and answers.
+//! The schemas of requests and answers under `/wes/v1`.
 
 use serde_json::{Map, Value, json};
 

@@ -11,7 +11,7 @@ use std::{
 use fencepost::{
     Fencepost,
     clock::SystemClock,
-    engine::Limits,
+    engine::EngineLimits,
     policy::{
         Policy,
         config::Config,
@@ -30,7 +30,7 @@ use crate::{
     http::{
         call::{BodyStream, Call},
         openapi::parameter::Parameter,
-        policy::Origin,
+        policy::PolicyOrigin,
         reply,
         route::{Access, Content, Handler, RequestBody, buffered, streaming},
     },
@@ -216,7 +216,7 @@ impl Fixture {
             Arc::new(Memory::default()),
             Arc::new(SystemClock::default()),
             Policy::builtin(),
-            Limits::default(),
+            EngineLimits::default(),
             Box::new(()),
             None,
         );
@@ -236,7 +236,7 @@ impl Fixture {
             dispatch: Err("not here".to_owned()),
             egress: Egress::new(&[], true).unwrap(),
             directory: Directory::of(dev_holders()),
-            origin: Origin::new(Config::default(), Millis(0)),
+            origin: PolicyOrigin::new(Config::default(), Millis(0)),
             metrics: Metrics::default(),
             log: Log::new(Level::Error, io::sink()),
             node,

@@ -1,13 +1,14 @@
-//! What people do to a lane: skip its head, pause it, let it go on. Each may be repeated: the second time nothing happens.
+//! A person's acts on a lane: skip its head, pause it, let it go on. Each may be repeated: the second time nothing
+//! happens.
 
 use axum::response::Response;
 use fencepost::policy::identity::Warehouses;
 use fencepost_kernel::{
     LaneId, Reply,
-    lane::{self, Act, Place},
+    lane::{self, Act, LanePurpose},
 };
 
-use super::{ACTORS, Query, Reach, audit, dispatch, lanes, malformed};
+use super::{ACTORS, Query, VisibleLanes, audit, dispatch, lanes, malformed};
 use crate::{
     deliveries::letter_id,
     http::{
@@ -48,12 +49,12 @@ pub(super) async fn resume(call: &Call) -> Result<Response, Problem> {
 async fn act(call: &Call, op: &str, read: impl FnOnce(&Call) -> Result<Act, Problem>) -> Result<Response, Problem> {
     let (query, body) = (Query::of(call)?, call.json());
     let said = body.as_ref().ok().and_then(|body| body.get("tenant")?.as_str());
-    let reach = Reach::of(call, query.planner()?.or(said), ACTORS)?;
+    let visible = VisibleLanes::of(call, query.planner()?.or(said), ACTORS)?;
     let dispatch = dispatch(call)?;
     let act = read(call)?;
-    let view = lanes::find(call, &reach, &call.path_value("lane")?).await?;
-    // It has events of any warehouse, and what is done to it is done to all of them.
-    if matches!(view.lane.place, Place::Executor(_)) && *reach.warehouses != Warehouses::All {
+    let view = lanes::find(call, &visible, &call.path_value("lane")?).await?;
+    // It has events of any warehouse, and an act on it affects all of them.
+    if matches!(view.lane.purpose, LanePurpose::Executor(_)) && *visible.warehouses != Warehouses::All {
         return Err(Problem::new(Code::Forbidden, "the credential is not for every warehouse of this lane"));
     }
     let (lane, name) = (view.lane.id(), view.lane.name());

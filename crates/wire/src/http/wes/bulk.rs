@@ -1,5 +1,5 @@
 //! `POST /wes/v1/dispatch/dlq/redrive`: many dead letters at once, no faster than asked for, and from where it stopped.
-//! A preview changes nothing. A repetition finds what is already sent no longer waiting.
+//! A preview changes nothing. A repetition skips letters that were sent already: they wait no longer.
 
 use std::{
     collections::HashMap,
@@ -11,13 +11,13 @@ use axum::response::Response;
 use fencepost_kernel::{
     LaneId, Tenant,
     dispatch::LetterVerdict,
-    json::{Node, Value},
+    json::{JsonNode, Value},
     lane::DeadLetter,
 };
 use tokio::time::MissedTickBehavior;
 
 use super::{
-    ACTORS, LIMIT_DEFAULT, LIMIT_MAX, Query, Reach, array, audit, dispatch,
+    ACTORS, LIMIT_DEFAULT, LIMIT_MAX, Query, VisibleLanes, array, audit, dispatch,
     letters::{self, Filter},
     malformed, only,
 };
@@ -37,7 +37,6 @@ const RATE_PER_SECOND_MAX: usize = 1_000;
 /// One request takes no longer: the rest is behind `next_cursor`.
 const LASTS_MAX: Duration = Duration::from_secs(25);
 
-/// What a request asks for.
 struct Ask {
     which: Which,
     preview: bool,
@@ -59,7 +58,7 @@ struct Meant {
     letter: Arc<DeadLetter>,
 }
 
-/// What became of those that were meant.
+/// The results for the selected letters.
 #[derive(Default)]
 struct Tally {
     sent: usize,
@@ -70,11 +69,11 @@ struct Tally {
 /// `POST /wes/v1/dispatch/dlq/redrive`
 pub(super) async fn redrive_many(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, ACTORS)?;
+    let visible = VisibleLanes::of(call, query.planner()?, ACTORS)?;
     dispatch(call)?;
     let ask = ask(&call.json()?)?;
     let mut tally = Tally::default();
-    let (meant, mut next) = gather(call, &reach, &ask, &mut tally).await?;
+    let (meant, mut next) = gather(call, &visible, &ask, &mut tally).await?;
     if ask.preview {
         preview(call, &meant, &ask, &mut tally).await?;
     } else if let Some(stopped) = redrive(call, &meant, &ask, &mut tally).await? {
@@ -91,7 +90,7 @@ pub(super) async fn redrive_many(call: &Call) -> Result<Response, Problem> {
     Ok(Answer::ok(body.end()).response())
 }
 
-fn ask(node: &Node<'_>) -> Result<Ask, Problem> {
+fn ask(node: &JsonNode<'_>) -> Result<Ask, Problem> {
     let node = request::object(node)?;
     // A misspelt filter must not mean everything.
     only(node, "a redrive", &["filter", "ids", "preview", "limit", "rate_per_second", "after", "force"])?;
@@ -126,9 +125,9 @@ fn ask(node: &Node<'_>) -> Result<Ask, Problem> {
     })
 }
 
-fn filter_of(node: &Node<'_>) -> Result<Filter, Problem> {
+fn filter_of(node: &JsonNode<'_>) -> Result<Filter, Problem> {
     let node = request::object_as("`filter`", node)?;
-    // Only what waits can be sent again.
+    // Only a waiting letter can be sent again.
     let names: Vec<&str> = Filter::NAMES.into_iter().filter(|name| *name != "state").collect();
     only(node, "`filter`", &names)?;
     Filter::read(|name| node.get(name).map(|_| request::text(node, name)).transpose())
@@ -137,7 +136,7 @@ fn filter_of(node: &Node<'_>) -> Result<Filter, Problem> {
 // The letters that are meant, and where to go on after them.
 async fn gather(
     call: &Call,
-    reach: &Reach<'_>,
+    visible: &VisibleLanes<'_>,
     ask: &Ask,
     tally: &mut Tally,
 ) -> Result<(Vec<Meant>, Option<String>), Problem> {
@@ -145,7 +144,7 @@ async fn gather(
         Which::Like(filter) => {
             let after =
                 ask.after.as_deref().map(|after| letters::place(after).ok_or_else(unknown_cursor)).transpose()?;
-            let (found, next) = letters::page(dispatch(call)?, reach, filter, after, ask.limit).await?;
+            let (found, next) = letters::page(dispatch(call)?, visible, filter, after, ask.limit).await?;
             let meant = found.into_iter().map(|row| Meant { lane: row.lane, seq: row.seq, letter: row.letter });
             return Ok((meant.collect(), next.map(|(lane, seq)| letter_id(lane, seq))));
         }
@@ -155,7 +154,7 @@ async fn gather(
     let now = &ids[done..ids.len().min(done + ask.limit)];
     let mut meant = Vec::with_capacity(now.len());
     for id in now {
-        match letters::find(call, reach, id).await {
+        match letters::find(call, visible, id).await {
             Ok((lane, seq, letter)) => meant.push(Meant { lane, seq, letter }),
             // A store that does not answer is no property of the letter.
             Err(problem) if problem.code() == Code::StoreUnavailable => return Err(problem),
@@ -180,7 +179,7 @@ async fn redrive(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> 
         let verdict = LetterVerdict::Redrive { force: ask.force.clone() };
         let reply = match dispatch.decide_letter(one.lane, one.seq, verdict, &call.caller.id).await {
             Ok(reply) => reply,
-            // What was sent is sent, and must be told: whoever asked goes on behind it.
+            // Earlier letters are sent and must be told: the client goes on behind the last of them.
             Err(_) if last.is_some() => return Ok(last),
             Err(error) => return Err(error.into()),
         };
@@ -198,7 +197,7 @@ async fn redrive(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> 
     Ok(None)
 }
 
-// What would become of them. Only the redrive itself decides: this is how it stands now.
+// The expected results. Only the redrive itself decides: this is how it stands now.
 async fn preview(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> Result<(), Problem> {
     let dispatch = dispatch(call)?;
     let now = call.app.fencepost.engine().now();
@@ -208,7 +207,7 @@ async fn preview(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> 
         let retain_ms = match routes.get(&warehouse) {
             Some(known) => *known,
             None => {
-                let route = dispatch.route(&warehouse.0, &warehouse.1).await?;
+                let route = dispatch.transport(&warehouse.0, &warehouse.1).await?;
                 *routes.entry(warehouse).or_insert(route.map(|route| route.receiver_retain_ms))
             }
         };

@@ -2,9 +2,9 @@
 
 use axum::response::Response;
 use fencepost::dispatch::{Dispatch, LaneView};
-use fencepost_kernel::{LaneId, lane::Place};
+use fencepost_kernel::{LaneId, lane::LanePurpose};
 
-use super::{LOOKERS, Query, Reach, SCAN_MAX, dispatch, malformed};
+use super::{LOOKERS, Query, SCAN_MAX, VisibleLanes, dispatch, malformed};
 use crate::{
     http::{
         call::Call,
@@ -23,7 +23,7 @@ pub(in crate::http) const STATES: [&str; 6] = ["idle", "waiting", "delivering", 
 /// `GET /wes/v1/dispatch/lanes`
 pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
+    let visible = VisibleLanes::of(call, query.planner()?, LOOKERS)?;
     let dispatch = dispatch(call)?;
     let limit = query.limit()?;
     let state = query.one("state")?;
@@ -32,7 +32,7 @@ pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
     }
     let wanted = Wanted { state, warehouse: query.one("warehouse_id")?, executor: query.one("executor_id")? };
     let after = query.cursor(LaneId::from_hex)?;
-    let (lanes, next) = page(dispatch, &reach, &wanted, after, limit).await?;
+    let (lanes, next) = page(dispatch, &visible, &wanted, after, limit).await?;
     Ok(query::page(lanes.iter().map(shown), next.map(|lane| lane.to_string())).response())
 }
 
@@ -49,9 +49,9 @@ impl Wanted<'_> {
     }
 
     fn fits(&self, view: &LaneView) -> bool {
-        let (warehouse, executor) = match &view.lane.place {
-            Place::Warehouse(warehouse) => (Some(warehouse.as_ref()), None),
-            Place::Executor(executor) => (None, Some(executor.as_ref())),
+        let (warehouse, executor) = match &view.lane.purpose {
+            LanePurpose::Warehouse(warehouse) => (Some(warehouse.as_ref()), None),
+            LanePurpose::Executor(executor) => (None, Some(executor.as_ref())),
         };
         self.state.is_none_or(|wanted| wanted == state(view))
             && (self.warehouse.is_none() || self.warehouse == warehouse)
@@ -62,7 +62,7 @@ impl Wanted<'_> {
 // Lanes in order, and where to go on.
 async fn page(
     dispatch: &Dispatch,
-    reach: &Reach<'_>,
+    visible: &VisibleLanes<'_>,
     wanted: &Wanted<'_>,
     mut after: Option<LaneId>,
     limit: usize,
@@ -71,7 +71,7 @@ async fn page(
     // One more than wanted tells whether there are more.
     let read = if wanted.is_all() { limit + 1 } else { READ_MAX };
     loop {
-        let rows = dispatch.lanes(reach.planner.as_ref(), after, read).await?;
+        let rows = dispatch.lanes(visible.planner.as_ref(), after, read).await?;
         let last = rows.len() < read;
         for view in rows {
             // Another one follows: so the page is not the last.
@@ -80,7 +80,7 @@ async fn page(
             }
             seen += 1;
             after = Some(view.lane.id());
-            let in_reach = reach.covers_lane(&view.lane.planner, &view.lane.place);
+            let in_reach = visible.covers_lane(&view.lane.planner, &view.lane.purpose);
             if in_reach && wanted.fits(&view) {
                 found.push(view);
             }
@@ -94,16 +94,16 @@ async fn page(
 /// `GET /wes/v1/dispatch/lanes/{lane}`
 pub(super) async fn one(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
-    let view = find(call, &reach, &call.path_value("lane")?).await?;
+    let visible = VisibleLanes::of(call, query.planner()?, LOOKERS)?;
+    let view = find(call, &visible, &call.path_value("lane")?).await?;
     Ok(Answer::ok(shown(&view)).response())
 }
 
 /// The lane behind its name or its address, where the caller may see it.
-pub(super) async fn find(call: &Call, reach: &Reach<'_>, text: &str) -> Result<LaneView, Problem> {
+pub(super) async fn find(call: &Call, visible: &VisibleLanes<'_>, text: &str) -> Result<LaneView, Problem> {
     let dispatch = dispatch(call)?;
     let mut meant: Vec<LaneId> = LaneId::from_hex(text).into_iter().collect();
-    if let Some(planner) = &reach.planner
+    if let Some(planner) = &visible.planner
         && let Some(place) = text.strip_prefix(planner.as_str()).and_then(|rest| rest.strip_prefix(':'))
     {
         // A warehouse may be called `poll:…`, too, though hardly ever.
@@ -112,7 +112,7 @@ pub(super) async fn find(call: &Call, reach: &Reach<'_>, text: &str) -> Result<L
     }
     for lane in meant {
         if let Some(view) = dispatch.lane(lane).await?
-            && reach.covers_lane(&view.lane.planner, &view.lane.place)
+            && visible.covers_lane(&view.lane.planner, &view.lane.purpose)
         {
             return Ok(view);
         }
@@ -127,14 +127,14 @@ fn unknown() -> Problem {
 /// The word for how a lane stands.
 pub(super) fn state(view: &LaneView) -> &'static str {
     let lane = &view.lane;
-    match &lane.place {
+    match &lane.purpose {
         _ if lane.paused.is_some() => "paused",
         _ if lane.blocked => "blocked",
         _ if lane.settled >= view.tail => "idle",
         _ if view.missing_key.is_some() => "blocked",
-        Place::Executor(_) => "waiting",
-        Place::Warehouse(_) if lane.trouble.is_some() => "retrying",
-        Place::Warehouse(_) => "delivering",
+        LanePurpose::Executor(_) => "waiting",
+        LanePurpose::Warehouse(_) if lane.trouble.is_some() => "retrying",
+        LanePurpose::Warehouse(_) => "delivering",
     }
 }
 
@@ -144,12 +144,12 @@ fn shown(view: &LaneView) -> Vec<u8> {
         .text("lane", &lane.name())
         .text("lane_id", &lane.id().to_string())
         .text("planner_id", lane.planner.as_str());
-    match &lane.place {
-        Place::Executor(executor) => body = body.text("executor_id", executor).text("transport", "poll"),
-        Place::Warehouse(warehouse) => {
+    match &lane.purpose {
+        LanePurpose::Executor(executor) => body = body.text("executor_id", executor).text("transport", "poll"),
+        LanePurpose::Warehouse(warehouse) => {
             body = body.text("warehouse_id", warehouse);
             // None where the warehouse has gone over to polling: the lane that it left has nothing to carry.
-            if let Some(route) = &view.route {
+            if let Some(route) = &view.transport {
                 body = body.text("transport", route.transport.name());
             }
         }
@@ -180,7 +180,7 @@ fn head(view: &LaneView) -> Vec<u8> {
     let Some(trouble) = &view.lane.trouble else { return head.value("attempts", 0_u32).end() };
     let mut head = head.value("attempts", trouble.attempts).time("first_attempt_at", trouble.first_at);
     // Nothing is due while the lane is halted.
-    if !view.lane.stands() && view.missing_key.is_none() {
+    if !view.lane.is_halted() && view.missing_key.is_none() {
         head = head.time("next_attempt_at", trouble.next_at);
     }
     if let Some(status) = trouble.answer.status {

@@ -1,18 +1,18 @@
-//! `/wes/v1/dispatch/dlq`: the events that nobody took, and a person's word on each.
+//! `/wes/v1/dispatch/dlq`: the events that no receiver took, and a person's decision on each.
 //! Redriving many at once is in `bulk`.
 
 use std::sync::Arc;
 
 use axum::response::Response;
-use fencepost::dispatch::{Dispatch, Letter, envelope::is_kind};
+use fencepost::dispatch::{Dispatch, LocatedDeadLetter, envelope::is_kind};
 use fencepost_kernel::{
     LaneId, Reply,
     dispatch::LetterVerdict,
-    json::Node,
-    lane::{DeadLetter, Fate, Place, Reason},
+    json::JsonNode,
+    lane::{DeadLetter, DeadLetterReason, Fate, LanePurpose},
 };
 
-use super::{ACTORS, LOOKERS, Query, Reach, SCAN_MAX, allowed, audit, dispatch, malformed};
+use super::{ACTORS, LOOKERS, Query, SCAN_MAX, VisibleLanes, allowed, audit, dispatch, malformed};
 use crate::{
     deliveries::letter_id,
     http::{
@@ -35,7 +35,7 @@ fn unknown(id: &str) -> Problem {
     Problem::new(Code::UnknownLetter, format!("there is no dead letter {id:?}"))
 }
 
-/// What became of letters, as a filter says it.
+/// States of letters, as a filter names them.
 pub(in crate::http) const STATES: [&str; 4] = ["waiting", "redriven", "discarded", "all"];
 
 /// Which letters are meant.
@@ -62,7 +62,7 @@ impl Filter {
             kind: kind?,
             correlation_id: correlation_id?,
         };
-        let reasons = Reason::ALL.map(Reason::name);
+        let reasons = DeadLetterReason::ALL.map(DeadLetterReason::name);
         if filter.reason.as_deref().is_some_and(|reason| !reasons.contains(&reason)) {
             return Err(malformed(format!("`reason` must be one of {}", reasons.join(", "))));
         }
@@ -93,14 +93,14 @@ const PAGE_BYTES_MAX: usize = 16 << 20;
 /// Letters in order, and where to go on.
 pub(super) async fn page(
     dispatch: &Dispatch,
-    reach: &Reach<'_>,
+    visible: &VisibleLanes<'_>,
     filter: &Filter,
     mut after: Option<(LaneId, u64)>,
     limit: usize,
-) -> Result<(Vec<Letter>, Option<(LaneId, u64)>), Problem> {
+) -> Result<(Vec<LocatedDeadLetter>, Option<(LaneId, u64)>), Problem> {
     let (mut found, mut seen, mut bytes) = (Vec::new(), 0, 0);
     loop {
-        let rows = dispatch.letters(reach.planner.as_ref(), after, READ_MAX).await?;
+        let rows = dispatch.letters(visible.planner.as_ref(), after, READ_MAX).await?;
         let last = rows.len() < READ_MAX;
         for row in rows {
             // Another one follows: so the page is not the last.
@@ -109,7 +109,7 @@ pub(super) async fn page(
             }
             seen += 1;
             after = Some((row.lane, row.seq));
-            if reach.covers(&row.letter.planner, &row.letter.entry.warehouse) && filter.takes(&row.letter) {
+            if visible.covers(&row.letter.planner, &row.letter.entry.warehouse) && filter.takes(&row.letter) {
                 bytes += row.letter.entry.body.len();
                 found.push(row);
             }
@@ -123,10 +123,10 @@ pub(super) async fn page(
 /// `GET /wes/v1/dispatch/dlq`
 pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
+    let visible = VisibleLanes::of(call, query.planner()?, LOOKERS)?;
     let filter = Filter::read(|name| query.one(name))?;
     let after = query.cursor(place)?;
-    let (letters, next) = page(dispatch(call)?, &reach, &filter, after, query.limit()?).await?;
+    let (letters, next) = page(dispatch(call)?, &visible, &filter, after, query.limit()?).await?;
     let items = letters.iter().map(|letter| shown(letter.lane, letter.seq, &letter.letter).end());
     Ok(query::page(items, next.map(|(lane, seq)| letter_id(lane, seq))).response())
 }
@@ -134,8 +134,8 @@ pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
 /// `GET /wes/v1/dispatch/dlq/{id}`
 pub(super) async fn one(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
-    let (lane, seq, letter) = find(call, &reach, &call.path_value("id")?).await?;
+    let visible = VisibleLanes::of(call, query.planner()?, LOOKERS)?;
+    let (lane, seq, letter) = find(call, &visible, &call.path_value("id")?).await?;
     Ok(Answer::ok(shown(lane, seq, &letter).raw("event", &letter.entry.body).end()).response())
 }
 
@@ -151,17 +151,17 @@ pub(super) async fn discard(call: &Call) -> Result<Response, Problem> {
     decide(call, "discard", LetterVerdict::Discard { why }).await
 }
 
-/// The reason for sending again what the receiver may have forgotten.
-pub(super) fn force(node: &Node<'_>) -> Result<Option<String>, Problem> {
+/// The reason for sending an event again that the receiver may have forgotten.
+pub(super) fn force(node: &JsonNode<'_>) -> Result<Option<String>, Problem> {
     let force = node.get("force").map(|force| request::text(request::object_as("`force`", force)?, "why"));
     Ok(force.transpose()?.map(str::to_owned))
 }
 
 async fn decide(call: &Call, op: &str, verdict: LetterVerdict) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, ACTORS)?;
+    let visible = VisibleLanes::of(call, query.planner()?, ACTORS)?;
     let id = call.path_value("id")?;
-    let (lane, seq, letter) = find(call, &reach, &id).await?;
+    let (lane, seq, letter) = find(call, &visible, &id).await?;
     let reply = dispatch(call)?.decide_letter(lane, seq, verdict, &call.caller.id).await?;
     audit(call, op, reply.decision(), &letter.planner, &[("dead_letter", &id)]);
     let (letter, replay) = decided(&id, &reply)?;
@@ -178,7 +178,7 @@ pub(super) fn decided<'r>(id: &str, reply: &'r Reply) -> Result<(&'r DeadLetter,
             Err(past_retention(*receiver_retain_ms))
         }
         Reply::Dispatch(fencepost_kernel::dispatch::Reply::LetterDecided(letter)) => Err(already(letter)),
-        Reply::Dispatch(fencepost_kernel::dispatch::Reply::NoRoute) => Err(no_transport()),
+        Reply::Dispatch(fencepost_kernel::dispatch::Reply::NoTransport) => Err(no_transport()),
         Reply::Dispatch(_) | Reply::Fence(_) | Reply::Lane(_) | Reply::Done => Err(unknown(id)),
     }
 }
@@ -203,20 +203,24 @@ pub(super) fn past_retention(receiver_retain_ms: u64) -> Problem {
 }
 
 /// The letter behind its name, where the caller may see it.
-pub(super) async fn find(call: &Call, reach: &Reach<'_>, id: &str) -> Result<(LaneId, u64, Arc<DeadLetter>), Problem> {
+pub(super) async fn find(
+    call: &Call,
+    visible: &VisibleLanes<'_>,
+    id: &str,
+) -> Result<(LaneId, u64, Arc<DeadLetter>), Problem> {
     let (lane, seq) = place(id).ok_or_else(|| unknown(id))?;
     let letter = dispatch(call)?.letter(lane, seq).await?.ok_or_else(|| unknown(id))?;
-    if reach.planner.as_ref().is_some_and(|own| *own != letter.planner) {
+    if visible.planner.as_ref().is_some_and(|own| *own != letter.planner) {
         return Err(unknown(id));
     }
-    allowed(reach.warehouses, &letter.entry.warehouse)?;
+    allowed(visible.warehouses, &letter.entry.warehouse)?;
     Ok((lane, seq, letter))
 }
 
 fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
     // One that was sent again may be in another lane by now.
-    let pushed = Place::Warehouse(letter.entry.warehouse.clone());
-    let died_in = if letter.place.lane(&letter.planner) == lane { &letter.place } else { &pushed };
+    let pushed = LanePurpose::Warehouse(letter.entry.warehouse.clone());
+    let died_in = if letter.purpose.lane(&letter.planner) == lane { &letter.purpose } else { &pushed };
     let mut body = Object::new()
         .text("id", &letter_id(lane, seq))
         .text("lane", &died_in.name(&letter.planner))
@@ -250,7 +254,7 @@ fn shown(lane: LaneId, seq: u64, letter: &DeadLetter) -> Object {
         decided = decided.text("why", why);
     }
     if let Some(seq) = to {
-        decided = decided.text("lane", &letter.place.name(&letter.planner)).value("seq", seq);
+        decided = decided.text("lane", &letter.purpose.name(&letter.planner)).value("seq", seq);
     }
     body.raw("decided", &decided.end())
 }

@@ -1,4 +1,4 @@
-//! `/wes/v1`: what planners publish, where it goes, what became of it, and what executors come for.
+//! `/wes/v1`: publishing for planners, transports, lanes and dead letters, and polling for executors.
 //! Routes translate and ask the dispatch; none of them decides.
 
 mod acts;
@@ -13,11 +13,11 @@ mod transport;
 use fencepost::{
     dispatch::{
         Dispatch,
-        envelope::{Refusal, Rule},
+        envelope::{EnvelopeRefusal, Rule},
     },
     policy::identity::{Role, Warehouses},
 };
-use fencepost_kernel::{Tenant, json::Node, lane::Place};
+use fencepost_kernel::{Tenant, json::JsonNode, lane::LanePurpose};
 
 pub(super) use routes::ROUTES;
 
@@ -31,12 +31,12 @@ use crate::{
     problem::{Code, Problem},
 };
 
-/// How many rows one request looks at, whatever it filters for: what is left is behind `next_cursor`.
+/// Rows that one request looks at, with any filter: the rest is behind `next_cursor`.
 const SCAN_MAX: usize = 10_000;
 
-/// Those who may look at the lanes of every planner.
+/// Roles that may look at the lanes of every planner.
 const LOOKERS: &[Role] = &[Role::Admin, Role::Viewer];
-/// Those who may act on the lanes of every planner.
+/// Roles that may act on the lanes of every planner.
 const ACTORS: &[Role] = &[Role::Admin];
 
 fn malformed(detail: impl Into<String>) -> Problem {
@@ -69,8 +69,8 @@ fn allowed(warehouses: &Warehouses, warehouse: &str) -> Result<(), Problem> {
     Err(Problem::new(Code::Forbidden, "the credential is not for that warehouse"))
 }
 
-/// What is wrong with an envelope, for a client.
-fn wrong(refusal: &Refusal) -> Problem {
+/// The problem for a client whose envelope is refused.
+fn wrong(refusal: &EnvelopeRefusal) -> Problem {
     let code = match refusal.rule {
         Rule::Shape => Code::Malformed,
         Rule::Size => Code::TooLarge,
@@ -81,14 +81,15 @@ fn wrong(refusal: &Refusal) -> Problem {
 }
 
 /// Whose lanes and letters a caller may see, or act on.
-struct Reach<'c> {
+struct VisibleLanes<'c> {
     /// Only this planner's; none where all.
     planner: Option<Tenant>,
     warehouses: &'c Warehouses,
 }
 
-impl<'c> Reach<'c> {
-    /// `everywhere` are the roles that reach every planner; a planner reaches what is its own, and the route admits no other.
+impl<'c> VisibleLanes<'c> {
+    /// `everywhere` are the roles that reach every planner; a planner reaches its own lanes, and the route admits no
+    /// other.
     fn of(call: &'c Call, named: Option<&str>, everywhere: &[Role]) -> Result<Self, Problem> {
         if everywhere.iter().any(|role| call.caller.has(*role)) {
             return Ok(Self { planner: named.map(Tenant::new), warehouses: &call.caller.warehouses });
@@ -104,16 +105,16 @@ impl<'c> Reach<'c> {
     }
 
     /// A lane that an executor polls has events of any warehouse: it is seen whole.
-    fn covers_lane(&self, planner: &Tenant, place: &Place) -> bool {
+    fn covers_lane(&self, planner: &Tenant, place: &LanePurpose) -> bool {
         match place {
-            Place::Warehouse(warehouse) => self.covers(planner, warehouse),
-            Place::Executor(_) => self.planner.as_ref().is_none_or(|own| own == planner),
+            LanePurpose::Warehouse(warehouse) => self.covers(planner, warehouse),
+            LanePurpose::Executor(_) => self.planner.as_ref().is_none_or(|own| own == planner),
         }
     }
 }
 
-// Configuration is refused where it says what nobody knows: a typing error must not be a silent default.
-fn only(node: &Node<'_>, at: &str, names: &[&str]) -> Result<(), Problem> {
+// Configuration with an unknown member is refused: a typing error must not be a silent default.
+fn only(node: &JsonNode<'_>, at: &str, names: &[&str]) -> Result<(), Problem> {
     match node.members().iter().find(|(name, _)| !names.contains(&&**name)) {
         None => Ok(()),
         Some((name, _)) if names.is_empty() => Err(malformed(format!("{at} takes nothing, not {name:?}"))),

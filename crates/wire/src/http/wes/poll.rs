@@ -10,7 +10,7 @@ use fencepost::{
 };
 use fencepost_kernel::{
     LaneId, Reply, Tenant,
-    lane::{self, Place},
+    lane::{self, LanePurpose},
 };
 use tokio::time::Instant;
 
@@ -79,7 +79,7 @@ async fn page(
     'page: while left > 0 {
         let asked = left.min(READ_MAX);
         let entries = dispatch.pending(lane, after, asked, wait).await?;
-        // Only the first read waits: what is there is not held back for what may come.
+        // Only the first read waits: events that are there are not held back for later ones.
         wait = Duration::ZERO;
         left -= entries.len();
         let last = entries.len() < asked;
@@ -116,7 +116,7 @@ pub(super) async fn ack(call: &Call) -> Result<Response, Problem> {
     }
     let cursor = node.get("cursor").and_then(|cursor| cursor.as_str());
     let cursor = cursor.ok_or_else(|| malformed("`cursor` must be the next_cursor of a page"))?;
-    // What an empty page said: there is nothing to acknowledge.
+    // The cursor of an empty page: there is nothing to acknowledge.
     if cursor.is_empty() {
         return Ok(Answer::ok(Object::new().text("acked", "").end()).response());
     }
@@ -140,7 +140,7 @@ pub(super) async fn ack(call: &Call) -> Result<Response, Problem> {
 async fn own(call: &Call, cursor: &str, planner: Option<&str>) -> Result<(LaneId, u64), Problem> {
     let dispatch = dispatch(call)?;
     let (view, seq) = dispatch.read_cursor(cursor).await?.ok_or_else(unknown)?;
-    let mine = matches!(&view.lane.place, Place::Executor(executor) if *executor == call.caller.id);
+    let mine = matches!(&view.lane.purpose, LanePurpose::Executor(executor) if *executor == call.caller.id);
     if mine && !call.caller.planners.allow(view.lane.planner.as_str()) {
         return Err(not_served(view.lane.planner.as_str()));
     }
@@ -169,8 +169,8 @@ async fn lane(call: &Call, planner: Option<&str>) -> Result<Option<(LaneId, Opti
     }))
 }
 
-// Whose lanes may be meant. What the credential says decides, and not which lanes there are: a planner that names an executor
-// must not change what that executor's polls answer.
+// The planners whose lanes are polled. The credential decides, not the lanes that exist: a planner that names an
+// executor must not change what that executor's polls answer.
 fn planners(call: &Call, named: Option<&str>) -> Result<Vec<String>, Problem> {
     match (&call.caller.planners, named) {
         (served, Some(named)) if !served.allow(named) => Err(not_served(named)),
@@ -188,7 +188,7 @@ fn planners(call: &Call, named: Option<&str>) -> Result<Vec<String>, Problem> {
     }
 }
 
-// Also where that planner is nobody: who exists is not told.
+// The same answer where no such planner exists: the caller must not learn which ones do.
 fn not_served(planner: &str) -> Problem {
     Problem::new(Code::Forbidden, format!("this credential does not serve planner {planner:?}"))
 }

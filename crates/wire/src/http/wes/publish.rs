@@ -7,12 +7,12 @@ use axum::response::Response;
 use bytes::Bytes;
 use fencepost::dispatch::{
     Publication, SCOPE,
-    envelope::{self, Envelope, Refusal, Rule},
+    envelope::{self, Envelope, EnvelopeRefusal, Rule},
 };
 use fencepost_kernel::{
     Reply, Scope, Tenant, dispatch as kernel,
     fence::{self, State as FenceState, Target, body::Body},
-    json::{Node, Value},
+    json::{JsonNode, Value},
 };
 use http::StatusCode;
 
@@ -42,7 +42,7 @@ pub(super) async fn events(call: &Call) -> Result<Response, Problem> {
     }
 }
 
-async fn one(call: &Call, planner: &Tenant, scope: &Arc<Scope>, node: &Node<'_>) -> Result<Response, Problem> {
+async fn one(call: &Call, planner: &Tenant, scope: &Arc<Scope>, node: &JsonNode<'_>) -> Result<Response, Problem> {
     let envelope = read(call, node, call.body.len())?;
     // The body is not trimmed: whitespace around the document is signed and delivered, too.
     let publication = publication(planner, scope, &envelope, node, &call.body);
@@ -51,7 +51,7 @@ async fn one(call: &Call, planner: &Tenant, scope: &Arc<Scope>, node: &Node<'_>)
     Ok(answered(call, planner, scope, &envelope, &reply)?.response())
 }
 
-async fn many(call: &Call, planner: &Tenant, scope: &Arc<Scope>, events: &Node<'_>) -> Result<Response, Problem> {
+async fn many(call: &Call, planner: &Tenant, scope: &Arc<Scope>, events: &JsonNode<'_>) -> Result<Response, Problem> {
     let Value::Array(events) = &events.value else { return Err(malformed("`events` must be an array")) };
     if !(1..=EVENTS_MAX).contains(&events.len()) {
         return Err(malformed(format!("`events` must have 1 to {EVENTS_MAX} of them, not {}", events.len())));
@@ -99,7 +99,7 @@ fn none_published(refused: &[(usize, Problem)], events: usize) -> Problem {
 }
 
 // All envelopes, or a refusal that lists each one that is wrong.
-fn envelopes<'n>(call: &Call, events: &'n [Node<'_>]) -> Result<Vec<Envelope<'n>>, Problem> {
+fn envelopes<'n>(call: &Call, events: &'n [JsonNode<'_>]) -> Result<Vec<Envelope<'n>>, Problem> {
     let (mut good, mut bad) = (Vec::with_capacity(events.len()), Vec::new());
     let mut first_with = HashMap::with_capacity(events.len());
     for (index, node) in events.iter().enumerate() {
@@ -116,7 +116,7 @@ fn envelopes<'n>(call: &Call, events: &'n [Node<'_>]) -> Result<Vec<Envelope<'n>
     if bad.is_empty() { Ok(good) } else { Err(none_published(&bad, events.len())) }
 }
 
-fn read<'n>(call: &Call, node: &'n Node<'_>, bytes: usize) -> Result<Envelope<'n>, Problem> {
+fn read<'n>(call: &Call, node: &'n JsonNode<'_>, bytes: usize) -> Result<Envelope<'n>, Problem> {
     let envelope = envelope::read(&call.caller.id, node, bytes).map_err(|refusal| wrong(&refusal))?;
     allowed(&call.caller.warehouses, envelope.warehouse)?;
     Ok(envelope)
@@ -131,10 +131,16 @@ fn apart<'n>(first_with: &HashMap<&str, usize>, index: usize, event: Envelope<'n
         _ => return Ok(event),
     };
     let detail = format!("{verb} event {other} of this request: publish it in a request of its own");
-    Err(wrong(&Refusal { rule: Rule::Shape, pointer: pointer.to_owned(), detail }))
+    Err(wrong(&EnvelopeRefusal { rule: Rule::Shape, pointer: pointer.to_owned(), detail }))
 }
 
-fn publication(planner: &Tenant, scope: &Scope, envelope: &Envelope<'_>, node: &Node<'_>, exact: &[u8]) -> Publication {
+fn publication(
+    planner: &Tenant,
+    scope: &Scope,
+    envelope: &Envelope<'_>,
+    node: &JsonNode<'_>,
+    exact: &[u8],
+) -> Publication {
     Publication {
         planner: planner.clone(),
         correlation_id: envelope.correlation_id.to_owned(),
@@ -165,14 +171,16 @@ fn answered(
             let body = published(publication, Repeated::No);
             Ok(Answer { status: StatusCode::ACCEPTED, expires: Some(*expires), ..Answer::ok(body) })
         }
-        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match (kernel::Publication::of(fence), &fence.state) {
-            (Some(publication), FenceState::Sealed { expires, .. }) => {
-                let body = published(&publication, Repeated::Yes);
-                Ok(Answer { replayed: true, expires: Some(*expires), ..Answer::ok(body) })
+        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => {
+            match (kernel::PublishReceipt::of(fence), &fence.state) {
+                (Some(publication), FenceState::Sealed { expires, .. }) => {
+                    let body = published(&publication, Repeated::Yes);
+                    Ok(Answer { replayed: true, expires: Some(*expires), ..Answer::ok(body) })
+                }
+                _ => Err(Problem::new(Code::Internal, "no receipt")),
             }
-            _ => Err(Problem::new(Code::Internal, "no receipt")),
-        },
-        Reply::Dispatch(kernel::Reply::NoRoute) => {
+        }
+        Reply::Dispatch(kernel::Reply::NoTransport) => {
             let detail = format!("warehouse {:?} has no transport: PUT one first", envelope.warehouse);
             Err(Problem::new(Code::NoTransport, detail))
         }
@@ -191,8 +199,8 @@ enum Repeated {
     No,
 }
 
-fn published(publication: &kernel::Publication, repeated: Repeated) -> Vec<u8> {
-    let kernel::Publication { lane_id, lane, seq, original } = publication;
+fn published(publication: &kernel::PublishReceipt, repeated: Repeated) -> Vec<u8> {
+    let kernel::PublishReceipt { lane_id, lane, seq, original } = publication;
     let body = Object::new().value("accepted", true).value("replay", repeated == Repeated::Yes).text("lane", lane);
     let body = body.text("lane_id", &lane_id.to_string());
     let body = original.iter().fold(body, |body, original| body.text("original", original.name()));

@@ -10,12 +10,12 @@ use fencepost::{
 };
 use fencepost_kernel::{
     Millis, Reply, Tenant,
-    dispatch::{Route, Transport, Webhook},
-    json::{Node, Value},
+    dispatch::{Transport, WarehouseTransport, Webhook},
+    json::{JsonNode, Value},
     lane::AfterDead,
 };
 
-use super::{LOOKERS, Query, Reach, allowed, audit, dispatch, keyed, malformed, only, planner, wrong};
+use super::{LOOKERS, Query, VisibleLanes, allowed, audit, dispatch, keyed, malformed, only, planner, wrong};
 use crate::{
     http::{
         call::Call,
@@ -26,7 +26,7 @@ use crate::{
     sinks::{kafka::KafkaSink, webhook::signature::Secret},
 };
 
-/// How long a receiver remembers what it has seen, where nobody says: as long as the executor of this release does.
+/// Default for how long a receiver remembers an event: as long as the executor of this release does.
 const RECEIVER_RETAIN_MS: u64 = 7 * 24 * 3_600_000;
 /// How long `drain: true` waits, and any other may.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -45,18 +45,18 @@ pub(super) async fn put(call: &Call) -> Result<Response, Problem> {
     let dispatch = dispatch(call)?;
     let warehouse = warehouse(call)?;
     allowed(&call.caller.warehouses, &warehouse)?;
-    let known = dispatch.route(&planner, &warehouse).await?;
+    let known = dispatch.transport(&planner, &warehouse).await?;
     let (route, drain) = route(call, &planner, &warehouse, known.as_deref()).await?;
-    let reply = dispatch.put_route(route.clone(), drain).await?;
+    let reply = dispatch.put_transport(route.clone(), drain).await?;
     audit(call, "transport", reply.decision(), &planner, &[("warehouse_id", &warehouse)]);
     match reply {
-        Reply::Dispatch(fencepost_kernel::dispatch::Reply::Routed { replay }) => {
+        Reply::Dispatch(fencepost_kernel::dispatch::Reply::TransportPut { replay }) => {
             let body = named(&route).value("replay", replay).end();
             Ok(Answer { replayed: replay, ..Answer::ok(body) }.response())
         }
         Reply::Dispatch(fencepost_kernel::dispatch::Reply::NotDrained { lane, tail, settled }) => {
             let detail = "this warehouse still has events on its present transport; ask again, or with `drain`";
-            let name = known.map_or_else(|| lane.to_string(), |known| known.place().name(&planner));
+            let name = known.map_or_else(|| lane.to_string(), |known| known.purpose().name(&planner));
             Err(Problem::new(Code::LaneNotDrained, detail)
                 .with("lane", &quoted(&name))
                 .with("lane_id", &format!("\"{lane}\""))
@@ -72,11 +72,11 @@ pub(super) async fn put(call: &Call) -> Result<Response, Problem> {
 /// `GET /wes/v1/warehouses/{warehouse_id}/transport`
 pub(super) async fn get(call: &Call) -> Result<Response, Problem> {
     let query = Query::of(call)?;
-    let reach = Reach::of(call, query.planner()?, LOOKERS)?;
+    let visible = VisibleLanes::of(call, query.planner()?, LOOKERS)?;
     let warehouse = warehouse(call)?;
-    allowed(reach.warehouses, &warehouse)?;
-    let planner = reach.planner.ok_or_else(|| malformed("name the planner with `planner_id=`"))?;
-    match dispatch(call)?.route(&planner, &warehouse).await? {
+    allowed(visible.warehouses, &warehouse)?;
+    let planner = visible.planner.ok_or_else(|| malformed("name the planner with `planner_id=`"))?;
+    match dispatch(call)?.transport(&planner, &warehouse).await? {
         Some(route) => Ok(Answer::ok(shown(&route)).response()),
         None => Err(Problem::new(Code::UnknownWarehouse, format!("warehouse {warehouse:?} has no transport"))),
     }
@@ -87,13 +87,13 @@ fn warehouse(call: &Call) -> Result<String, Problem> {
     envelope::warehouse(&name, "warehouse_id").map(str::to_owned).map_err(|refusal| wrong(&refusal))
 }
 
-// What the request asks for, and how long it waits for a lane to be drained.
+// The requested rule, and how long the request waits for a lane to be drained.
 async fn route(
     call: &Call,
     planner: &Tenant,
     warehouse: &str,
-    known: Option<&Route>,
-) -> Result<(Route, Option<Duration>), Problem> {
+    known: Option<&WarehouseTransport>,
+) -> Result<(WarehouseTransport, Option<Duration>), Problem> {
     let node = call.json()?;
     let node = request::object(&node)?;
     const MEMBERS: [&str; 8] =
@@ -125,7 +125,7 @@ async fn route(
     };
     let receiver_retain_ms = node.get("receiver_retention").map_or(Ok(RECEIVER_RETAIN_MS), span)?;
     let executor = executor(call, planner, node)?;
-    // Who polls gets everything in its lane: a credential that is not for the warehouse must not be in it.
+    // A poller gets everything in its lane: a credential that is not for the warehouse must not be in it.
     let polled = matches!(transport, Transport::Poll);
     if polled && call.app.directory.executor(&executor).is_some_and(|known| !known.warehouses.allow(warehouse)) {
         return Err(Problem::new(Code::Forbidden, "the executor's credential is not for that warehouse"));
@@ -133,12 +133,13 @@ async fn route(
     let drain = node.get("drain").map_or(Ok(None), drain)?;
     let (planner, warehouse) = (planner.clone(), warehouse.to_owned());
     // Its time is set when it is decided.
-    let route = Route { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at: Millis(0) };
+    let route =
+        WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at: Millis(0) };
     Ok((route, drain))
 }
 
-// Who works there: an executor that serves this planner. Where only one does, it need not be said.
-fn executor(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<String, Problem> {
+// The executor that works there and serves this planner. Where only one does, the request need not name it.
+fn executor(call: &Call, planner: &Tenant, node: &JsonNode<'_>) -> Result<String, Problem> {
     let directory = &call.app.directory;
     if node.get("executor_id").is_none() {
         return match directory.executors_of(planner.as_str()).as_slice() {
@@ -149,7 +150,8 @@ fn executor(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<String, Pr
     let id =
         envelope::readable(request::text(node, "executor_id")?, "/executor_id").map_err(|refusal| wrong(&refusal))?;
     if !directory.serves(id, planner.as_str()) {
-        // One answer for all: whether somebody else's executor, a partner or nobody has this id is not the planner's to know.
+        // One answer for all: the planner must not learn whether this id belongs to another's executor, a partner or
+        // nobody.
         let detail = format!(
             "no executor {id:?} serves planner {planner}; an operator says so with \
              `fencepost credential planners {id} …`, which takes every planner that it serves, or `planners` in the policy"
@@ -162,7 +164,7 @@ fn executor(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<String, Pr
 async fn webhook(
     call: &Call,
     (planner, warehouse): (&Tenant, &str),
-    node: &Node<'_>,
+    node: &JsonNode<'_>,
     known: Option<&Webhook>,
 ) -> Result<Webhook, Problem> {
     let node = request::object_as("`webhook`", node)?;
@@ -208,7 +210,7 @@ async fn webhook(
     Ok(Webhook { standard, ..sealed })
 }
 
-fn kafka(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<Transport, Problem> {
+fn kafka(call: &Call, planner: &Tenant, node: &JsonNode<'_>) -> Result<Transport, Problem> {
     let node = request::object_as("`kafka`", node)?;
     only(node, "`kafka`", &["topic"])?;
     let topic = match node.get("topic") {
@@ -232,7 +234,7 @@ fn kafka(call: &Call, planner: &Tenant, node: &Node<'_>) -> Result<Transport, Pr
 }
 
 // A span as in a policy, or a number of seconds.
-fn span(node: &Node<'_>) -> Result<u64, Problem> {
+fn span(node: &JsonNode<'_>) -> Result<u64, Problem> {
     let said = match node.as_str() {
         Some(text) => duration::parse(text),
         None => node.as_u64().ok_or(String::new()).and_then(|seconds| duration::parse(&format!("{seconds}s"))),
@@ -240,7 +242,7 @@ fn span(node: &Node<'_>) -> Result<u64, Problem> {
     said.map_err(|_| malformed("`receiver_retention` must be a span such as \"7d\", or a number of seconds"))
 }
 
-fn drain(node: &Node<'_>) -> Result<Option<Duration>, Problem> {
+fn drain(node: &JsonNode<'_>) -> Result<Option<Duration>, Problem> {
     match (&node.value, node.as_u64()) {
         (Value::Bool(true), _) => Ok(Some(DRAIN)),
         (Value::Bool(false), _) => Ok(None),
@@ -249,16 +251,16 @@ fn drain(node: &Node<'_>) -> Result<Option<Duration>, Problem> {
     }
 }
 
-fn named(route: &Route) -> Object {
+fn named(route: &WarehouseTransport) -> Object {
     Object::new()
         .text("warehouse_id", &route.warehouse)
         .text("executor_id", &route.executor)
         .text("transport", route.transport.name())
-        .text("lane", &route.place().name(&route.planner))
+        .text("lane", &route.purpose().name(&route.planner))
         .text("lane_id", &route.lane().to_string())
 }
 
-fn shown(route: &Route) -> Vec<u8> {
+fn shown(route: &WarehouseTransport) -> Vec<u8> {
     let transport = match &route.transport {
         Transport::Webhook(webhook) => Object::new()
             .text("url", &shown_url(&webhook.url))

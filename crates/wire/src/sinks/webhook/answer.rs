@@ -1,4 +1,4 @@
-//! Reads what a receiver's answer means, and keeps a note of it for a person.
+//! Reads the verdict from a receiver's answer, and keeps a note of it for a person.
 //! Never follows a redirect, and never waits for a body that does not come. Called by the sink.
 
 use std::{
@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencepost::dispatch::{MASK, origin};
-use fencepost_kernel::lane::{Answer, Failure};
+use fencepost_kernel::lane::{AttemptFailure, ReceiverAnswer};
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -23,13 +23,13 @@ const SECRET_PART_BYTES_MIN: usize = 8;
 const WISH_MS_MAX: u64 = 24 * 3_600_000;
 
 /// A failure that a later attempt may not meet.
-pub(super) fn later(note: &str) -> Failure {
-    Failure::Later { answer: Answer::new(None, note), wish_ms: None }
+pub(super) fn later(note: &str) -> AttemptFailure {
+    AttemptFailure::Later { answer: ReceiverAnswer::new(None, note), wish_ms: None }
 }
 
-/// Any 2xx is an acknowledgement, whatever becomes of its body. `url` is the receiver's: where an answer repeats it,
-/// the note that is kept masks it.
-pub(super) async fn understood(response: Response<Incoming>, now_ms: u64, url: &str) -> Result<(), Failure> {
+/// Any 2xx is an acknowledgement, also if its body never ends. `url` is the receiver's: where an answer repeats it, the
+/// note that is kept masks it.
+pub(super) async fn understood(response: Response<Incoming>, now_ms: u64, url: &str) -> Result<(), AttemptFailure> {
     let (head, body) = response.into_parts();
     let start = start_of(body).await;
     if head.status.is_success() {
@@ -41,10 +41,10 @@ pub(super) async fn understood(response: Response<Incoming>, now_ms: u64, url: &
         }
         _ => String::from_utf8_lossy(&start).into_owned(),
     };
-    let answer = Answer::new(Some(head.status.as_u16()), &masked(readable(&note), url));
+    let answer = ReceiverAnswer::new(Some(head.status.as_u16()), &masked(readable(&note), url));
     Err(match head.status {
-        StatusCode::GONE => Failure::Gone(answer),
-        _ => Failure::Later { answer, wish_ms: wish_ms(&head.headers, now_ms) },
+        StatusCode::GONE => AttemptFailure::Gone(answer),
+        _ => AttemptFailure::Later { answer, wish_ms: wish_ms(&head.headers, now_ms) },
     })
 }
 
@@ -75,8 +75,8 @@ fn readable(text: &str) -> String {
     text.trim().chars().map(shown).collect()
 }
 
-/// Masks what is secret of a url. Servers without such a path answer with it ("Cannot POST /hooks/TOKEN"), whole or in
-/// parts: each segment and each value of some length is masked wherever it occurs.
+/// Masks the secret parts of a url. Servers without such a path answer with it ("Cannot POST /hooks/TOKEN"), whole or
+/// in parts: each segment and each value of some length is masked wherever it occurs.
 fn masked(note: String, url: &str) -> String {
     let rest = &url[origin(url).len()..];
     let parts = rest.split(['/', '?', '&', '=', ';']).filter(|part| part.len() >= SECRET_PART_BYTES_MIN);

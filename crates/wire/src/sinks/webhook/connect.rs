@@ -29,7 +29,7 @@ use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 use tower_service::Service;
 
 use super::{
-    Settings,
+    WebhookSettings,
     judge::{self, Egress, Target},
 };
 use crate::trust;
@@ -45,10 +45,10 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(egress: Egress, settings: &Settings) -> Result<Self, String> {
+    pub(super) fn new(egress: Egress, settings: &WebhookSettings) -> Result<Self, String> {
         let mut config = trust::client(settings.authorities.as_deref())?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let Settings { connect_ms_max, kept_max, .. } = *settings;
+        let WebhookSettings { connect_ms_max, kept_max, .. } = *settings;
         let tls = TlsConnector::from(Arc::new(config));
         Ok(Self { egress, tls, connect_ms_max, kept_max, open: Arc::default() })
     }

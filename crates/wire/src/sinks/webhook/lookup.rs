@@ -1,5 +1,5 @@
-//! Looks names up, each only once at a time, however many deliveries wait for it.
-//! Never judges what it finds, and never keeps it: the next connection asks again. Called by `judge`.
+//! Looks names up, each only once at a time for all deliveries that wait for it.
+//! Never judges an address, and never keeps one: the next connection asks again. Called by `judge`.
 
 use std::{
     collections::HashMap,
@@ -22,17 +22,17 @@ type Waiting = Shared<BoxFuture<'static, Found>>;
 
 /// Looks names up. Clones share the lookups in flight.
 #[derive(Clone, Debug)]
-pub(super) struct Lookups(Arc<Desk>);
+pub(super) struct Lookups(Arc<SharedLookups>);
 
 #[derive(Debug)]
-struct Desk {
+struct SharedLookups {
     under_way: Mutex<HashMap<String, Waiting>>,
     threads: Semaphore,
 }
 
 impl Lookups {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Desk { under_way: Mutex::default(), threads: Semaphore::new(THREADS_MAX) }))
+        Self(Arc::new(SharedLookups { under_way: Mutex::default(), threads: Semaphore::new(THREADS_MAX) }))
     }
 
     /// Every address of a name; there is at least one.
@@ -56,7 +56,7 @@ impl Lookups {
     }
 }
 
-impl Desk {
+impl SharedLookups {
     fn under_way(&self) -> MutexGuard<'_, HashMap<String, Waiting>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
 //! Posts events to receivers: one attempt, one signed request, one verdict.
-//! Never decides when to try again, never follows a redirect, and never sends what it cannot sign.
+//! Never decides when to try again, never follows a redirect, and never sends an event that it cannot sign.
 //! Made by the binary, called by the driver through the port.
 
 mod answer;
@@ -18,8 +18,8 @@ use fencepost::{
     dispatch::{Delivery, Sink, Vault, origin},
 };
 use fencepost_kernel::{
-    dispatch::{Route, Transport},
-    lane::{Answer, Failure},
+    dispatch::{Transport, WarehouseTransport},
+    lane::{AttemptFailure, ReceiverAnswer},
 };
 use futures::future::BoxFuture;
 use http_body_util::Full;
@@ -40,7 +40,7 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// The limits of deliveries.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct WebhookSettings {
     /// From the beginning of an attempt to the head of its answer.
     pub attempt_ms_max: u64,
     /// The part of that for connecting: name lookup, TCP and TLS.
@@ -55,7 +55,7 @@ pub struct Settings {
     pub authorities: Option<PathBuf>,
 }
 
-impl Default for Settings {
+impl Default for WebhookSettings {
     fn default() -> Self {
         Self {
             attempt_ms_max: 15_000,
@@ -80,7 +80,12 @@ pub struct WebhookSink {
 
 impl WebhookSink {
     /// Fails only where the file of authorities cannot be used.
-    pub fn new(egress: Egress, vault: Arc<Vault>, clock: Arc<dyn Clock>, settings: &Settings) -> Result<Self, String> {
+    pub fn new(
+        egress: Egress,
+        vault: Arc<Vault>,
+        clock: Arc<dyn Clock>,
+        settings: &WebhookSettings,
+    ) -> Result<Self, String> {
         let connector = Connector::new(egress, settings)?;
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -91,14 +96,14 @@ impl WebhookSink {
         Ok(Self { client, vault, clock, attempt_ms_max: settings.attempt_ms_max })
     }
 
-    async fn attempt(self, delivery: Delivery) -> Result<(), Failure> {
-        let Transport::Webhook(webhook) = &delivery.route.transport else {
+    async fn attempt(self, delivery: Delivery) -> Result<(), AttemptFailure> {
+        let Transport::Webhook(webhook) = &delivery.transport.transport else {
             return Err(later("the route is no webhook"));
         };
         // A missing key is this node's fault, not the event's: it must not make the event a dead letter.
-        let away = |why: String| Failure::Away(Answer::new(None, &why));
+        let away = |why: String| AttemptFailure::Away(ReceiverAnswer::new(None, &why));
         // Decrypted for each attempt: that takes a few microseconds, and no plain text stays in memory.
-        let Route { planner, warehouse, .. } = &*delivery.route;
+        let WarehouseTransport { planner, warehouse, .. } = &*delivery.transport;
         let open = self.vault.open_webhook(planner, warehouse, webhook).map_err(away)?;
         let (uri, _) = judge::read(&open.url).map_err(|why| later(&why))?;
         let secrets = open.secrets.iter().map(|secret| Secret::new(secret));
@@ -116,7 +121,7 @@ impl WebhookSink {
 }
 
 impl Sink for WebhookSink {
-    fn host(&self, route: &Route) -> String {
+    fn host(&self, route: &WarehouseTransport) -> String {
         match &route.transport {
             Transport::Webhook(webhook) => {
                 let origin = origin(&webhook.url);
@@ -126,7 +131,7 @@ impl Sink for WebhookSink {
         }
     }
 
-    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), Failure>> {
+    fn deliver(&self, delivery: Delivery) -> BoxFuture<'static, Result<(), AttemptFailure>> {
         Box::pin(self.clone().attempt(delivery))
     }
 }

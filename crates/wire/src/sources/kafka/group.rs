@@ -13,14 +13,14 @@ use rdkafka::{
 };
 
 use super::{
-    Begin, Desk, Kafka, begin,
+    Begin, Kafka, SourceState, begin,
     partition::{Partition, Worker},
     record::Record,
 };
 
 /// This process as a member, with the partitions that it has.
 pub(super) struct Member {
-    desk: Arc<Desk>,
+    state: Arc<SourceState>,
     partitions: Mutex<HashMap<(String, i32), Partition>>,
     begin: Begin,
     begun: Mutex<Begun>,
@@ -34,8 +34,8 @@ struct Begun {
 }
 
 impl Member {
-    pub fn new(desk: Arc<Desk>, begin: Begin) -> Self {
-        Self { desk, partitions: Mutex::default(), begin, begun: Mutex::default() }
+    pub fn new(state: Arc<SourceState>, begin: Begin) -> Self {
+        Self { state, partitions: Mutex::default(), begin, begun: Mutex::default() }
     }
 
     /// Fails where the end of a topic could not be found: no record may be taken then.
@@ -65,14 +65,14 @@ impl Member {
     }
 
     /// Hands a record to its partition. For the first record of a partition, returns the worker that must be run.
-    pub fn take(&self, record: Record, desk: &Arc<Desk>, kafka: &Arc<Kafka>) -> Option<Worker> {
+    pub fn take(&self, record: Record, state: &Arc<SourceState>, kafka: &Arc<Kafka>) -> Option<Worker> {
         let mut partitions = self.lock();
         let (topic, number) = (record.message.topic.clone(), record.message.partition);
         if let Some(known) = partitions.get(&(topic.clone(), number)) {
             known.take(record, kafka);
             return None;
         }
-        let (new, worker) = Partition::new(&topic, number, desk.clone(), kafka.clone());
+        let (new, worker) = Partition::new(&topic, number, state.clone(), kafka.clone());
         new.take(record, kafka);
         partitions.insert((topic, number), new);
         Some(worker)
@@ -94,7 +94,7 @@ impl Member {
 impl ClientContext for Member {
     fn stats(&self, statistics: Statistics) {
         let partitions = statistics.topics.values().flat_map(|topic| topic.partitions.values());
-        self.desk.lag(partitions.filter_map(|partition| u64::try_from(partition.consumer_lag).ok()).sum());
+        self.state.lag(partitions.filter_map(|partition| u64::try_from(partition.consumer_lag).ok()).sum());
     }
 }
 
@@ -104,16 +104,16 @@ impl ConsumerContext for Member {
             Rebalance::Revoke(gone) => {
                 self.forget(gone);
                 // The next member then need not ask the fences about records that are done.
-                if self.desk.take_stored() {
+                if self.state.take_stored() {
                     let _ = kafka.commit_consumer_state(CommitMode::Async);
                 }
-                self.desk.tell_partitions("partitions taken away", gone);
+                self.state.tell_partitions("partitions taken away", gone);
             }
             Rebalance::Assign(new) => {
                 if self.begin == Begin::Latest {
                     self.begin(kafka, new);
                 }
-                self.desk.tell_partitions("partitions assigned", new);
+                self.state.tell_partitions("partitions assigned", new);
             }
             Rebalance::Error(_) => self.lock().clear(),
         }
@@ -128,7 +128,7 @@ impl ConsumerContext for Member {
 
     fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
         if let Err(error) = result {
-            self.desk.uncommitted(&error);
+            self.state.uncommitted(&error);
         }
     }
 }

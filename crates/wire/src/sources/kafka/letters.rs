@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost::queue::Letter;
+use fencepost::queue::DeadMessage;
 use rdkafka::{
     ClientConfig,
     message::Header,
@@ -31,7 +31,7 @@ pub(super) struct Words {
 
 impl Words {
     /// `tenant` is that of the consumer that sends the letter.
-    pub fn new(letter: &Letter, idempotency_key: &str, tenant: &str) -> Self {
+    pub fn new(letter: &DeadMessage, idempotency_key: &str, tenant: &str) -> Self {
         Self {
             reason: letter.reason.name(),
             detail: letter.detail.clone(),

@@ -8,7 +8,7 @@ use std::{
 
 use fencepost::{
     Claim, Done,
-    queue::{Because, Failure, Handled, Verdict},
+    queue::{Because, Handled, HandlerFailure, MessageVerdict},
 };
 use rdkafka::{TopicPartitionList, consumer::Consumer};
 use tokio::{
@@ -16,7 +16,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Desk, Kafka, letters::Words, record::Record};
+use super::{Kafka, SourceState, letters::Words, record::Record};
 
 /// How many records and bytes of a partition may wait here before it is paused.
 const QUEUE_MAX: usize = 64;
@@ -48,11 +48,11 @@ struct Held {
 
 impl Partition {
     /// A partition, and the worker that must be run for it.
-    pub fn new(topic: &str, number: i32, desk: Arc<Desk>, kafka: Arc<Kafka>) -> (Self, Worker) {
+    pub fn new(topic: &str, number: i32, state: Arc<SourceState>, kafka: Arc<Kafka>) -> (Self, Worker) {
         let (queue, records) = mpsc::unbounded_channel();
         let (stop, stopped) = watch::channel(false);
         let room = Arc::new(Room { topic: topic.to_owned(), number, held: Mutex::default() });
-        (Self { queue, room: room.clone(), stop }, Worker { desk, kafka, room, records, stopped })
+        (Self { queue, room: room.clone(), stop }, Worker { state, kafka, room, records, stopped })
     }
 
     /// Queues one more record; past its bound the partition is paused. The client keeps being polled, so the group
@@ -99,7 +99,7 @@ impl Room {
 
 /// Handles the records of one partition, one after the other.
 pub(super) struct Worker {
-    desk: Arc<Desk>,
+    state: Arc<SourceState>,
     kafka: Arc<Kafka>,
     room: Arc<Room>,
     records: mpsc::UnboundedReceiver<Record>,
@@ -133,7 +133,7 @@ impl Worker {
                 return Ok(());
             }
             if self.kafka.store_offset(&self.room.topic, self.room.number, record.message.offset).is_ok() {
-                self.desk.stored();
+                self.state.stored();
             }
         }
     }
@@ -142,11 +142,11 @@ impl Worker {
         loop {
             let begun = Instant::now();
             let hand_over = |_, claim| self.hand_over(record, claim, stopped.clone());
-            let handled = self.desk.consumer.handle(&record.message, hand_over).await;
+            let handled = self.state.consumer.handle(&record.message, hand_over).await;
             let handled = self.bury(record, handled, stopped).await;
-            self.desk.tell(record, &handled, begun.elapsed());
+            self.state.tell(record, &handled, begun.elapsed());
             let (after, because) = match handled.verdict {
-                Verdict::Redeliver { after, because } => (after, because),
+                MessageVerdict::Redeliver { after, because } => (after, because),
                 _ => return Ok(Settled::Yes),
             };
             if let Because::Stopped(why) = because {
@@ -154,7 +154,7 @@ impl Worker {
             }
             let pause = async {
                 if let Because::Away(_) = because {
-                    self.desk.handler.until_there().await;
+                    self.state.handler.until_there().await;
                 }
                 tokio::time::sleep(after).await;
             };
@@ -172,30 +172,30 @@ impl Worker {
         record: &Record,
         claim: Claim,
         mut stopped: watch::Receiver<bool>,
-    ) -> Result<Done, Failure<String>> {
+    ) -> Result<Done, HandlerFailure<String>> {
         let turn = tokio::select! {
             biased;
-            () = ended(&mut stopped) => return Err(Failure::Away("it is time to go".to_owned())),
-            turn = self.desk.turns.acquire() => turn,
+            () = ended(&mut stopped) => return Err(HandlerFailure::Away("it is time to go".to_owned())),
+            turn = self.state.turns.acquire() => turn,
         };
-        let done = self.desk.handler.hand_over(&record.message, record.http_headers(), claim).await;
+        let done = self.state.handler.hand_over(&record.message, record.http_headers(), claim).await;
         drop(turn);
         done
     }
 
     // Sends a dead letter again and again until the brokers take it: only then may the partition go on.
     async fn bury(&self, record: &Record, handled: Handled, stopped: &watch::Receiver<bool>) -> Handled {
-        let Verdict::Dead(letter) = handled.verdict else { return handled };
-        let words = Words::new(&letter, &handled.idempotency_key, self.desk.consumer.tenant());
+        let MessageVerdict::Dead(letter) = handled.verdict else { return handled };
+        let words = Words::new(&letter, &handled.idempotency_key, self.state.consumer.tenant());
         let mut stopped = stopped.clone();
-        self.desk.tell_dead(record, &letter);
+        self.state.tell_dead(record, &letter);
         let send = async {
             loop {
-                let error = match self.desk.letters.send(record, &words).await {
+                let error = match self.state.letters.send(record, &words).await {
                     Ok(place) => return Ok(place),
                     Err(error) => error,
                 };
-                self.desk.tell_unburied(record, &error);
+                self.state.tell_unburied(record, &error);
                 tokio::select! {
                     biased;
                     () = ended(&mut stopped) => return Err(error),

@@ -1,4 +1,5 @@
-//! Dead letters that somebody copies back to their topic: whose they are, and which message they are to whoever gets them.
+//! Dead letters that a person copies back to their topic: which tenant's they are, and which message they are to each
+//! consumer.
 //! Never asks the fences. Used by `record` for every record that comes, and by `letters` for every one that dies.
 
 use fencepost::queue;
@@ -15,7 +16,7 @@ pub(super) const FIRST_OFFSET: &str = "fencepost-first-offset";
 pub(super) const ATTEMPTS: &str = "fencepost-attempts";
 pub(super) const KEY: &str = "idempotency-key";
 
-/// What a letter has beside its key, which a producer may have set, too.
+/// Headers of a letter beside its key, which a producer may have set, too.
 const OURS: [&str; 8] = [REASON, DETAIL, TENANT, TOPIC, PARTITION, OFFSET, FIRST_OFFSET, ATTEMPTS];
 
 /// Where a record is.
@@ -27,8 +28,8 @@ pub(super) struct Place<'a> {
 }
 
 /// The dedupe id of a record whose producer said `said`.
-/// To who buried it, a letter that comes back is a new message, once: under its old name it would be taken for the dead
-/// one. To everybody else it is the message that they have had.
+/// To the consumer that buried it, a letter that comes back is a new message, once: under its old name it would be
+/// taken for the dead one. To every other consumer it is the message that it has had.
 pub(super) fn dedupe_id(said: Option<&[u8]>, headers: Option<&OwnedHeaders>, place: Place<'_>, tenant: &str) -> String {
     match redriven(headers, tenant) {
         Some(redriven) => queue::dedupe_id(Some(&redriven), place.offset),
@@ -55,12 +56,12 @@ pub(super) fn first_offset(headers: Option<&OwnedHeaders>, place: Place<'_>) -> 
     earlier().unwrap_or(place.offset)
 }
 
-// A producer may use the same names: what the letter has added comes after that.
+// A producer may use the same names: the letter's own headers come after those.
 fn last<'a>(headers: Option<&'a OwnedHeaders>, name: &str) -> Option<&'a [u8]> {
     headers?.iter().filter(|header| header.key.eq_ignore_ascii_case(name)).last()?.value
 }
 
-/// The headers of a record without what an earlier death has added.
+/// The headers of a record without those of an earlier death.
 pub(super) fn before_death(headers: Option<&OwnedHeaders>) -> OwnedHeaders {
     let Some(headers) = headers else { return OwnedHeaders::new() };
     if last(Some(headers), REASON).is_none() {
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_death_has_added_goes_and_all_else_stays() {
+    fn headers_of_an_earlier_death_go_and_all_others_stay() {
         let names = |headers: OwnedHeaders| -> Vec<String> {
             let text = |one: Header<'_, &[u8]>| {
                 format!("{}={}", one.key, String::from_utf8_lossy(one.value.unwrap_or_default()))

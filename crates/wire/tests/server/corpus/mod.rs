@@ -16,7 +16,7 @@ const BEHIND: &[u8] = b"GET /behind-the-refused HTTP/1.1\r\nHost: a\r\n\r\n";
 /// Past this a server has forgotten its client.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What stands behind the address.
+/// The server behind the address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Against {
     /// A front that hands every clean request on.
@@ -81,7 +81,7 @@ fn exchange(addr: SocketAddr, case: &Case) -> Result<Vec<u8>, String> {
     let mut stream = TcpStream::connect(addr).map_err(|error| error.to_string())?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    // A server that has refused may stop reading; what it answered is what counts.
+    // A server that has refused may stop reading; only its answer counts.
     let _ = stream.write_all(&case.bytes);
     if case.ends {
         let _ = stream.shutdown(Shutdown::Write);

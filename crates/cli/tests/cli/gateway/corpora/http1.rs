@@ -6,7 +6,7 @@ use super::{Case, UPSTREAMS};
 /// A request that no rule takes, behind a case: it must be refused, not run.
 pub const BEHIND: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
-/// What is hidden: a whole request, and the beginning of one that would swallow the next.
+/// Requests hidden in a body: a whole one, and the beginning of one that would swallow the next.
 const HIDDEN: [(&str, &str); 2] = [
     (
         "whole",

@@ -16,7 +16,7 @@ use bytes::{DATA, END_STREAM, GOAWAY, HEADERS, PREFACE, RESET, SETTINGS, frame, 
 /// The stream of a lawful request behind a case.
 pub const LATER: u32 = 201;
 
-/// What becomes of a case.
+/// The result of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expected {
     /// The connection ends.
@@ -50,7 +50,7 @@ impl Frames {
     fn after(to: SocketAddr, bytes: &[u8]) -> Self {
         let mut stream = TcpStream::connect(to).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // Whoever has closed already has answered.
+        // A server that has closed already has answered.
         let _ = stream.write_all(bytes);
         Self(stream)
     }

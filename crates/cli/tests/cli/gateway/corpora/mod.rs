@@ -29,12 +29,12 @@ const UPSTREAMS: [&str; 3] = ["drained", "undrained", "nginx"];
 /// So many cases of each corpus without `FENCEPOST_LONG`.
 const SAMPLE: usize = 250;
 
-/// One attack: what is sent on a connection of its own, to which upstream.
+/// One attack: its bytes, on a connection of its own, and the upstream.
 pub struct Case {
     pub name: String,
     pub upstream: &'static str,
     pub bytes: Vec<u8>,
-    /// What is sent breaks off: the client closes its half.
+    /// The bytes break off: the client closes its half.
     pub breaks_off: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Field {
     seen: [usize; 3],
 }
 
-/// What an upstream saw of one request.
+/// One request as an upstream saw it.
 struct Seen {
     target: String,
     tenant: String,
@@ -132,7 +132,7 @@ impl Field {
     fn exchange(&self, case: &Case) -> Result<Vec<u8>, String> {
         let mut stream = TcpStream::connect(self.world.address()).map_err(|error| error.to_string())?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // A server that has refused may stop reading; what it answered is what counts.
+        // A server that has refused may stop reading; only its answer counts.
         let _ = stream.write_all(&case.bytes);
         if case.breaks_off {
             let _ = stream.shutdown(Shutdown::Write);

@@ -2,10 +2,10 @@
 
 use fencepost_kernel::{
     Tenant,
-    dispatch::{self, Route, Transport, Webhook},
+    dispatch::{self, Transport, WarehouseTransport, Webhook},
     lane::{
-        self, AfterDead, Answer, Cancelled, DeadLetter, Entry, Fate, Lane, LaneId, Owner, Pause, Place, Reason, Tail,
-        Trouble,
+        self, AfterDead, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LanePurpose, Owner, Pause,
+        ReceiverAnswer, Tail, Trouble,
     },
     row::Record,
 };
@@ -17,15 +17,15 @@ fn tenant() -> impl Strategy<Value = Tenant> {
     text().prop_map(Tenant::new)
 }
 
-fn place() -> impl Strategy<Value = Place> {
-    prop_oneof![text().prop_map(Place::Warehouse), text().prop_map(Place::Executor)]
+fn place() -> impl Strategy<Value = LanePurpose> {
+    prop_oneof![text().prop_map(LanePurpose::Warehouse), text().prop_map(LanePurpose::Executor)]
 }
 
-fn answer() -> impl Strategy<Value = Answer> {
-    (option::of(any::<u16>()), text()).prop_map(|(status, note)| Answer { status, note })
+fn answer() -> impl Strategy<Value = ReceiverAnswer> {
+    (option::of(any::<u16>()), text()).prop_map(|(status, note)| ReceiverAnswer { status, note })
 }
 
-fn route() -> impl Strategy<Value = Record> {
+fn transport() -> impl Strategy<Value = Record> {
     let transport =
         prop_oneof![
             (text(), vec(bytes(), 0..3), any::<bool>())
@@ -36,8 +36,9 @@ fn route() -> impl Strategy<Value = Record> {
     let after_dead = prop::sample::select(vec![AfterDead::Continue, AfterDead::Block]);
     (tenant(), text(), text(), transport, after_dead, any::<u64>(), time()).prop_map(
         |(planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at)| {
-            let route = Route { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at };
-            Record::Dispatch(dispatch::Record::Route(route.into()))
+            let transport =
+                WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at };
+            Record::Dispatch(dispatch::Record::Transport(transport.into()))
         },
     )
 }
@@ -53,7 +54,7 @@ fn lane() -> impl Strategy<Value = Record> {
     (tenant(), place(), owner, any::<u64>(), any::<u64>(), rest).prop_map(
         |(planner, place, owner, settled, trimmed, (trouble, paused, blocked))| {
             Record::Lane(lane::Record::Lane(
-                Lane { planner, place, owner, settled, trimmed, trouble, paused, blocked }.into(),
+                Lane { planner, purpose: place, owner, settled, trimmed, trouble, paused, blocked }.into(),
             ))
         },
     )
@@ -84,7 +85,7 @@ fn letter() -> impl Strategy<Value = Record> {
         }),
         (time(), text(), text()).prop_map(|(at, by, why)| Fate::Discarded { at, by, why }),
     ];
-    let reason = prop::sample::select(Reason::ALL.to_vec());
+    let reason = prop::sample::select(DeadLetterReason::ALL.to_vec());
     let tries = (any::<u32>(), time(), time(), answer());
     let rest = (option::of(text()), fate, any::<bool>());
     (tenant(), place(), entry(), reason, tries, rest).prop_map(
@@ -92,7 +93,7 @@ fn letter() -> impl Strategy<Value = Record> {
             let entry = entry.into();
             let letter = DeadLetter {
                 planner,
-                place,
+                purpose: place,
                 entry,
                 reason,
                 attempts,
@@ -110,12 +111,12 @@ fn letter() -> impl Strategy<Value = Record> {
 
 pub(super) fn record() -> impl Strategy<Value = Record> {
     prop_oneof![
-        route(),
+        transport(),
         lane(),
         any::<u64>().prop_map(|last| Record::Lane(lane::Record::Tail(Tail { last }))),
         entry().prop_map(|entry| Record::Lane(lane::Record::Entry(entry.into()))),
         letter(),
         (text(), time()).prop_map(|(by, expires)| Record::Lane(lane::Record::Cancelled(Cancelled { by, expires }))),
-        Just(Record::Lane(lane::Record::Poke)),
+        Just(Record::Lane(lane::Record::LaneNotice)),
     ]
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::{
     key::{Kind, RowKey, Tenant},
-    lane::{AfterDead, LaneId, Place},
+    lane::{AfterDead, LaneId, LanePurpose},
     time::Millis,
 };
 
@@ -37,9 +37,8 @@ impl Transport {
 /// Where events are posted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Webhook {
-    /// The address.
     pub url: String,
-    /// What signs, the newest first; sealed, so that the store holds no secret.
+    /// Signing secrets, the newest first; encrypted before they reach the store.
     pub secrets: Vec<Bytes>,
     /// Whether the headers of Standard Webhooks are sent, too.
     pub standard: bool,
@@ -47,41 +46,35 @@ pub struct Webhook {
 
 /// Where the events of a warehouse go.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Route {
-    /// Whose warehouse.
+pub struct WarehouseTransport {
     pub planner: Tenant,
-    /// Which.
     pub warehouse: String,
-    /// Who works there.
     pub executor: String,
     /// How it is reached.
     pub transport: Transport,
-    /// What follows a dead letter.
     pub after_dead: AfterDead,
-    /// How long the receiver remembers what it has seen: a redrive later than that could run twice.
+    /// How long the receiver remembers an event: a redrive later than that could run twice.
     pub receiver_retain_ms: u64,
     /// When it was last changed.
     pub at: Millis,
 }
 
-impl Route {
-    /// What its lane is for.
-    pub fn place(&self) -> Place {
+impl WarehouseTransport {
+    pub fn purpose(&self) -> LanePurpose {
         match self.transport {
-            Transport::Poll => Place::Executor(self.executor.clone()),
-            _ => Place::Warehouse(self.warehouse.clone()),
+            Transport::Poll => LanePurpose::Executor(self.executor.clone()),
+            _ => LanePurpose::Warehouse(self.warehouse.clone()),
         }
     }
 
-    /// Its lane.
     pub fn lane(&self) -> LaneId {
-        self.place().lane(&self.planner)
+        self.purpose().lane(&self.planner)
     }
 }
 
 impl RowKey {
     /// Where the events of a planner's warehouse go.
-    pub fn route(planner: &Tenant, warehouse: &str) -> Self {
-        Self { kind: Kind::Route, id: LaneId::of(planner, &["route", warehouse]).at(0) }
+    pub fn transport(planner: &Tenant, warehouse: &str) -> Self {
+        Self { kind: Kind::Transport, id: LaneId::of(planner, &["route", warehouse]).at(0) }
     }
 }

@@ -9,23 +9,23 @@ use std::{
     time::Duration,
 };
 
-use fencepost::queue::{self, Because, Handled, Letter, Verdict};
+use fencepost::queue::{self, Because, DeadMessage, Handled, MessageVerdict};
 use rdkafka::{TopicPartitionList, error::KafkaError, types::RDKafkaErrorCode};
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{letters::Letters, record::Record};
 use crate::{
     log::{Level, Line, Log},
-    sources::handler::Handler,
+    sources::handler::MessageHandler,
 };
 
 /// The same trouble is logged again only after this long.
 const TROUBLE_EVERY: Duration = Duration::from_secs(10);
 
 /// The shared state.
-pub(super) struct Desk {
+pub(super) struct SourceState {
     pub consumer: queue::Consumer,
-    pub handler: Handler,
+    pub handler: MessageHandler,
     pub letters: Letters,
     /// One permit for each message that may be at the handler.
     pub turns: Semaphore,
@@ -47,10 +47,10 @@ struct Figures {
     told: AtomicU64,
 }
 
-impl Desk {
+impl SourceState {
     pub fn new(
         consumer: queue::Consumer,
-        handler: Handler,
+        handler: MessageHandler,
         letters: Letters,
         concurrency_max: usize,
         log: Log,
@@ -109,16 +109,16 @@ impl Desk {
             figure.fetch_add(1, Relaxed);
         };
         let (level, msg, why) = match &handled.verdict {
-            Verdict::Acknowledge { replayed, .. } => {
+            MessageVerdict::Acknowledge { replayed, .. } => {
                 count(if *replayed { &self.figures.replayed } else { &self.figures.sealed });
                 (Level::Info, "sealed", "")
             }
-            Verdict::Redeliver { because, .. } => {
+            MessageVerdict::Redeliver { because, .. } => {
                 count(&self.figures.redelivered);
                 let (level, why) = explain(because);
                 (level, "to be tried again", why)
             }
-            Verdict::Dead(letter) => (Level::Warn, "dead", letter.detail.as_str()),
+            MessageVerdict::Dead(letter) => (Level::Warn, "dead", letter.detail.as_str()),
         };
         let line = self.about(level, msg, record);
         let line = line
@@ -132,7 +132,7 @@ impl Desk {
         }
     }
 
-    pub fn tell_dead(&self, record: &Record, letter: &Letter) {
+    pub fn tell_dead(&self, record: &Record, letter: &DeadMessage) {
         self.figures.dead.fetch_add(1, Relaxed);
         self.about(Level::Warn, "dead", record)
             .text("reason", letter.reason.name())

@@ -19,14 +19,14 @@ type Effect = Pin<Box<dyn Future<Output = Result<Response, Problem>> + Send>>;
 
 /// An effect in flight. Dropping this moves the effect to a task of its own. A second task for every request would cost
 /// each a wake-up, and few clients disconnect.
-pub(super) struct Landing {
+pub(super) struct DetachOnDrop {
     effect: Option<Effect>,
     /// The request only waits for another's outcome: no claim is granted, and none is being asked for.
     is_waiting: Arc<AtomicBool>,
     app: Arc<App>,
 }
 
-impl Landing {
+impl DetachOnDrop {
     /// `effect` gets a flag, which it keeps true while it may be dropped.
     pub(super) fn new<F>(effect: impl FnOnce(Arc<AtomicBool>) -> F, app: Arc<App>) -> Self
     where
@@ -37,7 +37,7 @@ impl Landing {
     }
 }
 
-impl Future for Landing {
+impl Future for DetachOnDrop {
     type Output = Result<Response, Problem>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -50,7 +50,7 @@ impl Future for Landing {
     }
 }
 
-impl Drop for Landing {
+impl Drop for DetachOnDrop {
     fn drop(&mut self) {
         if let Some(effect) = self.effect.take() {
             self.app.gateway.go_on(Detached { effect, is_waiting: self.is_waiting.clone() });

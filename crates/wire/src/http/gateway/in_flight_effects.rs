@@ -14,7 +14,7 @@ use fencepost_kernel::{FenceKey, fence::Token};
 
 /// The effects in flight on this node. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Sky(Arc<Mutex<HashMap<FenceKey, Arc<State>>>>);
+pub(super) struct InFlightEffects(Arc<Mutex<HashMap<FenceKey, Arc<State>>>>);
 
 struct State {
     /// The highest token that was granted for the key.
@@ -36,7 +36,7 @@ impl State {
     }
 }
 
-impl Sky {
+impl InFlightEffects {
     fn states(&self) -> MutexGuard<'_, HashMap<FenceKey, Arc<State>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,7 +47,7 @@ impl Sky {
     }
 
     /// Begins an effect with the token that was just granted. If one is in flight for the key, that one gets the token.
-    pub(super) fn lift(&self, key: FenceKey, token: Token) -> Result<Aloft, Known> {
+    pub(super) fn begin(&self, key: FenceKey, token: Token) -> Result<EffectGuard, Known> {
         match self.states().entry(key) {
             Entry::Occupied(state) => {
                 state.get().token.fetch_max(token.0, Ordering::AcqRel);
@@ -56,20 +56,20 @@ impl Sky {
             Entry::Vacant(place) => {
                 let state = State { token: AtomicU64::new(token.0), done: AtomicBool::new(false) };
                 let state = place.insert(Arc::new(state)).clone();
-                Ok(Aloft { sky: self.clone(), key, state })
+                Ok(EffectGuard { effects: self.clone(), key, state })
             }
         }
     }
 }
 
 /// An effect in flight, until this is dropped.
-pub(super) struct Aloft {
-    sky: Sky,
+pub(super) struct EffectGuard {
+    effects: InFlightEffects,
     key: FenceKey,
     state: Arc<State>,
 }
 
-impl Aloft {
+impl EffectGuard {
     /// The token to seal or release with.
     pub(super) fn token(&self) -> Token {
         Token(self.state.token.load(Ordering::Acquire))
@@ -81,9 +81,9 @@ impl Aloft {
     }
 }
 
-impl Drop for Aloft {
+impl Drop for EffectGuard {
     fn drop(&mut self) {
-        self.sky.states().remove(&self.key);
+        self.effects.states().remove(&self.key);
     }
 }
 
@@ -93,15 +93,15 @@ mod tests {
 
     #[test]
     fn one_effect_a_key_and_the_first_gets_the_right_of_the_second() {
-        let (sky, key) = (Sky::default(), FenceKey([7; 32]));
-        let Ok(first) = sky.lift(key, Token(1)) else { panic!("nothing is under way") };
-        assert_eq!(sky.lift(key, Token(5)).err(), Some(Known::UnderWay));
-        assert_eq!(sky.lift(key, Token(3)).err(), Some(Known::UnderWay));
+        let (effects, key) = (InFlightEffects::default(), FenceKey([7; 32]));
+        let Ok(first) = effects.begin(key, Token(1)) else { panic!("nothing is under way") };
+        assert_eq!(effects.begin(key, Token(5)).err(), Some(Known::UnderWay));
+        assert_eq!(effects.begin(key, Token(3)).err(), Some(Known::UnderWay));
         assert_eq!(first.token(), Token(5));
         first.done();
-        assert_eq!(sky.known(&key), Some(Known::Done));
+        assert_eq!(effects.known(&key), Some(Known::Done));
         drop(first);
-        assert_eq!(sky.known(&key), None);
-        assert!(sky.lift(key, Token(9)).is_ok_and(|aloft| aloft.token() == Token(9)));
+        assert_eq!(effects.known(&key), None);
+        assert!(effects.begin(key, Token(9)).is_ok_and(|effect_guard| effect_guard.token() == Token(9)));
     }
 }

@@ -14,7 +14,7 @@ use fencepost_kernel::{RowKey, key::Kind, lane::LaneId, merge::Merged};
 use futures::future::BoxFuture;
 
 use super::{
-    Harness, Violation, holds,
+    Harness, LawViolation, holds,
     ordered::{LANE, holding, insist, publish},
     rows::{NOW, key, put, record, set},
     same,
@@ -31,14 +31,14 @@ const PAGE: usize = 4;
 const RACES: u64 = 20;
 
 /// One of several jobs that run at the same time.
-pub(super) type Job = BoxFuture<'static, Result<(), Violation>>;
+pub(super) type Job = BoxFuture<'static, Result<(), LawViolation>>;
 
-pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), Violation> {
+pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     writers_and_readers_of_one_lane(harness)?;
     a_lane_is_left_or_written_to(harness).await
 }
 
-fn writers_and_readers_of_one_lane(harness: &mut dyn Harness) -> Result<(), Violation> {
+fn writers_and_readers_of_one_lane(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     let running = Arc::new(AtomicU64::new(WRITERS));
     let mut jobs: Vec<Job> = Vec::new();
@@ -54,14 +54,14 @@ fn writers_and_readers_of_one_lane(harness: &mut dyn Harness) -> Result<(), Viol
     harness.together(jobs)
 }
 
-async fn write(store: &dyn Store, writer: u64) -> Result<(), Violation> {
+async fn write(store: &dyn Store, writer: u64) -> Result<(), LawViolation> {
     let mut last = 0;
     for turn in 0..COMMITS {
         let ids = (0..BATCH).map(|at| 1 + (turn * WRITERS + writer) * BATCH + at);
         let sets: Vec<_> = ids.map(|id| publish(id, LANE, id)).collect();
         for verdict in insist(store, &sets).await? {
             let Some(seq) = position(&verdict) else {
-                return Err(Violation(format!("an append that nothing is in the way of: {verdict:?}")));
+                return Err(LawViolation(format!("an append that nothing is in the way of: {verdict:?}")));
             };
             holds("a writer's own positions grow", seq > last)?;
             last = seq;
@@ -81,7 +81,7 @@ fn position(verdict: &Verdict) -> Option<u64> {
 }
 
 // Reads pages as a driver does: each page starts where the last one ended.
-async fn follow(store: &dyn Store, running: &AtomicU64) -> Result<(), Violation> {
+async fn follow(store: &dyn Store, running: &AtomicU64) -> Result<(), LawViolation> {
     let (mut seen, mut sets) = (0, Vec::new());
     loop {
         let done = running.load(Ordering::Acquire) == 0;
@@ -99,14 +99,14 @@ async fn follow(store: &dyn Store, running: &AtomicU64) -> Result<(), Violation>
 }
 
 // One writer changes a route because its lane was empty; the other appends because it saw that route. Only one may win.
-async fn a_lane_is_left_or_written_to(harness: &mut dyn Harness) -> Result<(), Violation> {
+async fn a_lane_is_left_or_written_to(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     let store = harness.open();
     let beside = harness.beside(&store);
     let wins: Arc<[AtomicU64]> = (0..RACES).map(|_| AtomicU64::new(0)).collect();
     let arrived = Arc::new(AtomicU64::new(0));
-    let route = |race: u64| key(Kind::Route, race);
+    let route = |race: u64| key(Kind::Transport, race);
     let lane = |race: u64| LaneId([race as u8; 24]);
-    let made = (0..RACES).map(|number| set(1 + number, [put(route(number), None, record(Kind::Route, 1))]));
+    let made = (0..RACES).map(|number| set(1 + number, [put(route(number), None, record(Kind::Transport, 1))]));
     let verdicts = store.commit(&made.collect::<Vec<_>>(), NOW).await?;
     same("the verdicts on the routes", verdicts, vec![Applied; RACES as usize])?;
     let race = |store: Arc<dyn Store>, leaves: bool| -> Job {
@@ -115,7 +115,7 @@ async fn a_lane_is_left_or_written_to(harness: &mut dyn Harness) -> Result<(), V
             for number in 0..RACES {
                 let (id, expect) = (1 + number, Some(1 + number));
                 let set = if leaves {
-                    let change = set(id + 100, [put(route(number), expect, record(Kind::Route, 2))]);
+                    let change = set(id + 100, [put(route(number), expect, record(Kind::Transport, 2))]);
                     holding(change, [(RowKey::tail(lane(number)), None)])
                 } else {
                     holding(publish(id + 200, lane(number), number), [(route(number), expect)])

@@ -1,7 +1,7 @@
 //! Decides whether a warehouse's events may move to another transport.
 //! Never lets a warehouse leave a lane with unsettled events of that warehouse. Called only by `dispatch`.
 
-use super::{PutRoute, Reply, Route, route_key, route_of};
+use super::{PutTransport, Reply, WarehouseTransport, transport_key, transport_of};
 use crate::{
     dispatch,
     key::RowKey,
@@ -11,38 +11,37 @@ use crate::{
     time::Millis,
 };
 
-pub(crate) fn follow(put: &PutRoute, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
-    if let Some(known) = route_of(rows, route_key(&put.route)) {
+pub(crate) fn follow(put: &PutTransport, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+    if let Some(known) = transport_of(rows, transport_key(&put.transport)) {
         add(RowKey::tail(known.lane()));
     }
     for id in lanes_of(put, rows) {
         add(RowKey::lane(id));
         if let Some(lane) = lane_of(rows, id) {
-            add(RowKey::poke(&lane.owner.node, id));
+            add(RowKey::lane_notice(&lane.owner.node, id));
         }
     }
 }
 
 // The lane that the warehouse leaves and the one that it enters; they may be the same.
-fn lanes_of(put: &PutRoute, rows: &impl Rows) -> impl Iterator<Item = LaneId> {
-    let entered = put.route.lane();
-    let left = route_of(rows, route_key(&put.route)).map(|known| known.lane());
+fn lanes_of(put: &PutTransport, rows: &impl Rows) -> impl Iterator<Item = LaneId> {
+    let entered = put.transport.lane();
+    let left = transport_of(rows, transport_key(&put.transport)).map(|known| known.lane());
     left.filter(|left| *left != entered).into_iter().chain([entered])
 }
 
-/// See [`Command::PutRoute`].
-pub(crate) fn put_route(put: &PutRoute, rows: &impl Rows, now: Millis) -> Decision {
-    let key = route_key(&put.route);
-    let mut decision = Decision::reply(Reply::Routed { replay: false });
-    if put.over.is_some() && route_of(rows, key) != put.over.as_ref() {
-        return Decision::reply(Reply::Routed { replay: true });
+pub(crate) fn put_transport(put: &PutTransport, rows: &impl Rows, now: Millis) -> Decision {
+    let key = transport_key(&put.transport);
+    let mut decision = Decision::reply(Reply::TransportPut { replay: false });
+    if put.over.is_some() && transport_of(rows, key) != put.over.as_ref() {
+        return Decision::reply(Reply::TransportPut { replay: true });
     }
-    if let Some(known) = route_of(rows, key) {
-        let route = Route { at: known.at, ..put.route.clone() };
-        if **known == route {
-            return Decision::reply(Reply::Routed { replay: true });
+    if let Some(known) = transport_of(rows, key) {
+        let transport = WarehouseTransport { at: known.at, ..put.transport.clone() };
+        if **known == transport {
+            return Decision::reply(Reply::TransportPut { replay: true });
         }
-        let moves = known.transport.name() != route.transport.name() || known.lane() != route.lane();
+        let moves = known.transport.name() != transport.transport.name() || known.lane() != transport.lane();
         if moves {
             let lane = known.lane();
             let tail = tail_of(rows, lane);
@@ -64,7 +63,7 @@ pub(crate) fn put_route(put: &PutRoute, rows: &impl Rows, now: Millis) -> Decisi
         }
     }
     let at = put.over.as_ref().map_or(now, |over| over.at);
-    let route = Route { at, ..put.route.clone() };
-    decision.writes.push(write(rows, key, Some(Record::Dispatch(dispatch::Record::Route(route.into())))));
+    let transport = WarehouseTransport { at, ..put.transport.clone() };
+    decision.writes.push(write(rows, key, Some(Record::Dispatch(dispatch::Record::Transport(transport.into())))));
     decision
 }

@@ -1,5 +1,6 @@
-//! One effect under way: the request leaves, and what comes back is sealed, released or left unknown before it is told.
-//! A client that goes away abandons nothing: see `landing`. Called by the gateway once a claim is granted.
+//! One effect under way: the request leaves, and its answer is sealed, released or left unknown before the client gets
+//! it.
+//! A client that goes away abandons nothing: see `detach_on_drop`. Called by the gateway once a claim is granted.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,9 +8,9 @@ use axum::{body::Body, response::Response};
 use bytes::{Bytes, BytesMut};
 use fencepost::{
     Claim, Engine,
-    answer::{self, Answer, Meaning},
+    answer::{self, Meaning, StoredAnswer},
     engine,
-    policy::routes::{OnError, Origin},
+    policy::routes::{FieldOrigin, OnError},
 };
 use fencepost_kernel::{
     Command, Millis, Reply,
@@ -21,14 +22,14 @@ use http_body_util::BodyExt;
 
 use super::{
     Entry,
-    aloft::Aloft,
     headers::{self, EFFECT_ID, Leaving, OUTCOME},
+    in_flight_effects::EffectGuard,
     key,
     large::Large,
-    order::Turn,
+    order::SourceTurn,
     patient::Patient,
     replay,
-    shares::Place,
+    shares::RequestSlot,
     signed::{self, Bound, Signed},
     unbuffered,
     upstream::{self, Failed},
@@ -51,27 +52,27 @@ const EFFECT_ID_BYTES_MAX: usize = 1_024;
 const SEAL_AGAIN: Duration = Duration::from_millis(500);
 
 /// A granted claim, and all that its effect needs.
-pub(super) struct Flight {
+pub(super) struct GrantedCall {
     pub(super) call: Call,
     pub(super) entry: Arc<Entry>,
     pub(super) claim: Claim,
-    /// Under way here until it is settled; shared with whoever seals it later.
-    pub(super) aloft: Arc<Aloft>,
-    /// What the effect comes from, for the log.
+    /// Under way here until it is settled; shared with the task that seals it later.
+    pub(super) effect_guard: Arc<EffectGuard>,
+    /// The source of the effect, for the log.
     pub(super) source: Option<Source>,
     /// The signed bytes of an incoming webhook, once they are let in under this claim's key.
     pub(super) signed: Option<Bound>,
     /// Its place among the requests under way.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<RequestSlot>,
     /// Held until the outcome is known, so that the next event of the source waits for it.
-    pub(super) _turn: Option<Turn>,
+    pub(super) _turn: Option<SourceTurn>,
 }
 
-/// What came back.
+/// The upstream's answer.
 enum Got {
     /// An outcome, whole, with the charge for its bytes.
     Whole(Parts, Bytes, Charge),
-    /// An outcome too large to keep: what was read of it, and the rest.
+    /// An outcome too large to keep: the part that was read, and the rest.
     Large(Parts, Bytes, Patient),
     /// An outcome whose body did not come to its end.
     Torn(Parts, Failed),
@@ -79,9 +80,9 @@ enum Got {
     Passing(Meaning, Parts, Patient),
 }
 
-impl Flight {
+impl GrantedCall {
     /// Has the effect, and gives the first caller's answer.
-    pub(super) async fn fly(mut self, place: Result<Place, Problem>) -> Response {
+    pub(super) async fn call_and_settle(mut self, place: Result<RequestSlot, Problem>) -> Response {
         let path = self.call.parts.uri.path().to_owned();
         let admitted = match place {
             Ok(place) => self.claim.clone().keep(self.bind_signed()).await.map(|()| place),
@@ -115,7 +116,7 @@ impl Flight {
         let Self { call, entry, claim, place, .. } = self;
         // Only a credential of ours names the tenant; a webhook's provider has none.
         let tenant = entry.signer.is_none().then_some(call.caller.id.as_str());
-        // Whoever sends one of ours along with a webhook must not tell it to the application.
+        // A client that sends one of our credentials along with a webhook must not show it to the application.
         if entry.signer.is_some() && call::caller(&call.app, &call.parts).is_ok() {
             call.parts.headers.remove(header::AUTHORIZATION);
         }
@@ -132,18 +133,18 @@ impl Flight {
             Meaning::Seal => {}
             other => return Ok(Got::Passing(other, parts, body)),
         }
-        // A stream of events has no end that anybody waits for.
+        // A stream of events has no end to wait for.
         let max = if answer::endless(&parts.headers) { 0 } else { call.policy.gateway.answer_bytes_max };
         let mut charge = call.app.budget.charge(Standing::Authenticated);
         let mut kept = Bytes::new();
         let mut more = BytesMut::new();
         while let Some(frame) = body.frame().await {
-            // The head has said what happened, whatever becomes of the rest.
+            // The head has reported the outcome; the rest does not change it.
             let frame = match frame {
                 Ok(frame) => frame,
                 Err(failed) => return Ok(Got::Torn(parts, failed)),
             };
-            // Trailers are not part of what is kept.
+            // Trailers are not kept.
             let Ok(data) = frame.into_data() else { continue };
             // The usual answer comes in one piece, which is never copied.
             let last_bytes = data.len();
@@ -153,7 +154,8 @@ impl Flight {
             } else {
                 more.extend_from_slice(&data);
             }
-            // Without room to keep it, an answer is told as one that is too large is: nothing waits, and nothing runs again.
+            // Without room to keep it, an answer passes like one that is too large: nothing waits, and nothing runs
+            // again.
             if !has_room || kept.len() + more.len() > max {
                 if !has_room {
                     charge.add(last_bytes);
@@ -169,14 +171,14 @@ impl Flight {
         match got {
             Got::Whole(parts, body, _charge) => {
                 let effect_id = self.effect_id(&parts, &body);
-                let kept = Answer::new(parts.status, &parts.headers, Some(body.clone()));
+                let kept = StoredAnswer::new(parts.status, &parts.headers, Some(body.clone()));
                 let ends = self.seal(effect_id, kept.encode()).await?;
                 Ok(fenced(parts.status, parts.headers, Some(ends), Body::from(body)))
             }
             Got::Large(parts, first, rest) => {
                 // Sealed before the first byte leaves: no size makes a retry run again.
                 let effect_id = self.effect_id(&parts, &[]);
-                let kept = Answer::new(parts.status, &parts.headers, None);
+                let kept = StoredAnswer::new(parts.status, &parts.headers, None);
                 let ends = self.seal(effect_id, kept.encode()).await?;
                 let (target, token) = (self.claim.target(), self.claim.token());
                 let large = Large { call: &self.call, target, token, rest, patience: self.entry.timeout };
@@ -191,7 +193,7 @@ impl Flight {
             Got::Torn(parts, failed) => {
                 self.warn(&failed);
                 let effect_id = self.effect_id(&parts, &[]);
-                let kept = Answer::new(parts.status, &parts.headers, None);
+                let kept = StoredAnswer::new(parts.status, &parts.headers, None);
                 let ends = self.seal(effect_id, kept.encode()).await?;
                 let mut response = fenced(parts.status, kept.headers, Some(ends), Body::empty());
                 replay::mark_omitted(response.headers_mut(), None);
@@ -219,7 +221,7 @@ impl Flight {
                 let (path, trace) = (self.call.parts.uri.path(), &self.call.trace);
                 let (parts, _) = problem.response(path, trace).into_parts();
                 let body = Bytes::from(problem.body(path, trace));
-                let kept = Answer::new(parts.status, &parts.headers, Some(body.clone()));
+                let kept = StoredAnswer::new(parts.status, &parts.headers, Some(body.clone()));
                 let ends = self.seal(self.claim.idempotency_key(), kept.encode()).await?;
                 return Ok(fenced(parts.status, parts.headers, Some(ends), Body::from(body)));
             }
@@ -239,7 +241,7 @@ impl Flight {
 
     async fn release(&self) {
         let target = self.claim.target().clone();
-        let release = Release { target, token: self.aloft.token() };
+        let release = Release { target, token: self.effect_guard.token() };
         // A store that does not answer now lets the lease run out: the key is free later, and never twice.
         let bytes = self.signed.as_ref().map(Bound::release);
         if let Ok(reply) = signed::settle(self.engine(), Command::Fence(fence::Command::Release(release)), bytes).await
@@ -252,14 +254,14 @@ impl Flight {
     /// Seals, and gives the time until which duplicates are answered.
     async fn seal(&self, effect_id: String, receipt: Bytes) -> Result<Millis, Problem> {
         let target = self.claim.target().clone();
-        let (aloft, signed) = (self.aloft.clone(), self.signed.clone());
-        let outcome = Outcome { target, effect_id: effect_id.clone(), receipt, aloft, signed };
+        let (effect_guard, signed) = (self.effect_guard.clone(), self.signed.clone());
+        let outcome = Outcome { target, effect_id: effect_id.clone(), receipt, effect_guard, signed };
         let reply = match outcome.seal(self.engine()).await {
             Ok(reply) => reply,
             Err(_) => {
-                // The effect happened. Whoever asked hears that the store is down; the outcome is not given up.
+                // The effect happened. The client is told that the store is down; the outcome is not given up.
                 let app = &self.call.app;
-                self.aloft.done();
+                self.effect_guard.done();
                 app.gateway.go_on(outcome.seal_later(app.clone()));
                 return Err(unconfirmed(self.claim.target()));
             }
@@ -270,7 +272,7 @@ impl Flight {
             Reply::Fence(fence::Reply::Sealed { expires, .. }) => Ok(expires),
             refused => {
                 let late = "the upstream's answer";
-                let ended = ended_by_person(&self.call, target, self.aloft.token(), &refused, late).await;
+                let ended = ended_by_person(&self.call, target, self.effect_guard.token(), &refused, late).await;
                 // Where that cannot be read, the refusal itself is still true.
                 let ended = ended.unwrap_or_default();
                 Err(ended.unwrap_or_else(|| reply::refusal(&self.call, target, &refused)))
@@ -278,8 +280,8 @@ impl Flight {
         }
     }
 
-    /// What the upstream itself says, then what the route points at, then what HTTP has. Without any of them, the fence's own
-    /// key: a status would say nothing of which effect it was.
+    /// The id that the upstream itself gives, then the one that the rule points at, then what HTTP has. Without any of
+    /// them, the fence's own key: a status would say nothing of which effect it was.
     fn effect_id(&self, parts: &Parts, body: &[u8]) -> String {
         let found = found_effect_id(&self.entry, parts, body);
         found.unwrap_or_else(|| self.claim.idempotency_key())
@@ -317,9 +319,9 @@ impl Flight {
     }
 }
 
-/// What was done, and cannot be told as such yet.
+/// The answer for an effect that happened while the store does not confirm its seal.
 pub(super) fn unconfirmed(target: &Target) -> Problem {
-    // This node remembers what it did until it stops; what others know stands in the store alone.
+    // This node remembers its own effects until it stops; other nodes know only the store.
     let detail = match target.scope.on_lapse {
         OnLapse::Recover => {
             "it was done, and the store does not confirm it yet; repeat the request with the same key. This node does not call \
@@ -335,31 +337,31 @@ pub(super) fn unconfirmed(target: &Target) -> Problem {
     Problem::new(Code::StoreUnavailable, detail).retry_after(1)
 }
 
-/// What has happened, on its way to the store.
+/// An effect that happened, on its way to the store.
 struct Outcome {
     target: Target,
     effect_id: String,
     receipt: Bytes,
-    aloft: Arc<Aloft>,
+    effect_guard: Arc<EffectGuard>,
     signed: Option<Bound>,
 }
 
 impl Outcome {
     async fn seal(&self, engine: &Engine) -> Result<Reply, engine::Error> {
         loop {
-            let (target, token) = (self.target.clone(), self.aloft.token());
+            let (target, token) = (self.target.clone(), self.effect_guard.token());
             let (effect_id, receipt) = (self.effect_id.clone(), self.receipt.clone());
             let seal = Command::Fence(fence::Command::Seal(Seal { target, token, effect_id, receipt }));
             let reply = signed::settle(engine, seal, self.signed.as_ref().map(Bound::seal)).await?;
-            // Refused for somebody who was let in here meanwhile, and left it to us.
-            if self.aloft.token() == token || !matches!(reply, Reply::Fence(fence::Reply::FencedOff { .. })) {
+            // Refused because another request was let in here meanwhile, and left the effect to this one.
+            if self.effect_guard.token() == token || !matches!(reply, Reply::Fence(fence::Reply::FencedOff { .. })) {
                 return Ok(reply);
             }
         }
     }
 
-    // Also past the lease: the seal still counts while nobody else was let in, and is refused otherwise. This node lets nobody
-    // in meanwhile; another one may.
+    // Also past the lease: the seal still counts while no other caller was let in, and is refused otherwise. This node
+    // lets none in meanwhile; another one may.
     async fn seal_later(self, app: Arc<App>) {
         let engine = app.fencepost.engine();
         let reply = loop {
@@ -402,8 +404,10 @@ fn found_effect_id(entry: &Entry, parts: &Parts, body: &[u8]) -> Option<String> 
     let text =
         |name: &http::HeaderName| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let said = text(&EFFECT_ID).or_else(|| match &entry.route.effect_id {
-        Some(Origin::Header(name)) => parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned),
-        Some(Origin::Body(pointer)) => {
+        Some(FieldOrigin::Header(name)) => {
+            parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+        }
+        Some(FieldOrigin::Body(pointer)) => {
             let document = json::parse(body).ok()?;
             key::at(&document, pointer).and_then(key::scalar)
         }
