@@ -118,7 +118,7 @@ fn repetitions(answer: &JsonNode<'_>) -> String {
     out
 }
 
-// What a person decided about the key, who, and when; none where a claim was granted after that.
+// The last decision of a person about the key, with its author and time; none where a claim was granted after that.
 fn resolution<'a>(answer: &'a JsonNode<'_>) -> Option<(&'a str, &'a str, &'a str)> {
     let Some(Value::Array(history)) = answer.get("history").map(|history| &history.value) else { return None };
     let part = |moment: &'a JsonNode<'_>, name: &str| moment.get(name).and_then(JsonNode::as_str);

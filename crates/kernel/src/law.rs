@@ -146,7 +146,7 @@ pub fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
     }
 }
 
-/// What a command is about, for the audit.
+/// The thing that a command is about, for the audit.
 pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
     match command {
         Command::Fence(command) => command.subject(),

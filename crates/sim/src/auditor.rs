@@ -231,7 +231,7 @@ fn perhaps_done(op: &Op) -> bool {
                 | (Ask::Renew { .. }, ObservedAnswer::Renewed { .. })
                 | (Ask::Release { .. }, ObservedAnswer::Released { .. })
                 | (Ask::Resolve { .. }, ObservedAnswer::Resolved { .. })
-                | (Ask::Forget { .. }, Answer::Forgotten { exists: true, .. })
+                | (Ask::Forget { .. }, ObservedAnswer::Forgotten { exists: true, .. })
         ),
     }
 }

@@ -249,7 +249,7 @@ pub struct Lookup {
 pub struct AuditLine {
     /// The request that it names.
     pub request: Option<usize>,
-    /// Whose key it is about.
+    /// The tenant of the key.
     pub tenant: Option<String>,
     /// Scope and key.
     pub on: String,

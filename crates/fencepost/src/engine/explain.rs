@@ -165,7 +165,7 @@ fn lived(fence: &Fence) -> Vec<(HistoryEntry, FenceState)> {
     let mut stand = FenceState::Pending;
     for event in &fence.events {
         if let What::Forgotten { sealed: Some(at), .. } = event.what {
-            moments.push((moment(at, "sealed", Some(event.token)), Stand::Sealed));
+            moments.push((moment(at, "sealed", Some(event.token)), FenceState::Sealed));
         }
         let (decision, person) = match &event.what {
             What::Released => ("released", None),

@@ -29,7 +29,7 @@ pub struct AuditCommand {
 /// See [`Command::Note`].
 #[derive(Clone, Debug)]
 pub struct Note {
-    /// What the act is about.
+    /// The thing that the act is about.
     pub subject: Subject,
     /// The result of the act, as one word.
     pub outcome: &'static str,

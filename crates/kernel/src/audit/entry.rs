@@ -18,7 +18,7 @@ pub struct AuditEntry {
     pub op: String,
     /// The result, as the word of the decision.
     pub outcome: String,
-    /// What the act is about, and why it was done.
+    /// The thing that the act is about, and the operator's reason.
     pub subject: Subject,
     /// The trace of the request, where it had one.
     pub trace: Option<HolderTrace>,
@@ -34,7 +34,7 @@ impl AuditEntry {
     }
 }
 
-/// What a command is about.
+/// The thing that a command is about.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Subject {
     /// The tenant whose it is, where it is one's.
@@ -64,7 +64,7 @@ impl RowKey {
         (Millis(u64::MAX - number(8)), number(24))
     }
 
-    /// What the keys of all entries of the audit begin with.
+    /// The bytes that the keys of all entries of the audit begin with.
     pub fn audit_prefix() -> &'static [u8] {
         &PREFIX
     }

@@ -18,7 +18,8 @@ use crate::{
     time::Millis,
 };
 
-/// What the table of kinds says of the audit. It is read by time and kept for years: stores that keep fences only do without.
+/// The row of the audit in the table of kinds. The audit is read by time and kept for years: a store that keeps fences only
+/// has none.
 pub(crate) const KINDS: &[KindSpec] = &[KindSpec {
     kind: Kind::Audit,
     names: ("audit entry", "audit entries"),

@@ -120,7 +120,7 @@ pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decisi
     }
 }
 
-/// What a command is about, for the audit.
+/// The thing that a command is about, for the audit.
 pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
     match command {
         Command::Publish(publish) => publish.claim.target.subject(),

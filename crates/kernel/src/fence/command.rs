@@ -58,7 +58,7 @@ impl Command {
         }
     }
 
-    /// What the command is about, for the audit.
+    /// The thing that the command is about, for the audit.
     pub(crate) fn subject(&self) -> Subject {
         let why = match self {
             Self::Resolve(Resolve { why, .. }) | Self::Forget(Forget { why, .. }) => Some(why.clone()),

@@ -143,7 +143,7 @@ impl Target {
         Ok(Self { key, scope, tenant, fields: fields.into(), seq })
     }
 
-    /// What a command on the fence is about, for the audit.
+    /// The fence as the thing that a command is about, for the audit.
     pub(crate) fn subject(&self) -> Subject {
         let on = format!("{}/{}", self.scope.name, &*self.key.hex());
         Subject { tenant: Some(self.tenant.clone()), on, why: None }

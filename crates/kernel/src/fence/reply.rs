@@ -78,7 +78,7 @@ pub enum Reply {
         /// Whether it already was.
         replay: bool,
     },
-    /// What was sealed is given up.
+    /// The sealed outcome is given up.
     Forgotten {
         /// Whether it already was.
         replay: bool,

@@ -63,7 +63,7 @@ pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decisi
     }
 }
 
-/// What a command is about, for the audit: the name of the lane, with the position that is skipped.
+/// The thing that a command is about, for the audit: the name of the lane, with the position that is skipped.
 pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
     let Command::Act(on) = command else { return Subject::default() };
     let lane = lane_of(rows, on.lane);

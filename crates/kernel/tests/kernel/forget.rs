@@ -1,4 +1,4 @@
-//! What a person gives up: the next claim is new, under a higher token, and nobody who held the key before gets it back.
+//! Outcomes that a person gives up: the next claim is new, under a higher token, and no earlier holder gets the key back.
 
 use fencepost_kernel::{
     Command, Reply,

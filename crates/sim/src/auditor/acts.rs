@@ -1,5 +1,5 @@
-//! What operators did: each act that was acknowledged is in the audit once, nothing else is, and what was given up is never
-//! answered again. Never assumes where an entry is kept. Called by `auditor`.
+//! Acts of operators: each one that was acknowledged is in the audit once, nothing else is, and an outcome that was given up is
+//! never answered again. Never assumes where an entry is kept. Called by `auditor`.
 
 use super::{Entry, File, Violation, before, closed_at, perhaps_before, perhaps_done};
 use crate::history::{Ask, AuditRead, History, ObservedAnswer, Op, RequestOutcome};
@@ -43,7 +43,7 @@ fn answered_from_before(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Viola
     }
 }
 
-// What was sealed stays so until somebody may have given it up.
+// A sealed outcome stays until an operator may have given it up.
 fn forgotten_by_nobody(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
     let (Ask::Seal { token, .. }, Some(ObservedAnswer::Sealed { .. })) = (&entry.op.ask, entry.op.answer()) else {
         return;

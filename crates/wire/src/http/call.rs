@@ -49,7 +49,7 @@ pub(super) struct Call {
     pub(super) charge: Charge,
 }
 
-/// What an operator's request asks through.
+/// The handles that an operator's request asks through.
 pub(super) struct Acting {
     engine: Engine,
     dispatch: OnceLock<Dispatch>,

@@ -1,4 +1,4 @@
-//! What operators do: outcomes that are given up, and the audit of everything that an operator's credential changed.
+//! Acts of operators: outcomes that are given up, and the audit of everything that an operator's credential changed.
 
 mod audit;
 mod forget;
@@ -30,7 +30,7 @@ fn audit(server: &Server, query: &str) -> Vec<Value> {
     page["items"].as_array().unwrap().clone()
 }
 
-/// What was done, on what, as `operation subject`.
+/// Each act as `operation subject`.
 fn acts(entries: &[Value]) -> Vec<String> {
     entries
         .iter()
