@@ -187,7 +187,7 @@ impl Run {
                 ObservedAnswer::Resolved { .. } => add("resolved"),
                 ObservedAnswer::NotInDoubt => add("not_in_doubt"),
                 ObservedAnswer::Forgotten { replay, .. } => add(if *replay { "forgotten_again" } else { "forgotten" }),
-                Answer::Incomparable { .. } => add("incomparable"),
+                ObservedAnswer::Incomparable { .. } => add("incomparable"),
                 ObservedAnswer::Aliased { .. } => add("aliased"),
                 ObservedAnswer::NotSealed => add("not_sealed"),
                 ObservedAnswer::Seen { .. } | ObservedAnswer::Absent => {}

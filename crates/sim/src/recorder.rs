@@ -141,7 +141,7 @@ impl Recorder {
     }
 
     /// The audit that was asked for at an earlier moment.
-    pub(crate) fn audited(&self, node: (usize, usize), invoked: Stamp, lines: Vec<AuditLine>) {
+    pub(crate) fn audited(&self, node: (usize, usize), invoked: HistoryStamp, lines: Vec<AuditLine>) {
         let mut history = self.lock();
         let closed = self.line(&mut history, format_args!("  the audit: {lines:?}"));
         let op = look(&history, node, invoked, closed);
