@@ -1,4 +1,4 @@
-"""What an effect returns and what callers get for it. A mistake in what was returned must not lose it: nothing here raises
+"""The return value of an effect, and the outcome that callers get for it. A mistake in what was returned must not lose it: nothing here raises
 before the value can be handed to the caller in `Unsealed`."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NotApplied(Exception):
 
 
 class Done:
-    """What a holder did: the id of the effect (text, an integer or a UUID; it is sealed as text), and the receipt that every
+    """A completed effect: the id of the effect (text, an integer or a UUID; it is sealed as text), and the receipt that every
     duplicate gets. In a receipt, dates, times, UUIDs and decimals become text. `receipt_json` is a receipt that is JSON text
     already; it is kept byte for byte.
 
@@ -67,12 +67,12 @@ class Unsealed(Error):
         what = "%s was done and is" % done.effect_id if known else "the effect ran, and what it did is"
         super().__init__("%s not recorded: %s" % (what, cause), getattr(cause, "problem", None))
         self.done = done
-        """What the effect returned: a `Done`, unless that was the mistake."""
+        """The effect's return value: a `Done`, unless that was the mistake."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What every caller gets, first or not."""
+    """The result for every caller, first or not."""
 
     effect_id: str
     receipt_json: str
@@ -86,7 +86,7 @@ class Outcome:
 
 
 def sealable(returned: Any) -> Done:
-    """What an effect returned, if it can be sealed."""
+    """The effect's return value, if it can be sealed."""
     if isinstance(returned, Done):
         if returned._mistake is not None:
             raise TypeError(returned._mistake)

@@ -163,7 +163,7 @@ class Effect:
         return options.lease_s if options.wait_s is None else options.wait_s
 
     def lookup(self) -> Optional[Dict[str, Any]]:
-        """What happened under the key; none where it is unknown."""
+        """The history of the key; none where it is unknown."""
         query = {"scope": self._scope, **{name: _plain(value) for name, value in self._key.items()}}
         if self._options.seq is not None:
             query["seq"] = str(self._options.seq)
@@ -239,7 +239,7 @@ class Claim:
         self._settled, self._sealed = True, done
 
     def _sealed_or(self, returned: Any) -> Any:
-        """What the effect returned; where that is nothing because it sealed its claim itself, what it sealed."""
+        """The effect's return value; where that is nothing because it sealed its claim itself, the sealed outcome."""
         return self._sealed if returned is None and self._sealed is not None else returned
 
     def release(self) -> None:

@@ -107,7 +107,7 @@ class _Answer(http.client.HTTPResponse):
 
 
 class _Timely(io.RawIOBase):
-    """What a socket says until then. The socket's own timeout would begin anew with every byte."""
+    """The bytes that a socket receives until then. The socket's own timeout would begin anew with every byte."""
 
     def __init__(self, sock: socket.socket, raw: io.RawIOBase, until: float) -> None:
         self._sock, self._raw, self._until = sock, raw, until

@@ -231,7 +231,7 @@ class Fences(StageTest):
         effect = self.booking(self.road, group).options(lease_s=0.5)
         stage("faults", "lose")
         claim = effect.claim()
-        # The lost answer had let this very caller in. Nobody can tell, so it is said as it is.
+        # The lost answer had let this very caller in. The client cannot know that: it reports an earlier attempt.
         self.assertEqual((claim.attempt, claim.recovering), (2, True))
         stage("faults", "lose")
         claim.renew()

@@ -1,4 +1,4 @@
-"""What needs no server."""
+"""Parts that need no server."""
 
 import contextlib
 import socket

@@ -60,7 +60,7 @@ fn comments_and_functions_begin_with_their_subject() {
     let (mut comments, mut functions) = (0, 0);
     for path in sources {
         for (line, number) in read(&path).lines().zip(1..) {
-            if let Some((_, comment)) = ["//", "# ", "/** "].iter().find_map(|mark| line.split_once(mark)) {
+            if let Some((_, comment)) = ["//", "# ", "/** ", "\"\"\""].iter().find_map(|mark| line.split_once(mark)) {
                 comments += 1;
                 let bad = comment.trim_start_matches(['/', '!', ' ']).split(". ").any(is_refused);
                 assert!(!bad, "{path}:{number}: begin the sentence with its subject, not with who, what or nobody");
