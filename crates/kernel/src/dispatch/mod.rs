@@ -124,8 +124,8 @@ pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decisi
 pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
     match command {
         Command::Publish(publish) => publish.claim.target.subject(),
-        Command::PutRoute(put) => {
-            Subject { tenant: Some(put.route.planner.clone()), on: put.route.warehouse.clone(), why: None }
+        Command::PutTransport(put) => {
+            Subject { tenant: Some(put.transport.planner.clone()), on: put.transport.warehouse.clone(), why: None }
         }
         Command::Letter(on) => letters::subject(on, rows),
     }
