@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use fencepost_rig::{Postgres, Redis};
+use fencepost_rig::{PostgresServer, RedisServer};
 use serde_json::json;
 
 use super::{
@@ -36,7 +36,7 @@ fn forgotten_by_one_is_new_at_the_other([a, b]: &[Server; 2]) {
 
 #[test]
 fn forgotten_key_is_new_at_every_node_of_a_postgres_and_each_shows_the_same_audit() {
-    let postgres = Postgres::start();
+    let postgres = PostgresServer::start();
     let nodes = two_nodes(&postgres.fresh_database());
     forgotten_by_one_is_new_at_the_other(&nodes);
     let entries = audit(&nodes[0], "");
@@ -46,7 +46,7 @@ fn forgotten_key_is_new_at_every_node_of_a_postgres_and_each_shows_the_same_audi
 
 #[test]
 fn redis_forgets_and_keeps_no_audit() {
-    let redis = Redis::synced();
+    let redis = RedisServer::synced();
     let nodes = two_nodes(&redis.url());
     forgotten_by_one_is_new_at_the_other(&nodes);
     nodes[0].admin().get("/admin/audit").problem(501, "store-unsupported");
@@ -60,7 +60,7 @@ fn redis_forgets_and_keeps_no_audit() {
 
 #[test]
 fn audit_begins_when_the_last_node_of_an_older_release_is_gone() {
-    let postgres = Postgres::start();
+    let postgres = PostgresServer::start();
     let database = postgres.fresh_database();
     let old = Serve::sharing(&database).arg("--row-format-max").arg("4").start();
     let new = Serve::sharing(&database).start();
