@@ -37,7 +37,9 @@ fn audited_act_has_an_entry_in_its_own_writes_and_is_decided_as_without_one() {
     let held = || target_in(scope(OnLapse::Hold), "1");
     let plain = || target_in(scope(OnLapse::Recover), "2");
     let nothing = |_: &mut World| {};
-    let sealed = |world: &mut World| drop(world.done(&claim(&plain()), "r"));
+    let sealed = |world: &mut World| {
+        world.done(&claim(&plain()), "r");
+    };
     let lapsed = |world: &mut World| {
         world.granted(&claim(&held()));
         world.pass(LEASE_MS + 1);

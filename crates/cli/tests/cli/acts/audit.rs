@@ -33,7 +33,10 @@ fn lane(server: &Server, events: usize) {
     }
 }
 
-const LANE: &str = "/wes/v1/dispatch/lanes/fgai-wms:W";
+/// The path of an act on the lane, by its planner or by an admin.
+fn lane_act(act: &str) -> String {
+    format!("/wes/v1/dispatch/lanes/fgai-wms:W/{act}?planner_id=fgai-wms")
+}
 
 #[test]
 fn each_act_of_an_operator_has_one_entry_that_says_who_what_on_what_and_why() {
@@ -53,17 +56,16 @@ fn each_act_of_an_operator_has_one_entry_that_says_who_what_on_what_and_why() {
     for _ in 0..2 {
         post(&mut admin, "/admin/idempotency/resolve", &resolve);
         forget(&mut admin, "a", json!({})).ok(200);
-        post(&mut admin, &format!("{LANE}/pause"), &pause);
-        post(&mut planner, &format!("{LANE}/skip"), &skip);
+        post(&mut admin, &lane_act("pause"), &pause);
+        post(&mut planner, &lane_act("skip"), &skip);
     }
-    let dead =
-        post(&mut admin, &format!("{LANE}/skip"), &json!({"seq": 2}))["dead_letter"].as_str().unwrap().to_owned();
+    let dead = post(&mut admin, &lane_act("skip"), &json!({"seq": 2}))["dead_letter"].as_str().unwrap().to_owned();
     let first = server.admin().get("/wes/v1/dispatch/dlq").ok(200)["items"][0]["id"].as_str().unwrap().to_owned();
     let letter = |id: &str, act: &str| format!("/wes/v1/dispatch/dlq/{id}/{act}");
     for _ in 0..2 {
         post(&mut admin, &letter(&dead, "discard"), &json!({"why": "shipped by hand"}));
         post(&mut admin, &letter(&first, "redrive"), &json!({}));
-        post(&mut admin, &format!("{LANE}/resume"), &json!({}));
+        post(&mut admin, &lane_act("resume"), &json!({}));
     }
     // An admin who works for a tenant acts, too; what it is refused is no act.
     let token = admin.claim_with(SCOPE, &key("b"), json!({"tenant": "acme"})).token();
