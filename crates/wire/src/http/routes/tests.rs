@@ -84,7 +84,7 @@ fn every_route_keeps_the_rules_of_the_table() {
 
 #[test]
 fn acts_are_all_that_an_admin_changes_and_what_others_change_through_routes_of_operators() {
-    let acts = |role: Role| -> BTreeSet<&str> {
+    let acts = |role: Role| -> BTreeSet<&'static str> {
         let caller = dev_holders().into_iter().map(|holder| holder.identity).find(|caller| caller.has(role)).unwrap();
         product()
             .map(|(_, route)| route)
