@@ -1,5 +1,5 @@
-"""The return value of an effect, and the outcome that callers get for it. A mistake in what was returned must not lose it: nothing here raises
-before the value can be handed to the caller in `Unsealed`."""
+"""The return value of an effect, and the outcome that callers get for it. A mistake in that value must not lose it:
+nothing here raises before the value can be handed to the caller in `Unsealed`."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Effect:
             return Outcome(done.effect_id, done.receipt_json, False)
 
     async def run_async(self, effect: Callable[[Claim], Union[Done, Awaitable[Done]]]) -> Outcome:
-        """The same for asyncio: awaits what the effect returns. What asks the server runs in threads, so the loop is never
+        """The same for asyncio: awaits what the effect returns. Requests to the server run in threads, so the loop is never
         held up; the claim's own methods block, as everywhere. Where the task is cancelled before the effect begins, the claim
         is given back; after that it keeps its lease, and a seal that has begun is carried through."""
         check_effect(effect)

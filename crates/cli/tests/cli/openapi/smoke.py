@@ -1,4 +1,4 @@
-"""What a user does with a generated client: every module loads, a claim is made, and a refusal is read as what it is."""
+"""A user's steps with a generated client: every module loads, a claim is made, and a refusal is read as what it is."""
 
 import importlib
 import pkgutil
