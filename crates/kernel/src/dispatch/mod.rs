@@ -132,10 +132,7 @@ pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
 }
 
 fn transport_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<WarehouseTransport>> {
-    match &rows.row(&key)?.record {
-        row::Record::Dispatch(Record::Transport(transport)) => Some(transport),
-        row::Record::Fence(_) | row::Record::Lane(_) | row::Record::Counter(_) | row::Record::Audit(_) => None,
-    }
+    rows.row(&key)?.record.as_transport()
 }
 
 pub(crate) fn transport_key(transport: &WarehouseTransport) -> RowKey {
@@ -172,9 +169,6 @@ fn append_to_lane_of(
 impl row::Record {
     /// The transport of a warehouse, where it is one.
     pub fn as_transport(&self) -> Option<&Arc<WarehouseTransport>> {
-        match self {
-            Self::Dispatch(Record::Transport(found)) => Some(found),
-            Self::Fence(_) | Self::Lane(_) | Self::Counter(_) | Self::Audit(_) => None,
-        }
+        if let Self::Dispatch(Record::Transport(found)) = self { Some(found) } else { None }
     }
 }
