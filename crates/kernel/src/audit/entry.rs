@@ -49,19 +49,19 @@ pub struct Subject {
 const PREFIX: [u8; 8] = *b"\0audit\0\0";
 
 impl RowKey {
-    /// The key of an entry of the audit. `id` tells entries of one millisecond apart.
+    /// The key of an entry of the audit. `id` tells entries of one millisecond apart; one node's ids grow.
     pub fn audit(at: Millis, id: u64) -> Self {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&PREFIX);
-        key[8..16].copy_from_slice(&(u64::MAX - at.0).to_be_bytes());
-        key[24..].copy_from_slice(&id.to_be_bytes());
+        key[8..16].copy_from_slice(&(!at.0).to_be_bytes());
+        key[24..].copy_from_slice(&(!id).to_be_bytes());
         Self { kind: Kind::Audit, id: key }
     }
 
     /// The time and the number that the key of an entry was made of.
     pub fn audit_place(&self) -> (Millis, u64) {
         let number = |from: usize| u64::from_be_bytes(std::array::from_fn(|at| self.id[from + at]));
-        (Millis(u64::MAX - number(8)), number(24))
+        (Millis(!number(8)), !number(24))
     }
 
     /// The bytes that the keys of all entries of the audit begin with.

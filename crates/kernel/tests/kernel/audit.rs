@@ -132,7 +132,7 @@ fn note_of_an_act_outside_of_the_store_is_an_entry_alone() {
 #[test]
 fn addresses_are_in_order_of_time_with_the_newest_first_and_say_their_place() {
     let key = |at, id| RowKey::audit(Millis(at), id);
-    let ordered = [key(u64::MAX, 0), key(9, 0), key(9, u64::MAX), key(8, 1), key(0, 0)];
+    let ordered = [key(u64::MAX, 0), key(9, u64::MAX), key(9, 0), key(8, 1), key(0, 0)];
     assert!(ordered.is_sorted());
     for (place, key) in [((9, 7), key(9, 7)), ((0, u64::MAX), key(0, u64::MAX))] {
         let (at, id) = key.audit_place();
