@@ -13,6 +13,9 @@ use super::world::{LEASE_MS, START, World, claim, release, renew, resolve, resol
 
 const RETAIN_MS: u64 = 1_000;
 
+/// Steps before the command.
+type Before<'a> = &'a dyn Fn(&mut World);
+
 fn operator() -> Arc<Operator> {
     let (by, op) = ("ann".into(), "resolve".into());
     Operator { by, op, trace: Some(HolderTrace([7; 16])), retain_ms: RETAIN_MS }.into()
@@ -44,7 +47,7 @@ fn audited_act_has_an_entry_in_its_own_writes_and_is_decided_as_without_one() {
         world.granted(&claim(&held()));
         world.pass(LEASE_MS + 1);
     };
-    let table: [(&str, &dyn Fn(&mut World), Command, Option<&str>); 10] = [
+    let table: [(&str, Before<'_>, Command, Option<&str>); 10] = [
         ("a claim", &nothing, claim(&plain()), Some("new")),
         ("a duplicate", &sealed, claim(&plain()), None),
         ("a doubt that is resolved as released", &lapsed, resolve(&held(), DoubtOutcome::Released), Some("resolved")),
