@@ -1,6 +1,6 @@
 //! A Redis Cluster of six servers: three masters with a replica each. Called by tests.
 
-use std::{process::Command, thread, time::Duration};
+use std::process::Command;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -8,8 +8,11 @@ use tempfile::TempDir;
 use crate::{
     programs::free_port,
     redis::{cli, spawn},
-    server::{Server, wait_until},
+    server::Server,
+    wait::until,
 };
+
+const MASTERS: usize = 3;
 
 /// A running cluster; dropping it kills all six servers.
 pub struct Cluster {
@@ -118,14 +121,14 @@ impl Cluster {
     }
 
     fn taken_over(&self) {
-        // The others notice the loss only after the node timeout.
-        thread::sleep(Duration::from_millis(2_500));
-        wait_until("a replica has taken over", || self.serves());
+        // Until the others notice the loss, they tell of a cluster that is well: one of them has to be promoted.
+        let masters = || self.nodes.iter().filter(|node| node.alive() && role(node.port) == "master").count();
+        until("a replica has taken over", || masters() == MASTERS && self.serves());
     }
 
     fn settled(&self) {
-        wait_until("every slot is served", || self.serves());
-        wait_until("every replica is in step", || {
+        until("every slot is served", || self.serves());
+        until("every replica is in step", || {
             self.nodes
                 .iter()
                 .filter(|node| role(node.port) == "slave")

@@ -1,5 +1,5 @@
-//! Real servers for tests: PostgreSQL (alone or with a standby), Redis, a Redis Cluster, Kafka, nginx, a cutting proxy.
-//! Each in a temporary folder on a free port, killed on drop. Panics where a test could not go on anyway.
+//! Real servers for tests: PostgreSQL (alone or with a standby), Redis, a Redis Cluster, Kafka, nginx, a cutting proxy;
+//! and waiting for what they do. Each in a temporary folder on a free port, killed on drop. Panics where a test could not go on anyway.
 //! Never used by the product. Called by tests; `bench` uses `programs`.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
@@ -16,6 +16,7 @@ mod proxy;
 mod redis;
 mod server;
 mod slow_clock;
+pub mod wait;
 
 pub use cluster::Cluster;
 pub use kafka::Kafka;

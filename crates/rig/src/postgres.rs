@@ -13,8 +13,9 @@ use tempfile::TempDir;
 
 use crate::{
     programs::{as_postgres, find, folder_of_postgres, free_port, init_postgres},
-    server::{Server, wait_until},
+    server::Server,
     slow_clock,
+    wait::until,
 };
 
 /// A running PostgreSQL server with fsync on; dropping it kills it.
@@ -66,7 +67,7 @@ impl PostgresServer {
 
     /// Waits until commits wait for the standby.
     pub fn wait_for_standby(&self) {
-        wait_until("a standby is synchronous", || {
+        until("a standby is synchronous", || {
             self.sql(&self.url(), "SELECT sync_state FROM pg_stat_replication") == "sync"
         });
     }
@@ -98,6 +99,11 @@ impl PostgresServer {
         let output = psql(database_url, statement);
         assert!(output.status.success(), "{statement}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// The log of the server since its first start.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
     /// Kills the server and its connections' processes with SIGKILL.

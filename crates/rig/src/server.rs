@@ -4,14 +4,14 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread,
     time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::wait::until;
+
 const WAIT_MAX: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// A running server. Dropping it kills it: its data is deleted, too, so no orderly shutdown is needed.
 pub(crate) struct Server {
@@ -30,15 +30,13 @@ impl Server {
 
     /// Waits until `probe` is true. Panics with the server's log if the server ends or takes too long.
     pub(crate) fn ready(&mut self, mut probe: impl FnMut() -> bool) {
-        let deadline = Instant::now() + WAIT_MAX;
-        while !probe() {
+        let log = || std::fs::read_to_string(&self.log).unwrap_or_default();
+        let begun = Instant::now();
+        until("a server is ready", || {
             let ended = self.child.try_wait().unwrap();
-            if ended.is_some() || Instant::now() > deadline {
-                let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-                panic!("a server was not ready (ended: {ended:?}); its log:\n{log}");
-            }
-            thread::sleep(PAUSE);
-        }
+            assert!(ended.is_none() && begun.elapsed() < WAIT_MAX, "not ready (ended: {ended:?}); its log:\n{}", log());
+            probe()
+        });
     }
 
     /// Kills the process and all that it started, and waits until they are gone.
@@ -48,7 +46,7 @@ impl Server {
         children.iter().for_each(|pid| signal(*pid, Signal::KILL));
         let _ = self.child.wait();
         // The parent that inherits the children reaps them some time later; a zombie holds nothing any more.
-        wait_until("the children of a killed server are gone", || children.iter().all(|pid| is_over(*pid)));
+        until("the children of a killed server are gone", || children.iter().all(|pid| is_over(*pid)));
     }
 
     /// Sends a signal to the processes that the server started.
@@ -64,14 +62,6 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + WAIT_MAX;
-    while !done() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        thread::sleep(PAUSE);
     }
 }
 

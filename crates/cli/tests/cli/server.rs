@@ -12,17 +12,16 @@ use std::{
         mpsc::{Receiver, channel},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
+pub use fencepost_testkit::{PATIENCE, until};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 use super::client::Client;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_fencepost");
-/// Far longer than anything here takes: a deadline for what would otherwise hang.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A command that knows nothing of the tester's own environment.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
@@ -299,19 +298,4 @@ pub fn dev_with(policy: &str) -> Dev {
     std::fs::write(&config, policy).unwrap();
     let server = Serve::dev(&dir.path().join("data")).arg("--config").arg(&config).start();
     Dev { server, dir }
-}
-
-/// Asks again until the answer is there, less and less often, so that who asks does not take the processor from who is to
-/// answer. There is a deadline.
-pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    let mut pause = Duration::from_micros(200);
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(20));
-    }
 }

@@ -1,7 +1,12 @@
 //! Which threads serve connections, as the system sees them.
 
-use std::{collections::BTreeSet, fs, path::PathBuf, thread::available_parallelism};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
+use rustix::thread::sched_getaffinity;
 use serde_json::json;
 
 use super::server::{BINARY, Serve, Server, command};
@@ -33,16 +38,46 @@ fn works(server: &Server) {
     server.acme().claim("INDEX_BUILD", &json!({"index_hash": "x"})).token();
 }
 
+/// A server whose control group seems to allow it this many microseconds of processor time in each 100,000; none for no limit.
+fn limited(quota_us: Option<u64>, dir: &Path) -> Server {
+    let groups = dir.join("groups");
+    let memberships = fs::read_to_string("/proc/self/cgroup").unwrap();
+    for membership in memberships.lines() {
+        let [_, controllers, group] = membership.splitn(3, ':').collect::<Vec<_>>()[..] else { panic!("{membership}") };
+        let group = group.trim_start_matches('/');
+        // The second version of control groups has one tree for all controllers, and no name for it.
+        let (folder, files) = match controllers.split(',').find(|name| ["", "cpu"].contains(name)) {
+            Some("") => {
+                let quota = quota_us.map_or("max".to_owned(), |us| us.to_string());
+                (groups.join(group), [("cgroup.controllers", "cpu".to_owned()), ("cpu.max", format!("{quota} 100000"))])
+            }
+            Some(_) => {
+                let quota = quota_us.map_or("-1".to_owned(), |us| us.to_string());
+                let files = [("cpu.cfs_quota_us", quota), ("cpu.cfs_period_us", "100000".to_owned())];
+                (groups.join("cpu").join(group), files)
+            }
+            None => continue,
+        };
+        fs::create_dir_all(&folder).unwrap();
+        files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).unwrap());
+    }
+    let mut unshare = command("unshare");
+    unshare.args(["--mount", "sh", "-c", r#"mount --bind "$0" /sys/fs/cgroup && exec "$@""#]).arg(groups).arg(BINARY);
+    Serve::under(unshare, &dir.join("data")).arg("--dev").start()
+}
+
 #[test]
 fn threads_are_bound_one_to_a_processor_unless_a_cpu_limit_is_set() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Serve::dev(dir.path()).start();
-    works(&server);
-    let bound = bound(&server);
-    let alone = |processors: &String| processors.parse::<usize>().is_ok();
-    let all = rustix::thread::sched_getaffinity(None).unwrap().count() as usize;
-    let whole = all > 1 && available_parallelism().unwrap().get() == all;
-    assert!(bound.len() == if whole { all } else { 0 } && bound.iter().all(alone), "{bound:?}");
+    let processors = sched_getaffinity(None).unwrap().count() as usize;
+    assert!(processors > 1, "this test needs two processors");
+    for (quota_us, wanted) in [(None, processors), (Some(150_000), 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let server = limited(quota_us, dir.path());
+        works(&server);
+        let bound = bound(&server);
+        let is_one = |list: &String| list.parse::<usize>().is_ok();
+        assert!(bound.len() == wanted && bound.iter().all(is_one), "{quota_us:?}: {bound:?}");
+    }
 }
 
 #[test]

@@ -10,22 +10,19 @@ use fencepost::{
     kernel::{
         Command, Millis, Reply, RowKey, Scope, Tenant, Write,
         fence::{self, ClaimFence, Fence, Granted, Receipt, Seal, State, Target, Token},
-        key::Kind,
         row::CommitId,
     },
-    store::{self, Found, Loaded, Promises, Store, Verdict, WriteSet, memory::Memory},
+    store::{self, Loaded, Promises, Store, Verdict, WriteSet, memory::Memory},
 };
+use fencepost_testkit::{Forwarding, Hooks, clock::ManualClock, until_async};
 use futures::future::{BoxFuture, join_all};
 use tokio::sync::Semaphore;
-
-use crate::world::Hand;
 
 const KEYS: usize = 200;
 const RECEIPT_BYTES: usize = 256 << 10;
 
 /// A memory store whose rows are as far away as on a disk. Commits wait for a word, or readings where it is shared.
 struct Watched {
-    inner: Memory,
     shared: bool,
     turns: Semaphore,
     /// Bytes of the rows of each reading.
@@ -33,8 +30,8 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(shared: bool) -> Arc<Self> {
-        Arc::new(Self { inner: Memory::new(), shared, turns: Semaphore::new(0), loads: Mutex::default() })
+    fn new(shared: bool) -> Arc<Forwarding<Self>> {
+        Self { shared, turns: Semaphore::new(0), loads: Mutex::default() }.over(Arc::new(Memory::new()))
     }
 
     fn largest_load(&self) -> usize {
@@ -42,57 +39,42 @@ impl Watched {
     }
 }
 
-impl Store for Watched {
-    fn promises(&self) -> Promises {
-        Promises { shared: self.shared, ..self.inner.promises() }
+impl Hooks for Watched {
+    fn promises(&self, inner: &dyn Store) -> Promises {
+        Promises { shared: self.shared, ..inner.promises() }
     }
 
-    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, store::Error>> {
+    fn load<'a>(
+        &'a self,
+        inner: &'a dyn Store,
+        keys: &'a [RowKey],
+    ) -> BoxFuture<'a, Result<Vec<Loaded>, store::Error>> {
         Box::pin(async move {
             if self.shared {
                 drop(self.turns.acquire().await.unwrap());
             }
-            let rows = self.inner.load(keys).await?;
+            let rows = inner.load(keys).await?;
             self.loads.lock().unwrap().push(rows.iter().flatten().map(|row| row.record.weight_bytes()).sum());
             Ok(rows)
         })
     }
 
-    fn peek(&self, _: &RowKey) -> Option<Result<Loaded, store::Error>> {
+    fn peek(&self, _: &dyn Store, _: &RowKey) -> Option<Result<Loaded, store::Error>> {
         None
     }
 
-    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, store::Error>> {
+    fn commit<'a>(
+        &'a self,
+        inner: &'a dyn Store,
+        sets: &'a [WriteSet],
+        now: Millis,
+    ) -> BoxFuture<'a, Result<Vec<Verdict>, store::Error>> {
         Box::pin(async move {
             if !self.shared {
                 drop(self.turns.acquire().await.unwrap());
             }
-            self.inner.commit(sets, now).await
+            inner.commit(sets, now).await
         })
-    }
-
-    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, store::Error>> {
-        self.inner.time_floor()
-    }
-
-    fn due<'a>(
-        &'a self,
-        kind: Kind,
-        until: Millis,
-        after: Option<(Millis, RowKey)>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Found, store::Error>> {
-        self.inner.due(kind, until, after, limit)
-    }
-
-    fn range<'a>(
-        &'a self,
-        kind: Kind,
-        prefix: &'a [u8],
-        after: Option<RowKey>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Found, store::Error>> {
-        self.inner.range(kind, prefix, after, limit)
     }
 }
 
@@ -143,9 +125,9 @@ fn sealed(number: usize, receipt: usize) -> Write {
     Write { key: RowKey::fence(target.key), expect: None, put: Some(fence.into()) }
 }
 
-async fn engine(store: Arc<Watched>, limits: EngineLimits) -> (Engine, Counts) {
+async fn engine(store: Arc<Forwarding<Watched>>, limits: EngineLimits) -> (Engine, Counts) {
     let counts = Counts::default();
-    let (engine, loops) = Engine::new(store, Hand::new(), limits, Box::new(counts.clone()), None).await.unwrap();
+    let (engine, loops) = Engine::new(store, ManualClock::new(), limits, Box::new(counts.clone()), None).await.unwrap();
     tokio::spawn(loops);
     (engine, counts)
 }
@@ -162,9 +144,7 @@ async fn ask_together(store: &Watched, engine: &Engine, jobs: Vec<Vec<Command>>)
         tokio::spawn(async move { engine.ask_all(job).await.unwrap() })
     });
     let asked: Vec<_> = asked.collect();
-    while engine.asking() < count + 1 {
-        tokio::task::yield_now().await;
-    }
+    until_async("all ask", async || engine.asking() > count).await;
     store.turns.add_permits(10_000);
     first.await.unwrap();
     join_all(asked).await.into_iter().map(Result::unwrap).collect()

@@ -8,17 +8,14 @@ use std::{
 use fencepost::{
     dispatch::{Delivery, DriverSettings, Sink},
     kernel::{
-        LaneId, Millis, Reply, RowKey,
+        LaneId, Reply, RowKey,
         dispatch::{self, Transport, WarehouseTransport},
         key::Kind,
         lane::{AfterDead, AttemptFailure},
     },
-    store::{
-        Error, Promises, Store, Verdict, WriteSet,
-        contract::{Found, Loaded},
-        memory::Memory,
-    },
+    store::{Error, Found, Store, memory::Memory},
 };
+use fencepost_testkit::Hooks;
 use futures::future::BoxFuture;
 
 use super::dispatch_world::{Node, SECOND_MS, Virtual, in_virtual_time, pass, planner, route};
@@ -26,50 +23,20 @@ use super::dispatch_world::{Node, SECOND_MS, Virtual, in_virtual_time, pass, pla
 /// The memory store, which writes down how many entries each read asked for, and how many it got.
 #[derive(Default)]
 struct Watched {
-    inner: Memory,
     reads: Mutex<Vec<(usize, usize)>>,
 }
 
-impl Store for Watched {
-    fn promises(&self) -> Promises {
-        self.inner.promises()
-    }
-
-    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
-        self.inner.load(keys)
-    }
-
-    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        self.inner.peek(key)
-    }
-
-    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
-        self.inner.commit(sets, now)
-    }
-
-    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>> {
-        self.inner.time_floor()
-    }
-
-    fn due<'a>(
-        &'a self,
-        kind: Kind,
-        until: Millis,
-        after: Option<(Millis, RowKey)>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Found, Error>> {
-        self.inner.due(kind, until, after, limit)
-    }
-
+impl Hooks for Watched {
     fn range<'a>(
         &'a self,
+        inner: &'a dyn Store,
         kind: Kind,
         prefix: &'a [u8],
         after: Option<RowKey>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move {
-            let found = self.inner.range(kind, prefix, after, limit).await?;
+            let found = inner.range(kind, prefix, after, limit).await?;
             if kind == Kind::Entry {
                 self.reads.lock().unwrap().push((limit, found.len()));
             }
@@ -98,7 +65,7 @@ fn polled(warehouse: &str) -> WarehouseTransport {
 #[test]
 fn a_change_of_transport_reads_each_event_of_a_polled_lane_once_however_long_it_waits() {
     in_virtual_time(async {
-        let store = Arc::new(Watched::default());
+        let store = Watched::default().over(Arc::new(Memory::new()));
         let (clock, sink) = (Virtual::new(1), Arc::new(Closed));
         let node = Node::start(store.clone(), clock, sink, Arc::new(()), DriverSettings::default(), 1).await;
         for warehouse in ["ours", "theirs"] {

@@ -4,27 +4,28 @@ use std::{
     convert::Infallible,
     pin::pin,
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use fencepost::{
     Claimed, Done, Error, Failure, Fencepost,
     engine::{self, EngineLimits},
-    kernel::{Command, Millis, Row, RowKey, key::Kind, lane},
-    store::{self, Store, Verdict, WriteSet, contract::Loaded, memory::Memory},
+    kernel::{Command, RowKey, key::Kind, lane},
+    store::{Store, memory::Memory},
 };
-use futures::{FutureExt, future::BoxFuture};
+use fencepost_testkit::{Faults, clock::ManualClock, settle, until};
+use futures::FutureExt;
 use tokio::task::JoinHandle;
 
-use crate::world::{Hand, over};
+use crate::world::over;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn engines_that_share_a_store_let_in_one_claimant_per_key() {
     let store = Arc::new(Memory::default());
-    let hand = Hand::new();
+    let hand = ManualClock::new();
     let mut engines = Vec::new();
     for _ in 0..3 {
         engines.push(over(store.clone(), hand.clone(), EngineLimits::default()).await);
@@ -48,110 +49,31 @@ async fn engines_that_share_a_store_let_in_one_claimant_per_key() {
     assert!(granted.iter().all(|count| count.load(Ordering::SeqCst) == 1));
 }
 
-/// A memory store whose disk can be pulled.
-#[derive(Default)]
-pub struct Pulled {
-    inner: Arc<Memory>,
-    /// Whether others may write to it, too.
-    shared: bool,
-    broken: AtomicBool,
-    /// So many commits are refused.
-    pub away: AtomicUsize,
-    commits: AtomicUsize,
-    /// How often somebody looked, as on a disk.
-    peeks: AtomicUsize,
-    /// Held, a commit hangs as on a disk that does not answer.
-    pub hung: Mutex<()>,
-    /// Held, a commit takes its time as on a server, and others go on meanwhile.
-    slow: tokio::sync::Mutex<()>,
-    /// The threads that committed.
-    threads: Mutex<Vec<Option<String>>>,
-}
-
-impl Store for Pulled {
-    fn promises(&self) -> store::Promises {
-        store::Promises { shared: self.shared, ..self.inner.promises() }
-    }
-
-    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, store::Error>> {
-        self.inner.load(keys)
-    }
-
-    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, store::Error>> {
-        self.peeks.fetch_add(1, Ordering::SeqCst);
-        self.inner.peek(key)
-    }
-
-    fn recall(&self, _: &RowKey) -> Option<Result<Loaded, store::Error>> {
-        None
-    }
-
-    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, store::Error>> {
-        self.commits.fetch_add(1, Ordering::SeqCst);
-        self.threads.lock().unwrap().push(std::thread::current().name().map(str::to_owned));
-        drop(self.hung.lock());
-        if self.broken.load(Ordering::SeqCst) {
-            return Box::pin(async { Err(store::Error::Broken("sync failed".to_owned())) });
-        }
-        if self.away.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-            return Box::pin(async { Err(store::Error::NotApplied("away".to_owned())) });
-        }
-        Box::pin(async move {
-            drop(self.slow.lock().await);
-            self.inner.commit(sets, now).await
-        })
-    }
-
-    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, store::Error>> {
-        self.inner.time_floor()
-    }
-
-    fn due<'a>(
-        &'a self,
-        kind: Kind,
-        until: Millis,
-        after: Option<(Millis, RowKey)>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, store::Error>> {
-        self.inner.due(kind, until, after, limit)
-    }
-
-    fn range<'a>(
-        &'a self,
-        kind: Kind,
-        prefix: &'a [u8],
-        after: Option<RowKey>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(RowKey, Arc<Row>)>, store::Error>> {
-        self.inner.range(kind, prefix, after, limit)
-    }
-}
-
 #[tokio::test]
 async fn fail_stop_after_a_failed_sync_nothing_is_acknowledged() {
-    let store = Arc::new(Pulled::default());
-    let once = over(store.clone(), Hand::new(), EngineLimits::default()).await;
+    let store = Faults::default().over_memory();
+    let once = over(store.clone(), ManualClock::new(), EngineLimits::default()).await;
     let Claimed::New(claim) = once.scope("JOB").key([("id", "a")]).claim().await.unwrap() else { panic!() };
     store.broken.store(true, Ordering::SeqCst);
     assert!(matches!(claim.seal("e", "r").await, Err(Error::Engine(engine::Error::Stopped(_)))));
     // Even if the disk comes back: a sync that failed once is never trusted again.
     store.broken.store(false, Ordering::SeqCst);
-    let commits = store.commits.load(Ordering::SeqCst);
+    let commits = store.begun();
     assert!(matches!(claim.seal("e", "r").await, Err(Error::Engine(engine::Error::Stopped(_)))));
-    assert_eq!(store.commits.load(Ordering::SeqCst), commits, "the store is not even asked");
+    assert_eq!(store.begun(), commits, "the store is not even asked");
     assert!(once.engine().ready().await.is_err());
     assert!(once.lookup("JOB", [("id", "a")]).await.unwrap().is_some(), "what was acknowledged can still be read");
 }
 
 #[tokio::test]
 async fn an_outcome_is_told_until_the_store_takes_it() {
-    let store = Arc::new(Pulled::default());
-    let once = over(store.clone(), Hand::new(), EngineLimits::default()).await;
+    let store = Faults::default().over_memory();
+    let once = over(store.clone(), ManualClock::new(), EngineLimits::default()).await;
     let job = once.scope("JOB").key([("id", "a")]);
     let act = |away| {
         let store = store.clone();
         move |_| async move {
-            store.away.store(away, Ordering::SeqCst);
+            store.refusals.store(away, Ordering::SeqCst);
             Ok::<_, Failure<Infallible>>(Done::new("e", "r"))
         }
     };
@@ -170,23 +92,12 @@ async fn an_outcome_is_told_until_the_store_takes_it() {
     assert_eq!(done, Done::new("e", "r"), "nobody may take it for undone");
 }
 
-impl Pulled {
-    // Until so many commits have begun.
-    fn begins(&self, commits: usize) {
-        let patience = Instant::now() + Duration::from_secs(10);
-        while self.commits.load(Ordering::SeqCst) < commits {
-            assert!(Instant::now() < patience, "commit {commits} does not begin");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-// Until so many ask, and are read for, which is soon after.
-fn all_ask(once: &Fencepost, askers: usize) {
-    while once.engine().asking() < askers {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    std::thread::sleep(Duration::from_millis(50));
+// Its callers run on this executor, and so does its commit loop where the store is shared.
+async fn on_this_executor(store: Arc<dyn Store>, limits: EngineLimits) -> Fencepost {
+    let askers = Some(tokio::runtime::Handle::current());
+    fencepost::Fencepost::over(store, ManualClock::new(), crate::world::policy(), limits, Box::new(()), askers)
+        .await
+        .unwrap()
 }
 
 fn claiming(once: &Fencepost, number: usize) -> JoinHandle<Result<Claimed, Error>> {
@@ -194,78 +105,83 @@ fn claiming(once: &Fencepost, number: usize) -> JoinHandle<Result<Claimed, Error
     tokio::spawn(async move { once.scope("JOB").key([("id", format!("number {number}"))]).claim().await })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn on_a_shared_store_a_commit_leaves_beside_another_when_it_is_as_large() {
-    let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
-    let once = over(store.clone(), Hand::new(), EngineLimits { beside_min: 1, ..EngineLimits::default() }).await;
-    let held = store.slow.lock().await;
+    let store = Faults::shared().over_memory();
+    let once = on_this_executor(store.clone(), EngineLimits { beside_min: 1, ..EngineLimits::default() }).await;
+    let held = store.commits.lock().await;
     let mut claims = Vec::new();
     for commits in 1..=2 {
         claims.push(claiming(&once, commits));
-        store.begins(commits);
+        settle().await;
+        assert_eq!(store.begun(), commits);
     }
     // A third one does not; callers that come meanwhile share it.
     claims.extend((3..=6).map(|number| claiming(&once, number)));
-    all_ask(&once, 6);
-    let mut held_again = pin!(store.slow.lock());
+    settle().await;
+    assert_eq!((once.engine().asking(), store.begun()), (6, 2));
+    let mut held_again = pin!(store.commits.lock());
     assert!((&mut held_again).now_or_never().is_none(), "in line behind both");
     drop(held);
     let held = held_again.await;
-    store.begins(3);
+    settle().await;
+    assert_eq!(store.begun(), 3);
     // Four are under way: one more waits, and so do three.
     claims.extend((7..=9).map(|number| claiming(&once, number)));
-    all_ask(&once, 7);
-    assert_eq!(store.commits.load(Ordering::SeqCst), 3, "too small for a sync of its own");
+    settle().await;
+    assert_eq!((once.engine().asking(), store.begun()), (7, 3), "too small for a sync of its own");
     claims.push(claiming(&once, 10));
-    store.begins(4);
+    settle().await;
+    assert_eq!(store.begun(), 4);
     drop(held);
     for claimed in claims {
         assert!(matches!(claimed.await.unwrap(), Ok(Claimed::New(_))));
     }
-    assert_eq!(store.commits.load(Ordering::SeqCst), 4);
+    assert_eq!(store.begun(), 4);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_lane_command_commits_alone_also_on_a_shared_store() {
-    let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
-    let once = over(store.clone(), Hand::new(), EngineLimits { beside_min: 1, ..EngineLimits::default() }).await;
-    let held = store.slow.lock().await;
+    let store = Faults::shared().over_memory();
+    let once = on_this_executor(store.clone(), EngineLimits { beside_min: 1, ..EngineLimits::default() }).await;
+    let held = store.commits.lock().await;
     let claim = claiming(&once, 1);
-    store.begins(1);
+    settle().await;
     let engine = once.engine().clone();
     let word = RowKey { kind: Kind::LaneNotice, id: [7; 32] };
     let heard = tokio::spawn(async move { engine.ask(&Command::Lane(lane::Command::DropNotices(vec![word]))).await });
-    all_ask(&once, 2);
-    assert_eq!(store.commits.load(Ordering::SeqCst), 1);
+    settle().await;
+    assert_eq!((once.engine().asking(), store.begun()), (2, 1));
     drop(held);
     assert!(matches!(claim.await.unwrap(), Ok(Claimed::New(_))));
     heard.await.unwrap().unwrap();
-    assert_eq!(store.commits.load(Ordering::SeqCst), 2);
+    assert_eq!(store.begun(), 2);
 }
 
 // The first is read for before another engine claims and seals its number, the second after that; both wait for one commit.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn no_reply_mixes_rows_of_two_moments() {
-    let store = Arc::new(Pulled { shared: true, ..Pulled::default() });
-    let (hand, limits) = (Hand::new(), EngineLimits { beside_min: 1, ..EngineLimits::default() });
-    let once = over(store.clone(), hand.clone(), limits.clone()).await;
-    let other = over(store.inner.clone(), hand, limits).await;
+    let store = Faults::shared().over_memory();
+    let once = on_this_executor(store.clone(), EngineLimits { beside_min: 1, ..EngineLimits::default() }).await;
+    let other = on_this_executor(store.inner.clone(), EngineLimits::default()).await;
     let job = |once: &Fencepost, seq| {
         let once = once.clone();
         tokio::spawn(async move { once.scope("JOB").key([("id", "a")]).again(seq).claim().await })
     };
-    let held = store.slow.lock().await;
+    let held = store.commits.lock().await;
     let mut first = Vec::new();
     for commits in 1..=2 {
         first.push(claiming(&once, commits));
-        store.begins(commits);
+        settle().await;
+        assert_eq!(store.begun(), commits);
     }
     let early = job(&once, 1);
-    all_ask(&once, 3);
+    settle().await;
     let Claimed::New(claim) = job(&other, 1).await.unwrap().unwrap() else { panic!("nobody has it yet") };
     claim.seal("e", "r").await.unwrap();
     let late = job(&once, 2);
-    all_ask(&once, 4);
+    settle().await;
+    assert_eq!((once.engine().asking(), store.begun()), (4, 2));
     drop(held);
     for claimed in first {
         claimed.await.unwrap().unwrap();
@@ -276,7 +192,7 @@ async fn no_reply_mixes_rows_of_two_moments() {
 
 #[tokio::test]
 async fn housekeeping_needs_no_executor_of_its_own() {
-    let hand = Hand::new();
+    let hand = ManualClock::new();
     let once = over(Arc::new(Memory::default()), hand.clone(), EngineLimits::default()).await;
     let job = once.scope("JOB").key([("id", "a")]);
     let Claimed::New(claim) = job.clone().claim().await.unwrap() else { panic!() };
@@ -290,66 +206,56 @@ async fn housekeeping_needs_no_executor_of_its_own() {
 #[test]
 fn a_fencepost_outlives_the_runtime_it_was_opened_on() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let once = runtime().block_on(over(Arc::new(Memory::default()), Hand::new(), EngineLimits::default()));
+    let once = runtime().block_on(over(Arc::new(Memory::default()), ManualClock::new(), EngineLimits::default()));
     let claimed = runtime().block_on(once.scope("JOB").key([("id", "a")]).claim());
     assert!(matches!(claimed, Ok(Claimed::New(_))));
 }
 
 #[tokio::test]
 async fn new_keys_are_looked_for_once_and_old_ones_mostly_answered_without_the_queue() {
-    let store = Arc::new(Pulled::default());
-    let once = over(store.clone(), Hand::new(), EngineLimits::default()).await;
+    let store = Faults::default().over_memory();
+    let once = over(store.clone(), ManualClock::new(), EngineLimits::default()).await;
     let keys = 200;
     let key = |number: usize| once.scope("JOB").key([("id", number.to_string())]);
     for number in 0..keys {
         key(number).run(async |_| Ok::<_, fencepost::Failure<String>>(fencepost::Done::new("E", "1"))).await.unwrap();
     }
-    assert_eq!(store.peeks.load(Ordering::SeqCst), 0, "the commit looks anyway");
+    assert_eq!(store.peeks(), 0, "the commit looks anyway");
     for number in 0..keys {
         assert!(matches!(key(number).claim().await.unwrap(), Claimed::Duplicate(_)), "{number}");
     }
-    let looked = store.peeks.load(Ordering::SeqCst);
+    let looked = store.peeks();
     assert!(looked > keys / 2, "{looked} of {keys} were answered at once");
-}
-
-// On an executor of two threads, as the server has it at least.
-async fn on_this_executor(store: Arc<dyn Store>, limits: EngineLimits) -> Fencepost {
-    let askers = Some(tokio::runtime::Handle::current());
-    fencepost::Fencepost::over(store, Hand::new(), crate::world::policy(), limits, Box::new(()), askers).await.unwrap()
 }
 
 const COMMITTER: &str = "fencepost-commit";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lone_caller_commits_inline_and_several_share_the_commit_loop() {
-    let store = Arc::new(Pulled::default());
+    let store = Faults::default().over_memory();
     let once = on_this_executor(store.clone(), EngineLimits::default()).await;
     let claim = |number: usize| {
         let once = once.clone();
         tokio::spawn(async move { once.scope("JOB").key([("id", number.to_string())]).claim().await })
     };
-    let by_loop = |threads: &[Option<String>]| threads.iter().filter(|name| name.as_deref() == Some(COMMITTER)).count();
+    let by_loop = |threads: &[String]| threads.iter().filter(|name| *name == COMMITTER).count();
     for number in 0..20 {
         assert!(matches!(claim(number).await.unwrap().unwrap(), Claimed::New(_)));
     }
-    let alone = std::mem::take(&mut *store.threads.lock().unwrap());
+    let alone = store.take_threads();
     assert_eq!((alone.len(), by_loop(&alone)), (20, 0), "{alone:?}");
 
     // The first one hangs; callers that come meanwhile wait in the queue, and share one commit.
-    let held = store.hung.lock().unwrap();
+    let held = store.disk.lock().unwrap();
     let first = claim(100);
-    while store.commits.load(Ordering::SeqCst) < 21 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    store.until_begun(21);
     let others: Vec<_> = (101..110).map(claim).collect();
-    while once.engine().asking() < 10 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("all ask", || once.engine().asking() == 10);
     drop(held);
     for claimed in [first].into_iter().chain(others) {
         assert!(matches!(claimed.await.unwrap().unwrap(), Claimed::New(_)));
     }
-    let together = store.threads.lock().unwrap().clone();
+    let together = store.take_threads();
     assert_eq!(by_loop(&together[..1]), 0, "{together:?}");
     assert!(by_loop(&together) >= 1 && together.len() < 11, "{together:?}");
 }
@@ -357,10 +263,10 @@ async fn a_lone_caller_commits_inline_and_several_share_the_commit_loop() {
 #[test]
 fn a_store_is_not_ready_while_a_commit_does_not_end() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let store = Arc::new(Pulled::default());
+    let store = Faults::default().over_memory();
     let limits = EngineLimits { patience: Duration::from_millis(100), ..EngineLimits::default() };
-    let once = runtime.block_on(over(store.clone(), Hand::new(), limits));
-    let held = store.hung.lock().unwrap();
+    let once = runtime.block_on(over(store.clone(), ManualClock::new(), limits));
+    let held = store.disk.lock().unwrap();
     let claim = once.scope("JOB").key([("id", "a")]).claim();
     assert!(runtime.block_on(claim).is_err(), "nobody knows");
     assert!(runtime.block_on(once.engine().ready()).is_err());
@@ -374,7 +280,7 @@ fn a_disk_that_does_not_answer_holds_up_neither_sockets_nor_patience() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let store = Arc::new(Pulled::default());
+    let store = Faults::default().over_memory();
     let limits = EngineLimits { patience: Duration::from_millis(200), ..EngineLimits::default() };
     let once = runtime.block_on(on_this_executor(store.clone(), limits));
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -415,12 +321,10 @@ fn a_disk_that_does_not_answer_holds_up_neither_sockets_nor_patience() {
         stuck.write_all(&[key]).unwrap();
         assert_eq!(hear(&mut stuck), said);
     }
-    let commits = store.commits.load(Ordering::SeqCst);
-    let held = store.hung.lock().unwrap();
+    let commits = store.begun();
+    let held = store.disk.lock().unwrap();
     stuck.write_all(b"B").unwrap();
-    while store.commits.load(Ordering::SeqCst) == commits {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    store.until_begun(commits + 1);
     for round in 0..200u8 {
         other.write_all(&[b'a' + round % 26]).unwrap();
         assert_eq!(hear(&mut other) as u8, b'a' + round % 26);

@@ -19,15 +19,13 @@ use axum::{
 use fencepost::{
     Fencepost, clock::SystemClock, engine::EngineLimits, kernel::fence::State, layer::FenceLayer, store::memory::Memory,
 };
+use fencepost_testkit::{Faults, clock::ManualClock, until_async};
 use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 use tower_service::Service;
 
-use crate::{
-    engines::Pulled,
-    world::{Hand, over, policy, world},
-};
+use crate::world::{over, policy, world};
 
 type Effects = Arc<AtomicUsize>;
 
@@ -147,10 +145,10 @@ async fn requests_without_a_key_pass_and_wrong_keys_do_not() {
 
 #[tokio::test]
 async fn a_done_effect_is_answered_once_the_store_takes_it() {
-    let store = Arc::new(Pulled::default());
-    let once = over(store.clone(), Hand::new(), EngineLimits::default()).await;
+    let store = Faults::default().over_memory();
+    let once = over(store.clone(), ManualClock::new(), EngineLimits::default()).await;
     let act = any(move || {
-        store.away.store(3, Ordering::SeqCst);
+        store.refusals.store(3, Ordering::SeqCst);
         async { "done" }
     });
     let app = fenced(once, Router::new().route("/cases", act));
@@ -206,19 +204,17 @@ async fn a_stream_of_events_is_an_outcome_and_passes_as_it_comes() {
 #[test]
 fn a_client_that_goes_away_during_the_claim_leaves_no_claim_without_its_effect() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let store = Arc::new(Pulled::default());
-    let once = runtime.block_on(over(store.clone(), Hand::new(), EngineLimits::default()));
+    let store = Faults::default().over_memory();
+    let once = runtime.block_on(over(store.clone(), ManualClock::new(), EngineLimits::default()));
     let effects = Effects::default();
     let app = app(once, effects.clone());
-    let held = store.hung.lock().unwrap();
+    let held = store.disk.lock().unwrap();
     runtime.block_on(async {
         let gone = tokio::time::timeout(Duration::from_millis(20), send(&app, "/cases", Some("k"), "")).await;
         assert!(gone.is_err(), "the claim is under way");
     });
     drop(held);
     runtime.block_on(async {
-        while effects.load(Ordering::SeqCst) == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until_async("the effect happens", async || effects.load(Ordering::SeqCst) > 0).await;
     });
 }

@@ -24,14 +24,16 @@ use fencepost::{
     store::{self, Memory, Store, WriteSet},
 };
 
-use super::world::{Hand, over};
+use fencepost_testkit::clock::ManualClock;
+
+use super::world::over;
 use stock::{FENCES, NOW, content, cut_after, cut_with, embedded, key, pending, put, rows, sealed, stocked};
 
 async fn copy(from: &Arc<dyn Store>, to: &Arc<dyn Store>) -> Result<Copied, Error> {
-    moving::copy(from, to, &*at(NOW), &mut |_| {}).await
+    moving::copy(from, to, &*ManualClock::at(NOW), &mut |_| {}).await
 }
 
-async fn backup(store: &Arc<dyn Store>, clock: Arc<Hand>) -> Vec<u8> {
+async fn backup(store: &Arc<dyn Store>, clock: Arc<ManualClock>) -> Vec<u8> {
     let mut backup = Backup::of(store, clock).await.unwrap();
     let mut file = Vec::new();
     while let Some(piece) = backup.next().await.unwrap() {
@@ -40,14 +42,8 @@ async fn backup(store: &Arc<dyn Store>, clock: Arc<Hand>) -> Vec<u8> {
     file
 }
 
-async fn restore(file: &[u8], to: &Arc<dyn Store>, clock: &Hand) -> Result<Restored, Error> {
+async fn restore(file: &[u8], to: &Arc<dyn Store>, clock: &ManualClock) -> Result<Restored, Error> {
     moving::restore(&mut Cursor::new(file), to, clock, &mut |_| {}).await
-}
-
-fn at(ms: u64) -> Arc<Hand> {
-    let hand = Hand::new();
-    hand.pass(ms - hand.wall_ms());
-    hand
 }
 
 // Everything but the claims that are under way, which a restore ends.
@@ -86,8 +82,8 @@ async fn a_target_that_holds_anything_else_is_refused_and_left_as_it_is() {
     put(&*to, [(key(Kind::Fence, 77_777), sealed(1, u64::MAX))]).await;
     let refused = copy(&from, &to).await.unwrap_err();
     assert!(matches!(refused, Error::NotEmpty(1)) && refused.to_string().contains("not empty"), "{refused}");
-    let file = backup(&from, at(NOW)).await;
-    let refused = restore(&file, &to, &at(NOW)).await.unwrap_err();
+    let file = backup(&from, ManualClock::at(NOW)).await;
+    let refused = restore(&file, &to, &ManualClock::at(NOW)).await.unwrap_err();
     assert!(matches!(refused, Error::NotEmpty(1)), "{refused}");
     assert_eq!(content(&*to).await.len(), 1);
 
@@ -96,7 +92,7 @@ async fn a_target_that_holds_anything_else_is_refused_and_left_as_it_is() {
     let refused = copy(&from, &to).await.unwrap_err();
     let name = FenceKey(key(Kind::Fence, 7).id).to_string();
     assert!(matches!(refused, Error::Differs(_)) && refused.to_string().contains(&name), "{refused}");
-    assert!(matches!(restore(&file, &to, &at(NOW)).await, Err(Error::Differs(_))));
+    assert!(matches!(restore(&file, &to, &ManualClock::at(NOW)).await, Err(Error::Differs(_))));
     assert_eq!(content(&*to).await.len(), 1);
 }
 
@@ -111,11 +107,11 @@ async fn an_interrupted_move_goes_on_where_it_stopped() {
     assert_eq!((copied.already, copied.rows.total()), (there, FENCES + 6));
     assert_eq!(content(&*to).await, content(&*from).await);
 
-    let file = backup(&from, at(NOW)).await;
+    let file = backup(&from, ManualClock::at(NOW)).await;
     let to = cut_after(2);
-    assert!(restore(&file, &to, &at(NOW)).await.is_err());
+    assert!(restore(&file, &to, &ManualClock::at(NOW)).await.is_err());
     assert!(to.time_floor().await.unwrap() > Millis(NOW + 5_001), "the floor is there with the first rows");
-    let restored = restore(&file, &to, &at(NOW)).await.unwrap();
+    let restored = restore(&file, &to, &ManualClock::at(NOW)).await.unwrap();
     assert!(restored.already > 0);
     assert_eq!(settled(&to).await, settled(&from).await);
 }
@@ -124,15 +120,15 @@ async fn an_interrupted_move_goes_on_where_it_stopped() {
 async fn a_restore_that_is_interrupted_twice_goes_on_all_the_same() {
     let from: Arc<dyn Store> = Arc::new(Memory::default());
     put(&*from, (0..FENCES).map(|n| (key(Kind::Fence, n), pending(n, OnLapse::Recover)))).await;
-    let file = backup(&from, at(NOW)).await;
+    let file = backup(&from, ManualClock::at(NOW)).await;
     // With the first page, and then with the second one.
     let to = cut_with([1, 3]);
     for run in 0..2 {
-        let cut = restore(&file, &to, &at(NOW + run * 60_000)).await;
+        let cut = restore(&file, &to, &ManualClock::at(NOW + run * 60_000)).await;
         assert!(matches!(cut, Err(Error::Store(store::Error::Unknown(_)))), "{cut:?}");
     }
     for run in 2..4 {
-        let restored = restore(&file, &to, &at(NOW + run * 60_000)).await.unwrap();
+        let restored = restore(&file, &to, &ManualClock::at(NOW + run * 60_000)).await.unwrap();
         assert!(restored.already > 0 && restored.rows.of(Kind::Fence) == FENCES);
         assert!(to.time_floor().await.unwrap() > Millis(NOW + run * 60_000), "also past what was given meanwhile");
     }
@@ -150,11 +146,11 @@ async fn a_row_that_came_to_its_end_since_an_interrupted_restore_is_no_stranger(
     let from: Arc<dyn Store> = Arc::new(Memory::default());
     let short = (key(Kind::Fence, 6_000), sealed(6_000, NOW + 3_600_000));
     put(&*from, [short, (key(Kind::Fence, 6_001), sealed(6_001, u64::MAX))]).await;
-    let file = backup(&from, at(NOW)).await;
+    let file = backup(&from, ManualClock::at(NOW)).await;
     let to = cut_after(1);
-    assert!(restore(&file, &to, &at(NOW)).await.is_err());
+    assert!(restore(&file, &to, &ManualClock::at(NOW)).await.is_err());
     assert_eq!(content(&*to).await.len(), 2);
-    let restored = restore(&file, &to, &at(NOW + 86_400_000)).await.unwrap();
+    let restored = restore(&file, &to, &ManualClock::at(NOW + 86_400_000)).await.unwrap();
     assert_eq!((restored.already, restored.expired), (1, 1));
 }
 
@@ -177,14 +173,14 @@ async fn a_source_that_changes_meanwhile_is_noticed() {
 async fn a_backup_comes_back_whole_and_says_what_was_open() {
     let (_dir, from) = embedded();
     put(&*from, rows()).await;
-    let file = backup(&from, at(NOW)).await;
+    let file = backup(&from, ManualClock::at(NOW)).await;
     assert!(file.starts_with(b"fencepost backup 2\n{\"release\":"));
     let contents = moving::verify(&file[..]).unwrap();
     assert_eq!(of_each_kind(&contents.rows), [FENCES + 2, 1, 1, 1, 1]);
     assert_eq!((contents.pending, contents.lapsed, contents.in_doubt), (0, 1, 1));
     assert_eq!(contents.latest, Millis(NOW + 5_001));
     let to: Arc<dyn Store> = Arc::new(Memory::default());
-    let restored = restore(&file, &to, &at(NOW + 60_000)).await.unwrap();
+    let restored = restore(&file, &to, &ManualClock::at(NOW + 60_000)).await.unwrap();
     assert_eq!(settled(&to).await, settled(&from).await);
     assert_eq!(content(&*to).await.len(), content(&*from).await.len());
     assert_eq!((restored.rows, &restored.contents), (contents.rows, &contents));
@@ -201,7 +197,7 @@ fn small() -> Vec<(RowKey, Record)> {
 async fn a_bit_flipped_anywhere_in_a_backup_is_noticed() {
     let store: Arc<dyn Store> = Arc::new(Memory::default());
     put(&*store, small()).await;
-    let sound = backup(&store, at(NOW)).await;
+    let sound = backup(&store, ManualClock::at(NOW)).await;
     moving::verify(&sound[..]).unwrap();
     for place in 0..sound.len() * 8 {
         let mut file = sound.clone();
@@ -215,14 +211,14 @@ async fn a_bit_flipped_anywhere_in_a_backup_is_noticed() {
 async fn a_backup_that_is_cut_or_goes_on_is_refused_before_anything_is_written() {
     let store: Arc<dyn Store> = Arc::new(Memory::default());
     put(&*store, small()).await;
-    let sound = backup(&store, at(NOW)).await;
+    let sound = backup(&store, ManualClock::at(NOW)).await;
     let to: Arc<dyn Store> = Arc::new(Memory::default());
     for len in 0..sound.len() {
-        let refused = restore(&sound[..len], &to, &at(NOW)).await;
+        let refused = restore(&sound[..len], &to, &ManualClock::at(NOW)).await;
         assert!(matches!(refused, Err(Error::Damaged(_))), "{len} bytes: {refused:?}");
     }
     let longer = [&sound[..], b"\n"].concat();
-    assert!(matches!(restore(&longer, &to, &at(NOW)).await, Err(Error::Damaged(_))));
+    assert!(matches!(restore(&longer, &to, &ManualClock::at(NOW)).await, Err(Error::Damaged(_))));
     assert!(content(&*to).await.is_empty() && to.time_floor().await.unwrap() == Millis(0));
 }
 
@@ -250,13 +246,13 @@ impl Seek for Swapped {
 async fn a_file_that_changes_under_a_restore_is_noticed() {
     let store: Arc<dyn Store> = Arc::new(Memory::default());
     put(&*store, small()).await;
-    let sound = backup(&store, at(NOW)).await;
+    let sound = backup(&store, ManualClock::at(NOW)).await;
     let mut other = sound.clone();
     let last = other.len() - 1;
     other[last] ^= 1;
     let mut file = Swapped { first: Cursor::new(sound), second: Cursor::new(other), seeks: 0 };
     let to: Arc<dyn Store> = Arc::new(Memory::default());
-    let refused = moving::restore(&mut file, &to, &*at(NOW), &mut |_| {}).await;
+    let refused = moving::restore(&mut file, &to, &*ManualClock::at(NOW), &mut |_| {}).await;
     assert!(matches!(refused, Err(Error::Damaged(_))), "{refused:?}");
 }
 
@@ -271,7 +267,7 @@ async fn token(fencepost: &Fencepost, id: &str) -> u64 {
 async fn a_token_after_a_restore_is_above_every_token_given_after_the_backup() {
     // Also where the store's time was far ahead of the wall: that lead is part of every token.
     for lead_ms in [0, 3_600_000] {
-        let hand = at(NOW);
+        let hand = ManualClock::at(NOW);
         let lost = Arc::new(Memory::default());
         lost.commit(&[], Millis(NOW + lead_ms)).await.unwrap();
         let fencepost = over(lost.clone(), hand.clone(), EngineLimits::default()).await;
@@ -302,7 +298,7 @@ async fn a_token_after_a_restore_is_above_every_token_given_after_the_backup() {
 #[tokio::test]
 async fn progress_is_told_at_most_twice_a_second() {
     /// Every look at the clock takes 100 ms.
-    struct Slow(Arc<Hand>);
+    struct Slow(Arc<ManualClock>);
     impl Clock for Slow {
         fn wall_ms(&self) -> u64 {
             self.0.wall_ms()
@@ -313,7 +309,7 @@ async fn progress_is_told_at_most_twice_a_second() {
         }
     }
     let (from, to) = (stocked().await, Arc::new(Memory::default()) as Arc<dyn Store>);
-    let slow = Slow(at(NOW));
+    let slow = Slow(ManualClock::at(NOW));
     let mut told = Vec::new();
     let begun = slow.0.monotonic_ms();
     moving::copy(&from, &to, &slow, &mut |progress| told.push(progress)).await.unwrap();
@@ -336,25 +332,25 @@ async fn a_made_up_token_moves_no_time() {
     copy(&from, &to).await.unwrap();
     assert!(to.time_floor().await.unwrap() < Millis(NOW * 2));
     let restored: Arc<dyn Store> = Arc::new(Memory::default());
-    let said = restore(&backup(&from, at(NOW)).await, &restored, &at(NOW)).await.unwrap();
+    let said = restore(&backup(&from, ManualClock::at(NOW)).await, &restored, &ManualClock::at(NOW)).await.unwrap();
     assert_eq!((said.expired, content(&*restored).await.len()), (0, 1));
 }
 
 #[tokio::test]
 async fn a_claim_of_the_backup_is_over_after_the_restore() {
     let store: Arc<dyn Store> = Arc::new(Memory::default());
-    let once = over(store.clone(), at(NOW), EngineLimits::default()).await;
+    let once = over(store.clone(), ManualClock::at(NOW), EngineLimits::default()).await;
     let Claimed::New(old) = once.scope("JOB").key([("id", "a")]).claim().await.unwrap() else { panic!() };
-    let file = backup(&store, at(NOW)).await;
+    let file = backup(&store, ManualClock::at(NOW)).await;
 
     let restored: Arc<dyn Store> = Arc::new(Memory::default());
-    restore(&file, &restored, &at(NOW)).await.unwrap();
+    restore(&file, &restored, &ManualClock::at(NOW)).await.unwrap();
     // Interrupted and begun again, it finds what it had written.
-    assert!(restore(&file, &restored, &at(NOW + 5_000)).await.unwrap().already > 0);
+    assert!(restore(&file, &restored, &ManualClock::at(NOW + 5_000)).await.unwrap().already > 0);
     let row = restored.scan(Kind::Fence, None, 1).await.unwrap().remove(0).1;
     let Record::Fence(fence::Record::Fence(fence)) = &row.record else { panic!() };
     assert!(fence.token > old.token() && fence.phase(Millis(NOW + 10_000)).name() == "lapsed");
-    let again = over(restored, at(NOW + 60_000), EngineLimits::default()).await;
+    let again = over(restored, ManualClock::at(NOW + 60_000), EngineLimits::default()).await;
     let Claimed::New(next) = again.scope("JOB").key([("id", "a")]).claim().await.unwrap() else { panic!() };
     assert!(next.earlier().is_some() && next.token() > fence.token);
 }

@@ -17,8 +17,9 @@ use fencepost::{
     },
     store::memory::Memory,
 };
+use fencepost_testkit::clock::ManualClock;
 
-use crate::world::{Hand, policy, world};
+use crate::world::{policy, world};
 
 type Failed = HandlerFailure<&'static str>;
 
@@ -37,7 +38,7 @@ fn key() -> [(&'static str, &'static str); 4] {
     [("topic", "orders"), ("partition", "3"), ("message_key", "o-7"), ("dedupe_id", "d-1")]
 }
 
-async fn consumer() -> (Consumer, Fencepost, Arc<Hand>) {
+async fn consumer() -> (Consumer, Fencepost, Arc<ManualClock>) {
     let (once, hand) = world().await;
     (Consumer::new(once.clone()).unwrap().wait(Duration::ZERO), once, hand)
 }
@@ -251,7 +252,7 @@ async fn another_body_under_a_known_id_is_dead_once_and_the_first_stands() {
 
 #[tokio::test]
 async fn a_message_in_doubt_stays_where_it_is_until_a_person_has_resolved_it() {
-    let (mut policy, hand) = (policy(), Hand::new());
+    let (mut policy, hand) = (policy(), ManualClock::new());
     let held = Scope { on_lapse: OnLapse::Hold, ..(**policy.scope(SCOPE).unwrap()).clone() };
     policy.scopes.insert(SCOPE.to_owned(), Arc::new(held));
     let store = Arc::new(Memory::default());

@@ -18,8 +18,9 @@ use fencepost::{
     },
     store::memory::Memory,
 };
+use fencepost_testkit::{clock::ManualClock, until_async};
 
-use crate::world::{Hand, over, world};
+use crate::world::{over, world};
 
 type Refused = Failure<&'static str>;
 
@@ -58,11 +59,7 @@ async fn concurrent_runs_wait_by_default_and_all_get_the_one_receipt() {
     let (once, _) = world().await;
     let effects = AtomicUsize::new(0);
     let job = once.scope("JOB").key([("id", "five")]);
-    let others_wait = || async {
-        while once.engine().waiting() < 4 {
-            tokio::task::yield_now().await;
-        }
-    };
+    let others_wait = || until_async("the others wait", async || once.engine().waiting() == 4);
     let caller = || async {
         let outcome = job.clone().run(|_| async {
             others_wait().await;
@@ -213,7 +210,7 @@ async fn a_held_scope_waits_for_a_person() {
 #[tokio::test]
 async fn a_waiter_is_woken_by_the_seal_and_the_room_is_bounded() {
     let limits = EngineLimits { waiters_max: 1, ..EngineLimits::default() };
-    let once = over(Arc::new(Memory::default()), Hand::new(), limits).await;
+    let once = over(Arc::new(Memory::default()), ManualClock::new(), limits).await;
     let job = once.scope("JOB").key([("id", "w")]).wait(Duration::from_secs(30));
     let Claimed::New(holder) = job.clone().claim().await.unwrap() else { panic!() };
     let mut waiter = std::pin::pin!(job.clone().claim());

@@ -1,9 +1,6 @@
 //! A Fencepost over the memory store, with a clock that moves only when told to.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
 use fencepost::{
     Fencepost,
@@ -13,28 +10,7 @@ use fencepost::{
     policy::Policy,
     store::{Store, memory::Memory},
 };
-
-pub struct Hand(AtomicU64);
-
-impl Hand {
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self(AtomicU64::new(1_000_000)))
-    }
-
-    pub fn pass(&self, ms: u64) {
-        self.0.fetch_add(ms, Ordering::SeqCst);
-    }
-}
-
-impl Clock for Hand {
-    fn wall_ms(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    fn monotonic_ms(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
-    }
-}
+use fencepost_testkit::clock::ManualClock;
 
 pub fn policy() -> Policy {
     let mut policy = Policy::builtin();
@@ -49,7 +25,7 @@ pub async fn over(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: EngineLi
     Fencepost::over(store, clock, policy(), limits, Box::new(()), None).await.unwrap()
 }
 
-pub async fn world() -> (Fencepost, Arc<Hand>) {
-    let hand = Hand::new();
+pub async fn world() -> (Fencepost, Arc<ManualClock>) {
+    let hand = ManualClock::new();
     (over(Arc::new(Memory::default()), hand.clone(), EngineLimits::default()).await, hand)
 }

@@ -44,7 +44,7 @@ async fn a_seal_beside_one_that_fell_still_raises_the_version() {
     let pair = Pair::start().await;
     let fourth = claimed_by_second(&pair, &claim("4", 100)).await;
     let third = claimed_by_second(&pair, &claim("3", 60_000)).await;
-    let stopped = pair.way.commits.lock().await;
+    let stopped = pair.way.faults.commits.lock().await;
     // Beside the seal of 4, that of 3 has no version to raise.
     let seals = pair.ask_first(vec![seal("4", fourth), seal("3", third)]).await;
     pair.set_clock_ms(5_000);
@@ -63,8 +63,8 @@ async fn a_seal_beside_one_that_fell_still_raises_the_version() {
 async fn a_release_that_went_through_unheard_is_not_told_of_as_refused() {
     let pair = Pair::start().await;
     let token = claimed_by_second(&pair, &claim("1", 60_000)).await;
-    pair.way.loses_answer.store(true, Ordering::Relaxed);
-    let unnoticed = pair.way.answers.lock().await;
+    pair.way.faults.lose_next_answer();
+    let unnoticed = pair.way.faults.answers.lock().await;
     let release =
         pair.ask_first(vec![Command::Fence(fence::Command::Release(Release { target: target("1"), token }))]).await;
     // It is free, and somebody else takes it before the first node asks once more.
@@ -83,7 +83,7 @@ async fn refusal_stands_where_a_write_behind_it_in_the_commit_fell() {
     pair.set_clock_ms(5_000);
     let second = claimed_by_second(&pair, &claim("1", 100)).await;
     pair.set_clock_ms(9_000);
-    let stopped = pair.way.commits.lock().await;
+    let stopped = pair.way.faults.commits.lock().await;
     let busy = pair.ask_first(vec![claim("9", 100)]).await;
     let both =
         vec![Command::Fence(fence::Command::Release(Release { target: target("1"), token: first })), claim("1", 100)];
@@ -111,7 +111,7 @@ async fn seal_below_a_version_head_that_a_failover_loses_is_decided_again_and_ma
     let third = claimed_by_second(&pair, &claim("3", 60_000)).await;
     let sealed = pair.second.ask(&seal("3", third)).await.expect("an answer");
     assert!(matches!(sealed, Reply::Fence(fence::Reply::Sealed { replay: false, .. })), "{sealed:?}");
-    let stopped = pair.way.commits.lock().await;
+    let stopped = pair.way.faults.commits.lock().await;
     // Decided over the head of 3: it writes none.
     let late = pair.ask_first(vec![seal("2", second)]).await;
     pair.lose(Kind::VersionHead).await;
@@ -150,7 +150,7 @@ fn claim_task(number: &str, version: Option<i128>) -> Command {
 async fn refusal_that_rests_on_a_fallen_write_is_unknown_once_the_claim_behind_it_is_granted() {
     let pair = Pair::start().await;
     let fourth = claimed_by_second(&pair, &claim_task("4", Some(4))).await;
-    let stopped = pair.way.commits.lock().await;
+    let stopped = pair.way.faults.commits.lock().await;
     let busy = pair.ask_first(vec![claim("9", 100)]).await;
     let seal = Seal { target: task("4"), token: fourth, effect_id: "four".to_owned(), receipt: "done".into() };
     let seal = pair.ask_first(vec![Command::Fence(fence::Command::Seal(seal))]).await;

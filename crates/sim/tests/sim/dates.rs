@@ -11,7 +11,9 @@ use fencepost_kernel::{
     },
 };
 
-use super::pair::{Pair, claimed_by_second, settle};
+use fencepost_testkit::settle;
+
+use super::pair::{Pair, claimed_by_second};
 
 fn target(key: &str) -> Target {
     let mut scope = Scope::new("PAY", vec!["k"]);
@@ -35,7 +37,7 @@ fn claim(key: &str, lease_ms: u64) -> Command {
 async fn a_claim_renewed_at_another_node_is_never_told_of_as_a_doubt() {
     let pair = Pair::start().await;
     let token = claimed_by_second(&pair, &claim("held", 500)).await;
-    let stopped = pair.way.commits.lock().await;
+    let stopped = pair.way.faults.commits.lock().await;
     let busy = pair.ask_first(vec![claim("any", 100)]).await;
     // Its rows are read while the claim is pending; its commit waits behind the one before.
     let both = pair.ask_first(vec![claim("held", 100), claim("free", 100)]).await;
@@ -53,11 +55,11 @@ async fn a_claim_renewed_at_another_node_is_never_told_of_as_a_doubt() {
 #[tokio::test]
 async fn a_claim_is_dated_after_the_release_that_it_stands_on() {
     let pair = Pair::start().await;
-    let stopped = pair.way.commits.lock().await;
+    let stopped = pair.way.faults.commits.lock().await;
     let late = pair.ask_first(vec![claim("k", 500)]).await;
     // Its rows have moved, so it reads again, and that takes long.
     let token = claimed_by_second(&pair, &claim("k", 60_000)).await;
-    let slow = pair.way.loads.lock().await;
+    let slow = pair.way.faults.loads.lock().await;
     drop(stopped);
     settle().await;
     pair.set_clock_ms(9_000);
@@ -77,7 +79,7 @@ async fn a_renewal_is_never_dated_before_the_rows_that_it_is_written_over() {
     let pair = Pair::start().await;
     let token = claimed_by_second(&pair, &claim("k", 500)).await;
     let renew = |lease_ms| Command::Fence(fence::Command::Renew(Renew { target: target("k"), token, lease_ms }));
-    let slow = pair.way.loads.lock().await;
+    let slow = pair.way.faults.loads.lock().await;
     let late = pair.ask_first(vec![renew(60_000), claim("free", 100)]).await;
     pair.set_clock_ms(1_400);
     assert!(matches!(pair.second.ask(&renew(500)).await, Ok(Reply::Fence(fence::Reply::Renewed { .. }))));
@@ -113,7 +115,7 @@ async fn final_refusal_holds_for_what_was_decided_before_the_expiry_and_lands_af
         let claim =
             ClaimFence { target: recover.clone(), body: None, version: None, source: None, lease_ms: 500, trace: None };
         let token = claimed_by_second(&pair, &Command::Fence(fence::Command::Claim(claim))).await;
-        let stopped = pair.way.commits.lock().await;
+        let stopped = pair.way.faults.commits.lock().await;
         let late = pair.ask_first(vec![late(recover.clone(), token)]).await;
         // One retention after the lease, as it is written.
         pair.set_clock_ms(1_500 + retain_ms);
@@ -134,7 +136,7 @@ async fn told_doubt_is_final_for_a_renewal_that_lands_after_it() {
     for told_to_the_holder in [false, true] {
         let pair = Pair::start().await;
         let token = claimed_by_second(&pair, &claim("k", 500)).await;
-        let stopped = pair.way.commits.lock().await;
+        let stopped = pair.way.faults.commits.lock().await;
         let late = pair.ask_first(vec![renew(token, 60_000)]).await;
         // The very end of the lease, as it is written.
         pair.set_clock_ms(1_500);
@@ -179,7 +181,7 @@ async fn told_doubt_of_the_effect_itself_is_final_for_who_asked_for_its_first_re
     };
     let pair = Pair::start().await;
     let token = claimed_by_second(&pair, &claim(None)).await;
-    let stopped = pair.way.commits.lock().await;
+    let stopped = pair.way.faults.commits.lock().await;
     let renew = Command::Fence(fence::Command::Renew(Renew { target: numbered(None), token, lease_ms: 60_000 }));
     let late = pair.ask_first(vec![renew]).await;
     pair.set_clock_ms(1_500);

@@ -16,88 +16,45 @@ use fencepost_kernel::{
     key::Kind,
     row::CommitId,
 };
-use fencepost_store::{
-    Error, Memory, Promises, Store, Verdict, WriteSet,
-    contract::{Found, Loaded},
-};
+use fencepost_store::{Error, Loaded, Memory, Promises, Store, Verdict, WriteSet};
+use fencepost_testkit::{Faults, Forwarding, Hooks, settle};
 use futures::future::BoxFuture;
-use tokio::{sync::Mutex, task::JoinHandle};
+use tokio::task::JoinHandle;
 
-/// One node's way to a store that others share. A test that holds a lock keeps the node from getting on.
+/// One node's way to a store that others share. A test that holds a gate keeps the node from getting on.
 pub struct Way {
-    memory: Arc<Memory>,
     clock_ms: Arc<AtomicU64>,
-    pub loads: Mutex<()>,
-    pub commits: Mutex<()>,
-    /// Whether the answer to the next commit gets lost, and when that is noticed.
-    pub loses_answer: AtomicBool,
-    pub answers: Mutex<()>,
+    pub faults: Faults,
     /// Whether somebody else's transaction holds the row of the last of several write sets.
     pub holds_last: AtomicBool,
 }
 
-impl Store for Way {
-    fn promises(&self) -> Promises {
-        Promises { shared: true, ..self.memory.promises() }
+impl Hooks for Way {
+    fn promises(&self, inner: &dyn Store) -> Promises {
+        self.faults.promises(inner)
     }
 
-    fn now(&self) -> Option<Millis> {
+    fn now(&self, _: &dyn Store) -> Option<Millis> {
         Some(Millis(self.clock_ms.load(Ordering::Relaxed)))
     }
 
-    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
-        Box::pin(async move {
-            let _may = self.loads.lock().await;
-            self.memory.load(keys).await
-        })
+    fn load<'a>(&'a self, inner: &'a dyn Store, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
+        self.faults.load(inner, keys)
     }
 
-    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        self.memory.peek(key)
-    }
-
-    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
-        Box::pin(async move {
-            let _may = self.commits.lock().await;
-            if let [free @ .., _] = sets
-                && !free.is_empty()
-                && self.holds_last.swap(false, Ordering::Relaxed)
-            {
-                let mut verdicts = self.memory.commit(free, now).await?;
-                verdicts.push(Verdict::Held);
-                return Ok(verdicts);
-            }
-            let verdicts = self.memory.commit(sets, now).await;
-            if self.loses_answer.swap(false, Ordering::Relaxed) {
-                let _noticed = self.answers.lock().await;
-                return Err(Error::Unknown("the connection broke".to_owned()));
-            }
-            verdicts
-        })
-    }
-
-    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>> {
-        self.memory.time_floor()
-    }
-
-    fn due<'a>(
+    fn commit<'a>(
         &'a self,
-        kind: Kind,
-        until: Millis,
-        after: Option<(Millis, RowKey)>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Found, Error>> {
-        self.memory.due(kind, until, after, limit)
-    }
-
-    fn range<'a>(
-        &'a self,
-        kind: Kind,
-        prefix: &'a [u8],
-        after: Option<RowKey>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Found, Error>> {
-        self.memory.range(kind, prefix, after, limit)
+        inner: &'a dyn Store,
+        sets: &'a [WriteSet],
+        now: Millis,
+    ) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
+        Box::pin(async move {
+            let [free @ .., _] = sets else { return self.faults.commit(inner, sets, now).await };
+            let held = !free.is_empty() && self.holds_last.swap(false, Ordering::Relaxed);
+            let mut verdicts = self.faults.commit(inner, if held { free } else { sets }, now).await?;
+            verdicts.extend(held.then_some(Verdict::Held));
+            Ok(verdicts)
+        })
     }
 }
 
@@ -106,7 +63,7 @@ pub struct Pair {
     clock_ms: Arc<AtomicU64>,
     first: Engine,
     /// The first node's way to the store.
-    pub way: Arc<Way>,
+    pub way: Arc<Forwarding<Way>>,
     pub second: Engine,
 }
 
@@ -116,15 +73,7 @@ impl Pair {
         let mut nodes = Vec::new();
         for first_commit_id in [1, 1_000_000] {
             let (memory, clock_ms) = (memory.clone(), clock_ms.clone());
-            let way = Arc::new(Way {
-                memory,
-                clock_ms,
-                loads: Mutex::default(),
-                commits: Mutex::default(),
-                loses_answer: AtomicBool::new(false),
-                answers: Mutex::default(),
-                holds_last: AtomicBool::new(false),
-            });
+            let way = Way { clock_ms, faults: Faults::shared(), holds_last: AtomicBool::new(false) }.over(memory);
             let limits = EngineLimits { first_commit_id: Some(first_commit_id), ..EngineLimits::default() };
             let clock = Arc::new(SystemClock::default());
             let (engine, loops) = Engine::new(way.clone(), clock, limits, Box::new(()), None).await.expect("an engine");
@@ -141,7 +90,7 @@ impl Pair {
 
     /// Rows of a kind are gone, as after a failover to a server that never had them.
     pub async fn lose(&self, kind: Kind) {
-        let memory = &self.way.memory;
+        let memory = &self.way.inner;
         for (key, row) in memory.scan(kind, None, usize::MAX).await.expect("rows") {
             let gone = Write { key, expect: Some(row.revision), put: None };
             memory.commit(&[WriteSet::new(CommitId(7), vec![gone])], Millis(0)).await.expect("a commit");
@@ -154,13 +103,6 @@ impl Pair {
         let asked = tokio::spawn(async move { first.ask_all(commands).await });
         settle().await;
         asked
-    }
-}
-
-/// One thread: everyone who can go on has gone on long before that.
-pub async fn settle() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
     }
 }
 

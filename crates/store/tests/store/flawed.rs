@@ -18,6 +18,7 @@ use fencepost_kernel::{
     row::{CommitId, Record},
 };
 use fencepost_store::{Error, Found, Loaded, Memory, Promises, Store, Verdict, WriteSet, conformance::Harness};
+use fencepost_testkit::{Forwarding, Hooks};
 use futures::{FutureExt, future::BoxFuture};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -53,7 +54,7 @@ pub enum Flaw {
 /// A memory store whose copies stand for its disk, with one flaw.
 struct Flawed {
     flaw: Flaw,
-    now: Memory,
+    now: Arc<Memory>,
     /// As it was before the last commit.
     before: Mutex<Memory>,
     peeked: Mutex<BTreeMap<RowKey, Loaded>>,
@@ -61,9 +62,9 @@ struct Flawed {
 }
 
 impl Flawed {
-    fn new(flaw: Flaw, now: Memory) -> Arc<Self> {
-        let before = Mutex::new(now.clone());
-        Arc::new(Self { flaw, now, before, peeked: Mutex::default(), seen: Mutex::default() })
+    fn new(flaw: Flaw, now: Memory) -> Arc<Forwarding<Self>> {
+        let (now, before) = (Arc::new(now.clone()), Mutex::new(now));
+        Self { flaw, now: now.clone(), before, peeked: Mutex::default(), seen: Mutex::default() }.over(now)
     }
 
     // From a cache that no commit clears.
@@ -76,7 +77,7 @@ impl Flawed {
     fn commit_now(&self, sets: &[WriteSet], now: Millis) -> Result<Vec<Verdict>, Error> {
         // One at a time, so that each flaw is the only one.
         let mut before = self.before.lock().unwrap();
-        *before = self.now.clone();
+        *before = Memory::clone(&self.now);
         match self.flaw {
             _ if sets.iter().any(|set| !self.takes(&set.also)) => Err(Error::NotApplied("no lanes".to_owned())),
             Flaw::Alone if sets.iter().any(|set| set.writes.len() > 1) => {
@@ -176,7 +177,7 @@ impl Flawed {
     }
 
     fn takes(&self, also: &Also) -> bool {
-        let Promises { many_rows, lanes, .. } = self.promises();
+        let Promises { many_rows, lanes, .. } = self.promises(&*self.now);
         lanes || (also.merges.is_empty() && also.drops.is_empty() && (many_rows || also.held.is_empty()))
     }
 
@@ -199,8 +200,8 @@ impl Flawed {
     }
 }
 
-impl Store for Flawed {
-    fn promises(&self) -> Promises {
+impl Hooks for Flawed {
+    fn promises(&self, inner: &dyn Store) -> Promises {
         let many_rows = !matches!(self.flaw, Flaw::Alone | Flaw::TakesMoreThanItPromises);
         // A flaw of another law would show in the lanes, too.
         let lanes = matches!(
@@ -214,31 +215,29 @@ impl Store for Flawed {
                 | Flaw::MovedAdds
                 | Flaw::OverflowWritesTheRest
         );
-        Promises { many_rows, lanes, ..self.now.promises() }
+        Promises { many_rows, lanes, ..inner.promises() }
     }
 
-    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
-        self.now.load(keys)
+    fn peek(&self, inner: &dyn Store, key: &RowKey) -> Option<Result<Loaded, Error>> {
+        if self.flaw == Flaw::StaleRead { self.outdated(key) } else { inner.peek(key) }
     }
 
-    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
-        if self.flaw == Flaw::StaleRead { self.outdated(key) } else { self.now.peek(key) }
-    }
-
-    fn recall(&self, key: &RowKey) -> Option<Result<Loaded, Error>> {
+    fn recall(&self, _: &dyn Store, key: &RowKey) -> Option<Result<Loaded, Error>> {
         if self.flaw == Flaw::StaleMemory { self.outdated(key) } else { None }
     }
 
-    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
+    fn commit<'a>(
+        &'a self,
+        _: &'a dyn Store,
+        sets: &'a [WriteSet],
+        now: Millis,
+    ) -> BoxFuture<'a, Result<Vec<Verdict>, Error>> {
         Box::pin(async move { self.commit_now(sets, now) })
-    }
-
-    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, Error>> {
-        self.now.time_floor()
     }
 
     fn due<'a>(
         &'a self,
+        inner: &'a dyn Store,
         kind: Kind,
         until: Millis,
         after: Option<(Millis, RowKey)>,
@@ -246,7 +245,7 @@ impl Store for Flawed {
     ) -> BoxFuture<'a, Result<Found, Error>> {
         Box::pin(async move {
             let asked = if self.flaw == Flaw::DueMixesKinds { Kind::Fence } else { kind };
-            let mut rows = self.now.due(asked, until, after, limit).await?;
+            let mut rows = inner.due(asked, until, after, limit).await?;
             if self.flaw == Flaw::DueKnowsFencesOnly && kind != Kind::Fence {
                 rows.clear();
             }
@@ -259,6 +258,7 @@ impl Store for Flawed {
 
     fn range<'a>(
         &'a self,
+        inner: &'a dyn Store,
         kind: Kind,
         prefix: &'a [u8],
         after: Option<RowKey>,
@@ -267,11 +267,11 @@ impl Store for Flawed {
         Box::pin(async move {
             // The next page begins one row too late.
             let skipped = if self.flaw == Flaw::RangeSkips && after.is_some() { 1 } else { 0 };
-            let mut rows = self.now.range(kind, prefix, after, limit.saturating_add(skipped)).await?;
+            let mut rows = inner.range(kind, prefix, after, limit.saturating_add(skipped)).await?;
             if self.flaw == Flaw::RangeGoesPastItsPrefix
                 && let Some((last, _)) = rows.last()
             {
-                rows.extend(self.now.scan(kind, Some(*last), limit - rows.len()).await?);
+                rows.extend(inner.scan(kind, Some(*last), limit - rows.len()).await?);
             }
             Ok(rows.into_iter().skip(skipped).collect())
         })
@@ -304,7 +304,7 @@ fn at_once<T>(answer: BoxFuture<'_, T>) -> T {
 
 pub struct Bench {
     flaw: Flaw,
-    stores: Vec<Arc<Flawed>>,
+    stores: Vec<Arc<Forwarding<Flawed>>>,
 }
 
 impl Bench {
@@ -312,12 +312,12 @@ impl Bench {
         Self { flaw, stores: Vec::new() }
     }
 
-    fn keep(&mut self, store: Arc<Flawed>) -> Arc<dyn Store> {
+    fn keep(&mut self, store: Arc<Forwarding<Flawed>>) -> Arc<dyn Store> {
         self.stores.push(store.clone());
         store
     }
 
-    fn take(&mut self) -> Arc<Flawed> {
+    fn take(&mut self) -> Arc<Forwarding<Flawed>> {
         self.stores.pop().unwrap()
     }
 }
@@ -332,18 +332,18 @@ impl Harness for Bench {
         let store = self.take();
         let disk = match self.flaw {
             Flaw::ForgetsAcknowledged => store.before.lock().unwrap().clone(),
-            _ => store.now.clone(),
+            _ => Memory::clone(&store.now),
         };
         Some(self.keep(Flawed::new(self.flaw, disk)))
     }
 
     fn interrupt(&mut self, _: Arc<dyn Store>, sets: &[WriteSet], now: Millis) -> Vec<Arc<dyn Store>> {
         let store = self.take();
-        let (nothing, all) = (store.now.clone(), store.now.clone());
+        let (nothing, all) = (Memory::clone(&store.now), Memory::clone(&store.now));
         at_once(all.commit(sets, now)).unwrap();
         let mut disks = vec![nothing, all];
         if self.flaw == Flaw::TornWrite {
-            let half = store.now.clone();
+            let half = Memory::clone(&store.now);
             for set in sets {
                 let writes = set.writes[..set.writes.len().div_ceil(2)].to_vec();
                 at_once(half.commit(&[WriteSet::new(set.id, writes)], now)).unwrap();

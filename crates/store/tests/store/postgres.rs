@@ -19,6 +19,7 @@ use fencepost_store::{
     codec,
     postgres::Postgres,
 };
+use fencepost_testkit::until_within;
 use futures::executor::block_on;
 
 use super::postgres_rig::{DAY_MS, NOW, Rig, key, opener, pending, put, sealed, set};
@@ -185,11 +186,7 @@ fn while_the_server_is_down_everything_fails_soon_and_afterwards_the_store_comes
     }
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     rig.server.restart();
-    let began = Instant::now();
-    while block_on(store.load(&[key(1)])).is_err() {
-        assert!(began.elapsed() < Duration::from_secs(5), "the store does not come back");
-        thread::sleep(Duration::from_millis(50));
-    }
+    until_within(Duration::from_secs(5), "the store comes back", || block_on(store.load(&[key(1)])).is_ok());
     assert_eq!(revision(&store, 1), Some(1));
     assert_eq!(block_on(store.commit(&claim(2), Millis(NOW))).unwrap(), [Applied]);
 }
@@ -207,15 +204,8 @@ fn a_frozen_server_leaves_a_commit_unknown_and_a_load_undone_within_their_time()
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     rig.server.freeze(false);
     // The first try may run only now; the second finds it, or is it.
-    let began = Instant::now();
-    let verdicts = loop {
-        match block_on(store.commit(&claim, Millis(NOW))) {
-            Ok(verdicts) => break verdicts,
-            Err(error) => assert!(began.elapsed() < Duration::from_secs(5), "{error}"),
-        }
-        thread::sleep(Duration::from_millis(50));
-    };
-    assert_eq!(verdicts, [Applied]);
+    let commit = || block_on(store.commit(&claim, Millis(NOW))).ok();
+    assert_eq!(until_within(Duration::from_secs(5), "the commit has an outcome", commit), [Applied]);
 }
 
 #[test]

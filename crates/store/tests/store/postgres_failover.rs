@@ -2,7 +2,6 @@
 
 use std::{
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -14,6 +13,7 @@ use fencepost_store::{
     WriteSet,
     postgres::Postgres,
 };
+use fencepost_testkit::until_within;
 use futures::executor::block_on;
 use tokio::runtime::Runtime;
 
@@ -30,12 +30,8 @@ fn revision(store: &Postgres, number: u64) -> Option<u64> {
     block_on(store.load(&[key(number)])).unwrap().remove(0).map(|row| row.revision.0)
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < NOTICED, "never came: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
+fn until(what: &str, done: impl FnMut() -> bool) {
+    until_within(NOTICED, what, done);
 }
 
 /// A node that knew the old primary, behind a name that leads to the new one by now; the old one still answers.
@@ -90,17 +86,14 @@ impl Deposed {
 fn a_commit_that_an_old_primary_refuses_takes_reads_along_to_the_new_one() {
     let deposed = Deposed::new();
     deposed.demote();
-    let begun = Instant::now();
     // The setting reaches an open session a moment later than the answer to its reload.
-    let refused = loop {
-        assert!(begun.elapsed() < NOTICED, "the old primary goes on");
+    let refused = until_within(NOTICED, "the old primary refuses", || {
         match block_on(deposed.store.commit(&claim(3), Millis(NOW))) {
-            Err(error) => break Some(error),
+            Err(error) => Some(Some(error)),
             // The heartbeat was faster.
-            Ok(_) if revision(&deposed.other, 3) == Some(3) => break None,
-            Ok(_) => thread::sleep(Duration::from_millis(5)),
+            Ok(_) => (revision(&deposed.other, 3) == Some(3)).then_some(None),
         }
-    };
+    });
     assert!(matches!(refused, None | Some(Error::NotApplied(_))), "{refused:?}");
     assert_eq!(revision(&deposed.store, 2), Some(2), "reads went along");
     deposed.assert_old_answers();

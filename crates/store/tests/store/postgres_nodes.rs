@@ -1,12 +1,10 @@
 //! Several nodes on one PostgreSQL: the list of nodes, and the row format they share through a rolling upgrade.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Duration};
 
 use fencepost_kernel::{Millis, fence::scope::OnLapse};
 use fencepost_store::{Error, Store, Verdict::Applied, WriteSet, address::Opener, codec};
+use fencepost_testkit::until_within;
 use futures::executor::block_on;
 
 use super::postgres_rig::{DAY_MS, NOW, Rig, opener, pending, put, sealed, set};
@@ -14,12 +12,8 @@ use super::postgres_rig::{DAY_MS, NOW, Rig, opener, pending, put, sealed, set};
 /// Long enough for several heartbeats of the nodes.
 const BEATS: Duration = Duration::from_secs(20);
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < BEATS, "never came: {what}");
-        thread::sleep(Duration::from_millis(100));
-    }
+fn until(what: &str, done: impl FnMut() -> bool) {
+    until_within(BEATS, what, done);
 }
 
 fn claim(number: u64) -> [WriteSet; 1] {

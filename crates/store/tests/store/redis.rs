@@ -1,9 +1,6 @@
 //! Guarantees of the Redis store alone: its durability, its expiry, and its verdicts when something breaks.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
@@ -18,6 +15,7 @@ use fencepost_store::{
     WriteSet,
     redis::Redis,
 };
+use fencepost_testkit::{until, until_within};
 use futures::executor::block_on;
 
 use super::redis_rig::Stores;
@@ -84,9 +82,7 @@ fn of_row(server: &Server, command: &str, arguments: &str) -> String {
 // A replica in step.
 fn replica_of(master: &Server) -> Server {
     let replica = Server::start(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
-    while !replica.cli(&["INFO", "replication"]).contains("master_link_status:up") {
-        std::thread::yield_now();
-    }
+    until("it is in step", || replica.cli(&["INFO", "replication"]).contains("master_link_status:up"));
     replica
 }
 
@@ -275,13 +271,8 @@ fn a_server_that_does_not_answer_leaves_the_outcome_unknown() {
     assert!(matches!(paused, Err(Error::Unknown(_))), "{paused:?}");
     assert!(started.elapsed() < Duration::from_millis(2_900), "{:?}", started.elapsed());
     // It did happen, later; a repetition finds that out.
-    let repeated = loop {
-        match commit(&store, &[set(1, key(1), None, pending())]) {
-            Ok(verdicts) => break verdicts,
-            Err(error) => assert!(started.elapsed() < Duration::from_secs(20), "{error}"),
-        }
-    };
-    assert_eq!(repeated, [Applied]);
+    let repeat = || commit(&store, &[set(1, key(1), None, pending())]).ok();
+    assert_eq!(until_within(Duration::from_secs(20), "the repetition has an outcome", repeat), [Applied]);
 }
 
 #[test]
@@ -356,11 +347,7 @@ fn engines_keep_one_time_when_the_servers_clock_goes_back() {
     server.restart_with_clock(-3_600);
     let second = stores.open(&server.url());
     let apart = || first.now().unwrap().since(second.now().unwrap());
-    let begun = Instant::now();
-    while apart() > 1_000 {
-        assert!(begun.elapsed() < Duration::from_secs(10), "it stays {} ms behind", apart());
-        thread::sleep(Duration::from_millis(20));
-    }
+    until_within(Duration::from_secs(10), "both have one time", || apart() <= 1_000);
     let third = stores.open(&server.url());
     assert!(second.now().unwrap().since(third.now().unwrap()) < 1_000, "who starts later has the time at once");
     assert!(third.now().unwrap() >= before);

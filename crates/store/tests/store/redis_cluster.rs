@@ -1,9 +1,6 @@
 //! The Redis store keeps its promises while a cluster moves its slots and fails over.
 
-use std::{
-    net::TcpListener,
-    time::{Duration, Instant},
-};
+use std::{net::TcpListener, time::Duration};
 
 use fencepost_rig::Cluster;
 use fencepost_store::{
@@ -12,6 +9,7 @@ use fencepost_store::{
     WriteSet,
     redis::Redis,
 };
+use fencepost_testkit::until_within;
 use futures::executor::block_on;
 
 use super::{
@@ -21,16 +19,11 @@ use super::{
 
 // Commits again, under the same ids, every set that is unknown, not applied or held, as the engine and its callers do.
 fn insist(store: &Redis, sets: &[WriteSet]) -> Vec<Verdict> {
-    let started = Instant::now();
-    loop {
-        match commit(store, sets) {
-            // A master that nobody has replaced yet holds its rows.
-            Ok(verdicts) if !verdicts.contains(&Verdict::Held) => return verdicts,
-            Err(Error::Broken(why)) => panic!("{why}"),
-            told => assert!(started.elapsed() < Duration::from_secs(20), "{told:?}"),
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until_within(Duration::from_secs(20), "the sets are committed", || match commit(store, sets) {
+        Err(Error::Broken(why)) => panic!("{why}"),
+        // A master that nobody has replaced yet holds its rows.
+        told => told.ok().filter(|verdicts| !verdicts.contains(&Verdict::Held)),
+    })
 }
 
 #[test]
@@ -79,13 +72,8 @@ fn a_master_that_fell_silent_is_given_up_for_the_replica_that_took_over() {
     // Every connection to it stays open, and the way to it as well.
     cluster.stall(0);
     assert_eq!(insist(&writer, &batch(21)), vec![Applied; 20]);
-    let started = Instant::now();
-    let rows = loop {
-        match block_on(reader.load(&keys)) {
-            Ok(rows) => break rows,
-            Err(error) => assert!(started.elapsed() < Duration::from_secs(20), "{error}"),
-        }
-    };
+    let read = || block_on(reader.load(&keys)).ok();
+    let rows = until_within(Duration::from_secs(20), "the rows are read", read);
     assert!(rows.iter().all(Option::is_some), "{rows:?}");
     cluster.wake(0);
     assert_eq!(insist(&writer, &batch(41)), vec![Applied; 20]);

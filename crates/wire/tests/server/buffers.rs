@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use fencepost_front::{Budget, Limits};
+use fencepost_testkit::until_async;
 use http::Response;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -25,12 +26,7 @@ fn tight(write_wait_ms_max: u64) -> (Limits, Arc<Budget>) {
 }
 
 async fn until_held(budget: &Budget, is_as_wanted: impl Fn(usize) -> bool) {
-    soon("the bytes in memory change", async {
-        while !is_as_wanted(budget.held()) {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
-    })
-    .await;
+    until_async("the bytes in memory change", async || is_as_wanted(budget.held())).await;
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use fencepost::clock::Clock;
 use fencepost::dispatch::{Delivery, Sink, Vault};
 use fencepost_kernel::lane::AttemptFailure;
 use fencepost_kernel::{Millis, Tenant};
@@ -12,6 +11,7 @@ use fencepost_kernel::{
     dispatch::{Transport, WarehouseTransport},
     lane::{AfterDead, Entry},
 };
+use fencepost_testkit::clock::ManualClock;
 use fencepost_wire::sinks::webhook::{Egress, WebhookSettings, WebhookSink};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -153,19 +153,6 @@ async fn hear<IO: AsyncRead + Unpin>(io: &mut IO) -> Option<Heard> {
     Some(heard)
 }
 
-/// A clock that stands.
-struct Still;
-
-impl Clock for Still {
-    fn wall_ms(&self) -> u64 {
-        NOW_S * 1_000 + 999
-    }
-
-    fn monotonic_ms(&self) -> u64 {
-        0
-    }
-}
-
 pub fn vault() -> Vault {
     Vault::fixed([3; 32])
 }
@@ -176,7 +163,7 @@ pub fn sink(settings: &WebhookSettings) -> WebhookSink {
 }
 
 pub fn sink_over(egress: Egress, settings: &WebhookSettings) -> WebhookSink {
-    WebhookSink::new(egress, Arc::new(vault()), Arc::new(Still), settings).unwrap()
+    WebhookSink::new(egress, Arc::new(vault()), ManualClock::at(NOW_S * 1_000 + 999), settings).unwrap()
 }
 
 /// An event for a url, signed with one secret.

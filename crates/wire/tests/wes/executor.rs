@@ -1,14 +1,6 @@
 //! The executor's front, with a handler that does not end.
 
-use std::{
-    convert::Infallible,
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use fencepost::{
@@ -21,6 +13,7 @@ use fencepost::{
     store::memory::Memory,
 };
 use fencepost_front::{Budget, Standing};
+use fencepost_testkit::clock::ManualClock;
 use fencepost_wire::{
     http::executor::{EventHandler, Front, router},
     log::{Level, Log},
@@ -34,26 +27,9 @@ use tower_service::Service;
 
 use super::world::event;
 
-/// A machine that sleeps: the world goes on, and what counts from its start does not.
-#[derive(Default)]
-struct Sleeper {
-    clock: SystemClock,
-    slept_ms: AtomicU64,
-}
-
-impl Clock for Sleeper {
-    fn wall_ms(&self) -> u64 {
-        self.clock.wall_ms() + self.slept_ms.load(Ordering::SeqCst)
-    }
-
-    fn monotonic_ms(&self) -> u64 {
-        self.clock.monotonic_ms()
-    }
-}
-
 #[tokio::test]
 async fn a_signature_is_as_old_as_the_world_says() {
-    let clock = Arc::new(Sleeper::default());
+    let clock = ManualClock::at(1_780_000_000_000);
     let once = Fencepost::over(
         Arc::default() as Arc<Memory>,
         clock.clone(),
@@ -65,7 +41,7 @@ async fn a_signature_is_as_old_as_the_world_says() {
     let once = once.await.unwrap();
     let secret = || Secret::new(b"hush").unwrap();
     let receiver = Receiver::new(once.clone(), vec![secret()]);
-    clock.slept_ms.store(3_600_000, Ordering::SeqCst);
+    clock.suspend(3_600_000);
     for (age_ms, status) in [(0, 200), (3_600_000, 401)] {
         let body = event(&format!("cid-{age_ms}"), "WH-1").to_string();
         let at_s = (clock.wall_ms() - age_ms) / 1_000;
@@ -113,19 +89,6 @@ async fn svix_names_of_headers_are_taken_where_those_of_standard_webhooks_are() 
     }
 }
 
-/// Both clocks of a machine, moved by hand.
-struct Moved(AtomicU64);
-
-impl Clock for Moved {
-    fn wall_ms(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    fn monotonic_ms(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
 #[tokio::test]
 async fn handler_is_told_where_an_earlier_attempt_may_have_had_its_effect() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -147,7 +110,7 @@ async fn handler_is_told_where_an_earlier_attempt_may_have_had_its_effect() {
         }
         heads
     });
-    let clock = Arc::new(Moved(AtomicU64::new(1_780_000_000_000)));
+    let clock = ManualClock::at(1_780_000_000_000);
     let store = Arc::new(Memory::default());
     let once = Fencepost::over(store, clock.clone(), Policy::builtin(), EngineLimits::default(), Box::new(()), None);
     let secret = || Secret::new(b"hush").unwrap();
@@ -159,7 +122,7 @@ async fn handler_is_told_where_an_earlier_attempt_may_have_had_its_effect() {
         let request = Request::post("/webhooks/dispatch").header("x-fgai-signature", fgai(&secret(), body.as_bytes()));
         let answer = router(front.clone()).call(request.body(Body::from(body.clone())).unwrap()).await.unwrap();
         assert_eq!(answer.status(), status);
-        clock.0.fetch_add(3_600_000, Ordering::SeqCst);
+        clock.pass(3_600_000);
     }
     let told = |head: &String| {
         let says = |line: &str| head.to_lowercase().contains(line);

@@ -1,6 +1,7 @@
 //! Polling: pages in order, a position that only an acknowledgement moves, and cursors that nobody can make up.
 
 use fencepost_kernel::{LaneId, Tenant};
+use fencepost_testkit::until_async;
 use serde_json::{Value, json};
 
 use super::world::{ADMIN, EXECUTOR, OTHER, PLANNER, PLANNER_ID, World, event};
@@ -152,9 +153,7 @@ async fn a_waiting_poller_gets_nothing_of_a_lane_that_is_paused_meanwhile() {
     ack(&world, &first["next_cursor"]).await.is(200);
     let act = |act: &str| format!("/dispatch/lanes/fgai-wms:poll:dev-wes/{act}");
     let (page, ()) = tokio::join!(page(&world, "wait=30"), async {
-        while world.dispatch.counts().polling == 0 {
-            tokio::task::yield_now().await;
-        }
+        until_async("it waits", async || world.dispatch.counts().polling > 0).await;
         world.post(&act("pause"), PLANNER, &json!({"why": "stocktaking"})).await.is(200);
         world.publish(&event("cid-2", "WH-1")).await.is(202);
         // An event that was never handed out may be skipped unseen.

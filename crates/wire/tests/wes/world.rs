@@ -2,18 +2,13 @@
 
 use std::{
     io,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+    sync::{Arc, Mutex, atomic::Ordering},
 };
 
 use axum::body::Body;
 use bytes::Bytes;
 use fencepost::{
     Fencepost,
-    clock::Clock,
     dispatch::{Delivery, Dispatch, DriverSettings, SCOPE, Sink, Vault},
     engine::EngineLimits,
     policy::{
@@ -29,6 +24,7 @@ use fencepost_kernel::{
     lane::{AttemptFailure, ReceiverAnswer as Said},
 };
 use fencepost_rig::contract::{self, Answered};
+use fencepost_testkit::{clock::ManualClock, until_async};
 use fencepost_wire::{
     http::{App, Listener, Routes, policy::PolicyOrigin},
     log::{Level, Log},
@@ -50,24 +46,6 @@ pub const VIEWER: &str = "viewer";
 pub const NARROW: &str = "narrow";
 /// Another planner.
 pub const OTHER: &str = "other";
-
-pub struct Hand(AtomicU64);
-
-impl Hand {
-    pub fn pass(&self, ms: u64) {
-        self.0.fetch_add(ms, Ordering::SeqCst);
-    }
-}
-
-impl Clock for Hand {
-    fn wall_ms(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    fn monotonic_ms(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
-    }
-}
 
 /// A way out. Says that it cannot just now, until it is told to take what comes.
 #[derive(Default)]
@@ -125,7 +103,7 @@ impl Answer {
 pub struct World {
     routes: Routes,
     pub dispatch: Dispatch,
-    pub clock: Arc<Hand>,
+    pub clock: Arc<ManualClock>,
     pub out: Arc<Out>,
 }
 
@@ -156,7 +134,7 @@ impl World {
 
     /// With the application itself, whose directory may change.
     pub async fn over(directory: Directory, policy: Policy) -> (Self, Arc<App>) {
-        let clock = Arc::new(Hand(AtomicU64::new(1_780_000_000_000)));
+        let clock = ManualClock::at(1_780_000_000_000);
         let (store, limits) = (Arc::new(Memory::default()), EngineLimits::default());
         let fencepost = Fencepost::over(store, clock.clone(), policy, limits, Box::new(()), None);
         let fencepost = fencepost.await.unwrap();
@@ -241,16 +219,9 @@ impl World {
 
     /// The lane, as soon as it is as it should be.
     pub async fn lane_where(&self, lane: &str, fits: impl Fn(&Value) -> bool) -> Value {
-        let look = async {
-            loop {
-                let lane = self.get(&format!("/dispatch/lanes/{lane}"), PLANNER).await.is(200).json;
-                if fits(&lane) {
-                    return lane;
-                }
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), look).await.expect("the lane never came to be so")
+        let path = format!("/dispatch/lanes/{lane}");
+        let look = async || Some(self.get(&path, PLANNER).await.is(200).json).filter(&fits);
+        until_async("the lane is as it should be", look).await
     }
 
     /// An event that was tried once and then skipped: its dead letter.

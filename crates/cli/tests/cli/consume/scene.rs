@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use fencepost_rig::Kafka;
@@ -136,14 +136,7 @@ impl Scene {
     }
 
     pub fn until_committed(&self, partition: i32, offset: i64) {
-        let begun = Instant::now();
-        loop {
-            let known = self.committed(partition);
-            if known == offset {
-                return;
-            }
-            assert!(begun.elapsed() < PATIENCE, "partition {partition} is committed up to {known}, not {offset}");
-        }
+        until(&format!("partition {partition} is committed up to {offset}"), || self.committed(partition) == offset);
     }
 
     /// The dead letters, as soon as there are so many: their headers and bodies.

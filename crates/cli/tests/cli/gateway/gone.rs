@@ -1,6 +1,10 @@
 //! Clients that go away, and servers that are stopped or killed, with an effect under way.
 
-use std::net::TcpStream;
+use std::{
+    fs,
+    io::{BufReader, Write},
+    net::TcpStream,
+};
 
 use rustix::process::Signal;
 
@@ -10,6 +14,15 @@ use super::{
     replayed, started, until,
     upstream::{Say, said},
 };
+
+/// Goes away, and returns when the server has seen it: its end of the connection is closed, too.
+fn leave(client: BufReader<TcpStream>) {
+    let client = client.into_inner();
+    let [here, there] = [client.local_addr(), client.peer_addr()].map(|address| address.unwrap().port());
+    drop(client);
+    let end = format!(" 0100007F:{there:04X} 0100007F:{here:04X} ");
+    until("the server has seen its client go", || !fs::read_to_string("/proc/net/tcp").unwrap().contains(&end));
+}
 
 fn charge() -> Ask {
     post("/charges").key("k").json("{}")
@@ -25,7 +38,7 @@ fn an_effect_whose_client_has_gone_is_sealed_all_the_same() {
     held(&world);
     let client = charge().begin(world.address());
     world.upstream.until(1);
-    drop(client);
+    leave(client);
     world.upstream.release();
     let retry = world.settled(&charge());
     assert_eq!((retry.status, retry.text().as_str(), replayed(&retry)), (201, "done", true));
@@ -37,8 +50,8 @@ fn disconnect_before_full_request_has_no_effect() {
     let world = World::charges();
     let bytes = charge().json(r#"{"a":1}"#).bytes();
     let mut stream = TcpStream::connect(world.address()).unwrap();
-    std::io::Write::write_all(&mut stream, &bytes[..bytes.len() - 3]).unwrap();
-    drop(stream);
+    stream.write_all(&bytes[..bytes.len() - 3]).unwrap();
+    leave(BufReader::new(stream));
     world.send(&post("/charges").key("other").json("{}")).ok(201);
     let key = serde_json::json!({"id": "k"});
     assert_eq!(world.server.admin().lookup("CHARGE", &key, "&tenant=acme").ok(200)["exists"], false);
@@ -49,16 +62,23 @@ fn disconnect_before_full_request_has_no_effect() {
 fn a_client_that_goes_at_any_moment_leaves_no_claim_without_its_effect() {
     // A claim that nobody acts under would be in flight for the whole of this lease.
     let world = World::new(&super::CHARGES.replace("500ms", "10m"));
+    let asked = |round: usize| post("/charges").key(&round.to_string()).json(round.to_string());
+    let is_upstream =
+        |round: usize| world.upstream.heard().iter().any(|heard| heard.body == round.to_string().as_bytes());
+    let mut early = 0;
     for round in 0..200 {
-        let asked = post("/charges").key(&round.to_string()).json("{}");
-        let client = asked.begin(world.address());
+        let client = asked(round).begin(world.address());
         // From before the claim to after the seal.
         (0..round * 20).for_each(|_| std::thread::yield_now());
-        drop(client);
+        match round % 2 {
+            0 => early += usize::from(!is_upstream(round)),
+            _ => until("its request is upstream", || is_upstream(round)),
+        }
+        leave(client);
     }
+    assert!(early > 0, "no client left before its request was upstream");
     for round in 0..200 {
-        let asked = post("/charges").key(&round.to_string()).json("{}").header("prefer: wait=20");
-        assert_eq!(world.send(&asked).status, 201, "{round}");
+        assert_eq!(world.send(&asked(round).header("prefer: wait=20")).status, 201, "{round}");
     }
     let heard = world.upstream.heard();
     assert!(heard.iter().all(|heard| heard.attempt() == 1));
@@ -113,7 +133,7 @@ fn sigterm_waits_for_the_seal_of_what_is_under_way() {
     let gone = post("/charges").key("gone").json("{}");
     let going = gone.begin(world.address());
     world.upstream.until(2);
-    drop(going);
+    leave(going);
     let World { server, upstream, dir } = world;
     server.signal(Signal::TERM);
     let address = server.address;
@@ -136,7 +156,7 @@ fn sigterm_waits_for_an_effect_though_nobody_is_connected() {
     held(&world);
     let client = charge().begin(world.address());
     world.upstream.until(1);
-    drop(client);
+    leave(client);
     let World { server, upstream, dir } = world;
     server.signal(Signal::TERM);
     let address = server.address;
@@ -173,7 +193,7 @@ fn an_effect_that_does_not_end_within_the_grace_does_not_keep_the_server() {
     held(&world);
     let client = charge().begin(world.address());
     world.upstream.until(1);
-    drop(client);
+    leave(client);
     let World { server, upstream, dir } = world;
     server.signal(Signal::TERM);
     let (status, said) = server.wait();

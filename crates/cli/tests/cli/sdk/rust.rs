@@ -8,6 +8,7 @@ use std::{
 use fencepost_client::{
     ClaimOutcome, Client, EffectDone, EffectFailure, Error, RemoteEffect, Retry, RunError, RunOutcome,
 };
+use fencepost_testkit::until_async;
 use serde_json::{Value, json};
 
 use super::stage::Stage;
@@ -66,9 +67,7 @@ async fn of_two_at_once_one_runs_and_the_other_waits_for_its_receipt() {
         effect.run(|_| async {
             runs.fetch_add(1, SeqCst);
             // Until the other one is known to wait.
-            while !metrics(&stage).contains("fencepost_waiters 1\n") {
-                tokio::task::yield_now().await;
-            }
+            until_waiting(&stage, 1).await;
             Ok::<_, Never>(EffectDone::new("RSV-2", "[1]"))
         })
     };
@@ -79,9 +78,14 @@ async fn of_two_at_once_one_runs_and_the_other_waits_for_its_receipt() {
     assert_ne!(a.replayed, b.replayed);
 }
 
-pub fn metrics(stage: &Stage) -> String {
+fn metrics(stage: &Stage) -> String {
     let address = stage.url().trim_start_matches("http://").parse().unwrap();
     super::super::client::Client::new(address, "").get("/metrics").text()
+}
+
+pub async fn until_waiting(stage: &Stage, count: usize) {
+    let line = format!("fencepost_waiters {count}\n");
+    until_async(&line, async || metrics(stage).contains(&line)).await;
 }
 
 #[tokio::test]
@@ -133,9 +137,7 @@ async fn a_wait_that_the_server_cuts_short_goes_on_and_ends_in_time() {
     let (begun, before) = (Instant::now(), stage.requests());
     let waiting = booking(&road, "G-4b").wait(Duration::from_secs(15));
     let sealing = async {
-        while stage.requests() < before + 2 {
-            tokio::task::yield_now().await;
-        }
+        until_async("it has asked twice more", async || stage.requests() >= before + 2).await;
         holder.seal("RSV-4b", "{}").await
     };
     let (claimed, sealed) = tokio::join!(waiting.claim(), sealing);

@@ -7,22 +7,14 @@ use std::{
 };
 
 use fencepost_client::{ClaimOutcome, Client, EffectDone, EffectFailure, Error, Retry, RunError, RunOutcome};
+use fencepost_testkit::until_async;
 use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    super::server::PATIENCE,
-    rust::{Never, booking, claim, client, metrics},
+    rust::{Never, booking, claim, client, until_waiting},
     stage::Stage,
 };
-
-async fn until_waiting(stage: &Stage, number: usize) {
-    let (line, begun) = (format!("fencepost_waiters {number}\n"), Instant::now());
-    while !metrics(stage).contains(&line) {
-        assert!(begun.elapsed() < PATIENCE, "fewer than {number} wait");
-        tokio::task::yield_now().await;
-    }
-}
 
 async fn never(_: fencepost_client::RemoteClaim) -> Result<EffectDone, Never> {
     Err(EffectFailure::Unknown("it ran"))
@@ -54,9 +46,7 @@ async fn a_run_that_the_server_cuts_short_asks_again_until_there_is_a_receipt() 
     stage.faults("brief:0");
     let waiting = booking(&client(&stage.road_url()), "G-21");
     let sealing = async {
-        while stage.requests() < 2 {
-            tokio::task::yield_now().await;
-        }
+        until_async("it has asked twice", async || stage.requests() >= 2).await;
         holder.seal("RSV-21", "{}").await
     };
     let (outcome, sealed) = tokio::join!(waiting.run(never), sealing);

@@ -18,10 +18,11 @@ use fencepost::{
     moving,
     store::{Memory, Store, Verdict, WriteSet},
 };
+use fencepost_testkit::clock::ManualClock;
 use sha2::{Digest, Sha256};
 
 use super::{
-    at, backup, copy, restore,
+    backup, copy, restore,
     stock::{NOW, embedded, put, rows, stocked},
 };
 
@@ -133,17 +134,17 @@ fn sorted(mut rows: Vec<(RowKey, Record)>) -> Vec<(RowKey, Record)> {
 async fn taken(rows: Vec<(RowKey, Record)>) -> Vec<u8> {
     let from = Memory::default();
     put(&from, rows).await;
-    backup(&(Arc::new(from) as Arc<dyn Store>), at(NOW)).await
+    backup(&(Arc::new(from) as Arc<dyn Store>), ManualClock::at(NOW)).await
 }
 
 /// A store that was restored, and the floor that this went by.
 async fn restored(rows: Vec<(RowKey, Record)>) -> (Arc<dyn Store>, Millis) {
     let file = taken(rows).await;
     let to: Arc<dyn Store> = Arc::new(Memory::default());
-    let floor = restore(&file, &to, &at(NOW)).await.unwrap().floor;
+    let floor = restore(&file, &to, &ManualClock::at(NOW)).await.unwrap().floor;
     // Interrupted and begun again, it finds what it had written.
     for run in 1..=2 {
-        let again = restore(&file, &to, &at(NOW + run * 60_000)).await.unwrap();
+        let again = restore(&file, &to, &ManualClock::at(NOW + run * 60_000)).await.unwrap();
         assert_eq!(again.already, again.rows.total());
     }
     (to, floor)
@@ -191,7 +192,7 @@ async fn two_restores_of_one_backup_give_a_lane_different_epochs() {
     let mut epochs = vec![EPOCH];
     for restores in 0..2 {
         let to: Arc<dyn Store> = Arc::new(Memory::default());
-        restore(&file, &to, &at(NOW + restores * 60_000)).await.unwrap();
+        restore(&file, &to, &ManualClock::at(NOW + restores * 60_000)).await.unwrap();
         let own = to.load(&[RowKey::lane(lane_id())]).await.unwrap().remove(0).unwrap();
         let Record::Lane(lane::Record::Lane(own)) = &own.record else { panic!("{own:?}") };
         epochs.push(own.owner.epoch);
@@ -240,7 +241,7 @@ async fn a_lane_that_began_while_the_backup_was_taken_begins_anew() {
 #[tokio::test]
 async fn a_backup_from_before_lanes_is_restored() {
     let from = stocked().await;
-    let file = backup(&from, at(NOW)).await;
+    let file = backup(&from, ManualClock::at(NOW)).await;
     let body = &file[..file.len() - 32];
     let text = b",0,0,0,0,0,0]}\n";
     assert!(body.starts_with(b"fencepost backup 2\n") && body.ends_with(text));
@@ -249,6 +250,6 @@ async fn a_backup_from_before_lanes_is_restored() {
     older.extend_from_slice(&sum);
     assert_eq!(moving::verify(&older[..]).unwrap().rows.total(), rows().len() as u64 - 1);
     let to: Arc<dyn Store> = Arc::new(Memory::default());
-    restore(&older, &to, &at(NOW)).await.unwrap();
+    restore(&older, &to, &ManualClock::at(NOW)).await.unwrap();
     assert_eq!(content(&*to).await.len(), rows().len() - 1);
 }

@@ -1,9 +1,6 @@
 //! Rows of every kind to move, and a target that is cut off in the middle of it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fencepost::{
@@ -13,9 +10,9 @@ use fencepost::{
         key::Kind,
         row::{CommitId, Record},
     },
-    store::{self, Embedded, Found, Loaded, Memory, Promises, Store, Verdict, WriteSet, embedded},
+    store::{Embedded, Memory, Store, Verdict, WriteSet, embedded},
 };
-use futures::future::BoxFuture;
+use fencepost_testkit::Faults;
 use tempfile::TempDir;
 
 pub const NOW: u64 = 1_767_225_600_000;
@@ -125,61 +122,14 @@ pub async fn content(store: &dyn Store) -> Vec<(RowKey, Record)> {
     all.into_iter().filter(|(_, row)| alive(row)).map(|(key, row)| (key, row.record.clone())).collect()
 }
 
-/// A store that a power cut reaches with some commits: each of those lands, but nobody hears of it.
-struct Cut {
-    store: Memory,
-    commits: AtomicUsize,
-    cuts: Vec<usize>,
-}
-
-impl Store for Cut {
-    fn promises(&self) -> Promises {
-        self.store.promises()
-    }
-    fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, store::Error>> {
-        self.store.load(keys)
-    }
-    fn peek(&self, key: &RowKey) -> Option<Result<Loaded, store::Error>> {
-        self.store.peek(key)
-    }
-    fn commit<'a>(&'a self, sets: &'a [WriteSet], now: Millis) -> BoxFuture<'a, Result<Vec<Verdict>, store::Error>> {
-        Box::pin(async move {
-            let verdicts = self.store.commit(sets, now).await?;
-            let nth = self.commits.fetch_add(1, Ordering::SeqCst) + 1;
-            match self.cuts.contains(&nth) {
-                true => Err(store::Error::Unknown("the power was cut".to_owned())),
-                false => Ok(verdicts),
-            }
-        })
-    }
-    fn time_floor(&self) -> BoxFuture<'_, Result<Millis, store::Error>> {
-        self.store.time_floor()
-    }
-    fn due<'a>(
-        &'a self,
-        kind: Kind,
-        until: Millis,
-        after: Option<(Millis, RowKey)>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Found, store::Error>> {
-        self.store.due(kind, until, after, limit)
-    }
-    fn range<'a>(
-        &'a self,
-        kind: Kind,
-        prefix: &'a [u8],
-        after: Option<RowKey>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Found, store::Error>> {
-        self.store.range(kind, prefix, after, limit)
-    }
-}
-
+/// A store that a power cut reaches with this commit: it lands, but nobody hears of it.
 pub fn cut_after(commits: usize) -> Arc<dyn Store> {
     cut_with([commits])
 }
 
 /// Cut with each of these commits, counted from the first of all.
-pub fn cut_with(cuts: impl Into<Vec<usize>>) -> Arc<dyn Store> {
-    Arc::new(Cut { store: Memory::default(), commits: AtomicUsize::default(), cuts: cuts.into() })
+pub fn cut_with(cuts: impl IntoIterator<Item = usize>) -> Arc<dyn Store> {
+    let faults = Faults::default();
+    faults.lose_answers(cuts);
+    faults.over_memory()
 }
