@@ -1,5 +1,6 @@
 //! The `fencepost` binary: parses the command line and hands over. Holds no rules.
 
+mod audit;
 mod backup;
 mod check;
 mod client;
@@ -9,6 +10,7 @@ mod credential;
 mod dlq;
 mod doctor;
 mod executor;
+mod forget;
 mod keys;
 mod lanes;
 mod moving;
@@ -48,6 +50,7 @@ Examples:
                                     why did this not run again?
   fencepost lanes --watch           events on their way out, live
   fencepost dlq list                events that no receiver took
+  fencepost audit log               what operators changed, and why
   fencepost consume --brokers 127.0.0.1:9092 --group billing --topic orders \\
       --to http://127.0.0.1:8000/handle
                                     a queue's messages, each handled once
@@ -68,6 +71,8 @@ Start with:
 enum Command {
     Serve(serve::Args),
     Why(why::Args),
+    Forget(forget::Args),
+    Audit(audit::Args),
     Lanes(lanes::Args),
     Dlq(dlq::Args),
     Executor(executor::Args),
@@ -134,6 +139,8 @@ fn main() -> ExitCode {
     let outcome = fencepost::clock::check_wall().map_err(anyhow::Error::msg).and_then(|()| match command {
         Command::Serve(args) => serve::run(args),
         Command::Why(args) => why::run(args),
+        Command::Forget(args) => forget::run(args),
+        Command::Audit(args) => audit::run(args),
         Command::Lanes(args) => lanes::run(args),
         Command::Dlq(args) => dlq::run(args),
         Command::Executor(args) => executor::run(args),

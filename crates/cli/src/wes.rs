@@ -1,5 +1,5 @@
 //! Requests to the dispatch routes of the API, page by page, and refusals in words for people.
-//! Never repeats a request. Called by `lanes` and `dlq`.
+//! Never repeats a request. Called by `lanes`, `dlq`, `audit` and `forget`.
 
 use std::fmt::{self, Write as _};
 
@@ -51,7 +51,7 @@ pub fn hint(code: &str) -> Option<&'static str> {
         "not-head" => "see which position is the head: fencepost lanes show LANE",
         "unauthorized" => "give a valid token with --token or FENCEPOST_TOKEN",
         "forbidden" => "use a token of the planner that owns it, or of an admin",
-        "store-unsupported" => "lanes need the embedded store or PostgreSQL",
+        "store-unsupported" => "lanes and the audit need the embedded store or PostgreSQL",
         "store-unavailable" => "try again: it is safe, nothing is done twice",
         _ => return None,
     })

@@ -118,14 +118,16 @@ fn repetitions(answer: &JsonNode<'_>) -> String {
     out
 }
 
-// The person that resolved the key, and when; none where a claim was granted after that.
-fn resolution<'a>(answer: &'a JsonNode<'_>) -> Option<(&'a str, &'a str)> {
+// The last decision of a person about the key, with its author and time; none where a claim was granted after that.
+fn resolution<'a>(answer: &'a JsonNode<'_>) -> Option<(&'a str, &'a str, &'a str)> {
     let Some(Value::Array(history)) = answer.get("history").map(|history| &history.value) else { return None };
     let part = |moment: &'a JsonNode<'_>, name: &str| moment.get(name).and_then(JsonNode::as_str);
     let decision = |moment: &&'a JsonNode<'_>| part(moment, "decision");
-    let last =
-        history.iter().rev().find(|moment| matches!(decision(moment), Some("resolved" | "new" | "recovered")))?;
-    (decision(&last) == Some("resolved")).then_some((part(last, "by")?, part(last, "at")?))
+    let last = history
+        .iter()
+        .rev()
+        .find(|moment| matches!(decision(moment), Some("resolved" | "forgotten" | "new" | "recovered")))?;
+    Some((decision(&last)?, part(last, "by")?, part(last, "at")?))
 }
 
 fn told(scope: &str, fields: &[String], answer: &JsonNode<'_>) -> String {
@@ -162,7 +164,7 @@ fn told(scope: &str, fields: &[String], answer: &JsonNode<'_>) -> String {
     out += &repetitions(answer);
     let person = resolution(answer);
     let because = match (text("state"), person) {
-        ("sealed", Some((by, at))) => format!(
+        ("sealed", Some((_, by, at))) => format!(
             "{by} resolved it as done at {at}, as {}. Until {} every claim gets that receipt and nothing runs; a late seal of \
              its holder is refused.",
             text("resultUrn"),
@@ -186,7 +188,10 @@ fn told(scope: &str, fields: &[String], answer: &JsonNode<'_>) -> String {
              Nothing runs until a person resolves it:\n  POST /admin/idempotency/resolve",
             text("leaseExpiresAt")
         ),
-        ("released", Some((by, at))) => format!(
+        ("released", Some(("forgotten", by, at))) => {
+            format!("{by} gave its outcome up at {at}. The next claim may run.")
+        }
+        ("released", Some((_, by, at))) => format!(
             "{by} resolved it as not done at {at}. The next claim may run; a late seal of the lost holder is refused."
         ),
         ("released", None) => {

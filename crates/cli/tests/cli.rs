@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cli {
+    mod acts;
     mod again;
     mod bad_input;
     mod bodies;

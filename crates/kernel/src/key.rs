@@ -65,6 +65,8 @@ pub enum Kind {
     LaneNotice = 12,
     /// A figure that additions move.
     Counter = 13,
+    /// An act of an operator.
+    Audit = 14,
 }
 
 /// The address of one row in a store.

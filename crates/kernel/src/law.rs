@@ -3,6 +3,7 @@
 //! Called from the commit loop, and over a synced snapshot for answers that write nothing.
 
 use crate::{
+    audit::{self, Subject},
     dispatch, fence,
     key::{RowKey, Tenant},
     lane,
@@ -19,6 +20,8 @@ pub enum Command {
     Fence(fence::Command),
     Lane(lane::Command),
     Dispatch(dispatch::Command),
+    /// Of an operator, to be recorded.
+    Audit(audit::Command),
     /// Drops a row whose time is over.
     Sweep(RowKey),
 }
@@ -93,6 +96,7 @@ pub fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
         Command::Fence(command) => fence::footprint(command, add),
         Command::Lane(command) => lane::footprint(command, add),
         Command::Dispatch(command) => dispatch::footprint(command, add),
+        Command::Audit(command) => audit::footprint(command, add),
         Command::Sweep(key) => add(*key),
     }
 }
@@ -104,6 +108,7 @@ pub fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey))
         Command::Fence(command) => fence::follow(command, rows, add),
         Command::Lane(command) => lane::follow(command, rows, add),
         Command::Dispatch(command) => dispatch::follow(command, rows, add),
+        Command::Audit(command) => audit::follow(command, rows, add),
         Command::Sweep(_) => {}
     }
 }
@@ -125,7 +130,8 @@ pub fn row_lock(command: &Command, key: &RowKey) -> RowLock {
     match command {
         Command::Fence(command) => fence::row_lock(command, key),
         Command::Dispatch(command) => dispatch::row_lock(command, key),
-        Command::Lane(_) | Command::Sweep(_) => RowLock::OnRead,
+        Command::Audit(audit::Command::Act(act)) => row_lock(&act.command, key),
+        Command::Lane(_) | Command::Audit(audit::Command::Note(_)) | Command::Sweep(_) => RowLock::OnRead,
     }
 }
 
@@ -135,7 +141,20 @@ pub fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
         Command::Fence(command) => fence::decide(command, rows, now),
         Command::Lane(command) => lane::decide(command, rows, now),
         Command::Dispatch(command) => dispatch::decide(command, rows, now),
+        Command::Audit(command) => audit::decide(command, rows, now),
         Command::Sweep(key) => sweep(*key, rows, now),
+    }
+}
+
+/// The thing that a command is about, for the audit.
+pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
+    match command {
+        Command::Fence(command) => command.subject(),
+        Command::Lane(command) => lane::subject(command, rows),
+        Command::Dispatch(command) => dispatch::subject(command, rows),
+        Command::Audit(audit::Command::Act(act)) => subject(&act.command, rows),
+        Command::Audit(audit::Command::Note(note)) => note.subject.clone(),
+        Command::Sweep(_) => Subject::default(),
     }
 }
 
@@ -152,7 +171,8 @@ impl Command {
             Self::Fence(command) => command.weight_bytes(),
             Self::Lane(command) => command.weight_bytes(),
             Self::Dispatch(command) => command.weight_bytes(),
-            Self::Sweep(_) => 0,
+            Self::Audit(audit::Command::Act(act)) => act.command.weight_bytes(),
+            Self::Audit(audit::Command::Note(_)) | Self::Sweep(_) => 0,
         }
     }
 
@@ -166,7 +186,8 @@ impl Command {
         match self {
             Self::Fence(command) => command.target(),
             Self::Dispatch(command) => command.target(),
-            Self::Lane(_) | Self::Sweep(_) => None,
+            Self::Audit(audit::Command::Act(act)) => act.command.target(),
+            Self::Lane(_) | Self::Audit(audit::Command::Note(_)) | Self::Sweep(_) => None,
         }
     }
 }
@@ -180,6 +201,11 @@ impl Reply {
             Self::Dispatch(reply) => reply.decision(),
             Self::Done => "done",
         }
+    }
+
+    /// Whether the reply refuses, whatever is written with it.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.outlives_rollback()
     }
 
     /// Whether the writes of the reply must last even where the caller's transaction is rolled back: a caller that is
@@ -215,6 +241,12 @@ impl From<lane::Command> for Command {
 impl From<dispatch::Command> for Command {
     fn from(command: dispatch::Command) -> Self {
         Self::Dispatch(command)
+    }
+}
+
+impl From<audit::Command> for Command {
+    fn from(command: audit::Command) -> Self {
+        Self::Audit(command)
     }
 }
 

@@ -2,6 +2,7 @@
 //! No I/O, no clock, no randomness, no async: `now` is an argument, and `decide` cannot fail.
 //! Called by the commit loop in the `fencepost` crate; nothing here knows its caller.
 
+pub mod audit;
 pub mod dispatch;
 pub mod fence;
 pub mod json;

@@ -20,6 +20,7 @@ pub(crate) const KINDS: &[KindSpec] = &[KindSpec {
     cached: true,
     needs: Needs::Lanes,
     ids: Ids::Ranges,
+    since_format: 1,
 }];
 
 /// How many parts one has: decimal figures have nine digits after the point.

@@ -2,7 +2,7 @@
 //! Never decides: the capability that owns the kind does. Read wherever rows are treated by kind.
 
 use crate::{
-    dispatch, fence,
+    audit, dispatch, fence,
     key::{Kind, RowKey},
     lane::{self, LaneKind},
     merge,
@@ -19,6 +19,8 @@ pub enum Record {
     Dispatch(dispatch::Record),
     /// A counter.
     Counter(Counter),
+    /// Belongs to the audit.
+    Audit(audit::Record),
 }
 
 impl Record {
@@ -27,6 +29,7 @@ impl Record {
         match self {
             Self::Fence(record) => record.expires_at(),
             Self::Lane(record) => record.expires_at(),
+            Self::Audit(record) => record.expires_at(),
             Self::Dispatch(_) | Self::Counter(_) => None,
         }
     }
@@ -36,7 +39,7 @@ impl Record {
         match self {
             Self::Fence(record) => record.due_at(),
             Self::Counter(counter) => counter.due,
-            Self::Lane(_) | Self::Dispatch(_) => None,
+            Self::Lane(_) | Self::Dispatch(_) | Self::Audit(_) => None,
         }
     }
 
@@ -47,6 +50,7 @@ impl Record {
             Self::Fence(record) => record.latest_at(),
             Self::Lane(record) => record.latest_at(),
             Self::Dispatch(record) => record.latest_at(),
+            Self::Audit(record) => record.latest_at(),
             Self::Counter(_) => Millis(0),
         }
     }
@@ -57,6 +61,7 @@ impl Record {
             + match self {
                 Self::Fence(record) => record.weight_bytes(),
                 Self::Lane(record) => record.weight_bytes(),
+                Self::Audit(record) => record.weight_bytes(),
                 Self::Dispatch(_) | Self::Counter(_) => 0,
             }
     }
@@ -124,6 +129,8 @@ pub struct KindSpec {
     pub cached: bool,
     pub needs: Needs,
     pub ids: Ids,
+    /// The first row format whose readers know the kind. On a shared store it is not written before every node reads that.
+    pub since_format: u8,
 }
 
 /// Abilities that a store needs for a kind of row.
@@ -149,7 +156,7 @@ pub enum Ids {
 }
 
 /// One table a capability.
-const CAPABILITIES: [&[KindSpec]; 4] = [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS];
+const CAPABILITIES: [&[KindSpec]; 5] = [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS, audit::KINDS];
 
 /// The kinds of lanes: one list a capability.
 const LANE_KINDS: [&[&LaneKind]; 1] = [dispatch::LANE_KINDS];

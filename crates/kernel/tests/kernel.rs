@@ -4,6 +4,7 @@
 
 mod kernel {
     mod again;
+    mod audit;
     mod claim;
     mod cursor;
     mod diff;
@@ -13,6 +14,7 @@ mod kernel {
     mod dispatch_table_routes;
     mod doubt;
     mod fence_table;
+    mod forget;
     mod jcs_vectors;
     mod json;
     mod json_oracle;

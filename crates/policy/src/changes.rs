@@ -97,6 +97,7 @@ impl Changes {
                 ("require_headers", old.require_headers != new.require_headers),
                 ("logging", old.logging != new.logging),
                 ("on_conflict", old.on_conflict != new.on_conflict),
+                ("audit_retention", old.audit_retention_ms != new.audit_retention_ms),
                 ("gateway", old.gateway != new.gateway),
                 ("stores.settle_for", old.stores.settle_for != new.stores.settle_for),
             ]),

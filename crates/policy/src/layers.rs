@@ -43,8 +43,17 @@ const PREFIX: &str = "FENCEPOST_";
 pub const CLIENT_VARIABLES: [&str; 4] = ["FENCEPOST_CONFIG", "FENCEPOST_STORE", "FENCEPOST_TOKEN", "FENCEPOST_URL"];
 
 /// Sections that an environment variable may set: all but those whose names the user makes.
-const FROM_ENVIRONMENT: [&str; 8] =
-    ["server", "dispatch", "gateway", "stores", "logging", "on_conflict", "require_headers", "reject_on_body_mismatch"];
+const FROM_ENVIRONMENT: [&str; 9] = [
+    "server",
+    "dispatch",
+    "gateway",
+    "stores",
+    "logging",
+    "on_conflict",
+    "audit_retention",
+    "require_headers",
+    "reject_on_body_mismatch",
+];
 
 /// The tree that the `FENCEPOST_` variables make; two underscores are one step inward.
 pub fn environment(variables: impl IntoIterator<Item = (String, String)>) -> (Vec<YamlNode>, Vec<Finding>) {

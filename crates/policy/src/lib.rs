@@ -68,12 +68,13 @@ pub const CONTRACTS: [(&str, &str); 4] = [
 ];
 
 /// Every section of a policy file.
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "require_headers",
     "reject_on_body_mismatch",
     "stores",
     "logging",
     "on_conflict",
+    "audit_retention",
     "scopes",
     "routes",
     "identities",
@@ -100,6 +101,8 @@ pub struct Policy {
     pub logging: settings::Logging,
     /// The gateway's answer to a conflict.
     pub on_conflict: settings::OnConflict,
+    /// How long an act of an operator stays in the audit, in milliseconds.
+    pub audit_retention_ms: u64,
     /// Every scope by its name: the user's, and the built-in ones that it did not replace.
     pub scopes: BTreeMap<String, Arc<Scope>>,
     /// The names among them that are built in.
@@ -230,6 +233,7 @@ fn read_tree(reader: &mut Reader, tree: &YamlNode) -> Option<Policy> {
         stores: settings.stores,
         logging: settings.logging,
         on_conflict: settings.on_conflict,
+        audit_retention_ms: settings.audit_retention_ms,
         built_in: scopes
             .iter()
             .filter(|read| read.layer == Layer::Contracts)

@@ -89,6 +89,8 @@ pub struct GlobalSettings {
     pub logging: Logging,
     /// The gateway's answer to a conflict.
     pub on_conflict: OnConflict,
+    /// How long an act of an operator stays in the audit, in milliseconds.
+    pub audit_retention_ms: u64,
 }
 
 /// The fields that a decision's log line can carry.
@@ -119,6 +121,8 @@ pub fn read(
     let headers = reader.field(root, "require_headers", unread, headers);
     let logging = reader.field(root, "logging", unread, logging);
     let on_conflict = reader.field(root, "on_conflict", unread, on_conflict);
+    let audit =
+        reader.field(root, "audit_retention", unread, |reader, node| reader.duration(node, "`audit_retention`"));
     let reject = reader.field(root, "reject_on_body_mismatch", unread, |reader, node| {
         reader.boolean(node, "`reject_on_body_mismatch`")
     });
@@ -128,6 +132,7 @@ pub fn read(
         stores: stores.or_else(|| Some(fallback()?.stores))?,
         logging: logging.or_else(|| Some(fallback()?.logging))?,
         on_conflict: on_conflict.or_else(|| Some(fallback()?.on_conflict))?,
+        audit_retention_ms: audit.or_else(|| Some(fallback()?.audit_retention_ms))?,
     })
 }
 

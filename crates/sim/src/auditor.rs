@@ -2,6 +2,7 @@
 //! Never calls the kernel, the store or the engine: it knows the promises, not how they are kept.
 //! A lost reply or an unknown outcome counts as perhaps done, so a verdict is always certain.
 
+mod acts;
 mod bodies;
 mod claims;
 mod doubts;
@@ -34,9 +35,12 @@ impl fmt::Display for Violation {
 pub fn judge(history: &History) -> Vec<Violation> {
     let history = &aging(allowing(forgiving(history)));
     let mut by_key: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    let mut forgotten: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (id, op) in history.ops.iter().enumerate() {
-        by_key.entry(op.key()).or_default().push(id);
+        let keys = if acts::is_forgotten_scope(&op.base) { &mut forgotten } else { &mut by_key };
+        keys.entry(op.key()).or_default().push(id);
     }
+    let forgotten: Vec<File<'_>> = forgotten.iter().map(|(key, ids)| File::new(history, key, ids)).collect();
     let files: BTreeMap<&str, File<'_>> =
         by_key.iter().map(|(key, ids)| (key.as_str(), File::new(history, key, ids))).collect();
     let mut found = Vec::new();
@@ -50,6 +54,7 @@ pub fn judge(history: &History) -> Vec<Violation> {
         found.extend(bodies::judge(file));
         found.extend(looks::judge(file));
     }
+    found.extend(acts::judge(history, &forgotten));
     found.extend(doubts::judge(&files));
     found.extend(lists::judge(history, &files));
     found.extend(sequence::judge(history, &files));
@@ -226,6 +231,7 @@ fn perhaps_done(op: &Op) -> bool {
                 | (Ask::Renew { .. }, ObservedAnswer::Renewed { .. })
                 | (Ask::Release { .. }, ObservedAnswer::Released { .. })
                 | (Ask::Resolve { .. }, ObservedAnswer::Resolved { .. })
+                | (Ask::Forget { .. }, ObservedAnswer::Forgotten { exists: true, .. })
         ),
     }
 }
@@ -242,6 +248,6 @@ fn named(ask: &Ask) -> Option<u64> {
 fn shown(ask: &Ask) -> Option<u64> {
     match ask {
         Ask::Seal { token, .. } | Ask::Renew { token, .. } | Ask::Release { token } => Some(*token),
-        Ask::Claim { .. } | Ask::Resolve { .. } | Ask::Alias { .. } | Ask::Look => None,
+        Ask::Claim { .. } | Ask::Resolve { .. } | Ask::Forget { .. } | Ask::Alias { .. } | Ask::Look => None,
     }
 }

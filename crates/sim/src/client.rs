@@ -15,6 +15,7 @@ use fencepost_kernel::{Command, Reply, fence};
 use tokio::{sync::Notify, time::sleep};
 
 use crate::{
+    acts::acting,
     faults::{Faults, strikes},
     history::{Ask, ObservedAnswer, RequestOutcome},
     plant::Plant,
@@ -156,7 +157,7 @@ impl Client {
         // A reply that left before the node died is still read.
         let replies = tokio::select! {
             biased;
-            replies = ask(&network, &node.engine, asked) => Some(replies),
+            replies = ask(&network, &node.engine, asked, first) => Some(replies),
             () = node.death.heard() => None,
             () = sleep(patience) => {
                 recorder.tally("gave_up");
@@ -186,7 +187,9 @@ impl Client {
     }
 }
 
-async fn ask(network: &Network, engine: &Engine, asked: &[Asked]) -> Result<Vec<Reply>, Error> {
+async fn ask(network: &Network, engine: &Engine, asked: &[Asked], first: usize) -> Result<Vec<Reply>, Error> {
+    let acting = asked.first().and_then(|one| acting(engine, first, &one.ask));
+    let engine = acting.as_ref().unwrap_or(engine);
     let mut commands: Vec<Command> = asked.iter().filter_map(|one| network.town.command(one)).collect();
     if network.plant == Some(Plant::NoTokenCheck) {
         for command in &mut commands {

@@ -9,8 +9,9 @@ use crate::{
 };
 
 /// Everything that must have happened somewhere in a set of seeds.
-pub const EXPECTED: [&str; 82] = [
+pub const EXPECTED: [&str; 85] = [
     "aliased",
+    "audit_read",
     "answered_by_another_node",
     "batch",
     "claim_waited",
@@ -32,6 +33,8 @@ pub const EXPECTED: [&str; 82] = [
     "failover_to_clock_behind",
     "failover_lost_acknowledged",
     "fenced_off",
+    "forgotten",
+    "forgotten_again",
     "gap",
     "gave_up",
     "guess_stale",
@@ -183,6 +186,7 @@ impl Run {
                 ObservedAnswer::Released { .. } => add("released"),
                 ObservedAnswer::Resolved { .. } => add("resolved"),
                 ObservedAnswer::NotInDoubt => add("not_in_doubt"),
+                ObservedAnswer::Forgotten { replay, .. } => add(if *replay { "forgotten_again" } else { "forgotten" }),
                 ObservedAnswer::Incomparable { .. } => add("incomparable"),
                 ObservedAnswer::Aliased { .. } => add("aliased"),
                 ObservedAnswer::NotSealed => add("not_sealed"),

@@ -64,6 +64,11 @@ pub enum Ask {
         /// The effect and the receipt, where it was done.
         sealed: Option<(String, String)>,
     },
+    /// To give up what was sealed under a token.
+    Forget {
+        /// The token.
+        token: u64,
+    },
     /// A name for what was sealed.
     Alias {
         name: String,
@@ -129,6 +134,10 @@ pub enum ObservedAnswer {
         replay: bool,
     },
     NotInDoubt,
+    Forgotten {
+        replay: bool,
+        exists: bool,
+    },
     Aliased {
         effect: String,
         receipt: String,
@@ -235,6 +244,30 @@ pub struct Lookup {
     pub shown: Option<(String, String)>,
 }
 
+/// An entry of the audit.
+#[derive(Clone, Debug)]
+pub struct AuditLine {
+    /// The request that it names.
+    pub request: Option<usize>,
+    /// The tenant of the key.
+    pub tenant: Option<String>,
+    /// Scope and key.
+    pub on: String,
+    /// The word for the decision.
+    pub outcome: String,
+    /// Its date.
+    pub at: u64,
+}
+
+/// The audit, read whole.
+#[derive(Clone, Debug)]
+pub struct AuditRead {
+    /// The question, as a look at no key.
+    pub op: Op,
+    /// Every entry.
+    pub lines: Vec<AuditLine>,
+}
+
 /// Something a worker did outside, between its claim and its seal.
 #[derive(Clone, Debug)]
 pub struct OutsideEffect {
@@ -255,6 +288,8 @@ pub struct History {
     pub lists: Vec<List>,
     /// Every name that was asked for.
     pub lookups: Vec<Lookup>,
+    /// The audit, as it was read.
+    pub audits: Vec<AuditRead>,
     /// The ledger of the outside world.
     pub effects: Vec<OutsideEffect>,
     /// The line at which each run of the store ended.
@@ -280,7 +315,8 @@ impl History {
     pub fn asked_mut(&mut self) -> impl Iterator<Item = &mut Op> {
         let lists = self.lists.iter_mut().map(|list| &mut list.op);
         let lookups = self.lookups.iter_mut().map(|lookup| &mut lookup.op);
-        self.ops.iter_mut().chain(lists).chain(lookups)
+        let audits = self.audits.iter_mut().map(|audit| &mut audit.op);
+        self.ops.iter_mut().chain(lists).chain(lookups).chain(audits)
     }
 }
 
@@ -317,6 +353,7 @@ impl fmt::Display for Ask {
                 write!(f, "resolve {token:?} sealed effect={effect} receipt={receipt}")
             }
             Self::Resolve { token, sealed: None } => write!(f, "resolve {token:?} released"),
+            Self::Forget { token } => write!(f, "forget token={token}"),
             Self::Alias { name } => write!(f, "alias {name}"),
             Self::Look => write!(f, "look"),
         }

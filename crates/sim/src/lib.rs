@@ -7,6 +7,7 @@ pub mod coverage;
 pub mod history;
 pub mod plant;
 
+mod acts;
 mod callers;
 mod client;
 mod clock;

@@ -23,10 +23,14 @@ pub enum Plant {
     AbsentNotHeld,
     /// After a failover a node goes on reading from the old primary.
     OldPrimaryReads,
+    /// The store does not keep the entries of the audit.
+    UnauditedAct,
+    /// The store does not keep that an outcome was given up.
+    UnforgottenAnswer,
 }
 
 impl Plant {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::NoTokenCheck,
         Self::ReplyBeforeSync,
         Self::CallersClock,
@@ -35,6 +39,8 @@ impl Plant {
         Self::NodeBehind,
         Self::AbsentNotHeld,
         Self::OldPrimaryReads,
+        Self::UnauditedAct,
+        Self::UnforgottenAnswer,
     ];
 
     /// Its name on the command line.
@@ -48,6 +54,8 @@ impl Plant {
             Self::NodeBehind => "node-behind",
             Self::AbsentNotHeld => "absent-not-held",
             Self::OldPrimaryReads => "old-primary-reads",
+            Self::UnauditedAct => "unaudited-act",
+            Self::UnforgottenAnswer => "unforgotten-answer",
         }
     }
 }

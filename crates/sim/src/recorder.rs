@@ -10,8 +10,8 @@ use std::{
 use crate::{
     clock::Clocks,
     history::{
-        Apart, Ask, History, HistoryStamp, List, Lookup, Loss, ObservedAnswer, OldReads, Op, OutsideEffect,
-        RequestOutcome, key_name,
+        Apart, Ask, AuditLine, AuditRead, History, HistoryStamp, List, Lookup, Loss, ObservedAnswer, OldReads, Op,
+        OutsideEffect, RequestOutcome, key_name,
     },
 };
 
@@ -138,6 +138,15 @@ impl Recorder {
         let op = look(&history, node, invoked, closed);
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         history.lookups.push(Lookup { op, tenant, name, shown });
+    }
+
+    /// The audit that was asked for at an earlier moment.
+    pub(crate) fn audited(&self, node: (usize, usize), invoked: HistoryStamp, lines: Vec<AuditLine>) {
+        let mut history = self.lock();
+        let closed = self.line(&mut history, format_args!("  the audit: {lines:?}"));
+        let op = look(&history, node, invoked, closed);
+        history.audits.push(AuditRead { op, lines });
+        add(&mut history, "audit_read");
     }
 
     /// The present moment, with a line of its own.

@@ -13,8 +13,8 @@ use std::{
 use fencepost_kernel::{
     Command, Reply, Tenant, Version,
     fence::{
-        self, ClaimFence, DoubtOutcome, Fence, Phase, PutAlias, Release, Renew, Resolve, Seal, Source, State, Target,
-        Token,
+        self, ClaimFence, DoubtOutcome, Fence, Forget, Phase, PutAlias, Release, Renew, Resolve, Seal, Source, State,
+        Target, Token,
         body::Body,
         scope::{BodyMismatch, OnLapse, Scope, VersionRule},
     },
@@ -72,6 +72,9 @@ impl Town {
             }
             scopes.insert(name.to_owned(), [scope, other].map(Arc::new));
         }
+        let mut gone = Scope::new("GONE", ["k"]);
+        gone.retain_ms = 24 * 3_600_000;
+        scopes.insert(gone.name.to_string(), [gone.clone(), gone].map(Arc::new));
         let policy = AtomicUsize::new(0);
         Self { scopes, policy, keys_per_scope: rng.u32(1..=3), single_rows: rng.u8(0..8) == 0 }
     }
@@ -144,6 +147,12 @@ impl Town {
                 },
                 by: "operator".to_owned(),
                 why: "looked at the ledger".to_owned(),
+            })),
+            Ask::Forget { token } => Command::Fence(fence::Command::Forget(Forget {
+                target,
+                token: Some(Token(token)),
+                by: "operator".to_owned(),
+                why: "the parcel was lost".to_owned(),
             })),
             Ask::Alias { name } => Command::Fence(fence::Command::PutAlias(PutAlias { name, target })),
             Ask::Look => return None,
@@ -256,6 +265,9 @@ pub(crate) fn answer(asked: &Asked, reply: &Reply) -> ObservedAnswer {
         Reply::Fence(fence::Reply::Released { replay }) => ObservedAnswer::Released { replay: *replay },
         Reply::Fence(fence::Reply::Resolved { replay }) => ObservedAnswer::Resolved { replay: *replay },
         Reply::Fence(fence::Reply::NotInDoubt) => ObservedAnswer::NotInDoubt,
+        Reply::Fence(fence::Reply::Forgotten { replay, exists }) => {
+            ObservedAnswer::Forgotten { replay: *replay, exists: *exists }
+        }
         other => ObservedAnswer::Other(other.decision().to_owned()),
     }
 }

@@ -4,10 +4,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use fencepost_kernel::key::Kind;
 use fencepost_store::Store;
 use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
+    acts::{self, forgetter},
     callers::{Worker, housekeeper, operator, reader},
     client::{Client, Network},
     clock::Clocks,
@@ -121,7 +123,8 @@ impl World {
         let operator = tokio::spawn(operator(self.client("operator".to_owned())));
         let reader = tokio::spawn(reader(self.client("reader".to_owned())));
         let user = tokio::spawn(user(self.client("user".to_owned())));
-        vec![jumps, operator, reader, user, tokio::spawn(housekeeper(self.client("housekeeper".to_owned())))]
+        let forgetter = tokio::spawn(forgetter(self.client("forgetter".to_owned())));
+        vec![jumps, operator, reader, user, forgetter, tokio::spawn(housekeeper(self.client("housekeeper".to_owned())))]
     }
 
     fn client(&mut self, name: String) -> Client {
@@ -196,6 +199,15 @@ impl World {
         for (base, seq) in self.network.recorder.keys() {
             let ask = Ask::Claim { body: None, version: version_of(&base), lease_ms: 100, wait_ms: 0 };
             client.send(&base, seq, ask).await;
+        }
+        let recorder = self.network.recorder.clone();
+        if let Some((run, node)) = client.network.some_node(&mut client.rng)
+            && node.engine.keeps(Kind::Audit)
+        {
+            let asked_at = recorder.moment("the audit is asked for");
+            if let Some(lines) = acts::read(&node.engine).await {
+                recorder.audited((run, node.number), asked_at, lines);
+            }
         }
     }
 }

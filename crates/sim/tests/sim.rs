@@ -173,6 +173,16 @@ fn reads_that_stay_with_the_old_primary_are_caught() {
 }
 
 #[test]
+fn an_act_without_its_entry_in_the_audit_is_caught() {
+    caught(Plant::UnauditedAct, &["audited-act"]);
+}
+
+#[test]
+fn an_outcome_that_is_answered_after_it_was_given_up_is_caught() {
+    caught(Plant::UnforgottenAnswer, &["forgotten-answer"]);
+}
+
+#[test]
 fn two_runs_of_a_seed_are_the_same_to_the_byte() {
     for seed in 0..100 {
         let [first, second] = [(); 2].map(|()| run(seed, None).expect("a runtime"));

@@ -23,8 +23,16 @@
 
 use std::{fmt, ops::Bound, sync::Arc};
 
-use fencepost_kernel::{Millis, Row, RowKey, Write, key::Kind, law::Also, merge::Merged, row::CommitId};
+use fencepost_kernel::{
+    Millis, Row, RowKey, Write,
+    key::Kind,
+    law::Also,
+    merge::Merged,
+    row::{CommitId, Needs},
+};
 use futures::future::BoxFuture;
+
+use crate::codec;
 
 /// A row as loaded; shared, so that a large receipt is never copied.
 pub type Loaded = Option<Arc<Row>>;
@@ -142,6 +150,17 @@ pub struct Promises {
     pub lanes: bool,
 }
 
+impl Promises {
+    /// Whether the store can keep rows of this kind.
+    pub fn keeps(&self, kind: Kind) -> bool {
+        match kind.spec().needs {
+            Needs::OneRow => true,
+            Needs::ManyRows => self.many_rows,
+            Needs::Lanes => self.lanes,
+        }
+    }
+}
+
 /// One of the processes that share a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
@@ -166,6 +185,11 @@ pub trait Store: Send + Sync + 'static {
     /// The time of the shared store's clock; none where the engine's own clock decides. Never goes back.
     fn now(&self) -> Option<Millis> {
         None
+    }
+
+    /// The newest row format that may be written now: every process that shares the store reads it. Never falls.
+    fn format(&self) -> u8 {
+        codec::VERSION
     }
 
     /// The rows under `keys`, in that order.

@@ -78,11 +78,10 @@ impl Slot<'_> {
 }
 
 fn figure(record: &Record) -> i128 {
-    match record {
-        Record::Lane(lane::Record::Tail(tail)) => tail.last.into(),
-        Record::Counter(counter) => counter.value,
-        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) => 0,
+    if let Record::Counter(counter) = record {
+        return counter.value;
     }
+    record.as_tail().map_or(0, |tail| tail.last.into())
 }
 
 /// The rows of one commit while it is judged.

@@ -111,6 +111,9 @@ fn fences(caller: &mut Caller<'_>) {
     caller.get("dev-viewer", "/admin/idempotency/lookup?scope=HELD&id=h&tenant=acme");
     let word = json!({"scope": "HELD", "key": {"id": "h"}, "tenant": "acme", "outcome": "released", "why": "asked"});
     caller.post(admin, "/admin/idempotency/resolve", word, 200);
+    let word = json!({"scope": "INDEX_BUILD", "key": {"index_hash": "f"}, "tenant": "acme", "why": "lost"});
+    caller.post(admin, "/admin/idempotency/forget", word, 200);
+    caller.get("dev-viewer", "/admin/audit");
     let command = |op: &str, id: &str, more: Value| {
         let command = json!({"op": op, "scope": "HELD", "key": {"id": id}});
         super::client::with(command, more).parse::<Value>().unwrap()

@@ -7,10 +7,16 @@ use super::{
     server::{Dev, dev},
 };
 
-const LISTS: [&str; 5] =
-    ["/v1/scopes", "/admin/nodes", "/admin/idempotency/in-doubt", "/wes/v1/dispatch/lanes", "/wes/v1/dispatch/dlq"];
+const LISTS: [&str; 6] = [
+    "/v1/scopes",
+    "/admin/nodes",
+    "/admin/idempotency/in-doubt",
+    "/admin/audit",
+    "/wes/v1/dispatch/lanes",
+    "/wes/v1/dispatch/dlq",
+];
 
-/// Three fences in doubt, three lanes and three dead letters.
+/// Three fences in doubt, three lanes, three dead letters and three acts.
 fn filled() -> Dev {
     let server = dev();
     let (mut acme, mut planner) = (server.acme(), server.client("dev-planner"));
@@ -65,7 +71,7 @@ fn every_list_pages_the_same_way() {
 
 // Identifies an item; its other members change from one look to the next.
 fn id(item: &Value) -> Value {
-    let names = ["id", "lane_id", "idempotency_key", "scope"];
+    let names = ["id", "lane_id", "idempotency_key", "scope", "trace_id"];
     names.iter().find_map(|name| item.get(name)).unwrap().clone()
 }
 

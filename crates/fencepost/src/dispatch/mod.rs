@@ -188,6 +188,11 @@ impl Dispatch {
         Ok(Self { engine, scope, vault, polls, driver, resealed: Arc::default() })
     }
 
+    /// The same, for one request of an operator: see [`Engine::on_behalf_of`].
+    pub fn with_engine(&self, engine: Engine) -> Self {
+        Self { engine, ..self.clone() }
+    }
+
     /// The keys that encrypt secrets and sign cursors.
     pub fn vault(&self) -> &Vault {
         &self.vault

@@ -34,7 +34,12 @@ impl Explanation {
     pub fn resolution(&self, token: Token) -> Option<Resolution<'_>> {
         self.fence.events.iter().rev().filter(|event| event.token == token).find_map(|event| match &event.what {
             What::Resolved { by, why, sealed } => Some(Resolution { at: event.at, by, why, sealed: *sealed }),
-            What::Released | What::Retried | What::Recovered | What::SealedLate | What::SealRefused => None,
+            What::Released
+            | What::Retried
+            | What::Recovered
+            | What::SealedLate
+            | What::SealRefused
+            | What::Forgotten { .. } => None,
         })
     }
 }
@@ -159,6 +164,9 @@ fn lived(fence: &Fence) -> Vec<(HistoryEntry, FenceState)> {
     let mut moments = vec![(began, FenceState::Pending)];
     let mut stand = FenceState::Pending;
     for event in &fence.events {
+        if let What::Forgotten { sealed: Some(at), .. } = event.what {
+            moments.push((moment(at, "sealed", Some(event.token)), FenceState::Sealed));
+        }
         let (decision, person) = match &event.what {
             What::Released => ("released", None),
             What::Retried => ("new", None),
@@ -166,9 +174,10 @@ fn lived(fence: &Fence) -> Vec<(HistoryEntry, FenceState)> {
             What::SealedLate => ("sealed_late", None),
             What::SealRefused => ("fenced_off", None),
             What::Resolved { by, why, .. } => ("resolved", Some((by.clone(), why.clone()))),
+            What::Forgotten { by, why, .. } => ("forgotten", Some((by.clone(), why.clone()))),
         };
         stand = match &event.what {
-            What::Released | What::Resolved { sealed: false, .. } => FenceState::Released,
+            What::Released | What::Resolved { sealed: false, .. } | What::Forgotten { .. } => FenceState::Released,
             What::Retried | What::Recovered => FenceState::Pending,
             What::SealedLate | What::SealRefused | What::Resolved { sealed: true, .. } => stand,
         };

@@ -2,6 +2,7 @@
 //! commit loop. Never replies before the commit a reply depends on is durable.
 //! Called by the library's `Fencepost` and by the wire.
 
+mod audit;
 mod batch;
 mod commit;
 mod explain;
@@ -28,7 +29,9 @@ use std::{
 };
 
 use fencepost_kernel::{
-    Command, FenceKey, LaneId, Millis, Reply, Row, RowKey, Rows, Tenant, decide,
+    Command, FenceKey, LaneId, Millis, Reply, Row, RowKey, Rows, Tenant,
+    audit::Operator,
+    decide,
     fence::{self, Alias},
     lane::Append,
     law::footprint,
@@ -179,6 +182,8 @@ pub struct Engine {
     jobs: mpsc::Sender<commit::Job>,
     /// To the read loop, where the store is shared.
     unread: Option<mpsc::Sender<commit::Job>>,
+    /// The operator whose request this handle serves.
+    operator: Option<Arc<Operator>>,
 }
 
 /// A handle that does not keep the engine alive.
@@ -196,7 +201,7 @@ impl WeakEngine {
             Some(unread) => Some(unread.upgrade()?),
             None => None,
         };
-        Some(Engine { shared: self.shared.upgrade()?, jobs: self.jobs.upgrade()?, unread })
+        Some(Engine { shared: self.shared.upgrade()?, jobs: self.jobs.upgrade()?, unread, operator: None })
     }
 }
 
@@ -301,7 +306,7 @@ impl Engine {
                 None => commit::run(own, commits, askers).await,
             }
         };
-        Ok((Self { shared, jobs, unread }, commit_loop))
+        Ok((Self { shared, jobs, unread, operator: None }, commit_loop))
     }
 
     /// A handle that does not keep the engine alive.
@@ -375,7 +380,7 @@ impl Engine {
 
     /// The reply to one command, once everything it depends on is durable.
     pub async fn ask(&self, command: impl Into<One>) -> Result<Reply, Error> {
-        let command = command.into();
+        let command = self.audited(command.into());
         // Where rows are far away, the read loop looks for many commands at once.
         if !self.shared.shared
             && matches!(*command, Command::Fence(fence::Command::Claim(_)))
@@ -390,7 +395,7 @@ impl Engine {
     /// The replies to several commands, decided in order and made durable in one commit. On a shared store what others have
     /// moved meanwhile is decided again after the rest; the order holds for each key.
     pub async fn ask_all(&self, commands: impl Into<Arc<[Command]>>) -> Result<Vec<Reply>, Error> {
-        let commands = commands.into();
+        let commands = self.audited_all(commands.into());
         if commands.is_empty() {
             return Ok(Vec::new());
         }

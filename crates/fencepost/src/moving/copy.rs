@@ -3,11 +3,7 @@
 
 use std::sync::Arc;
 
-use fencepost_kernel::{
-    Millis,
-    key::Kind,
-    row::{self, Needs},
-};
+use fencepost_kernel::{Millis, row};
 use fencepost_store::Store;
 
 use super::{
@@ -64,11 +60,6 @@ pub async fn copy(
     }
     let rows = compared.same;
     let promises = to.promises();
-    let unserved = |kind: &&Kind| match kind.spec().needs {
-        Needs::OneRow => false,
-        Needs::ManyRows => !promises.many_rows,
-        Needs::Lanes => !promises.lanes,
-    };
-    let unserved = row::BACKUP.iter().filter(unserved).map(|kind| rows.of(*kind)).sum();
+    let unserved = row::BACKUP.iter().filter(|kind| !promises.keeps(**kind)).map(|kind| rows.of(*kind)).sum();
     Ok(Copied { rows, already: filled.already, expired: filled.expired, unserved, floor: filled.floor })
 }

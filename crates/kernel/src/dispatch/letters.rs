@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{LetterVerdict, OnLetter, Reply, append_to_lane_of, follow_append_to_lane_of, transport_of};
 use crate::{
+    audit::Subject,
     key::RowKey,
     lane::{self, DeadLetter, Entry, Fate, Lane, cancelled_by, lane_of, letter_of, tell, trim},
     law::Decision,
@@ -49,6 +50,15 @@ pub(crate) fn on_letter(on: &OnLetter, rows: &impl Rows, now: Millis) -> Decisio
             decision
         }
     }
+}
+
+pub(crate) fn subject(on: &OnLetter, rows: &impl Rows) -> Subject {
+    let why = match &on.verdict {
+        LetterVerdict::Redrive { force } => force.clone(),
+        LetterVerdict::Discard { why } => Some(why.clone()),
+    };
+    let tenant = letter_of(rows, on.lane, on.seq).map(|letter| letter.planner.clone());
+    Subject { tenant, on: format!("{}-{}", on.lane, on.seq), why }
 }
 
 fn again(letter: &Arc<DeadLetter>) -> Reply {

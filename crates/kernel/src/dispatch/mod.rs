@@ -20,6 +20,7 @@ pub use self::{
     warehouse_transport::{EXECUTOR, Transport, WAREHOUSE, WarehouseTransport, Webhook},
 };
 use crate::{
+    audit::Subject,
     key::{Kind, RowKey},
     lane::{self, End, Entry, LaneKind, Members, spec},
     law::{Decision, RowLock},
@@ -121,11 +122,19 @@ pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decisi
     }
 }
 
-fn transport_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<WarehouseTransport>> {
-    match &rows.row(&key)?.record {
-        row::Record::Dispatch(Record::Transport(transport)) => Some(transport),
-        row::Record::Fence(_) | row::Record::Lane(_) | row::Record::Counter(_) => None,
+/// The thing that a command is about, for the audit.
+pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
+    match command {
+        Command::Publish(publish) => publish.claim.target.subject(),
+        Command::PutTransport(put) => {
+            Subject { tenant: Some(put.transport.planner.clone()), on: put.transport.warehouse.clone(), why: None }
+        }
+        Command::Letter(on) => letters::subject(on, rows),
     }
+}
+
+fn transport_of(rows: &impl Rows, key: RowKey) -> Option<&Arc<WarehouseTransport>> {
+    rows.row(&key)?.record.as_transport()
 }
 
 pub(crate) fn transport_key(transport: &WarehouseTransport) -> RowKey {
@@ -160,9 +169,6 @@ fn append_to_lane_of(
 impl row::Record {
     /// The transport of a warehouse, where it is one.
     pub fn as_transport(&self) -> Option<&Arc<WarehouseTransport>> {
-        match self {
-            Self::Dispatch(Record::Transport(found)) => Some(found),
-            Self::Fence(_) | Self::Lane(_) | Self::Counter(_) => None,
-        }
+        if let Self::Dispatch(Record::Transport(found)) = self { Some(found) } else { None }
     }
 }

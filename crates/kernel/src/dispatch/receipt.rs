@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::Original;
 use crate::{
-    fence::{self, Fence, Receipt, State},
+    fence::{Fence, Receipt, State},
     json,
-    lane::{self, Fate, LaneId},
+    lane::{Fate, LaneId},
     row::Record,
 };
 
@@ -56,29 +56,25 @@ impl PublishReceipt {
 
 /// The row that waited for the position of its entry, with it.
 pub(crate) fn with_position(record: &Record, seq: u64) -> Record {
-    match record {
-        Record::Fence(fence::Record::Fence(fence)) => {
-            let mut fence = Fence::clone(fence);
-            if let State::Sealed { receipt: Receipt { body, .. }, .. } = &mut fence.state {
-                let mut text = body.to_vec();
-                text.extend_from_slice(format!("{seq}}}").as_bytes());
-                *body = text.into();
-            }
-            fence.into()
+    if let Some(fence) = record.as_fence() {
+        let mut fence = Fence::clone(fence);
+        if let State::Sealed { receipt: Receipt { body, .. }, .. } = &mut fence.state {
+            let mut text = body.to_vec();
+            text.extend_from_slice(format!("{seq}}}").as_bytes());
+            *body = text.into();
         }
-        Record::Lane(lane::Record::DeadLetter(letter)) => letter.with_position(seq).into(),
-        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) | Record::Counter(_) => record.clone(),
+        return fence.into();
     }
+    record.as_dead_letter().map_or_else(|| record.clone(), |letter| letter.with_position(seq).into())
 }
 
 /// The position that a row was given.
 pub(crate) fn position(record: &Record) -> Option<u64> {
-    match record {
-        Record::Fence(fence::Record::Fence(fence)) => PublishReceipt::of(fence).map(|publication| publication.seq),
-        Record::Lane(lane::Record::DeadLetter(letter)) => match letter.fate {
-            Fate::Redriven { seq, .. } => Some(seq),
-            Fate::Waiting | Fate::Discarded { .. } => None,
-        },
-        Record::Fence(_) | Record::Lane(_) | Record::Dispatch(_) | Record::Counter(_) => None,
+    if let Some(fence) = record.as_fence() {
+        return PublishReceipt::of(fence).map(|publication| publication.seq);
+    }
+    match record.as_dead_letter()?.fate {
+        Fate::Redriven { seq, .. } => Some(seq),
+        Fate::Waiting | Fate::Discarded { .. } => None,
     }
 }

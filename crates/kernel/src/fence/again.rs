@@ -72,7 +72,7 @@ pub(crate) fn sealed(target: &Target, rows: &impl Rows, expires: Millis, now: Mi
     Some(write(rows, target.again_head(), Some(row::Record::Fence(Record::AgainHead(head)))))
 }
 
-fn head<'r>(target: &Target, rows: &'r impl Rows, now: Millis) -> Option<&'r AgainHead> {
+pub(crate) fn head<'r>(target: &Target, rows: &'r impl Rows, now: Millis) -> Option<&'r AgainHead> {
     let head = rows.row(&target.again_head())?.record.as_again_head()?;
     head.expires.is_none_or(|expires| expires > now).then_some(head)
 }

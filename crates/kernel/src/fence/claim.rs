@@ -211,8 +211,9 @@ fn unsettled(fence: &Fence, now: Millis) -> Option<Earlier> {
             Some(Earlier { token: fence.token, attempt: fence.attempt, lease_expired: lease_expires })
         }
         State::Released { .. } => {
-            let told =
-                |event: &&FenceEvent| matches!(event.what, What::Recovered | What::Retried | What::Resolved { .. });
+            let told = |event: &&FenceEvent| {
+                event.what.is_by_person() || matches!(event.what, What::Recovered | What::Retried)
+            };
             let last = fence.events.iter().rev().find(told).filter(|event| event.what == What::Recovered)?;
             let since =
                 || fence.events.iter().filter(|event| event.what == What::Recovered && event.token == last.token);

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::{Body, FenceKey, HolderTrace, Sighting, Source, Target, Token, Version};
-use crate::time::Millis;
+use crate::{audit::Subject, time::Millis};
 
 /// One request about a fence.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub enum Command {
     Release(Release),
     /// A person's word on a doubt.
     Resolve(Resolve),
+    /// Gives up what was sealed, so that the effect may be had again.
+    Forget(Forget),
     /// Points a name at a sealed effect.
     PutAlias(PutAlias),
     /// Adds lazily kept counts to a fence.
@@ -33,7 +35,12 @@ impl Command {
             Self::Resolve(Resolve { outcome: DoubtOutcome::Sealed { effect_id, receipt }, .. }) => {
                 effect_id.len() + receipt.len()
             }
-            Self::Resolve(_) | Self::Renew(_) | Self::Release(_) | Self::PutAlias(_) | Self::Observe(_) => 0,
+            Self::Forget(_)
+            | Self::Resolve(_)
+            | Self::Renew(_)
+            | Self::Release(_)
+            | Self::PutAlias(_)
+            | Self::Observe(_) => 0,
         }
     }
 
@@ -45,9 +52,25 @@ impl Command {
             | Self::Renew(Renew { target, .. })
             | Self::Release(Release { target, .. })
             | Self::Resolve(Resolve { target, .. })
+            | Self::Forget(Forget { target, .. })
             | Self::PutAlias(PutAlias { target, .. }) => Some(target),
             Self::Observe(_) => None,
         }
+    }
+
+    /// The thing that the command is about, for the audit.
+    pub(crate) fn subject(&self) -> Subject {
+        let why = match self {
+            Self::Resolve(Resolve { why, .. }) | Self::Forget(Forget { why, .. }) => Some(why.clone()),
+            Self::Claim(_)
+            | Self::Seal(_)
+            | Self::Renew(_)
+            | Self::Release(_)
+            | Self::PutAlias(_)
+            | Self::Observe(_) => None,
+        };
+        let subject = self.target().map(Target::subject).unwrap_or_default();
+        Subject { why, ..subject }
     }
 }
 
@@ -106,6 +129,18 @@ pub struct Resolve {
     pub token: Option<Token>,
     pub outcome: DoubtOutcome,
     pub by: String,
+    pub why: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Forget {
+    /// The fence.
+    pub target: Target,
+    /// The attempt whose outcome is given up, where the person says so: a late repeat then never meets a later one.
+    pub token: Option<Token>,
+    /// The person.
+    pub by: String,
+    /// The person's reason.
     pub why: String,
 }
 

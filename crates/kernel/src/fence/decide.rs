@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    Alias, ClaimFence, Command, Fence, Observe, Phase, PutAlias, Record, Release, Renew, Reply, Resolve, SIGHTINGS_MAX,
-    Seal, State, Trace, again, claim, scope::RETAIN_MS_DEFAULT, seal,
+    Alias, ClaimFence, Command, Fence, Forget, Observe, Phase, PutAlias, Record, Release, Renew, Reply, Resolve,
+    SIGHTINGS_MAX, Seal, State, Trace, again, claim, forget, scope::RETAIN_MS_DEFAULT, seal,
 };
 use crate::{
     key::{Kind, RowKey},
@@ -26,7 +26,8 @@ pub(crate) fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
         Command::Seal(Seal { target, .. })
         | Command::Renew(Renew { target, .. })
         | Command::Release(Release { target, .. })
-        | Command::Resolve(Resolve { target, .. }) => {
+        | Command::Resolve(Resolve { target, .. })
+        | Command::Forget(Forget { target, .. }) => {
             add(RowKey::fence(target.key));
             again::footprint(target, add);
         }
@@ -53,7 +54,7 @@ pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(R
                 add(*head);
             }
         }
-        Command::Renew(_) | Command::Release(_) | Command::PutAlias(_) | Command::Observe(_) => {}
+        Command::Renew(_) | Command::Release(_) | Command::Forget(_) | Command::PutAlias(_) | Command::Observe(_) => {}
     }
 }
 
@@ -70,6 +71,7 @@ pub(crate) fn row_lock(command: &Command, key: &RowKey) -> RowLock {
         | Command::Renew(_)
         | Command::Release(_)
         | Command::Resolve(_)
+        | Command::Forget(_)
         | Command::PutAlias(_)
         | Command::Observe(_) => RowLock::OnRead,
     }
@@ -82,6 +84,7 @@ pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decisi
         Command::Renew(renew) => seal::renew(renew, rows, now),
         Command::Release(release) => seal::release(release, rows, now),
         Command::Resolve(resolve) => seal::resolve(resolve, rows, now),
+        Command::Forget(forget) => forget::forget(forget, rows, now),
         Command::PutAlias(put) => put_alias(put, rows, now),
         Command::Observe(observe) => self::observe(observe, rows, now),
     }

@@ -7,7 +7,10 @@ use std::{fmt, sync::Arc};
 use sha2::{Digest, Sha256};
 
 use super::scope::Scope;
-use crate::key::{Kind, RowKey, Tenant, VERSION_TAG, component, digest};
+use crate::{
+    audit::Subject,
+    key::{Kind, RowKey, Tenant, VERSION_TAG, component, digest},
+};
 
 /// The SHA-256 that names a fence.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -138,6 +141,12 @@ impl Target {
         }
         let key = derive(&tenant, &scope.name, &fields, seq);
         Ok(Self { key, scope, tenant, fields: fields.into(), seq })
+    }
+
+    /// The fence as the thing that a command is about, for the audit.
+    pub(crate) fn subject(&self) -> Subject {
+        let on = format!("{}/{}", self.scope.name, &*self.key.hex());
+        Subject { tenant: Some(self.tenant.clone()), on, why: None }
     }
 
     /// The value of the key field with this name.

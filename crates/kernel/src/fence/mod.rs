@@ -7,6 +7,7 @@ mod claim;
 mod command;
 mod decide;
 pub mod diff;
+mod forget;
 mod key;
 mod reply;
 pub mod scope;
@@ -20,7 +21,7 @@ use bytes::Bytes;
 use self::scope::OnLapse;
 pub use self::{
     body::Body,
-    command::{ClaimFence, Command, DoubtOutcome, Observe, PutAlias, Release, Renew, Resolve, Seal},
+    command::{ClaimFence, Command, DoubtOutcome, Forget, Observe, PutAlias, Release, Renew, Resolve, Seal},
     key::{FenceKey, Field, Hex, Target, WrongFields},
     reply::{Earlier, Granted, Mismatch, Reply},
     scope::Scope,
@@ -53,7 +54,16 @@ const fn spec(
     backup_place: u8,
     needs: Needs,
 ) -> KindSpec {
-    KindSpec { kind, names, swept, backup_place: Some(backup_place), cached: true, needs, ids: Ids::Digests }
+    KindSpec {
+        kind,
+        names,
+        swept,
+        backup_place: Some(backup_place),
+        cached: true,
+        needs,
+        ids: Ids::Digests,
+        since_format: 1,
+    }
 }
 
 /// The right to act under a fence. Grows with every claim of a key, across expiry, release and restore.
@@ -140,6 +150,25 @@ pub enum What {
         /// Whether the effect was declared done.
         sealed: bool,
     },
+    /// A person gave up what was sealed or released.
+    Forgotten {
+        /// The person.
+        by: String,
+        /// The person's reason.
+        why: String,
+        /// When it had been sealed; none where it had been released.
+        sealed: Option<Millis>,
+    },
+}
+
+impl What {
+    /// Whether a person said it.
+    pub fn is_by_person(&self) -> bool {
+        match self {
+            Self::Resolved { .. } | Self::Forgotten { .. } => true,
+            Self::Released | Self::Retried | Self::Recovered | Self::SealedLate | Self::SealRefused => false,
+        }
+    }
 }
 
 /// How many events a fence keeps.
@@ -276,7 +305,7 @@ impl Fence {
         let source = self.source.as_ref().map_or(0, |source| source.kind.len() + source.id.len());
         let version = self.version.as_ref().map_or(0, |(version, _)| version.weight_bytes());
         let words = |event: &FenceEvent| match &event.what {
-            What::Resolved { by, why, .. } => by.len() + why.len(),
+            What::Resolved { by, why, .. } | What::Forgotten { by, why, .. } => by.len() + why.len(),
             What::Released | What::Retried | What::Recovered | What::SealedLate | What::SealRefused => 0,
         };
         receipt + kept + fields + source + version + self.events.iter().map(words).sum::<usize>()
@@ -290,7 +319,7 @@ impl Fence {
             State::Pending { .. } | State::Released { .. } => at,
         };
         if self.events.len() >= EVENTS_MAX {
-            let oldest = self.events.iter().position(|event| !matches!(event.what, What::Resolved { .. }));
+            let oldest = self.events.iter().position(|event| !event.what.is_by_person());
             self.events.remove(oldest.unwrap_or(0));
         }
         self.events.push(FenceEvent { at, token, what });

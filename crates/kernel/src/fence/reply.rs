@@ -78,6 +78,13 @@ pub enum Reply {
         /// Whether it already was.
         replay: bool,
     },
+    /// The sealed outcome is given up.
+    Forgotten {
+        /// Whether it already was.
+        replay: bool,
+        /// Whether anything is known under the key.
+        exists: bool,
+    },
     /// There is no doubt to resolve.
     NotInDoubt,
     /// The name stands for the effect.
@@ -108,6 +115,7 @@ impl Reply {
             Self::Renewed { .. } => "renewed",
             Self::Released { .. } => "released",
             Self::Resolved { .. } => "resolved",
+            Self::Forgotten { .. } => "forgotten",
             Self::NotInDoubt => "not_in_doubt",
             Self::Aliased { .. } => "aliased",
             Self::NotSealed => "not_sealed",
@@ -139,6 +147,7 @@ impl Reply {
             | Self::Renewed { .. }
             | Self::Released { .. }
             | Self::Resolved { .. }
+            | Self::Forgotten { .. }
             | Self::NotInDoubt
             | Self::Aliased { .. }
             | Self::NotSealed => None,

@@ -125,7 +125,7 @@ fn repeats(fence: &Fence, outcome: &DoubtOutcome) -> bool {
     }
 }
 
-fn live<'r>(target: &Target, rows: &'r impl Rows, now: Millis) -> Option<&'r Fence> {
+pub(crate) fn live<'r>(target: &Target, rows: &'r impl Rows, now: Millis) -> Option<&'r Fence> {
     fence_of(rows, RowKey::fence(target.key)).filter(|fence| fence.phase(now) != Phase::Expired)
 }
 
@@ -185,7 +185,7 @@ fn raise_head(decision: &mut Decision, version: Version, key: RowKey, rows: &imp
     }
 }
 
-fn free(target: &Target, mut fence: Fence, rows: &impl Rows, now: Millis) -> Write {
+pub(crate) fn free(target: &Target, mut fence: Fence, rows: &impl Rows, now: Millis) -> Write {
     let expires = forgotten_at(fence.token, now, target.scope.retain_ms);
     fence.state = State::Released { at: now, expires };
     write(rows, RowKey::fence(target.key), Some(fence.into()))

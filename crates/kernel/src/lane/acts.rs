@@ -9,6 +9,7 @@ use super::{
     tail_of, tell,
 };
 use crate::{
+    audit::Subject,
     key::RowKey,
     law::{self, Also, Decision},
     row::{self, Rows, write},
@@ -60,6 +61,19 @@ pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decisi
             Decision { writes: Vec::new(), also, reply: law::Reply::Done }
         }
     }
+}
+
+/// The thing that a command is about, for the audit: the name of the lane, with the position that is skipped.
+pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
+    let Command::Act(on) = command else { return Subject::default() };
+    let lane = lane_of(rows, on.lane);
+    let name = lane.map_or_else(|| on.lane.to_string(), |lane| lane.name());
+    let (on, why) = match &on.act {
+        Act::Skip { seq, .. } => (format!("{name}/{seq}"), None),
+        Act::Pause { why, .. } => (name, Some(why.clone())),
+        Act::Ack { .. } | Act::Fail { .. } | Act::Resume | Act::Tell | Act::Take { .. } => (name, None),
+    };
+    Subject { tenant: lane.map(|lane| lane.planner.clone()), on, why }
 }
 
 fn on_lane(on: &OnLane, rows: &impl Rows, now: Millis) -> Decision {

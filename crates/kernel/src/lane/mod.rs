@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub(crate) use self::{
-    acts::{decide, follow, footprint, trim},
+    acts::{decide, follow, footprint, subject, trim},
     append::{End, append, follow_append, tell},
 };
 pub use self::{
@@ -51,7 +51,7 @@ pub(crate) const KINDS: &[KindSpec] = &[
 ];
 
 pub(crate) const fn spec(kind: Kind, names: (&'static str, &'static str), ids: Ids) -> KindSpec {
-    KindSpec { kind, names, swept: false, backup_place: None, cached: true, needs: Needs::Lanes, ids }
+    KindSpec { kind, names, swept: false, backup_place: None, cached: true, needs: Needs::Lanes, ids, since_format: 1 }
 }
 
 /// How much of a receiver's answer is kept for a person.

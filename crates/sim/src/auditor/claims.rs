@@ -263,7 +263,7 @@ fn refused(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
             && other.id != grant.by.id
             && perhaps_done(other.op)
             && match &other.op.ask {
-                Ask::Claim { .. } | Ask::Resolve { .. } => true,
+                Ask::Claim { .. } | Ask::Resolve { .. } | Ask::Forget { .. } => true,
                 Ask::Release { token } => *token == grant.token,
                 // A sealed fence can be neither renewed nor released.
                 Ask::Seal { token, .. } => *token == grant.token && !matches!(entry.op.ask, Ask::Seal { .. }),

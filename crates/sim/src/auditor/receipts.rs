@@ -159,6 +159,7 @@ fn lasting(file: &File<'_>, fact: &Fact<'_>, entry: Entry<'_>, found: &mut Vec<V
         Ask::Alias { .. } => {
             matches!(answer, ObservedAnswer::Aliased { effect, receipt } if effect == fact.effect && receipt == fact.receipt)
         }
+        Ask::Forget { .. } => true,
         Ask::Look => matches!(answer, ObservedAnswer::Seen { phase: "sealed", .. }),
     };
     if !lasts {

@@ -8,7 +8,7 @@ use std::{
 
 use fencepost_kernel::{
     Millis, RowKey, Write,
-    fence::State,
+    fence::{State, What},
     key::Kind,
     merge::{Merge, Merged},
     row::{CommitId, Record},
@@ -175,6 +175,10 @@ impl Twin {
                 forgetful = sets.iter().map(unmarked).collect::<Vec<_>>();
                 &forgetful
             }
+            Some(plant @ (Plant::UnauditedAct | Plant::UnforgottenAnswer)) => {
+                forgetful = sets.iter().map(|set| without_act(plant, set)).collect::<Vec<_>>();
+                &forgetful
+            }
             _ => sets,
         };
         let after = Memory::clone(&before);
@@ -323,6 +327,20 @@ fn without_absent(set: &WriteSet) -> WriteSet {
 }
 
 // A planted bug: a set that only marks a doubt writes nothing.
+// A set without the entries of the audit, or without the fences that say that their outcome was given up.
+fn without_act(plant: Plant, set: &WriteSet) -> WriteSet {
+    let forgets = |record: &Record| {
+        let last = record.as_fence().and_then(|fence| fence.events.last());
+        last.is_some_and(|event| matches!(event.what, What::Forgotten { .. }))
+    };
+    let mut set = set.clone();
+    set.writes.retain(|write| match plant {
+        Plant::UnauditedAct => write.key.kind != Kind::Audit,
+        _ => !write.put.as_ref().is_some_and(forgets),
+    });
+    set
+}
+
 fn unmarked(set: &WriteSet) -> WriteSet {
     let marks = |write: &&Write| {
         let fence = write.put.as_ref().and_then(Record::as_fence);

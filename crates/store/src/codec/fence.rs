@@ -13,7 +13,7 @@ use fencepost_kernel::{
 };
 
 use super::{
-    KEEPS_TRACES, MARKS_DOUBTS, PACKS_RECEIPTS, pack,
+    KEEPS_FORGOTTEN, KEEPS_TRACES, MARKS_DOUBTS, PACKS_RECEIPTS, pack,
     wire::{Damage, Reader, put_int, put_since, put_str, put_uint},
 };
 
@@ -114,7 +114,7 @@ pub(super) fn put(out: &mut Vec<u8>, fence: &Fence, format: u8) {
     if !fence.events.is_empty() {
         put_uint(out, fence.events.len() as u64);
         for event in &fence.events {
-            put_event(out, event, first);
+            put_event(out, event, first, format);
         }
     }
 }
@@ -159,7 +159,7 @@ pub(super) fn take(reader: &mut Reader<'_>, whole: &Bytes, format: u8) -> Result
         let count = reader.count()?;
         events.reserve_exact(count);
         for _ in 0..count {
-            events.push(take_event(reader, first)?);
+            events.push(take_event(reader, first, format)?);
         }
     }
     let first_seen = Millis(first);
@@ -283,7 +283,7 @@ fn take_row_key(reader: &mut Reader<'_>) -> Result<RowKey, Damage> {
     Ok(RowKey { kind, id: reader.array()? })
 }
 
-fn put_event(out: &mut Vec<u8>, event: &FenceEvent, first: u64) {
+fn put_event(out: &mut Vec<u8>, event: &FenceEvent, first: u64, format: u8) {
     let tag = match &event.what {
         What::Released => 0,
         What::Retried => 1,
@@ -292,17 +292,23 @@ fn put_event(out: &mut Vec<u8>, event: &FenceEvent, first: u64) {
         What::SealRefused => 4,
         What::Resolved { sealed: false, .. } => 5,
         What::Resolved { sealed: true, .. } => 6,
+        What::Forgotten { .. } if format < KEEPS_FORGOTTEN => 5,
+        What::Forgotten { sealed: None, .. } => 7,
+        What::Forgotten { sealed: Some(_), .. } => 8,
     };
     out.push(tag);
     put_since(out, first, event.at.0);
     put_since(out, first, event.token.0);
-    if let What::Resolved { by, why, .. } = &event.what {
+    if let What::Resolved { by, why, .. } | What::Forgotten { by, why, .. } = &event.what {
         put_str(out, by);
         put_str(out, why);
     }
+    if let (What::Forgotten { sealed: Some(sealed), .. }, 8) = (&event.what, tag) {
+        put_since(out, first, sealed.0);
+    }
 }
 
-fn take_event(reader: &mut Reader<'_>, first: u64) -> Result<FenceEvent, Damage> {
+fn take_event(reader: &mut Reader<'_>, first: u64, format: u8) -> Result<FenceEvent, Damage> {
     let tag = reader.byte()?;
     let at = Millis(reader.since(first)?);
     let token = Token(reader.since(first)?);
@@ -313,6 +319,11 @@ fn take_event(reader: &mut Reader<'_>, first: u64) -> Result<FenceEvent, Damage>
         3 => What::SealedLate,
         4 => What::SealRefused,
         5 | 6 => What::Resolved { by: reader.string()?, why: reader.string()?, sealed: tag == 6 },
+        7 | 8 if format >= KEEPS_FORGOTTEN => What::Forgotten {
+            by: reader.string()?,
+            why: reader.string()?,
+            sealed: (tag == 8).then(|| reader.since(first)).transpose()?.map(Millis),
+        },
         _ => return Err(Damage("an event is unknown")),
     };
     Ok(FenceEvent { at, token, what })

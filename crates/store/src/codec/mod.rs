@@ -6,9 +6,10 @@
 //! that a whole row under the wrong key is damage. The content begins with what a compaction needs to know.
 //!
 //! Formats: 1 is the first; 2 packs long receipts; 3 marks doubts that a caller was told of; 4 counts duplicates with
-//! another body and keeps the trace of a holder. Nodes of two releases share a store while both write the older format;
+//! another body and keeps the trace of a holder; 5 keeps the audit and what was forgotten. Nodes of two releases share a store while both write the older format;
 //! a node that meets a newer one than it reads refuses the row and names the reason.
 
+mod audit;
 mod counter;
 mod fence;
 mod heads;
@@ -21,7 +22,7 @@ mod tests;
 
 use bytes::Bytes;
 use fencepost_kernel::{
-    Millis, Row, RowKey, dispatch,
+    Millis, Row, RowKey, audit as acts, dispatch,
     key::Kind,
     lane,
     row::{CommitId, Ids, Record},
@@ -32,7 +33,7 @@ pub use wire::Damage;
 use wire::Reader;
 
 /// The newest format. This release reads and can write this one and every one before it.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// From this format on, receipts of some length are kept packed.
 const PACKS_RECEIPTS: u8 = 2;
@@ -45,6 +46,9 @@ const COUNTS_OTHER_BODIES: u8 = 4;
 
 /// From this format on, a pending fence keeps the trace of the request that holds it.
 const KEEPS_TRACES: u8 = 4;
+
+/// From this format on, a fence keeps that a person gave up its outcome. In an older one a person has released it.
+const KEEPS_FORGOTTEN: u8 = 5;
 
 const CHECKSUM_LEN: usize = 4;
 const NEWER: Damage = Damage("it was written by a newer release of Fencepost; run that one");
@@ -90,6 +94,7 @@ pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: C
         Record::Lane(lane::Record::Cancelled(cancelled)) => lanes::put_cancelled(out, cancelled),
         Record::Lane(lane::Record::LaneNotice) => {}
         Record::Counter(figure) => counter::put(out, figure),
+        Record::Audit(acts::Record::Entry(entry)) => audit::put(out, entry),
     }
     let sum = checksum(key, &out[begin..]);
     out.extend_from_slice(&sum);
@@ -127,6 +132,7 @@ pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, 
         Kind::Cancelled => Record::Lane(lane::Record::Cancelled(lanes::take_cancelled(&mut reader)?)),
         Kind::LaneNotice => Record::Lane(lane::Record::LaneNotice),
         Kind::Counter => Record::Counter(counter::take(&mut reader)?),
+        Kind::Audit => audit::take(&mut reader)?.into(),
     };
     reader.end()?;
     Ok(Row { record, revision })
@@ -146,6 +152,7 @@ pub fn head(key: &RowKey, bytes: &[u8]) -> Result<Head, Damage> {
             let counter = counter::take(&mut reader)?;
             (head.due, head.figure) = (counter.due, counter.value);
         }
+        Kind::Audit => head.expires = Some(audit::take_expiry(&mut reader)?),
         Kind::Tail => head.figure = lanes::take_tail(&mut reader)?.last.into(),
         Kind::VersionHead | Kind::Alias | Kind::Transport | Kind::Lane | Kind::Entry | Kind::LaneNotice => {}
     }

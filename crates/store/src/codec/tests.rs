@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant,
-    fence::{self, AgainHead, Alias, Fence, Receipt, Sighting, State, Token},
+    fence::{self, AgainHead, Alias, Fence, Receipt, Sighting, State, Token, What},
     key::Kind,
     lane::{self, Entry},
     row::{CommitId, Record},
@@ -16,8 +16,8 @@ use fencepost_kernel::{
 use proptest::{collection::vec, prelude::*};
 
 use super::{
-    COUNTS_OTHER_BODIES, KEEPS_TRACES, MARKS_DOUBTS, PACKS_RECEIPTS, VERSION, checksum, decode, decode_up_to, encode,
-    head,
+    COUNTS_OTHER_BODIES, KEEPS_FORGOTTEN, KEEPS_TRACES, MARKS_DOUBTS, PACKS_RECEIPTS, VERSION, checksum, decode,
+    decode_up_to, encode, head,
 };
 use any::{key, kind, row};
 
@@ -30,9 +30,18 @@ fn format() -> impl Strategy<Value = u8> {
 }
 
 /// The row as a format keeps it: before the third, no mark that a caller was told of a doubt; before the fourth,
-/// neither other bodies of duplicates nor the holder's trace.
+/// neither other bodies of duplicates nor the holder's trace; before the fifth, what a person gave up was released.
 fn kept(row: &Row, format: u8) -> Row {
     let mut row = row.clone();
+    if let Record::Fence(fence::Record::Fence(fence)) = &mut row.record
+        && format < KEEPS_FORGOTTEN
+    {
+        for event in &mut Arc::make_mut(fence).events {
+            if let What::Forgotten { by, why, .. } = &event.what {
+                event.what = What::Resolved { by: by.clone(), why: why.clone(), sealed: false };
+            }
+        }
+    }
     if let Record::Fence(fence::Record::Fence(fence)) = &mut row.record
         && let State::Pending { doubted_at, held_by, .. } = &mut Arc::make_mut(fence).state
     {
@@ -232,7 +241,7 @@ fn a_row_of_format_1_that_says_its_receipt_is_packed_is_damage() {
 }
 
 #[test]
-#[should_panic(expected = "row format 5")]
+#[should_panic(expected = "row format 6")]
 fn a_format_that_nobody_reads_is_never_written() {
     let (key, record) = alias_of(long_receipt());
     encode(&key, &record, CommitId(1), VERSION + 1);

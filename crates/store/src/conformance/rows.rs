@@ -3,6 +3,7 @@
 
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
+    audit::{AuditEntry, Subject},
     dispatch::{self, Transport, WarehouseTransport},
     fence::{self, Alias, Fence, Receipt, State, Token, Trace, VersionHead, scope::OnLapse},
     key::Kind,
@@ -81,6 +82,19 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
         }
         Kind::LaneNotice => Record::Lane(lane::Record::LaneNotice),
         Kind::Counter => Record::Counter(Counter { value: value.into(), due: None }),
+        Kind::Audit => Record::from(AuditEntry {
+            at: NOW,
+            by: "ann".to_owned(),
+            op: "forget".to_owned(),
+            outcome: "forgotten".to_owned(),
+            subject: Subject {
+                tenant: Some(Tenant::new("acme")),
+                on: value.to_string(),
+                why: Some("asked".to_owned()),
+            },
+            trace: None,
+            expires: Millis(u64::MAX),
+        }),
         Kind::Lane => {
             let place = LanePurpose::warehouse(&value.to_string());
             Record::Lane(lane::Record::Lane(Lane::new(Tenant::new("acme"), place).into()))
@@ -181,7 +195,8 @@ pub(super) fn due(kind: Kind, value: u64, due: Millis) -> Option<Record> {
         | Kind::Entry
         | Kind::DeadLetter
         | Kind::Cancelled
-        | Kind::LaneNotice => None,
+        | Kind::LaneNotice
+        | Kind::Audit => None,
     }
 }
 

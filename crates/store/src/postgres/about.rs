@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use fencepost_kernel::{
-    RowKey, Version,
+    RowKey, Version, audit,
     dispatch::{self, Transport},
     fence,
     lane::{self, AfterDead},
@@ -63,6 +63,12 @@ pub(super) fn about(key: &RowKey, record: &Record) -> Value {
             "what": "cancelled", "lane_id": lane_id(key), "seq": key.place().1, "by": readable(&cancelled.by),
         }),
         Record::Lane(lane::Record::LaneNotice) => json!({ "what": "poke" }),
+        Record::Audit(audit::Record::Entry(entry)) => json!({
+            "what": "audit", "by": readable(&entry.by), "op": readable(&entry.op), "outcome": readable(&entry.outcome),
+            "tenant": entry.subject.tenant.as_ref().map(|tenant| readable(tenant.as_str())),
+            "on": readable(&entry.subject.on), "why": entry.subject.why.as_deref().map(readable),
+            "at_ms": entry.at.0,
+        }),
         Record::Counter(counter) => json!({ "what": "counter", "value": decimal(counter.value) }),
     }
 }

@@ -287,6 +287,10 @@ impl Store for Postgres {
         Some(self.inner.clock.now())
     }
 
+    fn format(&self) -> u8 {
+        self.inner.format.load(Ordering::Acquire)
+    }
+
     fn load<'a>(&'a self, keys: &'a [RowKey]) -> BoxFuture<'a, Result<Vec<Loaded>, Error>> {
         let (inner, keys) = (self.inner.clone(), keys.to_vec());
         self.run(async move { inner.load(keys).await })

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant, Version,
+    audit::{AuditEntry, Subject},
     dispatch::{self, Transport, WarehouseTransport, Webhook},
     fence::{
         self, AgainHead, Alias, Fence, FenceEvent, HolderTrace, Receipt, Sighting, Source, State, Token, Trace,
@@ -22,6 +23,7 @@ const ROWS_V1: &str = include_str!("../fixtures/rows-v1.txt");
 const ROWS_V2: &str = include_str!("../fixtures/rows-v2.txt");
 const ROWS_V3: &str = include_str!("../fixtures/rows-v3.txt");
 const ROWS_V4: &str = include_str!("../fixtures/rows-v4.txt");
+const ROWS_V5: &str = include_str!("../fixtures/rows-v5.txt");
 const COUNTERS_V4: &str = include_str!("../fixtures/counters-v4.txt");
 const LANES_V2: &str = include_str!("../fixtures/lanes-v2.txt");
 
@@ -43,6 +45,11 @@ fn rows_of_format_3_read_as_they_were_written() {
 #[test]
 fn rows_of_format_4_read_as_they_were_written() {
     check(ROWS_V4, rows_v4());
+}
+
+#[test]
+fn rows_of_format_5_read_as_they_were_written() {
+    check(ROWS_V5, rows_v5());
 }
 
 #[test]
@@ -297,6 +304,47 @@ fn rows_v4() -> Vec<(RowKey, Row)> {
     ])
 }
 
+fn rows_v5() -> Vec<(RowKey, Row)> {
+    let at = |offset: u64| Millis(1_767_225_600_000 + offset);
+    let forgotten = |sealed| What::Forgotten { by: "ann".to_owned(), why: "the parcel was lost".to_owned(), sealed };
+    let fence = Fence {
+        tenant: Tenant::new("nexa"),
+        scope: "BOOKING".into(),
+        fields: vec![("booking_id".to_owned(), "B-17".to_owned())].into(),
+        seq: None,
+        first_seen: at(0),
+        token: Token(at(0).0),
+        attempt: 2,
+        body: None,
+        source: None,
+        version: None,
+        state: State::Released { at: at(9), expires: at(604_800_000) },
+        events: vec![
+            FenceEvent { at: at(7), token: Token(at(0).0), what: forgotten(Some(at(6))) },
+            FenceEvent { at: at(9), token: Token(at(0).0), what: forgotten(None) },
+        ],
+    };
+    let entry = AuditEntry {
+        at: at(9),
+        by: "ann".to_owned(),
+        op: "forget".to_owned(),
+        outcome: "forgotten".to_owned(),
+        subject: Subject {
+            tenant: Some(Tenant::new("nexa")),
+            on: "BOOKING/896a".to_owned(),
+            why: Some("sp\u{e4}ter".to_owned()),
+        },
+        trace: Some(HolderTrace([0x4b; 16])),
+        expires: at(220_838_400_000),
+    };
+    let bare = AuditEntry {
+        subject: Subject { on: "policy.yml".to_owned(), ..Subject::default() },
+        trace: None,
+        ..entry.clone()
+    };
+    addressed(vec![fence.into(), entry.into(), bare.into()])
+}
+
 // Lanes came with format 2; their rows are the same in format 1.
 fn counters_v4() -> Vec<(RowKey, Row)> {
     let due = Some(Millis(1_767_225_600_000));
@@ -411,6 +459,7 @@ fn addressed(records: Vec<Record>) -> Vec<(RowKey, Row)> {
             Record::Lane(lane::Record::Cancelled(_)) => Kind::Cancelled,
             Record::Lane(lane::Record::LaneNotice) => Kind::LaneNotice,
             Record::Counter(_) => Kind::Counter,
+            Record::Audit(_) => Kind::Audit,
         };
         (RowKey { kind, id: [number as u8; 32] }, Row { record, revision: CommitId(0x0102_0304_0506_0700 + number) })
     };

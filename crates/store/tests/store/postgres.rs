@@ -16,6 +16,7 @@ use fencepost_kernel::{
 use fencepost_store::{
     Durability, Error, Store,
     Verdict::{Applied, Held},
+    codec,
     postgres::Postgres,
 };
 use fencepost_testkit::until_within;
@@ -62,10 +63,14 @@ fn tables_and_rows_of_a_newer_release_are_refused_and_left_alone() {
     let rig = Rig::new();
     let (store, url) = rig.fresh("old");
     drop(store);
-    rig.server.sql(&url, "UPDATE fencepost_meta SET format = 5");
+    let newer = codec::VERSION + 1;
+    rig.server.sql(&url, &format!("UPDATE fencepost_meta SET format = {newer}"));
     let why = broken(rig.try_open(&url, &opener("old")));
-    assert!(why.contains("row format 5") && why.contains("newer release"), "{why}");
-    rig.server.sql(&url, "UPDATE fencepost_meta SET format = 4; INSERT INTO fencepost_migrations VALUES (7)");
+    assert!(why.contains(&format!("row format {newer}")) && why.contains("newer release"), "{why}");
+    rig.server.sql(
+        &url,
+        &format!("UPDATE fencepost_meta SET format = {}; INSERT INTO fencepost_migrations VALUES (7)", codec::VERSION),
+    );
     let why = broken(rig.try_open(&url, &opener("old")));
     assert!(why.contains("version 7") && why.contains("newer release"), "{why}");
 }

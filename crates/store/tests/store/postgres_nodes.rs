@@ -24,6 +24,11 @@ fn older(node: &str) -> Opener {
     Opener { format_max: Some(codec::VERSION - 1), ..opener(node) }
 }
 
+/// The newest format that an older node reads, as the database shows it.
+fn old_format() -> String {
+    (codec::VERSION - 1).to_string()
+}
+
 #[test]
 fn nodes_see_one_another_and_what_each_of_them_holds() {
     let rig = Rig::new();
@@ -67,20 +72,25 @@ fn a_newer_row_format_is_written_only_once_every_node_reads_it() {
     // Both have spoken again since, and nothing has changed.
     let seen = || rig.server.sql(&url, "SELECT min(seen - started) > interval '2 seconds' FROM fencepost_nodes");
     until("both nodes have beaten", || seen() == "t");
-    assert_eq!((formats().as_str(), agreed().as_str()), ("3", "3"));
+    assert_eq!((formats(), agreed()), (old_format(), old_format()));
     assert_eq!(block_on(old.load(&[super::postgres_rig::key(2)])).unwrap()[0].as_ref().unwrap().revision.0, 2);
 
     drop(old);
     rig.server.sql(&url, "UPDATE fencepost_nodes SET seen = seen - interval '31 seconds' WHERE id = 'old'");
-    until("the format is raised", || agreed() == "4");
+    let newest = codec::VERSION.to_string();
+    until("the format is raised", || agreed() == newest);
     let mut number = 10;
     until("the new node writes it", || {
         number += 1;
-        block_on(new.commit(&claim(number), Millis(NOW))).unwrap() == [Applied] && formats() == "3\n4"
+        block_on(new.commit(&claim(number), Millis(NOW))).unwrap() == [Applied]
+            && formats() == format!("{}\n{newest}", old_format())
     });
     let refused = rig.try_open(&url, &older("old")).map(drop);
-    assert!(matches!(&refused, Err(Error::Broken(why)) if why.contains("row format 4")), "{refused:?}");
-    assert_eq!(agreed(), "4");
+    assert!(
+        matches!(&refused, Err(Error::Broken(why)) if why.contains(&format!("row format {newest}"))),
+        "{refused:?}"
+    );
+    assert_eq!(agreed(), newest);
 }
 
 // The database's clock is set forward by a minute in a rolling upgrade: every row of a node is then as old as that.
@@ -98,7 +108,7 @@ fn forward_step_of_the_clock_raises_no_format_past_a_living_older_node() {
     // One that starts then does not, either.
     rig.server.sql(&url, "UPDATE fencepost_nodes SET seen = seen - interval '60 seconds' WHERE id = 'old'");
     let _third = rig.open(&url, "third");
-    assert_eq!(agreed(), "3");
+    assert_eq!(agreed(), old_format());
     assert_eq!(block_on(old.commit(&claim(1), Millis(NOW))).unwrap(), [Applied]);
 }
 
@@ -108,7 +118,7 @@ fn a_node_that_was_silent_while_the_others_went_on_stops_serving() {
     let url = rig.server.fresh_database();
     let old = rig.try_open(&url, &older("old")).unwrap();
     block_on(old.commit(&claim(1), Millis(NOW))).unwrap();
-    rig.server.sql(&url, "UPDATE fencepost_meta SET format = 4");
+    rig.server.sql(&url, &format!("UPDATE fencepost_meta SET format = {}", codec::VERSION));
     until("the node stops", || matches!(block_on(old.commit(&[], Millis(NOW))), Err(Error::Broken(_))));
     assert!(matches!(block_on(old.load(&[super::postgres_rig::key(1)])), Err(Error::Broken(_))));
 }

@@ -1,4 +1,5 @@
-//! `/admin/idempotency`: explains why a request had no new effect, and records how a person resolves a fence in doubt.
+//! `/admin/idempotency`: explains why a request had no new effect, records how a person resolves a fence in doubt, and
+//! forgets what was sealed.
 
 use std::collections::BTreeSet;
 
@@ -74,6 +75,31 @@ pub(super) const ROUTES: &[Route] = &[
         request: RequestBody::Json("Resolve"),
         answers: &[(200, Content::Json("Resolved"), "Recorded with who, when and why")],
         errors: &[Code::WrongKey, Code::UnknownScope, Code::NotInDoubt],
+    },
+    Route {
+        method: Method::POST,
+        path: "/admin/idempotency/forget",
+        handler: buffered!(forget),
+        access: Access::Roles(&[Role::Admin]),
+        class: Class::Normal,
+        body_limit: BodyLimit::Policy,
+        operation_id: "forget",
+        summary: "Give up what was sealed or released, so that the next claim is new",
+        parameters: &[],
+        request: RequestBody::Json("Forget"),
+        answers: &[(
+            200,
+            Content::Json("Forgotten"),
+            "Recorded with who, when and why; exists: false for an unknown key",
+        )],
+        errors: &[
+            Code::WrongKey,
+            Code::UnknownScope,
+            Code::InFlight,
+            Code::InDoubt,
+            Code::FencedOff,
+            Code::SequenceGap,
+        ],
     },
 ];
 
@@ -288,4 +314,9 @@ fn doubt(key: &RowKey, fence: &Fence) -> Vec<u8> {
 /// `POST /admin/idempotency/resolve`
 async fn resolve(call: &Call) -> Result<Response, Problem> {
     fences::ask(call, request::resolve(call, &call.json()?)?).await
+}
+
+/// `POST /admin/idempotency/forget`
+async fn forget(call: &Call) -> Result<Response, Problem> {
+    fences::ask(call, request::forget(call, &call.json()?)?).await
 }

@@ -1,15 +1,19 @@
 //! One request on its way in: its trace, its caller, its path parameters, its body; and the ways an answer goes out.
 //! Never reads a body before its caller is known and admitted. Called by every route.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::{body::Body, extract::Request, response::Response};
 use bytes::Bytes;
-use fencepost::policy::{
-    Policy,
-    identity::{Identity, Role},
+use fencepost::{
+    dispatch::Dispatch,
+    engine::Engine,
+    policy::{
+        Policy,
+        identity::{Identity, Role},
+    },
 };
-use fencepost_kernel::{Tenant, json};
+use fencepost_kernel::{Tenant, audit::Operator, json};
 use http::{HeaderMap, HeaderValue, Method, header, request::Parts};
 use http_body_util::BodyExt;
 
@@ -37,10 +41,18 @@ pub(super) struct Call {
     pub(super) caller: Arc<Identity>,
     pub(super) trace: TraceId,
     pub(super) parts: Parts,
+    /// Where what the request changes belongs in the audit.
+    pub(super) acting: Option<Acting>,
     /// Empty where the handler takes the body in chunks.
     pub(super) body: Bytes,
     /// The charge for the body, held until the request is answered.
     pub(super) charge: Charge,
+}
+
+/// The handles that an operator's request asks through.
+pub(super) struct Acting {
+    engine: Engine,
+    dispatch: OnceLock<Dispatch>,
 }
 
 impl Call {
@@ -87,7 +99,25 @@ impl Call {
         let Some(caller) = caller else { return Err(Box::new(told(&unauthorized(), &parts, &trace))) };
         let budget = parts.extensions.get::<OnAdminListener>().map_or(&app.budget, |admin| &admin.0);
         let (policy, charge) = (app.policy(), budget.charge(Standing::Authenticated));
-        Ok((Self { app, entry: Some(entry), policy, caller, trace, parts, body: Bytes::new(), charge }, body))
+        let acting = entry.route.is_act_of(&caller).then(|| {
+            let (by, op) = (caller.id.as_str().into(), entry.route.operation_id.into());
+            let operator = Operator { by, op, trace: Some(trace.held()), retain_ms: policy.audit_retention_ms };
+            Acting { engine: app.fencepost.engine().on_behalf_of(operator), dispatch: OnceLock::new() }
+        });
+        let body_later = Bytes::new();
+        Ok((Self { app, entry: Some(entry), policy, caller, trace, parts, acting, body: body_later, charge }, body))
+    }
+
+    /// The engine: what an operator changes through it is in the audit.
+    pub(super) fn engine(&self) -> &Engine {
+        self.acting.as_ref().map_or_else(|| self.app.fencepost.engine(), |acting| &acting.engine)
+    }
+
+    /// The same, for lanes and their events.
+    pub(super) fn dispatch(&self) -> Result<&Dispatch, Problem> {
+        let dispatch = self.app.dispatch.as_ref().map_err(|why| Problem::new(Code::StoreUnsupported, why.as_str()))?;
+        let acting = |acting: &'_ Acting| dispatch.with_engine(acting.engine.clone());
+        Ok(self.acting.as_ref().map_or(dispatch, |own| own.dispatch.get_or_init(|| acting(own))))
     }
 
     // A rule of the gateway has no limit of its own: the policy's counts.

@@ -41,7 +41,7 @@ async fn claimed(call: &Call, repetition: Repetition) -> Result<Response, Proble
     // A client that would wait longer asks again after this long: the reply is the same.
     let wait = Duration::from_millis(wait_ms).min(call.policy.server.limits.wait_max);
     let command = One::from(command);
-    let reply = call.app.fencepost.engine().claim(command.clone(), wait).await?;
+    let reply = call.engine().claim(command.clone(), wait).await?;
     Ok(answered(call, &command, &reply)?.response())
 }
 
@@ -63,7 +63,7 @@ async fn release(call: &Call) -> Result<Response, Problem> {
 /// Asks one command and answers it.
 pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Problem> {
     let command = One::from(command);
-    let reply = call.app.fencepost.engine().ask(command.clone()).await?;
+    let reply = call.engine().ask(command.clone()).await?;
     match answered(call, &command, &reply) {
         Ok(answer) => Ok(answer.response()),
         Err(problem) => Err(resolved(call, &command, &reply).await?.unwrap_or(problem)),
@@ -71,11 +71,16 @@ pub(super) async fn ask(call: &Call, command: Command) -> Result<Response, Probl
 }
 
 async fn resolved(call: &Call, command: &Command, reply: &Reply) -> Result<Option<Problem>, Problem> {
+    let Command::Fence(command) = command else { return Ok(None) };
     let (target, token, late) = match command {
-        Command::Fence(fence::Command::Seal(seal)) => (&seal.target, seal.token, "this seal"),
-        Command::Fence(fence::Command::Renew(renew)) => (&renew.target, renew.token, "this renewal"),
-        Command::Fence(fence::Command::Release(release)) => (&release.target, release.token, "this release"),
-        Command::Fence(_) | Command::Lane(_) | Command::Dispatch(_) | Command::Sweep(_) => return Ok(None),
+        fence::Command::Seal(seal) => (&seal.target, seal.token, "this seal"),
+        fence::Command::Renew(renew) => (&renew.target, renew.token, "this renewal"),
+        fence::Command::Release(release) => (&release.target, release.token, "this release"),
+        fence::Command::Claim(_)
+        | fence::Command::Resolve(_)
+        | fence::Command::Forget(_)
+        | fence::Command::PutAlias(_)
+        | fence::Command::Observe(_) => return Ok(None),
     };
     ended_by_person(call, target, token, reply, late).await
 }
@@ -122,7 +127,7 @@ async fn batch(call: &Call) -> Result<Response, Problem> {
     let good: Arc<[Command]> = good.into();
     // A parsed document takes many times the memory of its bytes.
     drop(node);
-    let replies = call.app.fencepost.engine().ask_all(good.clone()).await?;
+    let replies = call.engine().ask_all(good.clone()).await?;
     let mut replies = good.iter().zip(&replies);
     let mut body = BATCH_HEAD.to_vec();
     let mut charge = call.app.budget.charge(Standing::Authenticated);
@@ -228,24 +233,23 @@ pub(super) fn answered(call: &Call, command: &Command, reply: &Reply) -> Result<
 
 // Logs and counts a decision, and returns its target.
 fn told<'c>(call: &Call, command: &'c Command, reply: &Reply) -> Result<&'c Target, Problem> {
+    let Command::Fence(command) = command else { return Err(Problem::new(Code::Internal, "not about a fence")) };
     let Some(target) = command.target() else { return Err(Problem::new(Code::Internal, "no target")) };
     let (op, effect_id, source) = match (command, reply) {
-        (Command::Fence(fence::Command::Claim(claim)), Reply::Fence(fence::Reply::Duplicate { fence, .. })) => {
+        (fence::Command::Claim(claim), Reply::Fence(fence::Reply::Duplicate { fence, .. })) => {
             ("claim", None, claim.source.as_ref().or(fence.source.as_ref()))
         }
-        (Command::Fence(fence::Command::Seal(seal)), Reply::Fence(fence::Reply::Sealed { source, .. })) => {
+        (fence::Command::Seal(seal), Reply::Fence(fence::Reply::Sealed { source, .. })) => {
             ("seal", Some(seal.effect_id.as_str()), source.as_ref())
         }
-        (Command::Fence(fence::Command::Claim(claim)), _) => ("claim", None, claim.source.as_ref()),
-        (Command::Fence(fence::Command::Seal(seal)), _) => ("seal", Some(seal.effect_id.as_str()), None),
-        (Command::Fence(fence::Command::Renew(_)), _) => ("renew", None, None),
-        (Command::Fence(fence::Command::Release(_)), _) => ("release", None, None),
-        (Command::Fence(fence::Command::Resolve(_)), _) => ("resolve", None, None),
-        (Command::Fence(fence::Command::PutAlias(_)), _) => ("alias", None, None),
-        (
-            Command::Fence(fence::Command::Observe(_)) | Command::Lane(_) | Command::Dispatch(_) | Command::Sweep(_),
-            _,
-        ) => ("housekeeping", None, None),
+        (fence::Command::Claim(claim), _) => ("claim", None, claim.source.as_ref()),
+        (fence::Command::Seal(seal), _) => ("seal", Some(seal.effect_id.as_str()), None),
+        (fence::Command::Renew(_), _) => ("renew", None, None),
+        (fence::Command::Release(_), _) => ("release", None, None),
+        (fence::Command::Resolve(_), _) => ("resolve", None, None),
+        (fence::Command::Forget(_), _) => ("forget", None, None),
+        (fence::Command::PutAlias(_), _) => ("alias", None, None),
+        (fence::Command::Observe(_), _) => ("housekeeping", None, None),
     };
     let source = source.map(|source| (source.kind.as_str(), source.id.as_str()));
     record(call, target, reply, &Told { op, effect_id, source });
@@ -316,6 +320,9 @@ pub(super) fn record(call: &Call, target: &Target, reply: &Reply, told: &Told<'_
             if wanted("token") {
                 line = line.number("token", granted.token.0);
             }
+        }
+        if call.acting.is_some() {
+            line = line.text("by", &call.caller.id);
         }
         drop(line);
     }

@@ -3,6 +3,7 @@
 //! Routes translate and ask the engine; none of them decides.
 
 mod admin;
+mod audit;
 mod backup;
 mod call;
 pub mod executor;

@@ -12,7 +12,7 @@ use fencepost::policy::{
     finding,
     identity::{Role, Sha},
 };
-use fencepost_kernel::Millis;
+use fencepost_kernel::{Millis, audit::Subject};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -186,11 +186,22 @@ async fn post(call: &Call) -> Result<Response, Problem> {
         return Err(Problem::new(Code::Malformed, detail));
     }
     let how = how(&call.query()?)?;
+    if how == Reload::Apply {
+        // The entry comes first: a crash between the two ends in a start, which reads the same file.
+        let would = reloaded(call, Reload::DryRun).await?;
+        if would["changed"] == Value::Bool(true) {
+            let on = call.app.origin.file().unwrap_or_default();
+            call.engine().note(Subject { on, ..Subject::default() }, "reloaded").await?;
+        }
+    }
+    Ok(Answer::ok(reloaded(call, how).await?.to_string().into_bytes()).response())
+}
+
+async fn reloaded(call: &Call, how: Reload) -> Result<Value, Problem> {
     let (app, by) = (call.app.clone(), call.caller.id.clone());
     // Files are read: not where others wait for decisions.
     let said = tokio::task::spawn_blocking(move || reload(&app, &by, how)).await;
-    let said = said.map_err(|_| Problem::new(Code::Internal, "the reload did not end"))??;
-    Ok(Answer::ok(said.to_string().into_bytes()).response())
+    said.map_err(|_| Problem::new(Code::Internal, "the reload did not end"))?
 }
 
 // A misspelt `dry_run` must not change anything, so an unknown name is refused here.

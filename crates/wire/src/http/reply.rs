@@ -262,6 +262,10 @@ fn decided(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Proble
         Reply::Fence(fence::Reply::Resolved { replay }) => {
             Ok(Answer { replayed: *replay, ..Answer::ok(keyed(target, "resolved").value("replay", replay).end()) })
         }
+        Reply::Fence(fence::Reply::Forgotten { replay, exists }) => {
+            let body = keyed(target, "forgotten").value("replay", replay).value("exists", exists);
+            Ok(Answer { replayed: *replay, ..Answer::ok(body.end()) })
+        }
         Reply::Fence(fence::Reply::FencedOff { .. }) => Err(Problem::new(
             Code::FencedOff,
             "this token does not hold the claim: it was released, sealed, reclaimed or never given",

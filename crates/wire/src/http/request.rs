@@ -7,7 +7,9 @@ use bytes::Bytes;
 use fencepost::policy::{NoScope, is_own};
 use fencepost_kernel::{
     Command, Scope, Version,
-    fence::{self, DoubtOutcome, Release, Renew, Resolve, Seal, Source, Target, Token, WrongFields, body::Body},
+    fence::{
+        self, DoubtOutcome, Forget, Release, Renew, Resolve, Seal, Source, Target, Token, WrongFields, body::Body,
+    },
     json::{JsonNode, Value},
 };
 
@@ -91,7 +93,8 @@ pub(super) fn target(call: &Call, node: &JsonNode<'_>, repetition: Repetition) -
     }
     let name = text(node, "scope")?;
     if is_own(name) {
-        let detail = format!("{name} is sealed by Fencepost itself; claim, seal and resolve under a scope of your own");
+        let detail =
+            format!("{name} is sealed by Fencepost itself; claim, seal, resolve and forget under a scope of your own");
         return Err(Problem::new(Code::Forbidden, detail));
     }
     let scope = scope(call, name)?;
@@ -225,6 +228,13 @@ pub(super) fn resolve(call: &Call, node: &JsonNode<'_>) -> Result<Command, Probl
     let why = text(node, "why")?.to_owned();
     let token = node.get("token").map(|_| token(node)).transpose()?;
     Ok(Command::Fence(fence::Command::Resolve(Resolve { target, token, outcome, by: call.caller.id.clone(), why })))
+}
+
+pub(super) fn forget(call: &Call, node: &JsonNode<'_>) -> Result<Command, Problem> {
+    let target = target(call, object(node)?, Repetition::Optional)?;
+    let why = text(node, "why")?.to_owned();
+    let token = node.get("token").map(|_| token(node)).transpose()?;
+    Ok(Command::Fence(fence::Command::Forget(Forget { target, token, by: call.caller.id.clone(), why })))
 }
 
 /// One command of a batch.

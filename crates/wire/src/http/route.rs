@@ -220,6 +220,13 @@ impl BodyLimit {
 }
 
 impl Route {
+    /// Whether what the caller changes here belongs in the audit. A route that names admins is an operator's, also where others
+    /// may use it for what is their own; and an admin acts for others everywhere.
+    pub(super) fn is_act_of(&self, caller: &Identity) -> bool {
+        let names_admins = matches!(self.access, Access::Roles(roles) if roles.contains(&Role::Admin));
+        self.method != Method::GET && (names_admins || caller.has(Role::Admin))
+    }
+
     /// The segment of a parameter in a path that the pattern matches; not decoded.
     pub(super) fn segment<'p>(&self, path: &'p str, parameter: &str) -> Option<&'p str> {
         let is_meant = |pattern: &str| {

@@ -5,7 +5,9 @@ mod lanes;
 
 use bytes::Bytes;
 use fencepost_kernel::{
-    FenceKey, Millis, Row, RowKey, Tenant, Version, dispatch,
+    FenceKey, Millis, Row, RowKey, Tenant, Version,
+    audit::{AuditEntry, Subject},
+    dispatch,
     fence::{
         self, AgainHead, Alias, Fence, FenceEvent, HolderTrace, Receipt, Sighting, Source, State, Token, Trace,
         VersionHead, What, body::Body, scope::OnLapse,
@@ -75,6 +77,7 @@ fn event() -> impl Strategy<Value = FenceEvent> {
         Just(What::SealedLate),
         Just(What::SealRefused),
         (text(), text(), any::<bool>()).prop_map(|(by, why, sealed)| What::Resolved { by, why, sealed }),
+        (text(), text(), option::of(time())).prop_map(|(by, why, sealed)| What::Forgotten { by, why, sealed }),
     ];
     (time(), any::<u64>(), what).prop_map(|(at, token, what)| FenceEvent { at, token: Token(token), what })
 }
@@ -138,6 +141,20 @@ fn alias() -> impl Strategy<Value = Record> {
     )
 }
 
+fn audit_entry() -> impl Strategy<Value = Record> {
+    let subject = (option::of(text()), text(), option::of(text())).prop_map(|(tenant, on, why)| Subject {
+        tenant: tenant.map(Tenant::new),
+        on,
+        why,
+    });
+    let said = (text(), text(), text());
+    (time(), said, subject, option::of(any::<[u8; 16]>()), time()).prop_map(
+        |(at, (by, op, outcome), subject, trace, expires)| {
+            Record::from(AuditEntry { at, by, op, outcome, subject, trace: trace.map(HolderTrace), expires })
+        },
+    )
+}
+
 pub(super) fn row() -> impl Strategy<Value = (RowKey, Row)> {
     let record = prop_oneof![
         4 => fence(),
@@ -147,6 +164,7 @@ pub(super) fn row() -> impl Strategy<Value = (RowKey, Row)> {
         1 => alias(),
         1 => trace(),
         7 => lanes::record(),
+        1 => audit_entry(),
         1 => (prop_oneof![any::<i128>(), -9..9i128], option::of(time()))
             .prop_map(|(value, due)| Record::Counter(Counter { value, due })),
     ];
@@ -170,5 +188,6 @@ fn kind_of(record: &Record) -> Kind {
         Record::Lane(lane::Record::Cancelled(_)) => Kind::Cancelled,
         Record::Lane(lane::Record::LaneNotice) => Kind::LaneNotice,
         Record::Counter(_) => Kind::Counter,
+        Record::Audit(_) => Kind::Audit,
     }
 }

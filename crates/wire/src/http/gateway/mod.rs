@@ -166,7 +166,7 @@ pub(super) async fn serve(app: Arc<App>, request: Request) -> Response {
                 let standing = entry.signer.as_ref().map_or(Standing::Authenticated, |_| Standing::Unauthenticated);
                 let mut charge = app.budget.charge(standing);
                 let body = call::read(policy.server.limits.request_bytes_max, &parts, body, &mut charge).await?;
-                let call = Call { app, entry: None, policy, caller, trace, parts, body, charge };
+                let call = Call { app, entry: None, policy, caller, trace, parts, acting: None, body, charge };
                 write(call, entry, &bound).await
             }
         }

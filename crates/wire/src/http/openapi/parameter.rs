@@ -69,6 +69,18 @@ pub(in crate::http) const DOUBT_TENANT: Parameter =
     new("tenant", "query", "only this tenant's; a page may then be short", Schema::Any);
 pub(in crate::http) const DOUBT_SCOPE: Parameter =
     new("scope", "query", "only keys of this scope; a page may then be short", Schema::Any);
+pub(in crate::http) const AUDIT_BY: Parameter =
+    new("by", "query", "only acts of this identity; a page may then be short", Schema::Any);
+pub(in crate::http) const AUDIT_WHAT: Parameter =
+    new("what", "query", "only this operation, such as pauseLane; a page may then be short", Schema::Any);
+pub(in crate::http) const AUDIT_ON: Parameter = new(
+    "on",
+    "query",
+    "only acts on this: a key as SCOPE/KEY, a lane by its name, a dead letter by its id; a page may then be short",
+    Schema::Any,
+);
+pub(in crate::http) const AUDIT_TENANT: Parameter =
+    new("tenant", "query", "only acts on what is this tenant's; a page may then be short", Schema::Any);
 pub(in crate::http) const DRY_RUN: Parameter =
     new("dry_run", "query", "true: only say what would change", Schema::Truth);
 

@@ -62,6 +62,7 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
         &["scope", "key", "outcome", "why"],
     );
     resolve["description"] = json!("`sealed` needs `effect_id`");
+    let forget = with(&[("why", word.clone()), ("token", token.clone())], &["scope", "key", "why"]);
     let command = json!({"type": "object", "required": ["op"], "properties": {"op": one_of(&["claim", "again", "seal", "renew", "release"])}, "description": "With the members of what `op` asks for, but for `wait_ms`: a command in a batch cannot wait"});
     let page = |items: Value| {
         object(
@@ -109,6 +110,7 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
         "Renew": with(&[("token", token.clone()), ("lease_ms", lease.clone())], &["scope", "key", "token"]),
         "Release": with(&[("token", token.clone())], &["scope", "key", "token"]),
         "Resolve": resolve,
+        "Forget": forget,
         "Batch": json!({"type": "object", "required": ["commands"], "properties": {"commands": {"type": "array", "maxItems": 1000, "description": "Up to `server.limits.batch_commands_max`", "items": command}}}),
         "BatchResults": json!({"type": "object", "required": ["results"], "properties": {"results": {"type": "array", "items": {"type": "object", "required": ["status", "body"], "properties": {"status": {"type": "integer"}, "body": {"anyOf": results}}}}}}),
         "New": object(&["decision", "idempotency_key", "token", "attempt", "recovering", "lease_expires_at"], &[("decision", &json!({"type": "string", "const": "new"})), ("idempotency_key", &key_hex), ("token", &count), ("attempt", &count), ("recovering", &yes), ("lease_expires_at", &time), ("earlier", &earlier)]),
@@ -117,6 +119,8 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
         "Renewed": object(&["decision", "lease_expires_at"], &[("decision", &json!({"type": "string", "const": "renewed"})), ("idempotency_key", &key_hex), ("lease_expires_at", &time)]),
         "Released": object(&["decision", "replay"], &[("decision", &json!({"type": "string", "const": "released"})), ("idempotency_key", &key_hex), ("replay", &yes)]),
         "Resolved": object(&["decision", "replay"], &[("decision", &json!({"type": "string", "const": "resolved"})), ("idempotency_key", &key_hex), ("replay", &yes)]),
+        "Forgotten": object(&["decision", "replay", "exists"], &[("decision", &json!({"type": "string", "const": "forgotten"})), ("idempotency_key", &key_hex), ("replay", &yes), ("exists", &yes)]),
+        "AuditLog": page(object(&["at", "by", "what", "outcome", "on"], &[("at", &time), ("by", &text), ("what", &text), ("outcome", &text), ("on", &text), ("tenant", &text), ("why", &text), ("trace_id", &text)])),
         "Alias": object(&["name", "scope", "idempotency_key", "effect_id", "receipt"], &[("name", &text), ("scope", &text), ("replay", &yes), ("idempotency_key", &key_hex), ("effect_id", &text), ("receipt", &any), ("moved_at", &time)]),
         "Lookup": object(&["exists"], &[("exists", &yes), ("scope", &text), ("tenant", &text), ("idempotencyKey", &key_hex), ("state", &one_of(&["pending", "lapsed", "in_doubt", "sealed", "released"])), ("firstSeenAt", &time), ("sealedAt", &time), ("leaseExpiresAt", &time), ("releasedAt", &time), ("expiresAt", &time), ("resultUrn", &text), ("token", &count), ("attempts", &count), ("replays", &count), ("conflicts", &count), ("bodyMismatches", &count), ("repetitionsTotal", &json!({"type": "integer", "minimum": 0, "description": "How many deliberate repetitions were claimed; `repetitions` holds the latest 32"})), ("repetitions", &json!({"type": "array", "description": "The latest deliberate repetitions, oldest first; of the effect itself, where its scope has them", "items": object(&["seq", "state"], &[("seq", &count), ("state", &one_of(&["pending", "lapsed", "in_doubt", "sealed", "released", "expired"])), ("firstSeenAt", &time), ("sealedAt", &time), ("leaseExpiresAt", &time), ("releasedAt", &time), ("resultUrn", &text)])})), ("history", &json!({"type": "array", "items": object(&["at", "decision"], &[("at", &time), ("decision", &text), ("token", &count), ("by", &text), ("why", &text)])}))]),
         "Doubts": page(object(&["tenant", "scope", "key", "idempotency_key", "state", "token", "attempt", "first_seen_at"], &[("tenant", &text), ("scope", &text), ("key", &json!({"type": "object", "additionalProperties": {"type": "string"}})), ("idempotency_key", &key_hex), ("state", &json!({"type": "string", "const": "in_doubt"})), ("token", &count), ("attempt", &count), ("seq", &count), ("first_seen_at", &time), ("since", &time), ("source", &source)])),

@@ -83,6 +83,40 @@ fn every_route_keeps_the_rules_of_the_table() {
 }
 
 #[test]
+fn acts_are_all_that_an_admin_changes_and_what_others_change_through_routes_of_operators() {
+    let acts = |role: Role| -> BTreeSet<&'static str> {
+        let caller = dev_holders().into_iter().map(|holder| holder.identity).find(|caller| caller.has(role)).unwrap();
+        product()
+            .map(|(_, route)| route)
+            .filter(|route| route.is_act_of(&caller))
+            .map(|route| route.operation_id)
+            .collect()
+    };
+    let changes = product().filter(|(_, route)| route.method != Method::GET).map(|(_, route)| route.operation_id);
+    assert_eq!(acts(Role::Admin), changes.collect());
+    let planners = acts(Role::Planner);
+    for (operation, is_act) in [
+        ("forget", true),
+        ("resolve", true),
+        ("reloadPolicy", true),
+        ("pauseLane", true),
+        ("skipHead", true),
+        ("discardDeadLetter", true),
+        ("redriveDeadLetters", true),
+        ("claim", false),
+        ("batch", false),
+        ("putAlias", false),
+        ("publishEvents", false),
+        ("putTransport", false),
+        ("acknowledgeEvents", false),
+        ("listAudit", false),
+    ] {
+        assert_eq!(planners.contains(operation), is_act, "{operation}");
+    }
+    assert_eq!(acts(Role::Partner), planners);
+}
+
+#[test]
 fn a_path_is_in_one_table_only() {
     for (index, table) in TABLES.iter().enumerate() {
         for route in table.routes {

@@ -44,7 +44,7 @@ fn malformed(detail: impl Into<String>) -> Problem {
 }
 
 fn dispatch(call: &Call) -> Result<&Dispatch, Problem> {
-    call.app.dispatch.as_ref().map_err(|why| Problem::new(Code::StoreUnsupported, why.as_str()))
+    call.dispatch()
 }
 
 // The same, where secrets and cursors can be sealed.
