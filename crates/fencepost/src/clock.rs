@@ -70,6 +70,10 @@ impl StoreTime {
         self.store.now().unwrap_or_else(own)
     }
 
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
     pub(crate) fn wall(&self) -> Millis {
         Millis(self.clock.wall_ms())
     }

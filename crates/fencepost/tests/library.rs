@@ -4,26 +4,14 @@
 
 #[path = "library/batches.rs"]
 mod batches;
-#[path = "library/dispatch_auditor.rs"]
-mod dispatch_auditor;
 #[path = "library/dispatch_bounds.rs"]
 mod dispatch_bounds;
 #[path = "library/dispatch_drain.rs"]
 mod dispatch_drain;
-#[path = "library/dispatch_liar.rs"]
-mod dispatch_liar;
 #[path = "library/dispatch_lives.rs"]
 mod dispatch_lives;
-#[path = "library/dispatch_outcome.rs"]
-mod dispatch_outcome;
-#[path = "library/dispatch_plan.rs"]
-mod dispatch_plan;
-#[path = "library/dispatch_plans.rs"]
-mod dispatch_plans;
 #[path = "library/dispatch_receiver.rs"]
 mod dispatch_receiver;
-#[path = "library/dispatch_town.rs"]
-mod dispatch_town;
 #[path = "library/dispatch_world.rs"]
 mod dispatch_world;
 #[path = "library/engines.rs"]

@@ -6,6 +6,7 @@ mod acts;
 mod bodies;
 mod claims;
 mod doubts;
+mod lanes;
 mod leases;
 mod lists;
 mod looks;
@@ -14,7 +15,9 @@ mod sequence;
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::history::{Apart, Ask, History, ObservedAnswer, OldReads, Op, RequestOutcome, Rules};
+use crate::history::{
+    Apart, Ask, History, HistoryStamp, ObservedAnswer, OldReads, Op, RequestOutcome, Rules, lanes::LaneOutcome,
+};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +61,7 @@ pub fn judge(history: &History) -> Vec<Violation> {
     found.extend(doubts::judge(&files));
     found.extend(lists::judge(history, &files));
     found.extend(sequence::judge(history, &files));
+    found.extend(lanes::judge(history));
     found
 }
 
@@ -69,6 +73,11 @@ fn forgiving(history: &History) -> History {
             let Some(closed) = op.closed.filter(|closed| closed.line > loss.from_line) else { continue };
             if matches!(op.outcome, RequestOutcome::Answered(_)) {
                 (op.outcome, op.lost_at) = (RequestOutcome::Maybe, Some(closed.line.max(loss.to_line)));
+            }
+        }
+        for op in history.lanes.ops.iter_mut().filter(|op| op.invoked.line < loss.to_line) {
+            if op.closed.is_some_and(|closed| closed.line > loss.from_line) && op.answer().is_some() {
+                op.outcome = LaneOutcome::Maybe;
             }
         }
     }
@@ -98,6 +107,14 @@ fn aging(mut history: History) -> History {
         };
         let from_line = old_reads.iter().filter(during).map(|reads| reads.from_line).min();
         op.reads_old = from_line.is_some();
+        op.invoked.line = op.invoked.line.min(from_line.unwrap_or(usize::MAX));
+    }
+    for op in &mut history.lanes.ops {
+        let over = over_at(&run_ends, op.run, op.closed, op.outcome == LaneOutcome::Maybe);
+        let during = |reads: &&OldReads| {
+            reads.node == (op.run, op.node) && reads.from_line <= over && op.invoked.line <= reads.to_line
+        };
+        let from_line = old_reads.iter().filter(during).map(|reads| reads.from_line).min();
         op.invoked.line = op.invoked.line.min(from_line.unwrap_or(usize::MAX));
     }
     history
@@ -189,9 +206,13 @@ fn over_by(run_ends: &[usize], op: &Op) -> usize {
     if let Some(line) = op.lost_at {
         return line;
     }
-    match (&op.outcome, op.closed) {
-        (RequestOutcome::Maybe, _) | (_, None) => run_ends.get(op.run).copied().unwrap_or(usize::MAX),
-        (_, Some(closed)) => closed.line,
+    over_at(run_ends, op.run, op.closed, op.outcome == RequestOutcome::Maybe)
+}
+
+fn over_at(run_ends: &[usize], run: usize, closed: Option<HistoryStamp>, unknown: bool) -> usize {
+    match closed {
+        Some(closed) if !unknown => closed.line,
+        _ => run_ends.get(run).copied().unwrap_or(usize::MAX),
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use crate::{
     client::{Client, Node, granted},
     history::{Ask, ObservedAnswer, RequestOutcome, key_name},
+    plant::Plant,
     recorder::Asked,
     town::{name_of, shown, version_of},
 };
@@ -242,6 +243,10 @@ const NAMES: [&str; 2] = ["latest", "first"];
 pub(crate) async fn operator(mut client: Client) {
     loop {
         client.pause(4_000).await;
+        if client.network.plant == Some(Plant::ResolvesAnything) {
+            let base = client.network.town.some_key(&mut client.rng);
+            client.send(&base, None, Ask::Resolve { token: None, sealed: None }).await;
+        }
         let Some((run, node)) = client.network.some_node(&mut client.rng) else { continue };
         let recorder = client.network.recorder.clone();
         let asked_at = recorder.moment("operator asks for the list of doubts");

@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use fencepost::engine::{Engine, Error};
+use fencepost::{
+    dispatch::Dispatch,
+    engine::{Engine, Error},
+};
 use fencepost_kernel::{Command, Reply, fence};
 use tokio::{sync::Notify, time::sleep};
 
@@ -18,6 +21,7 @@ use crate::{
     acts::acting,
     faults::{Faults, strikes},
     history::{Ask, ObservedAnswer, RequestOutcome},
+    lanes::Lanes,
     plant::Plant,
     recorder::{Asked, Recorder},
     town::{Town, answer},
@@ -38,11 +42,22 @@ pub(crate) struct Live {
 pub(crate) struct Node {
     pub(crate) number: usize,
     pub(crate) engine: Engine,
+    /// Its lanes, where this world has any.
+    pub(crate) lanes: Option<Dispatch>,
     pub(crate) death: Arc<CrashSignal>,
 }
 
-/// A signal that reaches its listeners in the order in which they began to listen: a `watch` would wake them in random
-/// order.
+impl Node {
+    /// It is dead: it sends nothing new, and its callers hear nothing.
+    pub(crate) fn dies(&self) {
+        if let Some(lanes) = &self.lanes {
+            lanes.stop();
+        }
+        self.death.strike();
+    }
+}
+
+/// A sign that everybody hears, in the order in which they began to listen: a `watch` would wake them in random order.
 #[derive(Default)]
 pub(crate) struct CrashSignal {
     happened: AtomicBool,
@@ -55,9 +70,13 @@ impl CrashSignal {
         self.bell.notify_waiters();
     }
 
+    pub(crate) fn has_happened(&self) -> bool {
+        self.happened.load(Ordering::Relaxed)
+    }
+
     async fn heard(&self) {
         let heard = self.bell.notified();
-        if !self.happened.load(Ordering::Relaxed) {
+        if !self.has_happened() {
             heard.await;
         }
     }
@@ -67,9 +86,18 @@ impl CrashSignal {
 pub(crate) struct Network {
     pub(crate) live: Mutex<Option<Live>>,
     pub(crate) town: Arc<Town>,
+    pub(crate) lanes: Option<Arc<Lanes>>,
     pub(crate) faults: Faults,
     pub(crate) plant: Option<Plant>,
     pub(crate) recorder: Arc<Recorder>,
+}
+
+/// The answer to a request, as its sender hears it.
+pub(crate) enum Heard<T> {
+    Reply(T),
+    /// It certainly did not happen.
+    NotApplied,
+    Maybe,
 }
 
 impl Network {
@@ -82,6 +110,15 @@ impl Network {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let live = live.as_ref()?;
         live.shared.clone().map(|twin| (live.run, twin))
+    }
+
+    // Two planted bugs: an operator who is wrong about a doubt is told otherwise.
+    fn told(&self, answer: ObservedAnswer) -> ObservedAnswer {
+        match (self.plant, answer) {
+            (Some(Plant::ResolvesAnything), ObservedAnswer::NotInDoubt) => ObservedAnswer::Resolved { replay: false },
+            (Some(Plant::ReplaysAnything), ObservedAnswer::NotInDoubt) => ObservedAnswer::Resolved { replay: true },
+            (_, answer) => answer,
+        }
     }
 
     /// Any of the nodes that serve, and the run it belongs to.
@@ -129,7 +166,7 @@ impl Client {
             self.pause(300).await;
             return vec![RequestOutcome::Maybe; asked.len()];
         }
-        let gives_up_ms = strikes(&mut self.rng, faults.gives_up).then(|| self.rng.u64(0..200));
+        let gives_up_ms = self.gives_up_ms();
         let outcomes = self.deliver(&asked, gives_up_ms).await;
         self.pause(5).await;
         outcomes
@@ -152,12 +189,40 @@ impl Client {
         };
         let recorder = self.network.recorder.clone();
         let first = recorder.invoke(&self.name, (run, node.number), asked);
-        let patience = Duration::from_millis(gives_up_ms.unwrap_or(600_000));
         let network = self.network.clone();
+        let outcomes = match self.call(&node, gives_up_ms, ask(&network, &node.engine, asked, first)).await {
+            Heard::Reply(replies) => {
+                let told = |(one, reply)| RequestOutcome::Answered(network.told(answer(one, reply)));
+                asked.iter().zip(&replies).map(told).collect()
+            }
+            Heard::NotApplied => vec![RequestOutcome::NotApplied; asked.len()],
+            Heard::Maybe => vec![RequestOutcome::Maybe; asked.len()],
+        };
+        for (place, outcome) in outcomes.iter().enumerate() {
+            recorder.close(first + place, outcome.clone());
+        }
+        outcomes
+    }
+
+    /// After how long it gives up its next request, where it does.
+    pub(crate) fn gives_up_ms(&mut self) -> Option<u64> {
+        let gives_up = self.network.faults.gives_up;
+        strikes(&mut self.rng, gives_up).then(|| self.rng.u64(0..200))
+    }
+
+    /// Asks a node that may die meanwhile, over a network that may lose the reply.
+    pub(crate) async fn call<T>(
+        &mut self,
+        node: &Node,
+        gives_up_ms: Option<u64>,
+        asked: impl Future<Output = Result<T, Error>>,
+    ) -> Heard<T> {
+        let recorder = self.network.recorder.clone();
+        let patience = Duration::from_millis(gives_up_ms.unwrap_or(600_000));
         // A reply that left before the node died is still read.
-        let replies = tokio::select! {
+        let reply = tokio::select! {
             biased;
-            replies = ask(&network, &node.engine, asked, first) => Some(replies),
+            reply = asked => Some(reply),
             () = node.death.heard() => None,
             () = sleep(patience) => {
                 recorder.tally("gave_up");
@@ -165,25 +230,19 @@ impl Client {
             }
         };
         let lost = strikes(&mut self.rng, self.network.faults.reply_lost);
-        let outcomes: Vec<RequestOutcome> = match replies {
-            Some(Ok(replies)) if !lost => {
-                asked.iter().zip(&replies).map(|(one, reply)| RequestOutcome::Answered(answer(one, reply))).collect()
-            }
-            Some(Err(Error::Unavailable(_))) => vec![RequestOutcome::NotApplied; asked.len()],
+        match reply {
+            Some(Ok(reply)) if !lost => Heard::Reply(reply),
             Some(Ok(_)) => {
                 recorder.tally("reply_lost");
-                vec![RequestOutcome::Maybe; asked.len()]
+                Heard::Maybe
             }
+            Some(Err(Error::Unavailable(_))) => Heard::NotApplied,
             Some(Err(error)) => {
-                recorder.note(format_args!("  #{first} {error}"));
-                vec![RequestOutcome::Maybe; asked.len()]
+                recorder.note(format_args!("  {} hears: {error}", self.name));
+                Heard::Maybe
             }
-            None => vec![RequestOutcome::Maybe; asked.len()],
-        };
-        for (place, outcome) in outcomes.iter().enumerate() {
-            recorder.close(first + place, outcome.clone());
+            None => Heard::Maybe,
         }
-        outcomes
     }
 }
 

@@ -1,6 +1,8 @@
 //! Counts what happened, so that a simulation in which nothing goes wrong cannot pass for a proof.
 //! Never judges. Called by the tests and the binary.
 
+mod lanes;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
@@ -9,7 +11,11 @@ use crate::{
 };
 
 /// Everything that must have happened somewhere in a set of seeds.
-pub const EXPECTED: [&str; 85] = [
+pub fn expected() -> impl Iterator<Item = &'static str> {
+    EXPECTED.into_iter().chain(lanes::EXPECTED)
+}
+
+const EXPECTED: [&str; 85] = [
     "aliased",
     "audit_read",
     "answered_by_another_node",
@@ -110,6 +116,7 @@ impl Run {
         let mut sealed_by: BTreeMap<String, &Op> = BTreeMap::new();
         let mut lives: BTreeMap<String, u64> = BTreeMap::new();
         let mut doubts: BTreeSet<String> = BTreeSet::new();
+        lanes::count(&self.history, &mut add);
         self.history.effects.iter().for_each(|_| add("effect"));
         for list in &self.history.lists {
             add(if list.shown.is_empty() { "list_empty" } else { "list_shown" });

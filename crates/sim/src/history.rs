@@ -2,10 +2,14 @@
 //! Never holds a type of the kernel: the auditor reads this and nothing else.
 //! Written by the recorder.
 
+pub mod lanes;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
+
+use lanes::LaneHistory;
 
 /// Versions from here on are texts.
 pub const TEXTS: i64 = 100;
@@ -308,6 +312,8 @@ pub struct History {
     pub old_reads: Vec<OldReads>,
     /// Failovers that lost what was acknowledged.
     pub losses: Vec<Loss>,
+    /// The history of lanes, where this world has any.
+    pub lanes: LaneHistory,
 }
 
 impl History {

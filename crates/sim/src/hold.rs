@@ -6,9 +6,11 @@ use std::{
     pin::pin,
     sync::atomic::{AtomicBool, Ordering},
     task::Poll,
+    time::Duration,
 };
 
 use futures::task::AtomicWaker;
+use tokio::time::sleep;
 
 /// Whether a node runs.
 #[derive(Default)]
@@ -41,6 +43,13 @@ impl Gate {
     /// Whether this is the first commit since the node went on.
     pub(crate) fn catches_up(&self) -> bool {
         self.behind.swap(false, Ordering::Relaxed)
+    }
+
+    /// Returns once the node runs: what arrives while it is held is read later.
+    pub(crate) async fn opened(&self) {
+        while self.is_shut() {
+            sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Runs a node's loops, unless they are held.

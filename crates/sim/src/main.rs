@@ -20,8 +20,7 @@ struct Options {
     /// The first of them.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Builds a bug in on purpose: no-token-check, reply-before-sync, callers-clock, lost-update, unmarked-doubt, node-behind,
-    /// absent-not-held or old-primary-reads.
+    /// Builds a bug in on purpose, by its name; a wrong one lists them.
     #[arg(long)]
     plant: Option<Plant>,
 }

@@ -6,15 +6,19 @@ use std::{
     time::Duration,
 };
 
-use fencepost::engine::{Engine, EngineLimits, Error};
+use fencepost::{
+    dispatch::Dispatch,
+    engine::{Engine, EngineLimits, Error},
+};
 use fencepost_store::Store;
 use tokio::{task::AbortHandle, time::sleep};
 
 use crate::{
-    client::{Live, Network, Node},
+    client::{CrashSignal, Live, Network, Node},
     clock::Clocks,
     disk::Disk,
     hold::Gate,
+    lanes::Receivers,
     twin::{Door, OldReading, Twin},
 };
 
@@ -65,6 +69,8 @@ struct Heartbeat {
 
 /// By then every message that left a node before it died has been read.
 const READ_BY: Duration = Duration::from_secs(2);
+/// How often a node tries to start its driver.
+const STARTS_MAX: u32 = 40;
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
@@ -107,7 +113,9 @@ impl Nodes {
         };
         let (number, gate) = (self.joined, Arc::new(Gate::default()));
         self.network.recorder.note(format_args!("node {}.{number} starts: {limits:?}", self.run));
-        let door = || Arc::new(Door::new(self.twin.clone(), gate.clone(), self.time.skew_ms, self.rng.fork()));
+        let name = format!("{}.{number}", self.run);
+        let skew_ms = self.time.skew_ms;
+        let door = || Arc::new(Door::new(name.clone(), self.twin.clone(), gate.clone(), skew_ms, self.rng.fork()));
         let door = self.twin.promises().shared.then(door);
         let heart = door.clone().map(|door| Heartbeat {
             twin: self.twin.clone(),
@@ -123,10 +131,42 @@ impl Nodes {
         let (engine, loops) = Engine::new(store, self.clocks.clone(), limits, Box::new(()), askers).await?;
         let own = gate.clone();
         let loops = tokio::spawn(async move { own.pass(loops).await }).abort_handle();
-        self.members.push(Member { node: Node { number, engine, death: Arc::default() }, loops, gate, heart });
+        let death = Arc::<CrashSignal>::default();
+        let lanes = self.drive(&engine, name, &gate, &death).await;
+        self.members.push(Member { node: Node { number, engine, lanes, death }, loops, gate, heart });
         self.joined += 1;
         self.tell();
         Ok(())
+    }
+
+    // A process that cannot start its driver tries again.
+    async fn drive(
+        &mut self,
+        engine: &Engine,
+        name: String,
+        gate: &Arc<Gate>,
+        death: &Arc<CrashSignal>,
+    ) -> Option<Dispatch> {
+        let lanes = self.network.lanes.clone()?;
+        let (alone, recorder) = (!self.twin.promises().shared, self.network.recorder.clone());
+        for _ in 0..STARTS_MAX {
+            let way_out = Receivers {
+                lanes: lanes.clone(),
+                recorder: recorder.clone(),
+                node: (self.run, self.joined),
+                alone,
+                gate: gate.clone(),
+                death: death.clone(),
+                plant: self.network.plant,
+            };
+            let name = if alone { String::new() } else { name.clone() };
+            if let Ok(dispatch) = lanes.drive(engine.clone(), name, way_out).await {
+                return Some(dispatch);
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        recorder.tally("driver_did_not_start");
+        None
     }
 
     /// Injects faults into the nodes while the store lives. Never ends.
@@ -169,7 +209,7 @@ impl Nodes {
         self.members.iter().for_each(|member| member.loops.abort());
         let disk = self.twin.crash();
         self.network.recorder.end_run(how);
-        self.members.drain(..).for_each(|member| member.node.death.strike());
+        self.members.drain(..).for_each(|member| member.node.dies());
         disk
     }
 
@@ -181,7 +221,8 @@ impl Nodes {
         self.tell();
         loops.abort();
         self.network.recorder.count("node_died", format_args!("{}.{}", self.run, node.number));
-        node.death.strike();
+        self.network.recorder.node_ends((self.run, node.number));
+        node.dies();
     }
 
     fn server_clock_is_set(&mut self) {
@@ -233,7 +274,12 @@ impl Nodes {
             recorder.tally("waiters_dismissed");
         }
         node.engine.dismiss_waiters();
+        let run = self.run;
         tokio::spawn(async move {
+            if let Some(lanes) = &node.lanes {
+                lanes.stop();
+                lanes.rest(Duration::from_secs(3)).await;
+            }
             for _ in 0..200 {
                 sleep(Duration::from_millis(20)).await;
                 if node.engine.asking() == 0 {
@@ -242,7 +288,8 @@ impl Nodes {
             }
             loops.abort();
             drop(heart);
-            node.death.strike();
+            recorder.node_ends((run, node.number));
+            node.dies();
         });
     }
 
@@ -253,6 +300,7 @@ impl Nodes {
         let (gate, recorder) = (member.gate.clone(), self.network.recorder.clone());
         let name = format!("{}.{}", self.run, member.node.number);
         recorder.count("node_paused", format_args!("{name} for {wait_ms} ms"));
+        recorder.node_pauses(self.run);
         gate.shut();
         tokio::spawn(async move {
             sleep(Duration::from_millis(wait_ms)).await;

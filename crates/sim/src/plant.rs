@@ -27,10 +27,32 @@ pub enum Plant {
     UnauditedAct,
     /// The store does not keep that an outcome was given up.
     UnforgottenAnswer,
+    /// The client layer tells an operator that there was a doubt and it is resolved, where there was none.
+    ResolvesAnything,
+    /// The client layer tells an operator that the same was said before, where it was not.
+    ReplaysAnything,
+    /// The store acknowledges some appends to a lane and does not keep the entry.
+    AppendLost,
+    /// The store keeps a lane as it was before its last acknowledgement.
+    AckForgotten,
+    /// The store keeps a lane as settled one event further than it is.
+    SettledAhead,
+    /// The store does not keep dead letters.
+    LetterForgotten,
+    /// The store does not keep pauses of lanes.
+    PauseForgotten,
+    /// The store does not keep when a failed event is to be tried again.
+    WaitForgotten,
+    /// The way out says that some events were acknowledged, and never sends them.
+    NeverSent,
+    /// A node sees no other that drives lanes, and takes theirs.
+    TwoDrivers,
+    /// The engine's clock runs at twice the speed.
+    FastClock,
 }
 
 impl Plant {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 21] = [
         Self::NoTokenCheck,
         Self::ReplyBeforeSync,
         Self::CallersClock,
@@ -41,6 +63,17 @@ impl Plant {
         Self::OldPrimaryReads,
         Self::UnauditedAct,
         Self::UnforgottenAnswer,
+        Self::ResolvesAnything,
+        Self::ReplaysAnything,
+        Self::AppendLost,
+        Self::AckForgotten,
+        Self::SettledAhead,
+        Self::LetterForgotten,
+        Self::PauseForgotten,
+        Self::WaitForgotten,
+        Self::NeverSent,
+        Self::TwoDrivers,
+        Self::FastClock,
     ];
 
     /// Its name on the command line.
@@ -56,6 +89,17 @@ impl Plant {
             Self::OldPrimaryReads => "old-primary-reads",
             Self::UnauditedAct => "unaudited-act",
             Self::UnforgottenAnswer => "unforgotten-answer",
+            Self::ResolvesAnything => "resolves-anything",
+            Self::ReplaysAnything => "replays-anything",
+            Self::AppendLost => "append-lost",
+            Self::AckForgotten => "ack-forgotten",
+            Self::SettledAhead => "settled-ahead",
+            Self::LetterForgotten => "letter-forgotten",
+            Self::PauseForgotten => "pause-forgotten",
+            Self::WaitForgotten => "wait-forgotten",
+            Self::NeverSent => "never-sent",
+            Self::TwoDrivers => "two-drivers",
+            Self::FastClock => "fast-clock",
         }
     }
 }

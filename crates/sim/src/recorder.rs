@@ -1,6 +1,8 @@
 //! Writes the history while the world runs: one line an event, stamped with the store time that ought to be.
 //! Never decides anything. Called by every simulated part.
 
+mod lanes;
+
 use std::{
     collections::BTreeSet,
     fmt::Display,

@@ -6,6 +6,8 @@
 mod commit;
 mod door;
 mod failover;
+mod flaws;
+mod lives;
 mod time;
 
 use std::{
@@ -24,6 +26,7 @@ use tokio::{sync::Notify, time::sleep};
 
 pub(crate) use door::{Door, OldReading};
 use failover::Primary;
+use lives::Lives;
 use time::Times;
 
 use crate::{
@@ -54,6 +57,7 @@ pub(crate) struct Twin {
     many_rows: bool,
     primary: Mutex<Primary>,
     times: Mutex<Times>,
+    lives: Mutex<Lives>,
 }
 
 impl Twin {
@@ -91,6 +95,7 @@ impl Twin {
             many_rows,
             primary: Mutex::default(),
             times: Mutex::default(),
+            lives: Mutex::default(),
         });
         if let Some(clock) = &twin.clock {
             twin.keep_time(clock.clone());
@@ -142,12 +147,8 @@ impl Twin {
         self.read().await
     }
 
-    async fn read(&self) -> Result<Arc<Memory>, Error> {
-        let before = self.view();
-        if self.roll(self.faults.slow_load) {
-            let wait_ms = lock(&self.rng).u64(1..800);
-            sleep(Duration::from_millis(wait_ms)).await;
-        }
+    /// Whether a question gets an answer.
+    fn answers(&self) -> Result<(), Error> {
         if lock(&self.disk).is_none() {
             return Err(Error::Broken("the machine is off".to_owned()));
         }
@@ -155,6 +156,16 @@ impl Twin {
             self.recorder.tally("load_refused");
             return Err(Error::NotApplied("the connection was refused".to_owned()));
         }
+        Ok(())
+    }
+
+    async fn read(&self) -> Result<Arc<Memory>, Error> {
+        let before = self.view();
+        if self.roll(self.faults.slow_load) {
+            let wait_ms = lock(&self.rng).u64(1..800);
+            sleep(Duration::from_millis(wait_ms)).await;
+        }
+        self.answers()?;
         // Both are lawful: a load sees what was acknowledged before it began, and may see more.
         Ok(if self.roll(500) { before } else { self.view() })
     }

@@ -16,17 +16,18 @@ use tokio::time::{sleep, timeout};
 use crate::{
     client::{Client, granted},
     history::{Ask, RequestOutcome, key_name},
+    lanes::publish_in,
     recorder::Asked,
     town::{answer, version_of},
     twin::Twin,
 };
 
 /// No node: a connection of the user's.
-const USER: usize = 100;
+pub(crate) const USER: usize = 100;
 
 /// One snapshot, and what the transaction has written over it.
 #[derive(Default)]
-struct Snapshot {
+pub(crate) struct Snapshot {
     rows: BTreeMap<RowKey, Option<Arc<Row>>>,
 }
 
@@ -37,7 +38,7 @@ impl Rows for Snapshot {
 }
 
 impl Snapshot {
-    async fn take(&mut self, twin: &Twin, command: &Command) -> Result<(), Error> {
+    pub(crate) async fn take(&mut self, twin: &Twin, command: &Command) -> Result<(), Error> {
         let mut keys = Vec::new();
         footprint(command, &mut |key| keys.push(key));
         // Of one moment: rows may name more rows, and those are looked up where the others were.
@@ -52,17 +53,16 @@ impl Snapshot {
         Ok(())
     }
 
-    // The rows that a transaction holds for its claim: fences, and the version head that it only judges by.
-    fn held(&self, set: &WriteSet) -> Vec<(RowKey, Option<CommitId>)> {
-        let judged_by = |key: &RowKey| matches!(key.kind, Kind::Fence | Kind::VersionHead);
+    /// As a transaction holds the rows that its command was decided over, of these kinds.
+    pub(crate) fn held(&self, set: &WriteSet, holds: impl Fn(Kind) -> bool) -> Vec<(RowKey, Option<CommitId>)> {
         let known = |key: &RowKey| {
             set.writes.iter().any(|write| write.key == *key) || set.also.held.iter().any(|(held, _)| held == key)
         };
-        let rows = self.rows.iter().filter(|(key, _)| judged_by(key) && !known(key));
+        let rows = self.rows.iter().filter(|(key, _)| holds(key.kind) && !known(key));
         rows.map(|(key, row)| (*key, row.as_ref().map(|row| row.revision))).collect()
     }
 
-    fn write(&mut self, decision: Decision, set: &mut WriteSet) {
+    pub(crate) fn write(&mut self, decision: Decision, set: &mut WriteSet) {
         for write in decision.writes {
             let row = write.put.clone().map(|record| Arc::new(Row { record, revision: set.id }));
             self.rows.insert(write.key, row);
@@ -83,6 +83,9 @@ pub(crate) async fn user(mut client: Client) {
         let Some((run, twin)) = client.network.shared_store() else { continue };
         bookings += 1;
         book(&mut client, (run, &twin), bookings).await;
+        if client.network.lanes.is_some() {
+            publish_in(&mut client, (run, &twin)).await;
+        }
     }
 }
 
@@ -147,7 +150,8 @@ async fn book(client: &mut Client, (run, twin): (usize, &Twin), number: u32) {
         told.push((sealed, answer(&sealing, &decision.reply)));
         snapshot.write(decision, &mut set);
     }
-    let held = snapshot.held(&set);
+    // Fences, and the version head that it only judges by.
+    let held = snapshot.held(&set, |kind| matches!(kind, Kind::Fence | Kind::VersionHead));
     set.also.held.extend(held);
     sleep(Duration::from_millis(client.rng.u64(0..30))).await;
     // A machine that dies answers no client.

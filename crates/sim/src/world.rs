@@ -16,6 +16,7 @@ use crate::{
     disk::Disk,
     faults::Faults,
     history::{Ask, History},
+    lanes::{Lanes, pause_some, person, poller, publish, publisher, visit},
     nodes::{NODES_MAX, Nodes, Time},
     plant::Plant,
     recorder::Recorder,
@@ -35,6 +36,8 @@ struct World {
 }
 
 pub(crate) fn live(seed: u64, plant: Option<Plant>) -> Result<History, std::io::Error> {
+    // The driver draws its jitter from the thread's generator.
+    fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     Ok(runtime.block_on(async move {
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -54,7 +57,10 @@ pub(crate) fn live(seed: u64, plant: Option<Plant>) -> Result<History, std::io::
         if town.single_rows {
             recorder.tally("single_row_store");
         }
-        let network = Arc::new(Network { live: None.into(), town, faults, plant, recorder: recorder.clone() });
+        // From another generator: worlds without lanes stay as they are.
+        let mut own = fastrand::Rng::with_seed(!seed);
+        let lanes = (!town.single_rows && own.bool()).then(|| Lanes::draw(&mut own, clocks.clone()).into());
+        let network = Arc::new(Network { live: None.into(), town, lanes, faults, plant, recorder: recorder.clone() });
         World { clocks, network, rng, runs: 0, plant, jump_ms_max, time }.unfold().await;
         recorder.take()
     }))
@@ -93,8 +99,90 @@ impl World {
             sleep(Duration::from_secs(4)).await;
             background.iter().for_each(|task| task.abort());
             self.look_again().await;
-            nodes.stop("the end");
+            let Some(lanes) = self.network.lanes.clone() else { return drop(nodes.stop("the end")) };
+            // A driver looks for a lost entry five times a second: for days, that takes too long.
+            if nodes.twin.promises().shared || self.plant == Some(Plant::AppendLost) {
+                self.drain(&lanes, &nodes).await;
+                nodes.stop("the end");
+            } else {
+                self.days(&lanes, nodes).await;
+            }
         }
+    }
+
+    // All that can leave does so within a minute: receivers are well, and nodes look at all lanes twice in that time.
+    async fn drain(&mut self, lanes: &Lanes, nodes: &Nodes) {
+        lanes.heal();
+        let mut calm = self.calm("person");
+        visit(&mut calm).await;
+        let left = async || nodes.twin.snapshot().await.map(|rows| lanes.left(&rows));
+        for _ in 0..70 {
+            if left().await.is_ok_and(|left| left.values().all(|lane| lane.polled || lane.settled == lane.tail)) {
+                break;
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        if let Ok(left) = left().await {
+            self.network.recorder.lanes_left(left, true);
+        }
+    }
+
+    // One machine for days, in which events reach their horizon; then all receivers are well but those that never are again.
+    async fn days(&mut self, lanes: &Lanes, mut nodes: Nodes) {
+        let recorder = self.network.recorder.clone();
+        lanes.days_begin();
+        let hours = self.rng.u32(30..60);
+        for hour in 0..hours + 24 * 12 {
+            if hour == hours {
+                lanes.heal();
+            }
+            let mut calm = self.calm("days");
+            if hour < 20 && self.rng.u8(0..3) == 0 {
+                publish(&mut calm).await;
+            }
+            if hour < hours && self.rng.u8(0..8) == 0 {
+                pause_some(&mut calm).await;
+            }
+            let wait_ms = self.rng.u64(0..3_600_000);
+            sleep(Duration::from_millis(wait_ms)).await;
+            if hour < hours && self.rng.u8(0..12) == 0 {
+                let disk = nodes.stop("a crash among days");
+                recorder.tally("crash_among_days");
+                let Ok(started) = self.start_alone(disk).await else { return };
+                nodes = started;
+            }
+            if hour >= hours || self.rng.u8(0..3) == 0 {
+                visit(&mut self.calm("person")).await;
+            }
+            sleep(Duration::from_millis(3_600_000 - wait_ms)).await;
+            let Ok(rows) = nodes.twin.snapshot().await else { return };
+            let left = lanes.left(&rows);
+            let settled = left.values().all(|lane| lane.polled || lane.settled == lane.tail);
+            if hour > hours && (settled || hour + 1 == hours + 24 * 12) {
+                recorder.tally("days");
+                recorder.lanes_left(left, true);
+                break;
+            }
+        }
+        nodes.stop("the end");
+    }
+
+    async fn start_alone(&mut self, disk: Disk) -> Result<Nodes, Disk> {
+        self.start_with(disk, Faults::none(), 0).await
+    }
+
+    // A client over a network that loses nothing.
+    fn calm(&mut self, name: &str) -> Client {
+        let mut client = self.client(name.to_owned());
+        client.network = Arc::new(Network {
+            live: self.network.live().into(),
+            town: self.network.town.clone(),
+            lanes: self.network.lanes.clone(),
+            faults: Faults::none(),
+            plant: self.plant,
+            recorder: self.network.recorder.clone(),
+        });
+        client
     }
 
     fn spawn_workers(&mut self) -> Vec<JoinHandle<()>> {
@@ -124,7 +212,19 @@ impl World {
         let reader = tokio::spawn(reader(self.client("reader".to_owned())));
         let user = tokio::spawn(user(self.client("user".to_owned())));
         let forgetter = tokio::spawn(forgetter(self.client("forgetter".to_owned())));
-        vec![jumps, operator, reader, user, forgetter, tokio::spawn(housekeeper(self.client("housekeeper".to_owned())))]
+        let housekeeper = tokio::spawn(housekeeper(self.client("housekeeper".to_owned())));
+        let mut background = vec![jumps, operator, reader, user, forgetter, housekeeper];
+        if let Some(lanes) = self.network.lanes.clone() {
+            let client = |name: &str, rng| Client::new(name.to_owned(), self.network.clone(), rng);
+            let mut rng = self.rng.fork();
+            background.push(tokio::spawn(publisher(client("planner", rng.fork()))));
+            background.push(tokio::spawn(publisher(client("planner2", rng.fork()))));
+            background.push(tokio::spawn(person(client("person", rng.fork()))));
+            if lanes.any_polled() {
+                background.push(tokio::spawn(poller(client("poller", rng.fork()))));
+            }
+        }
+        background
     }
 
     fn client(&mut self, name: String) -> Client {
@@ -140,6 +240,10 @@ impl World {
     // One engine with the store to itself, or up to three that share it. One that cannot start leaves the disk as it was.
     async fn start(&mut self, disk: Disk, faults: Faults) -> Result<Nodes, Disk> {
         let draw = self.rng.usize(0..=NODES_MAX);
+        self.start_with(disk, faults, draw).await
+    }
+
+    async fn start_with(&mut self, disk: Disk, faults: Faults, draw: usize) -> Result<Nodes, Disk> {
         let (count, shared) = (draw.max(1), draw > 0);
         let clock = shared.then(|| self.clocks.clone());
         let recorder = self.network.recorder.clone();
@@ -188,14 +292,7 @@ impl World {
 
     // Every acknowledged write must still be there, for every reader.
     async fn look_again(&mut self) {
-        let mut client = self.client("auditor".to_owned());
-        client.network = Arc::new(Network {
-            live: self.network.live().into(),
-            town: self.network.town.clone(),
-            faults: Faults::none(),
-            plant: self.plant,
-            recorder: self.network.recorder.clone(),
-        });
+        let mut client = self.calm("auditor");
         for (base, seq) in self.network.recorder.keys() {
             let ask = Ask::Claim { body: None, version: version_of(&base), lease_ms: 100, wait_ms: 0 };
             client.send(&base, seq, ask).await;

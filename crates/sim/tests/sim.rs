@@ -10,7 +10,7 @@ mod sim {
 
 use std::collections::BTreeMap;
 
-use fencepost_sim::{coverage::EXPECTED, plant::Plant, run};
+use fencepost_sim::{coverage::expected, plant::Plant, run};
 
 const PARTS: u64 = 8;
 /// A planted bug must show within this many seeds.
@@ -39,7 +39,7 @@ fn no_promise_is_broken(part: u64) {
     assert!(broken.is_empty(), "{} seeds broke a promise:\n{}", broken.len(), broken.join("\n"));
     // Rare trouble needs its share of seeds to show.
     if per_part >= 250 {
-        let unseen: Vec<&str> = EXPECTED.into_iter().filter(|name| !counts.contains_key(*name)).collect();
+        let unseen: Vec<&str> = expected().filter(|name| !counts.contains_key(*name)).collect();
         assert!(unseen.is_empty(), "never happened: {unseen:?}");
         assert!(counts["moved"] >= per_part, "nodes hardly ever met: {}", counts["moved"]);
     }
@@ -173,13 +173,69 @@ fn reads_that_stay_with_the_old_primary_are_caught() {
 }
 
 #[test]
-fn an_act_without_its_entry_in_the_audit_is_caught() {
+fn act_without_its_entry_in_the_audit_is_caught() {
     caught(Plant::UnauditedAct, &["audited-act"]);
 }
 
 #[test]
-fn an_outcome_that_is_answered_after_it_was_given_up_is_caught() {
+fn outcome_that_is_answered_after_it_was_given_up_is_caught() {
     caught(Plant::UnforgottenAnswer, &["forgotten-answer"]);
+}
+
+#[test]
+fn operator_who_is_told_of_a_doubt_that_never_was_is_caught() {
+    caught(Plant::ResolvesAnything, &["resolve"]);
+}
+
+#[test]
+fn operator_who_is_told_of_a_decision_that_never_was_is_caught() {
+    caught(Plant::ReplaysAnything, &["resolve-again"]);
+}
+
+#[test]
+fn append_that_is_acknowledged_and_not_kept_is_caught() {
+    caught(Plant::AppendLost, &["lost-append"]);
+    caught(Plant::AppendLost, &["gap"]);
+}
+
+#[test]
+fn acknowledged_event_that_is_sent_again_after_the_next_one_is_caught() {
+    caught(Plant::AckForgotten, &["acked-again"]);
+}
+
+#[test]
+fn event_that_is_left_out_is_caught() {
+    caught(Plant::SettledAhead, &["gap"]);
+}
+
+#[test]
+fn dead_letter_that_is_not_kept_is_caught() {
+    caught(Plant::LetterForgotten, &["lost-append"]);
+}
+
+#[test]
+fn pause_that_is_not_kept_is_caught() {
+    caught(Plant::PauseForgotten, &["paused"]);
+}
+
+#[test]
+fn failed_event_that_is_tried_again_too_soon_is_caught() {
+    caught(Plant::WaitForgotten, &["too-soon"]);
+}
+
+#[test]
+fn event_that_is_taken_for_acknowledged_and_was_never_sent_is_caught() {
+    caught(Plant::NeverSent, &["lost-append"]);
+}
+
+#[test]
+fn two_nodes_that_drive_one_lane_are_caught() {
+    caught(Plant::TwoDrivers, &["one-at-a-time"]);
+}
+
+#[test]
+fn dead_letter_before_its_24_hours_is_caught() {
+    caught(Plant::FastClock, &["early-death"]);
 }
 
 #[test]

@@ -137,7 +137,7 @@ impl Driver {
                 settings.per_host_max,
                 settings.blocked_after.as_millis() as u64,
             )),
-            membership: Membership::new(node),
+            membership: Membership::new(node, engine.clock().clone()),
             reads: Notify::new(),
             clock: Notify::new(),
             runtime: Handle::current(),

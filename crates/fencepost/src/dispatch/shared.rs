@@ -7,7 +7,7 @@ use std::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use fencepost_kernel::{
@@ -16,9 +16,13 @@ use fencepost_kernel::{
     lane::{self, Act, Lane, Members, OnLane, Owner},
     row::Record,
 };
+use fencepost_store::contract::Loaded;
 
 use super::driver::Driver;
-use crate::engine::{Engine, Error};
+use crate::{
+    clock::Clock,
+    engine::{Engine, Error},
+};
 
 /// A node that was not seen for this long is dead, and its lanes are taken.
 pub const LEASE_MS: u64 = 6_000;
@@ -29,10 +33,10 @@ const ASLEEP_MS: i64 = 1_000;
 /// How often words from other nodes are looked for.
 const LISTEN_EVERY: Duration = Duration::from_millis(50);
 /// How often nodes are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY_MS: u64 = 500;
 /// How often all lanes are: a node that woke up late may have appended to a lane that is another's by now, and have died
 /// before it could say so.
-const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(30);
+const LOOK_AT_ALL_EVERY_MS: u64 = 30_000;
 /// Rows read in one step.
 const PAGE: usize = 1_000;
 
@@ -40,19 +44,19 @@ const PAGE: usize = 1_000;
 pub(super) struct Membership {
     me: String,
     members: Mutex<Arc<Members>>,
-    begun: Instant,
-    /// Until when this node may send, in milliseconds since it began.
+    clock: Arc<dyn Clock>,
+    /// Until when this node may send, by its monotonic clock.
     until_ms: AtomicU64,
     /// How far the wall clock was ahead of the local one when that was said.
     wall_ahead_ms: AtomicI64,
 }
 
 impl Membership {
-    pub(super) fn new(me: String) -> Self {
+    pub(super) fn new(me: String, clock: Arc<dyn Clock>) -> Self {
         let alive = if me.is_empty() { Vec::new() } else { vec![me.clone()] };
         let members = Mutex::new(Arc::new(Members { me: me.clone(), alive }));
         let wall_ahead_ms = AtomicI64::new(i64::MIN);
-        Self { me, members, begun: Instant::now(), until_ms: AtomicU64::new(0), wall_ahead_ms }
+        Self { me, members, clock, until_ms: AtomicU64::new(0), wall_ahead_ms }
     }
 
     pub(super) fn members(&self) -> Arc<Members> {
@@ -68,7 +72,7 @@ impl Membership {
     /// machine that sleeps stops that clock, and not the wall's: where the two have moved apart, only the next look at
     /// the store can tell.
     pub(super) fn may_send(&self) -> bool {
-        self.me.is_empty() || (self.elapsed_ms() < self.until_ms.load(Ordering::Acquire) && self.was_awake())
+        self.me.is_empty() || (self.clock.monotonic_ms() < self.until_ms.load(Ordering::Acquire) && self.was_awake())
     }
 
     fn was_awake(&self) -> bool {
@@ -76,19 +80,14 @@ impl Membership {
         (-ASLEEP_MS..=ASLEEP_MS).contains(&moved_ms)
     }
 
-    fn elapsed_ms(&self) -> u64 {
-        self.begun.elapsed().as_millis() as u64
-    }
-
     fn wall_ahead_now_ms(&self) -> i64 {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        wall.as_millis() as i64 - self.elapsed_ms() as i64
+        self.clock.wall_ms() as i64 - self.clock.monotonic_ms() as i64
     }
 
     /// Reads the living nodes from the store. Returns whether this node may have been taken for dead meanwhile: its
     /// table is old then.
     pub(super) async fn refresh(&self, engine: &Engine) -> Result<bool, Error> {
-        let (asked_ms, wall_ahead_ms) = (self.elapsed_ms(), self.wall_ahead_now_ms());
+        let (asked_ms, wall_ahead_ms) = (self.clock.monotonic_ms(), self.wall_ahead_now_ms());
         let nodes = engine.alive().await?;
         let now = engine.now();
         let own = nodes.iter().find(|(node, _)| *node == self.me).map(|(_, seen)| now.since(*seen));
@@ -119,19 +118,20 @@ pub(crate) fn members(me: &str, nodes: Vec<(String, Millis)>, now: Millis) -> Me
 
 /// Listens to other nodes, and takes over from those that are gone.
 pub(super) async fn run(driver: Weak<Driver>) {
-    let mut looked: Option<Instant> = None;
+    let mut looked_ms: Option<u64> = None;
     // The time of the last look at all lanes, and the nodes that lived then.
-    let mut looked_at_all: Option<(Instant, Vec<String>)> = None;
+    let mut looked_at_all: Option<(u64, Vec<String>)> = None;
     loop {
         tokio::time::sleep(LISTEN_EVERY).await;
         let Some(driver) = driver.upgrade() else { return };
         let Some(engine) = driver.engine() else { return };
         // A store that does not answer is asked again; meanwhile nothing is sent for long.
         let _ = read_own_notices(&driver, &engine).await;
-        if looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
+        let now_ms = engine.clock().monotonic_ms();
+        if looked_ms.is_some_and(|looked_ms| now_ms < looked_ms + LOOK_EVERY_MS) {
             continue;
         }
-        looked = Some(Instant::now());
+        looked_ms = Some(now_ms);
         if refresh(&driver, &engine).await.is_err() {
             continue;
         }
@@ -145,12 +145,12 @@ pub(super) async fn run(driver: Weak<Driver>) {
         // At the start, and when a node has left, there may be lanes without a driver. Also when a node is seen again:
         // the others may have left some to this node while it did not see all of them.
         let is_old =
-            |(at, alive): &(Instant, Vec<String>)| *alive != members.alive || at.elapsed() >= LOOK_AT_ALL_EVERY;
+            |(at_ms, alive): &(u64, Vec<String>)| *alive != members.alive || now_ms >= at_ms + LOOK_AT_ALL_EVERY_MS;
         if looked_at_all.as_ref().is_none_or(is_old) {
             if look_at_all(&driver, &engine).await.is_err() {
                 continue;
             }
-            looked_at_all = Some((Instant::now(), members.alive.clone()));
+            looked_at_all = Some((engine.clock().monotonic_ms(), members.alive.clone()));
         }
         let _ = read_all_notices(&driver, &engine).await;
     }
@@ -263,12 +263,29 @@ async fn look_at_all(driver: &Arc<Driver>, engine: &Engine) -> Result<(), Error>
 
 // Takes lanes whose owner is gone, many in one commit, and looks at all of them.
 async fn take_all(driver: &Arc<Driver>, engine: &Engine, lanes: &[LaneId]) {
-    let taken = futures::future::join_all(lanes.iter().map(|lane| take(driver, engine, *lane))).await;
+    let Ok(rows) = known_after_refresh(driver, engine, lanes).await else {
+        return lanes.iter().for_each(|lane| driver.look_at(*lane));
+    };
+    let lane = |row: &Loaded| row.as_ref().and_then(|row| row.record.as_lane().cloned());
+    let takes = lanes.iter().zip(&rows).map(|(id, row)| take(driver, engine, *id, lane(row)));
+    let taken = futures::future::join_all(takes).await;
     for (lane, taken) in lanes.iter().zip(taken) {
         if !matches!(taken, Ok(true)) {
             driver.look_at(*lane);
         }
     }
+}
+
+// A lane's owner has said that it lives before it took the lane. So the nodes are looked at after the rows: else one that has
+// just come, and has taken lanes already, looks like one that is gone.
+async fn known_after_refresh(driver: &Arc<Driver>, engine: &Engine, lanes: &[LaneId]) -> Result<Vec<Loaded>, Error> {
+    if lanes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<RowKey> = lanes.iter().map(|lane| RowKey::lane(*lane)).collect();
+    let rows = engine.load(&rows).await?;
+    refresh(driver, engine).await?;
+    Ok(rows)
 }
 
 // The living node that takes a lane: every node computes the same.
@@ -278,18 +295,17 @@ fn rendezvous_owner(lane: LaneId, members: &Members) -> Option<&str> {
 }
 
 // Takes a lane whose owner is gone; whether it did.
-async fn take(driver: &Arc<Driver>, engine: &Engine, lane: LaneId) -> Result<bool, Error> {
-    let row = engine.load(&[RowKey::lane(lane)]).await?.pop().flatten();
-    let Some(Record::Lane(lane::Record::Lane(known))) = row.map(|row| row.record.clone()) else { return Ok(false) };
+async fn take(driver: &Arc<Driver>, engine: &Engine, id: LaneId, lane: Option<Arc<Lane>>) -> Result<bool, Error> {
+    let Some(known) = lane else { return Ok(false) };
     let members = driver.members();
     if known.owner.node == members.me || members.alive.contains(&known.owner.node) {
         return Ok(false);
     }
     let act = Act::Take { node: members.me.clone(), after: known.owner.epoch };
-    let reply = engine.ask(Command::Lane(lane::Command::Act(Box::new(OnLane { lane, act })))).await?;
+    let reply = engine.ask(Command::Lane(lane::Command::Act(Box::new(OnLane { lane: id, act })))).await?;
     let taken = matches!(reply, Reply::Lane(lane::Reply::OnLane { .. }));
     if taken {
-        driver.taken(lane);
+        driver.taken(id);
     }
     Ok(taken)
 }
@@ -297,12 +313,13 @@ async fn take(driver: &Arc<Driver>, engine: &Engine, lane: LaneId) -> Result<boo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SystemClock;
 
     #[test]
     fn a_machine_that_slept_sends_nothing_before_its_next_look_at_the_store() {
-        let membership = Membership::new("one".to_owned());
+        let membership = Membership::new("one".to_owned(), Arc::new(SystemClock::default()));
         assert!(!membership.may_send(), "nothing was heard yet");
-        membership.until_ms.store(membership.elapsed_ms() + LEASE_MS, Ordering::Release);
+        membership.until_ms.store(membership.clock.monotonic_ms() + LEASE_MS, Ordering::Release);
         membership.wall_ahead_ms.store(membership.wall_ahead_now_ms(), Ordering::Release);
         assert!(membership.may_send());
         // Ten minutes of sleep: the local clock stood still, and the wall did not.

@@ -246,7 +246,9 @@ impl Table {
 
     /// Nothing that is known counts any more: another node may have driven the lanes meanwhile.
     pub(super) fn doubt(&mut self) {
-        let known: Vec<LaneId> = self.lanes.keys().copied().collect();
+        let mut known: Vec<LaneId> = self.lanes.keys().copied().collect();
+        // In an order that a simulation can repeat.
+        known.sort_unstable();
         known.into_iter().for_each(|id| self.look_at(id));
     }
 

@@ -325,6 +325,11 @@ impl Engine {
         &self.shared.store
     }
 
+    /// The machine's clocks.
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        self.shared.time.clock()
+    }
+
     /// The store's time.
     pub fn now(&self) -> Millis {
         self.shared.time.now()

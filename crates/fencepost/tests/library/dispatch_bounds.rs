@@ -85,7 +85,7 @@ async fn node(hosts: Hosts, settings: DriverSettings) -> (Node, Arc<Mutex<Counte
     let counted = Arc::<Mutex<Counted>>::default();
     let sink = Counter { hosts, begin: tokio::time::Instant::now(), counted: counted.clone() };
     let store = Arc::new(Memory::new());
-    let node = Node::start(store, Virtual::new(1), Arc::new(sink), Arc::new(()), settings, 1).await;
+    let node = Node::start(store, Virtual::new(), Arc::new(sink), Arc::new(()), settings, 1).await;
     (node, counted)
 }
 

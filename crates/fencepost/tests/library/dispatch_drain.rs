@@ -66,7 +66,7 @@ fn polled(warehouse: &str) -> WarehouseTransport {
 fn a_change_of_transport_reads_each_event_of_a_polled_lane_once_however_long_it_waits() {
     in_virtual_time(async {
         let store = Watched::default().over(Arc::new(Memory::new()));
-        let (clock, sink) = (Virtual::new(1), Arc::new(Closed));
+        let (clock, sink) = (Virtual::new(), Arc::new(Closed));
         let node = Node::start(store.clone(), clock, sink, Arc::new(()), DriverSettings::default(), 1).await;
         for warehouse in ["ours", "theirs"] {
             node.dispatch.put_transport(polled(warehouse), None).await.unwrap();

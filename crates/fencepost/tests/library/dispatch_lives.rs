@@ -1,7 +1,6 @@
 //! One lane and one receiver, through the moments that plans hit only by chance: starts, stops, bursts, pauses.
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -22,7 +21,7 @@ use fencepost::{
 use futures::{FutureExt, future::BoxFuture};
 
 use super::{
-    dispatch_receiver::{Ledger, Receivers, Said, Weather},
+    dispatch_receiver::{Ledger, Receiver, Weather},
     dispatch_world::{
         DAY_MS, HOUR_MS, Node, SECOND_MS, Virtual, host_of, in_virtual_time, lane_of, pass, planner, route,
     },
@@ -74,7 +73,7 @@ impl House {
         let (store, ledger) = (Arc::new(Memory::new()), Arc::default());
         Self {
             store,
-            clock: Virtual::new(1),
+            clock: Virtual::new(),
             weather,
             ledger,
             lives: 0,
@@ -84,16 +83,9 @@ impl House {
     }
 
     async fn start(&mut self) -> (Node, Arc<AtomicBool>) {
-        let forecast = vec![(self.clock.now(), self.weather)];
         let dead = Arc::new(AtomicBool::new(false));
-        let sink = Receivers {
-            clock: self.clock.clone(),
-            weather: Arc::new(HashMap::from([("w".to_owned(), forecast)])),
-            ledger: self.ledger.clone(),
-            life: self.lives,
-            dead: dead.clone(),
-            lies_percent: 0,
-        };
+        let (clock, weather) = (self.clock.clone(), self.weather);
+        let sink = Receiver { clock, weather, ledger: self.ledger.clone(), dead: dead.clone() };
         self.lives += 1;
         let first_commit_id = self.lives as u64 * 1_000_000;
         let (store, clock) = (self.store.clone(), self.clock.clone());
@@ -113,7 +105,7 @@ impl House {
     }
 
     fn taken(&self) -> usize {
-        self.ledger.sightings().iter().filter(|seen| seen.said == Said::Yes).count()
+        self.ledger.sightings().iter().filter(|seen| seen.taken).count()
     }
 }
 
@@ -419,7 +411,7 @@ impl Sink for Ways {
 #[test]
 fn an_event_leaves_over_the_route_that_it_was_published_over_also_where_another_node_has_changed_it() {
     in_virtual_time(async {
-        let (store, clock, ways) = (Arc::new(Memory::new()), Virtual::new(1), Arc::new(Ways::default()));
+        let (store, clock, ways) = (Arc::new(Memory::new()), Virtual::new(), Arc::new(Ways::default()));
         let start =
             |id| Node::start(store.clone(), clock.clone(), ways.clone(), Arc::new(()), DriverSettings::default(), id);
         let node = start(1).await;

@@ -10,7 +10,7 @@ use fencepost::{
     engine::{Engine, EngineLimits},
     kernel::{
         LaneId, Millis, Reply, Scope, Tenant,
-        dispatch::{LetterVerdict, Transport, WarehouseTransport, Webhook},
+        dispatch::{Transport, WarehouseTransport, Webhook},
         fence::body::Body,
         json,
         lane::{Act, AfterDead},
@@ -27,16 +27,13 @@ const EPOCH_MS: u64 = 1_700_000_000_000;
 /// Virtual time, as the engine reads it.
 pub struct Virtual {
     begin: Instant,
-    /// How many times faster than it should it goes; one, unless the clock is the planted bug.
-    pace: u64,
 }
 
 impl Virtual {
-    pub fn new(pace: u64) -> Arc<Self> {
-        Arc::new(Self { begin: Instant::now(), pace })
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { begin: Instant::now() })
     }
 
-    /// The true time.
     pub fn now(&self) -> Millis {
         Millis(EPOCH_MS + self.begin.elapsed().as_millis() as u64)
     }
@@ -48,7 +45,7 @@ impl Clock for Virtual {
     }
 
     fn monotonic_ms(&self) -> u64 {
-        self.begin.elapsed().as_millis() as u64 * self.pace
+        self.begin.elapsed().as_millis() as u64
     }
 }
 
@@ -128,15 +125,6 @@ impl Node {
 
     pub async fn resume(&self, lane: LaneId) {
         self.dispatch.act(lane, Act::Resume).await.unwrap();
-    }
-
-    pub async fn redrive(&self, lane: LaneId, seq: u64) -> Reply {
-        self.dispatch.decide_letter(lane, seq, LetterVerdict::Redrive { force: None }, "ada").await.unwrap()
-    }
-
-    pub async fn discard(&self, lane: LaneId, seq: u64) -> Reply {
-        let verdict = LetterVerdict::Discard { why: "tests".into() };
-        self.dispatch.decide_letter(lane, seq, verdict, "ada").await.unwrap()
     }
 }
 

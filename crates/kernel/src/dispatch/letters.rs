@@ -57,7 +57,7 @@ pub(crate) fn subject(on: &OnLetter, rows: &impl Rows) -> Subject {
         LetterVerdict::Redrive { force } => force.clone(),
         LetterVerdict::Discard { why } => Some(why.clone()),
     };
-    let tenant = letter_of(rows, on.lane, on.seq).map(|letter| letter.planner.clone());
+    let tenant = letter_of(rows, on.lane, on.seq).map(|letter| letter.tenant.clone());
     Subject { tenant, on: format!("{}-{}", on.lane, on.seq), why }
 }
 

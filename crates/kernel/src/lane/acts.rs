@@ -73,7 +73,7 @@ pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
         Act::Pause { why, .. } => (name, Some(why.clone())),
         Act::Ack { .. } | Act::Fail { .. } | Act::Resume | Act::Tell | Act::Take { .. } => (name, None),
     };
-    Subject { tenant: lane.map(|lane| lane.planner.clone()), on, why }
+    Subject { tenant: lane.map(|lane| lane.tenant.clone()), on, why }
 }
 
 fn on_lane(on: &OnLane, rows: &impl Rows, now: Millis) -> Decision {

@@ -137,7 +137,7 @@ fn resolution(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
                 && matches!(&other.op.ask, Ask::Resolve { sealed: said, .. } if said.is_some() == sealed.is_some())
         })
     {
-        found.push(file.report("in-doubt", entry, "nobody said this before"));
+        found.push(file.report("resolve-again", entry, "nobody said this before"));
     }
     let (Ask::Resolve { .. }, Some(ObservedAnswer::Resolved { replay: false })) = (&entry.op.ask, entry.op.answer())
     else {
@@ -151,7 +151,7 @@ fn resolution(file: &File<'_>, entry: Entry<'_>, found: &mut Vec<Violation>) {
             && claims::lease_end_seen(file, grant, entry) <= closed_at(entry.op)
     });
     if !file.rules.may_hold || !(lapsed || hidden) {
-        found.push(file.report("in-doubt", entry, "there was no doubt to resolve"));
+        found.push(file.report("resolve", entry, "there was no doubt to resolve"));
     }
 }
 

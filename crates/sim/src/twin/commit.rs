@@ -8,10 +8,9 @@ use std::{
 
 use fencepost_kernel::{
     Millis, RowKey, Write,
-    fence::{State, What},
     key::Kind,
     merge::{Merge, Merged},
-    row::{CommitId, Record},
+    row::CommitId,
 };
 use fencepost_store::{Error, Memory, Store, Verdict, WriteSet, codec};
 use tokio::time::sleep;
@@ -161,29 +160,11 @@ impl Twin {
         }
         let (before, term) = (self.view(), self.term());
         self.dated(now);
-        let forgetful;
-        let sets = match self.plant.filter(|_| self.clock.is_some()) {
-            Some(Plant::LostUpdate) => {
-                forgetful = overwriting(sets, &before, now).await?;
-                &forgetful
-            }
-            Some(Plant::AbsentNotHeld) => {
-                forgetful = sets.iter().map(without_absent).collect::<Vec<_>>();
-                &forgetful
-            }
-            Some(Plant::UnmarkedDoubt) => {
-                forgetful = sets.iter().map(unmarked).collect::<Vec<_>>();
-                &forgetful
-            }
-            Some(plant @ (Plant::UnauditedAct | Plant::UnforgottenAnswer)) => {
-                forgetful = sets.iter().map(|set| without_act(plant, set)).collect::<Vec<_>>();
-                &forgetful
-            }
-            _ => sets,
-        };
+        let asked = sets.len();
+        let sets = &*self.flawed(sets, &before, now).await?;
         let after = Memory::clone(&before);
-        let verdicts = after.commit(sets, now).await?;
-        let records = self.records(sets, &before, now).await?;
+        let (records, mut verdicts) = self.records(sets, &after, now).await?;
+        verdicts.truncate(asked);
         if death == Some(CrashPoint::WithinAppend) {
             let cut = lock(&self.rng).usize(0..=records.len());
             self.append(&records[..cut]);
@@ -273,8 +254,8 @@ impl Twin {
 
     // One record per set, so that a torn commit leaves some sets and not others: each is atomic, the commit is not.
     // Only what really changes is written: a set that was applied before must not undo what came after it.
-    async fn records(&self, sets: &[WriteSet], before: &Memory, now: Millis) -> Result<Vec<u8>, Error> {
-        let (steps, mut out) = (Memory::clone(before), Vec::new());
+    async fn records(&self, sets: &[WriteSet], rows: &Memory, now: Millis) -> Result<(Vec<u8>, Vec<Verdict>), Error> {
+        let (mut out, mut all) = (Vec::new(), Vec::new());
         for set in sets {
             let mut keys: Vec<RowKey> = set.writes.iter().map(|write| write.key).collect();
             keys.extend(&set.also.drops);
@@ -282,8 +263,8 @@ impl Twin {
             // Two merges may change one row: it is written once.
             keys.sort_unstable();
             keys.dedup();
-            let mut known = steps.load(&keys).await?;
-            let verdicts = steps.commit(std::slice::from_ref(set), now).await?;
+            let mut known = rows.load(&keys).await?;
+            let verdicts = rows.commit(std::slice::from_ref(set), now).await?;
             if let [Verdict::Merged(merged)] = verdicts.as_slice() {
                 for (merge, merged) in set.also.merges.iter().zip(merged) {
                     if let (Merge::Append(append), Merged::Position(seq)) = (merge, merged) {
@@ -292,8 +273,8 @@ impl Twin {
                     }
                 }
             }
-            let changed = keys.iter().zip(known).zip(steps.load(&keys).await?);
-            let rows: Stored = changed
+            let changed = keys.iter().zip(known).zip(rows.load(&keys).await?);
+            let changed: Stored = changed
                 .filter(|((_, known), left)| {
                     known.as_ref().map(|row| row.revision) != left.as_ref().map(|row| row.revision)
                 })
@@ -301,53 +282,11 @@ impl Twin {
                     (*key, left.map(|row| codec::encode(key, &row.record, row.revision, codec::VERSION)))
                 })
                 .collect();
-            out.extend(Disk::record(now.0, &rows));
+            out.extend(Disk::record(now.0, &changed));
+            all.extend(verdicts);
         }
-        Ok(out)
+        Ok((out, all))
     }
-}
-
-// A planted bug: the one row of a set expects whatever is there.
-async fn overwriting(sets: &[WriteSet], before: &Memory, now: Millis) -> Result<Vec<WriteSet>, Error> {
-    let (steps, mut sets) = (Memory::clone(before), sets.to_vec());
-    for set in &mut sets {
-        if let [write] = &mut set.writes[..] {
-            write.expect = steps.load(&[write.key]).await?.pop().flatten().map(|row| row.revision);
-        }
-        steps.commit(std::slice::from_ref(set), now).await?;
-    }
-    Ok(sets)
-}
-
-// A planted bug: rows that a set expects to be absent are not compared.
-fn without_absent(set: &WriteSet) -> WriteSet {
-    let mut set = set.clone();
-    set.also.held.retain(|(_, revision)| revision.is_some());
-    set
-}
-
-// A planted bug: a set that only marks a doubt writes nothing.
-// A set without the entries of the audit, or without the fences that say that their outcome was given up.
-fn without_act(plant: Plant, set: &WriteSet) -> WriteSet {
-    let forgets = |record: &Record| {
-        let last = record.as_fence().and_then(|fence| fence.events.last());
-        last.is_some_and(|event| matches!(event.what, What::Forgotten { .. }))
-    };
-    let mut set = set.clone();
-    set.writes.retain(|write| match plant {
-        Plant::UnauditedAct => write.key.kind != Kind::Audit,
-        _ => !write.put.as_ref().is_some_and(forgets),
-    });
-    set
-}
-
-fn unmarked(set: &WriteSet) -> WriteSet {
-    let marks = |write: &&Write| {
-        let fence = write.put.as_ref().and_then(Record::as_fence);
-        fence.is_some_and(|fence| matches!(fence.state, State::Pending { doubted_at: Some(_), .. }))
-    };
-    let writes = set.writes.iter().filter(|write| !marks(write)).cloned().collect();
-    WriteSet { writes, ..set.clone() }
 }
 
 #[cfg(test)]

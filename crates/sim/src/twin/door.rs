@@ -28,6 +28,8 @@ use super::{
 use crate::{clock::Clocks, hold::Gate, plant::Plant};
 
 pub(crate) struct Door {
+    /// The node's name, as the store knows it.
+    name: String,
     twin: Arc<Twin>,
     gate: Arc<Gate>,
     rng: Mutex<fastrand::Rng>,
@@ -55,7 +57,7 @@ struct NodeClock {
 }
 
 impl Door {
-    pub(crate) fn new(twin: Arc<Twin>, gate: Arc<Gate>, skew_ms: u64, mut rng: fastrand::Rng) -> Self {
+    pub(crate) fn new(name: String, twin: Arc<Twin>, gate: Arc<Gate>, skew_ms: u64, mut rng: fastrand::Rng) -> Self {
         let travel_ms_max = [0, 3, 40][rng.usize(0..3)];
         let id = twin.clock.as_ref().map_or(0, |clock| twin.node_starts(clock));
         // Even with old answers, it starts past every time that was ever reported.
@@ -65,6 +67,7 @@ impl Door {
         let reads_term = twin.term();
         let (stale, under_way) = Default::default();
         Self {
+            name,
             twin,
             gate,
             rng: Mutex::new(rng),
@@ -114,6 +117,7 @@ impl Door {
             let left_ms = clock.elapsed_ms();
             let node_ms = self.twin.node_ms(self.clock.id, &clock);
             self.travel().await;
+            self.twin.hears_from(&self.name, &clock);
             let [server_ms, lived_ms] = self.twin.beaten(node_ms, &clock);
             self.travel().await;
             self.twin.node_hears(self.clock.id, &clock, server_ms.max(lived_ms));
@@ -155,6 +159,7 @@ impl Door {
         self.travel().await;
         let answer = asked.await;
         self.travel().await;
+        self.gate.opened().await;
         answer
     }
 
@@ -278,5 +283,36 @@ impl Store for Door {
 
     fn sweep(&self, now: Millis, limit: usize) -> BoxFuture<'_, Result<Option<usize>, Error>> {
         Box::pin(self.there_and_back(self.twin.sweep(now, limit)))
+    }
+
+    fn drive(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.there_and_back(async {
+            let Some(clock) = &self.twin.clock else { return Ok(()) };
+            self.twin.answers()?;
+            self.twin.hears_from(&self.name, clock);
+            self.twin.node_drives(&self.name);
+            Ok(())
+        }))
+    }
+
+    fn alive(&self) -> BoxFuture<'_, Result<Vec<(String, Millis)>, Error>> {
+        Box::pin(async {
+            let Some(clock) = &self.twin.clock else { return Ok(Vec::new()) };
+            let drivers = self.there_and_back(async { self.twin.answers().map(|()| self.twin.drivers(clock)) }).await?;
+            self.hear_time();
+            // As of this node's time: a server whose clock is set makes nobody look silent.
+            let now = self.now().unwrap_or_default();
+            let alone = self.twin.plant == Some(Plant::TwoDrivers);
+            let drivers = drivers.into_iter().filter(|(node, _)| !alone || *node == self.name);
+            Ok(drivers.map(|(node, silent_ms)| (node, Millis(now.0.saturating_sub(silent_ms)))).collect())
+        })
+    }
+
+    fn leave(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.there_and_back(async {
+            self.twin.answers()?;
+            self.twin.node_leaves(&self.name);
+            Ok(())
+        }))
     }
 }

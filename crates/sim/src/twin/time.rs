@@ -238,7 +238,13 @@ mod tests {
 
     impl Shared {
         fn join(&self) -> Arc<Door> {
-            let door = Arc::new(Door::new(self.twin.clone(), Arc::<Gate>::default(), 0, fastrand::Rng::with_seed(2)));
+            let door = Arc::new(Door::new(
+                String::new(),
+                self.twin.clone(),
+                Arc::<Gate>::default(),
+                0,
+                fastrand::Rng::with_seed(2),
+            ));
             tokio::spawn(door.clone().beat(self.clock.clone()));
             door
         }
