@@ -2,7 +2,7 @@
 //! Never decides: the capability that owns the kind does. Read wherever rows are treated by kind.
 
 use crate::{
-    audit, dispatch, fence,
+    audit, dispatch, fence, item,
     key::{Kind, RowKey},
     lane::{self, LaneKind},
     merge,
@@ -21,6 +21,8 @@ pub enum Record {
     Counter(Counter),
     /// Belongs to the audit.
     Audit(audit::Record),
+    /// Belongs to items.
+    Item(item::Record),
 }
 
 impl Record {
@@ -30,6 +32,7 @@ impl Record {
             Self::Fence(record) => record.expires_at(),
             Self::Lane(record) => record.expires_at(),
             Self::Audit(record) => record.expires_at(),
+            Self::Item(record) => record.expires_at(),
             Self::Dispatch(_) | Self::Counter(_) => None,
         }
     }
@@ -39,6 +42,7 @@ impl Record {
         match self {
             Self::Fence(record) => record.due_at(),
             Self::Counter(counter) => counter.due,
+            Self::Item(record) => record.due_at(),
             Self::Lane(_) | Self::Dispatch(_) | Self::Audit(_) => None,
         }
     }
@@ -51,6 +55,7 @@ impl Record {
             Self::Lane(record) => record.latest_at(),
             Self::Dispatch(record) => record.latest_at(),
             Self::Audit(record) => record.latest_at(),
+            Self::Item(record) => record.latest_at(),
             Self::Counter(_) => Millis(0),
         }
     }
@@ -62,6 +67,7 @@ impl Record {
                 Self::Fence(record) => record.weight_bytes(),
                 Self::Lane(record) => record.weight_bytes(),
                 Self::Audit(record) => record.weight_bytes(),
+                Self::Item(record) => record.weight_bytes(),
                 Self::Dispatch(_) | Self::Counter(_) => 0,
             }
     }
@@ -156,7 +162,8 @@ pub enum Ids {
 }
 
 /// One table a capability.
-const CAPABILITIES: [&[KindSpec]; 5] = [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS, audit::KINDS];
+const CAPABILITIES: [&[KindSpec]; 6] =
+    [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS, audit::KINDS, item::KINDS];
 
 /// The kinds of lanes: one list a capability.
 const LANE_KINDS: [&[&LaneKind]; 1] = [dispatch::LANE_KINDS];

@@ -1,0 +1,405 @@
+//! Decides what becomes of items that were sent, retired or released, and of what waits for them.
+//! Never reads content but to compare it, and never looks at a row that its footprint does not name.
+//! Called only from `item`.
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{
+    Accepted, Arrival, Change, Fault, Item, ItemId, Missing, Put, QuarantineId, Quarantined, Record, Reference,
+    Replaced, Reply, Resolution, Resolved, Retired, Retirement, Sent, Settle, Submit, Verdict, Waiting, item_of,
+    quarantined_of,
+};
+use crate::{
+    fence::{self, Receipt, seal_claimed},
+    json,
+    key::RowKey,
+    law::{self, Decision},
+    row::{self, Rows, write},
+    time::Millis,
+};
+
+pub(super) fn footprint(submit: &Submit, add: &mut impl FnMut(RowKey)) {
+    if let Some(claim) = &submit.claim {
+        add(RowKey::fence(claim.target.key));
+    }
+    for change in &submit.changes {
+        match change {
+            Change::Put(put) => footprint_of_put(put, add),
+            Change::Release { put, .. } => {
+                footprint_of_put(put, add);
+                add(RowKey::quarantine(put.item));
+            }
+            Change::Retire { item, .. } => add(RowKey::item(*item)),
+            Change::Refuse { .. } => {}
+        }
+    }
+}
+
+fn footprint_of_put(put: &Put, add: &mut impl FnMut(RowKey)) {
+    add(RowKey::item(put.item));
+    put.references.iter().for_each(|reference| add(RowKey::item(reference.item)));
+}
+
+/// What an item's row says of the rows beside it. Those of a quarantine are looked at only where there may be one.
+pub(super) fn follow(submit: &Submit, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+    for change in &submit.changes {
+        let (item, references): (ItemId, &[Reference]) = match change {
+            Change::Put(put) | Change::Release { put, .. } => (put.item, &put.references),
+            Change::Retire { item, .. } => (*item, &[]),
+            Change::Refuse { .. } => continue,
+        };
+        let known = item_of(rows, item);
+        let mut may_wait = known.is_some_and(|known| known.quarantine.is_some());
+        for reference in references.iter().filter(|reference| !is_active(item_of(rows, reference.item))) {
+            add(RowKey::waiting(reference.item, item));
+            may_wait = true;
+        }
+        if may_wait {
+            add(RowKey::quarantine(item));
+        }
+        if let Some(known) = known.filter(|known| known.current.is_some()) {
+            add(RowKey::item_version(item, known.seq));
+        }
+        if known.is_some_and(|known| known.wanted) {
+            add(RowKey::arrival(item));
+        }
+    }
+}
+
+pub(super) fn submit(submit: &Submit, rows: &impl Rows, now: Millis) -> Decision {
+    let mut decision = match &submit.claim {
+        None => Decision::reply(law::Reply::Done),
+        Some(claim) => {
+            let claimed = fence::claim(claim, rows, now);
+            let law::Reply::Fence(fence::Reply::New(_)) = claimed.reply else { return claimed };
+            claimed
+        }
+    };
+    let from = Sent { at: now, by: submit.by.clone(), correlation_id: submit.correlation_id.clone() };
+    let mut draft = Draft { submit, rows, from, puts: BTreeMap::new(), drops: BTreeSet::new(), held: BTreeMap::new() };
+    let mut verdicts = Vec::with_capacity(submit.changes.len());
+    for change in &submit.changes {
+        let Some(verdict) = draft.change(change) else { return Decision::reply(Reply::NoSuchItem) };
+        verdicts.push(verdict);
+    }
+    let Draft { puts, drops, held, .. } = draft;
+    decision.also.held.extend(held.into_iter().filter(|(key, _)| !puts.contains_key(key)));
+    decision.also.drops.extend(drops);
+    decision.writes.extend(puts.into_iter().map(|(key, record)| write(rows, key, Some(record.into()))));
+    let answer = (submit.answer)(submit, &verdicts);
+    let receipt = || Receipt { effect_id: submit.correlation_id.to_string(), body: answer.clone() };
+    let expires =
+        submit.claim.as_ref().map(|claim| seal_claimed(&mut decision, receipt(), claim.target.scope.retain_ms, now));
+    decision.reply = Reply::Submitted { verdicts: verdicts.into(), answer, expires }.into();
+    decision
+}
+
+/// Ends the follow-up of an arrival, unless the item has arrived again since: then there may be new ones that wait.
+pub(super) fn settle(settle: &Settle, rows: &impl Rows) -> Decision {
+    let key = RowKey::arrival(settle.item);
+    let arrival = rows.row(&key).and_then(|row| row.record.as_arrival());
+    if arrival.is_none_or(|arrival| arrival.at != settle.arrived) {
+        return Decision::reply(Reply::Settled);
+    }
+    let mut writes = vec![write(rows, key, None)];
+    // Nothing can begin to wait for an item that is there. For one that has gone again, something may.
+    if let Some(item) = item_of(rows, settle.item).filter(|item| item.wanted && item.is_active()) {
+        let item = Item { wanted: false, ..Item::clone(item) };
+        writes.push(write(rows, RowKey::item(settle.item), Some(Record::Item(item.into()).into())));
+    }
+    Decision::new(writes, Reply::Settled)
+}
+
+/// Rows as the changes so far leave them.
+struct Draft<'s, R> {
+    submit: &'s Submit,
+    rows: &'s R,
+    from: Sent,
+    puts: BTreeMap<RowKey, Record>,
+    drops: BTreeSet<RowKey>,
+    /// Rows that a verdict rests on and leaves alone.
+    held: BTreeMap<RowKey, Option<row::CommitId>>,
+}
+
+impl<R: Rows> Draft<'_, R> {
+    fn item(&self, item: ItemId) -> Option<&Arc<Item>> {
+        match self.puts.get(&RowKey::item(item)) {
+            Some(Record::Item(item)) => Some(item),
+            _ => item_of(self.rows, item),
+        }
+    }
+
+    fn quarantined(&self, item: ItemId) -> Option<&Arc<Quarantined>> {
+        match self.puts.get(&RowKey::quarantine(item)) {
+            Some(Record::Quarantined(quarantined)) => Some(quarantined),
+            _ => quarantined_of(self.rows, item),
+        }
+    }
+
+    fn open_quarantine(&self, item: ItemId) -> Option<Arc<Quarantined>> {
+        self.quarantined(item).filter(|quarantined| quarantined.resolved.is_none()).cloned()
+    }
+
+    // None where there is nothing to change.
+    fn change(&mut self, change: &Change) -> Option<Verdict> {
+        match change {
+            Change::Put(put) => Some(self.put(put, &self.from.clone(), Resolution::Accepted)),
+            Change::Refuse { faults, .. } => Some(Verdict::Rejected(faults.clone())),
+            Change::Retire { item, cause, .. } => self.retire(*item, *cause),
+            Change::Release { quarantine, put } => self.release(*quarantine, put),
+        }
+    }
+
+    fn put(&mut self, put: &Put, from: &Sent, how: Resolution) -> Verdict {
+        let known = self.item(put.item).cloned();
+        let mut reactivated = known.as_ref().is_some_and(|known| retirement(known) == Some(Retirement::Unlisted));
+        // INVARIANT item-order: versions compare with the accepted ones only, and an accepted version is never replaced by one that
+        // is not above it.
+        if let Some((version, known)) = put.version.as_ref().zip(known.as_ref())
+            && let Some(highest) = known.highest()
+        {
+            match version.order(highest) {
+                None => return mixed(version, highest, "accepted"),
+                Some(Ordering::Greater) => reactivated = false,
+                Some(order) => {
+                    let present = known.current.as_ref().filter(|current| current.version.is_some() && order.is_eq());
+                    if present.is_none() || !reactivated {
+                        let differs = present.is_some_and(|present| !same(&present.content, &put.content));
+                        return Verdict::Replay { item: put.item, differs };
+                    }
+                }
+            }
+        }
+        let open = self.open_quarantine(put.item);
+        let waiting = open.as_ref().and_then(|open| open.version.as_ref()).zip(put.version.as_ref());
+        let older = match waiting.map(|(waiting, version)| (version.order(waiting), version, waiting)) {
+            Some((None, version, waiting)) => return mixed(version, waiting, "quarantined"),
+            Some((Some(order), ..)) => order.is_lt(),
+            None => false,
+        };
+        let unresolved = self.unresolved(&put.references);
+        // A higher version that waits is neither replaced nor resolved by a lower one.
+        let open_and_older = open.as_ref().filter(|_| older);
+        match (unresolved.is_empty(), open_and_older) {
+            (true, _) => {
+                self.accept(put, known.as_deref(), from);
+                if let Some(open) = open.filter(|_| !older) {
+                    self.resolve(&open, how);
+                }
+                Verdict::Accepted { item: put.item, reactivated }
+            }
+            (false, Some(open)) => Verdict::Quarantined { quarantine: open.id(), unresolved: missing(&unresolved) },
+            (false, None) => self.quarantine(put, known.as_deref(), open.as_deref(), &unresolved, from),
+        }
+    }
+
+    // The references that do not count now. Every row that was looked at stays as it is until the commit.
+    fn unresolved<'p>(&mut self, references: &'p [Reference]) -> Vec<&'p Reference> {
+        let mut unresolved: Vec<&Reference> = Vec::new();
+        for reference in references {
+            let key = RowKey::item(reference.item);
+            if is_active(self.item(reference.item)) {
+                if !self.puts.contains_key(&key) {
+                    self.held.insert(key, self.rows.row(&key).map(|row| row.revision));
+                }
+            } else if !unresolved.iter().any(|known| known.item == reference.item) {
+                unresolved.push(reference);
+            }
+        }
+        unresolved
+    }
+
+    fn accept(&mut self, put: &Put, known: Option<&Item>, from: &Sent) {
+        let mut item = known.cloned().unwrap_or_else(|| self.new_item(&put.collection, &put.source_id));
+        let was_active = item.is_active();
+        let floor = if put.version.is_none() { item.highest().cloned() } else { None };
+        let accepted = Accepted {
+            version: put.version.clone(),
+            content: put.content.clone(),
+            from: Sent { at: self.from.at, ..from.clone() },
+            retired: None,
+        };
+        if let Some(accepted) = item.current.replace(accepted) {
+            let replaced = Replaced {
+                tenant: item.tenant.clone(),
+                collection: item.collection.clone(),
+                source_id: item.source_id.clone(),
+                accepted,
+                replaced_at: self.from.at,
+            };
+            self.puts.insert(RowKey::item_version(put.item, item.seq), Record::Replaced(replaced.into()));
+        }
+        (item.floor, item.seq) = (floor, item.seq + 1);
+        // INVARIANT no-missed-arrival: the row that makes others be looked at again is written in the commit of the arrival.
+        if item.wanted && !was_active && self.submit.auto_release {
+            let arrival = Arrival {
+                tenant: item.tenant.clone(),
+                collection: item.collection.clone(),
+                source_id: item.source_id.clone(),
+                at: self.from.at,
+            };
+            self.puts.insert(RowKey::arrival(put.item), Record::Arrival(arrival.into()));
+        }
+        self.puts.insert(RowKey::item(put.item), Record::Item(item.into()));
+    }
+
+    // INVARIANT one-quarantine: an item has one row for its stay, so it has one open stay at most.
+    fn quarantine(
+        &mut self,
+        put: &Put,
+        known: Option<&Item>,
+        open: Option<&Quarantined>,
+        unresolved: &[&Reference],
+        from: &Sent,
+    ) -> Verdict {
+        let last = self.quarantined(put.item).map(|last| last.number);
+        let number = match open {
+            Some(open) => open.number,
+            None => last.map_or(0, |last| last.saturating_add(1)).max(self.from.at.0),
+        };
+        for old in open.into_iter().flat_map(|open| &open.unresolved) {
+            let tenant = &self.submit.tenant;
+            self.drops.insert(RowKey::waiting(ItemId::new(tenant, &old.collection, &old.source_id), put.item));
+        }
+        for reference in unresolved {
+            self.want(reference);
+            let key = RowKey::waiting(reference.item, put.item);
+            // One that is there already says all there is to say.
+            if !self.drops.remove(&key) || self.rows.row(&key).is_none() {
+                let tenant = self.submit.tenant.clone();
+                let waiting = Waiting { tenant, missing: reference.item, item: put.item };
+                self.puts.insert(key, Record::Waiting(waiting.into()));
+            }
+        }
+        let quarantined = Quarantined {
+            tenant: self.submit.tenant.clone(),
+            collection: put.collection.clone(),
+            source_id: put.source_id.clone(),
+            number,
+            version: put.version.clone(),
+            content: put.content.clone(),
+            from: from.clone(),
+            opened: open.map_or(self.from.at, |open| open.opened),
+            unresolved: missing(unresolved),
+            resolved: None,
+        };
+        let (quarantine, unresolved) = (quarantined.id(), quarantined.unresolved.clone());
+        self.puts.insert(RowKey::quarantine(put.item), Record::Quarantined(quarantined.into()));
+        if known.and_then(|known| known.quarantine) != Some(number) {
+            // Read again: an item may refer to itself.
+            let known = self.item(put.item).map(|known| Item::clone(known));
+            let mut item = known.unwrap_or_else(|| self.new_item(&put.collection, &put.source_id));
+            item.quarantine = Some(number);
+            self.puts.insert(RowKey::item(put.item), Record::Item(item.into()));
+        }
+        Verdict::Quarantined { quarantine, unresolved }
+    }
+
+    // Marks what is missing, so that its arrival sees that something waits, and so that the two commits cannot pass each other
+    // unseen: a row that is absent cannot be held on every store.
+    fn want(&mut self, reference: &Reference) {
+        let key = RowKey::item(reference.item);
+        match self.item(reference.item) {
+            Some(item) if item.wanted => {
+                if !self.puts.contains_key(&key) {
+                    self.held.insert(key, self.rows.row(&key).map(|row| row.revision));
+                }
+            }
+            known => {
+                let Missing { collection, source_id, .. } = &reference.missing;
+                let known = known.map(|known| Item::clone(known));
+                let mut item = known.unwrap_or_else(|| self.new_item(collection, source_id));
+                item.wanted = true;
+                self.puts.insert(key, Record::Item(item.into()));
+            }
+        }
+    }
+
+    fn resolve(&mut self, open: &Quarantined, how: Resolution) {
+        let item = open.id().item;
+        for old in &open.unresolved {
+            let key = RowKey::waiting(ItemId::new(&open.tenant, &old.collection, &old.source_id), item);
+            self.puts.remove(&key);
+            self.drops.insert(key);
+        }
+        let expires = self.from.at.plus(self.submit.quarantine_retain_ms);
+        let resolved = Some(Resolved { how, from: self.from.clone(), expires });
+        let quarantined = Quarantined { resolved, ..open.clone() };
+        self.puts.insert(RowKey::quarantine(item), Record::Quarantined(quarantined.into()));
+        if let Some(known) = self.item(item).filter(|known| known.quarantine.is_some()) {
+            let known = Item { quarantine: None, ..Item::clone(known) };
+            self.puts.insert(RowKey::item(item), Record::Item(known.into()));
+        }
+    }
+
+    fn release(&mut self, quarantine: QuarantineId, put: &Put) -> Option<Verdict> {
+        let row = self.quarantined(put.item).cloned()?;
+        if row.resolved.is_some() || row.number != quarantine.number {
+            return Some(Verdict::AlreadyResolved { quarantine });
+        }
+        // Content that was sent since was judged when it came.
+        if row.content != put.content {
+            return Some(Verdict::Quarantined { quarantine, unresolved: row.unresolved.clone() });
+        }
+        let verdict = self.put(put, &row.from, Resolution::Released);
+        if let Verdict::Replay { .. } = verdict {
+            self.resolve(&row, Resolution::Released);
+        }
+        Some(verdict)
+    }
+
+    fn retire(&mut self, id: ItemId, cause: Retirement) -> Option<Verdict> {
+        let open = self.open_quarantine(id);
+        let known = self.item(id).cloned();
+        let current = known.as_ref().and_then(|known| known.current.as_ref());
+        if current.is_none() && open.is_none() {
+            return None;
+        }
+        let retired = current.and_then(|current| current.retired.as_ref());
+        let replay = retired.is_some_and(|retired| retired.cause != Retirement::Unlisted) && open.is_none();
+        if let Some(known) = known.as_ref().filter(|_| !replay) {
+            let retired = Some(Retired { cause, from: self.from.clone() });
+            let current = current.map(|current| Accepted { retired, ..current.clone() });
+            let item = Item { current, ..Item::clone(known) };
+            self.puts.insert(RowKey::item(id), Record::Item(item.into()));
+        }
+        if let Some(open) = &open {
+            self.resolve(open, Resolution::Withdrawn);
+        }
+        Some(Verdict::Retired { item: id, cause, replay, withdrawn: current.is_none() })
+    }
+
+    fn new_item(&self, collection: &Arc<str>, source_id: &str) -> Item {
+        Item::new(self.submit.tenant.clone(), collection.clone(), source_id.to_owned())
+    }
+}
+
+fn is_active(item: Option<&Arc<Item>>) -> bool {
+    item.is_some_and(|item| item.is_active())
+}
+
+fn retirement(item: &Item) -> Option<Retirement> {
+    Some(item.current.as_ref()?.retired.as_ref()?.cause)
+}
+
+fn missing(references: &[&Reference]) -> Vec<Missing> {
+    references.iter().map(|reference| reference.missing.clone()).collect()
+}
+
+fn mixed(version: &super::ItemVersion, known: &super::ItemVersion, state: &str) -> Verdict {
+    let (form, known_form) = (version.form(), known.form());
+    let message = format!(
+        "{form} cannot be compared with the {state} version {known}, which is {known_form}; send versions of one form"
+    );
+    Verdict::Rejected(vec![Fault { pointer: "/source_version".to_owned(), message }])
+}
+
+// Whether two texts are one JSON value.
+fn same(first: &[u8], second: &[u8]) -> bool {
+    let canonical = |text| json::parse(text).ok().map(|node| json::canonical(&node));
+    first == second || canonical(first).is_some_and(|first| canonical(second) == Some(first))
+}
