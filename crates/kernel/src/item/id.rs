@@ -50,6 +50,16 @@ impl ItemId {
         format!("itm_{}", hex(self.digest()))
     }
 
+    /// The id in hexadecimal, for cursors.
+    pub fn hex(&self) -> String {
+        hex(&self.0)
+    }
+
+    /// Reads [`ItemId::hex`].
+    pub fn from_hex(text: &str) -> Option<Self> {
+        unhex(text).map(Self)
+    }
+
     fn digest(&self) -> &[u8] {
         &self.0[COLLECTION_LEN..]
     }
@@ -72,19 +82,7 @@ pub struct QuarantineId {
 impl QuarantineId {
     /// Reads the id as partners see it.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix("qrn_")?.as_bytes();
-        let mut bytes = [0; ItemId::LEN + 8];
-        if digits.len() != 2 * bytes.len() {
-            return None;
-        }
-        let digit = |digit: u8| match digit {
-            b'0'..=b'9' => Some(digit - b'0'),
-            b'a'..=b'f' => Some(digit - b'a' + 10),
-            _ => None,
-        };
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-        }
+        let bytes: [u8; ItemId::LEN + 8] = unhex(text.strip_prefix("qrn_")?)?;
         let (item, number) = bytes.split_at(ItemId::LEN);
         Some(Self { item: ItemId(item.try_into().ok()?), number: u64::from_be_bytes(number.try_into().ok()?) })
     }
@@ -94,6 +92,22 @@ impl fmt::Display for QuarantineId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "qrn_{}{:016x}", hex(&self.item.0), self.number)
     }
+}
+
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    if text.len() != 2 * N {
+        return None;
+    }
+    let digit = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -134,6 +148,13 @@ impl RowKey {
     /// The row which says that an item has arrived that others wait for.
     pub fn arrival(item: ItemId) -> Self {
         Self { kind: Kind::Arrival, id: with_number(item, 0) }
+    }
+
+    /// The number that the row of a replaced version is kept under.
+    pub fn version_number(&self) -> u64 {
+        let mut number = [0; 8];
+        number.copy_from_slice(&self.id[ItemId::LEN..]);
+        !u64::from_be_bytes(number)
     }
 
     /// The item that the row of an item, a version, a quarantine or an arrival is about.

@@ -46,6 +46,8 @@ fn footprint_of_put(put: &Put, add: &mut impl FnMut(RowKey)) {
 
 /// What an item's row says of the rows beside it. Those of a quarantine are looked at only where there may be one.
 pub(super) fn follow(submit: &Submit, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+    // What is active now may not be any more when a later change of the same command refers to it.
+    let retired: BTreeSet<ItemId> = submit.changes.iter().filter_map(retired_by).collect();
     for change in &submit.changes {
         let (item, references): (ItemId, &[Reference]) = match change {
             Change::Put(put) | Change::Release { put, .. } => (put.item, &put.references),
@@ -54,7 +56,8 @@ pub(super) fn follow(submit: &Submit, rows: &impl Rows, add: &mut impl FnMut(Row
         };
         let known = item_of(rows, item);
         let mut may_wait = known.is_some_and(|known| known.quarantine.is_some());
-        for reference in references.iter().filter(|reference| !is_active(item_of(rows, reference.item))) {
+        let counts = |item: ItemId| is_active(item_of(rows, item)) && !retired.contains(&item);
+        for reference in references.iter().filter(|reference| !counts(reference.item)) {
             add(RowKey::waiting(reference.item, item));
             may_wait = true;
         }
@@ -68,6 +71,10 @@ pub(super) fn follow(submit: &Submit, rows: &impl Rows, add: &mut impl FnMut(Row
             add(RowKey::arrival(item));
         }
     }
+}
+
+fn retired_by(change: &Change) -> Option<ItemId> {
+    if let Change::Retire { item, .. } = change { Some(*item) } else { None }
 }
 
 pub(super) fn submit(submit: &Submit, rows: &impl Rows, now: Millis) -> Decision {
@@ -87,7 +94,8 @@ pub(super) fn submit(submit: &Submit, rows: &impl Rows, now: Millis) -> Decision
         verdicts.push(verdict);
     }
     let Draft { puts, drops, held, .. } = draft;
-    decision.also.held.extend(held.into_iter().filter(|(key, _)| !puts.contains_key(key)));
+    let left_alone = |key: &RowKey| !puts.contains_key(key) && !drops.contains(key);
+    decision.also.held.extend(held.into_iter().filter(|(key, _)| left_alone(key)));
     decision.also.drops.extend(drops);
     decision.writes.extend(puts.into_iter().map(|(key, record)| write(rows, key, Some(record.into()))));
     let answer = (submit.answer)(submit, &verdicts);
@@ -140,7 +148,9 @@ impl<R: Rows> Draft<'_, R> {
         }
     }
 
+    // The item's row says whether there is one: without, the row of the quarantine need not be loaded.
     fn open_quarantine(&self, item: ItemId) -> Option<Arc<Quarantined>> {
+        self.item(item)?.quarantine?;
         self.quarantined(item).filter(|quarantined| quarantined.resolved.is_none()).cloned()
     }
 
@@ -156,7 +166,7 @@ impl<R: Rows> Draft<'_, R> {
 
     fn put(&mut self, put: &Put, from: &Sent, how: Resolution) -> Verdict {
         let known = self.item(put.item).cloned();
-        let mut reactivated = known.as_ref().is_some_and(|known| retirement(known) == Some(Retirement::Unlisted));
+        let reactivated = known.as_ref().is_some_and(|known| returns(put, known));
         // INVARIANT item-order: versions compare with the accepted ones only, and an accepted version is never replaced by one that
         // is not above it.
         if let Some((version, known)) = put.version.as_ref().zip(known.as_ref())
@@ -164,13 +174,11 @@ impl<R: Rows> Draft<'_, R> {
         {
             match version.order(highest) {
                 None => return mixed(version, highest, "accepted"),
-                Some(Ordering::Greater) => reactivated = false,
+                Some(order) if order.is_gt() || reactivated => {}
                 Some(order) => {
                     let present = known.current.as_ref().filter(|current| current.version.is_some() && order.is_eq());
-                    if present.is_none() || !reactivated {
-                        let differs = present.is_some_and(|present| !same(&present.content, &put.content));
-                        return Verdict::Replay { item: put.item, differs };
-                    }
+                    let differs = present.is_some_and(|present| !same(&present.content, &put.content));
+                    return Verdict::Replay { item: put.item, differs };
                 }
             }
         }
@@ -236,13 +244,16 @@ impl<R: Rows> Draft<'_, R> {
         (item.floor, item.seq) = (floor, item.seq + 1);
         // INVARIANT no-missed-arrival: the row that makes others be looked at again is written in the commit of the arrival.
         if item.wanted && !was_active && self.submit.auto_release {
+            let key = RowKey::arrival(put.item);
+            // Later than the one before it, also within a millisecond: a follow-up of that one must not settle this one.
+            let before = self.rows.row(&key).and_then(|row| row.record.as_arrival()).map(|before| before.at.plus(1));
             let arrival = Arrival {
                 tenant: item.tenant.clone(),
                 collection: item.collection.clone(),
                 source_id: item.source_id.clone(),
-                at: self.from.at,
+                at: self.from.at.max(before.unwrap_or_default()),
             };
-            self.puts.insert(RowKey::arrival(put.item), Record::Arrival(arrival.into()));
+            self.puts.insert(key, Record::Arrival(arrival.into()));
         }
         self.puts.insert(RowKey::item(put.item), Record::Item(item.into()));
     }
@@ -263,16 +274,22 @@ impl<R: Rows> Draft<'_, R> {
         };
         for old in open.into_iter().flat_map(|open| &open.unresolved) {
             let tenant = &self.submit.tenant;
-            self.drops.insert(RowKey::waiting(ItemId::new(tenant, &old.collection, &old.source_id), put.item));
+            let key = RowKey::waiting(ItemId::new(tenant, &old.collection, &old.source_id), put.item);
+            self.puts.remove(&key);
+            self.drops.insert(key);
         }
         for reference in unresolved {
             self.want(reference);
             let key = RowKey::waiting(reference.item, put.item);
-            // One that is there already says all there is to say.
-            if !self.drops.remove(&key) || self.rows.row(&key).is_none() {
-                let tenant = self.submit.tenant.clone();
-                let waiting = Waiting { tenant, missing: reference.item, item: put.item };
-                self.puts.insert(key, Record::Waiting(waiting.into()));
+            self.drops.remove(&key);
+            match self.rows.row(&key) {
+                // It says all there is to say, as long as it is there: an acceptance that came between drops it.
+                Some(row) => drop(self.held.insert(key, Some(row.revision))),
+                None => {
+                    let tenant = self.submit.tenant.clone();
+                    let waiting = Waiting { tenant, missing: reference.item, item: put.item };
+                    self.puts.insert(key, Record::Waiting(waiting.into()));
+                }
             }
         }
         let quarantined = Quarantined {
@@ -359,9 +376,11 @@ impl<R: Rows> Draft<'_, R> {
         if current.is_none() && open.is_none() {
             return None;
         }
-        let retired = current.and_then(|current| current.retired.as_ref());
-        let replay = retired.is_some_and(|retired| retired.cause != Retirement::Unlisted) && open.is_none();
-        if let Some(known) = known.as_ref().filter(|_| !replay) {
+        // An item that a list had left out may still be deleted. How it ended otherwise stays.
+        let ended = current.and_then(|current| current.retired.as_ref());
+        let ended = ended.filter(|ended| ended.cause != Retirement::Unlisted || cause == Retirement::Unlisted);
+        let replay = ended.is_some() && open.is_none();
+        if let Some(known) = known.as_ref().filter(|_| ended.is_none()) {
             let retired = Some(Retired { cause, from: self.from.clone() });
             let current = current.map(|current| Accepted { retired, ..current.clone() });
             let item = Item { current, ..Item::clone(known) };
@@ -382,8 +401,16 @@ fn is_active(item: Option<&Arc<Item>>) -> bool {
     item.is_some_and(|item| item.is_active())
 }
 
-fn retirement(item: &Item) -> Option<Retirement> {
-    Some(item.current.as_ref()?.retired.as_ref()?.cause)
+// Whether it is the version that a complete list had left out, sent again.
+fn returns(put: &Put, known: &Item) -> bool {
+    let Some(current) = &known.current else { return false };
+    let unlisted = current.retired.as_ref().is_some_and(|retired| retired.cause == Retirement::Unlisted);
+    unlisted
+        && match (&put.version, &current.version) {
+            (Some(version), Some(left_out)) => version.order(left_out) == Some(Ordering::Equal),
+            (None, None) => true,
+            _ => false,
+        }
 }
 
 fn missing(references: &[&Reference]) -> Vec<Missing> {

@@ -136,6 +136,7 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
     // A document without these would refer to schemas that it does not have: the snapshot shows it.
     if let Some(all) = all.as_object_mut() {
         all.extend(super::wes::schemas(&object));
+        all.extend(super::ingest::schemas(&object));
     }
     all
 }
