@@ -195,8 +195,11 @@ impl<R: Rows> Draft<'_, R> {
         match (unresolved.is_empty(), open_and_older) {
             (true, _) => {
                 self.accept(put, known.as_deref(), from);
-                if let Some(open) = open.filter(|_| !older) {
-                    self.resolve(&open, how);
+                match open {
+                    // It stays only as long as it is the higher one.
+                    Some(_) if older => self.hold(RowKey::quarantine(put.item)),
+                    Some(open) => self.resolve(&open, how),
+                    None => {}
                 }
                 Verdict::Accepted { item: put.item, reactivated }
             }
@@ -205,15 +208,18 @@ impl<R: Rows> Draft<'_, R> {
         }
     }
 
+    // The commit stands only while the row is as it was read. One that the command itself writes is compared anyway.
+    fn hold(&mut self, key: RowKey) {
+        self.held.insert(key, self.rows.row(&key).map(|row| row.revision));
+    }
+
     // The references that do not count now. Every row that was looked at stays as it is until the commit.
     fn unresolved<'p>(&mut self, references: &'p [Reference]) -> Vec<&'p Reference> {
         let mut unresolved: Vec<&Reference> = Vec::new();
         for reference in references {
             let key = RowKey::item(reference.item);
             if is_active(self.item(reference.item)) {
-                if !self.puts.contains_key(&key) {
-                    self.held.insert(key, self.rows.row(&key).map(|row| row.revision));
-                }
+                self.hold(key);
             } else if !unresolved.iter().any(|known| known.item == reference.item) {
                 unresolved.push(reference);
             }
@@ -282,14 +288,13 @@ impl<R: Rows> Draft<'_, R> {
             self.want(reference);
             let key = RowKey::waiting(reference.item, put.item);
             self.drops.remove(&key);
-            match self.rows.row(&key) {
-                // It says all there is to say, as long as it is there: an acceptance that came between drops it.
-                Some(row) => drop(self.held.insert(key, Some(row.revision))),
-                None => {
-                    let tenant = self.submit.tenant.clone();
-                    let waiting = Waiting { tenant, missing: reference.item, item: put.item };
-                    self.puts.insert(key, Record::Waiting(waiting.into()));
-                }
+            if self.rows.row(&key).is_some() {
+                // It says all there is to say, as long as it is there: an acceptance that comes between drops it.
+                self.hold(key);
+            } else {
+                let tenant = self.submit.tenant.clone();
+                let waiting = Waiting { tenant, missing: reference.item, item: put.item };
+                self.puts.insert(key, Record::Waiting(waiting.into()));
             }
         }
         let quarantined = Quarantined {
@@ -321,11 +326,7 @@ impl<R: Rows> Draft<'_, R> {
     fn want(&mut self, reference: &Reference) {
         let key = RowKey::item(reference.item);
         match self.item(reference.item) {
-            Some(item) if item.wanted => {
-                if !self.puts.contains_key(&key) {
-                    self.held.insert(key, self.rows.row(&key).map(|row| row.revision));
-                }
-            }
+            Some(item) if item.wanted => self.hold(key),
             known => {
                 let Missing { collection, source_id, .. } = &reference.missing;
                 let known = known.map(|known| Item::clone(known));

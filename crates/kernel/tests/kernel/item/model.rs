@@ -106,8 +106,7 @@ impl Model {
         let missing: Vec<Name> = missing.map(|(_, name)| *name).collect();
         let known = self.at(name);
         let last = known.accepted.last();
-        let reactivated =
-            known.gone == Some(Gone::Unlisted) && last.is_some_and(|last| last.version == sent.version);
+        let reactivated = known.gone == Some(Gone::Unlisted) && last.is_some_and(|last| last.version == sent.version);
         let highest = known.accepted.iter().filter_map(|sent| sent.version).max();
         if let (Some(version), Some(highest)) = (sent.version, highest) {
             if !version.comparable(highest) {

@@ -113,7 +113,10 @@ fn text_has_the_form_that_it_is_shaped_like() {
     ] {
         assert_eq!(ItemVersion::any(text).form(), form, "{text:?}");
         assert_eq!(ItemVersion::any(text).to_string(), text);
-        assert_eq!(ItemVersion::dotted(text).is_some(), form == "a dotted version" || form == "a time" && text.len() == 10);
+        assert_eq!(
+            ItemVersion::dotted(text).is_some(),
+            form == "a dotted version" || form == "a time" && text.len() == 10
+        );
     }
     assert_eq!(ItemVersion::time("1.2"), None);
 }

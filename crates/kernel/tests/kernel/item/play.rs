@@ -188,8 +188,7 @@ impl Play {
         for (at, (decision, view_model)) in decided.into_iter().enumerate() {
             // Within one commit, each rests on those before it.
             let stands = (timing == Timing::SameRows || later.is_empty())
-                && (decision.only_answers()
-                    || self.desk.world.commit_also(&decision.writes, &decision.also).is_some());
+                && (decision.only_answers() || self.desk.world.commit_also(&decision.writes, &decision.also).is_some());
             if stands {
                 self.judge(&group[at], &changes[at], &decision.reply, Some(view_model));
             } else {
@@ -303,7 +302,11 @@ impl Play {
             }
         }
         let rows = self.desk.world.rows().filter(|(_, record)| record.as_waiting().is_some());
-        assert_eq!(rows.map(|(key, _)| *key).collect::<BTreeSet<_>>(), waits, "a row for each item that waits, and no other");
+        assert_eq!(
+            rows.map(|(key, _)| *key).collect::<BTreeSet<_>>(),
+            waits,
+            "a row for each item that waits, and no other"
+        );
         let histories: usize = self.model.items.values().map(|known| known.accepted.len().saturating_sub(1)).sum();
         let rows = self.desk.world.rows().filter(|(_, record)| record.as_replaced().is_some());
         assert_eq!(rows.count(), histories, "no history but of what was accepted");
@@ -311,7 +314,8 @@ impl Play {
 
     /// A worker begins to follow up one of the arrivals, perhaps one that another follows up, too.
     pub fn begin(&mut self, nth: usize) {
-        let arrivals = self.desk.world.rows().filter_map(|(key, record)| Some((key.item_id(), record.as_arrival()?.at)));
+        let arrivals =
+            self.desk.world.rows().filter_map(|(key, record)| Some((key.item_id(), record.as_arrival()?.at)));
         let arrivals: Vec<(ItemId, Millis)> = arrivals.collect();
         if let Some((item, arrived)) = arrivals.get(nth % arrivals.len().max(1)) {
             self.workers.push(Worker { item: *item, arrived: *arrived, after: None, next: None });
@@ -334,12 +338,16 @@ impl Play {
             self.workers.push(worker);
             return;
         }
-        let of_this = |key: &RowKey| key.id.starts_with(RowKey::waiting_prefix(&worker.item)) && Some(*key) > worker.after;
+        let of_this =
+            |key: &RowKey| key.id.starts_with(RowKey::waiting_prefix(&worker.item)) && Some(*key) > worker.after;
         let rows = self.desk.world.rows();
-        let next = rows.filter_map(|(key, record)| Some((*key, record.as_waiting()?.item))).find(|(key, _)| of_this(key));
+        let next =
+            rows.filter_map(|(key, record)| Some((*key, record.as_waiting()?.item))).find(|(key, _)| of_this(key));
         let Some((key, waiting)) = next else {
             let settle = item::Settle { item: worker.item, arrived: worker.arrived };
             self.desk.world.run(&item::Command::Settle(settle.into()).into());
+            // A follow-up is known by the time of its arrival alone: the next arrival of the item comes in a later millisecond.
+            self.desk.world.pass(1);
             self.judge_rows();
             return;
         };

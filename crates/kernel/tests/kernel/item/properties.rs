@@ -92,9 +92,8 @@ fn sent(steps: &[Step]) -> BTreeMap<Name, BTreeSet<Version>> {
 /// Versioned items, of which each version has one content. No request: one that repeats another's id would not be decided.
 fn versioned(needs: impl Fn(Name, u8) -> Vec<Name> + 'static) -> impl Strategy<Value = Vec<Step>> {
     let needs = std::rc::Rc::new(needs);
-    let put = (names(), 1..5u8).prop_map(move |(name, version)| {
-        Asks::Put(name, Some(Version::Number(version)), 0, needs(name, version))
-    });
+    let put = (names(), 1..5u8)
+        .prop_map(move |(name, version)| Asks::Put(name, Some(Version::Number(version)), 0, needs(name, version)));
     steps(put.boxed()).prop_map(|steps| {
         let alone = |mut asked: Asked| {
             asked.request = None;
@@ -119,7 +118,7 @@ fn needs_by_version() -> impl Strategy<Value = Vec<Vec<Vec<Name>>>> {
 }
 
 proptest! {
-    #![proptest_config(cases(2_000))]
+    #![proptest_config(cases(3_000))]
 
     #[test]
     fn any_interleaving_of_commands_is_answered_as_the_model_does(auto_release: bool, steps in steps(any_asks().boxed())) {

@@ -46,8 +46,10 @@ fn wanted_row_of_what_is_missing_is_written_once_and_held_from_then_on() {
     let mut desk = Desk::after("c@1");
     let first = desk.decide("a@1 needs b&c");
     // That c is there is held; that b is not cannot be, so its row is written.
-    let held = |decision: &fencepost_kernel::Decision| decision.also.held.iter().map(|(key, _)| *key).collect::<Vec<_>>();
-    let puts = |decision: &fencepost_kernel::Decision| decision.writes.iter().map(|write| write.key).collect::<Vec<_>>();
+    let held =
+        |decision: &fencepost_kernel::Decision| decision.also.held.iter().map(|(key, _)| *key).collect::<Vec<_>>();
+    let puts =
+        |decision: &fencepost_kernel::Decision| decision.writes.iter().map(|write| write.key).collect::<Vec<_>>();
     assert_eq!(held(&first), [RowKey::item(id_of("c"))]);
     assert!(puts(&first).contains(&RowKey::item(id_of("b"))));
     desk.ask("a@1 needs b&c");
@@ -146,14 +148,24 @@ fn released_item_is_accepted_when_its_references_are_there_and_stays_when_not() 
     check(&[
         ("a@3 needs b; b@1", "release a@3 needs b", "ACCEPTED", "3, 3 released"),
         ("a needs b; b@1", "release a needs b", "ACCEPTED", "unversioned, unversioned released"),
-        ("a@1; unlist a; b@1; delete b; a@1 needs b; b@2", "release a@1 needs b", "ACCEPTED reactivated", "1 after 1, 1 released"),
+        (
+            "a@1; unlist a; b@1; delete b; a@1 needs b; b@2",
+            "release a@1 needs b",
+            "ACCEPTED reactivated",
+            "1 after 1, 1 released",
+        ),
         ("a@3 needs b", "release a@3 needs b", "QUARANTINED for b", "none, open 3 for b"),
         ("a@3 needs b&c; b@1", "release a@3 needs b&c", "QUARANTINED for c", "none, open 3 for c"),
         // What was there has gone since.
         ("c@1; a@3 needs b&c; b@1; delete c", "release a@3 needs b&c", "QUARANTINED for c", "none, open 3 for c"),
         ("a@3 needs b; a@2; b@1", "release a@3 needs b", "ACCEPTED", "3 after 2, 3 released"),
         ("a@3 needs b; b@1", "release a@3 needs b + release a@3 needs b", "ACCEPTED + RESOLVED", "3, 3 released"),
-        ("b@1 needs c; a@1 needs b; c@1", "release b@1 needs c + release a@1 needs b", "ACCEPTED + ACCEPTED", "1, 1 released"),
+        (
+            "b@1 needs c; a@1 needs b; c@1",
+            "release b@1 needs c + release a@1 needs b",
+            "ACCEPTED + ACCEPTED",
+            "1, 1 released",
+        ),
     ]);
     check_unchanged(&[
         ("a@3 needs b; a@3", "release a@3 needs b", "RESOLVED"),

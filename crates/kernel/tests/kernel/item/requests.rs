@@ -55,7 +55,10 @@ fn request_under_a_known_id_with_another_body_is_a_conflict_and_writes_nothing()
 fn command_without_a_claim_writes_no_fence() {
     let desk = Desk::new();
     let decision = desk.decide("a@1");
-    assert_eq!(decision.writes.iter().map(|write| write.key.kind).collect::<Vec<_>>(), [fencepost_kernel::key::Kind::Item]);
+    assert_eq!(
+        decision.writes.iter().map(|write| write.key.kind).collect::<Vec<_>>(),
+        [fencepost_kernel::key::Kind::Item]
+    );
     let Reply::Item(item::Reply::Submitted { expires, .. }) = decision.reply else { panic!() };
     assert_eq!(expires, None);
 }
