@@ -105,7 +105,7 @@ impl Fencepost {
             Reply::Dispatch(dispatch::Reply::UnknownOriginal) => {
                 Err(Error::NotPublished("what it cancels was never published"))
             }
-            Reply::Fence(_) | Reply::Dispatch(_) | Reply::Lane(_) | Reply::Done => {
+            Reply::Fence(_) | Reply::Dispatch(_) | Reply::Lane(_) | Reply::Item(_) | Reply::Done => {
                 Err(Error::NotPublished("somebody holds its id"))
             }
         }

@@ -41,12 +41,7 @@ pub(super) fn read_kept(collection: &Collection, tenant: &Tenant, content: &Byte
     read_item(collection, tenant, &node, content.clone())
 }
 
-fn read_item(
-    collection: &Collection,
-    tenant: &Tenant,
-    item: &JsonNode<'_>,
-    content: Bytes,
-) -> Result<Put, Vec<Fault>> {
+fn read_item(collection: &Collection, tenant: &Tenant, item: &JsonNode<'_>, content: Bytes) -> Result<Put, Vec<Fault>> {
     let source_id = source_id(item).map_err(|message| vec![fault("/source_id", message)])?;
     let version = version(collection.order, item).map_err(|message| vec![fault("/source_version", message)])?;
     let value = to_value(item);
@@ -112,7 +107,9 @@ fn version(order: VersionOrder, item: &JsonNode<'_>) -> Result<Option<ItemVersio
             match order {
                 VersionOrder::Any => ItemVersion::any(text),
                 VersionOrder::Integer => return Err("must be a whole number".to_owned()),
-                VersionOrder::Time => ItemVersion::time(text).ok_or("must be a time, such as \"2026-05-24T03:14:01Z\"")?,
+                VersionOrder::Time => {
+                    ItemVersion::time(text).ok_or("must be a time, such as \"2026-05-24T03:14:01Z\"")?
+                }
                 VersionOrder::Semver => ItemVersion::dotted(text).ok_or("must be a version such as \"1.10.0\"")?,
                 VersionOrder::Text => ItemVersion::Text(text.to_string()),
             }

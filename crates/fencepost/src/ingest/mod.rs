@@ -110,8 +110,7 @@ impl Ingest {
         let source = Some(Source { kind: "ingest".to_owned(), id: collection.to_string() });
         let compared = Some(request.compared.clone());
         // The claim is sealed in the commit that makes it, so it needs no lease.
-        let claim =
-            ClaimFence { target, body: compared, version: None, source, lease_ms: 1, trace: request.trace };
+        let claim = ClaimFence { target, body: compared, version: None, source, lease_ms: 1, trace: request.trace };
         let submit = Submit { claim: Some(claim.into()), ..self.trial_of(request, collection, changes) };
         let reply = self.engine.ask(Command::from(item::Command::Submit(submit.into()))).await?;
         if self.rules.settings.auto_release && matches!(reply, Reply::Item(_)) {
@@ -178,9 +177,10 @@ impl Ingest {
         let after = below.map(|below| RowKey::item_version(id, below));
         let found = self.engine.range(Kind::ItemVersion, &id.0, after, limit + 1).await?;
         let more = found.len() > limit;
-        let numbered = found.into_iter().take(limit).filter_map(|(key, row)| {
-            Some((key.version_number(), row.record.as_replaced()?.clone()))
-        });
+        let numbered = found
+            .into_iter()
+            .take(limit)
+            .filter_map(|(key, row)| Some((key.version_number(), row.record.as_replaced()?.clone())));
         Ok(Some(HistoryPage { item, replaced: numbered.collect(), more }))
     }
 
@@ -209,8 +209,7 @@ impl Ingest {
     ) -> Result<Vec<(ItemId, Option<Arc<Quarantined>>)>, Error> {
         let after = after.map(|after| RowKey::waiting(missing, after));
         let found = self.engine.range(Kind::Waiting, RowKey::waiting_prefix(&missing), after, limit).await?;
-        let waiting: Vec<ItemId> =
-            found.iter().filter_map(|(_, row)| Some(row.record.as_waiting()?.item)).collect();
+        let waiting: Vec<ItemId> = found.iter().filter_map(|(_, row)| Some(row.record.as_waiting()?.item)).collect();
         let rows: Vec<RowKey> = waiting.iter().copied().map(RowKey::quarantine).collect();
         let rows = self.engine.load(&rows).await?;
         let quarantined = rows.into_iter().map(|row| row.and_then(|row| row.record.as_quarantined().cloned()));

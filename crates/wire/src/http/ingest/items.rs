@@ -86,7 +86,8 @@ fn list<'n, 'a>(call: &Call, ingest: &Ingest, node: &'n JsonNode<'a>) -> Result<
     }
     let most = ingest.rules().settings.bulk_async_threshold;
     if items.len() > most {
-        let detail = format!("a request may have up to {most} items, not {}; send them in several requests", items.len());
+        let detail =
+            format!("a request may have up to {most} items, not {}; send them in several requests", items.len());
         return Err(Problem::new(Code::TooLarge, detail));
     }
     Ok(items)
@@ -167,7 +168,8 @@ fn counted(call: &Call, request: &IngestRequest, collection: &Collection, verdic
     }
     if differing > 0 {
         call.app.metrics.items.differing(&collection.name, differing);
-        let line = call.app.log.line(Level::Warn, call.app.fencepost.engine().now().0, "items differ under one version");
+        let line =
+            call.app.log.line(Level::Warn, call.app.fencepost.engine().now().0, "items differ under one version");
         let line = line.text("tenant", request.tenant.as_str()).text("collection", &collection.name);
         let line = line.number("items", differing as u64).text("correlation_id", &request.correlation_id);
         drop(line.text("trace_id", &call.trace));

@@ -23,9 +23,6 @@ pub(super) use routes::ROUTES;
 use super::call::Call;
 use crate::problem::{Code, Problem};
 
-/// The most bytes of a request whose items are answered at once.
-const REQUEST_BYTES_MAX: u64 = 4 << 20;
-
 fn malformed(detail: impl Into<String>) -> Problem {
     Problem::new(Code::Malformed, detail)
 }

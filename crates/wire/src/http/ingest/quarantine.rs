@@ -97,7 +97,8 @@ pub(super) async fn release(call: &Call) -> Result<Response, Problem> {
     let ingest = ingest(call)?;
     let request = request::of_one(call, reply::released)?;
     let named = call.path_value("quarantine_id")?;
-    let unknown = || Problem::new(Code::UnknownQuarantine, "no quarantine of this id is known; its item may be released");
+    let unknown =
+        || Problem::new(Code::UnknownQuarantine, "no quarantine of this id is known; its item may be released");
     let id = QuarantineId::parse(&named).ok_or_else(unknown)?;
     let change = ingest.release_of(&request.tenant, id).await?.ok_or_else(unknown)?;
     let kept = ingest.item(id.item).await?.ok_or_else(unknown)?;

@@ -92,9 +92,9 @@ pub(super) async fn capabilities(call: &Call) -> Result<Response, Problem> {
     let ingest = ingest(call)?;
     let rules = ingest.rules();
     let collections = rules.collections.iter().map(|collection| {
-        let references = collection.references.iter().map(|reference| {
-            json!({ "at": reference.at, "to": &*reference.to, "reason_code": reference.reason.name() })
-        });
+        let references = collection.references.iter().map(
+            |reference| json!({ "at": reference.at, "to": &*reference.to, "reason_code": reference.reason.name() }),
+        );
         json!({
             "name": &*collection.name, "group": collection.group.name(), "modes": ["upsert"],
             "version": collection.order.name(), "references": references.collect::<Vec<_>>(),
@@ -104,12 +104,12 @@ pub(super) async fn capabilities(call: &Call) -> Result<Response, Problem> {
     let told = json!({
         "collections": collections.collect::<Vec<_>>(),
         "limits": {
-            "request_bytes_max": super::REQUEST_BYTES_MAX,
+            "request_bytes_max": call.policy.server.limits.request_bytes_max,
             "request_items_max": rules.settings.bulk_async_threshold,
         },
         "auto_release": rules.settings.auto_release,
-        "correlation_id_retain": duration::text(rules.scope.retain_ms),
-        "quarantine_retain": duration::text(rules.settings.quarantine_retain_ms),
+        "correlation_id_retain": duration::display(rules.scope.retain_ms),
+        "quarantine_retain": duration::display(rules.settings.quarantine_retain_ms),
     });
     Ok(shown(told.to_string()))
 }

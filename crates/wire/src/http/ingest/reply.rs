@@ -70,16 +70,15 @@ fn told(result: Object, verdict: &Verdict) -> Object {
             waiting(result.text("quarantine_id", &quarantine.to_string()), unresolved)
         }
         Verdict::Rejected(faults) => result.raw("reasons", &array(faults.iter().map(fault))),
-        Verdict::Retired { item, replay, .. } => {
-            result.text("internal_id", &item.internal()).value("replay", replay)
-        }
+        Verdict::Retired { item, replay, .. } => result.text("internal_id", &item.internal()).value("replay", replay),
         Verdict::AlreadyResolved { quarantine } => {
             result.text("quarantine_id", &quarantine.to_string()).value("replay", true)
         }
     }
 }
 
-const DIFFERS: &str = "this version was accepted with other content, which stands; send a change under a higher version";
+const DIFFERS: &str =
+    "this version was accepted with other content, which stands; send a change under a higher version";
 
 fn fault(fault: &Fault) -> Vec<u8> {
     Object::new().text("pointer", &fault.pointer).text("message", &fault.message).end()
@@ -88,7 +87,10 @@ fn fault(fault: &Fault) -> Vec<u8> {
 // Why an item waits: in a sentence, in the word for the first of the reasons, and as a list.
 fn waiting(result: Object, unresolved: &[Missing]) -> Object {
     let first = unresolved.first().map_or("", |missing| &missing.reason);
-    let named = unresolved.iter().take(NAMED_MAX).map(|missing| format!("{} {}", missing.collection, quoted(&missing.source_id)));
+    let named = unresolved
+        .iter()
+        .take(NAMED_MAX)
+        .map(|missing| format!("{} {}", missing.collection, quoted(&missing.source_id)));
     let named: Vec<String> = named.collect();
     let more = if unresolved.len() > NAMED_MAX { " and others" } else { "" };
     let reason = format!("waits for {}{more}", named.join(", "));
@@ -155,8 +157,18 @@ fn sent(told: Object, accepted: &Accepted) -> Object {
 
 /// A stay in quarantine.
 pub(super) fn quarantine(quarantined: &Quarantined) -> Vec<u8> {
-    let Quarantined { tenant: _, collection, source_id, number: _, version, content, from, opened, unresolved, resolved } =
-        quarantined;
+    let Quarantined {
+        tenant: _,
+        collection,
+        source_id,
+        number: _,
+        version,
+        content,
+        from,
+        opened,
+        unresolved,
+        resolved,
+    } = quarantined;
     let id: QuarantineId = quarantined.id();
     let told = Object::new().text("quarantine_id", &id.to_string()).text("collection", collection);
     let told = versioned(told.text("source_id", source_id), version.as_ref());

@@ -39,7 +39,8 @@ impl Mode {
         match query.one("mode")? {
             None | Some("upsert") => Ok(Self::Upsert),
             Some(mode @ ("bulk" | "full-refresh")) if mode == "bulk" || group == Group::Master => {
-                let detail = format!("this release does not serve mode={mode}; send the items in requests of mode=upsert");
+                let detail =
+                    format!("this release does not serve mode={mode}; send the items in requests of mode=upsert");
                 Err(Problem::new(Code::ModeUnsupported, detail))
             }
             Some(mode) => Err(malformed(format!("there is no mode {mode:?} under {}; use upsert", group.name()))),
@@ -101,9 +102,11 @@ fn correlation_id(call: &Call) -> Result<Arc<str>, Problem> {
         let detail = "send the header `X-Correlation-Id` once: your id of this request, the same for each retry";
         return Err(Problem::new(Code::MissingHeader, detail));
     };
-    let id = value.to_str().ok().filter(|id| {
-        (1..=CORRELATION_ID_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
-    });
-    let wrong = || malformed(format!("`X-Correlation-Id` must have 1 to {CORRELATION_ID_MAX} visible ASCII characters"));
+    let id = value
+        .to_str()
+        .ok()
+        .filter(|id| (1..=CORRELATION_ID_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic()));
+    let wrong =
+        || malformed(format!("`X-Correlation-Id` must have 1 to {CORRELATION_ID_MAX} visible ASCII characters"));
     id.map(Into::into).ok_or_else(wrong)
 }

@@ -21,7 +21,8 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
     };
     let mut item = object(&["source_id"], &[("source_id", &id), ("source_version", &version)]);
     item["additionalProperties"] = json!(true);
-    item["description"] = json!("As its collection's schema says: see GET /wms-ingest/v1/capabilities. Further members are kept.");
+    item["description"] =
+        json!("As its collection's schema says: see GET /wms-ingest/v1/capabilities. Further members are kept.");
     let unresolved = list(&object(
         &["entity_kind", "source_id", "reason_code"],
         &[("entity_kind", &text), ("source_id", &text), ("reason_code", &text)],
@@ -45,10 +46,7 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         object(&["source_id", "status"], &parts)
     };
     let result = verdict(&[("source_id", &or_null)], &["ACCEPTED", "REPLAY", "QUARANTINED", "REJECTED"]);
-    let released = verdict(
-        &[("source_id", &text)],
-        &["ACCEPTED", "REPLAY", "QUARANTINED", "REJECTED", "RESOLVED"],
-    );
+    let released = verdict(&[("source_id", &text)], &["ACCEPTED", "REPLAY", "QUARANTINED", "REJECTED", "RESOLVED"]);
     let summary = object(
         &["accepted", "replay", "quarantined", "rejected"],
         &[("accepted", &count), ("replay", &count), ("quarantined", &count), ("rejected", &count)],
@@ -99,8 +97,7 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
             ("item", &any),
         ],
     );
-    let reference =
-        object(&["at", "to", "reason_code"], &[("at", &text), ("to", &text), ("reason_code", &text)]);
+    let reference = object(&["at", "to", "reason_code"], &[("at", &text), ("to", &text), ("reason_code", &text)]);
     let schema = json!({"description": "A JSON Schema, draft 2020-12"});
     let group = one_of(&["master", "documents", "inventory"]);
     let collection = object(

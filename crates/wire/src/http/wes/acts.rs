@@ -84,7 +84,7 @@ fn answered(id: LaneId, name: &str, reply: &Reply) -> Result<Response, Problem> 
             let detail = format!("only the head can be skipped; everything up to {settled} is settled");
             Err(Problem::new(Code::NotHead, detail).with("settled", &settled.to_string()))
         }
-        Reply::Lane(_) | Reply::Fence(_) | Reply::Dispatch(_) | Reply::Done => {
+        Reply::Lane(_) | Reply::Fence(_) | Reply::Dispatch(_) | Reply::Item(_) | Reply::Done => {
             Err(Problem::new(Code::UnknownLane, "there is no such lane"))
         }
     }

@@ -179,7 +179,7 @@ pub(super) fn decided<'r>(id: &str, reply: &'r Reply) -> Result<(&'r DeadLetter,
         }
         Reply::Dispatch(fencepost_kernel::dispatch::Reply::LetterDecided(letter)) => Err(already(letter)),
         Reply::Dispatch(fencepost_kernel::dispatch::Reply::NoTransport) => Err(no_transport()),
-        Reply::Dispatch(_) | Reply::Fence(_) | Reply::Lane(_) | Reply::Done => Err(unknown(id)),
+        Reply::Dispatch(_) | Reply::Fence(_) | Reply::Lane(_) | Reply::Item(_) | Reply::Done => Err(unknown(id)),
     }
 }
 

@@ -129,7 +129,7 @@ pub(super) async fn ack(call: &Call) -> Result<Response, Problem> {
             Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
         }
         Reply::Lane(lane::Reply::Ahead { tail }) => Err(ahead(*tail)),
-        Reply::Lane(_) | Reply::Fence(_) | Reply::Dispatch(_) | Reply::Done => Err(unknown()),
+        Reply::Lane(_) | Reply::Fence(_) | Reply::Dispatch(_) | Reply::Item(_) | Reply::Done => Err(unknown()),
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) async fn put(call: &Call) -> Result<Response, Problem> {
                 .with("first_seq", &(settled + 1).to_string())
                 .with("last_seq", &tail.to_string()))
         }
-        Reply::Dispatch(_) | Reply::Fence(_) | Reply::Lane(_) | Reply::Done => {
+        Reply::Dispatch(_) | Reply::Fence(_) | Reply::Lane(_) | Reply::Item(_) | Reply::Done => {
             Err(Problem::new(Code::Internal, "no reply"))
         }
     }
