@@ -18,7 +18,7 @@ use fencepost_kernel::{
 
 use super::{
     collection, ingest, malformed,
-    reply::{items, retired, trial_items},
+    reply::{items, one, trial_items},
     request::{self, Mode, Trial},
     tenant,
 };
@@ -107,7 +107,7 @@ async fn retire(call: &Call, group: Group, cause: Retirement) -> Result<Response
     let ingest = ingest(call)?;
     let collection = collection(call, &ingest, group)?;
     let source_id = call.path_value("source_id")?;
-    let request = request::of_one(call, retired)?;
+    let request = request::of_one(call, one)?;
     let item = ItemId::new(&request.tenant, &collection.name, &source_id);
     answered(call, &ingest, &request, collection, vec![Change::Retire { item, source_id, cause }]).await
 }

@@ -95,7 +95,7 @@ const ANSWER_BYTES: usize = 4 << 20;
 /// `POST /wms-ingest/v1/quarantine/{quarantine_id}/release`
 pub(super) async fn release(call: &Call) -> Result<Response, Problem> {
     let ingest = ingest(call)?;
-    let request = request::of_one(call, reply::released)?;
+    let request = request::of_one(call, reply::one)?;
     let named = call.path_value("quarantine_id")?;
     let unknown =
         || Problem::new(Code::UnknownQuarantine, "no quarantine of this id is known; its item may be released");

@@ -41,15 +41,8 @@ fn listed(answer: Object, submit: &Submit, verdicts: &[Verdict]) -> Bytes {
     answer.raw("results", &results).raw("summary", &summary.end()).end().into()
 }
 
-/// The answer to a delete or a cancel.
-pub(super) fn retired(submit: &Submit, verdicts: &[Verdict]) -> Bytes {
-    let source_id = submit.changes.first().and_then(|change| change.source_id()).unwrap_or_default();
-    let answer = Object::new().text("source_id", source_id);
-    verdicts.iter().fold(answer, told).end().into()
-}
-
-/// The answer to the release of one item.
-pub(super) fn released(submit: &Submit, verdicts: &[Verdict]) -> Bytes {
+/// The answer to a request about one item: a delete, a cancel or a release.
+pub(super) fn one(submit: &Submit, verdicts: &[Verdict]) -> Bytes {
     let source_id = submit.changes.first().and_then(|change| change.source_id()).unwrap_or_default();
     let answer = Object::new().text("source_id", source_id);
     verdicts.iter().fold(answer, told).end().into()
