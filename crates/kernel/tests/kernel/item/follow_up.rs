@@ -54,3 +54,13 @@ fn commands_about_different_items_stand_together_over_rows_of_one_moment() {
     }
     assert_eq!((store.state("a").as_str(), store.state("d").as_str()), ("1", "1"));
 }
+
+#[test]
+fn lower_version_is_accepted_only_while_the_one_that_waits_is_the_one_it_was_compared_with() {
+    let mut desk = Desk::after("a@3 needs b");
+    let lower = desk.decide("a@1");
+    // Without a version it is no longer the higher one.
+    desk.ask("a needs b");
+    assert_eq!(desk.world.commit_also(&lower.writes, &lower.also), None);
+    assert_eq!((desk.ask("a@1").as_str(), desk.state("a").as_str()), ("ACCEPTED", "1, unversioned accepted"));
+}

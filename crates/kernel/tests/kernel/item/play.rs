@@ -64,8 +64,6 @@ pub struct Play {
     contents: BTreeMap<String, Sent>,
     /// The changes and the answer of each request.
     requests: BTreeMap<u8, (Vec<Asks>, String)>,
-    /// How often a command was refused by the store and decided again.
-    pub again: usize,
 }
 
 fn name_of(item: ItemId) -> Name {
@@ -94,7 +92,6 @@ impl Play {
             numbers: BTreeMap::new(),
             contents: BTreeMap::new(),
             requests: BTreeMap::new(),
-            again: 0,
         }
     }
 
@@ -192,7 +189,6 @@ impl Play {
             if stands {
                 self.judge(&group[at], &changes[at], &decision.reply, Some(view_model));
             } else {
-                self.again += 1;
                 later.push(at);
             }
         }
@@ -356,7 +352,7 @@ impl Play {
         let row = self.desk.quarantined(NAMES[name]).filter(|row| row.resolved.is_none());
         worker.next = row.map(|row| {
             let content = String::from_utf8(row.content.to_vec()).unwrap();
-            let (nth, _) = self.model.items[&name].stay.as_ref().map(|stay| (stay.nth, ())).unwrap();
+            let nth = self.model.items[&name].stay.as_ref().unwrap().nth;
             assert_eq!(self.numbers[&(name, nth)], row.number);
             Change::Release(name, nth, self.contents[&content].clone())
         });

@@ -118,7 +118,7 @@ fn needs_by_version() -> impl Strategy<Value = Vec<Vec<Vec<Name>>>> {
 }
 
 proptest! {
-    #![proptest_config(cases(3_000))]
+    #![proptest_config(cases(1_000))]
 
     #[test]
     fn any_interleaving_of_commands_is_answered_as_the_model_does(auto_release: bool, steps in steps(any_asks().boxed())) {
