@@ -199,9 +199,9 @@ impl Problem {
         self
     }
 
-    /// The same refusal under another code.
-    pub fn recoded(mut self, code: Code) -> Self {
-        self.code = code;
+    /// The same refusal under another code and in other words.
+    pub fn recoded(mut self, code: Code, detail: impl Into<String>) -> Self {
+        (self.code, self.detail) = (code, detail.into());
         self
     }
 

@@ -10,6 +10,7 @@ use fencepost_kernel::{
     Command, RowKey, Tenant,
     item::{self, Arrival, Change, ItemId, Quarantined, Settle, Submit},
     key::Kind,
+    row::CommitId,
 };
 
 use super::{Ingest, IngestRules};
@@ -31,14 +32,19 @@ impl Ingest {
             }
             for (key, row) in due {
                 let Some(arrival) = row.record.as_arrival() else { continue };
-                follow_up(&self.engine, &self.rules, key.item_id(), arrival).await?;
+                follow_up(&self.engine, &self.rules, key.item_id(), (arrival, row.revision)).await?;
                 followed += 1;
             }
         }
     }
 }
 
-async fn follow_up(engine: &Engine, rules: &IngestRules, arrived: ItemId, arrival: &Arrival) -> Result<(), Error> {
+async fn follow_up(
+    engine: &Engine,
+    rules: &IngestRules,
+    arrived: ItemId,
+    (arrival, revision): (&Arrival, CommitId),
+) -> Result<(), Error> {
     let mut after = None;
     loop {
         let page = engine.range(Kind::Waiting, RowKey::waiting_prefix(&arrived), after, BATCH).await?;
@@ -59,7 +65,7 @@ async fn follow_up(engine: &Engine, rules: &IngestRules, arrived: ItemId, arriva
             break;
         }
     }
-    let settle = Settle { item: arrived, arrived: arrival.at };
+    let settle = Settle { item: arrived, arrived: revision };
     engine.ask(Command::from(item::Command::Settle(settle.into()))).await.map(drop)
 }
 

@@ -79,7 +79,7 @@ fn read_item(collection: &Collection, tenant: &Tenant, item: &JsonNode<'_>, cont
 }
 
 fn source_id<'n>(item: &'n JsonNode<'_>) -> Result<&'n str, String> {
-    let node = item.get("source_id").ok_or("is missing")?;
+    let node = item.get("source_id").ok_or("is required")?;
     let id = node.as_str().ok_or("must be a string")?;
     if id.is_empty() || id.len() > SOURCE_ID_BYTES_MAX {
         return Err(format!("must have 1 to {SOURCE_ID_BYTES_MAX} bytes, not {}", id.len()));
@@ -110,7 +110,11 @@ fn version(order: VersionOrder, item: &JsonNode<'_>) -> Result<Option<ItemVersio
                 VersionOrder::Time => {
                     ItemVersion::time(text).ok_or("must be a time, such as \"2026-05-24T03:14:01Z\"")?
                 }
-                VersionOrder::Semver => ItemVersion::dotted(text).ok_or("must be a version such as \"1.10.0\"")?,
+                // A date has the shape of a release of that year: its order would be a guess.
+                VersionOrder::Semver => Some(text)
+                    .filter(|text| ItemVersion::time(text).is_none())
+                    .and_then(|text| ItemVersion::dotted(text))
+                    .ok_or("must be a version such as \"1.10.0\"")?,
                 VersionOrder::Text => ItemVersion::Text(text.to_string()),
             }
         }

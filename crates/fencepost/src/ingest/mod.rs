@@ -174,7 +174,8 @@ impl Ingest {
     /// An item with versions that were replaced, the newest first: those below the number `below`.
     pub async fn history(&self, id: ItemId, below: Option<u64>, limit: usize) -> Result<Option<HistoryPage>, Error> {
         let Some(item) = self.item(id).await?.filter(|item| item.current.is_some()) else { return Ok(None) };
-        let after = below.map(|below| RowKey::item_version(id, below));
+        // A version that replaced the one just read is not among those that it had replaced.
+        let after = Some(RowKey::item_version(id, below.unwrap_or(item.seq)));
         let found = self.engine.range(Kind::ItemVersion, &id.0, after, limit + 1).await?;
         let more = found.len() > limit;
         let numbered = found

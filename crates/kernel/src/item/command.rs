@@ -9,6 +9,7 @@ use super::{ItemId, ItemVersion, Missing, QuarantineId, Retirement};
 use crate::{
     fence::{self, Target},
     key::Tenant,
+    row::CommitId,
     time::Millis,
 };
 
@@ -106,8 +107,8 @@ pub struct Fault {
 #[derive(Clone, Debug)]
 pub struct Settle {
     pub item: ItemId,
-    /// The time of the arrival that was followed up.
-    pub arrived: Millis,
+    /// The write of the arrival that was followed up.
+    pub arrived: CommitId,
 }
 
 /// The result of one change.

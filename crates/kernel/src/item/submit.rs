@@ -99,18 +99,27 @@ pub(super) fn submit(submit: &Submit, rows: &impl Rows, now: Millis) -> Decision
     decision.also.drops.extend(drops);
     decision.writes.extend(puts.into_iter().map(|(key, record)| write(rows, key, Some(record.into()))));
     let answer = (submit.answer)(submit, &verdicts);
-    let receipt = || Receipt { effect_id: submit.correlation_id.to_string(), body: answer.clone() };
+    let receipt = || Receipt { effect_id: summary(submit, &verdicts), body: answer.clone() };
     let expires =
         submit.claim.as_ref().map(|claim| seal_claimed(&mut decision, receipt(), claim.target.scope.retain_ms, now));
     decision.reply = Reply::Submitted { verdicts: verdicts.into(), answer, expires }.into();
     decision
 }
 
+// What became of the items, for a person who asks what a request did.
+fn summary(submit: &Submit, verdicts: &[Verdict]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for verdict in verdicts {
+        *counts.entry(verdict.status()).or_default() += 1;
+    }
+    let counts: Vec<String> = counts.iter().map(|(status, count)| format!("{count} {status}")).collect();
+    format!("{}: {}", submit.collection, counts.join(", "))
+}
+
 /// Ends the follow-up of an arrival, unless the item has arrived again since: then there may be new ones that wait.
 pub(super) fn settle(settle: &Settle, rows: &impl Rows) -> Decision {
     let key = RowKey::arrival(settle.item);
-    let arrival = rows.row(&key).and_then(|row| row.record.as_arrival());
-    if arrival.is_none_or(|arrival| arrival.at != settle.arrived) {
+    if rows.row(&key).is_none_or(|row| row.revision != settle.arrived) {
         return Decision::reply(Reply::Settled);
     }
     let mut writes = vec![write(rows, key, None)];
@@ -250,16 +259,13 @@ impl<R: Rows> Draft<'_, R> {
         (item.floor, item.seq) = (floor, item.seq + 1);
         // INVARIANT no-missed-arrival: the row that makes others be looked at again is written in the commit of the arrival.
         if item.wanted && !was_active && self.submit.auto_release {
-            let key = RowKey::arrival(put.item);
-            // Later than the one before it, also within a millisecond: a follow-up of that one must not settle this one.
-            let before = self.rows.row(&key).and_then(|row| row.record.as_arrival()).map(|before| before.at.plus(1));
             let arrival = Arrival {
                 tenant: item.tenant.clone(),
                 collection: item.collection.clone(),
                 source_id: item.source_id.clone(),
-                at: self.from.at.max(before.unwrap_or_default()),
+                at: self.from.at,
             };
-            self.puts.insert(key, Record::Arrival(arrival.into()));
+            self.puts.insert(RowKey::arrival(put.item), Record::Arrival(arrival.into()));
         }
         self.puts.insert(RowKey::item(put.item), Record::Item(item.into()));
     }

@@ -165,6 +165,11 @@ impl World {
         self.rows.iter().map(|(key, row)| (key, &row.record))
     }
 
+    /// The write that made a row.
+    pub fn revision(&self, key: RowKey) -> Option<CommitId> {
+        self.rows.get(&key).map(|row| row.revision)
+    }
+
     pub fn record(&self, key: RowKey) -> Option<&Record> {
         self.rows.get(&key).map(|row| &row.record)
     }

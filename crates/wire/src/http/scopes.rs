@@ -47,7 +47,7 @@ async fn list(call: &Call) -> Result<Response, Problem> {
     Ok(page(scopes.into_iter().map(|scope| shown(scope)), next).response())
 }
 
-// Of Fencepost's own scopes, a caller sees only the one that planners publish under, and only as a planner.
+// Of Fencepost's own scopes, a caller sees only the one that its role's requests are kept under.
 fn is_callers(call: &Call, name: &str) -> bool {
     let own = [(dispatch::SCOPE, Role::Planner), (ingest::SCOPE, Role::Partner)];
     !is_own(name) || own.iter().any(|(scope, role)| name == *scope && call.caller.has(*role))

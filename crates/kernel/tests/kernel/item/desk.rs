@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fencepost_kernel::{
-    Command, Decision, Millis, Reply, RowKey, Tenant,
+    Command, Decision, Reply, RowKey, Tenant,
     fence::Target,
     item::{
         self, Change, Fault, Item, ItemId, ItemVersion, Missing, Put, Quarantined, Reference, Resolution, Retirement,
         Settle, Submit, Verdict, Waiting,
     },
+    row::CommitId,
 };
 
 use super::super::world::{World, claim_body};
@@ -166,7 +167,7 @@ impl Desk {
         }
     }
 
-    pub fn settle(&mut self, name: &str, arrived: Millis) {
+    pub fn settle(&mut self, name: &str, arrived: CommitId) {
         let settle = Settle { item: id_of(name), arrived };
         let reply = self.world.run(&item::Command::Settle(settle.into()).into());
         assert_eq!(reply.decision(), "done");
@@ -236,10 +237,11 @@ impl Desk {
         rows.join(", ")
     }
 
-    pub fn arrivals(&self) -> Vec<(String, Millis)> {
-        let rows = self.world.rows().filter_map(|(_, record)| {
+    /// The items that have arrived, and which write says so.
+    pub fn arrivals(&self) -> Vec<(String, CommitId)> {
+        let rows = self.world.rows().filter_map(|(key, record)| {
             let arrival = record.as_arrival()?;
-            Some((arrival.source_id.clone(), arrival.at))
+            Some((arrival.source_id.clone(), self.world.revision(*key)?))
         });
         rows.collect()
     }

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_kernel::{
-    Command, Decision, Millis, Reply, RowKey,
+    Command, Decision, Reply, RowKey,
     fence::{self, scope::OnLapse},
     item::{self, ItemId, ItemVersion, Put, QuarantineId, Retirement, Verdict},
+    row::CommitId,
 };
 
 use super::{
@@ -48,7 +49,7 @@ pub enum Asks {
 #[derive(Clone)]
 struct Worker {
     item: ItemId,
-    arrived: Millis,
+    arrived: CommitId,
     after: Option<RowKey>,
     /// Read, and not yet released.
     next: Option<Change>,
@@ -310,9 +311,10 @@ impl Play {
 
     /// A worker begins to follow up one of the arrivals, perhaps one that another follows up, too.
     pub fn begin(&mut self, nth: usize) {
-        let arrivals =
-            self.desk.world.rows().filter_map(|(key, record)| Some((key.item_id(), record.as_arrival()?.at)));
-        let arrivals: Vec<(ItemId, Millis)> = arrivals.collect();
+        let world = &self.desk.world;
+        let arrivals = world.rows().filter(|(_, record)| record.as_arrival().is_some());
+        let arrivals: Vec<(ItemId, CommitId)> =
+            arrivals.filter_map(|(key, _)| Some((key.item_id(), world.revision(*key)?))).collect();
         if let Some((item, arrived)) = arrivals.get(nth % arrivals.len().max(1)) {
             self.workers.push(Worker { item: *item, arrived: *arrived, after: None, next: None });
         }
@@ -342,8 +344,6 @@ impl Play {
         let Some((key, waiting)) = next else {
             let settle = item::Settle { item: worker.item, arrived: worker.arrived };
             self.desk.world.run(&item::Command::Settle(settle.into()).into());
-            // A follow-up is known by the time of its arrival alone: the next arrival of the item comes in a later millisecond.
-            self.desk.world.pass(1);
             self.judge_rows();
             return;
         };

@@ -119,6 +119,7 @@ fn acceptance_ends_the_stay_in_its_own_decision_and_drops_every_row_that_waits()
     assert_eq!((resolved.from.at, resolved.expires), (desk.world.now, desk.world.now.plus(RETAIN_MS)));
 }
 
+// INVARIANT one-quarantine
 #[test]
 fn next_stay_has_a_higher_number_also_within_a_millisecond_and_once_the_last_is_dropped() {
     let mut desk = Desk::new();

@@ -34,7 +34,7 @@ fn repeated_request_gets_the_sealed_answer_and_writes_nothing() {
     let Some(Record::Fence(fence::Record::Fence(sealed))) = desk.world.record(RowKey::fence(target.key)) else {
         panic!()
     };
-    assert_eq!(sealed.effect_id(), Some("c1"));
+    assert_eq!(sealed.effect_id(), Some("skus: 1 ACCEPTED, 1 QUARANTINED, 1 REJECTED"));
     // Once it is forgotten, the items are judged anew.
     desk.world.pass(1);
     let Reply::Item(item::Reply::Submitted { answer, .. }) = desk.world.run(&asked) else { panic!() };

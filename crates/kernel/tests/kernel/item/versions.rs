@@ -26,6 +26,7 @@ fn item_is_accepted_when_its_version_is_above_all_accepted_ones_or_it_has_none()
     ]);
 }
 
+// INVARIANT item-order
 #[test]
 fn version_at_or_below_an_accepted_one_is_a_replay_and_writes_nothing() {
     check_unchanged(&[

@@ -18,7 +18,7 @@ use fencepost_kernel::{
 
 use super::{
     collection, ingest, malformed,
-    reply::{items, one, trial_items},
+    reply::{items, trial_items},
     request::{self, Mode, Trial},
     tenant,
 };
@@ -63,13 +63,7 @@ async fn submit(call: &Call, group: Group) -> Result<Response, Problem> {
     let write = if trial == Trial::Yes { trial_items } else { items };
     let request = request::of_items(call, mode, trial, compared, write)?;
     let changes = read_items(collection, &request.tenant, list, &call.body);
-    if trial == Trial::Yes {
-        return match ingest.preview(&request, &collection.name, changes).await? {
-            Reply::Item(item::Reply::Submitted { answer, .. }) => Ok(Answer::ok(answer.to_vec()).response()),
-            _ => Err(Problem::new(Code::Internal, "no reply")),
-        };
-    }
-    answered(call, &ingest, &request, collection, changes).await
+    answered(call, &ingest, (&request, trial), collection, changes).await
 }
 
 fn list<'n, 'a>(call: &Call, ingest: &Ingest, node: &'n JsonNode<'a>) -> Result<&'n [JsonNode<'a>], Problem> {
@@ -107,29 +101,39 @@ async fn retire(call: &Call, group: Group, cause: Retirement) -> Result<Response
     let ingest = ingest(call)?;
     let collection = collection(call, &ingest, group)?;
     let source_id = call.path_value("source_id")?;
-    let request = request::of_one(call, one)?;
+    let trial = Trial::of(&Query::of(call)?)?;
+    let request = request::of_one(call, trial)?;
     let item = ItemId::new(&request.tenant, &collection.name, &source_id);
-    answered(call, &ingest, &request, collection, vec![Change::Retire { item, source_id, cause }]).await
+    answered(call, &ingest, (&request, trial), collection, vec![Change::Retire { item, source_id, cause }]).await
 }
 
-async fn answered(
+/// Asks for changes, or what would become of them, and writes the answer.
+pub(super) async fn answered(
     call: &Call,
     ingest: &Ingest,
-    request: &IngestRequest,
+    (request, trial): (&IngestRequest, Trial),
     collection: &Arc<Collection>,
     changes: Vec<Change>,
 ) -> Result<Response, Problem> {
     let named = changes.first().and_then(Change::source_id).unwrap_or_default().to_owned();
-    let reply = ingest.submit(request, &collection.name, changes).await?;
+    let reply = match trial {
+        Trial::Yes => ingest.preview(request, &collection.name, changes).await?,
+        Trial::No => ingest.submit(request, &collection.name, changes).await?,
+    };
     if let Reply::Item(item::Reply::NoSuchItem) = reply {
         let detail = format!("no item {named:?} of {} was ever accepted or is in quarantine", collection.name);
         return Err(Problem::new(Code::UnknownItem, detail));
     }
+    if trial == Trial::Yes
+        && let Reply::Item(item::Reply::Submitted { answer, .. }) = &reply
+    {
+        return Ok(shown(answer.clone()));
+    }
     told(call, ingest, request, collection, &reply)
 }
 
-/// Logs and counts a reply, and writes its answer.
-pub(super) fn told(
+// Logs and counts a reply, and writes its answer.
+fn told(
     call: &Call,
     ingest: &Ingest,
     request: &IngestRequest,
@@ -152,12 +156,16 @@ pub(super) fn told(
             State::Pending { .. } | State::Released { .. } => Err(Problem::new(Code::Internal, "no receipt")),
         },
         Reply::Fence(fence::Reply::Conflict(mismatch)) => {
-            let reused = reply::conflict(call, &target, mismatch, Show::Diff).recoded(Code::CorrelationIdReused);
+            let reused =
+                reply::conflict(call, &target, mismatch, Show::Diff).recoded(Code::CorrelationIdReused, REUSED);
             Err(reply::explained(reused, &target.key))
         }
         other => Err(reply::refusal(call, &target, other)),
     }
 }
+
+const REUSED: &str = "this X-Correlation-Id was first used for another request: other items, another path or another mode; \
+                      send this one under an id of its own";
 
 // How many items came to what; and a warning where a sender changes items without a new version.
 fn counted(call: &Call, request: &IngestRequest, collection: &Collection, verdicts: &[Verdict]) {

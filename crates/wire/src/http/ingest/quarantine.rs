@@ -4,12 +4,15 @@
 use std::sync::Arc;
 
 use axum::response::Response;
-use fencepost_kernel::{
-    Reply,
-    item::{self, ItemId, QuarantineId, Quarantined},
-};
+use fencepost_kernel::item::{ItemId, QuarantineId, Quarantined};
 
-use super::{ingest, items::told, malformed, reply, request, tenant};
+use super::{
+    ingest,
+    items::answered,
+    malformed, reply,
+    request::{self, Trial},
+    tenant,
+};
 use crate::{
     http::{
         call::Call,
@@ -95,10 +98,15 @@ const ANSWER_BYTES: usize = 4 << 20;
 /// `POST /wms-ingest/v1/quarantine/{quarantine_id}/release`
 pub(super) async fn release(call: &Call) -> Result<Response, Problem> {
     let ingest = ingest(call)?;
-    let request = request::of_one(call, reply::one)?;
+    let trial = Trial::of(&Query::of(call)?)?;
+    let request = request::of_one(call, trial)?;
     let named = call.path_value("quarantine_id")?;
-    let unknown =
-        || Problem::new(Code::UnknownQuarantine, "no quarantine of this id is known; its item may be released");
+    let unknown = || {
+        Problem::new(
+            Code::UnknownQuarantine,
+            "no quarantine of this id is known; list those that are with GET /wms-ingest/v1/quarantine",
+        )
+    };
     let id = QuarantineId::parse(&named).ok_or_else(unknown)?;
     let change = ingest.release_of(&request.tenant, id).await?.ok_or_else(unknown)?;
     let kept = ingest.item(id.item).await?.ok_or_else(unknown)?;
@@ -107,9 +115,5 @@ pub(super) async fn release(call: &Call) -> Result<Response, Problem> {
         let detail = format!("the policy has no collection {:?} any more", &*kept.collection);
         Problem::new(Code::UnknownCollection, detail)
     })?;
-    let answer = ingest.submit(&request, &collection.name, vec![change]).await?;
-    if let Reply::Item(item::Reply::NoSuchItem) = answer {
-        return Err(unknown());
-    }
-    told(call, &ingest, &request, collection, &answer)
+    answered(call, &ingest, (&request, trial), collection, vec![change]).await
 }

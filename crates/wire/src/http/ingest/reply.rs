@@ -43,9 +43,17 @@ fn listed(answer: Object, submit: &Submit, verdicts: &[Verdict]) -> Bytes {
 
 /// The answer to a request about one item: a delete, a cancel or a release.
 pub(super) fn one(submit: &Submit, verdicts: &[Verdict]) -> Bytes {
+    alone(Object::new(), submit, verdicts)
+}
+
+/// The same, where nothing was changed.
+pub(super) fn trial_one(submit: &Submit, verdicts: &[Verdict]) -> Bytes {
+    alone(Object::new().value("dry_run", true), submit, verdicts)
+}
+
+fn alone(answer: Object, submit: &Submit, verdicts: &[Verdict]) -> Bytes {
     let source_id = submit.changes.first().and_then(|change| change.source_id()).unwrap_or_default();
-    let answer = Object::new().text("source_id", source_id);
-    verdicts.iter().fold(answer, told).end().into()
+    verdicts.iter().fold(answer.text("source_id", source_id), told).end().into()
 }
 
 fn told(result: Object, verdict: &Verdict) -> Object {

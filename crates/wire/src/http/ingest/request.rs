@@ -10,7 +10,7 @@ use fencepost_kernel::{
     item::{Submit, Verdict},
 };
 
-use super::{malformed, tenant};
+use super::{malformed, reply, tenant};
 use crate::{
     http::{call::Call, query::Query},
     problem::{Code, Problem},
@@ -73,25 +73,23 @@ pub(super) fn of_items(
     answer: fn(&Submit, &[Verdict]) -> Bytes,
 ) -> Result<IngestRequest, Problem> {
     let place = format!("{}?mode={}", call.parts.uri.path(), mode.name());
-    let id = match trial {
-        Trial::Yes => "".into(),
-        Trial::No => correlation_id(call)?,
-    };
-    made(call, id, body.asked_of("POST", &place), answer)
+    made(call, trial, body.asked_of("POST", &place), answer)
 }
 
 /// A request about one thing that its path names; what its body says does not count.
-pub(super) fn of_one(call: &Call, answer: fn(&Submit, &[Verdict]) -> Bytes) -> Result<IngestRequest, Problem> {
+pub(super) fn of_one(call: &Call, trial: Trial) -> Result<IngestRequest, Problem> {
     let compared = Body::opaque(&[]).asked_of(call.parts.method.as_str(), call.parts.uri.path());
-    made(call, correlation_id(call)?, compared, answer)
+    made(call, trial, compared, if trial == Trial::Yes { reply::trial_one } else { reply::one })
 }
 
+// A trial has no id: it may be repeated as it is, and leaves none behind.
 fn made(
     call: &Call,
-    correlation_id: Arc<str>,
+    trial: Trial,
     compared: Body,
     answer: fn(&Submit, &[Verdict]) -> Bytes,
 ) -> Result<IngestRequest, Problem> {
+    let correlation_id = if trial == Trial::Yes { "".into() } else { correlation_id(call)? };
     let (tenant, by) = (tenant(call)?, call.caller.id.as_str().into());
     Ok(IngestRequest { tenant, by, correlation_id, compared, trace: Some(call.trace.held()), answer })
 }

@@ -82,7 +82,7 @@ macro_rules! retire {
         route!(
             $method $path, $operation_id, $summary, $handler, SEND,
             RequestBody::None,
-            &[&COLLECTION, &SOURCE_ID, &CORRELATION_ID],
+            &[&COLLECTION, &SOURCE_ID, &DRY_RUN, &CORRELATION_ID],
             (200, Content::Json("ItemRetired"), "It does not count any more"),
             &[
                 Code::MissingHeader,
@@ -167,7 +167,7 @@ pub(in crate::http) const ROUTES: &[Route] = &[
         POST "quarantine/{quarantine_id}/release", "releaseQuarantine", "Look at an item in quarantine again",
         quarantine::release, SEND,
         RequestBody::None,
-        &[&QUARANTINE_ID, &CORRELATION_ID],
+        &[&QUARANTINE_ID, &DRY_RUN, &CORRELATION_ID],
         (200, Content::Json("ItemReleased"), "What became of the item"),
         &[
             Code::MissingHeader,

@@ -42,6 +42,7 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
             ("unresolved", &unresolved),
             ("reasons", &reasons),
             ("replay", &yes),
+            ("dry_run", &yes),
         ]);
         object(&["source_id", "status"], &parts)
     };
@@ -118,7 +119,7 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
     let all = json!({
         "Items": object(&["items"], &[("items", &list(&item)), ("partner_id", &text)]),
         "ItemResults": object(&["results", "summary"], &[("results", &list(&result)), ("summary", &summary), ("dry_run", &yes)]),
-        "ItemRetired": object(&["source_id", "status", "internal_id", "replay"], &[("source_id", &text), ("status", &one_of(&["INACTIVE", "CANCELLED", "WITHDRAWN"])), ("internal_id", &text), ("replay", &yes)]),
+        "ItemRetired": object(&["source_id", "status", "internal_id", "replay"], &[("source_id", &text), ("status", &one_of(&["INACTIVE", "CANCELLED", "WITHDRAWN"])), ("internal_id", &text), ("replay", &yes), ("dry_run", &yes)]),
         "ItemReleased": released,
         "Item": object(&["source_id", "source_version", "internal_id", "status", "item"], &shown),
         "ItemHistory": page(&object(&["source_version", "number", "accepted_at", "by", "correlation_id", "item"], &past)),
