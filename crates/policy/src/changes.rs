@@ -4,10 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::Policy;
+use super::collections::Collection;
 use super::finding::{Finding, Severity};
 use super::routes::GatewayRule;
 use crate::WES_DISPATCH;
@@ -60,6 +62,8 @@ pub struct Changes {
     pub scopes: Named,
     /// Routes by their `match`.
     pub routes: Named,
+    /// Collections by name.
+    pub collections: Named,
     /// Whether routes that stay are tried in another order.
     pub reordered: bool,
     /// Identities by id.
@@ -91,6 +95,7 @@ impl Changes {
         Self {
             scopes: Named::between(&old.scopes, &new.scopes),
             routes: Named::between(&before, &after),
+            collections: Named::between(&collections(old), &collections(new)),
             reordered: order(old, &after) != order(new, &before),
             identities: Named::between(&identities(old), &identities(new)),
             settings: named(&[
@@ -99,6 +104,7 @@ impl Changes {
                 ("on_conflict", old.on_conflict != new.on_conflict),
                 ("audit_retention", old.audit_retention_ms != new.audit_retention_ms),
                 ("gateway", old.gateway != new.gateway),
+                ("ingest", old.ingest != new.ingest),
                 ("stores.settle_for", old.stores.settle_for != new.stores.settle_for),
             ]),
             warnings: warnings(old, new, &before, &after),
@@ -119,7 +125,7 @@ impl Changes {
 
     /// Whether nothing is different that a request could notice.
     pub fn is_empty(&self) -> bool {
-        let named = [&self.scopes, &self.routes, &self.identities];
+        let named = [&self.scopes, &self.routes, &self.collections, &self.identities];
         named.iter().all(|named| named.is_empty()) && !self.reordered && self.settings.is_empty()
     }
 
@@ -145,6 +151,7 @@ impl Changes {
             "changed": !self.is_empty(),
             "scopes": self.scopes.json(),
             "routes": routes,
+            "collections": self.collections.json(),
             "identities": self.identities.json(),
             "settings": self.settings,
             "warnings": self.warnings,
@@ -157,6 +164,7 @@ impl Changes {
         let parts = [
             ("scopes", self.scopes.to_string()),
             ("routes", self.routes.to_string()),
+            ("collections", self.collections.to_string()),
             ("routes_order", reordered.to_owned()),
             ("identities", self.identities.to_string()),
             ("settings", self.settings.join(", ")),
@@ -168,6 +176,10 @@ impl Changes {
 
 fn routes(policy: &Policy) -> BTreeMap<String, &GatewayRule> {
     policy.routes.iter().map(|route| (route.pattern.to_string(), route)).collect()
+}
+
+fn collections(policy: &Policy) -> BTreeMap<String, &Arc<Collection>> {
+    policy.collections.iter().map(|collection| (collection.name.to_string(), collection)).collect()
 }
 
 fn warnings(
@@ -186,5 +198,8 @@ fn warnings(
         let same = (&now.scope, &now.key, &now.tenant) == (&was.scope, &was.key, &was.tenant);
         (!same).then(|| format!("route {name}: {FORGETS}"))
     });
-    scopes.chain(routes).collect()
+    let collections = old.collections.iter().filter(|was| new.collections.get(&was.name).is_none());
+    let collections =
+        collections.map(|was| format!("collection {}: removed: its items can no longer be read", was.name));
+    scopes.chain(routes).chain(collections).collect()
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fencepost_kernel::fence::scope::{PER_SOURCE, RequiredDurability};
 
+use super::collections::ParsedCollection;
 use super::duration;
 use super::finding::{Finding, Severity};
 use super::holders;
@@ -20,8 +21,10 @@ use super::yaml::{Layer, Mark};
 
 mod answers;
 mod callers;
+mod collections;
 mod hooks;
 mod routes;
+mod schema;
 
 pub(super) use routes::loops;
 
@@ -94,6 +97,7 @@ pub(super) struct Understood<'a> {
     /// The fields of each route that could not be read.
     pub unread_routes: &'a [Unread],
     pub identities: &'a [holders::ParsedIdentity],
+    pub collections: &'a [ParsedCollection<'a>],
     /// The sections that could not be read.
     pub unread: &'a Unread,
     /// Where the server listens, if that could be read.
@@ -125,6 +129,7 @@ pub(super) fn lint(findings: &mut Vec<Finding>, understood: &Understood<'_>) {
     hooks::lint(&mut lints, understood);
     callers::lint(&mut lints, understood);
     answers::lint(&mut lints, understood);
+    collections::lint(&mut lints, understood);
     for read in understood.identities {
         lints.unread = read.unread.clone();
         identity(&mut lints, read);

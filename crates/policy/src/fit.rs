@@ -7,8 +7,8 @@ use std::sync::Arc;
 use fencepost_kernel::{Scope, fence::scope::RequiredDurability as Asked};
 use fencepost_store::{Durability, Promises};
 
-use super::Policy;
 use super::read::nearest;
+use super::{Policy, WMS_INGEST, is_own};
 
 /// Why a name gives no scope.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,7 +39,8 @@ impl Policy {
             self.scopes.values().filter_map(|scope| Some((scope.name.to_string(), misfit(scope, promises)?))).collect();
         let mut refused = Vec::new();
         for (name, why) in misfits {
-            if self.built_in.contains(&name) {
+            // A scope of Fencepost's own only switches a part of it, which the store does not serve in any case.
+            if self.built_in.contains(&name) || is_own(&name) {
                 self.scopes.remove(&name);
                 self.unfit.insert(name, why);
             } else {
@@ -54,6 +55,10 @@ fn misfit(scope: &Scope, promises: &Promises) -> Option<String> {
     if scope.durability == Asked::Synced && promises.durability < Durability::Synced {
         let because = &promises.because;
         return Some(format!("asks for `durability: synced`, which this store does not offer: {because}"));
+    }
+    if *scope.name == *WMS_INGEST && !promises.many_rows {
+        let why = "is sealed in one commit with the items of its request, and this store commits rows one by one: use the embedded store or PostgreSQL";
+        return Some(why.to_owned());
     }
     let rows = match (&scope.version, &scope.again) {
         (Some(_), _) => "orders versions",
@@ -89,11 +94,21 @@ mod tests {
     }
 
     #[test]
+    fn a_replaced_ingest_scope_is_left_out_where_rows_commit_alone_and_the_policy_is_not_refused() {
+        let mine = "scopes: {WMS_INGEST: {key: [correlation_id], reject_on_body_mismatch: false}}";
+        let policy = Policy::parse("p.yml", mine).unwrap();
+        assert!(policy.clone().fit(&promises(Durability::Synced, true)).unwrap().scope(WMS_INGEST).is_ok());
+        let policy = policy.fit(&promises(Durability::Synced, false)).unwrap();
+        assert!(matches!(policy.scope(WMS_INGEST), Err(NoScope::Unfit(_))));
+    }
+
+    #[test]
     fn built_in_scopes_that_do_not_fit_are_left_out_and_say_why() {
         let policy = Policy::builtin().fit(&promises(Durability::Delayed, false)).unwrap();
         assert!(policy.scope("INDEX_BUILD").is_ok());
         assert!(matches!(policy.scope("BOOKING"), Err(NoScope::Unfit(why)) if why.contains("repetitions")));
         assert!(matches!(policy.scope("WEBHOOK"), Err(NoScope::Unfit(why)) if why.contains("versions")));
+        assert!(matches!(policy.scope(WMS_INGEST), Err(NoScope::Unfit(why)) if why.contains("PostgreSQL")));
         assert_eq!(policy.scope("NONE").unwrap_err(), NoScope::Unknown);
     }
 }

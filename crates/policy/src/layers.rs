@@ -1,5 +1,6 @@
 //! Lays one tree over another: defaults, contracts, the user's file, the environment.
-//! Never merges a scope into a built-in one of the same name: it replaces it, so a file shows the whole rule.
+//! Never merges a scope or a collection into a built-in one of the same name: it replaces it, so a file shows the whole
+//! rule.
 //! Called by `Policy::load`.
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ fn merge(base: &mut YamlNode, over: YamlNode, path: &[&str]) {
     if matches!((&base.value, &over.value), (YamlValue::Map(_) | YamlValue::Seq(_), YamlValue::Null)) {
         return;
     }
-    let whole = matches!(path, ["scopes", _]);
+    let whole = matches!(path, ["scopes" | "collections", _]);
     match (&mut base.value, over) {
         (YamlValue::Map(entries), YamlNode { value: YamlValue::Map(overs), .. }) if !whole => {
             for over in overs {
@@ -43,10 +44,11 @@ const PREFIX: &str = "FENCEPOST_";
 pub const CLIENT_VARIABLES: [&str; 4] = ["FENCEPOST_CONFIG", "FENCEPOST_STORE", "FENCEPOST_TOKEN", "FENCEPOST_URL"];
 
 /// Sections that an environment variable may set: all but those whose names the user makes.
-const FROM_ENVIRONMENT: [&str; 9] = [
+const FROM_ENVIRONMENT: [&str; 10] = [
     "server",
     "dispatch",
     "gateway",
+    "ingest",
     "stores",
     "logging",
     "on_conflict",
@@ -154,6 +156,17 @@ mod tests {
         let scopes = node.get("scopes").unwrap();
         assert!(scopes.get("A").unwrap().get("lease").is_none());
         assert!(scopes.get("B").is_some());
+    }
+
+    #[test]
+    fn a_collection_of_the_same_name_is_replaced_whole() {
+        let schema = "{type: object, required: [a]}";
+        let base = format!("collections: {{A: {{group: master, schema: {schema}}}, B: {{group: master}}}}\n");
+        let node = laid(&base, "collections: {A: {schema: {type: object}}}\n");
+        let collections = node.get("collections").unwrap();
+        let a = collections.get("A").unwrap();
+        assert!(a.get("group").is_none() && a.get("schema").unwrap().get("required").is_none());
+        assert!(collections.get("B").is_some());
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod answers;
 pub mod callers;
 pub mod changes;
 pub mod check;
+pub mod collections;
 pub mod config;
 pub mod credentials;
 pub mod dispatch;
@@ -18,6 +19,7 @@ pub mod finding;
 pub mod formats;
 pub mod gateway;
 pub mod identity;
+pub mod ingest;
 pub mod near;
 pub mod network;
 pub mod pattern;
@@ -44,10 +46,11 @@ use fencepost_kernel::Scope;
 pub use finding::{Finding, Severity};
 pub use holders::{instant, instant_text};
 pub use layers::CLIENT_VARIABLES;
-pub use scopes::{ANSWER_DIGEST, SIGNED_DELIVERY, WES_DISPATCH, is_own};
+pub use scopes::{ANSWER_DIGEST, SIGNED_DELIVERY, WES_DISPATCH, WMS_INGEST, is_own};
 pub use server::ServerSettings;
 pub use yaml::{Layer, Mark, PolicyText};
 
+use collections::Collections;
 use identity::{Holder, Sha};
 use read::Reader;
 use routes::GatewayRule;
@@ -59,16 +62,17 @@ pub use fit::NoScope;
 /// The default configuration: every key, with a comment each.
 pub const DEFAULTS: &str = include_str!("defaults.yml");
 
-/// The contracts whose scopes are built in, by file name.
-pub const CONTRACTS: [(&str, &str); 4] = [
+/// The contracts whose scopes and collections are built in, by file name.
+pub const CONTRACTS: [(&str, &str); 5] = [
     ("contracts/gateway.yml", include_str!("../../../contracts/gateway.yml")),
     ("contracts/nexa.yml", include_str!("../../../contracts/nexa.yml")),
     ("contracts/opsdeploy.yml", include_str!("../../../contracts/opsdeploy.yml")),
     ("contracts/wes.yml", include_str!("../../../contracts/wes.yml")),
+    ("contracts/wms-ingest.yml", include_str!("../../../contracts/wms-ingest.yml")),
 ];
 
 /// Every section of a policy file.
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 16] = [
     "require_headers",
     "reject_on_body_mismatch",
     "stores",
@@ -84,10 +88,14 @@ const SECTIONS: [&str; 15] = [
     "server",
     "dispatch",
     "gateway",
+    "ingest",
 ];
 
+/// Sections of a contract that are built in. Its others count when a user names its file.
+const BUILT_IN: [&str; 2] = ["scopes", "collections"];
+
 /// Sections that are part of the format, and that this release does not serve: it refuses them.
-const UNSERVED: [&str; 3] = ["collections", "warehouses", "retention"];
+const UNSERVED: [&str; 2] = ["warehouses", "retention"];
 
 /// A policy that passed every check.
 #[derive(Clone, Debug)]
@@ -110,6 +118,8 @@ pub struct Policy {
     /// Built-in scopes that the store at hand cannot carry, and why.
     pub unfit: BTreeMap<String, String>,
     pub routes: Vec<GatewayRule>,
+    /// The kinds of items that partners may send: the user's, and the built-in ones that it did not replace.
+    pub collections: Arc<Collections>,
     /// Callers, with the hashes of their tokens.
     pub identities: Vec<Holder>,
     /// The server's addresses and limits.
@@ -118,6 +128,8 @@ pub struct Policy {
     pub dispatch: dispatch::DispatchSettings,
     /// Limits of the gateway.
     pub gateway: gateway::GatewaySettings,
+    /// Limits of ingest, and what its quarantine does by itself.
+    pub ingest: ingest::IngestSettings,
     /// Warnings and notes; never an error.
     pub findings: Vec<Finding>,
     /// The hash of the file's text, where there is a file.
@@ -163,15 +175,11 @@ fn read_layers(
         return (None, reader.findings);
     };
     for (name, text) in CONTRACTS {
-        // Only scopes are built in: a contract's other sections count when a user names its file.
-        let contract = parse_layer(&mut reader, Layer::Contracts, name, text);
-        let scopes = contract.as_ref().and_then(|contract| contract.get("scopes"));
-        if let Some(scopes) = scopes {
-            let entry = yaml::YamlEntry { key: "scopes".into(), mark: scopes.mark.clone(), value: scopes.clone() };
-            layers::overlay(
-                &mut tree,
-                YamlNode { mark: scopes.mark.clone(), value: yaml::YamlValue::Map(vec![entry]) },
-            );
+        if let Some(mut contract) = parse_layer(&mut reader, Layer::Contracts, name, text) {
+            if let yaml::YamlValue::Map(entries) = &mut contract.value {
+                entries.retain(|entry| BUILT_IN.contains(&entry.key.as_str()));
+            }
+            layers::overlay(&mut tree, contract);
         }
     }
     if let Some((name, text)) = file {
@@ -206,6 +214,9 @@ fn read_tree(reader: &mut Reader, tree: &YamlNode) -> Option<Policy> {
     let routes = routes::read(reader, root.get("routes"));
     let (routes, unread_routes): (Vec<GatewayRule>, Vec<_>) =
         routes.into_iter().map(|read| (read.route, read.unread)).unzip();
+    let buffered = server.as_ref().map(|server| server.limits.buffered_bytes_max);
+    let ingest = root.get("ingest").and_then(|node| ingest::read(reader, node, buffered));
+    let collections = root.get("collections").map(|node| collections::read(reader, node)).unwrap_or_default();
     let identities = root.get("identities").map(|node| holders::read(reader, node)).unwrap_or_default();
     let mut unread = read::Unread::new();
     // Where a setting is wrong, scopes are still read under its default: one run shows every mistake.
@@ -222,6 +233,7 @@ fn read_tree(reader: &mut Reader, tree: &YamlNode) -> Option<Policy> {
         unread_routes: &unread_routes,
         unread: &unread,
         identities: &identities,
+        collections: &collections,
         listen: server.as_ref().map(|server| server.listen),
         timeout: gateway.as_ref().map(|gateway| gateway.timeout),
     };
@@ -242,10 +254,12 @@ fn read_tree(reader: &mut Reader, tree: &YamlNode) -> Option<Policy> {
         unfit: BTreeMap::new(),
         scopes: scopes.into_iter().map(|read| (read.scope.name.to_string(), Arc::new(read.scope))).collect(),
         routes,
+        collections: Arc::new(Collections::of(collections)),
         identities: identities.into_iter().map(|read| read.holder).collect(),
         server: server?,
         dispatch: dispatch?,
         gateway: gateway?,
+        ingest: ingest?,
         findings: Vec::new(),
         sha256: None,
     })

@@ -6,7 +6,7 @@
 pub const HELP: &str = "https://fencepost.dev/guides/policy#what-check-looks-for";
 
 /// Each rule: its stable name and its subject.
-pub const RULES: [(&str, &str); 84] = [
+pub const RULES: [(&str, &str); 91] = [
     ("ack-before-seal", "The sender is acknowledged before the outcome is sealed"),
     ("ack-without-verify", "A client is told done where nothing was"),
     ("again-in-key", "The sequence of repetitions is also a key field"),
@@ -14,6 +14,8 @@ pub const RULES: [(&str, &str); 84] = [
     ("bucket-in-key", "A key field named like a rounded time"),
     ("buffers-too-small", "Buffers that hold too few of the largest requests"),
     ("caller-with-verify", "Callers of a rule that takes no credential"),
+    ("collection-cycle", "Collections that refer to each other in a circle"),
+    ("collection-name", "Not a collection's name"),
     ("conflict-acknowledged", "A webhook's conflict is acknowledged"),
     ("constant-key", "A route whose requests all have the same key"),
     ("duplicate", "Something stands twice"),
@@ -58,11 +60,15 @@ pub const RULES: [(&str, &str); 84] = [
     ("principal-unverified", "A user named by a token that is not verified here"),
     ("random-in-key", "A key field named like a value made for each try"),
     ("read-route", "A route on a method that only reads"),
+    ("reference-pointer", "A reference that does not point into an item"),
     ("release-under-hold", "A failure frees a key that a lapse would hold"),
     ("replay-status", "A replay that tells a sender it failed"),
     ("reserved-field", "A key field whose name is taken"),
     ("restart", "A change that needs a restart"),
     ("route-incomplete", "A route with something missing"),
+    ("schema-broken", "Not a JSON Schema"),
+    ("schema-external", "A schema that refers outside of itself"),
+    ("schema-never", "A schema that no item can fit"),
     ("scope-name", "Not a scope's name"),
     ("seal-on-error", "A webhook whose failures are kept as its outcome"),
     ("secret-form", "A secret that cannot verify anything"),
@@ -76,6 +82,7 @@ pub const RULES: [(&str, &str); 84] = [
     ("time-in-key", "A key field named like a time"),
     ("tls", "A TLS identity with something missing"),
     ("two-retentions", "One retention said in two places"),
+    ("unknown-collection", "A reference to a collection that is not there"),
     ("unknown-key", "A name that is not known here"),
     ("unknown-scope", "A route to a scope that is not there"),
     ("unknown-value", "A value that is not known here"),

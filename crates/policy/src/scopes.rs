@@ -108,9 +108,12 @@ pub const SIGNED_DELIVERY: &str = "SIGNED_DELIVERY";
 /// The scope under which the gateway remembers the digest of an answer that is too large to keep.
 pub const ANSWER_DIGEST: &str = "ANSWER_DIGEST";
 
+/// The scope under which a partner's ingest request is remembered.
+pub const WMS_INGEST: &str = "WMS_INGEST";
+
 /// Whether only Fencepost itself seals a scope. It trusts the receipts there, so no caller and no rule may write them.
 pub fn is_own(scope: &str) -> bool {
-    [WES_DISPATCH, SIGNED_DELIVERY, ANSWER_DIGEST].contains(&scope)
+    [WES_DISPATCH, WMS_INGEST, SIGNED_DELIVERY, ANSWER_DIGEST].contains(&scope)
 }
 
 /// Every scope of the merged tree.

@@ -125,7 +125,7 @@ pub struct TlsSettings {
 }
 
 /// How many requests of the largest size the buffers must have room for.
-const BUFFERED_REQUESTS_MIN: usize = 8;
+pub const BUFFERED_REQUESTS_MIN: usize = 8;
 
 const LIMITS: [&str; 12] = [
     "request_bytes_max",

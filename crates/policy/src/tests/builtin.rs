@@ -27,7 +27,7 @@ fn every_contract_passes_check_with_no_more_than_warnings() {
 #[test]
 fn every_scope_of_the_contracts_has_its_key() {
     let policy = Policy::builtin();
-    let expected: [(&str, &[&str]); 17] = [
+    let expected: [(&str, &[&str]); 18] = [
         ("AGENT_RUN", &["itemUrn", "runSeq"]),
         ("ALLOCATION_WAVE", &["caseUrn", "demandRequestUrn", "waveSeq"]),
         ("ANSWER_DIGEST", &["idempotency_key", "token"]),
@@ -45,6 +45,7 @@ fn every_scope_of_the_contracts_has_its_key() {
         ("WEBHOOK", &["provider", "event_id", "event_version", "action"]),
         ("WES_DISPATCH", &["correlation_id"]),
         ("WES_EXECUTE", &["planner_id", "correlation_id"]),
+        ("WMS_INGEST", &["correlation_id"]),
     ];
     assert_eq!(policy.scopes.len(), expected.len());
     for ((name, scope), (expected_name, key)) in policy.scopes.iter().zip(expected) {
@@ -67,7 +68,9 @@ fn the_contracts_say_what_is_special_about_a_scope() {
     assert_eq!(scope("AGENT_RUN").on_lapse, OnLapse::Recover);
     let version = VersionRule { field: "event_version".into(), per: vec!["provider".into(), "source".into()] };
     assert_eq!(scope("WEBHOOK").version, Some(version));
-    for (name, days) in [("BOOKING", 7), ("WEBHOOK", 14), ("QUEUE_MESSAGE", 14), ("API_WRITE", 2), ("BATCH_JOB", 3)] {
+    for (name, days) in
+        [("BOOKING", 7), ("WEBHOOK", 14), ("QUEUE_MESSAGE", 14), ("API_WRITE", 2), ("BATCH_JOB", 3), ("WMS_INGEST", 30)]
+    {
         assert_eq!(scope(name).retain_ms, days * DAY_MS, "{name}");
     }
 }
@@ -81,13 +84,16 @@ fn the_defaults_are_those_that_are_documented() {
     assert_eq!((server.limits.connections_max, server.limits.waiters_max), (4_096, 10_000));
     assert_eq!((server.limits.wait_max.as_secs(), server.limits.batch_commands_max), (60, 1_000));
     assert_eq!(server.tls, None);
+    let ingest = Policy::builtin().ingest;
+    assert_eq!((ingest.auto_release, ingest.request_bytes_max, ingest.bulk_async_threshold), (false, 4 << 20, 5_000));
+    assert_eq!(ingest.quarantine_retain_ms, 30 * DAY_MS);
 }
 
 #[test]
 fn every_example_of_the_guide_passes_check() {
     let guide = include_str!("../../../../docs/guides/policy.md");
     let examples: Vec<&str> = guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 4);
+    assert_eq!(examples.len(), 5);
     for example in examples {
         let findings = check::check("policy.md", example);
         assert!(findings.iter().all(|f| f.severity == Severity::Note), "{}", finding::human(&findings));

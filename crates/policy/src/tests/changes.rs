@@ -82,6 +82,26 @@ fn another_key_is_warned_about() {
 }
 
 #[test]
+fn collections_and_ingest_are_changed_by_a_reload() {
+    let carriers = "collections: {carriers: {group: master, schema: {type: object}}}\n";
+    let added = between("", carriers);
+    assert_eq!(added.collections, named(&["carriers"], &[], &[]));
+    assert_eq!(added.json()["collections"]["added"][0], "carriers");
+    assert_eq!(added.parts(), [("collections", "+carriers".to_owned())]);
+    let removed = between(carriers, "");
+    assert_eq!(removed.collections, named(&[], &["carriers"], &[]));
+    assert_eq!(removed.warnings, ["collection carriers: removed: its items can no longer be read"]);
+    let replaced = between("", "collections: {uoms: {group: master, schema: {type: object}}}\n");
+    assert_eq!(replaced.collections, named(&[], &[], &["uoms"]));
+    let own = "scopes: {WMS_INGEST: {key: [correlation_id], retain: 30d, reject_on_body_mismatch: false}}\n";
+    let switched = between("", &format!("ingest: {{auto_release: true}}\n{own}"));
+    assert_eq!((switched.settings, switched.scopes.changed), (vec!["ingest"], vec!["WMS_INGEST".to_owned()]));
+    for changes in [added.restart, removed.restart, replaced.restart, switched.restart] {
+        assert_eq!(changes, [""; 0]);
+    }
+}
+
+#[test]
 fn a_change_to_a_setting_read_at_start_only_is_refused() {
     for (more, section) in [
         ("server: {shutdown_grace: 1s}", "server"),

@@ -240,7 +240,7 @@ fn a_route_under_a_scope_that_fencepost_seals_itself_is_an_error() {
         let key = "{planner_id: \"body:/p\", correlation_id: \"body:/c\"}";
         routes(&[("POST /a", &format!("scope: {scope}, key: {key}"))])
     };
-    for own in ["WES_DISPATCH", "SIGNED_DELIVERY", "ANSWER_DIGEST"] {
+    for own in ["WES_DISPATCH", "WMS_INGEST", "SIGNED_DELIVERY", "ANSWER_DIGEST"] {
         assert!(is_own(own));
         rule("error own-scope", &of(own), &of("WES_EXECUTE"));
     }

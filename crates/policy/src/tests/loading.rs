@@ -85,8 +85,8 @@ fn a_finding_names_file_line_column_and_the_nearest_key() {
 
 #[test]
 fn sections_that_this_release_does_not_serve_are_errors() {
-    let findings = Policy::parse("p.yml", "collections: {}\nretention: {}\nwarehouses: {}\n").unwrap_err();
-    assert_eq!(rules(&findings), ["1 error unserved", "2 error unserved", "3 error unserved"]);
+    let findings = Policy::parse("p.yml", "retention: {}\nwarehouses: {}\n").unwrap_err();
+    assert_eq!(rules(&findings), ["1 error unserved", "2 error unserved"]);
 }
 
 fn with_variables(file: Option<&str>, pairs: &[(&str, &str)]) -> Result<Policy, Vec<Finding>> {

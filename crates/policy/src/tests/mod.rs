@@ -3,6 +3,7 @@
 mod builtin;
 mod callers;
 mod changes;
+mod collections;
 mod credentials;
 mod directory;
 mod lints;

@@ -79,6 +79,27 @@ const SIGNED: [Line; 12] = [
     ("  upstream_reads_bodies", "false", "no"),
 ];
 
+/// The same for a collection.
+const COLLECTED: [Line; 9] = [
+    ("ingest", "{request_bytes_max: 1MiB}", "{request_bytes_max: one}"),
+    ("collections", "", ""),
+    ("  carriers", "", ""),
+    ("    group", "master", "masters"),
+    ("    version", "semver", "semantic"),
+    (
+        "    references",
+        "[{at: /home, to: depots, reason: UNRESOLVED_PARENT}]",
+        "[{at: /home, to: depots, reason: NO_PARENT}]",
+    ),
+    (
+        "    schema",
+        "{type: object, required: [home], properties: {home: {type: string}}}",
+        "{type: object, requierd: [home]}",
+    ),
+    ("  depots", "{group: master, schema: {type: object}}", "{group: master, schema: {}, key: [id]}"),
+    ("  lanes", "{group: documents, schema: {type: object}}", "{group: documents, schema: []}"),
+];
+
 fn written(lines: &[Line], broken: &[usize]) -> String {
     let value = |index: usize| if broken.contains(&index) { lines[index].2 } else { lines[index].1 };
     lines.iter().enumerate().map(|(index, (name, ..))| format!("{name}: {}\n", value(index))).collect()
@@ -94,7 +115,7 @@ fn finds_exactly(lines: &[Line], broken: &[usize]) {
 
 #[test]
 fn broken_fields_are_found_together_and_nothing_follows_from_them() {
-    for lines in [&CALLED[..], &SIGNED] {
+    for lines in [&CALLED[..], &SIGNED, &COLLECTED] {
         finds_exactly(lines, &[]);
         let fields: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].1 != lines[*index].2).collect();
         for (at, one) in fields.iter().enumerate() {
