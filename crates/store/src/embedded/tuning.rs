@@ -104,8 +104,8 @@ struct Filter {
 impl CompactionFilter for Filter {
     fn filter_item(&mut self, item: ItemAccessor<'_>, _: &Context) -> CompactionFilterResult {
         let Some(key) = (self.addressed)(item.key()) else { return Ok(Verdict::Keep) };
-        // Entries never expire and may be large: they are not even read.
-        if key.kind == Kind::Entry {
+        // Rows of kinds that never expire, which may be large, are not even read.
+        if !key.kind.spec().swept {
             return Ok(Verdict::Keep);
         }
         // A damaged row stays, so that its next reader gets the error.
